@@ -1,0 +1,86 @@
+# Every target sets up what it needs, from nothing.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+WORKERS ?= 2
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.stamp
+# Node modules are needed as soon as there are node tests.
+NODE_STAMP := tests/node/node_modules/.stamp
+NODE_READY := $(if $(wildcard tests/node/package.json),$(NODE_STAMP))
+TYPED := src tools tests $(wildcard bench)
+PYTEST := CLEW_HYPOTHESIS_PROFILE=ci $(BIN)/python -m pytest
+
+.PHONY: help
+help: ## list the targets
+	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
+
+$(READY): requirements/dev.txt pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -qq --no-compile --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	$(BIN)/python -m pip install -qq --no-compile --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $@
+
+$(NODE_STAMP): tests/node/package.json tests/node/package-lock.json
+	cd tests/node && npm ci --no-audit --no-fund --loglevel=error
+	touch $@
+
+.PHONY: setup
+setup: $(READY) $(NODE_READY) ## make .venv and the node modules of the tests
+
+.PHONY: serve
+serve: $(READY) ## run the server
+	$(BIN)/clew serve
+
+.PHONY: check
+check: $(READY) ## lint, format, types, import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy $(TYPED)
+	$(BIN)/lint-imports --no-logo
+
+.PHONY: test
+test: check $(NODE_READY) ## check, then every test
+	$(PYTEST) -n $(WORKERS) --dist worksteal
+
+.PHONY: test-fast
+test-fast: $(READY) ## the tests that need nothing but Python and little time
+	$(PYTEST) -n $(WORKERS) --dist worksteal -m "not slow and not service and not browser and not kill and not node"
+
+.PHONY: kill
+kill: export CLEW_ROUNDS ?= 2000
+kill: $(READY) ## the kill campaign, CLEW_ROUNDS rounds (2000)
+	$(PYTEST) -m kill --timeout 0
+
+.PHONY: rules
+rules: $(READY) ## each rule with the tests that prove it
+	$(BIN)/python tools/rules.py
+
+.PHONY: bench
+bench: $(READY) ## measure
+	$(BIN)/python -m bench
+
+.PHONY: web
+web: ## build the page
+	@echo "The web page is not part of this version."
+
+# uv sits in an environment of its own. The outcome names no registry and no path.
+.PHONY: lock
+lock: ## write requirements/dev.txt anew
+	test -x .venv-lock/bin/uv || { $(PYTHON) -m venv .venv-lock && .venv-lock/bin/python -m pip install -qq uv; }
+	.venv-lock/bin/uv pip compile pyproject.toml requirements/dev.in --output-file requirements/dev.txt \
+		--upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
+		--no-annotate --custom-compile-command "make lock" --quiet
+	! grep -nE '://|--(extra-)?index-url|--find-links' requirements/dev.txt
+
+.PHONY: clean
+clean: ## remove what can be made again
+	rm -rf $(VENV) .venv-lock tests/node/node_modules dist build .mypy_cache .ruff_cache .pytest_cache \
+		.import_linter_cache .hypothesis .coverage .coverage.* htmlcov
+	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

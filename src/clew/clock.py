@@ -1,0 +1,54 @@
+"""Time as a parameter.
+
+Everything that asks for the time or waits takes a :class:`Clock`, so that a test can hold it still and a
+simulation can replay it. ``clew.testing.FakeClock`` is the other implementation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+__all__ = ["Clock", "SystemClock", "Timer"]
+
+
+class Timer(Protocol):
+    """A pending call that can be taken back."""
+
+    def cancel(self) -> None: ...
+
+
+class Clock(Protocol):
+    """Wall time in epoch milliseconds, a monotonic reading, and waiting."""
+
+    def now_ms(self) -> int:
+        """Wall time. It may step back; order must never be derived from it."""
+        ...
+
+    def monotonic_ms(self) -> float:
+        """Never steps back; for measuring how long something took."""
+        ...
+
+    def call_later(self, delay_ms: float, callback: Callable[[], None]) -> Timer:
+        """Call ``callback`` on the running event loop after ``delay_ms``."""
+        ...
+
+    async def sleep(self, delay_ms: float) -> None: ...
+
+
+class SystemClock:
+    """The machine's own clock."""
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic_ms(self) -> float:
+        return time.monotonic() * 1000.0
+
+    def call_later(self, delay_ms: float, callback: Callable[[], None]) -> Timer:
+        return asyncio.get_running_loop().call_later(delay_ms / 1000.0, callback)
+
+    async def sleep(self, delay_ms: float) -> None:
+        await asyncio.sleep(delay_ms / 1000.0)

@@ -1,0 +1,68 @@
+"""Settings: what a host may choose, with defaults that are right for most, and where they are read from.
+
+Only the user's own file and the environment are read, never a file of a project folder: a cloned repository must
+not be able to choose where transcripts or keys go.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from clew.errors import InvalidInput
+
+__all__ = ["Config", "SavePolicy", "default_store_url", "load_config"]
+
+
+class SavePolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """When a run's chunks are stored.
+
+    ``chunk``: at once, and a chunk is shown only after it is durable. ``step`` and ``turn``: shown at once, stored
+    at the end of the step or the turn, or earlier when ``save_buffer_size`` bytes have gathered or the oldest has
+    waited ``save_buffer_ms``; zero turns that limit off.
+    """
+
+    save_on: Literal["chunk", "step", "turn"] = "chunk"
+    save_buffer_size: int = 64 * 1024
+    save_buffer_ms: int = 50
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything a host may set. ``durability="power"`` makes every commit survive a loss of power."""
+
+    default_model: str = "demo/tour"
+    default_agent: str = "assistant"
+    save: SavePolicy = SavePolicy()
+    durability: Literal["process", "power"] = "process"
+    group_window_ms: float = 0.0
+    lock_wait_ms: float = 60_000.0
+
+
+def default_store_url(environ: Mapping[str, str] = os.environ) -> str:
+    """``CLEW_STORE``, else the user's own data folder."""
+    if chosen := environ.get("CLEW_STORE"):
+        return chosen
+    data = environ.get("XDG_DATA_HOME") or str(Path(environ.get("HOME", "~")).expanduser() / ".local" / "share")
+    return f"sqlite:///{Path(data) / 'clew' / 'clew.db'}"
+
+
+def load_config(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> Config:
+    """The user's settings; defaults where there is no file. Keys clew does not know are left to later versions."""
+    if path is None:
+        home = environ.get("XDG_CONFIG_HOME") or str(Path(environ.get("HOME", "~")).expanduser() / ".config")
+        path = Path(home) / "clew" / "config.toml"
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return Config()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"{path} cannot be read: {error}") from error
+    try:
+        return msgspec.convert(tomllib.loads(text), Config)
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        raise InvalidInput(f"{path} is not a valid configuration: {error}") from error

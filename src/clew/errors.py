@@ -1,0 +1,253 @@
+"""Every error clew raises, as one tree.
+
+::
+
+    ClewError
+    ├── NotFound            SessionNotFound · MessageNotFound · TurnNotFound
+    ├── Conflict            SessionBusy · WaitingForHuman · DuplicateMessage · NewerTurns · OwnedByAnotherProcess
+    ├── Invalid             InvalidId · InvalidInput · UnsupportedValue · MessageTooLarge
+    │                       RewindTargetInvalid · BranchPointInvalid · IllegalChunk · IllegalTransition
+    ├── PermissionDenied
+    ├── RunError            ModelFailed · ToolFailed · RunAborted · ContextTooLarge
+    ├── CompactionError
+    ├── StoreError          StoreClosed · StoreUnavailable · StoreBusy · StoreReadOnly · SchemaTooNew
+    │                       StorageFull · RowUndecodable · StaleEpoch · NotSupported
+    └── InternalError       a bug in clew itself
+
+``code`` is stable and is what a front sends; the sentence may change. ``ids`` names what the error is about, so
+that a log line or a problem document can carry it without parsing the sentence. How a code becomes an HTTP
+status or an exit code is decided by the fronts, not here.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+__all__ = [
+    "BranchPointInvalid",
+    "ClewError",
+    "CompactionError",
+    "Conflict",
+    "ContextTooLarge",
+    "DuplicateMessage",
+    "IllegalChunk",
+    "IllegalTransition",
+    "InternalError",
+    "Invalid",
+    "InvalidId",
+    "InvalidInput",
+    "MessageNotFound",
+    "MessageTooLarge",
+    "ModelFailed",
+    "NewerTurns",
+    "NotFound",
+    "NotSupported",
+    "OwnedByAnotherProcess",
+    "PermissionDenied",
+    "RewindTargetInvalid",
+    "RowUndecodable",
+    "RunAborted",
+    "RunError",
+    "SchemaTooNew",
+    "SessionBusy",
+    "SessionNotFound",
+    "StaleEpoch",
+    "StorageFull",
+    "StoreBusy",
+    "StoreClosed",
+    "StoreError",
+    "StoreReadOnly",
+    "StoreUnavailable",
+    "ToolFailed",
+    "TurnNotFound",
+    "UnsupportedValue",
+    "WaitingForHuman",
+]
+
+
+class ClewError(Exception):
+    """The root of the tree. ``ids`` holds what the error is about, by kind of id."""
+
+    code: ClassVar[str] = "internal_error"
+
+    def __init__(self, message: str, **ids: object) -> None:
+        super().__init__(message)
+        self.message = message
+        self.ids: dict[str, object] = {name: value for name, value in ids.items() if value is not None}
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class NotFound(ClewError):
+    """Something named by the caller is not there."""
+
+    code = "not_found"
+
+
+class SessionNotFound(NotFound):
+    code = "session_not_found"
+
+
+class MessageNotFound(NotFound):
+    code = "message_not_found"
+
+
+class TurnNotFound(NotFound):
+    code = "turn_not_found"
+
+
+class Conflict(ClewError):
+    """The request is sound, the present state does not allow it."""
+
+    code = "conflict"
+
+
+class SessionBusy(Conflict):
+    code = "run_in_flight"
+
+
+class WaitingForHuman(Conflict):
+    code = "waiting_for_human"
+
+
+class DuplicateMessage(Conflict):
+    code = "duplicate_message"
+
+
+class NewerTurns(Conflict):
+    code = "newer_turns"
+
+
+class OwnedByAnotherProcess(Conflict):
+    code = "store_owned"
+
+
+class Invalid(ClewError):
+    """The request itself cannot be taken; nothing was touched."""
+
+    code = "invalid_input"
+
+
+class InvalidId(Invalid):
+    code = "invalid_id"
+
+
+class InvalidInput(Invalid):
+    code = "invalid_input"
+
+
+class UnsupportedValue(Invalid):
+    code = "unsupported_value"
+
+
+class MessageTooLarge(Invalid):
+    code = "message_too_large"
+
+
+class RewindTargetInvalid(Invalid):
+    code = "rewind_target_invalid"
+
+
+class BranchPointInvalid(Invalid):
+    code = "branch_point_invalid"
+
+
+class IllegalChunk(Invalid):
+    """A chunk that the vocabulary, or the state of its message, does not allow. The message is unchanged."""
+
+    code = "illegal_chunk"
+
+
+class IllegalTransition(Invalid):
+    """A move between states that the table does not hold."""
+
+    code = "illegal_transition"
+
+
+class PermissionDenied(ClewError):
+    code = "permission_denied"
+
+
+class RunError(ClewError):
+    """A run ended without finishing its turn."""
+
+    code = "run_failed"
+
+
+class ModelFailed(RunError):
+    code = "model_failed"
+
+
+class ToolFailed(RunError):
+    code = "tool_failed"
+
+
+class RunAborted(RunError):
+    code = "run_aborted"
+
+
+class ContextTooLarge(RunError):
+    code = "context_too_large"
+
+
+class CompactionError(ClewError):
+    code = "compaction_failed"
+
+
+class StoreError(ClewError):
+    """The store could not do what it was asked; what was acknowledged before still stands."""
+
+    code = "store_error"
+
+
+class StoreClosed(StoreError):
+    code = "store_closed"
+
+
+class StoreUnavailable(StoreError):
+    """The place a store was asked to live in cannot hold one (network file system, no WAL, not a database)."""
+
+    code = "store_unavailable"
+
+
+class StoreBusy(StoreError):
+    """Another process held the write lock for longer than clew is willing to wait."""
+
+    code = "store_busy"
+
+
+class StoreReadOnly(StoreError):
+    """This handle was opened for reading."""
+
+    code = "store_read_only"
+
+
+class SchemaTooNew(StoreError):
+    code = "schema_too_new"
+
+
+class StorageFull(StoreError):
+    code = "storage_full"
+
+
+class RowUndecodable(StoreError):
+    """A stored row no longer reads as what clew wrote; the other rows are not affected."""
+
+    code = "row_undecodable"
+
+
+class StaleEpoch(StoreError):
+    """The run that wrote was superseded by a newer one; nothing of its write was taken."""
+
+    code = "stale_epoch"
+
+
+class NotSupported(StoreError):
+    code = "not_supported"
+
+
+class InternalError(ClewError):
+    """A broken assumption inside clew. Please report it."""
+
+    code = "internal_error"

@@ -1,0 +1,70 @@
+"""Places where a test may make the process die, fail, wait, or find the disk full.
+
+``failpoint("name")`` costs one dictionary look-up and does nothing unless ``CLEW_FAILPOINTS`` was set when the
+process started, as ``name=action[@n]`` pairs joined by commas. Actions: ``kill`` (SIGKILL to itself), ``raise``,
+``sleep:MS``, ``full`` (the error SQLite gives on a full disk). ``@n`` picks the n-th passage; without it the
+first one fires. The names in the source are listed by ``clew.testing``; a test proves that each is exercised.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import threading
+import time
+
+__all__ = ["FailpointRaised", "arm", "disarm", "failpoint"]
+
+
+class FailpointRaised(Exception):
+    """What the action ``raise`` raises; nothing in clew catches it by name."""
+
+
+_armed: dict[str, tuple[str, int]] = {}
+_passed: dict[str, int] = {}
+_lock = threading.Lock()
+
+
+def failpoint(name: str) -> None:
+    if _armed and name in _armed:
+        _fire(name)
+
+
+def arm(spec: str) -> None:
+    """Arm the points named in ``spec``; replaces what was armed before."""
+    wanted: dict[str, tuple[str, int]] = {}
+    for pair in filter(None, (piece.strip() for piece in spec.split(","))):
+        name, _, action = pair.partition("=")
+        action, _, nth = action.partition("@")
+        wanted[name] = (action or "raise", int(nth or 1))
+    with _lock:
+        _armed.clear()
+        _passed.clear()
+        _armed.update(wanted)
+
+
+def disarm() -> None:
+    arm("")
+
+
+def _fire(name: str) -> None:
+    with _lock:
+        action, nth = _armed[name]
+        _passed[name] = _passed.get(name, 0) + 1
+        if _passed[name] != nth:
+            return
+    if action == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif action.startswith("sleep:"):
+        time.sleep(float(action[6:]) / 1000.0)
+    elif action == "full":
+        error = sqlite3.OperationalError("database or disk is full")
+        error.sqlite_errorcode = sqlite3.SQLITE_FULL
+        raise error
+    else:
+        raise FailpointRaised(name)
+
+
+if os.environ.get("CLEW_FAILPOINTS"):
+    arm(os.environ["CLEW_FAILPOINTS"])

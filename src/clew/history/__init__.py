@@ -1,0 +1,1 @@
+"""Operations on an idle session, and a look at the whole of it."""

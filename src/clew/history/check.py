@@ -1,0 +1,218 @@
+"""The judge: one look at a whole store that says whether everything in it is as it must be.
+
+It trusts nothing that can be worked out: sums are added up again, projections are made anew from the tree, seals
+are computed again, and the streams somebody was shown must be there, whole and in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from clew.errors import ClewError, RowUndecodable
+from clew.store.base import QueuedMessage, Store
+from clew.transcript.chunk import Chunk
+from clew.transcript.fold import Fold
+from clew.transcript.message import MessageRow
+from clew.transcript.project import project, projection_of, tails_of
+from clew.transcript.rollup import sum_usage
+from clew.transcript.seal import seal_of
+from clew.transcript.session import Session
+from clew.transcript.tool_state import TOOL_STATES
+from clew.transcript.turn import Tree
+from clew.transcript.turn_state import OPEN
+
+__all__ = ["Problem", "check", "extends"]
+
+_TOOL_RANK = {state: rank for rank, state in enumerate(TOOL_STATES)}
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """Something that is not as it must be, and where."""
+
+    what: str
+    session_id: str | None = None
+    id: str | None = None
+
+    def __str__(self) -> str:
+        place = " ".join(filter(None, (self.session_id, self.id)))
+        return f"{place}: {self.what}" if place else self.what
+
+
+async def check(store: Store, acknowledged: Mapping[str, Sequence[Chunk]] | None = None) -> list[Problem]:
+    """Every problem found, none when all is well.
+
+    ``acknowledged`` holds, by message, the chunks somebody was shown: all of them must be stored.
+    """
+    problems = [Problem(damage.what, damage.session_id, damage.id) for damage in await store.verify()]
+    stored: dict[str, MessageRow] = {}
+    for session_id in await store.session_ids():
+        try:
+            problems += await _check_session(store, session_id, stored)
+        except ClewError as error:
+            problems.append(Problem(str(error), session_id, _an_id(error)))
+    for message_id, chunks in (acknowledged or {}).items():
+        problems += _check_shown(stored.get(message_id), message_id, chunks)
+    return problems
+
+
+def _an_id(error: ClewError) -> str | None:
+    for key in ("part_id", "message_id", "turn_id"):
+        if key in error.ids:
+            return str(error.ids[key])
+    return None
+
+
+async def _check_session(store: Store, session_id: str, stored: dict[str, MessageRow]) -> list[Problem]:
+    problems: list[Problem] = []
+    try:
+        rows = await store.load_messages(session_id)
+    except RowUndecodable as error:
+        problems.append(Problem(str(error), session_id, _an_id(error)))
+        rows = await store.load_messages(session_id, keep_damaged=True)
+    session = await store.find_session(session_id)
+    if session is None:
+        return [*problems, Problem("the session vanished while it was looked at", session_id)]
+    messages = {row.id: row for row in rows}
+    stored.update(messages)
+    tree = await store.load_tree(session_id)
+    queue = await store.load_queue(session_id)
+    found: list[tuple[str, str | None]] = []
+    found += _check_messages(messages, await store.seals(session_id))
+    found += _check_tree(tree, messages)
+    found += _check_moves(tree)
+    found += _check_places(tree, messages, queue)
+    found += _check_projections(tree, messages)
+    found += _check_sums(session, rows)
+    for stream in await store.pending_streams(session_id):
+        numbers = [entry.n for entry in stream.entries]
+        if numbers != list(range(numbers[0], numbers[0] + len(numbers))):
+            found.append((f"the journal has a gap: {numbers[:20]}", stream.message.id))
+    return [*problems, *(Problem(what, session_id, id_) for what, id_ in found)]
+
+
+def _check_messages(messages: Mapping[str, MessageRow], seals: Mapping[str, str]) -> Iterator[tuple[str, str | None]]:
+    for row in messages.values():
+        if [part.index for part in row.parts] != list(range(len(row.parts))):
+            yield f"its parts are numbered {[part.index for part in row.parts]}", row.id
+        for part in row.parts:
+            if part.tool_state is not None and part.tool_state not in _TOOL_RANK:
+                yield f"a tool call is in state {part.tool_state!r}, which does not exist", part.id
+        if row.id in seals and seal_of(part.data for part in row.parts) != seals[row.id]:
+            yield "it was changed after it had settled: its seal does not match", row.id
+
+
+def _check_tree(tree: Tree, messages: Mapping[str, MessageRow]) -> Iterator[tuple[str, str | None]]:
+    for turn in tree.turns.values():
+        parent = tree.turns.get(turn.parent_turn_id or "")
+        if turn.parent_turn_id is not None and parent is None:
+            yield f"its parent {turn.parent_turn_id} is not there", turn.id
+        if turn.depth != (parent.depth + 1 if parent else 0):
+            yield f"its depth is {turn.depth}, its parent's is {parent.depth if parent else None}", turn.id
+        above = parent.compaction_turn_id if parent else None
+        if turn.compaction_turn_id != (turn.id if turn.kind == "compaction" else above):
+            yield f"its nearest compaction is noted as {turn.compaction_turn_id}", turn.id
+        if turn.status in OPEN and turn.id != tree.open_turn_id:
+            yield f"it is {turn.status}, but the session's open turn is {tree.open_turn_id}", turn.id
+        for message_id in tree.links.get(turn.id, ()):
+            if message_id not in messages:
+                yield f"it holds {message_id}, which is not there", turn.id
+    yield from _check_ends(tree)
+
+
+def _check_ends(tree: Tree) -> Iterator[tuple[str, str | None]]:
+    if tree.head_turn_id is not None and tree.head_turn_id not in tree.turns:
+        yield "the head points at a turn that is not there", tree.head_turn_id
+    if tree.open_turn_id is None:
+        return
+    turn = tree.turns.get(tree.open_turn_id)
+    if turn is None:
+        yield "the open turn is not there", tree.open_turn_id
+    elif turn.status not in OPEN:
+        yield f"the open turn is {turn.status}", turn.id
+    elif tree.head_turn_id not in (turn.parent_turn_id, turn.id):
+        yield "the open turn does not hang under the head", turn.id
+
+
+def _check_moves(tree: Tree) -> Iterator[tuple[str, str | None]]:
+    at: str | None = None
+    for place, move in enumerate(tree.moves, start=1):
+        if move.seq != place:
+            yield f"head move {place} is numbered {move.seq}", move.to_turn_id
+        if move.from_turn_id != at:
+            yield f"head move {move.seq} starts at {move.from_turn_id}, the one before ended at {at}", move.to_turn_id
+        at = move.to_turn_id
+    if at != tree.head_turn_id:
+        yield f"the reflog ends at {at}, the head is {tree.head_turn_id}", tree.head_turn_id
+
+
+def _check_places(
+    tree: Tree, messages: Mapping[str, MessageRow], queue: Sequence[QueuedMessage]
+) -> Iterator[tuple[str, str | None]]:
+    held = {message_id for ids in tree.links.values() for message_id in ids}
+    waiting = {entry.message.id: entry.queued_at for entry in queue}
+    for row in messages.values():
+        queued_at = row.metadata.get("queued_at")
+        if queued_at != waiting.get(row.id):
+            yield f"its queued_at is {queued_at}, the queue says {waiting.get(row.id)}", row.id
+        if row.id in held and row.id in waiting:
+            yield "it is in a turn and in the queue", row.id
+        if row.id not in held and row.id not in waiting and "cancelled_at" not in row.metadata:
+            yield "it is in no turn and not in the queue", row.id
+
+
+def _check_projections(tree: Tree, messages: Mapping[str, MessageRow]) -> Iterator[tuple[str, str | None]]:
+    truth = project(tree, tails_of(tree, messages))
+    for row in messages.values():
+        hidden = truth.get(row.id)
+        expected = (hidden.at, hidden.by) if hidden else (None, None)
+        if projection_of(row.metadata) != expected:
+            yield f"hidden_at and hidden_by are {projection_of(row.metadata)}, the tree says {expected}", row.id
+
+
+def _check_sums(session: Session, rows: Sequence[MessageRow]) -> Iterator[tuple[str, str | None]]:
+    total = sum_usage(rows)
+    if session.usage != total:
+        yield f"its sums are {session.usage}, its messages add up to {total}", None
+    if session.total_tokens != total.total:
+        yield f"its total is {session.total_tokens}, its messages add up to {total.total}", None
+
+
+def _check_shown(row: MessageRow | None, message_id: str, chunks: Sequence[Chunk]) -> Iterator[Problem]:
+    fold = Fold(message_id)
+    for chunk in chunks:
+        fold.apply(chunk)
+    if row is None:
+        if fold.part_count:
+            yield Problem("it was shown, and is not stored", None, message_id)
+        return
+    if not extends([part.data for part in row.parts], fold.parts):
+        yield Problem("what is stored does not hold all that was shown", row.session_id, message_id)
+
+
+def extends(stored: Sequence[Mapping[str, Any]], shown: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether ``stored`` is ``shown``, or what it can have become by further chunks."""
+    if len(stored) < len(shown):
+        return False
+    return all(_part_extends(after, before) for after, before in zip(stored, shown, strict=False))
+
+
+def _part_extends(after: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
+    if after == before:
+        return True
+    if after.get("type") != before.get("type"):
+        return False
+    if before.get("type") in ("text", "reasoning"):
+        return before.get("state") == "streaming" and str(after.get("text")).startswith(str(before.get("text")))
+    if "toolCallId" in before:
+        return after.get("toolCallId") == before["toolCallId"] and _later(after, before)
+    return str(before.get("type")).startswith("data-") and after.get("id") == before.get("id")
+
+
+def _later(after: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
+    rank, earlier = _TOOL_RANK.get(str(after.get("state")), -1), _TOOL_RANK[str(before.get("state"))]
+    if rank == earlier == _TOOL_RANK["input-streaming"]:
+        return str(after.get("rawInput", "")).startswith(str(before.get("rawInput", "")))
+    return rank > earlier or before.get("preliminary") is True

@@ -1,0 +1,145 @@
+"""Names for things: how ids are minted and how ids from outside are checked.
+
+An id is four characters of prefix, twelve hex digits of stamp and fourteen random base62 characters, thirty in
+all. The stamp packs 41 bits of milliseconds since 2024-01-01 and seven bits of counter, carried as *one* integer
+that only ever grows: within a millisecond, across a clock that steps back, and past 128 ids a millisecond, where
+it simply runs ahead of the clock. Ids minted by one process therefore sort in the order they were minted. They
+are names all the same: the order of messages is kept by the turn tree, never by their ids.
+
+Ids from outside are matched whole and in ASCII before anything else looks at them. ``re.match`` with ``$`` would
+let a trailing newline pass, hence ``fullmatch`` everywhere.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import threading
+import uuid
+from collections.abc import Callable
+from enum import Enum
+
+from clew.clock import Clock, SystemClock
+from clew.errors import InvalidId
+
+__all__ = [
+    "EPOCH_MS",
+    "Mint",
+    "SessionIdForm",
+    "check_client_message_id",
+    "check_message_id",
+    "check_part_id",
+    "check_session_id",
+    "check_turn_id",
+    "stamp_of",
+]
+
+EPOCH_MS = 1_704_067_200_000
+"""2024-01-01T00:00:00Z, where the 41 bits of milliseconds begin. They end in September 2093."""
+
+_COUNTER_BITS = 7
+_STAMP_LIMIT = 1 << 48
+_ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_TAIL = 14
+
+_CLEW = "[0-9a-f]{12}[0-9A-Za-z]{14}"
+_MESSAGE = re.compile(f"msg_{_CLEW}", re.ASCII)
+_PART = re.compile(f"prt_{_CLEW}", re.ASCII)
+_TURN = re.compile(f"trn_{_CLEW}", re.ASCII)
+_CLIENT_MESSAGE = re.compile(r"[\x20-\x7e]{1,128}", re.ASCII)
+
+
+class SessionIdForm(Enum):
+    """The three forms a session id can have; a store declares which one is its own."""
+
+    CLEW = re.compile(f"ses_{_CLEW}", re.ASCII)
+    ULID = re.compile("[0-9A-HJKMNP-TV-Z]{26}", re.ASCII)
+    UUID = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.ASCII)
+
+
+class Mint:
+    """Makes ids. One instance serves a process; it may be called from any thread."""
+
+    def __init__(self, clock: Clock | None = None, random: Callable[[int], int] = secrets.randbelow) -> None:
+        self._clock = clock or SystemClock()
+        self._random = random
+        self._last = 0
+        self._lock = threading.Lock()
+
+    def session(self, form: SessionIdForm = SessionIdForm.CLEW) -> str:
+        if form is SessionIdForm.CLEW:
+            return self._make("ses_")
+        if form is SessionIdForm.ULID:
+            return self._ulid()
+        return str(uuid.UUID(int=self._random(1 << 128), version=4))
+
+    def message(self) -> str:
+        return self._make("msg_")
+
+    def part(self) -> str:
+        return self._make("prt_")
+
+    def turn(self) -> str:
+        return self._make("trn_")
+
+    def _stamp(self) -> int:
+        with self._lock:
+            by_clock = max(self._clock.now_ms() - EPOCH_MS, 0) << _COUNTER_BITS
+            self._last = max(self._last + 1, by_clock)
+            if self._last >= _STAMP_LIMIT:
+                raise InvalidId("the clock is beyond what an id can hold; set it to before September 2093")
+            return self._last
+
+    def _make(self, prefix: str) -> str:
+        return f"{prefix}{self._stamp():012x}{self._tail(_ALPHABET, _TAIL)}"
+
+    def _ulid(self) -> str:
+        """A ULID that grows with the stamp: the stamp's millisecond, then its counter, then chance."""
+        stamp = self._stamp()
+        value = ((stamp >> _COUNTER_BITS) + EPOCH_MS) << 80
+        value |= (stamp & ((1 << _COUNTER_BITS) - 1)) << 73
+        value |= self._random(1 << 73)
+        return "".join(_CROCKFORD[(value >> shift) & 31] for shift in range(125, -1, -5))
+
+    def _tail(self, alphabet: str, length: int) -> str:
+        number = self._random(len(alphabet) ** length)
+        digits = []
+        for _ in range(length):
+            number, digit = divmod(number, len(alphabet))
+            digits.append(alphabet[digit])
+        return "".join(digits)
+
+
+def stamp_of(id_: str) -> int:
+    """The epoch milliseconds an id was minted at, for people who debug; never for ordering."""
+    return (int(id_[4:16], 16) >> _COUNTER_BITS) + EPOCH_MS
+
+
+def _check(pattern: re.Pattern[str], value: object, what: str) -> str:
+    if isinstance(value, str) and pattern.fullmatch(value):
+        return value
+    shown = repr(value)[:60]
+    raise InvalidId(f"{shown} is not a {what} id", **{f"{what}_id": shown})
+
+
+def check_session_id(value: object, form: SessionIdForm = SessionIdForm.CLEW) -> str:
+    """Return ``value`` when it is a session id of ``form``, else raise :class:`InvalidId`."""
+    return _check(form.value, value, "session")
+
+
+def check_message_id(value: object) -> str:
+    return _check(_MESSAGE, value, "message")
+
+
+def check_part_id(value: object) -> str:
+    return _check(_PART, value, "part")
+
+
+def check_turn_id(value: object) -> str:
+    return _check(_TURN, value, "turn")
+
+
+def check_client_message_id(value: object) -> str:
+    """A message id as a client may name it: its own (1 to 128 printable ASCII characters) or clew's."""
+    return _check(_CLIENT_MESSAGE, value, "message")

@@ -1,0 +1,1 @@
+"""What runs a session: recorder, recovery, and later the loop around a model."""

@@ -1,0 +1,388 @@
+"""The recorder: takes a run's chunks, makes them durable, and only then hands them on.
+
+chunk → gate → fold → journal row → group commit → acknowledged → shown. One unit of a stream is under way at a
+time; chunks that come meanwhile travel together in the next one. Now and then a unit also writes the parts the
+fold has grown, with the mark that says how far; then its own chunks need no journal. When folds happen: at the
+end of a part or a step, whenever the text has doubled, at the latest after a second (five, past 64 KB), and last.
+
+The recorder knows no transport and no model. A unit that is refused or fails ends it: nothing of that unit was
+shown, and every later call raises why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from clew.clock import Clock, Timer
+from clew.config import SavePolicy
+from clew.errors import ClewError, InternalError, SessionNotFound, StaleEpoch
+from clew.failpoints import failpoint
+from clew.ids import Mint
+from clew.store.base import Store
+from clew.store.unit import (
+    AppendChunks,
+    EndStep,
+    EpochIs,
+    Guard,
+    InsertMessage,
+    JournalEntry,
+    LinkMessage,
+    MarkFolded,
+    Outcome,
+    PatchMessage,
+    PutParts,
+    Refused,
+    SealMessage,
+    Sync,
+    Unit,
+    Write,
+)
+from clew.transcript import chunk as c
+from clew.transcript.chunk_gate import ChunkGate
+from clew.transcript.fold import Fold
+from clew.transcript.message import MessageRow, PartRow, from_stream
+from clew.transcript.seal import seal_of
+from clew.transcript.turn import Step
+
+__all__ = ["Recorder"]
+
+log = logging.getLogger("clew.recorder")
+
+_FOLD_CHARS: Final = 1024
+_FOLD_MS: Final = 1_000
+_LONG_FOLD_MS: Final = 5_000
+_LONG_CHARS: Final = 64 * 1024
+_GROWING: Final = frozenset(
+    {c.TextStart, c.TextDelta, c.ReasoningStart, c.ReasoningDelta, c.ToolInputStart, c.ToolInputDelta}
+)
+_PARTLESS: Final = frozenset({c.Start, c.MessageMetadata, c.Finish, c.Abort, c.Error})
+
+
+class Recorder:
+    """Records one stream into one assistant message.
+
+    ``message`` is the row as it will be (or, when ``first_n`` is above 1 or it has parts, as it is stored): the
+    recorder inserts it with the first chunk and links it to ``turn_id``. ``on_shown`` is called on the event loop
+    with chunks that may be shown, in order.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        message: MessageRow,
+        *,
+        turn_id: str,
+        epoch: int,
+        mint: Mint,
+        clock: Clock,
+        policy: SavePolicy | None = None,
+        on_shown: Callable[[Sequence[c.Chunk]], None] | None = None,
+        stored: bool = False,
+        last_n: int = 0,
+    ) -> None:
+        self.message = message
+        self.fold = Fold(message.id, parts=[part.data for part in message.parts], metadata=message.metadata)
+        self._store = store
+        self._turn_id = turn_id
+        self._guards: tuple[Guard, ...] = (EpochIs(epoch),)
+        self._mint, self._clock = mint, clock
+        self._policy = policy or SavePolicy()
+        self._on_shown = on_shown
+        self._gate = ChunkGate()
+        self._stored = stored
+        self._n = self._acked = last_n
+        self._pending: list[JournalEntry] = []
+        self._unshown: list[c.Chunk] = []
+        self._bytes = 0
+        self._parts: list[tuple[str, int]] = [(part.id, part.created_at) for part in message.parts]
+        self._dirty: set[int] = set()
+        self._metadata_dirty = False
+        self._grown = 0
+        self._folded_chars = 0
+        self._folded_at = clock.monotonic_ms()
+        self._fold_due = False
+        self._inflight: asyncio.Future[Outcome] | None = None
+        self._scheduled = False
+        self._timer: Timer | None = None
+        self._idle: list[asyncio.Future[None]] = []
+        self._error: BaseException | None = None
+        self._closed = False
+        self._loop = asyncio.get_running_loop()
+
+    # Taking chunks
+
+    def write(self, chunk: c.Chunk) -> None:
+        """Take a chunk. Raises ``IllegalChunk`` and changes nothing when it does not belong here."""
+        self._check()
+        for clean in self._gate.clean(chunk):
+            self._take(clean)
+        if self._policy.save_on == "chunk":
+            if self._inflight is None and not self._scheduled:
+                self._scheduled = True
+                # Not at once: everything the model sent in this turn of the loop goes into one unit.
+                self._loop.call_soon(self._flush)
+        else:
+            self._buffer(chunk)
+
+    async def send(self, chunk: c.Chunk) -> None:
+        """``write``, and wait while more than a buffer of chunks is not yet durable: this slows the model down."""
+        self.write(chunk)
+        while self._bytes > self._policy.save_buffer_size > 0 and self._error is None:
+            await self._settled()
+        self._check()
+
+    async def flush(self) -> None:
+        """Wait until everything written so far is durable, and shown."""
+        await self._commit((), fold=False, sync="process")
+
+    async def end_step(self, step: Step) -> None:
+        """Book the step with everything written so far, synced."""
+        await self._commit((EndStep(step),), fold=True, sync="power")
+
+    async def close(self, *writes: Write, guards: Sequence[Guard] = (), seal: bool = True) -> None:
+        """Fold what is left and end, together with ``writes`` (a turn settled, the head moved), in one unit.
+
+        ``seal=False`` leaves the message open for a later run to go on with.
+        """
+        await self._commit(writes, fold=True, sync="power", guards=tuple(guards), seal=seal)
+        self._closed = True
+        self._stop_timer()
+
+    def abandon(self) -> None:
+        """Stop without writing anything more; what is durable stays for recovery to fold."""
+        self._closed = True
+        self._pending.clear()
+        self._stop_timer()
+
+    # Inside
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise self._error
+        if self._closed:
+            raise InternalError("the recorder is closed", message_id=self.message.id)
+
+    def _take(self, chunk: c.Chunk) -> None:
+        index = self.fold.apply(chunk)
+        kind = chunk.__class__
+        if kind is c.Data and chunk.transient is True:  # type: ignore[union-attr]
+            self._unshown.append(chunk)
+            return
+        self._n += 1
+        self._pending.append(JournalEntry(self._n, index, chunk))
+        self._unshown.append(chunk)
+        if index is not None:
+            self._dirty.add(index)
+            if index >= len(self._parts):
+                self._parts.append((self._mint.part(), self._clock.now_ms()))
+        if kind in _GROWING:
+            size = len(getattr(chunk, "delta", "") or getattr(chunk, "input_text_delta", ""))
+            self._grown += size
+            self._bytes += size + 64
+        else:
+            self._bytes += 256
+            self._fold_due = True
+            self._metadata_dirty = self._metadata_dirty or kind in _PARTLESS
+
+    def _buffer(self, chunk: c.Chunk) -> None:
+        """With ``step`` and ``turn`` a chunk is shown now and stored later."""
+        self._show(self._take_unshown())
+        policy = self._policy
+        ends = isinstance(chunk, c.Finish) or (policy.save_on == "step" and isinstance(chunk, c.FinishStep))
+        full = 0 < policy.save_buffer_size <= self._bytes
+        if ends or full:
+            self._flush()
+        elif policy.save_buffer_ms > 0 and self._timer is None:
+            self._timer = self._clock.call_later(policy.save_buffer_ms, self._on_timer)
+
+    def _flush(self) -> None:
+        """Send what waits, unless a unit is under way; that one's end will send it."""
+        self._scheduled = False
+        if self._inflight is not None or self._closed or self._error is not None:
+            return
+        if not self._pending:
+            self._show(self._take_unshown())
+            return
+        self._submit(self._unit((), fold=self._wants_fold()))
+
+    def _wants_fold(self) -> bool:
+        if self._fold_due or self._grown >= max(_FOLD_CHARS, self._folded_chars):
+            return True
+        limit = _LONG_FOLD_MS if self._folded_chars > _LONG_CHARS else _FOLD_MS
+        return self._clock.monotonic_ms() - self._folded_at >= limit
+
+    def _unit(
+        self,
+        writes: Sequence[Write],
+        *,
+        fold: bool,
+        sync: Sync = "process",
+        guards: tuple[Guard, ...] = (),
+        seal: bool = False,
+    ) -> Unit:
+        """A unit of everything that waits: as parts when it folds, else as journal entries."""
+        own: list[Write] = []
+        now = self._clock.now_ms()
+        entries = tuple(self._pending)
+        parts = self._grown_parts(now) if fold else ()
+        if not self._stored and entries:
+            metadata = {**self.message.metadata, **from_stream(self.fold.metadata)} if fold else self.message.metadata
+            own.append(InsertMessage(msgspec.structs.replace(self.message, parts=parts, metadata=metadata)))
+            own.append(LinkMessage(self._turn_id, self.message.id))
+            self._stored = True
+        else:
+            if parts:
+                own.append(PutParts(self.message.id, parts))
+            if fold and self._metadata_dirty and self._stored:
+                own.append(PatchMessage(self.message.id, now, from_stream(self.fold.metadata)))
+        if fold and self._stored:
+            own.append(MarkFolded(self.message.id, self._n))
+            self._after_fold()
+        elif entries:
+            own.append(AppendChunks(self.message.id, entries))
+            self._start_timer()
+        if seal and self._stored:
+            own.append(SealMessage(self.message.id, seal_of(self.fold.parts)))
+        self._pending = []
+        self._bytes = 0
+        return Unit(self.message.session_id, (*own, *writes), (*self._guards, *guards), sync)
+
+    def _grown_parts(self, now: int) -> tuple[PartRow, ...]:
+        return tuple(
+            PartRow(self._parts[index][0], index, self.fold.part(index), self._parts[index][1], now)
+            for index in sorted(self._dirty)
+        )
+
+    def _after_fold(self) -> None:
+        self._folded_chars += self._grown
+        self._grown = 0
+        self._folded_at = self._clock.monotonic_ms()
+        self._dirty.clear()
+        self._metadata_dirty = self._fold_due = False
+        self._stop_timer()
+
+    def _submit(self, unit: Unit) -> asyncio.Future[Outcome]:
+        shown = self._take_unshown() if self._policy.save_on == "chunk" else []
+        through = self._n
+        failpoint("recorder.before_submit")
+        self._inflight = future = self._store.submit(unit)
+        future.add_done_callback(lambda done: self._acknowledged(done, through, shown))
+        return future
+
+    def _acknowledged(self, future: asyncio.Future[Outcome], through: int, shown: list[c.Chunk]) -> None:
+        self._inflight = None
+        error = self._failure(future)
+        if error is not None:
+            self._fail(error)
+            return
+        self._acked = through
+        failpoint("recorder.before_show")
+        self._show(shown)
+        idle, self._idle = self._idle, []
+        for waiter in idle:
+            if not waiter.done():
+                waiter.set_result(None)
+        if self._pending and self._policy.save_on == "chunk":
+            self._flush()
+
+    def _failure(self, future: asyncio.Future[Outcome]) -> BaseException | None:
+        if future.cancelled():
+            return InternalError("a unit was cancelled", message_id=self.message.id)
+        error = future.exception()
+        if error is not None:
+            return error
+        outcome = future.result()
+        if not isinstance(outcome, Refused):
+            return None
+        return refused_error(outcome, self.message)
+
+    def _fail(self, error: BaseException) -> None:
+        self._error = error
+        self._pending.clear()
+        self._unshown.clear()
+        self._stop_timer()
+        idle, self._idle = self._idle, []
+        for waiter in idle:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _take_unshown(self) -> list[c.Chunk]:
+        shown, self._unshown = self._unshown, []
+        return shown
+
+    def _show(self, chunks: list[c.Chunk]) -> None:
+        if chunks and self._on_shown is not None:
+            try:
+                self._on_shown(chunks)
+            except Exception:
+                log.exception("a consumer of message %s failed; the recording goes on", self.message.id)
+
+    async def _settled(self) -> None:
+        """Wait for the end of the unit under way, sending one first when none is."""
+        if self._inflight is None:
+            self._flush()
+        if self._inflight is not None:
+            waiter: asyncio.Future[None] = self._loop.create_future()
+            self._idle.append(waiter)
+            await waiter
+
+    async def _commit(
+        self,
+        writes: Sequence[Write],
+        *,
+        fold: bool,
+        sync: Sync,
+        guards: tuple[Guard, ...] = (),
+        seal: bool = False,
+    ) -> None:
+        self._check()
+        while self._inflight is not None:
+            await self._settled()
+        self._check()
+        seal = seal and (self._stored or bool(self._pending))
+        if not (writes or self._pending or seal or (fold and self._stored and (self._dirty or self._metadata_dirty))):
+            self._show(self._take_unshown())
+            return
+        self._submit(self._unit(writes, fold=fold, sync=sync, guards=guards, seal=seal))
+        await self._settled()
+        self._check()
+
+    def _start_timer(self) -> None:
+        if self._timer is None and self._dirty:
+            limit = _LONG_FOLD_MS if self._folded_chars > _LONG_CHARS else _FOLD_MS
+            self._timer = self._clock.call_later(limit, self._on_timer)
+
+    def _stop_timer(self) -> None:
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+
+    def _on_timer(self) -> None:
+        """The stream has paused with chunks that no part holds (or that are not stored) yet."""
+        self._timer = None
+        if self._inflight is not None or self._closed or self._error is not None:
+            self._fold_due = self._fold_due or self._policy.save_on == "chunk"
+            return
+        if self._policy.save_on != "chunk":
+            self._flush()
+        elif self._dirty:
+            self._submit(self._unit((), fold=True))
+
+
+def refused_error(refused: Refused, message: MessageRow) -> ClewError:
+    """The error a recorder ends with when the store would not take its unit."""
+    if refused.reason == "session_not_found":
+        return SessionNotFound("the session was deleted while a run was writing", session_id=message.session_id)
+    if refused.reason == "stale_epoch":
+        return StaleEpoch("a newer run has taken over the session", session_id=message.session_id)
+    return InternalError(f"a unit was refused: {refused.reason}", message_id=message.id)
+
+
+def assistant_row(session_id: str, message_id: str, now: int, metadata: dict[str, Any]) -> MessageRow:
+    """An assistant message before its first chunk."""
+    return MessageRow(message_id, session_id, "assistant", now, now, metadata)

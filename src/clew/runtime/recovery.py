@@ -1,0 +1,49 @@
+"""Recovery: what a process that died left in the journal, folded into the parts it belongs to.
+
+Run when a store is opened for writing, before anything else, and harmless at any other time: a stream that is
+folded has nothing above its mark, so a second recovery finds nothing to do. Each stream is one unit; a kill in
+between leaves the others for the next time.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from clew.errors import InternalError
+from clew.failpoints import failpoint
+from clew.ids import Mint
+from clew.store.base import PendingStream, Store
+from clew.store.tail import with_tail
+from clew.store.unit import MarkFolded, PatchMessage, PutParts, Refused, Unit, Write
+
+__all__ = ["plan_fold", "recover"]
+
+
+def plan_fold(stream: PendingStream, mint: Mint, now: int) -> Unit:
+    """The unit that writes what the journal holds of this stream and moves its mark past it."""
+    before = stream.message
+    after = with_tail(before, stream.entries)
+    touched = {entry.part for entry in stream.entries if entry.part is not None}
+    parts = tuple(
+        msgspec.structs.replace(part, id=part.id or mint.part(), updated_at=now)
+        for part in after.parts
+        if part.index in touched
+    )
+    writes: list[Write] = []
+    if parts:
+        writes.append(PutParts(before.id, parts))
+    if after.metadata != before.metadata:
+        writes.append(PatchMessage(before.id, now, after.metadata))
+    writes.append(MarkFolded(before.id, stream.entries[-1].n))
+    return Unit(stream.session_id, tuple(writes), sync="power")
+
+
+async def recover(store: Store, mint: Mint, now: int) -> int:
+    """Fold every stream that was left behind; how many there were."""
+    streams = await store.pending_streams()
+    for stream in streams:
+        failpoint("recovery.before_fold")
+        outcome = await store.commit(plan_fold(stream, mint, now))
+        if isinstance(outcome, Refused):
+            raise InternalError(f"recovery was refused: {outcome.reason}", message_id=stream.message.id)
+    return len(streams)

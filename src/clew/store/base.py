@@ -1,0 +1,222 @@
+"""The store contract: what every store promises, whatever it is made of.
+
+Atomic: a unit is written whole or not at all, and one reader call sees one state. Durable: when ``commit`` returns
+:class:`Committed`, the unit survives the death of the process (``sync="process"``) or of the machine
+(``sync="power"``). Order: units of one session commit in the order they were submitted. Absence: ``get_`` raises,
+``find_`` returns None, ``load_`` gives the empty value, ``list_`` an empty page. Reads show everything that was
+committed before them, chunks that are journalled and not yet folded included; reading never writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal, Protocol
+
+import msgspec
+
+from clew.errors import SessionNotFound
+from clew.ids import SessionIdForm
+from clew.store.unit import JournalEntry, Outcome, Unit
+from clew.transcript.line import LineTurn
+from clew.transcript.message import MessageRow
+from clew.transcript.session import Session, SessionState
+from clew.transcript.turn import Step, Tree
+
+__all__ = [
+    "Blob",
+    "Capabilities",
+    "Cursor",
+    "Damage",
+    "LineSlice",
+    "PendingStream",
+    "QueuedMessage",
+    "SessionPage",
+    "SessionQuery",
+    "Store",
+    "get_session",
+]
+
+
+class Capabilities(msgspec.Struct, frozen=True):
+    """What a store can do beyond the contract, and which form its session ids have."""
+
+    chunk_durable: bool
+    search: bool
+    many_processes: bool
+    session_ids: SessionIdForm = SessionIdForm.CLEW
+
+
+class Cursor(msgspec.Struct, frozen=True, array_like=True):
+    """Where a page ended: sessions are listed by (updated_at, id), newest first."""
+
+    updated_at: int
+    id: str
+
+
+class SessionQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which sessions to list. Archived, ephemeral and subagent sessions are left out unless asked for."""
+
+    limit: int = 50
+    cursor: Cursor | None = None
+    agent: str | None = None
+    workspace: str | None = None
+    parent: str | None = None
+    title: str | None = None
+    kind: Literal["chat", "subagent", "any"] = "chat"
+    archived: bool = False
+    ephemeral: bool = False
+
+
+class SessionPage(msgspec.Struct, frozen=True):
+    """A page of sessions; ``next`` is None on the last one."""
+
+    sessions: tuple[Session, ...]
+    next: Cursor | None
+
+
+class LineSlice(msgspec.Struct, frozen=True):
+    """Turns of a line in order, root side first. ``complete`` says that nothing lies before them."""
+
+    turns: tuple[LineTurn, ...]
+    complete: bool
+
+
+class QueuedMessage(msgspec.Struct, frozen=True):
+    """A message that waits for its turn."""
+
+    message: MessageRow
+    queued_at: int
+    interrupt: bool
+
+
+class PendingStream(msgspec.Struct, frozen=True):
+    """A stream with chunks above its mark: what recovery has to fold."""
+
+    session_id: str
+    message: MessageRow
+    entries: tuple[JournalEntry, ...]
+
+
+class Blob(msgspec.Struct, frozen=True):
+    """Bytes kept under their digest."""
+
+    sha256: str
+    media_type: str
+    data: bytes
+
+
+class Damage(msgspec.Struct, frozen=True):
+    """Something a look at the whole store found wrong, with the ids it concerns."""
+
+    what: str
+    session_id: str | None = None
+    id: str | None = None
+
+
+class Store(Protocol):
+    """The durable boundary. Implementations: ``memory`` and ``sql/sqlite``; file stores build on ``memory``."""
+
+    @property
+    def url(self) -> str: ...
+
+    @property
+    def capabilities(self) -> Capabilities: ...
+
+    def submit(self, unit: Unit) -> asyncio.Future[Outcome]:
+        """Hand a unit over; the future resolves when it is durable, refused, or failed. Called on the event loop."""
+        ...
+
+    async def commit(self, unit: Unit) -> Outcome:
+        """``submit`` and wait."""
+        ...
+
+    async def find_session(self, session_id: str) -> Session | None: ...
+
+    async def list_sessions(self, query: SessionQuery) -> SessionPage:
+        """Newest first by (updated_at, id). Reads no message."""
+        ...
+
+    async def list_children(self, parent_id: str) -> tuple[Session, ...]:
+        """Every session whose parent this is, oldest first; found by ``parent_id`` alone."""
+        ...
+
+    async def load_state(self, session_id: str) -> SessionState: ...
+
+    async def load_line(
+        self,
+        session_id: str,
+        *,
+        through: str | None = None,
+        turns: int | None = None,
+        back_to_message: str | None = None,
+        keep_damaged: bool = False,
+    ) -> LineSlice:
+        """The line, or the end of it.
+
+        ``through`` ends it at that turn (default: the open turn, else the head). ``turns`` takes at most that many
+        from the end; ``back_to_message`` goes back as far as the turn that holds that message. A row that cannot
+        be decoded raises ``RowUndecodable``; with ``keep_damaged`` it is shown as a part that says so.
+        """
+        ...
+
+    async def load_messages(self, session_id: str, *, keep_damaged: bool = False) -> tuple[MessageRow, ...]:
+        """Every message of the session by (created_at, id), on the line or not, queued and cancelled ones too."""
+        ...
+
+    async def find_message(self, session_id: str, message_id: str) -> MessageRow | None:
+        """By clew's id, inside its session only."""
+        ...
+
+    async def find_client_message(self, session_id: str, client_message_id: str) -> tuple[MessageRow, ...]:
+        """By the client's own id, inside its session only; oldest first (an edit may use an id again)."""
+        ...
+
+    async def load_tree(self, session_id: str) -> Tree: ...
+
+    async def load_steps(self, turn_id: str) -> tuple[Step, ...]: ...
+
+    async def load_queue(self, session_id: str) -> tuple[QueuedMessage, ...]:
+        """In firing order: interrupting ones first, then by queued_at, then by id."""
+        ...
+
+    async def find_prompt(self, digest: str) -> str | None: ...
+
+    async def find_blob(self, sha256: str) -> Blob | None: ...
+
+    async def load_project_rules(self, project: str) -> tuple[dict[str, object], ...]: ...
+
+    async def pending_streams(self, session_id: str | None = None) -> tuple[PendingStream, ...]:
+        """Streams with chunks that no part holds yet, of one session or of all."""
+        ...
+
+    async def stream_mark(self, message_id: str) -> int:
+        """The number of the last chunk of this message's stream that was taken; 0 when there is none."""
+        ...
+
+    async def session_ids(self) -> tuple[str, ...]: ...
+
+    async def seals(self, session_id: str) -> dict[str, str]:
+        """The digests of settled messages."""
+        ...
+
+    async def verify(self) -> Sequence[Damage]:
+        """The engine's own look at its storage (pages, foreign keys); slow, changes nothing."""
+        ...
+
+    async def backup(self, target: Path) -> None:
+        """A consistent copy while others write. Refuses to overwrite."""
+        ...
+
+    async def close(self) -> None:
+        """Finish what was submitted, then let go of everything. Safe to call twice."""
+        ...
+
+
+async def get_session(store: Store, session_id: str) -> Session:
+    """The session, or :class:`SessionNotFound`."""
+    session = await store.find_session(session_id)
+    if session is None:
+        raise SessionNotFound(f"there is no session {session_id}", session_id=session_id)
+    return session

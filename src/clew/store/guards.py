@@ -1,0 +1,43 @@
+"""Guards: the one place that decides whether a unit may be written. Used by every store, inside its transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from clew.store.unit import (
+    EpochIs,
+    HeadIs,
+    InsertSession,
+    NoOpenTurn,
+    OpenTurnIs,
+    Refused,
+    Unit,
+)
+from clew.transcript.session import SessionState
+
+__all__ = ["refusal"]
+
+
+def refusal(unit: Unit, state: SessionState | None, is_queued: Callable[[str], bool]) -> Refused | None:
+    """Why this unit must not be written, or None. ``state`` is None when the session is not there."""
+    creates = bool(unit.writes) and isinstance(unit.writes[0], InsertSession)
+    if state is None:
+        return None if creates else Refused("session_not_found")
+    if creates:
+        return Refused("session_exists")
+    for guard in unit.guards:
+        if isinstance(guard, EpochIs):
+            if state.epoch != guard.epoch:
+                return Refused("stale_epoch")
+        elif isinstance(guard, HeadIs):
+            if state.head_turn_id != guard.turn_id:
+                return Refused("head_moved")
+        elif isinstance(guard, NoOpenTurn):
+            if state.open_turn_id is not None:
+                return Refused("turn_open")
+        elif isinstance(guard, OpenTurnIs):
+            if state.open_turn_id != guard.turn_id:
+                return Refused("turn_not_open")
+        elif not is_queued(guard.message_id):
+            return Refused("not_queued")
+    return None

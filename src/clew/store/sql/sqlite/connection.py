@@ -1,0 +1,131 @@
+"""SQLite connections as clew wants them, and SQLite's errors in clew's words."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from clew.errors import (
+    ClewError,
+    InternalError,
+    NotSupported,
+    StorageFull,
+    StoreBusy,
+    StoreError,
+    StoreReadOnly,
+    StoreUnavailable,
+)
+from clew.store.sql.queries import load_queries
+
+__all__ = ["BUSY_TIMEOUT_MS", "QUERIES", "SqliteStatements", "connect", "is_broken", "is_busy", "protect", "translate"]
+
+BUSY_TIMEOUT_MS: Final = 5000
+QUERIES: Final[dict[str, str]] = load_queries("sqlite/queries.sql")
+
+_FULL = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}
+_BROKEN = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+
+
+def connect(path: Path, *, writer: bool, busy_timeout_ms: int = BUSY_TIMEOUT_MS) -> sqlite3.Connection:
+    """A connection with the settings every connection has; a reader's cannot write, whatever it is told."""
+    # mode=rw even for readers: a reader must be able to make the shared-memory file of a store nobody has open.
+    uri = f"{path.resolve().as_uri()}?mode={'rwc' if writer else 'rw'}"
+    connection = sqlite3.connect(
+        uri,
+        uri=True,
+        isolation_level=None,
+        check_same_thread=False,
+        timeout=busy_timeout_ms / 1000,
+        cached_statements=256,
+    )
+    try:
+        connection.execute(f"PRAGMA busy_timeout = {busy_timeout_ms}")
+        if writer:
+            mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+        else:
+            mode = connection.execute("PRAGMA journal_mode").fetchone()[0]
+        if mode != "wal":
+            raise StoreUnavailable(
+                f"{path} cannot be kept in WAL mode (SQLite answered {mode!r}); choose a local folder for the store"
+            )
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute("PRAGMA foreign_keys = ON")
+        if not writer:
+            connection.execute("PRAGMA query_only = ON")
+        connection.create_function("contains_text", 2, _contains_text, deterministic=True)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _contains_text(text: object, wanted: object) -> bool:
+    return isinstance(text, str) and isinstance(wanted, str) and wanted.casefold() in text.casefold()
+
+
+class SqliteStatements:
+    """Named statements on one connection."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def run(self, name: str, params: Mapping[str, Any]) -> int:
+        return self._connection.execute(QUERIES[name], params).rowcount
+
+    def first(self, name: str, params: Mapping[str, Any]) -> tuple[Any, ...] | None:
+        row: tuple[Any, ...] | None = self._connection.execute(QUERIES[name], params).fetchone()
+        return row
+
+    def rows(self, name: str, params: Mapping[str, Any]) -> Iterable[tuple[Any, ...]]:
+        return self._connection.execute(QUERIES[name], params).fetchall()
+
+
+def _primary(error: sqlite3.Error) -> int:
+    return int(getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
+
+
+def is_busy(error: BaseException) -> bool:
+    return isinstance(error, sqlite3.Error) and _primary(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+def is_broken(error: BaseException) -> bool:
+    return isinstance(error, sqlite3.Error) and _primary(error) in _BROKEN
+
+
+def translate(error: BaseException, path: Path | None = None) -> BaseException:
+    """The error a caller gets for one that SQLite raised; anything else is passed on as it is."""
+    if not isinstance(error, sqlite3.Error) or isinstance(error, ClewError):
+        return error
+    code, where = _primary(error), path or "the store"
+    if code in _FULL:
+        # A limit on file sizes shows up as a write error, a full disk as "full": to a user they are the same.
+        return StorageFull(f"no room left to write {where} ({error}); make room and try again")
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return StoreBusy(f"another process keeps {where} locked ({error}); close it and try again")
+    if code in _BROKEN:
+        return StoreUnavailable(f"{where} is damaged ({error}); look with clew check, and restore a backup")
+    if code == sqlite3.SQLITE_READONLY:
+        return StoreReadOnly(f"{where} cannot be written ({error})")
+    if code == sqlite3.SQLITE_CANTOPEN:
+        return StoreUnavailable(f"{where} cannot be opened ({error}); check that its folder exists and is yours")
+    if isinstance(error, sqlite3.IntegrityError):
+        return InternalError(f"a unit broke a constraint of the schema: {error}")
+    if isinstance(error, sqlite3.NotSupportedError):
+        return NotSupported(str(error))
+    return StoreError(f"{where}: {error}")
+
+
+def protect(path: Path) -> None:
+    """Make the store's files readable by their owner alone, before SQLite writes a byte into them.
+
+    An existing file is never opened here: closing any handle of it would drop SQLite's own locks in this process.
+    """
+    with contextlib.suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    for name in (path.name, path.name + "-wal", path.name + "-shm"):
+        with contextlib.suppress(FileNotFoundError):
+            path.with_name(name).chmod(0o600)

@@ -1,0 +1,364 @@
+-- Every statement the SQLite store runs, by name. Nothing here looks at hidden_at: the turn tree decides.
+
+-- fragment: session_columns
+s.id, s.agent, s.workspace_root, s.model_json, s.parent_id, s.parent_message_id, s.permissions_json, s.metadata_json,
+s.prompt_tokens, s.completion_tokens, s.reasoning_tokens, s.cache_read, s.cache_write, s.total_tokens, s.cost_usd,
+s.created_at, s.updated_at, s.archived_at, t.head_turn_id
+
+-- fragment: is_ephemeral
+ifnull(iif(json_valid(metadata_json), json_extract(metadata_json, '$.ephemeral'), 0), 0)
+
+-- fragment: kind
+ifnull(iif(json_valid(metadata_json), json_extract(metadata_json, '$.kind'), 'chat'), 'chat')
+
+-- fragment: page
+AND (:title IS NULL
+    OR contains_text(iif(json_valid(metadata_json), json_extract(metadata_json, '$.title'), NULL), :title))
+AND (:agent IS NULL OR s.agent = :agent)
+AND (:workspace IS NULL OR s.workspace_root = :workspace)
+AND (:parent IS NULL OR s.parent_id = :parent)
+AND (s.updated_at, s.id) < (:updated_at, :id)
+ORDER BY s.updated_at DESC, s.id DESC
+LIMIT :limit
+
+-- fragment: flags
+(:archived OR archived_at IS NULL)
+AND (:ephemeral OR {is_ephemeral} IS NOT 1)
+AND (:kind = 'any' OR (:kind = 'subagent') = ({kind} = 'subagent'))
+
+-- fragment: message_columns
+m.id, m.session_id, m.role, m.metadata_json, m.created_at, m.updated_at
+
+-- fragment: part_columns
+p.id, p.message_id, p."index", p.data_json, p.created_at, p.updated_at
+
+-- fragment: turn_columns
+id, session_id, parent_turn_id, turn_type, status, depth, compaction_turn_id, origin_turn_id, data_json, created_at,
+settled_at
+
+
+-- Sessions
+
+-- name: insert_session
+INSERT INTO chat_sessions (
+    id, agent, workspace_root, model_json, parent_id, parent_message_id, permissions_json, metadata_json,
+    prompt_tokens, completion_tokens, reasoning_tokens, cache_read, cache_write, total_tokens, cost_usd,
+    created_at, updated_at, archived_at
+) VALUES (
+    :id, :agent, :workspace_root, :model_json, :parent_id, :parent_message_id, :permissions_json, :metadata_json,
+    :prompt_tokens, :completion_tokens, :reasoning_tokens, :cache_read, :cache_write, :total_tokens, :cost_usd,
+    :created_at, :updated_at, :archived_at
+)
+
+-- name: insert_state
+INSERT INTO session_state (session_id) VALUES (:id)
+
+-- name: get_session_metadata
+SELECT metadata_json FROM chat_sessions WHERE id = :id
+
+-- name: set_session_metadata
+UPDATE chat_sessions SET metadata_json = :metadata_json WHERE id = :id
+
+-- name: set_session_model
+UPDATE chat_sessions SET model_json = :model_json WHERE id = :id
+
+-- name: set_session_permissions
+UPDATE chat_sessions SET permissions_json = :permissions_json WHERE id = :id
+
+-- name: set_session_archived
+UPDATE chat_sessions SET archived_at = :archived_at WHERE id = :id
+
+-- name: touch_session
+UPDATE chat_sessions SET updated_at = max(updated_at, :updated_at) WHERE id = :id
+
+-- name: book_session
+UPDATE chat_sessions SET
+    prompt_tokens = prompt_tokens + :input,
+    completion_tokens = completion_tokens + :output,
+    reasoning_tokens = reasoning_tokens + :reasoning,
+    cache_read = cache_read + :cache_read,
+    cache_write = cache_write + :cache_write,
+    total_tokens = total_tokens + :total,
+    cost_usd = cost_usd + :cost_usd,
+    updated_at = max(updated_at, :finished_at)
+WHERE id = :id
+
+-- name: delete_session
+DELETE FROM chat_sessions WHERE id = :id
+
+-- name: find_session
+SELECT {session_columns} FROM chat_sessions s LEFT JOIN session_state t ON t.session_id = s.id WHERE s.id = :id
+
+-- name: list_children
+SELECT {session_columns} FROM chat_sessions s LEFT JOIN session_state t ON t.session_id = s.id
+WHERE s.parent_id = :id ORDER BY s.created_at, s.id
+
+-- name: list_sessions
+-- The plain list: the index holds exactly the rows it may show. Without the hint the planner would take the
+-- index on archived_at and sort everything.
+SELECT {session_columns}
+FROM chat_sessions s INDEXED BY chat_sessions_listed LEFT JOIN session_state t ON t.session_id = s.id
+WHERE archived_at IS NULL AND {is_ephemeral} IS NOT 1 AND {kind} <> 'subagent'
+{page}
+
+-- name: list_flagged_sessions
+SELECT {session_columns}
+FROM chat_sessions s INDEXED BY chat_sessions_by_update LEFT JOIN session_state t ON t.session_id = s.id
+WHERE {flags}
+{page}
+
+-- name: list_sessions_of_agent
+SELECT {session_columns}
+FROM chat_sessions s INDEXED BY chat_sessions_by_agent LEFT JOIN session_state t ON t.session_id = s.id
+WHERE s.agent = :agent AND {flags}
+{page}
+
+-- name: list_sessions_of_workspace
+SELECT {session_columns}
+FROM chat_sessions s INDEXED BY chat_sessions_by_workspace LEFT JOIN session_state t ON t.session_id = s.id
+WHERE s.workspace_root = :workspace AND {flags}
+{page}
+
+-- name: list_sessions_of_parent
+SELECT {session_columns}
+FROM chat_sessions s INDEXED BY chat_sessions_by_parent LEFT JOIN session_state t ON t.session_id = s.id
+WHERE s.parent_id = :parent AND {flags}
+{page}
+
+-- name: all_session_ids
+SELECT id FROM chat_sessions ORDER BY id
+
+
+-- State
+
+-- name: get_state
+SELECT head_turn_id, open_turn_id, epoch FROM session_state WHERE session_id = :id
+
+-- name: set_state
+UPDATE session_state SET head_turn_id = :head_turn_id, open_turn_id = :open_turn_id, epoch = :epoch
+WHERE session_id = :id
+
+-- name: add_move
+INSERT INTO head_moves (session_id, seq, from_turn_id, to_turn_id, at, why)
+SELECT :session_id, ifnull(max(seq), 0) + 1, :from_turn_id, :to_turn_id, :at, :why
+FROM head_moves WHERE session_id = :session_id
+
+-- name: load_moves
+SELECT seq, session_id, from_turn_id, to_turn_id, at, why FROM head_moves WHERE session_id = :id ORDER BY seq
+
+
+-- Messages and parts
+
+-- name: insert_message
+INSERT INTO chat_messages (id, session_id, role, metadata_json, created_at, updated_at)
+VALUES (:id, :session_id, :role, :metadata_json, :created_at, :updated_at)
+
+-- name: get_message_metadata
+SELECT metadata_json FROM chat_messages WHERE id = :id AND session_id = :session_id
+
+-- name: set_message_metadata
+UPDATE chat_messages SET metadata_json = :metadata_json, updated_at = max(updated_at, :updated_at) WHERE id = :id
+
+-- name: set_message_created
+UPDATE chat_messages SET created_at = :created_at WHERE id = :id
+
+-- name: hide_messages
+UPDATE chat_messages SET metadata_json = json_set(metadata_json, '$.hidden_at', :at, '$.hidden_by', :by)
+WHERE id IN (SELECT value FROM json_each(:ids))
+
+-- name: show_messages
+UPDATE chat_messages SET metadata_json = json_remove(metadata_json, '$.hidden_at', '$.hidden_by')
+WHERE id IN (SELECT value FROM json_each(:ids))
+
+-- name: insert_part
+INSERT INTO chat_parts
+    (id, message_id, session_id, "index", type, data_json, tool_call_id, tool_state, created_at, updated_at)
+VALUES
+    (:id, :message_id, :session_id, :index, :type, :data_json, :tool_call_id, :tool_state, :created_at, :updated_at)
+
+-- name: update_part
+UPDATE chat_parts SET
+    type = :type, data_json = :data_json, tool_call_id = :tool_call_id, tool_state = :tool_state,
+    updated_at = :updated_at
+WHERE message_id = :message_id AND "index" = :index
+
+-- name: find_message
+SELECT {message_columns} FROM chat_messages m WHERE m.id = :id AND m.session_id = :session_id
+
+-- name: find_client_messages
+SELECT {message_columns} FROM chat_messages m INDEXED BY chat_messages_by_client_id
+WHERE m.session_id = :session_id
+AND iif(json_valid(metadata_json), json_extract(metadata_json, '$.client_message_id'), NULL) IS NOT NULL
+AND iif(json_valid(metadata_json), json_extract(metadata_json, '$.client_message_id'), NULL) = :client_message_id
+ORDER BY m.created_at, m.id
+
+-- name: load_messages
+SELECT {message_columns} FROM chat_messages m WHERE m.session_id = :id ORDER BY m.created_at, m.id
+
+-- name: load_session_parts
+SELECT {part_columns} FROM chat_parts p WHERE p.session_id = :id
+
+-- name: load_messages_by_id
+SELECT {message_columns} FROM chat_messages m WHERE m.id IN (SELECT value FROM json_each(:ids))
+
+-- name: load_parts_by_message
+SELECT {part_columns} FROM chat_parts p WHERE p.message_id IN (SELECT value FROM json_each(:ids))
+
+-- name: put_seal
+INSERT INTO message_seals (message_id, digest) VALUES (:message_id, :digest)
+ON CONFLICT (message_id) DO UPDATE SET digest = excluded.digest
+
+-- name: load_seals
+SELECT s.message_id, s.digest FROM message_seals s JOIN chat_messages m ON m.id = s.message_id WHERE m.session_id = :id
+
+
+-- Turns
+
+-- name: insert_turn
+INSERT INTO chat_turns ({turn_columns}) VALUES (
+    :id, :session_id, :parent_turn_id, :turn_type, :status, :depth, :compaction_turn_id, :origin_turn_id, :data_json,
+    :created_at, :settled_at
+)
+
+-- name: get_turn
+SELECT {turn_columns} FROM chat_turns WHERE id = :id AND session_id = :session_id
+
+-- name: set_turn
+UPDATE chat_turns SET status = :status, settled_at = :settled_at, data_json = :data_json WHERE id = :id
+
+-- name: load_turns
+SELECT {turn_columns} FROM chat_turns WHERE session_id = :id
+
+-- name: load_path
+-- Up from a turn towards the root, at most :turns of them and no further up than :depth.
+WITH RECURSIVE path AS (
+    SELECT {turn_columns} FROM chat_turns WHERE id = :id AND session_id = :session_id
+    UNION ALL
+    SELECT u.id, u.session_id, u.parent_turn_id, u.turn_type, u.status, u.depth, u.compaction_turn_id,
+        u.origin_turn_id, u.data_json, u.created_at, u.settled_at
+    FROM path JOIN chat_turns u ON u.id = path.parent_turn_id
+    WHERE u.depth >= :depth
+    LIMIT :turns
+)
+SELECT {turn_columns} FROM path
+
+-- name: shallowest_holder
+SELECT min(t.depth) FROM turn_messages l JOIN chat_turns t ON t.id = l.turn_id
+WHERE l.message_id = :message_id AND t.session_id = :session_id
+
+-- name: link_message
+INSERT INTO turn_messages (turn_id, position, message_id)
+SELECT :turn_id, ifnull(max(position), -1) + 1, :message_id FROM turn_messages WHERE turn_id = :turn_id
+
+-- name: load_links
+SELECT l.turn_id, l.message_id FROM chat_turns t JOIN turn_messages l ON l.turn_id = t.id
+WHERE t.session_id = :id ORDER BY l.turn_id, l.position
+
+-- name: load_links_of_turns
+SELECT turn_id, message_id FROM turn_messages WHERE turn_id IN (SELECT value FROM json_each(:ids))
+ORDER BY turn_id, position
+
+-- name: insert_step
+INSERT INTO turn_steps (
+    turn_id, step, message_id, model_json, input, output, reasoning, cache_read, cache_write, cost_usd,
+    finish_reason, prompt_digest, data_json, started_at, finished_at
+) VALUES (
+    :turn_id, :step, :message_id, :model_json, :input, :output, :reasoning, :cache_read, :cache_write, :cost_usd,
+    :finish_reason, :prompt_digest, :data_json, :started_at, :finished_at
+)
+
+-- name: load_steps
+SELECT turn_id, step, message_id, model_json, input, output, reasoning, cache_read, cache_write, cost_usd,
+    finish_reason, prompt_digest, data_json, started_at, finished_at
+FROM turn_steps WHERE turn_id = :id ORDER BY step
+
+
+-- Queue
+
+-- name: enqueue
+INSERT INTO message_queue (message_id, session_id, queued_at, interrupt)
+VALUES (:message_id, :session_id, :queued_at, :interrupt)
+
+-- name: dequeue
+DELETE FROM message_queue WHERE message_id = :message_id
+
+-- name: is_queued
+SELECT 1 FROM message_queue WHERE message_id = :message_id AND session_id = :session_id
+
+-- name: load_queue
+SELECT message_id, queued_at, interrupt FROM message_queue
+WHERE session_id = :id ORDER BY interrupt DESC, queued_at, message_id
+
+
+-- Journal
+
+-- name: insert_journal_row
+INSERT INTO stream_journal (n, data) VALUES (:n, :data)
+
+-- name: replace_journal_row
+UPDATE stream_journal SET data = :data WHERE n = :n
+
+-- name: get_journal_row
+SELECT data FROM stream_journal WHERE n = :n
+
+-- name: delete_journal_rows
+DELETE FROM stream_journal WHERE n BETWEEN :first AND :last
+
+-- name: load_journal
+SELECT n, data FROM stream_journal ORDER BY n
+
+-- name: add_mark
+INSERT INTO journal_marks (message_id, session_id, folded_through) VALUES (:message_id, :session_id, :folded_through)
+ON CONFLICT (message_id) DO NOTHING
+
+-- name: set_mark
+UPDATE journal_marks SET folded_through = :folded_through WHERE message_id = :message_id
+
+-- name: delete_mark
+DELETE FROM journal_marks WHERE message_id = :message_id
+
+-- name: get_mark
+SELECT folded_through FROM journal_marks WHERE message_id = :message_id
+
+-- name: load_marks
+SELECT message_id, session_id, folded_through FROM journal_marks
+
+-- name: load_marks_of_session
+SELECT message_id, session_id, folded_through FROM journal_marks WHERE session_id = :id
+
+
+-- Kept once, named from many places
+
+-- name: put_prompt
+INSERT INTO system_prompts (digest, body, created_at) VALUES (:digest, :body, :created_at)
+ON CONFLICT (digest) DO NOTHING
+
+-- name: find_prompt
+SELECT body FROM system_prompts WHERE digest = :digest
+
+-- name: put_blob
+INSERT INTO blobs (sha256, media_type, size, data, created_at)
+VALUES (:sha256, :media_type, :size, :data, :created_at)
+ON CONFLICT (sha256) DO NOTHING
+
+-- name: link_blob
+INSERT INTO blob_links (session_id, sha256) SELECT :session_id, sha256 FROM blobs WHERE sha256 = :sha256
+ON CONFLICT (session_id, sha256) DO NOTHING
+
+-- name: has_blob
+SELECT 1 FROM blobs WHERE sha256 = :sha256
+
+-- name: delete_unnamed_blobs
+DELETE FROM blobs
+WHERE sha256 IN (SELECT sha256 FROM blob_links WHERE session_id = :id)
+AND NOT EXISTS (SELECT 1 FROM blob_links l WHERE l.sha256 = blobs.sha256 AND l.session_id <> :id)
+
+-- name: find_blob
+SELECT sha256, media_type, data FROM blobs WHERE sha256 = :sha256
+
+-- name: put_project_rules
+INSERT INTO project_rules (project, rules_json, updated_at) VALUES (:project, :rules_json, :updated_at)
+ON CONFLICT (project) DO UPDATE SET rules_json = excluded.rules_json, updated_at = excluded.updated_at
+
+-- name: load_project_rules
+SELECT rules_json FROM project_rules WHERE project = :project

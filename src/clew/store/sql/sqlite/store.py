@@ -1,0 +1,241 @@
+"""The SQLite store: one writer thread, readers off the event loop, one owner per file."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from clew.clock import Clock, SystemClock
+from clew.errors import InvalidInput, StoreReadOnly, StoreUnavailable
+from clew.ids import Mint
+from clew.store.base import (
+    Blob,
+    Capabilities,
+    Damage,
+    LineSlice,
+    PendingStream,
+    QueuedMessage,
+    SessionPage,
+    SessionQuery,
+)
+from clew.store.owner import OwnerLock, refuse_network_file_system
+from clew.store.sql.sqlite.connection import connect, protect, translate
+from clew.store.sql.sqlite.migrate import check_version, migrate
+from clew.store.sql.sqlite.reader import Reader, ReaderPool
+from clew.store.sql.sqlite.writer import Writer
+from clew.store.unit import Outcome, Unit
+from clew.transcript.message import MessageRow
+from clew.transcript.session import Session, SessionState
+from clew.transcript.turn import Step, Tree
+
+__all__ = ["SqliteOptions", "SqliteStore", "open_sqlite"]
+
+
+class SqliteOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How a store is kept. ``read_only`` takes no owner lock and never writes."""
+
+    read_only: bool = False
+    every_commit_full: bool = False
+    window_ms: float = 0.0
+    lock_wait_ms: float = 60_000.0
+    reader_threads: int = 2
+    max_pages: int | None = None
+    checkpoints: bool = True
+
+
+async def open_sqlite(
+    path: Path,
+    options: SqliteOptions | None = None,
+    *,
+    clock: Clock | None = None,
+    mint: Mint | None = None,
+) -> SqliteStore:
+    """Open a store, making or upgrading the file when it is opened for writing."""
+    clock = clock or SystemClock()
+    return await asyncio.to_thread(_open, path, options or SqliteOptions(), clock, mint or Mint(clock))
+
+
+def _open(path: Path, options: SqliteOptions, clock: Clock, mint: Mint) -> SqliteStore:
+    refuse_network_file_system(path)
+    with contextlib.ExitStack() as undo:
+        try:
+            if options.read_only:
+                _check_readable(path)
+                return SqliteStore(path, ReaderPool(path, options.reader_threads), None, None)
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            lock = OwnerLock(path, clock.now_ms())
+            undo.callback(lock.release)
+            protect(path)
+            connection = connect(path, writer=True)
+            undo.callback(connection.close)
+            migrate(connection, path)
+            if options.max_pages is not None:
+                connection.execute(f"PRAGMA max_page_count = {options.max_pages}")
+            protect(path)
+            writer = Writer(
+                connection,
+                path,
+                mint,
+                every_commit_full=options.every_commit_full,
+                window_ms=options.window_ms,
+                lock_wait_ms=options.lock_wait_ms,
+                checkpoints=options.checkpoints,
+            )
+        except sqlite3.Error as error:
+            raise translate(error, path) from error
+        except OSError as error:
+            raise StoreUnavailable(f"{path} cannot be opened: {error.strerror or error}") from error
+        undo.pop_all()
+        return SqliteStore(path, ReaderPool(path, options.reader_threads), writer, lock)
+
+
+def _check_readable(path: Path) -> None:
+    if not path.is_file():
+        raise StoreUnavailable(f"there is no store at {path}")
+    connection = connect(path, writer=False)
+    try:
+        if check_version(connection, path) == 0:
+            raise StoreUnavailable(f"{path} holds no store yet")
+    finally:
+        connection.close()
+
+
+class SqliteStore:
+    """The contract on a SQLite file. See :mod:`clew.store.base` for what each method promises."""
+
+    def __init__(self, path: Path, readers: ReaderPool, writer: Writer | None, lock: OwnerLock | None) -> None:
+        self.path = path
+        self._readers = readers
+        self._writer = writer
+        self._lock = lock
+
+    @property
+    def url(self) -> str:
+        return f"sqlite:///{self.path}"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(chunk_durable=True, search=True, many_processes=False)
+
+    @property
+    def commits(self) -> int:
+        """How many transactions were committed since the store was opened."""
+        return self._writer.commits if self._writer else 0
+
+    def announce(self, url: str | None) -> None:
+        """Tell second writers where this store is served."""
+        if self._lock is not None:
+            self._lock.announce(url)
+
+    def submit(self, unit: Unit) -> asyncio.Future[Outcome]:
+        if self._writer is None:
+            raise StoreReadOnly(f"{self.path} was opened for reading")
+        return self._writer.submit(unit)
+
+    async def commit(self, unit: Unit) -> Outcome:
+        return await self.submit(unit)
+
+    async def find_session(self, session_id: str) -> Session | None:
+        return await self._readers.run(Reader.find_session, session_id)
+
+    async def list_sessions(self, query: SessionQuery) -> SessionPage:
+        return await self._readers.run(Reader.list_sessions, query)
+
+    async def list_children(self, parent_id: str) -> tuple[Session, ...]:
+        return await self._readers.run(Reader.list_children, parent_id)
+
+    async def load_state(self, session_id: str) -> SessionState:
+        return await self._readers.run(Reader.load_state, session_id)
+
+    async def load_line(
+        self,
+        session_id: str,
+        *,
+        through: str | None = None,
+        turns: int | None = None,
+        back_to_message: str | None = None,
+        keep_damaged: bool = False,
+    ) -> LineSlice:
+        return await self._readers.run(Reader.load_line, session_id, through, turns, back_to_message, keep_damaged)
+
+    async def load_messages(self, session_id: str, *, keep_damaged: bool = False) -> tuple[MessageRow, ...]:
+        return await self._readers.run(Reader.load_messages, session_id, keep_damaged)
+
+    async def find_message(self, session_id: str, message_id: str) -> MessageRow | None:
+        return await self._readers.run(Reader.find_message, session_id, message_id)
+
+    async def find_client_message(self, session_id: str, client_message_id: str) -> tuple[MessageRow, ...]:
+        return await self._readers.run(Reader.find_client_message, session_id, client_message_id)
+
+    async def load_tree(self, session_id: str) -> Tree:
+        return await self._readers.run(Reader.load_tree, session_id)
+
+    async def load_steps(self, turn_id: str) -> tuple[Step, ...]:
+        return await self._readers.run(Reader.load_steps, turn_id)
+
+    async def load_queue(self, session_id: str) -> tuple[QueuedMessage, ...]:
+        return await self._readers.run(Reader.load_queue, session_id)
+
+    async def find_prompt(self, digest: str) -> str | None:
+        return await self._readers.run(Reader.find_prompt, digest)
+
+    async def find_blob(self, sha256: str) -> Blob | None:
+        return await self._readers.run(Reader.find_blob, sha256)
+
+    async def load_project_rules(self, project: str) -> tuple[dict[str, object], ...]:
+        return await self._readers.run(Reader.load_project_rules, project)
+
+    async def pending_streams(self, session_id: str | None = None) -> tuple[PendingStream, ...]:
+        return await self._readers.run(Reader.pending_streams, session_id)
+
+    async def stream_mark(self, message_id: str) -> int:
+        return await self._readers.run(Reader.stream_mark, message_id)
+
+    async def session_ids(self) -> tuple[str, ...]:
+        return await self._readers.run(Reader.session_ids)
+
+    async def seals(self, session_id: str) -> dict[str, str]:
+        return await self._readers.run(Reader.seals, session_id)
+
+    async def verify(self) -> Sequence[Damage]:
+        return await self._readers.run(Reader.verify)
+
+    async def backup(self, target: Path) -> None:
+        await asyncio.to_thread(_backup, self.path, target)
+
+    async def close(self) -> None:
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            await asyncio.to_thread(writer.close)
+        await asyncio.to_thread(self._readers.close)
+        if self._lock is not None:
+            self._lock.release()
+
+
+def _backup(source: Path, target: Path) -> None:
+    """Copy one state of the store through SQLite's backup. In WAL mode its one long read keeps no writer waiting;
+    copying in steps would start over whenever somebody writes."""
+    if target.exists():
+        raise InvalidInput(f"{target} is already there; name a new file")
+    try:
+        protect(target)
+        reader = connect(source, writer=False)
+        try:
+            copy = sqlite3.connect(target, isolation_level=None)
+            try:
+                reader.backup(copy)
+            finally:
+                copy.close()
+        finally:
+            reader.close()
+    except (sqlite3.Error, OSError) as error:
+        for suffix in ("", "-journal", "-wal", "-shm"):
+            target.with_name(target.name + suffix).unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise StoreUnavailable(f"{target} cannot be written: {error.strerror or error}") from error
+        raise translate(error, target) from error

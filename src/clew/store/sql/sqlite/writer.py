@@ -1,0 +1,230 @@
+"""The one thread that writes: everything that waits commits together, as soon as something waits.
+
+A group runs in one ``BEGIN IMMEDIATE`` transaction without savepoints, because a full disk ends the whole
+transaction whatever savepoints it had. When anything in a group fails, the group is rolled back and its units run
+one by one, so that only the failing one sees its error. The strongest sync level in a group is set before BEGIN;
+a commit that syncs also makes every earlier commit durable. Waiters are woken by one call into their loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import sqlite3
+import threading
+import time
+from pathlib import Path
+from typing import Final
+
+from clew.errors import StoreClosed, StoreUnavailable
+from clew.failpoints import failpoint
+from clew.ids import Mint
+from clew.store.sql.apply import UnitWriter
+from clew.store.sql.sqlite.connection import SqliteStatements, is_broken, is_busy, translate
+from clew.store.unit import Outcome, Sync, Unit
+
+__all__ = ["Writer"]
+
+log = logging.getLogger("clew.store")
+
+MAX_GROUP: Final = 512
+_IDLE_S: Final = 0.25
+_CHECKPOINT_COMMITS: Final = {"idle": 50, "quiet": 1_000, "busy": 4_000}
+_CHECKPOINT_GROWTH: Final = {"idle": 1 << 20, "quiet": 1 << 24, "busy": 1 << 26}
+"""After how many commits, or bytes the WAL grew by, it is moved into the database: the quieter, the sooner."""
+
+
+class _Item:
+    """A unit on its way, and who waits for it."""
+
+    __slots__ = ("future", "loop", "unit")
+
+    def __init__(self, unit: Unit, future: asyncio.Future[Outcome], loop: asyncio.AbstractEventLoop) -> None:
+        self.unit = unit
+        self.future = future
+        self.loop = loop
+
+
+class Writer:
+    """Owns the writing connection from the moment it is started until ``close``."""
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        path: Path,
+        mint: Mint,
+        *,
+        every_commit_full: bool,
+        window_ms: float,
+        lock_wait_ms: float,
+        checkpoints: bool = True,
+    ) -> None:
+        self._connection = connection
+        self._wal = path.with_name(path.name + "-wal")
+        self._path = path
+        self._units = UnitWriter(SqliteStatements(connection), mint)
+        self._units.reset()
+        self._default_sync: Sync = "power" if every_commit_full else "process"
+        self._sync: Sync = "process"
+        self._window_s = window_ms / 1000.0
+        self._lock_wait_s = lock_wait_ms / 1000.0
+        self._queue: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
+        self._closed = False
+        self._broken: BaseException | None = None
+        self.commits = 0
+        self._checkpoints = checkpoints
+        self._checkpointed = (0, 0)
+        # SQLite's own checkpoints would stall a commit at a moment of its choosing.
+        connection.execute("PRAGMA wal_autocheckpoint = 0")
+        connection.execute("PRAGMA journal_size_limit = 67108864")
+        self._thread = threading.Thread(target=self._run, name=f"clew-writer {path.name}", daemon=True)
+        self._thread.start()
+
+    # From the event loop
+
+    def submit(self, unit: Unit) -> asyncio.Future[Outcome]:
+        if self._closed:
+            raise StoreClosed("the store is closed")
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Outcome] = loop.create_future()
+        self._queue.put(_Item(unit, future, loop))
+        return future
+
+    def close(self) -> None:
+        """Finish what was submitted, then end. Blocks; called off the loop."""
+        if not self._closed:
+            self._closed = True
+            self._queue.put(None)
+        self._thread.join()
+
+    # In the writer's thread
+
+    def _run(self) -> None:
+        stop = False
+        while not stop:
+            group: list[_Item] = []
+            stop = self._gather(group)
+            if group:
+                self._commit(group)
+            self._checkpoint(idle=not group)
+        self._connection.close()
+
+    def _gather(self, group: list[_Item]) -> bool:
+        """Wait for something, then take all that waits. True when this was the last time."""
+        try:
+            item = self._queue.get(timeout=_IDLE_S)
+        except queue.Empty:
+            return False
+        if self._window_s and item is not None:
+            time.sleep(self._window_s)
+        while item is not None:
+            group.append(item)
+            if len(group) >= MAX_GROUP:
+                return False
+            try:
+                item = self._queue.get_nowait()
+            except queue.Empty:
+                return False
+        return True
+
+    def _commit(self, group: list[_Item]) -> None:
+        if self._broken is not None:
+            self._wake([(item, self._broken) for item in group])
+            return
+        try:
+            outcomes: list[Outcome | BaseException] = list(self._transact([item.unit for item in group]))
+        except Exception as error:
+            self._roll_back()
+            if len(group) > 1 and not is_busy(error):
+                for item in group:
+                    self._commit([item])
+                return
+            if is_broken(error):
+                self._broken = StoreUnavailable(
+                    f"{self._path} is damaged ({error}); it can be read, not written: run clew check"
+                )
+            outcomes = [translate(error, self._path)] * len(group)
+        else:
+            self.commits += 1
+            failpoint("writer.after_commit_before_ack")
+        self._wake(list(zip(group, outcomes, strict=True)))
+
+    def _transact(self, units: list[Unit]) -> list[Outcome]:
+        power = self._default_sync == "power" or any(unit.sync == "power" for unit in units)
+        self._set_sync("power" if power else "process")
+        self._begin()
+        failpoint("writer.in_transaction")
+        outcomes = [self._units.apply(unit) for unit in units]
+        self._units.seal()
+        failpoint("writer.before_commit")
+        self._connection.execute("COMMIT")
+        return outcomes
+
+    def _begin(self) -> None:
+        """Take the write lock. While another process holds it, the group waits; nothing is dropped."""
+        deadline = time.monotonic() + self._lock_wait_s
+        while True:
+            try:
+                self._connection.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as error:
+                if not is_busy(error) or time.monotonic() >= deadline:
+                    raise
+                log.warning("another process holds the write lock of %s; waiting", self._path)
+            else:
+                return
+
+    def _roll_back(self) -> None:
+        # On a full disk SQLite has rolled back by itself; a second ROLLBACK would be an error of its own.
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
+        try:
+            self._units.reset()
+        except sqlite3.Error as error:
+            self._broken = translate(error, self._path)
+
+    def _set_sync(self, level: Sync) -> None:
+        if level != self._sync:
+            self._connection.execute(f"PRAGMA synchronous = {'FULL' if level == 'power' else 'NORMAL'}")
+            self._sync = level
+
+    def _wake(self, results: list[tuple[_Item, Outcome | BaseException]]) -> None:
+        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[_Item, Outcome | BaseException]]] = {}
+        for item, outcome in results:
+            by_loop.setdefault(item.loop, []).append((item, outcome))
+        for loop, theirs in by_loop.items():
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(_resolve, theirs)
+
+    def _checkpoint(self, *, idle: bool) -> None:
+        """Move the WAL into the database: soon when idle, later between groups, at the latest when it is huge."""
+        commits, size = self._checkpointed
+        if self._broken is not None or not self._checkpoints or self.commits == commits:
+            return
+        pace = "idle" if idle else "quiet" if self._queue.empty() else "busy"
+        grown = self._wal_size() - size
+        if self.commits - commits < _CHECKPOINT_COMMITS[pace] and grown < _CHECKPOINT_GROWTH[pace]:
+            return
+        failpoint("writer.checkpoint")
+        try:
+            self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        except sqlite3.Error as error:
+            log.warning("a checkpoint of %s did not succeed: %s", self._path, error)
+        # The file is used again from its start, so its size says nothing; only growth beyond it does.
+        self._checkpointed = (self.commits, self._wal_size())
+
+    def _wal_size(self) -> int:
+        try:
+            return self._wal.stat().st_size
+        except OSError:
+            return 0
+
+
+def _resolve(results: list[tuple[_Item, Outcome | BaseException]]) -> None:
+    for item, outcome in results:
+        if item.future.done():
+            continue
+        if isinstance(outcome, BaseException):
+            item.future.set_exception(outcome)
+        else:
+            item.future.set_result(outcome)

@@ -1,0 +1,41 @@
+"""The tail of a stream: chunks that are journalled and that no stored part holds yet, applied to a message.
+
+Readers use it to show what is durable, recovery to find what it has to write. Both work from the stored parts and
+(index, chunk) pairs alone, since the ids a live stream kept open died with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from clew.store.unit import JournalEntry
+from clew.transcript.fold import Fold
+from clew.transcript.message import MessageRow, PartRow, from_stream
+
+__all__ = ["UNSTORED", "with_tail"]
+
+UNSTORED = ""
+"""The id of a part that only the journal holds so far."""
+
+
+def with_tail(row: MessageRow, entries: Sequence[JournalEntry]) -> MessageRow:
+    """The message as it is once ``entries`` are applied. Parts that are new carry the id :data:`UNSTORED`."""
+    if not entries:
+        return row
+    fold = Fold(row.id, parts=[part.data for part in row.parts], metadata=row.metadata)
+    touched: set[int] = set()
+    for entry in entries:
+        fold.apply_at(entry.part, entry.chunk)
+        if entry.part is not None:
+            touched.add(entry.part)
+    parts = list(row.parts)
+    for index in sorted(touched):
+        data = fold.part(index)
+        if index < len(parts):
+            parts[index] = msgspec.structs.replace(parts[index], data=data)
+        else:
+            parts.append(PartRow(UNSTORED, index, data, row.updated_at, row.updated_at))
+    metadata = {**row.metadata, **from_stream(fold.metadata)}
+    return msgspec.structs.replace(row, parts=tuple(parts), metadata=metadata)

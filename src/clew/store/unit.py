@@ -1,0 +1,316 @@
+"""Units: the vocabulary of everything that is ever written.
+
+A unit is a list of writes to one session that commits as one. It can be run again from scratch: nothing in it
+depends on a value read before it was built, other than through its guards. Guards are looked at first, inside the
+same transaction; when one does not hold, nothing of the unit is written and the caller gets a :class:`Refused`,
+which is an answer, not an error. Each store turns the same units into its own form, so one suite can judge all.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from clew.transcript.chunk import Chunk
+from clew.transcript.message import MessageRow, PartRow
+from clew.transcript.project import Hidden
+from clew.transcript.session import Model, Session
+from clew.transcript.turn import MoveReason, Step, Turn
+from clew.transcript.turn_state import TurnStatus
+
+__all__ = [
+    "AppendChunks",
+    "Committed",
+    "DeleteSession",
+    "Dequeue",
+    "EndStep",
+    "Enqueue",
+    "EpochIs",
+    "Guard",
+    "HeadIs",
+    "InsertMessage",
+    "InsertSession",
+    "JournalEntry",
+    "LinkBlob",
+    "LinkMessage",
+    "MarkFolded",
+    "MoveHead",
+    "NoOpenTurn",
+    "OpenTurn",
+    "OpenTurnIs",
+    "Outcome",
+    "PatchMessage",
+    "PatchSession",
+    "PutBlob",
+    "PutParts",
+    "PutProjectRules",
+    "PutPrompt",
+    "Refused",
+    "SealMessage",
+    "SetEpoch",
+    "SetHidden",
+    "SetTurn",
+    "StillQueued",
+    "Sync",
+    "Unit",
+    "Write",
+]
+
+Sync = Literal["process", "power"]
+"""What a commit survives on return: the death of the process, or also a loss of power."""
+
+
+class JournalEntry(NamedTuple):
+    """One accepted chunk: its place in its message's stream, the part it landed in (None: no part), itself."""
+
+    n: int
+    part: int | None
+    chunk: Chunk
+
+
+class _Piece(msgspec.Struct, frozen=True, tag=True):
+    pass
+
+
+# Guards
+
+
+class EpochIs(_Piece, frozen=True):
+    """The session's newest run is this one. ``stale_epoch`` otherwise."""
+
+    epoch: int
+
+
+class HeadIs(_Piece, frozen=True):
+    """The head has not moved since it was read. ``head_moved`` otherwise."""
+
+    turn_id: str | None
+
+
+class NoOpenTurn(_Piece, frozen=True):
+    """Nothing is running, waiting, or left open. ``turn_open`` otherwise."""
+
+
+class OpenTurnIs(_Piece, frozen=True):
+    """This turn is the open one. ``turn_not_open`` otherwise."""
+
+    turn_id: str
+
+
+class StillQueued(_Piece, frozen=True):
+    """The message waits in the queue. ``not_queued`` otherwise: it was fired or cancelled."""
+
+    message_id: str
+
+
+Guard = EpochIs | HeadIs | NoOpenTurn | OpenTurnIs | StillQueued
+
+
+# Writes
+
+
+class InsertSession(_Piece, frozen=True):
+    session: Session
+
+
+class PatchSession(_Piece, frozen=True):
+    """Change what is given. ``metadata`` is merged key by key, a key in ``drop`` is removed."""
+
+    metadata: dict[str, Any] = {}
+    drop: tuple[str, ...] = ()
+    model: Model | None = None
+    permissions: tuple[dict[str, Any], ...] | None = None
+    archived_at: int | msgspec.UnsetType | None = msgspec.UNSET
+    updated_at: int | None = None
+
+
+class DeleteSession(_Piece, frozen=True):
+    """Remove the session and all that hangs on it, blobs that nobody else names included."""
+
+
+class InsertMessage(_Piece, frozen=True):
+    """Append a message with its parts. It belongs to no line until it is linked to a turn."""
+
+    message: MessageRow
+
+
+class PutParts(_Piece, frozen=True):
+    """Insert parts or replace their data, by (message, index). A part keeps the id it was first given."""
+
+    message_id: str
+    parts: tuple[PartRow, ...]
+
+
+class PatchMessage(_Piece, frozen=True):
+    """Merge metadata keys into a message and remove those in ``drop``. Role, text and order are out of reach."""
+
+    message_id: str
+    updated_at: int
+    metadata: dict[str, Any] = {}
+    drop: tuple[str, ...] = ()
+    created_at: int | None = None
+
+
+class SetHidden(_Piece, frozen=True):
+    """Write the projection of these messages; None takes it away."""
+
+    hidden: dict[str, Hidden | None]
+
+
+class SealMessage(_Piece, frozen=True):
+    """Keep a digest of the message's parts: it is settled, and from now on any change to it can be seen."""
+
+    message_id: str
+    digest: str
+
+
+class OpenTurn(_Piece, frozen=True):
+    """Add a turn below its parent. Depth and nearest compaction are worked out where it is stored."""
+
+    turn: Turn
+
+
+class SetTurn(_Piece, frozen=True):
+    """Move a turn to another status, by the table. ``data`` is merged."""
+
+    turn_id: str
+    status: TurnStatus
+    settled_at: int | None = None
+    data: dict[str, Any] = {}
+
+
+class LinkMessage(_Piece, frozen=True):
+    """Append a message to a turn, after those it holds already."""
+
+    turn_id: str
+    message_id: str
+
+
+class MoveHead(_Piece, frozen=True):
+    """Point the session at another turn and note it in the reflog."""
+
+    to_turn_id: str | None
+    at: int
+    why: MoveReason
+
+
+class SetEpoch(_Piece, frozen=True):
+    """Give the session to a new run; with :class:`EpochIs` as guard this is the one way to become it."""
+
+    epoch: int
+
+
+class EndStep(_Piece, frozen=True):
+    """Book a step: its row, the message's usage, the session's sums and ``updated_at``, each once."""
+
+    step: Step
+
+
+class AppendChunks(_Piece, frozen=True):
+    """Journal accepted chunks of one message's stream, in order."""
+
+    message_id: str
+    entries: tuple[JournalEntry, ...]
+
+
+class MarkFolded(_Piece, frozen=True):
+    """The parts hold everything of this stream through chunk ``through``; journal rows up to there may go."""
+
+    message_id: str
+    through: int
+
+
+class Enqueue(_Piece, frozen=True):
+    """Put a stored user message into the session's queue."""
+
+    message_id: str
+    queued_at: int
+    interrupt: bool = False
+
+
+class Dequeue(_Piece, frozen=True):
+    """Take a message out of the queue; guard it with :class:`StillQueued` to know who won."""
+
+    message_id: str
+
+
+class PutPrompt(_Piece, frozen=True):
+    """Keep a system prompt under its digest, once."""
+
+    digest: str
+    body: str
+    created_at: int
+
+
+class PutBlob(_Piece, frozen=True):
+    """Keep bytes under their SHA-256, once, and name them from this session."""
+
+    sha256: str
+    media_type: str
+    data: bytes
+    created_at: int
+
+
+class LinkBlob(_Piece, frozen=True):
+    """Name a blob that is already kept from this session too."""
+
+    sha256: str
+
+
+class PutProjectRules(_Piece, frozen=True):
+    """Replace the rules of a project (a resolved workspace root)."""
+
+    project: str
+    rules: tuple[dict[str, Any], ...]
+    updated_at: int
+
+
+Write = (
+    InsertSession
+    | PatchSession
+    | DeleteSession
+    | InsertMessage
+    | PutParts
+    | PatchMessage
+    | SetHidden
+    | SealMessage
+    | OpenTurn
+    | SetTurn
+    | LinkMessage
+    | MoveHead
+    | SetEpoch
+    | EndStep
+    | AppendChunks
+    | MarkFolded
+    | Enqueue
+    | Dequeue
+    | PutPrompt
+    | PutBlob
+    | LinkBlob
+    | PutProjectRules
+)
+
+
+class Unit(msgspec.Struct, frozen=True):
+    """Writes to one session that commit as one, or not at all."""
+
+    session_id: str
+    writes: tuple[Write, ...]
+    guards: tuple[Guard, ...] = ()
+    sync: Sync = "process"
+
+
+class Committed(msgspec.Struct, frozen=True):
+    """The unit is durable as its ``sync`` says."""
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """A guard did not hold; nothing was written. ``reason`` is the guard's word for it."""
+
+    reason: Literal[
+        "stale_epoch", "head_moved", "turn_open", "turn_not_open", "not_queued", "session_not_found", "session_exists"
+    ]
+
+
+Outcome = Committed | Refused

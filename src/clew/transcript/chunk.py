@@ -1,0 +1,381 @@
+"""The chunk vocabulary: every unit of a v6 UI message stream as a frozen value.
+
+Owns the names, fields and types of the 25 kinds of chunk, and the way between a chunk and its wire form. A
+field that is absent on the wire is ``UNSET`` here, so an explicit ``false`` or ``null`` is not lost. Fields
+this module does not know are kept in ``extra`` and come out again beside the known ones. What a chunk does to
+a message is not known here: that is :mod:`clew.transcript.fold`.
+
+A chunk may hold mutable JSON (an input, a metadata object). Nobody changes it: chunks are shared freely
+between the fold, the journal and the viewers.
+
+Two narrowings of what the reference schema takes: ``messageMetadata`` is an object or null (merging anything
+else into an object has no meaning), and ``input``, ``output`` and ``data`` are always there, null where there
+is nothing, because a client refuses a chunk without them or not depending on the version of its schema
+library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, Literal, TypeAlias, cast, get_args
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from clew.errors import IllegalChunk
+
+__all__ = [
+    "CHUNK_TYPES",
+    "UNSET",
+    "Abort",
+    "Chunk",
+    "ChunkType",
+    "Data",
+    "Error",
+    "File",
+    "Finish",
+    "FinishReason",
+    "FinishStep",
+    "JournalRow",
+    "MessageMetadata",
+    "ReasoningDelta",
+    "ReasoningEnd",
+    "ReasoningStart",
+    "SourceDocument",
+    "SourceUrl",
+    "Start",
+    "StartStep",
+    "TextDelta",
+    "TextEnd",
+    "TextStart",
+    "ToolApprovalRequest",
+    "ToolInputAvailable",
+    "ToolInputDelta",
+    "ToolInputError",
+    "ToolInputStart",
+    "ToolOutputAvailable",
+    "ToolOutputDenied",
+    "ToolOutputError",
+    "UnsetType",
+    "chunk_dict",
+    "decode_rows",
+    "encode_chunk",
+    "encode_rows",
+    "parse_chunk",
+    "wire",
+]
+
+Object: TypeAlias = dict[str, Any]
+ProviderMetadata: TypeAlias = dict[str, Object]
+FinishReason: TypeAlias = Literal["stop", "length", "content-filter", "tool-calls", "error", "other"]
+
+ChunkType: TypeAlias = Literal[
+    "start",
+    "start-step",
+    "finish-step",
+    "text-start",
+    "text-delta",
+    "text-end",
+    "reasoning-start",
+    "reasoning-delta",
+    "reasoning-end",
+    "tool-input-start",
+    "tool-input-delta",
+    "tool-input-available",
+    "tool-input-error",
+    "tool-approval-request",
+    "tool-output-available",
+    "tool-output-error",
+    "tool-output-denied",
+    "source-url",
+    "source-document",
+    "file",
+    "data-*",
+    "message-metadata",
+    "finish",
+    "abort",
+    "error",
+]
+"""Every chunk type. ``data-*`` stands for the open family ``data-NAME``."""
+
+CHUNK_TYPES: Final[tuple[str, ...]] = get_args(ChunkType)
+
+
+def _camel(name: str) -> str:
+    head, *rest = name.split("_")
+    return head + "".join(word.capitalize() for word in rest)
+
+
+class _Base(Struct, frozen=True, kw_only=True, gc=False, rename=_camel, tag_field="type"):
+    # gc=False: a chunk holds JSON, and JSON has no cycles to collect.
+    extra: Object | UnsetType = UNSET
+
+    @property
+    def type(self) -> str:
+        """The type as it stands on the wire."""
+        return cast(str, self.__struct_config__.tag)
+
+
+class _WithMetadata(_Base, frozen=True, kw_only=True, gc=False):
+    provider_metadata: ProviderMetadata | UnsetType = UNSET
+
+
+class _Tool(_WithMetadata, frozen=True, kw_only=True, gc=False):
+    """What the chunks about a tool call share; ``dynamic`` says the tool is not known at build time."""
+
+    provider_executed: bool | UnsetType = UNSET
+    tool_metadata: Object | UnsetType = UNSET
+    dynamic: bool | UnsetType = UNSET
+
+
+class Start(_Base, frozen=True, gc=False, tag="start"):
+    message_id: str | UnsetType = UNSET
+    message_metadata: Object | UnsetType | None = UNSET
+
+
+class StartStep(_Base, frozen=True, gc=False, tag="start-step"):
+    pass
+
+
+class FinishStep(_Base, frozen=True, gc=False, tag="finish-step"):
+    pass
+
+
+class TextStart(_WithMetadata, frozen=True, gc=False, tag="text-start"):
+    id: str
+
+
+class TextDelta(_WithMetadata, frozen=True, gc=False, tag="text-delta"):
+    id: str
+    delta: str
+
+
+class TextEnd(_WithMetadata, frozen=True, gc=False, tag="text-end"):
+    id: str
+
+
+class ReasoningStart(_WithMetadata, frozen=True, gc=False, tag="reasoning-start"):
+    id: str
+
+
+class ReasoningDelta(_WithMetadata, frozen=True, gc=False, tag="reasoning-delta"):
+    id: str
+    delta: str
+
+
+class ReasoningEnd(_WithMetadata, frozen=True, gc=False, tag="reasoning-end"):
+    id: str
+
+
+class ToolInputStart(_Tool, frozen=True, gc=False, tag="tool-input-start"):
+    tool_call_id: str
+    tool_name: str
+    input_encoding: Literal["json", "text"] | UnsetType = UNSET
+    title: str | UnsetType = UNSET
+
+
+class ToolInputDelta(_Base, frozen=True, gc=False, tag="tool-input-delta"):
+    tool_call_id: str
+    input_text_delta: str
+
+
+class ToolInputAvailable(_Tool, frozen=True, gc=False, tag="tool-input-available"):
+    tool_call_id: str
+    tool_name: str
+    input: Any
+    title: str | UnsetType = UNSET
+
+
+class ToolInputError(_Tool, frozen=True, gc=False, tag="tool-input-error"):
+    """Arguments that did not validate. ``input`` is then whatever the model wrote."""
+
+    tool_call_id: str
+    tool_name: str
+    input: Any
+    error_text: str
+    title: str | UnsetType = UNSET
+
+
+class ToolApprovalRequest(_Base, frozen=True, gc=False, tag="tool-approval-request"):
+    approval_id: str
+    tool_call_id: str
+    approval_descriptor: Any = UNSET
+    input_schema_input: Any = UNSET
+    signature: str | UnsetType = UNSET
+
+
+class ToolOutputAvailable(_Tool, frozen=True, gc=False, tag="tool-output-available"):
+    tool_call_id: str
+    output: Any
+    preliminary: bool | UnsetType = UNSET
+
+
+class ToolOutputError(_Tool, frozen=True, gc=False, tag="tool-output-error"):
+    tool_call_id: str
+    error_text: str
+
+
+class ToolOutputDenied(_Base, frozen=True, gc=False, tag="tool-output-denied"):
+    tool_call_id: str
+
+
+class SourceUrl(_WithMetadata, frozen=True, gc=False, tag="source-url"):
+    source_id: str
+    url: str
+    title: str | UnsetType = UNSET
+
+
+class SourceDocument(_WithMetadata, frozen=True, gc=False, tag="source-document"):
+    source_id: str
+    media_type: str
+    title: str
+    filename: str | UnsetType = UNSET
+
+
+class File(_WithMetadata, frozen=True, gc=False, tag="file"):
+    url: str
+    media_type: str
+
+
+class Data(_Base, frozen=True, gc=False, tag=False):
+    """``data-NAME``. The name is part of the type on the wire, so it is always encoded as a dict."""
+
+    name: str
+    data: Any
+    id: str | UnsetType = UNSET
+    transient: bool | UnsetType = UNSET
+
+    @property
+    def type(self) -> str:
+        return f"data-{self.name}"
+
+
+class MessageMetadata(_Base, frozen=True, gc=False, tag="message-metadata"):
+    message_metadata: Object | None
+
+
+class Finish(_Base, frozen=True, gc=False, tag="finish"):
+    finish_reason: FinishReason | UnsetType = UNSET
+    message_metadata: Object | UnsetType | None = UNSET
+
+
+class Abort(_Base, frozen=True, gc=False, tag="abort"):
+    reason: str | UnsetType = UNSET
+
+
+class Error(_Base, frozen=True, gc=False, tag="error"):
+    error_text: str
+
+
+Chunk: TypeAlias = (
+    Start
+    | StartStep
+    | FinishStep
+    | TextStart
+    | TextDelta
+    | TextEnd
+    | ReasoningStart
+    | ReasoningDelta
+    | ReasoningEnd
+    | ToolInputStart
+    | ToolInputDelta
+    | ToolInputAvailable
+    | ToolInputError
+    | ToolApprovalRequest
+    | ToolOutputAvailable
+    | ToolOutputError
+    | ToolOutputDenied
+    | SourceUrl
+    | SourceDocument
+    | File
+    | Data
+    | MessageMetadata
+    | Finish
+    | Abort
+    | Error
+)
+
+JournalRow: TypeAlias = tuple[str, int, int | None, Chunk]
+"""(message id, n within the message, index of the part or None, chunk): what a journal row holds many of."""
+
+_CLASSES: Final[tuple[type[Chunk], ...]] = get_args(Chunk)
+_BY_TYPE: Final[dict[str, type[Chunk]]] = {
+    cast(str, cls.__struct_config__.tag): cls for cls in _CLASSES if cls is not Data
+}
+_FIELDS: Final[dict[type[Chunk], tuple[tuple[str, str], ...]]] = {
+    cls: tuple(
+        (field, key)
+        for field, key in zip(cls.__struct_fields__, cls.__struct_encode_fields__, strict=True)
+        if field not in ("extra", "name")
+    )
+    for cls in _CLASSES
+}
+_KEYS: Final[dict[type[Chunk], frozenset[str]]] = {
+    cls: frozenset(("type", *(key for _, key in fields))) for cls, fields in _FIELDS.items()
+}
+_encode: Final[Callable[[Any], bytes]] = msgspec.json.Encoder().encode
+_decode: Final[Callable[[bytes | str], Any]] = msgspec.json.Decoder().decode
+
+
+def parse_chunk(obj: Mapping[str, Any]) -> Chunk:
+    """The chunk a wire object stands for; :class:`IllegalChunk` when it stands for none."""
+    try:
+        kind = obj["type"]
+    except (LookupError, TypeError):
+        kind = None
+    if not isinstance(kind, str):
+        raise IllegalChunk("a chunk is an object with a string in 'type'")
+    cls = _BY_TYPE.get(kind)
+    if cls is None:
+        if not kind.startswith("data-"):
+            raise IllegalChunk(f"there is no chunk of type {kind[:60]!r}", chunk_type=kind[:60])
+        cls = Data
+    fields, extra = (obj, None) if obj.keys() <= _KEYS[cls] else _split(obj, _KEYS[cls])
+    if cls is Data:
+        fields = {**fields, "name": kind[5:]}
+    try:
+        chunk: Chunk = msgspec.convert(fields if type(fields) is dict else dict(fields), cls)
+    except msgspec.ValidationError as error:
+        raise IllegalChunk(f"this is not a {kind[:60]} chunk: {error}", chunk_type=kind[:60]) from error
+    return chunk if extra is None else msgspec.structs.replace(chunk, extra=extra)
+
+
+def _split(obj: Mapping[str, Any], known: frozenset[str]) -> tuple[Object, Object]:
+    fields: Object = {}
+    extra: Object = {}
+    for key, value in obj.items():
+        (fields if key in known else extra)[key] = value
+    return fields, extra
+
+
+def chunk_dict(chunk: Chunk) -> Object:
+    """The wire form as a dict, ``type`` first. Values are shared with the chunk, not copied."""
+    out: Object = {"type": chunk.type}
+    for field, key in _FIELDS[chunk.__class__]:
+        value = getattr(chunk, field)
+        if value is not UNSET:
+            out[key] = value
+    if chunk.extra is not UNSET:
+        for key, value in chunk.extra.items():
+            out.setdefault(key, value)
+    return out
+
+
+def wire(chunk: Chunk) -> Any:
+    """What stands for the chunk inside a larger value that msgspec encodes: itself, where that is enough."""
+    return chunk if chunk.extra is UNSET and chunk.__class__ is not Data else chunk_dict(chunk)
+
+
+def encode_chunk(chunk: Chunk) -> bytes:
+    """The wire form as JSON."""
+    return _encode(chunk if chunk.extra is UNSET and chunk.__class__ is not Data else chunk_dict(chunk))
+
+
+def encode_rows(rows: Iterable[JournalRow]) -> bytes:
+    """Many chunks with their places, as one JSON array of arrays."""
+    return _encode([(message_id, n, index, wire(chunk)) for message_id, n, index, chunk in rows])
+
+
+def decode_rows(data: bytes | str) -> list[JournalRow]:
+    """The way back from :func:`encode_rows`."""
+    return [(message_id, n, index, parse_chunk(obj)) for message_id, n, index, obj in _decode(data)]

@@ -1,0 +1,304 @@
+"""The fold: one assistant message while it streams, chunk by chunk.
+
+Owns where in its message a chunk belongs, and what it does to the metadata. The outcome is the message a v6
+client reduces from the same chunks, as JSON. No I/O, no clock, and no knowledge of what is stored already.
+
+A chunk is taken in two halves. :meth:`Fold.locate` decides where it belongs, and needs what only a live
+stream knows: which text is open under which id. :meth:`Fold.apply_at` writes it there, and needs nothing but
+the part at that index. So a journal of (index, chunk) pairs can be applied to stored parts after the stream
+is gone. A chunk that is refused by either half has changed nothing.
+
+Stricter than the client, where the client would quietly make a second part or lose the first: an id that is
+open is not opened again, a tool call id names one call in a message, the arguments of a call end in the step
+they began in, a call stays static or dynamic, and ``start`` does not rename the message.
+
+Snapshots are new dicts, but the JSON values inside them are shared with the chunks: nobody changes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+from clew.errors import IllegalChunk
+from clew.transcript import chunk as c
+from clew.transcript.chunk import UNSET, UnsetType
+from clew.transcript.fold_part import GrowingPart, begin, check, extend, is_tool
+
+__all__ = ["Fold"]
+
+Json: TypeAlias = dict[str, Any]
+_ToolChunk: TypeAlias = (
+    c.ToolInputStart
+    | c.ToolInputDelta
+    | c.ToolInputAvailable
+    | c.ToolInputError
+    | c.ToolApprovalRequest
+    | c.ToolOutputAvailable
+    | c.ToolOutputError
+    | c.ToolOutputDenied
+)
+
+_UNMERGED: Final = frozenset({"__proto__", "constructor", "prototype"})
+"""Keys a client skips when it merges metadata, for they mean something else in JavaScript."""
+
+
+class Fold:
+    """One assistant message. Give it the stored parts to go on where an earlier stream ended."""
+
+    def __init__(
+        self,
+        message_id: str,
+        *,
+        parts: Sequence[Mapping[str, Any]] = (),
+        metadata: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.message_id = message_id
+        self.finish_reason: str | None = None
+        self.error_text: str | None = None
+        self.aborted = False
+        self._metadata: Json | None = None if metadata is None else dict(metadata)
+        self._parts: list[GrowingPart] = []
+        self._texts: dict[str, int] = {}
+        self._reasonings: dict[str, int] = {}
+        self._tools: dict[str, int] = {}
+        self._data: dict[tuple[str, str], int] = {}
+        self._step = -1
+        for part in parts:
+            self._append(dict(part), changed=False)
+
+    # What it has become.
+
+    @property
+    def part_count(self) -> int:
+        return len(self._parts)
+
+    def part(self, index: int) -> Json:
+        """The part as it is now, in a dict of its own."""
+        return self._parts[index].snapshot()
+
+    @property
+    def parts(self) -> list[Json]:
+        return [part.snapshot() for part in self._parts]
+
+    @property
+    def metadata(self) -> Json | None:
+        return None if self._metadata is None else dict(self._metadata)
+
+    def message(self) -> Json:
+        """The whole message, as a client would hold it."""
+        metadata = {} if self._metadata is None else {"metadata": self.metadata}
+        return {"id": self.message_id, "role": "assistant", **metadata, "parts": self.parts}
+
+    def text_length(self, index: int) -> int:
+        """Characters so far of a text, a reasoning, or arguments as they are written; 0 for other parts."""
+        return self._parts[index].text_length()
+
+    @property
+    def open_ids(self) -> dict[int, str]:
+        """The id each open text or reasoning is known by in the live stream, by the index of its part."""
+        return {index: id_ for ids in (self._texts, self._reasonings) for id_, index in ids.items()}
+
+    def find_tool(self, tool_call_id: str) -> int | None:
+        return self._tools.get(tool_call_id)
+
+    # Taking chunks.
+
+    def apply(self, chunk: c.Chunk) -> int | None:
+        """Take a chunk; returns the index of the part it landed in, None when it touches no part."""
+        index = self.locate(chunk)
+        self._write(index, chunk)
+        return index
+
+    def locate(self, chunk: c.Chunk) -> int | None:
+        """Where :meth:`apply` would put the chunk; an index past the last part stands for a new one."""
+        index = _FIND[chunk.__class__](self, chunk)
+        self._check(index, chunk)
+        return index
+
+    def apply_at(self, index: int | None, chunk: c.Chunk) -> None:
+        """Take a chunk whose place is known, as a journal knows it."""
+        self._check(index, chunk)
+        self._write(index, chunk)
+
+    def answer(self, tool_call_id: str, *, approved: bool, reason: str | None = None) -> int:
+        """Write a human's answer into the call that waits for it; returns the index of its part."""
+        index = self._tools.get(tool_call_id)
+        if index is None:
+            raise IllegalChunk(f"there is no tool call {tool_call_id!r} to answer", tool_call_id=tool_call_id)
+        part = self._parts[index]
+        state = part.state_after("approval-response", tool_call_id)
+        answer: Json = {"approved": approved} if reason is None else {"approved": approved, "reason": reason}
+        part.data.update(state=state, approval={**(part.data.get("approval") or {}), **answer})
+        part.changed = True
+        return index
+
+    # Where a chunk belongs: what only the live stream knows.
+
+    def _find_nothing(self, chunk: c.Chunk) -> None:
+        return None
+
+    def _find_end(self, chunk: c.Chunk) -> int:
+        return len(self._parts)
+
+    def _find_new_text(self, chunk: c.TextStart | c.ReasoningStart) -> int:
+        if chunk.id in self._ids(chunk):
+            raise IllegalChunk(f"{chunk.type}: {chunk.id!r} is open already", chunk_type=chunk.type)
+        return len(self._parts)
+
+    def _find_open_text(self, chunk: c.TextDelta | c.TextEnd | c.ReasoningDelta | c.ReasoningEnd) -> int:
+        index = self._ids(chunk).get(chunk.id)
+        if index is None:
+            raise IllegalChunk(f"{chunk.type}: nothing is open as {chunk.id!r}", chunk_type=chunk.type)
+        return index
+
+    def _find_call(self, chunk: _ToolChunk) -> int:
+        return self._tools.get(chunk.tool_call_id, len(self._parts))
+
+    def _find_arguments(self, chunk: _ToolChunk) -> int:
+        index = self._find_call(chunk)
+        if index < self._step:
+            raise IllegalChunk(
+                f"{chunk.type}: the tool call {chunk.tool_call_id!r} began in an earlier step",
+                chunk_type=chunk.type,
+                tool_call_id=chunk.tool_call_id,
+            )
+        return index
+
+    def _find_data(self, chunk: c.Data) -> int | None:
+        if chunk.transient is True:
+            return None
+        end = len(self._parts)
+        return end if chunk.id is UNSET else self._data.get((chunk.type, chunk.id), end)
+
+    def _ids(self, chunk: c.Chunk) -> dict[str, int]:
+        return self._texts if isinstance(chunk, c.TextStart | c.TextDelta | c.TextEnd) else self._reasonings
+
+    # What it does there: all that a journal needs.
+
+    def _check(self, index: int | None, chunk: c.Chunk) -> None:
+        if index is None:
+            self._check_partless(chunk)
+        elif isinstance(chunk, c.Data) and chunk.transient is True:
+            raise IllegalChunk(f"{chunk.type} is transient and belongs to no part", chunk_type=chunk.type)
+        elif 0 <= index < len(self._parts):
+            check(self._parts[index], chunk)
+        elif index == len(self._parts):
+            begin(chunk)
+        else:
+            raise IllegalChunk(f"{chunk.type}: there is no part {index}", chunk_type=chunk.type)
+
+    def _check_partless(self, chunk: c.Chunk) -> None:
+        if isinstance(chunk, c.Start):
+            if chunk.message_id is not UNSET and chunk.message_id != self.message_id:
+                raise IllegalChunk(
+                    f"start names the message {chunk.message_id!r}, this is {self.message_id!r}",
+                    message_id=self.message_id,
+                )
+        elif chunk.__class__ not in _NOTE and not (isinstance(chunk, c.Data) and chunk.transient is True):
+            raise IllegalChunk(f"{chunk.type} belongs to a part", chunk_type=chunk.type)
+
+    def _write(self, index: int | None, chunk: c.Chunk) -> None:
+        if index is None:
+            note = _NOTE.get(chunk.__class__)
+            if note is not None:
+                note(self, chunk)
+        elif index == len(self._parts):
+            self._append(begin(chunk), changed=True)
+            if isinstance(chunk, c.TextStart | c.ReasoningStart):
+                self._ids(chunk)[chunk.id] = index
+        else:
+            extend(self._parts[index], chunk)
+            if isinstance(chunk, c.TextDelta | c.ReasoningDelta):
+                # After a restart this is how the id of an open text becomes known again.
+                self._ids(chunk)[chunk.id] = index
+            elif isinstance(chunk, c.TextEnd | c.ReasoningEnd):
+                self._close(index)
+
+    def _append(self, data: Json, *, changed: bool) -> None:
+        index = len(self._parts)
+        self._parts.append(GrowingPart(data, changed=changed))
+        kind, call_id, id_ = data.get("type"), data.get("toolCallId"), data.get("id")
+        if kind == "step-start":
+            self._step = index
+        elif is_tool(data) and isinstance(call_id, str):
+            self._tools[call_id] = index
+        elif isinstance(kind, str) and kind.startswith("data-") and isinstance(id_, str):
+            self._data.setdefault((kind, id_), index)
+
+    def _close(self, index: int) -> None:
+        for ids in (self._texts, self._reasonings):
+            for id_ in [id_ for id_, at in ids.items() if at == index]:
+                del ids[id_]
+
+    # Chunks about the message as a whole.
+
+    def _note_start(self, chunk: c.Start | c.MessageMetadata) -> None:
+        self._merge(chunk.message_metadata)
+
+    def _note_finish(self, chunk: c.Finish) -> None:
+        if chunk.finish_reason is not UNSET:
+            self.finish_reason = chunk.finish_reason
+        self._merge(chunk.message_metadata)
+
+    def _note_finish_step(self, chunk: c.FinishStep) -> None:
+        self._texts.clear()
+        self._reasonings.clear()
+
+    def _note_abort(self, chunk: c.Abort) -> None:
+        self.aborted = True
+
+    def _note_error(self, chunk: c.Error) -> None:
+        self.error_text = chunk.error_text
+
+    def _merge(self, metadata: Json | UnsetType | None) -> None:
+        if metadata is not None and metadata is not UNSET:
+            self._metadata = dict(metadata) if self._metadata is None else _merged(self._metadata, metadata)
+
+
+def _merged(base: Json, new: Json) -> Json:
+    """``new`` over ``base``, objects into objects, anything else replaced. Neither is changed."""
+    out = dict(base)
+    for key, value in new.items():
+        if key in _UNMERGED:
+            continue
+        old = base.get(key)
+        out[key] = _merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return out
+
+
+_FIND: Final[dict[type[c.Chunk], Callable[[Fold, Any], int | None]]] = {
+    c.Start: Fold._find_nothing,
+    c.StartStep: Fold._find_end,
+    c.FinishStep: Fold._find_nothing,
+    c.TextStart: Fold._find_new_text,
+    c.TextDelta: Fold._find_open_text,
+    c.TextEnd: Fold._find_open_text,
+    c.ReasoningStart: Fold._find_new_text,
+    c.ReasoningDelta: Fold._find_open_text,
+    c.ReasoningEnd: Fold._find_open_text,
+    c.ToolInputStart: Fold._find_call,
+    c.ToolInputDelta: Fold._find_arguments,
+    c.ToolInputAvailable: Fold._find_arguments,
+    c.ToolInputError: Fold._find_arguments,
+    c.ToolApprovalRequest: Fold._find_call,
+    c.ToolOutputAvailable: Fold._find_call,
+    c.ToolOutputError: Fold._find_call,
+    c.ToolOutputDenied: Fold._find_call,
+    c.SourceUrl: Fold._find_end,
+    c.SourceDocument: Fold._find_end,
+    c.File: Fold._find_end,
+    c.Data: Fold._find_data,
+    c.MessageMetadata: Fold._find_nothing,
+    c.Finish: Fold._find_nothing,
+    c.Abort: Fold._find_nothing,
+    c.Error: Fold._find_nothing,
+}
+_NOTE: Final[dict[type[c.Chunk], Callable[[Fold, Any], None]]] = {
+    c.Start: Fold._note_start,
+    c.MessageMetadata: Fold._note_start,
+    c.Finish: Fold._note_finish,
+    c.FinishStep: Fold._note_finish_step,
+    c.Abort: Fold._note_abort,
+    c.Error: Fold._note_error,
+}

@@ -1,0 +1,53 @@
+"""The line: the path from the root turn to the head, and on through the open turn.
+
+This module alone decides which messages make up the conversation as it stands. It never looks at ``hidden_at``:
+that key is a projection for other readers, made from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from clew.errors import InternalError
+from clew.transcript.message import MessageRow
+from clew.transcript.turn import Tree, Turn
+
+__all__ = ["LineTurn", "end_of_line", "line_messages", "line_turns", "path_to"]
+
+
+class LineTurn(msgspec.Struct, frozen=True):
+    """A turn on the line with the messages it holds, in order."""
+
+    turn: Turn
+    messages: tuple[MessageRow, ...]
+
+
+def path_to(turns: Mapping[str, Turn], turn_id: str | None) -> tuple[Turn, ...]:
+    """The turns from the root down to ``turn_id``; empty when it is None."""
+    path: list[Turn] = []
+    while turn_id is not None:
+        turn = turns.get(turn_id)
+        if turn is None or len(path) > len(turns):
+            raise InternalError("the turn tree is broken", turn_id=turn_id)
+        path.append(turn)
+        turn_id = turn.parent_turn_id
+    path.reverse()
+    return tuple(path)
+
+
+def end_of_line(head_turn_id: str | None, open_turn_id: str | None) -> str | None:
+    """Where the line ends: at the open turn when there is one, else at the head."""
+    return open_turn_id if open_turn_id is not None else head_turn_id
+
+
+def line_turns(tree: Tree) -> tuple[Turn, ...]:
+    return path_to(tree.turns, end_of_line(tree.head_turn_id, tree.open_turn_id))
+
+
+def line_messages(tree: Tree) -> Iterator[tuple[Turn, str]]:
+    """Each message of the line as (turn, message id), in the order of the conversation."""
+    for turn in line_turns(tree):
+        for message_id in tree.links.get(turn.id, ()):
+            yield turn, message_id

@@ -1,0 +1,84 @@
+"""Messages and their parts: as rows in a store, and as people and clients see them.
+
+A part is a JSON object in the AI SDK's own shape, kept verbatim: unknown keys and unknown part types pass through
+untouched. Only what rows need to be found by is lifted out of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+__all__ = ["STORE_KEYS", "VIEW_KEYS", "Message", "MessageRow", "PartRow", "Role", "from_stream", "shown"]
+
+Role = Literal["user", "assistant", "system"]
+
+VIEW_KEYS = frozenset({"turn_id", "created_at", "user_message_id"})
+"""Metadata a view adds; it names the way to a message, so it is never stored with one."""
+
+STORE_KEYS = frozenset({"usage", "hidden_at", "hidden_by", "queued_at"})
+"""Metadata that only the store's own writes set, each from one source; a stream that carries them is not believed."""
+
+
+class PartRow(msgspec.Struct, frozen=True):
+    """One stored part. ``data`` is the full AI SDK part."""
+
+    id: str
+    index: int
+    data: dict[str, Any]
+    created_at: int
+    updated_at: int
+
+    @property
+    def type(self) -> str:
+        kind = self.data.get("type")
+        return kind if isinstance(kind, str) else "unknown"
+
+    @property
+    def tool_call_id(self) -> str | None:
+        value = self.data.get("toolCallId")
+        return value if isinstance(value, str) else None
+
+    @property
+    def tool_state(self) -> str | None:
+        if self.tool_call_id is None:
+            return None
+        value = self.data.get("state")
+        return value if isinstance(value, str) else None
+
+
+class MessageRow(msgspec.Struct, frozen=True):
+    """One stored message with its parts in order. ``metadata`` holds the format's keys and whatever else was given."""
+
+    id: str
+    session_id: str
+    role: Role
+    created_at: int
+    updated_at: int
+    metadata: dict[str, Any]
+    parts: tuple[PartRow, ...] = ()
+
+
+class Message(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A message as a view shows it: an AI SDK ``UIMessage``, ready for ``useChat``."""
+
+    id: str
+    role: Role
+    parts: list[dict[str, Any]]
+    metadata: dict[str, Any]
+
+
+def shown(row: MessageRow, turn_id: str | None) -> Message:
+    """The row as a view shows it, naming the turn through which the view reached it."""
+    added: Mapping[str, Any] = {"created_at": row.created_at}
+    if turn_id is not None:
+        added = {"turn_id": turn_id, "created_at": row.created_at}
+    return Message(row.id, row.role, [part.data for part in row.parts], {**row.metadata, **added})
+
+
+def from_stream(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What of a stream's message metadata is stored with the message."""
+    kept = metadata or {}
+    return {key: value for key, value in kept.items() if key not in VIEW_KEYS and key not in STORE_KEYS}

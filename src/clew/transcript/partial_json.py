@@ -1,0 +1,264 @@
+"""Partial JSON: the value of a JSON text that has not all arrived yet.
+
+Owns one question: what would a v6 client show as the input of a tool call whose arguments are still being
+written? The answer equals the client's own for every text, broken ones included, because a viewer who watched
+the call and one who reloads must see the same. A text that is JSON as it stands gives its value. For any
+other the text is cut after the last place where it could be closed, what is open there is closed, and the
+result is parsed; when that fails there is no value (``UNSET``).
+
+The cut is found by a walk that is deliberately forgiving: in each place it looks for the one thing it waits
+for and steps over everything else. What it stepped over is either cut off or makes the parse fail. A few of
+its habits look odd and are the client's: a quote ends a key even after a backslash, a sign of an exponent
+ends a number, and anything after an element of an array stays in the text.
+
+Where no store could keep what a client computes, this module differs from it: half a surrogate pair and
+U+0000 come as U+FFFD, a number that is not finite comes as null (as it does in any JSON a client writes), and
+a value nested deeper than the gate allows is no value.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NoReturn, TypeAlias
+
+from msgspec import UNSET
+
+from clew.transcript.gate import MAX_DEPTH, clean_value
+
+__all__ = ["parse_partial_json"]
+
+_LITERALS: Final = {"t": "true", "f": "false", "n": "null"}
+_VALUE_BEGINS: Final = re.compile(r'["tfn\-0-9{\[]')
+_QUOTE: Final = re.compile('"')
+_COLON: Final = re.compile(":")
+_QUOTE_OR_BRACE: Final = re.compile(r'["}]')
+_COMMA_OR_BRACE: Final = re.compile(r"[,}]")
+_COMMA_OR_BRACKET: Final = re.compile(r"[,\]]")
+_QUOTE_OR_ESCAPE: Final = re.compile(r'["\\]')
+_NUMBER: Final = re.compile(r"[0-9eE.\-]*")
+_FOUR_HEX: Final = re.compile(r"(?:[^0-9A-Fa-f]*[0-9A-Fa-f]){4}")
+
+_Step: TypeAlias = "Callable[[], _Step] | None"
+
+
+def parse_partial_json(text: str) -> Any:
+    """The value of ``text``, whole or cut off anywhere; ``UNSET`` when it has none."""
+    value = _parse(text)
+    return value if value is not UNSET else _parse(_Walk(text).closed())
+
+
+class _EndOfWalk(Exception):
+    """The text ended, or nests deeper than any value that could be kept."""
+
+
+class _Walk:
+    """One pass over a text that finds where it can be cut, and what closes it there.
+
+    Each step looks for what its place waits for and names the step that follows; the depth of the text is in
+    ``_open``, never in Python's stack.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+        self._keep = 0
+        self._open: list[str] = []
+        self._tail = ""
+
+    def closed(self) -> str:
+        """The text cut and closed. It need not be JSON: the parser decides that."""
+        step: _Step = self._value
+        try:
+            while step is not None:
+                step = step()
+        except _EndOfWalk:
+            pass
+        return self._text[: self._keep] + self._tail + "".join(reversed(self._open))
+
+    def _find(self, pattern: re.Pattern[str]) -> str:
+        """Step past the next match and return its first character."""
+        match = pattern.search(self._text, self._at)
+        if match is None:
+            raise _EndOfWalk
+        self._at = match.end()
+        return self._text[match.start()]
+
+    def _value(self) -> _Step:
+        char = self._find(_VALUE_BEGINS)
+        if char != "-":
+            self._keep = self._at
+        return self._begin(char)
+
+    def _begin(self, char: str) -> _Step:
+        if char == '"':
+            return self._string()
+        if char == "{":
+            return self._enter("}", self._first_member)
+        if char == "[":
+            return self._enter("]", self._first_element)
+        return self._literal(_LITERALS[char]) if char in _LITERALS else self._number()
+
+    def _enter(self, closer: str, inside: _Step) -> _Step:
+        self._open.append(closer)
+        if len(self._open) > MAX_DEPTH:
+            raise _EndOfWalk
+        return inside
+
+    def _leave(self) -> _Step:
+        self._open.pop()
+        self._keep = self._at
+        return self._after()
+
+    def _after(self) -> _Step:
+        """What follows a value, by what it stands in. Behind the outermost one nothing matters."""
+        if not self._open:
+            return None
+        return self._after_member if self._open[-1] == "}" else self._after_element
+
+    def _first_member(self) -> _Step:
+        return self._leave() if self._find(_QUOTE_OR_BRACE) == "}" else self._member()
+
+    def _after_member(self) -> _Step:
+        if self._find(_COMMA_OR_BRACE) == "}":
+            return self._leave()
+        self._find(_QUOTE)
+        return self._member()
+
+    def _member(self) -> _Step:
+        """From just inside a key to its value. Nothing of it is kept until the value begins."""
+        self._find(_QUOTE)
+        self._find(_COLON)
+        return self._value
+
+    def _first_element(self) -> _Step:
+        for char in self._text[self._at :]:
+            self._at += 1
+            if char == "]":
+                return self._leave()
+            # Even what cannot begin a value is kept here, so "[-" and "[x" have no value at all.
+            self._keep = self._at
+            if _VALUE_BEGINS.match(char):
+                return self._begin(char)
+        raise _EndOfWalk
+
+    def _after_element(self) -> _Step:
+        match = _COMMA_OR_BRACKET.search(self._text, self._at)
+        end = len(self._text) if match is None else match.start()
+        if end > self._at:
+            self._keep = end
+        if match is None:
+            raise _EndOfWalk
+        self._at = match.end()
+        return self._leave() if match.group() == "]" else self._value
+
+    def _string(self) -> _Step:
+        self._tail = '"'
+        while True:
+            match = _QUOTE_OR_ESCAPE.search(self._text, self._at)
+            self._keep = len(self._text) if match is None else match.start()
+            if match is None:
+                raise _EndOfWalk
+            self._at = match.end()
+            if match.group() == '"':
+                break
+            self._escape()
+        self._tail = ""
+        self._keep = self._at
+        return self._after()
+
+    def _escape(self) -> None:
+        """From just behind a backslash. A whole escape is kept, half of one is cut off."""
+        end = self._at + 1
+        if self._text[self._at : end] == "u":
+            match = _FOUR_HEX.match(self._text, end)
+            end = match.end() if match else len(self._text) + 1
+        if end > len(self._text):
+            raise _EndOfWalk
+        self._at = self._keep = end
+
+    def _number(self) -> _Step:
+        match = _NUMBER.match(self._text, self._at)
+        run = match.group() if match else ""
+        kept = len(run.rstrip("eE.-"))
+        if kept:
+            self._keep = self._at + kept
+        self._at += len(run)
+        return self._end_of_scalar()
+
+    def _literal(self, whole: str) -> _Step:
+        begin = self._at - 1
+        length = 1
+        while length < len(whole) and self._text[begin + length : begin + length + 1] == whole[length]:
+            length += 1
+        self._at = self._keep = begin + length
+        if self._at == len(self._text):
+            self._tail = whole[length:]
+        return self._end_of_scalar()
+
+    def _end_of_scalar(self) -> _Step:
+        """The character that ends a number or a literal is used up, unless it is the container's own."""
+        char = self._text[self._at : self._at + 1]
+        if not char:
+            raise _EndOfWalk
+        if not self._open or (char != "," and char != self._open[-1]):
+            self._at += 1
+        return self._after()
+
+
+def _parse(text: str) -> Any:
+    """The value of a whole JSON text as a store can keep it, or ``UNSET``."""
+    try:
+        value = json.loads(text, parse_int=_integer, parse_float=_float, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        return UNSET
+    if type(value) not in (dict, list):
+        return clean_value(value)[0]
+    if _is_too_deep(text, value) or _is_hostile(text, value):
+        return UNSET
+    return clean_value(value)[0] if "\\u" in text or not text.isascii() else value
+
+
+def _integer(digits: str) -> int | float | None:
+    if len(digits) < 19:
+        return int(digits)
+    return int(digits) if len(digits) < 21 and -(2**63) <= int(digits) < 2**63 else _float(digits)
+
+
+def _float(digits: str) -> float | None:
+    number = float(digits)
+    return number if math.isfinite(number) else None
+
+
+def _refuse(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _is_too_deep(text: str, value: Any) -> bool:
+    if text.count("[") + text.count("{") <= MAX_DEPTH:
+        return False
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [inner for item in level for inner in _children(item) if isinstance(inner, dict | list)]
+    return bool(level)
+
+
+def _is_hostile(text: str, value: Any) -> bool:
+    """Whether the value names a JavaScript prototype, which the client refuses to build."""
+    if "\\u" not in text and "__proto__" not in text and "constructor" not in text:
+        return False
+    rest = [value]
+    while rest:
+        item = rest.pop()
+        if isinstance(item, dict):
+            inner = item.get("constructor")
+            if "__proto__" in item or (isinstance(inner, dict) and "prototype" in inner):
+                return True
+        rest.extend(inner for inner in _children(item) if isinstance(inner, dict | list))
+    return False
+
+
+def _children(item: Any) -> Iterable[Any]:
+    return item.values() if isinstance(item, dict) else item

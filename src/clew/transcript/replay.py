@@ -1,0 +1,291 @@
+"""Replay: the way back, from a stored message to chunks.
+
+Owns one promise: a v6 client that reduces these chunks holds the stored message again, id, metadata and parts in
+their order, and can go on with the live stream from there. Deltas are joined. What is still open stays open: a text
+or reasoning under the id the live stream knows it by, arguments of a tool call as far as they were written. A text
+that was interrupted for good comes back as ``streaming``, as it is stored. Where the message came from, and whether
+a run is live, is the caller's to know.
+
+Text parts do not keep their ids, so they get new ones; reasoning keeps its own, because a client stores it.
+
+What a v6 client cannot be told, and what it holds instead:
+
+* The answer to an approval. The request of an answered call is left out, or the client would ask again: a call that
+  was answered and has no output yet comes as ``input-available``, and no ended call has its ``approval``.
+* A part of a type that no chunk carries, or a tool call in a state v6 does not have: it is left out.
+* ``filename`` of a file goes along as a field clients may read; a v6 client drops it.
+* Parts that no v6 stream makes, as an import may hold them: a text or reasoning without ``state`` comes as done, a
+  reasoning without ``id`` gets one, arguments that are streaming without ``rawInput`` come without ``input``, a
+  dynamic call that failed loses its ``rawInput``, a call without ``input`` has null, two data parts of one type and
+  id become one, and keys the part's type does not have are dropped, but for data parts, which keep them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from itertools import count
+from typing import Any, Final, TypeAlias
+
+from clew.errors import InvalidInput
+from clew.transcript import chunk as c
+from clew.transcript.chunk import UNSET, Chunk, FinishReason, UnsetType
+from clew.transcript.fold_part import is_tool
+
+__all__ = ["replay"]
+
+Part: TypeAlias = Mapping[str, Any]
+
+
+def replay(
+    message: Mapping[str, Any],
+    *,
+    open_ids: Mapping[int, str] | None = None,
+    finish: bool | FinishReason = False,
+) -> Iterator[Chunk]:
+    """The chunks that make ``message``, an assistant's ``UIMessage``.
+
+    ``open_ids`` says which parts the live stream will go on with, and under which id (``Fold.open_ids``).
+    ``finish`` ends the last step and the message, with a reason where one is given; leave it out when a live
+    stream follows.
+    """
+    if message.get("role") != "assistant":
+        raise InvalidInput("only an assistant message can be replayed as a stream")
+    live = dict(open_ids or {})
+    ids = _fresh_ids(set(live.values()))
+    yield c.Start(message["id"], _object(message, "metadata"))
+    in_step = False
+    for index, part in enumerate(message["parts"]):
+        if part.get("type") == "step-start":
+            # A client forgets every open text at finish-step, so none may be sent while a live text is open.
+            if in_step and not any(at < index for at in live):
+                yield c.FinishStep()
+            in_step = True
+        try:
+            yield from list(_chunks(part, ids, live.get(index)))
+        except _NotCarried:
+            continue
+    if finish:
+        if in_step:
+            yield c.FinishStep()
+        yield c.Finish(UNSET if finish is True else finish)
+
+
+class _NotCarried(Exception):
+    """No chunk carries this part."""
+
+
+def _fresh_ids(taken: Collection[str]) -> Iterator[str]:
+    return (id_ for id_ in (f"replayed-{n}" for n in count(1)) if id_ not in taken)
+
+
+def _chunks(part: Part, ids: Iterator[str], live_id: str | None) -> Iterator[Chunk]:
+    kind = part.get("type")
+    if kind == "text":
+        return _text(part, next(ids) if live_id is None else live_id, is_live=live_id is not None)
+    if kind == "reasoning":
+        known = part["id"] if isinstance(part.get("id"), str) else next(ids)
+        return _reasoning(part, known if live_id is None else live_id, is_live=live_id is not None)
+    if is_tool(part):
+        return _tool(part)
+    if isinstance(kind, str) and kind.startswith("data-"):
+        return iter((_data(part, kind[5:]),))
+    carry = _SINGLE.get(kind) if isinstance(kind, str) else None
+    if carry is None:
+        raise _NotCarried
+    return iter((carry(part),))
+
+
+# What a chunk may hold. A value of another type would make a client refuse the whole stream.
+
+
+def _text_of(part: Part, key: str) -> str:
+    value = part.get(key)
+    if not isinstance(value, str):
+        raise _NotCarried
+    return value
+
+
+def _optional(part: Part, key: str) -> str | UnsetType:
+    value = part.get(key)
+    return value if isinstance(value, str) else UNSET
+
+
+def _flag(part: Part, key: str) -> bool | UnsetType:
+    value = part.get(key)
+    return value if isinstance(value, bool) else UNSET
+
+
+def _object(part: Part, key: str) -> dict[str, Any] | UnsetType:
+    value = part.get(key)
+    return value if isinstance(value, dict) else UNSET
+
+
+def _metadata(part: Part, key: str = "providerMetadata") -> dict[str, dict[str, Any]] | UnsetType:
+    value = part.get(key)
+    is_metadata = isinstance(value, dict) and all(isinstance(inner, dict) for inner in value.values())
+    return value if is_metadata and value is not None else UNSET
+
+
+# Texts.
+
+
+def _text(part: Part, id_: str, *, is_live: bool) -> Iterator[Chunk]:
+    text = _text_of(part, "text")
+    yield c.TextStart(id_, provider_metadata=_metadata(part))
+    if text:
+        yield c.TextDelta(id_, text)
+    if not is_live and part.get("state") != "streaming":
+        yield c.TextEnd(id_)
+
+
+def _reasoning(part: Part, id_: str, *, is_live: bool) -> Iterator[Chunk]:
+    text = _text_of(part, "text")
+    yield c.ReasoningStart(id_, provider_metadata=_metadata(part))
+    if text:
+        yield c.ReasoningDelta(id_, text)
+    if not is_live and part.get("state") != "streaming":
+        yield c.ReasoningEnd(id_)
+
+
+# Tool calls: how the call comes depends on what its part still holds of it.
+
+
+def _tool(part: Part) -> Iterator[Chunk]:
+    state = part.get("state")
+    call_id = _text_of(part, "toolCallId")
+    if state == "input-streaming":
+        yield from _streaming_call(part)
+    elif state in ("input-available", "approval-responded"):
+        yield _call(part)
+    elif state == "approval-requested":
+        yield _call(part)
+        yield _request(part)
+    elif state == "output-available":
+        yield _call(part)
+        yield c.ToolOutputAvailable(
+            call_id,
+            part.get("output"),
+            _flag(part, "preliminary"),
+            provider_metadata=_metadata(part, "resultProviderMetadata"),
+        )
+    elif state == "output-denied":
+        yield _call(part)
+        yield c.ToolOutputDenied(call_id)
+    elif state == "output-error":
+        yield from _failed_call(part)
+    else:
+        raise _NotCarried
+
+
+def _call(part: Part) -> Chunk:
+    return c.ToolInputAvailable(
+        _text_of(part, "toolCallId"), _tool_name(part), part.get("input"), _optional(part, "title"), **_about(part)
+    )
+
+
+def _begun_call(part: Part, encoding: object = UNSET) -> Chunk:
+    return c.ToolInputStart(
+        _text_of(part, "toolCallId"),
+        _tool_name(part),
+        "json" if encoding == "json" else "text" if encoding == "text" else UNSET,
+        _optional(part, "title"),
+        **_about(part),
+    )
+
+
+def _streaming_call(part: Part) -> Iterator[Chunk]:
+    yield _begun_call(part, part.get("inputEncoding"))
+    if isinstance(part.get("rawInput"), str):
+        yield c.ToolInputDelta(part["toolCallId"], part["rawInput"])
+
+
+def _failed_call(part: Part) -> Iterator[Chunk]:
+    call_id, error_text = _text_of(part, "toolCallId"), _text_of(part, "errorText")
+    metadata = _metadata(part, "resultProviderMetadata")
+    raw, is_static = part.get("rawInput", UNSET), part["type"] != "dynamic-tool"
+    if is_static and raw is not UNSET and "input" not in part:
+        # The arguments did not validate, or were cut off before they had a value: a client holds the same then.
+        yield _begun_call(part)
+        yield c.ToolInputError(call_id, _tool_name(part), raw, error_text, provider_metadata=metadata)
+        return
+    if is_static and isinstance(raw, str):
+        # Interrupted while the arguments were written. Only text arguments equal what was written of them.
+        yield _begun_call(part, "text" if part["input"] == raw else UNSET)
+        yield c.ToolInputDelta(call_id, raw)
+    else:
+        yield _call(part) if "input" in part else _begun_call(part)
+    yield c.ToolOutputError(call_id, error_text, provider_metadata=metadata)
+
+
+def _request(part: Part) -> Chunk:
+    approval = part.get("approval")
+    if not isinstance(approval, Mapping):
+        raise _NotCarried
+    return c.ToolApprovalRequest(
+        _text_of(approval, "id"),
+        part["toolCallId"],
+        approval.get("descriptor", UNSET),
+        approval.get("inputSchemaInput", UNSET),
+        _optional(approval, "signature"),
+    )
+
+
+def _tool_name(part: Part) -> str:
+    kind: str = part["type"]
+    return _text_of(part, "toolName") if kind == "dynamic-tool" else kind.removeprefix("tool-")
+
+
+def _about(part: Part) -> dict[str, Any]:
+    return {
+        "tool_metadata": _object(part, "toolMetadata"),
+        "provider_executed": _flag(part, "providerExecuted"),
+        "provider_metadata": _metadata(part, "callProviderMetadata"),
+        "dynamic": True if part["type"] == "dynamic-tool" else UNSET,
+    }
+
+
+# Parts that are one chunk.
+
+
+def _source_url(part: Part) -> Chunk:
+    return c.SourceUrl(
+        _text_of(part, "sourceId"),
+        _text_of(part, "url"),
+        _optional(part, "title"),
+        provider_metadata=_metadata(part),
+    )
+
+
+def _source_document(part: Part) -> Chunk:
+    return c.SourceDocument(
+        _text_of(part, "sourceId"),
+        _text_of(part, "mediaType"),
+        _text_of(part, "title"),
+        _optional(part, "filename"),
+        provider_metadata=_metadata(part),
+    )
+
+
+def _file(part: Part) -> Chunk:
+    name = _optional(part, "filename")
+    return c.File(
+        _text_of(part, "url"),
+        _text_of(part, "mediaType"),
+        provider_metadata=_metadata(part),
+        extra=UNSET if name is UNSET else {"filename": name},
+    )
+
+
+def _data(part: Part, name: str) -> Chunk:
+    extra = {key: value for key, value in part.items() if key not in ("type", "id", "data", "transient")}
+    # A stored part is not transient, whatever it says: a client would drop it.
+    transient = False if part.get("transient") is False else UNSET
+    return c.Data(name, part.get("data"), _optional(part, "id"), transient, extra=extra or UNSET)
+
+
+_SINGLE: Final[dict[str, Callable[[Part], Chunk]]] = {
+    "step-start": lambda _: c.StartStep(),
+    "source-url": _source_url,
+    "source-document": _source_document,
+    "file": _file,
+}

@@ -1,0 +1,68 @@
+"""What the end of a step adds up to: the message's usage, the session's sums. Once per step, never from the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from clew.transcript.message import MessageRow
+from clew.transcript.session import Session
+from clew.transcript.turn import Step
+from clew.transcript.usage import Usage
+
+__all__ = ["booked_message", "booked_session", "merged", "sum_usage", "usage_of"]
+
+
+def usage_of(metadata: Mapping[str, Any]) -> Usage:
+    """The usage a message carries; none is zero, and so is one that is not readable."""
+    value = metadata.get("usage")
+    if not isinstance(value, dict):
+        return Usage()
+    try:
+        return msgspec.convert(value, Usage)
+    except msgspec.ValidationError:
+        return Usage()
+
+
+def sum_usage(messages: Iterable[MessageRow]) -> Usage:
+    """The session's sums as they must be: over its assistant messages."""
+    total = Usage()
+    for message in messages:
+        if message.role == "assistant":
+            total = total + usage_of(message.metadata)
+    return total
+
+
+def booked_message(metadata: Mapping[str, Any], step: Step) -> dict[str, Any]:
+    """The message's metadata with the step's usage added to what earlier steps used."""
+    usage = msgspec.to_builtins(usage_of(metadata) + step.usage)
+    booked = {**metadata, "usage": usage, "model": msgspec.to_builtins(step.model)}
+    if step.prompt_digest is not None:
+        booked["system_prompt_digest"] = step.prompt_digest
+    return booked
+
+
+def booked_session(session: Session, step: Step) -> Session:
+    """The session row with the step in its sums; this is also what moves ``updated_at``."""
+    used = session.usage + step.usage
+    return msgspec.structs.replace(
+        session,
+        prompt_tokens=used.input,
+        completion_tokens=used.output,
+        reasoning_tokens=used.reasoning,
+        cache_read=used.cache_read,
+        cache_write=used.cache_write,
+        total_tokens=used.total,
+        cost_usd=session.cost_usd + step.cost_usd,
+        updated_at=max(session.updated_at, step.finished_at),
+    )
+
+
+def merged(old: Mapping[str, Any], new: Mapping[str, Any], drop: Iterable[str] = ()) -> dict[str, Any]:
+    """``old`` with the keys of ``new`` set and those of ``drop`` gone; all other keys as they were."""
+    result = {**old, **new}
+    for key in drop:
+        result.pop(key, None)
+    return result

@@ -1,0 +1,100 @@
+"""A session: the durable unit of state, as one row, without what hangs on it."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from clew.errors import InvalidInput
+from clew.transcript.usage import Usage
+
+__all__ = ["Model", "Session", "SessionState", "parse_model"]
+
+
+class Model(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Which model answers: a provider, a model of it, and a variant that lasts for one turn."""
+
+    provider_id: str
+    model_id: str
+    variant: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.provider_id}/{self.model_id}"
+
+
+def parse_model(value: str | Model | dict[str, Any]) -> Model:
+    """Accept ``"provider/model"``, a :class:`Model`, or its JSON form."""
+    if isinstance(value, Model):
+        return value
+    if isinstance(value, str):
+        provider, slash, model = value.partition("/")
+        if provider and slash and model:
+            return Model(provider, model)
+        raise InvalidInput(f"{value!r} is not a model; write provider/model, for example demo/echo")
+    try:
+        return msgspec.convert(value, Model)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(f"not a model: {error}") from error
+
+
+class Session(msgspec.Struct, frozen=True, kw_only=True):
+    """A session row. ``title``, ``label`` and ``kind`` live in ``metadata`` and are only read through it.
+
+    ``agent`` never changes. ``permissions`` holds the session's own rules as they were stored, unknown keys
+    included. The token counts are the sums over the session's assistant messages.
+    """
+
+    id: str
+    agent: str
+    model: Model
+    created_at: int
+    updated_at: int
+    workspace_root: str | None = None
+    parent_id: str | None = None
+    parent_message_id: str | None = None
+    head_turn_id: str | None = None
+    permissions: list[dict[str, Any]] = msgspec.field(default_factory=list)
+    metadata: dict[str, Any] = msgspec.field(default_factory=dict)
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    reasoning_tokens: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    total_tokens: int = 0
+    cost_usd: float = 0.0
+    archived_at: int | None = None
+
+    @property
+    def title(self) -> str | None:
+        return self._text("title")
+
+    @property
+    def label(self) -> str | None:
+        return self._text("label")
+
+    @property
+    def kind(self) -> Literal["chat", "subagent"]:
+        return "subagent" if self.metadata.get("kind") == "subagent" else "chat"
+
+    @property
+    def ephemeral(self) -> bool:
+        return self.metadata.get("ephemeral") is True
+
+    @property
+    def usage(self) -> Usage:
+        return Usage(
+            self.prompt_tokens, self.completion_tokens, self.reasoning_tokens, self.cache_read, self.cache_write
+        )
+
+    def _text(self, key: str) -> str | None:
+        value = self.metadata.get(key)
+        return value if isinstance(value, str) else None
+
+
+class SessionState(msgspec.Struct, frozen=True):
+    """What moves while a session lives: its head, its open turn, and the epoch of its newest run."""
+
+    head_turn_id: str | None = None
+    open_turn_id: str | None = None
+    epoch: int = 0

@@ -1,0 +1,54 @@
+"""Token counts of one model call, in five kinds that do not overlap.
+
+Providers report inclusive numbers: their input contains what the cache served or took, their output contains the
+reasoning. :func:`Usage.from_inclusive` is the only place that takes them apart, so that a sum over the five kinds
+counts every token once.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+__all__ = ["Usage"]
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """``input`` without cache, ``output`` without reasoning; ``total`` is what was billed in all."""
+
+    input: int = 0
+    output: int = 0
+    reasoning: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+
+    @classmethod
+    def from_inclusive(
+        cls,
+        *,
+        input_tokens: int,
+        output_tokens: int,
+        reasoning_tokens: int = 0,
+        cache_read_tokens: int = 0,
+        cache_write_tokens: int = 0,
+    ) -> Usage:
+        """Take a provider's inclusive counts apart. A provider that contradicts itself never yields a negative."""
+        return cls(
+            input=max(input_tokens - cache_read_tokens - cache_write_tokens, 0),
+            output=max(output_tokens - reasoning_tokens, 0),
+            reasoning=reasoning_tokens,
+            cache_read=cache_read_tokens,
+            cache_write=cache_write_tokens,
+        )
+
+    @property
+    def total(self) -> int:
+        return self.input + self.output + self.reasoning + self.cache_read + self.cache_write
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.input + other.input,
+            self.output + other.output,
+            self.reasoning + other.reasoning,
+            self.cache_read + other.cache_read,
+            self.cache_write + other.cache_write,
+        )

@@ -1,0 +1,58 @@
+"""What every suite shares: the async backend, hypothesis profiles, and the table of suites at the end."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# "ci" draws the same examples every time; "dev" draws new ones and remembers failures.
+settings.register_profile(
+    "ci",
+    derandomize=True,
+    deadline=None,
+    database=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile("dev", deadline=None, print_blob=True)
+settings.load_profile(os.environ.get("CLEW_HYPOTHESIS_PROFILE", "ci" if "CI" in os.environ else "dev"))
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """Async tests run on asyncio, the only backend clew supports."""
+    return "asyncio"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """One line per suite, then the figures that tests reported."""
+    seconds: defaultdict[str, float] = defaultdict(float)
+    tests: defaultdict[str, set[str]] = defaultdict(set)
+    figures: list[str] = []
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if not isinstance(report, pytest.TestReport):
+                continue
+            suite = _suite_of(report.nodeid)
+            seconds[suite] += report.duration
+            tests[suite].add(report.nodeid)
+            if report.when == "call":
+                figures += [str(value) for name, value in report.user_properties if name == "figure"]
+    if not tests:
+        return
+    terminalreporter.section("suites (seconds added up over all workers)")
+    terminalreporter.write_line(f"{'suite':<16}{'tests':>8}{'seconds':>10}")
+    for suite in sorted(tests):
+        terminalreporter.write_line(f"{suite:<16}{len(tests[suite]):>8}{seconds[suite]:>10.1f}")
+    if figures:
+        terminalreporter.section("figures")
+        for figure in sorted(figures):
+            terminalreporter.write_line(figure)
+
+
+def _suite_of(nodeid: str) -> str:
+    parts = nodeid.split("::")[0].split("/")
+    return parts[1] if len(parts) > 2 else "tests"
