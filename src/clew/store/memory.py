@@ -1,8 +1,7 @@
 """The memory store: one value per session, nothing on disk.
 
 It is the contract in its plainest form, and the ground the file stores build on: a session's value can be loaded
-and let go of alone, and a unit touches exactly one. Every change goes through a :class:`_Change`, which remembers
-how to undo it, so a unit that fails half-way leaves nothing behind.
+and let go of alone, and a unit touches exactly one.
 """
 
 from __future__ import annotations
@@ -10,9 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
-
-import msgspec
+from typing import Any
 
 from clew.errors import InternalError, NotSupported, StoreClosed
 from clew.store import unit as u
@@ -28,73 +25,13 @@ from clew.store.base import (
     SessionQuery,
 )
 from clew.store.guards import refusal
-from clew.store.tail import with_tail
+from clew.store.session_value import Change, SessionValue
 from clew.transcript.line import LineTurn, end_of_line, path_to
 from clew.transcript.message import MessageRow
-from clew.transcript.rollup import booked_message, booked_session, merged
 from clew.transcript.session import Session, SessionState
-from clew.transcript.turn import HeadMove, Step, Tree, Turn, placed
-from clew.transcript.turn_state import OPEN, check_transition
+from clew.transcript.turn import Step, Tree
 
-__all__ = ["MemoryStore", "SessionValue"]
-
-K = TypeVar("K")
-V = TypeVar("V")
-
-
-class SessionValue:
-    """Everything one session is made of."""
-
-    def __init__(self, session: Session) -> None:
-        self.row: dict[str, Session] = {"session": session}
-        self.state: dict[str, SessionState] = {"state": SessionState()}
-        self.messages: dict[str, MessageRow] = {}
-        self.turns: dict[str, Turn] = {}
-        self.links: dict[str, tuple[str, ...]] = {}
-        self.moves: dict[int, HeadMove] = {}
-        self.steps: dict[str, tuple[Step, ...]] = {}
-        self.queue: dict[str, u.Enqueue] = {}
-        self.journal: dict[str, tuple[u.JournalEntry, ...]] = {}
-        self.marks: dict[str, int] = {}
-        self.seals: dict[str, str] = {}
-        self.blobs: dict[str, None] = {}
-
-    @property
-    def session(self) -> Session:
-        return msgspec.structs.replace(self.row["session"], head_turn_id=self.state["state"].head_turn_id)
-
-    def message(self, message_id: str) -> MessageRow:
-        """The message with the tail of its stream."""
-        return with_tail(self.messages[message_id], self.journal.get(message_id, ()))
-
-    def tree(self) -> Tree:
-        state = self.state["state"]
-        moves = tuple(self.moves[seq] for seq in sorted(self.moves))
-        return Tree(state.head_turn_id, state.open_turn_id, dict(self.turns), dict(self.links), moves)
-
-
-class _Change:
-    """The writes of one unit, each with the way back."""
-
-    def __init__(self) -> None:
-        self._undo: list[Callable[[], None]] = []
-
-    def put(self, table: dict[K, V], key: K, value: V) -> None:
-        if key in table:
-            old = table[key]
-            self._undo.append(lambda: table.__setitem__(key, old))
-        else:
-            self._undo.append(lambda: table.__delitem__(key))
-        table[key] = value
-
-    def drop(self, table: dict[K, V], key: K) -> None:
-        if key in table:
-            old = table.pop(key)
-            self._undo.append(lambda: table.__setitem__(key, old))
-
-    def undo(self) -> None:
-        while self._undo:
-            self._undo.pop()()
+__all__ = ["MemoryStore"]
 
 
 class MemoryStore:
@@ -137,187 +74,47 @@ class MemoryStore:
         )
         if refused is not None:
             return refused
-        change = _Change()
+        change = Change()
         try:
             for write in unit.writes:
-                _APPLY[type(write)](self, change, unit.session_id, write)
+                shared = _SHARED.get(type(write))
+                if shared is not None:
+                    shared(self, change, unit.session_id, write)
+                else:
+                    self._values[unit.session_id].apply(change, write)
+        except KeyError as error:
+            change.undo()
+            raise InternalError(f"a write names what is not there: {error}", session_id=unit.session_id) from error
         except BaseException:
             change.undo()
             raise
         return u.Committed()
 
-    def _value(self, session_id: str) -> SessionValue:
-        return self._values[session_id]
-
-    def _insert_session(self, change: _Change, session_id: str, write: u.InsertSession) -> None:
+    def _insert_session(self, change: Change, session_id: str, write: u.InsertSession) -> None:
         change.put(self._values, session_id, SessionValue(write.session))
 
-    def _patch_session(self, change: _Change, session_id: str, write: u.PatchSession) -> None:
-        value = self._value(session_id)
-        row = value.row["session"]
-        changes: dict[str, Any] = {"metadata": merged(row.metadata, write.metadata, write.drop)}
-        if write.model is not None:
-            changes["model"] = write.model
-        if write.permissions is not None:
-            changes["permissions"] = list(write.permissions)
-        if write.archived_at is not msgspec.UNSET:
-            changes["archived_at"] = write.archived_at
-        if write.updated_at is not None:
-            changes["updated_at"] = max(row.updated_at, write.updated_at)
-        change.put(value.row, "session", msgspec.structs.replace(row, **changes))
-
-    def _delete_session(self, change: _Change, session_id: str, write: u.DeleteSession) -> None:
-        named = self._value(session_id).blobs
+    def _delete_session(self, change: Change, session_id: str, write: u.DeleteSession) -> None:
+        named = self._values[session_id].blobs
         change.drop(self._values, session_id)
         for sha256 in named:
             if not any(sha256 in other.blobs for other in self._values.values()):
                 change.drop(self._blobs, sha256)
 
-    def _insert_message(self, change: _Change, session_id: str, write: u.InsertMessage) -> None:
-        messages = self._value(session_id).messages
-        if write.message.id in messages:
-            raise InternalError("a message was inserted twice", message_id=write.message.id)
-        change.put(messages, write.message.id, write.message)
-
-    def _put_parts(self, change: _Change, session_id: str, write: u.PutParts) -> None:
-        messages = self._value(session_id).messages
-        row = messages[write.message_id]
-        parts = list(row.parts)
-        for part in write.parts:
-            if part.index < len(parts):
-                old = parts[part.index]
-                parts[part.index] = msgspec.structs.replace(part, id=old.id, created_at=old.created_at)
-            elif part.index == len(parts):
-                parts.append(part)
-            else:
-                raise InternalError("a part would leave a gap", message_id=write.message_id, index=part.index)
-        change.put(messages, row.id, msgspec.structs.replace(row, parts=tuple(parts)))
-
-    def _patch_message(self, change: _Change, session_id: str, write: u.PatchMessage) -> None:
-        messages = self._value(session_id).messages
-        row = messages[write.message_id]
-        row = msgspec.structs.replace(
-            row,
-            metadata=merged(row.metadata, write.metadata, write.drop),
-            updated_at=max(row.updated_at, write.updated_at),
-            created_at=row.created_at if write.created_at is None else write.created_at,
-        )
-        change.put(messages, row.id, row)
-
-    def _set_hidden(self, change: _Change, session_id: str, write: u.SetHidden) -> None:
-        messages = self._value(session_id).messages
-        for message_id, hidden in write.hidden.items():
-            row = messages[message_id]
-            if hidden is None:
-                metadata = merged(row.metadata, {}, ("hidden_at", "hidden_by"))
-            else:
-                metadata = merged(row.metadata, {"hidden_at": hidden.at, "hidden_by": hidden.by})
-            change.put(messages, message_id, msgspec.structs.replace(row, metadata=metadata))
-
-    def _seal_message(self, change: _Change, session_id: str, write: u.SealMessage) -> None:
-        change.put(self._value(session_id).seals, write.message_id, write.digest)
-
-    def _open_turn(self, change: _Change, session_id: str, write: u.OpenTurn) -> None:
-        value, turn = self._value(session_id), write.turn
-        check_transition(None, turn.status)
-        parent = value.turns[turn.parent_turn_id] if turn.parent_turn_id is not None else None
-        change.put(value.turns, turn.id, placed(turn, parent))
-        if turn.status in OPEN:
-            self._set_state(change, value, open_turn_id=turn.id)
-
-    def _set_turn(self, change: _Change, session_id: str, write: u.SetTurn) -> None:
-        value = self._value(session_id)
-        turn = value.turns[write.turn_id]
-        check_transition(turn.status, write.status)
-        settled_at = None if write.status in OPEN else write.settled_at or turn.settled_at
-        turn = msgspec.structs.replace(
-            turn, status=write.status, settled_at=settled_at, data={**turn.data, **write.data}
-        )
-        change.put(value.turns, turn.id, turn)
-        if write.status in OPEN:
-            self._set_state(change, value, open_turn_id=turn.id)
-        elif value.state["state"].open_turn_id == turn.id:
-            self._set_state(change, value, open_turn_id=None)
-
-    def _link_message(self, change: _Change, session_id: str, write: u.LinkMessage) -> None:
-        value = self._value(session_id)
-        if write.turn_id not in value.turns or write.message_id not in value.messages:
-            raise InternalError("a link names what is not there", **msgspec.structs.asdict(write))
-        held = value.links.get(write.turn_id, ())
-        change.put(value.links, write.turn_id, (*held, write.message_id))
-
-    def _move_head(self, change: _Change, session_id: str, write: u.MoveHead) -> None:
-        value = self._value(session_id)
-        if write.to_turn_id is not None and write.to_turn_id not in value.turns:
-            raise InternalError("the head would point at nothing", turn_id=write.to_turn_id)
-        old = value.state["state"].head_turn_id
-        seq = len(value.moves) + 1
-        change.put(value.moves, seq, HeadMove(seq, session_id, old, write.to_turn_id, write.at, write.why))
-        self._set_state(change, value, head_turn_id=write.to_turn_id)
-
-    def _set_epoch(self, change: _Change, session_id: str, write: u.SetEpoch) -> None:
-        self._set_state(change, self._value(session_id), epoch=write.epoch)
-
-    def _set_state(self, change: _Change, value: SessionValue, **changes: Any) -> None:
-        change.put(value.state, "state", msgspec.structs.replace(value.state["state"], **changes))
-
-    def _end_step(self, change: _Change, session_id: str, write: u.EndStep) -> None:
-        value, step = self._value(session_id), write.step
-        row = value.messages[step.message_id]
-        row = msgspec.structs.replace(
-            row, metadata=booked_message(row.metadata, step), updated_at=max(row.updated_at, step.finished_at)
-        )
-        change.put(value.messages, row.id, row)
-        change.put(value.row, "session", booked_session(value.row["session"], step))
-        change.put(value.steps, step.turn_id, (*value.steps.get(step.turn_id, ()), step))
-
-    def _append_chunks(self, change: _Change, session_id: str, write: u.AppendChunks) -> None:
-        value = self._value(session_id)
-        held = value.journal.get(write.message_id, ())
-        change.put(value.journal, write.message_id, (*held, *write.entries))
-
-    def _mark_folded(self, change: _Change, session_id: str, write: u.MarkFolded) -> None:
-        value = self._value(session_id)
-        left = tuple(entry for entry in value.journal.get(write.message_id, ()) if entry.n > write.through)
-        change.put(value.journal, write.message_id, left)
-        change.put(value.marks, write.message_id, write.through)
-        if not left:
-            change.drop(value.journal, write.message_id)
-            change.drop(value.marks, write.message_id)
-
-    def _enqueue(self, change: _Change, session_id: str, write: u.Enqueue) -> None:
-        value = self._value(session_id)
-        row = value.messages[write.message_id]
-        row = msgspec.structs.replace(
-            row,
-            metadata=merged(row.metadata, {"queued_at": write.queued_at}),
-            updated_at=max(row.updated_at, write.queued_at),
-        )
-        change.put(value.messages, row.id, row)
-        change.put(value.queue, write.message_id, write)
-
-    def _dequeue(self, change: _Change, session_id: str, write: u.Dequeue) -> None:
-        value = self._value(session_id)
-        row = value.messages[write.message_id]
-        metadata = merged(row.metadata, {}, ("queued_at",))
-        change.put(value.messages, row.id, msgspec.structs.replace(row, metadata=metadata))
-        change.drop(value.queue, write.message_id)
-
-    def _put_prompt(self, change: _Change, session_id: str, write: u.PutPrompt) -> None:
+    def _put_prompt(self, change: Change, session_id: str, write: u.PutPrompt) -> None:
         if write.digest not in self._prompts:
             change.put(self._prompts, write.digest, write.body)
 
-    def _put_blob(self, change: _Change, session_id: str, write: u.PutBlob) -> None:
+    def _put_blob(self, change: Change, session_id: str, write: u.PutBlob) -> None:
         if write.sha256 not in self._blobs:
             change.put(self._blobs, write.sha256, Blob(write.sha256, write.media_type, write.data))
-        change.put(self._value(session_id).blobs, write.sha256, None)
+        change.put(self._values[session_id].blobs, write.sha256, None)
 
-    def _link_blob(self, change: _Change, session_id: str, write: u.LinkBlob) -> None:
+    def _link_blob(self, change: Change, session_id: str, write: u.LinkBlob) -> None:
         if write.sha256 not in self._blobs:
             raise InternalError("a link names a blob that is not there", sha256=write.sha256)
-        change.put(self._value(session_id).blobs, write.sha256, None)
+        change.put(self._values[session_id].blobs, write.sha256, None)
 
-    def _put_project_rules(self, change: _Change, session_id: str, write: u.PutProjectRules) -> None:
+    def _put_project_rules(self, change: Change, session_id: str, write: u.PutProjectRules) -> None:
         change.put(self._project_rules, write.project, write.rules)
 
     # Reading
@@ -467,27 +264,12 @@ def _matches(session: Session, query: SessionQuery) -> bool:
     return cursor is None or (session.updated_at, session.id) < (cursor.updated_at, cursor.id)
 
 
-_APPLY: dict[type, Callable[[MemoryStore, _Change, str, Any], None]] = {
+_SHARED: dict[type, Callable[[MemoryStore, Change, str, Any], None]] = {
     u.InsertSession: MemoryStore._insert_session,
-    u.PatchSession: MemoryStore._patch_session,
     u.DeleteSession: MemoryStore._delete_session,
-    u.InsertMessage: MemoryStore._insert_message,
-    u.PutParts: MemoryStore._put_parts,
-    u.PatchMessage: MemoryStore._patch_message,
-    u.SetHidden: MemoryStore._set_hidden,
-    u.SealMessage: MemoryStore._seal_message,
-    u.OpenTurn: MemoryStore._open_turn,
-    u.SetTurn: MemoryStore._set_turn,
-    u.LinkMessage: MemoryStore._link_message,
-    u.MoveHead: MemoryStore._move_head,
-    u.SetEpoch: MemoryStore._set_epoch,
-    u.EndStep: MemoryStore._end_step,
-    u.AppendChunks: MemoryStore._append_chunks,
-    u.MarkFolded: MemoryStore._mark_folded,
-    u.Enqueue: MemoryStore._enqueue,
-    u.Dequeue: MemoryStore._dequeue,
     u.PutPrompt: MemoryStore._put_prompt,
     u.PutBlob: MemoryStore._put_blob,
     u.LinkBlob: MemoryStore._link_blob,
     u.PutProjectRules: MemoryStore._put_project_rules,
 }
+"""Writes that reach beyond one session's value."""

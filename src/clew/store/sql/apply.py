@@ -161,14 +161,19 @@ class UnitWriter:
     def _insert_part(self, session_id: str, message_id: str, part: PartRow) -> None:
         params = rows.part_params(part, message_id, session_id)
         params["id"] = params["id"] or self._mint.part()
-        self._sql.run("insert_part", params)
+        self._must("insert_part", params)
+
+    def _must(self, name: str, params: Mapping[str, Any], rows_changed: int = 1) -> None:
+        """Run a statement that finds what it names inside the unit's own session, or the unit fails."""
+        if self._sql.run(name, params) != rows_changed:
+            raise InternalError(f"{name}: a write names what is not in its session", **_ids(params))
 
     def _put_parts(self, session_id: str, write: u.PutParts) -> None:
         for part in write.parts:
             params = rows.part_params(part, write.message_id, session_id)
             if self._sql.run("update_part", params) == 0:
                 params["id"] = params["id"] or self._mint.part()
-                self._sql.run("insert_part", params)
+                self._must("insert_part", params)
 
     def _patch_message(self, session_id: str, write: u.PatchMessage) -> None:
         old = self._metadata(session_id, write.message_id)
@@ -192,13 +197,14 @@ class UnitWriter:
         for message_id, hidden in write.hidden.items():
             groups.setdefault(hidden, []).append(message_id)
         for hidden, ids in groups.items():
+            params = {"session_id": session_id, "ids": rows.encode(ids)}
             if hidden is None:
-                self._sql.run("show_messages", {"ids": rows.encode(ids)})
+                self._must("show_messages", params, len(ids))
             else:
-                self._sql.run("hide_messages", {"ids": rows.encode(ids), "at": hidden.at, "by": hidden.by})
+                self._must("hide_messages", {**params, "at": hidden.at, "by": hidden.by}, len(ids))
 
     def _seal_message(self, session_id: str, write: u.SealMessage) -> None:
-        self._sql.run("put_seal", msgspec.structs.asdict(write))
+        self._must("put_seal", {"session_id": session_id, **msgspec.structs.asdict(write)})
 
     # Turns
 
@@ -230,7 +236,7 @@ class UnitWriter:
             self._set_state(session_id, open_turn_id=None)
 
     def _link_message(self, session_id: str, write: u.LinkMessage) -> None:
-        self._sql.run("link_message", msgspec.structs.asdict(write))
+        self._must("link_message", {"session_id": session_id, **msgspec.structs.asdict(write)})
 
     def _move_head(self, session_id: str, write: u.MoveHead) -> None:
         if write.to_turn_id is not None:
@@ -253,6 +259,8 @@ class UnitWriter:
     # Journal
 
     def _append_chunks(self, session_id: str, write: u.AppendChunks) -> None:
+        if not self._book.knows(write.message_id):
+            self._metadata(session_id, write.message_id)
         self._book.accept(session_id, write.message_id, write.entries)
 
     def _mark_folded(self, session_id: str, write: u.MarkFolded) -> None:
@@ -292,6 +300,10 @@ class UnitWriter:
             "updated_at": write.updated_at,
         }
         self._sql.run("put_project_rules", params)
+
+
+def _ids(params: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in params.items() if key.endswith("_id")}
 
 
 _APPLY: dict[type, Callable[[UnitWriter, str, Any], None]] = {

@@ -61,6 +61,10 @@ class JournalBook:
 
     # While a transaction runs
 
+    def knows(self, message_id: str) -> bool:
+        """Whether a row holds chunks of this stream, so that its message was looked up before."""
+        return message_id in self._rows_of
+
     def accept(self, session_id: str, message_id: str, entries: Sequence[JournalEntry]) -> None:
         """Chunks of a unit whose guards hold: they go into this commit's row."""
         self._accepted.setdefault(message_id, []).extend(entries)

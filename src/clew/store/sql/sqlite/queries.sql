@@ -164,23 +164,23 @@ UPDATE chat_messages SET created_at = :created_at WHERE id = :id
 
 -- name: hide_messages
 UPDATE chat_messages SET metadata_json = json_set(metadata_json, '$.hidden_at', :at, '$.hidden_by', :by)
-WHERE id IN (SELECT value FROM json_each(:ids))
+WHERE id IN (SELECT value FROM json_each(:ids)) AND session_id = :session_id
 
 -- name: show_messages
 UPDATE chat_messages SET metadata_json = json_remove(metadata_json, '$.hidden_at', '$.hidden_by')
-WHERE id IN (SELECT value FROM json_each(:ids))
+WHERE id IN (SELECT value FROM json_each(:ids)) AND session_id = :session_id
 
 -- name: insert_part
 INSERT INTO chat_parts
     (id, message_id, session_id, "index", type, data_json, tool_call_id, tool_state, created_at, updated_at)
-VALUES
-    (:id, :message_id, :session_id, :index, :type, :data_json, :tool_call_id, :tool_state, :created_at, :updated_at)
+SELECT :id, id, session_id, :index, :type, :data_json, :tool_call_id, :tool_state, :created_at, :updated_at
+FROM chat_messages WHERE id = :message_id AND session_id = :session_id
 
 -- name: update_part
 UPDATE chat_parts SET
     type = :type, data_json = :data_json, tool_call_id = :tool_call_id, tool_state = :tool_state,
     updated_at = :updated_at
-WHERE message_id = :message_id AND "index" = :index
+WHERE message_id = :message_id AND "index" = :index AND session_id = :session_id
 
 -- name: find_message
 SELECT {message_columns} FROM chat_messages m WHERE m.id = :id AND m.session_id = :session_id
@@ -205,7 +205,8 @@ SELECT {message_columns} FROM chat_messages m WHERE m.id IN (SELECT value FROM j
 SELECT {part_columns} FROM chat_parts p WHERE p.message_id IN (SELECT value FROM json_each(:ids))
 
 -- name: put_seal
-INSERT INTO message_seals (message_id, digest) VALUES (:message_id, :digest)
+INSERT INTO message_seals (message_id, digest)
+SELECT id, :digest FROM chat_messages WHERE id = :message_id AND session_id = :session_id
 ON CONFLICT (message_id) DO UPDATE SET digest = excluded.digest
 
 -- name: load_seals
@@ -242,13 +243,27 @@ WITH RECURSIVE path AS (
 )
 SELECT {turn_columns} FROM path
 
--- name: shallowest_holder
-SELECT min(t.depth) FROM turn_messages l JOIN chat_turns t ON t.id = l.turn_id
-WHERE l.message_id = :message_id AND t.session_id = :session_id
+-- name: holder_depth
+-- The depth of the turn that holds the message on the path up from :id; nothing when none on it does. The walk
+-- goes no further up than the shallowest turn that holds it anywhere.
+WITH RECURSIVE
+holders AS (
+    SELECT t.id, t.depth FROM turn_messages l JOIN chat_turns t ON t.id = l.turn_id
+    WHERE l.message_id = :message_id AND t.session_id = :session_id
+),
+path AS (
+    SELECT id, parent_turn_id, depth FROM chat_turns WHERE id = :id AND session_id = :session_id
+    UNION ALL
+    SELECT u.id, u.parent_turn_id, u.depth FROM path JOIN chat_turns u ON u.id = path.parent_turn_id
+    WHERE u.depth >= (SELECT min(depth) FROM holders)
+)
+SELECT min(path.depth) FROM path JOIN holders ON holders.id = path.id
 
 -- name: link_message
 INSERT INTO turn_messages (turn_id, position, message_id)
-SELECT :turn_id, ifnull(max(position), -1) + 1, :message_id FROM turn_messages WHERE turn_id = :turn_id
+SELECT t.id, (SELECT ifnull(max(position), -1) + 1 FROM turn_messages WHERE turn_id = t.id), m.id
+FROM chat_turns t, chat_messages m
+WHERE t.id = :turn_id AND t.session_id = :session_id AND m.id = :message_id AND m.session_id = :session_id
 
 -- name: load_links
 SELECT l.turn_id, l.message_id FROM chat_turns t JOIN turn_messages l ON l.turn_id = t.id

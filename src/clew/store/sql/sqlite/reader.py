@@ -146,8 +146,7 @@ class Reader:
         end = through or end_of_line(state.head_turn_id, state.open_turn_id)
         depth = 0
         if back_to_message is not None:
-            holder = {"message_id": back_to_message, "session_id": session_id}
-            row = self._sql.first("shallowest_holder", holder)
+            row = self._sql.first("holder_depth", {"message_id": back_to_message, "session_id": session_id, "id": end})
             depth = row[0] or 0 if row else 0
         params = {"id": end, "session_id": session_id, "depth": depth, "turns": -1 if turns is None else turns}
         path = [rows.to_turn(row) for row in self._sql.rows("load_path", params)]

@@ -1,0 +1,119 @@
+"""Stores filled quickly: many turns in one unit, many units under way at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from bench import talk
+from clew.ids import Mint
+from clew.runtime.turn import settling
+from clew.store.base import Store
+from clew.store.unit import (
+    Committed,
+    EndStep,
+    InsertMessage,
+    InsertSession,
+    LinkMessage,
+    OpenTurn,
+    Outcome,
+    SealMessage,
+    Unit,
+    Write,
+)
+from clew.testing.scribe import MODEL, user_row
+from clew.transcript.message import MessageRow, PartRow
+from clew.transcript.seal import seal_of
+from clew.transcript.session import Session
+from clew.transcript.turn import Step, Turn
+from clew.transcript.usage import Usage
+
+__all__ = ["add_sessions", "answer", "check", "fill_turns"]
+
+_TURNS_A_UNIT = 100
+_UNITS_UNDER_WAY = 5_000
+
+
+def check(outcome: Outcome) -> None:
+    if not isinstance(outcome, Committed):
+        raise RuntimeError(f"a unit was refused: {outcome}")
+
+
+async def add_sessions(store: Store, mint: Mint, count: int, metadata: Callable[[int], dict[str, Any]]) -> str:
+    """New sessions, one a unit, as it must be; the id of the last."""
+    session_id = ""
+    waiting: list[Awaitable[Outcome]] = []
+    for n in range(count):
+        session_id = mint.session(store.capabilities.session_ids)
+        now = talk.START_MS + n
+        session = Session(
+            id=session_id,
+            agent="assistant",
+            workspace_root="/work",
+            model=MODEL,
+            created_at=now,
+            updated_at=now,
+            metadata=metadata(n),
+        )
+        waiting.append(store.submit(Unit(session_id, (InsertSession(session),))))
+        if len(waiting) == _UNITS_UNDER_WAY:
+            await _all(waiting)
+    await _all(waiting)
+    return session_id
+
+
+async def fill_turns(store: Store, mint: Mint, session_id: str, turns: Sequence[int]) -> str | None:
+    """Whole turns at the head of a session; the id of the last."""
+    waiting: list[Awaitable[Outcome]] = []
+    writes: list[Write] = []
+    parent: str | None = (await store.load_state(session_id)).head_turn_id
+    for n in turns:
+        now = talk.START_MS + n
+        turn_id = mint.turn()
+        user = user_row(mint, session_id, talk.prompt(n), now)
+        writes.append(OpenTurn(Turn(id=turn_id, session_id=session_id, parent_turn_id=parent, created_at=now)))
+        writes.append(InsertMessage(user))
+        writes.append(LinkMessage(turn_id, user.id))
+        writes += answer(mint, session_id, turn_id, talk.assistant_parts(n), now)
+        parent = turn_id
+        if len(writes) >= _TURNS_A_UNIT * 10:
+            waiting.append(store.submit(Unit(session_id, tuple(writes))))
+            writes.clear()
+    if writes:
+        waiting.append(store.submit(Unit(session_id, tuple(writes))))
+    await _all(waiting)
+    return parent
+
+
+def answer(mint: Mint, session_id: str, turn_id: str, parts: list[dict[str, Any]], now: int) -> tuple[Write, ...]:
+    """The assistant's side of a turn: its message, its two steps, its seal, the turn settled and the head moved."""
+    rows = tuple(PartRow(mint.part(), index, data, now, now) for index, data in enumerate(parts))
+    message = MessageRow(mint.message(), session_id, "assistant", now, now, {}, rows)
+    return (
+        InsertMessage(message),
+        LinkMessage(turn_id, message.id),
+        EndStep(step(turn_id, 0, message.id, now)),
+        EndStep(step(turn_id, 1, message.id, now)),
+        SealMessage(message.id, seal_of(parts)),
+        *settling(turn_id, "completed", now),
+    )
+
+
+def step(turn_id: str, index: int, message_id: str, now: int) -> Step:
+    return Step(
+        turn_id=turn_id,
+        index=index,
+        message_id=message_id,
+        usage=Usage(*talk.USAGE),
+        model=MODEL,
+        started_at=now,
+        finished_at=now,
+        finish_reason="tool-calls" if index == 0 else "stop",
+    )
+
+
+async def _all(waiting: list[Awaitable[Outcome]]) -> None:
+    for outcome in await asyncio.gather(*waiting):
+        check(outcome)
+    waiting.clear()

@@ -1,0 +1,108 @@
+"""How things are measured: the two sides take turns, and what counts is the median.
+
+Machines are noisy and drift. So a round measures the floor and clew right after one another, or call by call in
+turns, and the ratio of a line is the median of its rounds' ratios, not the ratio of two medians.
+"""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+__all__ = ["PEER_CHUNKS_PER_S", "Bench", "Goal", "Line", "alternate", "median", "percentile", "ratios", "settle"]
+
+PEER_CHUNKS_PER_S = 983.0
+"""The best of the other engines, durable after every chunk, as measured on the machine of the first figures."""
+
+median = statistics.median
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What the judged number of a line must be."""
+
+    sense: Literal["≤", "≥"]
+    limit: float
+    unit: str = ""
+
+    def holds(self, value: float) -> bool:
+        return value <= self.limit if self.sense == "≤" else value >= self.limit
+
+    def __str__(self) -> str:
+        return f"{self.sense} {self.limit:g}{self.unit}"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One measured thing. ``judged`` holds, round by round, the number that the goal is about."""
+
+    id: str
+    what: str
+    unit: str
+    raw: Sequence[float]
+    clew: Sequence[float]
+    judged: Sequence[float] = ()
+    goal: Goal | None = None
+
+    @property
+    def value(self) -> float | None:
+        return median(self.judged) if self.judged else None
+
+    @property
+    def ok(self) -> bool | None:
+        value = self.value
+        return None if self.goal is None or value is None else self.goal.holds(value)
+
+
+@dataclass(slots=True)
+class Bench:
+    """Where a workload may write, how often it measures, and how large it is."""
+
+    folder: Path
+    quick: bool = False
+    rounds: int = 3
+    _files: int = field(default=0, init=False)
+
+    def size(self, full: int, quick: int) -> int:
+        return quick if self.quick else full
+
+    def path(self, name: str) -> Path:
+        """A file that nobody has used yet."""
+        self._files += 1
+        return self.folder / f"{self._files:03}-{name}.db"
+
+
+def settle() -> None:
+    """Before a measurement: what earlier ones left behind must not be collected during this one."""
+    gc.collect()
+
+
+def ratios(over: Sequence[float], under: Sequence[float]) -> tuple[float, ...]:
+    """Round by round, one over the other."""
+    return tuple(a / b for a, b in zip(over, under, strict=True))
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(int(len(ordered) * share), len(ordered) - 1)]
+
+
+async def alternate(
+    raw: Callable[[], object], clew: Callable[[], Awaitable[Any]], times: int
+) -> tuple[float, float]:
+    """Call the two in turns, ``times`` each; the median of each in milliseconds."""
+    settle()
+    took: tuple[list[float], list[float]] = ([], [])
+    for _ in range(times):
+        begin = time.perf_counter()
+        raw()
+        between = time.perf_counter()
+        await clew()
+        took[1].append(time.perf_counter() - between)
+        took[0].append(between - begin)
+    return median(took[0]) * 1000, median(took[1]) * 1000

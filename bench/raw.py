@@ -1,0 +1,277 @@
+"""The floor: what a careful person writes by hand with the standard library, and nothing more.
+
+The three tables of the storage format, WAL, plain SQL, orjson. No turn tree, no journal, no checks, no threads
+but the one writer of :class:`RawGroup`. It keeps less than clew keeps; that is the point of a floor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, Literal
+
+import orjson
+
+from bench import talk
+from clew.store.sql.queries import read_sql
+
+__all__ = ["RawChunks", "RawGroup", "RawStore", "connect", "raw_id"]
+
+Sync = Literal["NORMAL", "FULL"]
+
+_SESSION = """
+INSERT INTO chat_sessions (id, agent, workspace_root, model_json, metadata_json, created_at, updated_at)
+VALUES (?, ?, ?, ?, ?, ?, ?)
+"""
+_MESSAGE = """
+INSERT INTO chat_messages (id, session_id, role, metadata_json, created_at, updated_at) VALUES (?, ?, ?, ?, ?, ?)
+"""
+_PART = """
+INSERT INTO chat_parts
+    (id, message_id, session_id, "index", type, data_json, tool_call_id, tool_state, created_at, updated_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+_TOUCH = "UPDATE chat_sessions SET updated_at = ? WHERE id = ?"
+_BOOK = """
+UPDATE chat_sessions SET
+    prompt_tokens = prompt_tokens + ?, completion_tokens = completion_tokens + ?,
+    reasoning_tokens = reasoning_tokens + ?, cache_read = cache_read + ?, cache_write = cache_write + ?,
+    total_tokens = total_tokens + ?, updated_at = ?
+WHERE id = ?
+"""
+_LOAD_MESSAGES = """
+SELECT id, role, metadata_json, created_at FROM chat_messages WHERE session_id = ? ORDER BY created_at, rowid
+"""
+_LOAD_PARTS = "SELECT message_id, data_json FROM chat_parts WHERE session_id = ?"
+_LAST_MESSAGES = """
+SELECT id, role, metadata_json, created_at FROM chat_messages WHERE session_id = ?
+ORDER BY created_at DESC, rowid DESC LIMIT ?
+"""
+_PARTS_OF = """
+SELECT message_id, data_json FROM chat_parts
+WHERE message_id IN (SELECT value FROM json_each(?)) ORDER BY message_id, "index"
+"""
+_NEWEST = """
+SELECT id, agent, workspace_root, model_json, parent_id, parent_message_id, permissions_json, metadata_json,
+    prompt_tokens, completion_tokens, reasoning_tokens, cache_read, cache_write, total_tokens, cost_usd,
+    created_at, updated_at, archived_at
+FROM chat_sessions INDEXED BY raw_newest WHERE archived_at IS NULL ORDER BY updated_at DESC LIMIT ?
+"""
+_COLUMNS = (
+    "id agent workspace_root model parent_id parent_message_id permissions metadata prompt_tokens completion_tokens "
+    "reasoning_tokens cache_read cache_write total_tokens cost_usd created_at updated_at archived_at"
+).split()
+
+
+def connect(path: Path, sync: Sync, *, checkpoints: bool = True) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute(f"PRAGMA synchronous = {sync}")
+    connection.execute("PRAGMA foreign_keys = ON")
+    if not checkpoints:
+        connection.execute("PRAGMA wal_autocheckpoint = 0")
+    return connection
+
+
+def raw_id(prefix: str, n: int) -> str:
+    """Thirty characters that sort in the order they were made, like clew's, and cost nothing to make."""
+    return f"{prefix}_{n:026d}"
+
+
+def _json(value: Any) -> str:
+    return orjson.dumps(value).decode()
+
+
+class RawStore:
+    """The three tables, and turns appended to them in two transactions each."""
+
+    def __init__(self, path: Path, sync: Sync = "NORMAL") -> None:
+        self.path = path
+        self._connection = connect(path, sync)
+        self._connection.executescript(read_sql("sqlite/migrations/0001_three_tables.sql"))
+        self._connection.execute("CREATE INDEX raw_newest ON chat_sessions (updated_at) WHERE archived_at IS NULL")
+        self._ids = 0
+
+    def close(self) -> None:
+        self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        self._connection.close()
+
+    def _id(self, prefix: str) -> str:
+        self._ids += 1
+        return raw_id(prefix, self._ids)
+
+    def add_sessions(self, count: int, metadata: Callable[[int], dict[str, Any]]) -> str:
+        """New sessions, in one transaction; the id of the last."""
+        ids = [self._id("ses") for _ in range(count)]
+        rows = (
+            (id_, "assistant", "/work", _json(talk.MODEL_JSON), _json(metadata(n)), talk.START_MS + n, talk.START_MS + n)
+            for n, id_ in enumerate(ids)
+        )
+        self._connection.execute("BEGIN IMMEDIATE")
+        self._connection.executemany(_SESSION, rows)
+        self._connection.execute("COMMIT")
+        return ids[-1]
+
+    def append_turn(self, session_id: str, text: str, parts: list[dict[str, Any]], now: int) -> None:
+        self._user(session_id, text, now)
+        self._assistant(session_id, parts, now)
+
+    def _user(self, session_id: str, text: str, now: int) -> None:
+        execute = self._connection.execute
+        execute("BEGIN IMMEDIATE")
+        self._message(session_id, "user", {}, [{"type": "text", "text": text}], now)
+        execute(_TOUCH, (now, session_id))
+        execute("COMMIT")
+
+    def _assistant(self, session_id: str, parts: list[dict[str, Any]], now: int) -> None:
+        execute = self._connection.execute
+        used = [count * 2 for count in talk.USAGE]
+        usage = dict(zip(("input", "output", "reasoning", "cache_read", "cache_write"), used, strict=True))
+        execute("BEGIN IMMEDIATE")
+        self._message(session_id, "assistant", {"usage": usage, "model": talk.MODEL_JSON}, parts, now)
+        execute(_BOOK, (*used, sum(used), now, session_id))
+        execute("COMMIT")
+
+    def _message(
+        self, session_id: str, role: str, metadata: dict[str, Any], parts: list[dict[str, Any]], now: int
+    ) -> None:
+        message_id = self._id("msg")
+        self._connection.execute(_MESSAGE, (message_id, session_id, role, _json(metadata), now, now))
+        for index, part in enumerate(parts):
+            call = part.get("toolCallId")
+            state = part["state"] if call else None
+            data = _json(part)
+            row = (self._id("prt"), message_id, session_id, index, part["type"], data, call, state, now, now)
+            self._connection.execute(_PART, row)
+
+    def fill(self, session_id: str, turns: Iterable[int]) -> None:
+        """Turns in one transaction, for stores that are only read afterwards."""
+        self._connection.execute("BEGIN IMMEDIATE")
+        for n in turns:
+            now = talk.START_MS + n
+            usage = {"input": 2400, "output": 400, "reasoning": 0, "cache_read": 600, "cache_write": 0}
+            self._message(session_id, "user", {}, [{"type": "text", "text": talk.prompt(n)}], now)
+            metadata = {"usage": usage, "model": talk.MODEL_JSON}
+            self._message(session_id, "assistant", metadata, talk.assistant_parts(n), now)
+        self._connection.execute("COMMIT")
+        self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def load(self, session_id: str) -> list[dict[str, Any]]:
+        """The whole session as plain objects; parts come in the order they were inserted."""
+        loads = orjson.loads
+        parts: dict[str, list[Any]] = {}
+        for message_id, data in self._connection.execute(_LOAD_PARTS, (session_id,)):
+            parts.setdefault(message_id, []).append(loads(data))
+        return [
+            {"id": row[0], "role": row[1], "metadata": loads(row[2]), "created_at": row[3], "parts": parts[row[0]]}
+            for row in self._connection.execute(_LOAD_MESSAGES, (session_id,))
+        ]
+
+    def load_last(self, session_id: str, count: int) -> list[dict[str, Any]]:
+        loads = orjson.loads
+        rows = self._connection.execute(_LAST_MESSAGES, (session_id, count)).fetchall()
+        parts: dict[str, list[Any]] = {}
+        for message_id, data in self._connection.execute(_PARTS_OF, (_json([row[0] for row in rows]),)):
+            parts.setdefault(message_id, []).append(loads(data))
+        rows.reverse()
+        return [
+            {"id": row[0], "role": row[1], "metadata": loads(row[2]), "created_at": row[3], "parts": parts[row[0]]}
+            for row in rows
+        ]
+
+    def newest(self, count: int) -> list[dict[str, Any]]:
+        loads = orjson.loads
+        found: list[dict[str, Any]] = []
+        for row in self._connection.execute(_NEWEST, (count,)):
+            session = dict(zip(_COLUMNS, row, strict=True))
+            session["model"] = loads(row[3])
+            session["permissions"] = loads(row[6])
+            session["metadata"] = loads(row[7])
+            found.append(session)
+        return found
+
+
+_CHUNK_TABLE = "CREATE TABLE chunks (n INTEGER PRIMARY KEY, message_id TEXT NOT NULL, seq INTEGER NOT NULL, data TEXT)"
+_CHUNK = "INSERT INTO chunks (message_id, seq, data) VALUES (?, ?, ?)"
+
+
+def _chunk_json(delta: str) -> str:
+    return _json({"type": "text-delta", "id": "t1", "delta": delta})
+
+
+class RawChunks:
+    """A plain table of chunks: one row for each, each in its own commit."""
+
+    def __init__(self, path: Path, sync: Sync = "NORMAL", *, checkpoints: bool = True) -> None:
+        self.path = path
+        self._connection = connect(path, sync, checkpoints=checkpoints)
+        self._connection.execute(_CHUNK_TABLE)
+
+    def append(self, message_id: str, n: int, delta: str) -> None:
+        execute = self._connection.execute
+        execute("BEGIN IMMEDIATE")
+        execute(_CHUNK, (message_id, n, _chunk_json(delta)))
+        execute("COMMIT")
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class RawGroup:
+    """One thread that writes: a row for each chunk, and one commit for all that wait."""
+
+    def __init__(self, path: Path, sync: Sync = "NORMAL", *, window_ms: float = 0.0, checkpoints: bool = True) -> None:
+        self._connection = connect(path, sync, checkpoints=checkpoints)
+        self._connection.execute(_CHUNK_TABLE)
+        self._queue: queue.SimpleQueue[tuple[str, int, str, float] | None] = queue.SimpleQueue()
+        self._window_s = window_ms / 1000
+        self._loop = asyncio.get_running_loop()
+        self._written = 0
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.latencies: list[float] = []
+        self._thread.start()
+
+    def write(self, message_id: str, n: int, delta: str) -> None:
+        self._written += 1
+        self._queue.put((message_id, n, delta, time.perf_counter()))
+
+    async def drain(self) -> None:
+        while len(self.latencies) < self._written:
+            await asyncio.sleep(0.001)
+
+    def close(self) -> None:
+        self._queue.put(None)
+        self._thread.join()
+        self._connection.close()
+
+    def _run(self) -> None:
+        while True:
+            item = self._queue.get()
+            if self._window_s:
+                time.sleep(self._window_s)
+            group: list[tuple[str, int, str, float]] = []
+            while item is not None:
+                group.append(item)
+                try:
+                    item = self._queue.get_nowait()
+                except queue.Empty:
+                    break
+            if group:
+                self._commit(group)
+            if item is None:
+                return
+
+    def _commit(self, group: list[tuple[str, int, str, float]]) -> None:
+        self._connection.execute("BEGIN IMMEDIATE")
+        self._connection.executemany(_CHUNK, [(id_, n, _chunk_json(delta)) for id_, n, delta, _ in group])
+        self._connection.execute("COMMIT")
+        self._loop.call_soon_threadsafe(self._durable, [arrived for *_, arrived in group])
+
+    def _durable(self, arrivals: list[float]) -> None:
+        now = time.perf_counter()
+        self.latencies += [now - arrived for arrived in arrivals]

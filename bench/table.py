@@ -1,0 +1,97 @@
+"""The table a run prints, and the same as JSON."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sqlite3
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import orjson
+
+from bench.measure import Line, median
+
+__all__ = ["as_json", "machine", "markdown"]
+
+_HEAD = ("id", "what", "unit", "raw", "clew", "ratio", "goal", "")
+_RIGHT = (False, False, False, True, True, True, True, False)
+
+
+def machine(*, quick: bool) -> dict[str, Any]:
+    return {
+        "date": time.strftime("%Y-%m-%d"),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "sqlite": sqlite3.sqlite_version,
+        "orjson": orjson.__version__,
+        "msgspec": msgspec.__version__,
+        "system": f"{platform.system()} {platform.machine()}",
+        "quick": quick,
+    }
+
+
+def markdown(lines: Sequence[Line], not_yet: Sequence[tuple[str, str]]) -> str:
+    """A table that reads well in a terminal and in a page."""
+    cells = [_HEAD, *(_row(line) for line in lines)]
+    cells += [(id_, what, "", "", "", "", "", "not yet") for id_, what in not_yet]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(_HEAD))]
+    rule = [("-" * (width - 1) + ":" if right else "-" * width) for width, right in zip(widths, _RIGHT, strict=True)]
+    return "\n".join(_join(row, widths) for row in (cells[0], rule, *cells[1:]))
+
+
+def _join(row: Sequence[str], widths: Sequence[int]) -> str:
+    padded = (
+        cell.rjust(width) if right else cell.ljust(width)
+        for cell, width, right in zip(row, widths, _RIGHT, strict=True)
+    )
+    return f"| {' | '.join(padded)} |"
+
+
+def _row(line: Line) -> tuple[str, ...]:
+    verdict = {True: "ok", False: "MISS", None: ""}[line.ok]
+    return (
+        line.id,
+        line.what,
+        line.unit,
+        _spread(line.raw),
+        _spread(line.clew),
+        _spread(line.judged),
+        str(line.goal) if line.goal else "",
+        verdict,
+    )
+
+
+def _spread(values: Sequence[float]) -> str:
+    """The median; behind it, where there is more than one value that differs, the least and the greatest."""
+    if not values:
+        return "–"
+    middle, low, high = (_number(value) for value in (median(values), min(values), max(values)))
+    return middle if low == high else f"{middle} ({low}–{high})"
+
+
+def _number(value: float) -> str:
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.2f}" if value < 10 else f"{value:.1f}"
+
+
+def as_json(lines: Sequence[Line], not_yet: Sequence[tuple[str, str]], about: dict[str, Any]) -> bytes:
+    found = [
+        {
+            "id": line.id,
+            "what": line.what,
+            "unit": line.unit,
+            "raw": list(line.raw),
+            "clew": list(line.clew),
+            "judged": list(line.judged),
+            "goal": str(line.goal) if line.goal else None,
+            "ok": line.ok,
+        }
+        for line in lines
+    ]
+    return orjson.dumps(
+        {"machine": about, "lines": found, "not_yet": [list(pair) for pair in not_yet]}, option=orjson.OPT_INDENT_2
+    )

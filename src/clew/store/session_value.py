@@ -1,0 +1,243 @@
+"""One session as one value, and what each write of the vocabulary does to it.
+
+The memory store holds these, and the file stores read and write them one at a time. Every change goes through a
+:class:`Change`, which remembers how to undo it, so a unit that fails half-way leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+
+from clew.errors import InternalError
+from clew.store import unit as u
+from clew.store.tail import with_tail
+from clew.transcript.message import MessageRow
+from clew.transcript.rollup import booked_message, booked_session, merged
+from clew.transcript.session import Session, SessionState
+from clew.transcript.turn import HeadMove, Step, Tree, Turn, placed
+from clew.transcript.turn_state import OPEN, check_transition
+
+__all__ = ["Change", "SessionValue"]
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Change:
+    """The writes of one unit, each with the way back."""
+
+    def __init__(self) -> None:
+        self._undo: list[Callable[[], None]] = []
+
+    def put(self, table: dict[K, V], key: K, value: V) -> None:
+        if key in table:
+            old = table[key]
+            self._undo.append(lambda: table.__setitem__(key, old))
+        else:
+            self._undo.append(lambda: table.__delitem__(key))
+        table[key] = value
+
+    def drop(self, table: dict[K, V], key: K) -> None:
+        if key in table:
+            old = table.pop(key)
+            self._undo.append(lambda: table.__setitem__(key, old))
+
+    def undo(self) -> None:
+        while self._undo:
+            self._undo.pop()()
+
+
+class SessionValue:
+    """Everything one session is made of."""
+
+    def __init__(self, session: Session) -> None:
+        self.row: dict[str, Session] = {"session": session}
+        self.state: dict[str, SessionState] = {"state": SessionState()}
+        self.messages: dict[str, MessageRow] = {}
+        self.turns: dict[str, Turn] = {}
+        self.links: dict[str, tuple[str, ...]] = {}
+        self.moves: dict[int, HeadMove] = {}
+        self.steps: dict[str, tuple[Step, ...]] = {}
+        self.queue: dict[str, u.Enqueue] = {}
+        self.journal: dict[str, tuple[u.JournalEntry, ...]] = {}
+        self.marks: dict[str, int] = {}
+        self.seals: dict[str, str] = {}
+        self.blobs: dict[str, None] = {}
+
+    @property
+    def session(self) -> Session:
+        return msgspec.structs.replace(self.row["session"], head_turn_id=self.state["state"].head_turn_id)
+
+    def message(self, message_id: str) -> MessageRow:
+        """The message with the tail of its stream."""
+        return with_tail(self.messages[message_id], self.journal.get(message_id, ()))
+
+    def tree(self) -> Tree:
+        state = self.state["state"]
+        moves = tuple(self.moves[seq] for seq in sorted(self.moves))
+        return Tree(state.head_turn_id, state.open_turn_id, dict(self.turns), dict(self.links), moves)
+
+    # Writing
+
+    def apply(self, change: Change, write: u.Write) -> None:
+        """Carry out a write that touches nothing but this session."""
+        _APPLY[type(write)](self, change, write)
+
+    def _patch_session(self, change: Change, write: u.PatchSession) -> None:
+        row = self.row["session"]
+        changes: dict[str, Any] = {"metadata": merged(row.metadata, write.metadata, write.drop)}
+        if write.model is not None:
+            changes["model"] = write.model
+        if write.permissions is not None:
+            changes["permissions"] = list(write.permissions)
+        if write.archived_at is not msgspec.UNSET:
+            changes["archived_at"] = write.archived_at
+        if write.updated_at is not None:
+            changes["updated_at"] = max(row.updated_at, write.updated_at)
+        change.put(self.row, "session", msgspec.structs.replace(row, **changes))
+
+    def _insert_message(self, change: Change, write: u.InsertMessage) -> None:
+        messages = self.messages
+        if write.message.id in messages:
+            raise InternalError("a message was inserted twice", message_id=write.message.id)
+        change.put(messages, write.message.id, write.message)
+
+    def _put_parts(self, change: Change, write: u.PutParts) -> None:
+        messages = self.messages
+        row = messages[write.message_id]
+        parts = list(row.parts)
+        for part in write.parts:
+            if part.index < len(parts):
+                old = parts[part.index]
+                parts[part.index] = msgspec.structs.replace(part, id=old.id, created_at=old.created_at)
+            elif part.index == len(parts):
+                parts.append(part)
+            else:
+                raise InternalError("a part would leave a gap", message_id=write.message_id, index=part.index)
+        change.put(messages, row.id, msgspec.structs.replace(row, parts=tuple(parts)))
+
+    def _patch_message(self, change: Change, write: u.PatchMessage) -> None:
+        messages = self.messages
+        row = messages[write.message_id]
+        row = msgspec.structs.replace(
+            row,
+            metadata=merged(row.metadata, write.metadata, write.drop),
+            updated_at=max(row.updated_at, write.updated_at),
+            created_at=row.created_at if write.created_at is None else write.created_at,
+        )
+        change.put(messages, row.id, row)
+
+    def _set_hidden(self, change: Change, write: u.SetHidden) -> None:
+        messages = self.messages
+        for message_id, hidden in write.hidden.items():
+            row = messages[message_id]
+            if hidden is None:
+                metadata = merged(row.metadata, {}, ("hidden_at", "hidden_by"))
+            else:
+                metadata = merged(row.metadata, {"hidden_at": hidden.at, "hidden_by": hidden.by})
+            change.put(messages, message_id, msgspec.structs.replace(row, metadata=metadata))
+
+    def _seal_message(self, change: Change, write: u.SealMessage) -> None:
+        change.put(self.seals, self.messages[write.message_id].id, write.digest)
+
+    def _open_turn(self, change: Change, write: u.OpenTurn) -> None:
+        turn = write.turn
+        check_transition(None, turn.status)
+        parent = self.turns[turn.parent_turn_id] if turn.parent_turn_id is not None else None
+        change.put(self.turns, turn.id, placed(turn, parent))
+        if turn.status in OPEN:
+            self._set_state(change, open_turn_id=turn.id)
+
+    def _set_turn(self, change: Change, write: u.SetTurn) -> None:
+        turn = self.turns[write.turn_id]
+        check_transition(turn.status, write.status)
+        settled_at = None if write.status in OPEN else write.settled_at or turn.settled_at
+        turn = msgspec.structs.replace(
+            turn, status=write.status, settled_at=settled_at, data={**turn.data, **write.data}
+        )
+        change.put(self.turns, turn.id, turn)
+        if write.status in OPEN:
+            self._set_state(change, open_turn_id=turn.id)
+        elif self.state["state"].open_turn_id == turn.id:
+            self._set_state(change, open_turn_id=None)
+
+    def _link_message(self, change: Change, write: u.LinkMessage) -> None:
+        if write.turn_id not in self.turns or write.message_id not in self.messages:
+            raise InternalError("a link names what is not there", **msgspec.structs.asdict(write))
+        held = self.links.get(write.turn_id, ())
+        change.put(self.links, write.turn_id, (*held, write.message_id))
+
+    def _move_head(self, change: Change, write: u.MoveHead) -> None:
+        if write.to_turn_id is not None and write.to_turn_id not in self.turns:
+            raise InternalError("the head would point at nothing", turn_id=write.to_turn_id)
+        old = self.state["state"].head_turn_id
+        seq = len(self.moves) + 1
+        change.put(self.moves, seq, HeadMove(seq, self.row["session"].id, old, write.to_turn_id, write.at, write.why))
+        self._set_state(change, head_turn_id=write.to_turn_id)
+
+    def _set_epoch(self, change: Change, write: u.SetEpoch) -> None:
+        self._set_state(change, epoch=write.epoch)
+
+    def _set_state(self, change: Change, **changes: Any) -> None:
+        change.put(self.state, "state", msgspec.structs.replace(self.state["state"], **changes))
+
+    def _end_step(self, change: Change, write: u.EndStep) -> None:
+        step = write.step
+        row = self.messages[step.message_id]
+        row = msgspec.structs.replace(
+            row, metadata=booked_message(row.metadata, step), updated_at=max(row.updated_at, step.finished_at)
+        )
+        change.put(self.messages, row.id, row)
+        change.put(self.row, "session", booked_session(self.row["session"], step))
+        change.put(self.steps, step.turn_id, (*self.steps.get(step.turn_id, ()), step))
+
+    def _append_chunks(self, change: Change, write: u.AppendChunks) -> None:
+        held = self.journal.get(self.messages[write.message_id].id, ())
+        change.put(self.journal, write.message_id, (*held, *write.entries))
+
+    def _mark_folded(self, change: Change, write: u.MarkFolded) -> None:
+        left = tuple(entry for entry in self.journal.get(write.message_id, ()) if entry.n > write.through)
+        change.put(self.journal, write.message_id, left)
+        change.put(self.marks, write.message_id, write.through)
+        if not left:
+            change.drop(self.journal, write.message_id)
+            change.drop(self.marks, write.message_id)
+
+    def _enqueue(self, change: Change, write: u.Enqueue) -> None:
+        row = self.messages[write.message_id]
+        row = msgspec.structs.replace(
+            row,
+            metadata=merged(row.metadata, {"queued_at": write.queued_at}),
+            updated_at=max(row.updated_at, write.queued_at),
+        )
+        change.put(self.messages, row.id, row)
+        change.put(self.queue, write.message_id, write)
+
+    def _dequeue(self, change: Change, write: u.Dequeue) -> None:
+        row = self.messages[write.message_id]
+        metadata = merged(row.metadata, {}, ("queued_at",))
+        change.put(self.messages, row.id, msgspec.structs.replace(row, metadata=metadata))
+        change.drop(self.queue, write.message_id)
+
+
+_APPLY: dict[type, Callable[[SessionValue, Change, Any], None]] = {
+    u.PatchSession: SessionValue._patch_session,
+    u.InsertMessage: SessionValue._insert_message,
+    u.PutParts: SessionValue._put_parts,
+    u.PatchMessage: SessionValue._patch_message,
+    u.SetHidden: SessionValue._set_hidden,
+    u.SealMessage: SessionValue._seal_message,
+    u.OpenTurn: SessionValue._open_turn,
+    u.SetTurn: SessionValue._set_turn,
+    u.LinkMessage: SessionValue._link_message,
+    u.MoveHead: SessionValue._move_head,
+    u.SetEpoch: SessionValue._set_epoch,
+    u.EndStep: SessionValue._end_step,
+    u.AppendChunks: SessionValue._append_chunks,
+    u.MarkFolded: SessionValue._mark_folded,
+    u.Enqueue: SessionValue._enqueue,
+    u.Dequeue: SessionValue._dequeue,
+}

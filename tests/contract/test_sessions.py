@@ -1,0 +1,194 @@
+"""Sessions: made, found, listed, patched, deleted."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+from clew.history.check import check
+from clew.ids import Mint
+from clew.store.base import Cursor, SessionQuery, Store
+from clew.store.unit import (
+    DeleteSession,
+    Enqueue,
+    InsertMessage,
+    InsertSession,
+    PatchSession,
+    PutBlob,
+    PutPrompt,
+    Refused,
+    Unit,
+)
+from clew.testing.chunks import text
+from clew.testing.clock import FakeClock
+from clew.testing.scribe import MODEL, Scribe, user_row
+from clew.transcript.session import Model, Session, SessionState
+
+
+async def make(store: Store, mint: Mint, clock: FakeClock, **fields: object) -> str:
+    clock.advance(1)
+    return (await Scribe.create(store, clock=clock, mint=mint, **fields)).session_id
+
+
+async def listed(store: Store, **query: object) -> list[str]:
+    page = await store.list_sessions(SessionQuery(**query))  # type: ignore[arg-type]
+    return [session.id for session in page.sessions]
+
+
+async def test_a_session_comes_back_as_it_was_given(store: Store, mint: Mint, clock: FakeClock) -> None:
+    """Every field of the row, unknown metadata and permission keys included."""
+    session = Session(
+        id=mint.session(),
+        agent="explore",
+        model=Model("anthropic", "some-model", "thinking"),
+        created_at=1,
+        updated_at=2,
+        workspace_root="/srv/ärbeit",
+        parent_id=mint.session(),
+        parent_message_id=mint.message(),
+        permissions=[{"permission": "bash", "pattern": "ls*", "action": "allow", "later": {"x": [1, None]}}],
+        metadata={"title": "Théseus 🧵", "future": {"deep": [1.5, True, None, ""]}},
+        prompt_tokens=1,
+        completion_tokens=2,
+        reasoning_tokens=3,
+        cache_read=4,
+        cache_write=5,
+        total_tokens=15,
+        cost_usd=0.25,
+        archived_at=9,
+    )
+    await store.commit(Unit(session.id, (InsertSession(session),)))
+    assert await store.find_session(session.id) == session
+
+
+async def test_a_session_that_is_not_there_is_none_and_writing_to_it_is_refused(store: Store, mint: Mint) -> None:
+    """Absence is a value for readers and a refusal for writers."""
+    missing = mint.session()
+    assert await store.find_session(missing) is None
+    assert await store.load_state(missing) == SessionState()
+    assert await store.load_messages(missing) == ()
+    assert await store.commit(Unit(missing, (PatchSession(archived_at=1),))) == Refused("session_not_found")
+
+
+async def test_a_session_is_not_made_twice(scribe: Scribe) -> None:
+    """A second insert of the same id is refused and changes nothing."""
+    before = await scribe.session()
+    other = Session(id=scribe.session_id, agent="other", model=MODEL, created_at=0, updated_at=0)
+    assert await scribe.try_commit(InsertSession(other)) == Refused("session_exists")
+    assert await scribe.session() == before
+
+
+@pytest.mark.rule("ST-6")
+async def test_the_list_is_newest_first_and_leaves_out_what_was_put_aside(
+    store: Store, mint: Mint, clock: FakeClock
+) -> None:
+    """Archived, ephemeral and subagent sessions appear only when asked for."""
+    plain = await make(store, mint, clock)
+    archived = await make(store, mint, clock, archived_at=5)
+    ephemeral = await make(store, mint, clock, metadata={"ephemeral": True})
+    subagent = await make(store, mint, clock, metadata={"kind": "subagent"}, parent_id=plain)
+    newest = await make(store, mint, clock)
+    assert await listed(store) == [newest, plain]
+    assert await listed(store, archived=True) == [newest, archived, plain]
+    assert await listed(store, ephemeral=True) == [newest, ephemeral, plain]
+    assert await listed(store, kind="subagent") == [subagent]
+    assert await listed(store, kind="any", archived=True, ephemeral=True) == [
+        newest,
+        subagent,
+        ephemeral,
+        archived,
+        plain,
+    ]
+
+
+@pytest.mark.rule("ST-6")
+async def test_the_list_can_be_narrowed(store: Store, mint: Mint, clock: FakeClock) -> None:
+    """By agent, workspace, parent and text of the title, alone and together."""
+    one = await make(store, mint, clock, agent="a", workspace_root="/w", metadata={"title": "Straße 100%"})
+    two = await make(store, mint, clock, agent="b", workspace_root="/w", parent_id=one)
+    three = await make(store, mint, clock, agent="b", workspace_root="/v", metadata={"title": "strassenbahn"})
+    gone = await make(store, mint, clock, agent="b", workspace_root="/w", archived_at=1)
+    assert await listed(store, agent="b") == [three, two]
+    assert await listed(store, agent="b", archived=True) == [gone, three, two]
+    assert await listed(store, workspace="/w") == [two, one]
+    assert await listed(store, agent="b", workspace="/w") == [two]
+    assert await listed(store, parent=one) == [two]
+    assert await listed(store, parent=one, agent="a") == []
+    assert await listed(store, title="STRASSE") == [three, one]
+    assert await listed(store, title="100%") == [one]
+    assert await listed(store, title="_") == []
+
+
+@pytest.mark.rule("ST-6")
+async def test_pages_follow_one_another_without_gap_or_double(store: Store, mint: Mint, clock: FakeClock) -> None:
+    """The cursor is (updated_at, id), so sessions of one millisecond are neither lost nor shown twice."""
+    ids = [(await Scribe.create(store, clock=clock, mint=mint)).session_id for _ in range(7)]
+    seen: list[str] = []
+    cursor: Cursor | None = None
+    while True:
+        page = await store.list_sessions(SessionQuery(limit=3, cursor=cursor))
+        seen += [session.id for session in page.sessions]
+        cursor = page.next
+        if cursor is None:
+            break
+    assert seen == sorted(ids, reverse=True)
+
+
+@pytest.mark.rule("SV-5")
+async def test_rename_archive_and_rules_leave_the_session_where_it_is_in_the_list(scribe: Scribe) -> None:
+    """Only a user message and a step end move updated_at."""
+    before = await scribe.session()
+    await scribe.commit(PatchSession(metadata={"title": "x", "n": 1}))
+    await scribe.commit(PatchSession(archived_at=7, permissions=({"permission": "*"},), model=Model("p", "m")))
+    await scribe.commit(PatchSession(drop=("n",)))
+    after = await scribe.session()
+    assert (after.updated_at, after.title, after.metadata) == (before.updated_at, "x", {"title": "x"})
+    assert (after.archived_at, after.permissions, after.model) == (7, [{"permission": "*"}], Model("p", "m"))
+    await scribe.commit(PatchSession(archived_at=None))
+    assert (await scribe.session()).archived_at is None
+
+
+async def test_children_are_found_by_their_parent_alone(store: Store, mint: Mint, clock: FakeClock) -> None:
+    """Archived, ephemeral and subagent ones too, oldest first."""
+    parent = await make(store, mint, clock)
+    first = await make(store, mint, clock, parent_id=parent, archived_at=1)
+    second = await make(store, mint, clock, parent_id=parent, metadata={"kind": "subagent"})
+    assert [child.id for child in await store.list_children(parent)] == [first, second]
+
+
+@pytest.mark.rule("ST-11")
+async def test_delete_takes_everything_that_hangs_on_the_session_and_nothing_else(
+    store: Store, mint: Mint, clock: FakeClock, scribe: Scribe
+) -> None:
+    """Messages, turns, moves, queue, journal, and blobs that nobody else names; a branch keeps its own."""
+    data, shared = b"only here", b"in both"
+    branch = await Scribe.create(store, clock=clock, mint=mint, parent_id=scribe.session_id)
+    turn_id, _, _ = await scribe.turn("hello", text("hi"))
+    await branch.turn("hello", text("hi"))
+    queued = user_row(mint, scribe.session_id, "later", clock.now_ms())
+    digests = [hashlib.sha256(blob).hexdigest() for blob in (data, shared)]
+    await scribe.commit(InsertMessage(queued), Enqueue(queued.id, 5), PutPrompt("d", "prompt", 1))
+    await scribe.commit(*(PutBlob(d, "text/plain", b, 1) for d, b in zip(digests, (data, shared), strict=True)))
+    await branch.commit(PutBlob(digests[1], "text/plain", shared, 1))
+    opened = await scribe.prompt("and now")
+    recorder = opened.recorder()
+    for chunk in text("cut off")[:2]:
+        recorder.write(chunk)
+    await recorder.flush()
+    assert len(await store.pending_streams()) == 1
+
+    await scribe.commit(DeleteSession())
+
+    assert await store.find_session(scribe.session_id) is None
+    assert await store.load_messages(scribe.session_id) == ()
+    assert (await store.load_tree(scribe.session_id)).turns == {}
+    assert await store.load_steps(turn_id) == ()
+    assert await store.load_queue(scribe.session_id) == ()
+    assert await store.pending_streams() == ()
+    assert await store.stream_mark(recorder.message.id) == 0
+    assert await store.find_blob(digests[0]) is None
+    assert (await store.find_blob(digests[1])) is not None
+    assert (await branch.session()).parent_id == scribe.session_id
+    assert len(await store.load_messages(branch.session_id)) == 2
+    assert await store.session_ids() == (branch.session_id,)
+    assert await check(store) == []
