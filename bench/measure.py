@@ -92,9 +92,7 @@ def percentile(values: Sequence[float], share: float) -> float:
     return ordered[min(int(len(ordered) * share), len(ordered) - 1)]
 
 
-async def alternate(
-    raw: Callable[[], object], clew: Callable[[], Awaitable[Any]], times: int
-) -> tuple[float, float]:
+async def alternate(raw: Callable[[], object], clew: Callable[[], Awaitable[Any]], times: int) -> tuple[float, float]:
     """Call the two in turns, ``times`` each; the median of each in milliseconds."""
     settle()
     took: tuple[list[float], list[float]] = ([], [])

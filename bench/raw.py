@@ -109,7 +109,15 @@ class RawStore:
         """New sessions, in one transaction; the id of the last."""
         ids = [self._id("ses") for _ in range(count)]
         rows = (
-            (id_, "assistant", "/work", _json(talk.MODEL_JSON), _json(metadata(n)), talk.START_MS + n, talk.START_MS + n)
+            (
+                id_,
+                "assistant",
+                "/work",
+                _json(talk.MODEL_JSON),
+                _json(metadata(n)),
+                talk.START_MS + n,
+                talk.START_MS + n,
+            )
             for n, id_ in enumerate(ids)
         )
         self._connection.execute("BEGIN IMMEDIATE")

@@ -6,6 +6,7 @@ import hashlib
 from typing import Any
 
 import pytest
+
 from clew.history.check import check
 from clew.ids import Mint
 from clew.store.base import Blob, Store

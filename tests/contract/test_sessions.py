@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 
 import pytest
+
 from clew.history.check import check
 from clew.ids import Mint
 from clew.store.base import Cursor, SessionQuery, Store

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+
 from clew.errors import ClewError, IllegalTransition
 from clew.history.check import check
 from clew.ids import Mint

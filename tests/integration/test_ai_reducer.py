@@ -258,5 +258,7 @@ def _json_value(chance: random.Random, depth: int) -> Any:
     if depth and kind < 6:
         keys = chance.choices(_KEYS, (8, 8, 4, 4, 4, 0.2, 1, 1), k=chance.randint(0, 4))
         return {key: _json_value(chance, depth - 1) for key in keys}
-    word = "".join(chance.choices(("a", '"', "\\", "\n", "é", "😀", "/", "u", "{", ",", "\u2028"), k=chance.randint(0, 6)))
+    word = "".join(
+        chance.choices(("a", '"', "\\", "\n", "é", "😀", "/", "u", "{", ",", "\u2028"), k=chance.randint(0, 6))
+    )
     return chance.choice((word, chance.randint(-(10**9), 10**9), chance.random() * 1e20, -0.5, True, False, None))

@@ -212,9 +212,7 @@ def test_a_chunk_cannot_be_changed() -> None:
 def test_rows_come_back_from_the_journal_as_they_went_in(seed: int) -> None:
     """Any stream, with places, in one JSON array; its chunks stand in it as they do on the wire."""
     chunks = random_stream(seed)
-    rows: list[c.JournalRow] = [
-        ("m1", n, None if n % 7 == 0 else n, chunk) for n, chunk in enumerate(chunks, start=1)
-    ]
+    rows: list[c.JournalRow] = [("m1", n, None if n % 7 == 0 else n, chunk) for n, chunk in enumerate(chunks, start=1)]
     encoded = encode_rows(rows)
     assert decode_rows(encoded) == rows
     assert decode_rows(encoded.decode()) == rows

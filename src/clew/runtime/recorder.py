@@ -138,7 +138,7 @@ class Recorder:
 
     async def flush(self) -> None:
         """Wait until everything written so far is durable, and shown."""
-        await self._commit((), fold=False, sync="process")
+        await self._commit((), fold=self._wants_fold(), sync="process")
 
     async def end_step(self, step: Step) -> None:
         """Book the step with everything written so far, synced."""

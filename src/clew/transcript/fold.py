@@ -39,6 +39,7 @@ _ToolChunk: TypeAlias = (
     | c.ToolOutputDenied
 )
 
+_TEXTS: Final = frozenset({c.TextStart, c.TextDelta, c.TextEnd})
 _UNMERGED: Final = frozenset({"__proto__", "constructor", "prototype"})
 """Keys a client skips when it merges metadata, for they mean something else in JavaScript."""
 
@@ -172,15 +173,13 @@ class Fold:
         return end if chunk.id is UNSET else self._data.get((chunk.type, chunk.id), end)
 
     def _ids(self, chunk: c.Chunk) -> dict[str, int]:
-        return self._texts if isinstance(chunk, c.TextStart | c.TextDelta | c.TextEnd) else self._reasonings
+        return self._texts if chunk.__class__ in _TEXTS else self._reasonings
 
     # What it does there: all that a journal needs.
 
     def _check(self, index: int | None, chunk: c.Chunk) -> None:
         if index is None:
             self._check_partless(chunk)
-        elif isinstance(chunk, c.Data) and chunk.transient is True:
-            raise IllegalChunk(f"{chunk.type} is transient and belongs to no part", chunk_type=chunk.type)
         elif 0 <= index < len(self._parts):
             check(self._parts[index], chunk)
         elif index == len(self._parts):
@@ -205,14 +204,14 @@ class Fold:
                 note(self, chunk)
         elif index == len(self._parts):
             self._append(begin(chunk), changed=True)
-            if isinstance(chunk, c.TextStart | c.ReasoningStart):
+            if isinstance(chunk, (c.TextStart, c.ReasoningStart)):
                 self._ids(chunk)[chunk.id] = index
         else:
             extend(self._parts[index], chunk)
-            if isinstance(chunk, c.TextDelta | c.ReasoningDelta):
+            if isinstance(chunk, (c.TextDelta, c.ReasoningDelta)):
                 # After a restart this is how the id of an open text becomes known again.
                 self._ids(chunk)[chunk.id] = index
-            elif isinstance(chunk, c.TextEnd | c.ReasoningEnd):
+            elif isinstance(chunk, (c.TextEnd, c.ReasoningEnd)):
                 self._close(index)
 
     def _append(self, data: Json, *, changed: bool) -> None:

@@ -185,6 +185,17 @@ def _begin_file(chunk: c.File) -> Json:
     return _given(type="file", mediaType=chunk.media_type, url=chunk.url, providerMetadata=metadata)
 
 
+def _begin_data(chunk: c.Data) -> Json:
+    """A data part is its chunk, unknown fields included."""
+    _refuse_transient(chunk)
+    return c.chunk_dict(chunk)
+
+
+def _refuse_transient(chunk: c.Data) -> None:
+    if chunk.transient is True:
+        raise IllegalChunk(f"{chunk.type} is transient and belongs to no part", chunk_type=chunk.type)
+
+
 _BEGIN: Final[dict[type[c.Chunk], Callable[[Any], Json]]] = {
     c.StartStep: lambda _: {"type": "step-start"},
     c.TextStart: _begin_text,
@@ -195,7 +206,7 @@ _BEGIN: Final[dict[type[c.Chunk], Callable[[Any], Json]]] = {
     c.SourceUrl: _begin_source_url,
     c.SourceDocument: _begin_source_document,
     c.File: _begin_file,
-    c.Data: c.chunk_dict,  # A data part is its chunk, unknown fields included.
+    c.Data: _begin_data,
 }
 
 
@@ -211,7 +222,7 @@ def check(part: GrowingPart, chunk: c.Chunk) -> None:
 
 
 def _check_text(part: GrowingPart, chunk: _Text) -> None:
-    kind = "text" if isinstance(chunk, c.TextDelta | c.TextEnd) else "reasoning"
+    kind = "text" if isinstance(chunk, (c.TextDelta, c.TextEnd)) else "reasoning"
     if part.data.get("type") != kind or part.data.get("state") != "streaming":
         raise IllegalChunk(f"{chunk.type} for {chunk.id!r}: the part is no open {kind}", chunk_type=chunk.type)
 
@@ -229,6 +240,7 @@ def _check_tool(part: GrowingPart, chunk: _Tool | _Output) -> None:
 
 
 def _check_data(part: GrowingPart, chunk: c.Data) -> None:
+    _refuse_transient(chunk)
     if part.data.get("type") != chunk.type or part.data.get("id", UNSET) != chunk.id or chunk.id is UNSET:
         raise IllegalChunk(f"{chunk.type}: the part holds other data", chunk_type=chunk.type)
 

@@ -81,10 +81,10 @@ def _fresh_ids(taken: Collection[str]) -> Iterator[str]:
 def _chunks(part: Part, ids: Iterator[str], live_id: str | None) -> Iterator[Chunk]:
     kind = part.get("type")
     if kind == "text":
-        return _text(part, next(ids) if live_id is None else live_id, is_live=live_id is not None)
+        return _text(part, next(ids) if live_id is None else live_id)
     if kind == "reasoning":
-        known = part["id"] if isinstance(part.get("id"), str) else next(ids)
-        return _reasoning(part, known if live_id is None else live_id, is_live=live_id is not None)
+        own_id = part["id"] if isinstance(part.get("id"), str) else next(ids)
+        return _reasoning(part, own_id if live_id is None else live_id)
     if is_tool(part):
         return _tool(part)
     if isinstance(kind, str) and kind.startswith("data-"):
@@ -129,21 +129,21 @@ def _metadata(part: Part, key: str = "providerMetadata") -> dict[str, dict[str, 
 # Texts.
 
 
-def _text(part: Part, id_: str, *, is_live: bool) -> Iterator[Chunk]:
+def _text(part: Part, id_: str) -> Iterator[Chunk]:
     text = _text_of(part, "text")
     yield c.TextStart(id_, provider_metadata=_metadata(part))
     if text:
         yield c.TextDelta(id_, text)
-    if not is_live and part.get("state") != "streaming":
+    if part.get("state") != "streaming":
         yield c.TextEnd(id_)
 
 
-def _reasoning(part: Part, id_: str, *, is_live: bool) -> Iterator[Chunk]:
+def _reasoning(part: Part, id_: str) -> Iterator[Chunk]:
     text = _text_of(part, "text")
     yield c.ReasoningStart(id_, provider_metadata=_metadata(part))
     if text:
         yield c.ReasoningDelta(id_, text)
-    if not is_live and part.get("state") != "streaming":
+    if part.get("state") != "streaming":
         yield c.ReasoningEnd(id_)
 
 

@@ -1,0 +1,71 @@
+"""``python -m bench [ids…] [--quick] [--json FILE]``: measure, and print one line for each thing measured."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from bench import append, importing, listing, load, size, streams
+from bench.measure import Bench, Line
+from bench.table import as_json, machine, markdown
+
+WORKLOADS: Final[dict[str, Callable[[Bench], Awaitable[list[Line]]]]] = {
+    "P1": append.measure,
+    "P2": load.measure,
+    "P3": listing.measure,
+    "P4": streams.measure_rate,
+    "P5": streams.measure_pace,
+    "P6": size.measure_written,
+    "P11": importing.measure,
+    "P12": size.measure_stored,
+}
+NOT_YET: Final[dict[str, str]] = {
+    "P5b": "arrival → viewer in process",
+    "P7": "branch in the middle of 2,000 turns",
+    "P8": "rewind by 1,000 turns; set head",
+    "P9": "engine path: model chunk → durable → viewer, CPU per chunk",
+    "P10": "SSE to 50 viewers",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Measure clew against a hand-written floor.")
+    parser.add_argument("ids", nargs="*", metavar="id", help=f"what to measure, of {' '.join(WORKLOADS)}; all of it")
+    parser.add_argument("--quick", action="store_true", help="smaller sizes, under a minute")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="keep every round's figures in a file")
+    options = parser.parse_args(arguments)
+    wanted = [id_.upper() for id_ in options.ids] or list(WORKLOADS)
+    for id_ in wanted:
+        if id_ not in WORKLOADS:
+            parser.error(f"{id_} is not measured yet" if id_ in NOT_YET else f"there is no {id_}")
+    not_yet = [] if options.ids else list(NOT_YET.items())
+    about = machine(quick=options.quick)
+    print(", ".join(f"{key} {value}" for key, value in about.items() if key != "quick"))
+    if options.quick:
+        print("quick: smaller sizes, so not the figures the goals are about")
+    begin = time.perf_counter()
+    lines = asyncio.run(_measure(wanted, quick=options.quick))
+    print(f"\n{markdown(lines, not_yet)}\n\n{time.perf_counter() - begin:.0f} s")
+    if options.json is not None:
+        options.json.write_bytes(as_json(lines, not_yet, about))
+    return 0
+
+
+async def _measure(ids: Sequence[str], *, quick: bool) -> list[Line]:
+    lines: list[Line] = []
+    for id_ in ids:
+        begin = time.perf_counter()
+        with tempfile.TemporaryDirectory(prefix="clew-bench-") as folder:
+            lines += await WORKLOADS[id_](Bench(Path(folder), quick=quick))
+        print(f"{id_} measured in {time.perf_counter() - begin:.0f} s", file=sys.stderr)
+    return lines
+
+
+if __name__ == "__main__":
+    sys.exit(main())

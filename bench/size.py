@@ -1,0 +1,168 @@
+"""P6 and P12: bytes. How many are written for a chunk, and how many are left once everything is folded."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from pathlib import Path
+
+import msgspec
+
+import clew
+from bench import talk
+from bench.fill import step
+from bench.measure import Bench, Goal, Line, ratios
+from bench.raw import RawChunks, RawGroup, RawStore, raw_id
+from bench.streams import PER_SECOND, STREAMS, Streams, paced
+from clew.store.sql.sqlite.store import SqliteOptions, open_sqlite
+from clew.testing.clock import FakeClock
+from clew.testing.scribe import Scribe
+from clew.transcript import chunk as c
+
+__all__ = ["measure_stored", "measure_written"]
+
+_DELTA = c.TextDelta("t1", talk.DELTA)
+
+
+def _wal(path: Path) -> int:
+    return path.with_name(path.name + "-wal").stat().st_size
+
+
+# P6
+
+
+async def measure_written(bench: Bench) -> list[Line]:
+    return [*await _alone(bench), *await _shared(bench)]
+
+
+async def _alone(bench: Bench) -> list[Line]:
+    """One stream, each chunk in its own commit, at 100 chunks a second of a clock that does not have to be waited for."""
+    points = (500, 5_000, bench.size(50_000, 10_000))
+    raw = _raw_alone(bench, points)
+    ours = await _clew_alone(bench, points)
+    lines = [
+        Line("P6", f"written per chunk, 1 stream, {n:,} chunks, 1 a commit", "bytes", [raw[n]], [ours[n]])
+        for n in points
+    ]
+    grown, raw_grown = ours[points[-1]] / ours[500], raw[points[-1]] / raw[500]
+    what = f"written per chunk at {points[-1]:,} ÷ at 500"
+    lines.append(Line("P6", what, "×", [raw_grown], [grown], [grown], Goal("≤", 1.2)))
+    return lines
+
+
+def _raw_alone(bench: Bench, points: tuple[int, ...]) -> dict[int, float]:
+    path = bench.path("p6-raw")
+    floor = RawChunks(path, checkpoints=False)
+    before = _wal(path)
+    found: dict[int, float] = {}
+    for n in range(1, points[-1] + 1):
+        floor.append(raw_id("msg", 1), n, talk.DELTA)
+        if n in points:
+            found[n] = (_wal(path) - before) / n
+    floor.close()
+    return found
+
+
+async def _clew_alone(bench: Bench, points: tuple[int, ...]) -> dict[int, float]:
+    path, clock = bench.path("p6-clew"), FakeClock()
+    store = await open_sqlite(path, SqliteOptions(checkpoints=False), clock=clock)
+    made = await Streams.make(store, 1, clock=clock)
+    recorder = made.recorders[0]
+    before, found = _wal(path), dict[int, float]()
+    for n in range(1, points[-1] + 1):
+        recorder.write(_DELTA)
+        await recorder.flush()
+        clock.advance(1000 / PER_SECOND)
+        if n in points:
+            await recorder.flush()
+            found[n] = (_wal(path) - before) / n
+    await made.finish()
+    await store.close()
+    return found
+
+
+async def _shared(bench: Bench) -> list[Line]:
+    seconds = bench.size(3, 2)
+    lines: list[Line] = []
+    for window_ms, goal in ((0.0, Goal("≤", 150)), (5.0, None)):
+        raw: list[float] = []
+        ours: list[float] = []
+        for _ in range(bench.rounds):
+            raw.append(await _raw_shared(bench, seconds, window_ms))
+            ours.append(await _clew_shared(bench, seconds, window_ms))
+        what = f"written per byte of text, {STREAMS} streams × {PER_SECOND}/s, window {window_ms:g} ms"
+        lines.append(Line("P6", what, "bytes", raw, ours, ours, goal))
+    return lines
+
+
+async def _raw_shared(bench: Bench, seconds: float, window_ms: float) -> float:
+    path = bench.path("p6-raw-shared")
+    floor = RawGroup(path, window_ms=window_ms, checkpoints=False)
+    before = _wal(path)
+    ids = [raw_id("msg", n) for n in range(STREAMS)]
+    total = await paced(seconds, lambda stream, n: floor.write(ids[stream], n, talk.DELTA))
+    await floor.drain()
+    written = _wal(path) - before
+    floor.close()
+    return written / (total * len(talk.DELTA))
+
+
+async def _clew_shared(bench: Bench, seconds: float, window_ms: float) -> float:
+    path = bench.path("p6-clew-shared")
+    store = await open_sqlite(path, SqliteOptions(checkpoints=False, window_ms=window_ms))
+    made = await Streams.make(store, STREAMS)
+    recorders = made.recorders
+    before = _wal(path)
+    total = await paced(seconds, lambda stream, n: recorders[stream].write(_DELTA))
+    await asyncio.gather(*(recorder.flush() for recorder in recorders))
+    written = _wal(path) - before
+    await made.finish()
+    await store.close()
+    return written / (total * len(talk.DELTA))
+
+
+# P12
+
+
+async def measure_stored(bench: Bench) -> list[Line]:
+    turns = bench.size(500, 100)
+    path = bench.path("p12-clew")
+    async with clew.open(f"sqlite:///{path}", config=clew.Config()) as engine:
+        scribe = await Scribe.create(engine.store)
+        for n in range(turns):
+            await _streamed_turn(scribe, n)
+        messages = await engine.messages(scribe.session_id)
+        transcript = sum(len(msgspec.json.encode(message)) for message in messages)
+    floor = RawStore(bench.path("p12-raw"))
+    floor.fill(floor.add_sessions(1, lambda _: {}), range(turns))
+    floor.close()
+    raw, ours = _folded_size(floor.path) / transcript, _folded_size(path) / transcript
+    what = f"database ÷ transcript JSON, {turns} streamed turns"
+    return [Line("P12", what, "×", [raw], [ours], [ours], Goal("≤", 1.8))]
+
+
+async def _streamed_turn(scribe: Scribe, n: int) -> None:
+    """A turn of two steps that came chunk by chunk, as a run records it."""
+    opened = await scribe.prompt(talk.prompt(n))
+    recorder = opened.recorder()
+    await recorder.send(c.Start(recorder.message.id))
+    for index, chunks in enumerate(talk.reply_steps(n)):
+        await recorder.send(c.StartStep())
+        for number, chunk in enumerate(chunks):
+            await recorder.send(chunk)
+            if number % 10 == 9:
+                await recorder.flush()
+        await recorder.send(c.FinishStep())
+        await recorder.end_step(step(opened.id, index, recorder.message.id, scribe.clock.now_ms()))
+    await recorder.send(c.Finish("stop"))
+    await recorder.close(*opened.settling())
+
+
+def _folded_size(path: Path) -> int:
+    """The size of the file once the WAL is in it."""
+    connection = sqlite3.connect(path)
+    try:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    finally:
+        connection.close()
+    return path.stat().st_size

@@ -1,0 +1,28 @@
+"""Which failpoints the source holds, read from the source itself, so that none can be added without a test."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import clew
+
+__all__ = ["failpoint_names"]
+
+
+def failpoint_names(package: Path | None = None) -> tuple[str, ...]:
+    """The names in all calls ``failpoint("…")`` under ``package``, sorted, each once."""
+    root = package or Path(clew.__file__).parent
+    return tuple(sorted({name for path in root.rglob("*.py") for name in _names_in(path)}))
+
+
+def _names_in(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), filename=str(path))):
+        match node:
+            case ast.Call(func=ast.Name(id="failpoint"), args=[ast.Constant(value=str() as name)]):
+                yield name
+            case ast.Call(func=ast.Name(id="failpoint")):
+                raise ValueError(f"{path}:{node.lineno}: a failpoint is named by a literal string")
+            case _:
+                pass

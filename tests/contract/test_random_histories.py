@@ -1,0 +1,229 @@
+"""Two stores, one truth: random histories give the same answers on both, and those of the pure rules."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clew.history.check import check
+from clew.ids import Mint
+from clew.store.base import SessionQuery, Store
+from clew.store.memory import MemoryStore
+from clew.store.sql.sqlite.store import open_sqlite
+from clew.store.unit import (
+    Dequeue,
+    Enqueue,
+    InsertMessage,
+    LinkMessage,
+    MoveHead,
+    OpenTurn,
+    PatchSession,
+    SetHidden,
+    SetTurn,
+    Write,
+)
+from clew.testing.clock import FakeClock
+from clew.testing.scribe import Scribe, user_row
+from clew.testing.streams import random_stream
+from clew.transcript.line import line_messages, line_turns
+from clew.transcript.message import MessageRow, PartRow
+from clew.transcript.project import Hidden, project, tails_of
+from clew.transcript.turn import Turn
+from clew.transcript.usage import Usage
+from clew.transcript.view import model_view, visible_view
+
+ACTIONS = ["turn", "turn", "turn", "rewind", "resend", "goto", "compact", "refuse", "queue", "fire", "cancel", "rename"]
+
+
+class History:
+    """The same random operations, written into any store; seeds make the ids equal too."""
+
+    def __init__(self, store: Store, seed: int) -> None:
+        self.store = store
+        self.clock = FakeClock()
+        numbers = random.Random(seed)
+        self.mint = Mint(self.clock, random=numbers.randrange)
+        self.rng = random.Random(seed + 1)
+        self.scribe: Scribe
+
+    async def start(self) -> None:
+        self.scribe = await Scribe.create(self.store, clock=self.clock, mint=self.mint, metadata={"title": "history"})
+
+    async def run(self, action: str) -> None:
+        self.clock.advance(self.rng.randint(1, 50))
+        await getattr(self, f"do_{action}")()
+
+    async def do_turn(self) -> None:
+        opened = await self.scribe.prompt(f"prompt {self.rng.random()}")
+        recorder = opened.recorder(message_id=self.mint.message())
+        for chunk in random_stream(self.rng.randrange(10**6), message_id=recorder.message.id, size=12):
+            await recorder.send(chunk)
+        if self.rng.random() < 0.8:
+            await recorder.end_step(opened.step(recorder.message.id, Usage(self.rng.randint(0, 99), 3, 1, 2, 4)))
+        await recorder.close(*opened.settling(self.rng.choice(["completed", "aborted", "failed"])))  # type: ignore[arg-type]
+
+    async def move(self, to: str | None, why: Any, *more: Write) -> None:
+        """Move the head and write the projections that follow, as one unit."""
+        await self.scribe.commit(*more, MoveHead(to, self.clock.now_ms(), why))
+        await self.project()
+
+    async def project(self) -> None:
+        tree = await self.store.load_tree(self.scribe.session_id)
+        rows = {row.id: row for row in await self.store.load_messages(self.scribe.session_id)}
+        truth = project(tree, tails_of(tree, rows))
+        changes: dict[str, Hidden | None] = {id_: truth.get(id_) for id_ in sorted(rows)}
+        await self.scribe.commit(SetHidden(changes))
+
+    async def do_rewind(self) -> None:
+        tree = await self.store.load_tree(self.scribe.session_id)
+        turns = line_turns(tree)
+        await self.move(self.rng.choice(turns).parent_turn_id if turns else None, "rewind")
+
+    async def do_resend(self) -> None:
+        tree = await self.store.load_tree(self.scribe.session_id)
+        turns = [turn for turn in line_turns(tree) if turn.kind == "normal"]
+        if turns:
+            turn = self.rng.choice(turns)
+            now = self.clock.now_ms()
+            sibling = Turn(
+                id=self.mint.turn(),
+                session_id=turn.session_id,
+                parent_turn_id=turn.parent_turn_id,
+                created_at=now,
+                status="unanswered",
+                settled_at=now,
+            )
+            link = LinkMessage(sibling.id, tree.links[turn.id][0])
+            await self.move(sibling.id, "rewind", OpenTurn(sibling), link)
+
+    async def do_goto(self) -> None:
+        tree = await self.store.load_tree(self.scribe.session_id)
+        settled = sorted(turn.id for turn in tree.turns.values() if turn.status != "refused")
+        if settled:
+            await self.move(self.rng.choice(settled), "goto")
+
+    async def do_compact(self) -> None:
+        tree = await self.store.load_tree(self.scribe.session_id)
+        users = [id_ for turn, id_ in line_messages(tree) if turn.kind == "normal"]
+        if users:
+            now = self.clock.now_ms()
+            turn = Turn(
+                id=self.mint.turn(),
+                session_id=self.scribe.session_id,
+                parent_turn_id=tree.head_turn_id,
+                created_at=now,
+                kind="compaction",
+                status="completed",
+                settled_at=now,
+            )
+            body = {"summary": "so far", "tail_start_id": self.rng.choice(users), "auto": True, "summary_tokens": 2}
+            part = PartRow(self.mint.part(), 0, {"type": "data-compaction", "data": body}, now, now)
+            row = MessageRow(self.mint.message(), turn.session_id, "assistant", now, now, {"synthetic": True}, (part,))
+            link = LinkMessage(turn.id, row.id)
+            await self.move(turn.id, "compaction", OpenTurn(turn), InsertMessage(row), link)
+
+    async def do_refuse(self) -> None:
+        opened = await self.scribe.prompt("too large")
+        await self.scribe.commit(SetTurn(opened.id, "refused", settled_at=self.clock.now_ms()))
+        await self.project()
+
+    async def do_queue(self) -> None:
+        row = user_row(self.mint, self.scribe.session_id, "later", self.clock.now_ms())
+        await self.scribe.commit(InsertMessage(row), Enqueue(row.id, self.clock.now_ms(), self.rng.random() < 0.3))
+
+    async def do_fire(self) -> None:
+        queue = await self.store.load_queue(self.scribe.session_id)
+        if queue:
+            state = await self.store.load_state(self.scribe.session_id)
+            now = self.clock.now_ms()
+            turn = Turn(
+                id=self.mint.turn(),
+                session_id=self.scribe.session_id,
+                parent_turn_id=state.head_turn_id,
+                created_at=now,
+                status="completed",
+                settled_at=now,
+            )
+            fired = queue[0].message.id
+            await self.move(turn.id, "turn", OpenTurn(turn), Dequeue(fired), LinkMessage(turn.id, fired))
+
+    async def do_cancel(self) -> None:
+        from clew.store.unit import PatchMessage
+
+        queue = await self.store.load_queue(self.scribe.session_id)
+        if queue:
+            last = queue[-1].message.id
+            now = self.clock.now_ms()
+            await self.scribe.commit(Dequeue(last), PatchMessage(last, now, {"cancelled_at": now}))
+
+    async def do_rename(self) -> None:
+        await self.scribe.commit(PatchSession(metadata={"title": str(self.rng.random())}))
+
+    async def everything(self) -> dict[str, Any]:
+        """All a reader can learn, for comparing."""
+        id_ = self.scribe.session_id
+        tree = await self.store.load_tree(id_)
+        line = await self.store.load_line(id_)
+        return {
+            "session": await self.store.find_session(id_),
+            "listed": await self.store.list_sessions(SessionQuery()),
+            "messages": await self.store.load_messages(id_),
+            "tree": tree,
+            "line": line,
+            "end": await self.store.load_line(id_, turns=2),
+            "queue": await self.store.load_queue(id_),
+            "steps": {turn_id: await self.store.load_steps(turn_id) for turn_id in sorted(tree.turns)},
+            "seals": await self.store.seals(id_),
+            "visible": visible_view(line.turns),
+            "model": model_view(line.turns),
+        }
+
+
+async def play(store: Store, seed: int, actions: list[str]) -> dict[str, Any]:
+    history = History(store, seed)
+    await history.start()
+    for action in actions:
+        await history.run(action)
+    seen = await history.everything()
+    assert seen == await history.everything(), "reading changed something"
+    assert await check(store) == []
+    tree = seen["tree"]
+    assert [entry.turn for entry in seen["line"].turns] == list(line_turns(tree))
+    held = [(entry.turn.id, row.id) for entry in seen["line"].turns for row in entry.messages]
+    assert held == [(turn.id, id_) for turn, id_ in line_messages(tree)]
+    return seen
+
+
+@pytest.mark.rule("BR-6", "BR-9")
+@settings(max_examples=40)
+@given(seed=st.integers(0, 10**6), actions=st.lists(st.sampled_from(ACTIONS), max_size=14))
+async def test_a_random_history_is_the_same_on_every_store(seed: int, actions: list[str]) -> None:
+    """Sessions, messages, tree, line, views, queue and seals; the judge finds nothing in either."""
+    memory = await play(MemoryStore(), seed, actions)
+    with tempfile.TemporaryDirectory() as folder:
+        store = await open_sqlite(Path(folder) / "store.db")
+        try:
+            assert await play(store, seed, actions) == memory
+        finally:
+            await store.close()
+
+
+async def test_the_judge_sees_a_projection_that_lies(tmp_path: Path) -> None:
+    """A rewind whose projections were not written is found."""
+    store = await open_sqlite(tmp_path / "store.db")
+    try:
+        history = History(store, 1)
+        await history.start()
+        await history.do_turn()
+        await history.scribe.commit(MoveHead(None, 5, "rewind"))
+        assert len(await check(store)) == 2
+        await history.project()
+        assert await check(store) == []
+    finally:
+        await store.close()
