@@ -47,15 +47,13 @@ def default_store_url(environ: Mapping[str, str] = os.environ) -> str:
     """``CLEW_STORE``, else the user's own data folder."""
     if chosen := environ.get("CLEW_STORE"):
         return chosen
-    data = environ.get("XDG_DATA_HOME") or str(Path(environ.get("HOME", "~")).expanduser() / ".local" / "share")
-    return f"sqlite:///{Path(data) / 'clew' / 'clew.db'}"
+    return f"sqlite:///{_user_folder(environ, 'XDG_DATA_HOME', '.local/share') / 'clew' / 'clew.db'}"
 
 
 def load_config(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> Config:
     """The user's settings; defaults where there is no file. Keys clew does not know are left to later versions."""
     if path is None:
-        home = environ.get("XDG_CONFIG_HOME") or str(Path(environ.get("HOME", "~")).expanduser() / ".config")
-        path = Path(home) / "clew" / "config.toml"
+        path = _user_folder(environ, "XDG_CONFIG_HOME", ".config") / "clew" / "config.toml"
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -66,3 +64,9 @@ def load_config(path: Path | None = None, environ: Mapping[str, str] = os.enviro
         return msgspec.convert(tomllib.loads(text), Config)
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         raise InvalidInput(f"{path} is not a valid configuration: {error}") from error
+
+
+def _user_folder(environ: Mapping[str, str], variable: str, default: str) -> Path:
+    """A folder of the user's own. A relative one would lie in the project, so it does not count, as XDG has it."""
+    chosen = Path(environ.get(variable, ""))
+    return chosen if chosen.is_absolute() else Path(environ.get("HOME") or "~").expanduser() / default

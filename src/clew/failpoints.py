@@ -50,6 +50,8 @@ def disarm() -> None:
 
 def _fire(name: str) -> None:
     with _lock:
+        if name not in _armed:
+            return  # disarmed by another thread in the meantime
         action, nth = _armed[name]
         _passed[name] = _passed.get(name, 0) + 1
         if _passed[name] != nth:

@@ -86,10 +86,11 @@ class Mint:
     def _stamp(self) -> int:
         with self._lock:
             by_clock = max(self._clock.now_ms() - EPOCH_MS, 0) << _COUNTER_BITS
-            self._last = max(self._last + 1, by_clock)
-            if self._last >= _STAMP_LIMIT:
+            stamp = max(self._last + 1, by_clock)
+            if stamp >= _STAMP_LIMIT:
                 raise InvalidId("the clock is beyond what an id can hold; set it to before September 2093")
-            return self._last
+            self._last = stamp
+            return stamp
 
     def _make(self, prefix: str) -> str:
         return f"{prefix}{self._stamp():012x}{self._tail(_ALPHABET, _TAIL)}"

@@ -88,7 +88,7 @@ def test_a_reply_becomes_a_message() -> None:
 def test_a_chunk_says_which_part_it_landed_in() -> None:
     """Interleaved texts go to their own parts; chunks about the message go to none."""
     fold = Fold("m1")
-    chunks = [
+    chunks: list[Chunk] = [
         c.Start("m1"),
         c.StartStep(),
         c.TextStart("a"),
@@ -471,7 +471,7 @@ def test_the_ids_of_open_texts_are_known_while_they_are_open() -> None:
 @pytest.mark.rule("ST-5")
 def test_parts_and_keys_nobody_knows_survive() -> None:
     """A part of an unknown type is untouched; an unknown key stays on its part while the part moves on."""
-    stored = [
+    stored: list[dict[str, Any]] = [
         NEW_PART,
         {"x-note": 1, "type": "tool-run", "toolCallId": "c1", "state": "input-available", "input": 1},
         {"type": "text", "text": "old", "x-lang": "en"},
@@ -498,8 +498,13 @@ def test_parts_and_keys_nobody_knows_survive() -> None:
 
 def test_arguments_are_parsed_when_somebody_looks_and_not_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """A thousand deltas cost one parse, not a thousand."""
-    parsed = []
-    monkeypatch.setattr(fold_part, "parse_partial_json", lambda text: parsed.append(text) or {})
+    parsed: list[str] = []
+
+    def parse(text: str) -> dict[str, Any]:
+        parsed.append(text)
+        return {}
+
+    monkeypatch.setattr(fold_part, "parse_partial_json", parse)
     fold = folded([c.ToolInputStart("c1", "run"), *[c.ToolInputDelta("c1", "x")] * 1000])
     assert parsed == []
     assert fold.text_length(0) == 1000

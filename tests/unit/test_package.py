@@ -82,9 +82,7 @@ def test_the_public_names_are_sorted() -> None:
 def test_the_public_names_are_those_of_the_namespace() -> None:
     """Nothing public is missing from `__all__`, and nothing in it is missing from the package."""
     public = {
-        name
-        for name in dir(clew)
-        if not name.startswith("_") and name != "annotations" and not _is_submodule(name)
+        name for name in dir(clew) if not name.startswith("_") and name != "annotations" and not _is_submodule(name)
     }
     listed = {name for name in clew.__all__ if not name.startswith("_") and not _is_submodule(name)}
     assert listed == public

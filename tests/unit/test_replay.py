@@ -78,9 +78,17 @@ def test_a_message_without_steps_or_words_is_a_stream_too() -> None:
 @pytest.mark.rule("SR-2")
 def test_what_is_open_stays_open_under_its_live_id() -> None:
     """The live stream goes on with the same ids; ids made up for other texts keep out of its way."""
-    stream = [c.TextStart("old"), c.TextEnd("old"), c.TextStart("replayed-1"), c.TextDelta("replayed-1", "half")]
-    stream += [c.ReasoningStart("r"), c.ToolInputStart("c1", "run"), c.ToolInputDelta("c1", '{"a')]
-    fold = folded(stream)
+    fold = folded(
+        [
+            c.TextStart("old"),
+            c.TextEnd("old"),
+            c.TextStart("replayed-1"),
+            c.TextDelta("replayed-1", "half"),
+            c.ReasoningStart("r"),
+            c.ToolInputStart("c1", "run"),
+            c.ToolInputDelta("c1", '{"a'),
+        ]
+    )
     assert list(replay(fold.message(), open_ids=fold.open_ids)) == [
         c.Start("m1"),
         c.TextStart("replayed-2"),

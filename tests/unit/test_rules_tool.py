@@ -138,9 +138,7 @@ def test_the_text_shows_each_rule_with_its_tests_and_then_those_without(
     )
 
 
-def test_the_json_holds_the_same_and_an_unknown_rule_fails(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_json_holds_the_same_and_an_unknown_rule_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """An id that is not in the document, or not a literal, is the test's mistake."""
     root = project(
         tmp_path,

@@ -7,11 +7,12 @@ are computed again, and the streams somebody was shown must be there, whole and 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from itertools import pairwise
+from typing import Any, Final
 
 import msgspec
 
-from clew.errors import ClewError, RowUndecodable
+from clew.errors import ClewError, IllegalChunk, RowUndecodable
 from clew.store.base import QueuedMessage, Store
 from clew.transcript.chunk import Chunk
 from clew.transcript.fold import Fold
@@ -26,7 +27,8 @@ from clew.transcript.turn_state import OPEN
 
 __all__ = ["Problem", "check", "extends"]
 
-_TOOL_RANK = {state: rank for rank, state in enumerate(TOOL_STATES)}
+_TOOL_RANK: Final = {state: rank for rank, state in enumerate(TOOL_STATES)}
+_OUTPUTS: Final = frozenset({"output-available", "output-error", "output-denied"})
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -81,14 +83,15 @@ async def _check_session(store: Store, session_id: str, stored: dict[str, Messag
     queue = await store.load_queue(session_id)
     found: list[tuple[str, str | None]] = []
     found += _check_messages(messages, await store.seals(session_id))
-    found += _check_tree(tree, messages)
+    found += (broken := list(_check_tree(tree, messages)))
     found += _check_moves(tree)
     found += _check_places(tree, messages, queue)
-    found += _check_projections(tree, messages)
+    if not broken:  # from a broken tree nothing can be projected
+        found += _check_projections(tree, messages)
     found += _check_sums(session, rows)
     for stream in await store.pending_streams(session_id):
         numbers = [entry.n for entry in stream.entries]
-        if numbers != list(range(numbers[0], numbers[0] + len(numbers))):
+        if any(after != before + 1 for before, after in pairwise(numbers)):
             found.append((f"the journal has a gap: {numbers[:20]}", stream.message.id))
     return [*problems, *(Problem(what, session_id, id_) for what, id_ in found)]
 
@@ -182,8 +185,12 @@ def _check_sums(session: Session, rows: Sequence[MessageRow]) -> Iterator[tuple[
 
 def _check_shown(row: MessageRow | None, message_id: str, chunks: Sequence[Chunk]) -> Iterator[Problem]:
     fold = Fold(message_id)
-    for chunk in chunks:
-        fold.apply(chunk)
+    try:
+        for chunk in chunks:
+            fold.apply(chunk)
+    except IllegalChunk as error:
+        yield Problem(f"what was shown is no stream: {error}", row.session_id if row else None, message_id)
+        return
     if row is None:
         if fold.part_count:
             yield Problem("it was shown, and is not stored", None, message_id)
@@ -208,11 +215,23 @@ def _part_extends(after: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
         return before.get("state") == "streaming" and str(after.get("text")).startswith(str(before.get("text")))
     if "toolCallId" in before:
         return after.get("toolCallId") == before["toolCallId"] and _later(after, before)
-    return str(before.get("type")).startswith("data-") and after.get("id") == before.get("id")
+    # Only data with an id is ever replaced, and nothing but the data.
+    return "id" in before and {**after, "data": None} == {**before, "data": None} and _is_data(before)
+
+
+def _is_data(part: Mapping[str, Any]) -> bool:
+    return str(part.get("type")).startswith("data-")
 
 
 def _later(after: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
-    rank, earlier = _TOOL_RANK.get(str(after.get("state")), -1), _TOOL_RANK[str(before.get("state"))]
-    if rank == earlier == _TOOL_RANK["input-streaming"]:
-        return str(after.get("rawInput", "")).startswith(str(before.get("rawInput", "")))
-    return rank > earlier or before.get("preliminary") is True
+    """Whether a call can have gone on from ``before`` to ``after``. Arguments that were complete never change."""
+    state, earlier = str(after.get("state")), str(before.get("state"))
+    if earlier == "input-streaming":
+        if state == earlier:
+            return str(after.get("rawInput", "")).startswith(str(before.get("rawInput", "")))
+        return state in _TOOL_RANK
+    if after.get("input") != before.get("input"):
+        return False
+    if earlier in _OUTPUTS:
+        return before.get("preliminary") is True and state in ("output-available", "output-error")
+    return _TOOL_RANK.get(state, -1) > _TOOL_RANK[earlier]

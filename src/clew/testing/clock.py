@@ -58,5 +58,6 @@ class FakeClock:
         self._now = float(now_ms)
 
     def _step(self, monotonic: float) -> None:
-        self._now += monotonic - self._monotonic
-        self._monotonic = monotonic
+        passed = max(monotonic - self._monotonic, 0.0)
+        self._now += passed
+        self._monotonic += passed

@@ -22,7 +22,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 import clew
-from clew.clock import Clock
+from clew.clock import Clock, SystemClock
 from clew.config import Config
 from clew.engine import Engine
 from clew.errors import ClewError
@@ -50,10 +50,10 @@ _MODEL_ECHO: Final = Usage(3, 2, 1)
 class Orders(msgspec.Struct, frozen=True, kw_only=True):
     """What a child is to do.
 
-    ``stream``: record ``streams`` streams at once, ``turns`` turns each (0: until killed). ``hold``: record one
-    without its end and wait. ``shared-row``: bring two streams into one journal row, fold one of them, and wait;
-    ``shared-row-delete``: then delete the folded one's session first. ``wait``: before opening the store, wait to
-    be told to go on.
+    ``stream``: record ``streams`` streams at once, ``turns`` turns each (0: until killed). ``hold``: record half
+    of each and wait, the other half unsent and nothing more folded. ``shared-row``: bring two streams into one
+    journal row, fold one of them, and wait; ``shared-row-delete``: also delete that one's session. ``wait``: before
+    the store is opened, wait to be told to go on.
     """
 
     store: str
@@ -121,8 +121,8 @@ def _tool_output(random: Random, size: int) -> list[list[Chunk]]:
     for number in range(max(size // 5, 1)):
         call = f"c{number}"
         pieces.append(build.tool_call("read", {"path": f"/{number}"}, id=call, streamed=False))
-        for share in (1, 2):
-            pieces.append(build.tool_output(_prose(random, 4 * share), call=call, preliminary=True))
+        pieces.append(build.tool_output(_prose(random, 4), call=call, preliminary=True))
+        pieces.append(build.tool_output(_prose(random, 8), call=call, preliminary=True))
         pieces.append(build.tool_output({"text": _prose(random, 8), "lines": number}, call=call))
         pieces.append(build.data("progress", {"done": number}, id="p", transient=number % 3 == 0))
     middle = len(pieces) // 2
@@ -235,7 +235,7 @@ async def _sessions(engine: Engine, orders: Orders, clock: Clock) -> list[Scribe
 
 async def _record_all(orders: Orders) -> None:
     async with _opened(orders, None) as engine:
-        scribes = await _sessions(engine, orders, clew.clock.SystemClock())
+        scribes = await _sessions(engine, orders, SystemClock())
         await asyncio.gather(*(_record(scribe, orders, index) for index, scribe in enumerate(scribes)))
 
 
@@ -258,15 +258,18 @@ def _wait() -> None:
 async def _hold(orders: Orders) -> None:
     clock = FakeClock()
     async with _opened(orders, clock) as engine:
-        [scribe] = await _sessions(engine, msgspec.structs.replace(orders, streams=1), clock)
-        stream = _Stream(await scribe.prompt("hold"), "text", orders.seed, orders.size, orders.ack_early)
-        chunks = stream.of.script()
-        for chunk in chunks[: len(chunks) // 2]:
-            await stream.send([chunk])
-            await stream.recorder.flush()
+        streams = []
+        for index, scribe in enumerate(await _sessions(engine, orders, clock)):
+            stream = _Stream(await scribe.prompt("hold"), "text", orders.seed + index, orders.size, orders.ack_early)
+            streams.append(stream)
+            chunks = stream.of.script()
+            for chunk in chunks[: len(chunks) // 2]:
+                await stream.send([chunk])
+                await stream.recorder.flush()
         _report("staged")
         await asyncio.to_thread(_wait)
-        stream.recorder.abandon()
+        for stream in streams:
+            stream.recorder.abandon()
 
 
 async def _share_row(orders: Orders) -> None:

@@ -7,7 +7,7 @@ keep becomes text, and the part then carries ``clew.replaced`` in its provider m
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -17,107 +17,134 @@ from clew.transcript.gate import clean_text, clean_value
 __all__ = ["ChunkGate"]
 
 _REPLACEMENT = "\ufffd"
-_Delta = c.TextDelta | c.ReasoningDelta | c.ToolInputDelta
 _Key = tuple[str, str]
+"""What a chunk is about: a ``text``, a ``reasoning``, the ``call`` of a tool or its ``result``; and the id of that."""
+
+_GROWING: Final[dict[str, str]] = {
+    "text-delta": "delta",
+    "reasoning-delta": "delta",
+    "tool-input-delta": "inputTextDelta",
+}
+_DELTAS: Final = (c.TextDelta, c.ReasoningDelta, c.ToolInputDelta)
+_TEXTS: Final = (c.TextStart, c.TextDelta, c.TextEnd)
+_REASONINGS: Final = (c.ReasoningStart, c.ReasoningDelta, c.ReasoningEnd)
+_RESULTS: Final = (c.ToolOutputAvailable, c.ToolOutputError, c.ToolInputError)
+_STREAM_ENDS: Final = (c.FinishStep, c.Finish, c.Abort, c.Error)
 
 
 class ChunkGate:
-    """The state of one stream: halves held back, and what each part said of itself last."""
+    """The state of one stream: what each open part said of itself last, which were changed, and halves held back."""
 
     def __init__(self) -> None:
+        self._said: dict[_Key, dict[str, Any] | None] = {}
+        self._changed: set[_Key] = set()
         self._held: dict[_Key, str] = {}
-        self._flagged: set[_Key] = set()
-        self._metadata: dict[_Key, dict[str, Any]] = {}
 
     def clean(self, chunk: c.Chunk) -> tuple[c.Chunk, ...]:
-        """What the chunk becomes: itself nearly always; with a held half that was never completed, two chunks."""
-        kind = chunk.__class__
-        if kind is c.TextDelta or kind is c.ReasoningDelta:
-            text = chunk.delta  # type: ignore[union-attr]
-        elif kind is c.ToolInputDelta:
-            text = chunk.input_text_delta  # type: ignore[union-attr]
-        else:
-            return self._clean_whole(chunk)
-        plain = text.isascii() and "\x00" not in text
-        if plain and not self._held and not self._flagged and chunk.extra is c.UNSET and not _has_metadata(chunk):
+        """What the chunk becomes: itself nearly always; after halves that were never completed, more than one."""
+        if not self._held and isinstance(chunk, _DELTAS) and _is_plain(chunk):
             return (chunk,)
-        return (self._clean_delta(chunk, text),)  # type: ignore[arg-type]
-
-    def _clean_delta(self, chunk: _Delta, text: str) -> c.Chunk:
         key = _key(chunk)
-        assert key is not None
-        text = self._held.pop(key, "") + text
-        if text and "\ud800" <= text[-1] <= "\udbff":
+        flushed = self._flush(chunk, key)
+        given = c.chunk_dict(chunk)
+        wire, replaced = clean_value(self._joined(given, key))
+        if wire is not given:
+            chunk = c.parse_chunk(wire)
+        if key is None or (isinstance(chunk, _DELTAS) and key not in self._said):
+            chunk = _flagged(chunk, _metadata_of(chunk)) if replaced else chunk
+        else:
+            chunk = self._told(chunk, key, replaced)
+        self._forget(chunk, key)
+        return (*flushed, chunk)
+
+    def _joined(self, wire: dict[str, Any], key: _Key | None) -> dict[str, Any]:
+        """The chunk with the half held back before it, without the half that its text ends in."""
+        name = _GROWING.get(wire["type"])
+        if name is None or key is None or key not in self._said:
+            return wire
+        text = self._held.pop(key, "") + wire[name]
+        if "\ud800" <= text[-1:] <= "\udbff":
             self._held[key] = text[-1]
             text = text[:-1]
-        text, replaced = clean_text(text)
-        if replaced:
-            self._flagged.add(key)
-        changes: dict[str, Any] = {"extra": clean_value(chunk.extra)[0]} if chunk.extra is not c.UNSET else {}
-        changes["input_text_delta" if isinstance(chunk, c.ToolInputDelta) else "delta"] = text
-        chunk = msgspec.structs.replace(chunk, **changes)
-        return self._with_flag(chunk, key)
+        return wire if text == wire[name] else {**wire, name: text}
 
-    def _clean_whole(self, chunk: c.Chunk) -> tuple[c.Chunk, ...]:
-        flushed = self._flush(chunk)
-        wire, replaced = clean_value(c.chunk_dict(chunk))
-        if replaced:
-            chunk = c.parse_chunk(wire)
-        key = _key(chunk)
-        if key is None:
-            if replaced and isinstance(chunk, c.Data):
-                return (*flushed, _flag_data(chunk))
-            if replaced and isinstance(chunk, c.SourceUrl | c.SourceDocument | c.File):
-                chunk = msgspec.structs.replace(chunk, provider_metadata=_flag(_metadata_of(chunk)))
-            return (*flushed, chunk)
-        if isinstance(chunk, c.ToolOutputAvailable | c.ToolOutputError):
-            # A result's metadata stands beside its call's, so an unchanged result says nothing.
-            if replaced:
-                chunk = msgspec.structs.replace(chunk, provider_metadata=_flag(_metadata_of(chunk)))
-            return (*flushed, chunk)
-        if replaced:
-            self._flagged.add(key)
-        return (*flushed, self._with_flag(chunk, key))
-
-    def _with_flag(self, chunk: c.Chunk, key: _Key) -> c.Chunk:
+    def _told(self, chunk: c.Chunk, key: _Key, replaced: bool) -> c.Chunk:
+        """The chunk, saying that its part was changed when this is news, or when it replaces what said so."""
+        kind, id_ = key
+        if replaced or (kind == "result" and ("call", id_) in self._changed):
+            self._changed.add(key)
         given = _metadata_of(chunk)
-        if given is not None:
-            given = clean_value(given)[0]
-            self._metadata[key] = given
-        if key not in self._flagged or not hasattr(chunk, "provider_metadata"):
-            return chunk
-        # A client replaces a part's metadata whole, so what was said before is said again beside the flag.
-        return msgspec.structs.replace(chunk, provider_metadata=_flag(self._metadata.get(key)))
+        if given is not None or key not in self._said:
+            self._said[key] = given
+        if key in self._changed and (replaced or given is not None or not isinstance(chunk, _DELTAS)):
+            # A client replaces a part's metadata whole, so what was said before is said again beside the flag.
+            return _flagged(chunk, self._said[key])
+        return chunk
 
-    def _flush(self, chunk: c.Chunk) -> tuple[c.Chunk, ...]:
+    def _flush(self, chunk: c.Chunk, key: _Key | None) -> tuple[c.Chunk, ...]:
         """Halves that can no longer be completed, each as the replacement it becomes, before ``chunk``."""
-        if not self._held:
+        if not self._held or isinstance(chunk, _DELTAS):
             return ()
-        if isinstance(chunk, c.TextEnd | c.ReasoningEnd):
-            keys = [key for key in self._held if key == _key(chunk)]
-        elif isinstance(chunk, c.FinishStep | c.Finish | c.Abort | c.Error):
+        if isinstance(chunk, _STREAM_ENDS):
             keys = list(self._held)
+        elif isinstance(chunk, c.StartStep):
+            # A text may go on in the next step, arguments may not.
+            keys = [held for held in self._held if held[0] == "call"]
+        elif key is None:
+            keys = []
+        elif isinstance(chunk, c.ToolInputAvailable | c.ToolInputError):
+            # The arguments come whole now, and what was written of them gives way.
+            self._held.pop(("call", key[1]), None)
+            keys = []
         else:
-            return ()
-        return tuple(self._replacement(key) for key in keys)
+            keys = [("call", key[1]) if isinstance(chunk, c.ToolOutputError) else key]
+        return tuple(self._replacement(key) for key in keys if key in self._held)
 
     def _replacement(self, key: _Key) -> c.Chunk:
         del self._held[key]
-        self._flagged.add(key)
         kind, id_ = key
-        if kind == "tool":
-            return c.ToolInputDelta(tool_call_id=id_, input_text_delta=_REPLACEMENT)
+        if kind == "call":
+            return self._told(c.ToolInputDelta(id_, _REPLACEMENT), key, replaced=True)
         delta = c.TextDelta if kind == "text" else c.ReasoningDelta
-        return self._with_flag(delta(id=id_, delta=_REPLACEMENT), key)
+        return self._told(delta(id_, _REPLACEMENT), key, replaced=True)
+
+    def _forget(self, chunk: c.Chunk, key: _Key | None) -> None:
+        """A part that has ended: its id may come again and then names another one."""
+        if isinstance(chunk, c.FinishStep):
+            over = [known for known in self._said if known[0] != "result"]
+        elif key is None:
+            over = []
+        elif isinstance(chunk, _RESULTS):
+            going_on = isinstance(chunk, c.ToolOutputAvailable) and chunk.preliminary is True
+            over = [] if going_on else [key, ("call", key[1])]
+        else:
+            over = [key] if isinstance(chunk, c.TextEnd | c.ReasoningEnd | c.ToolInputAvailable) else []
+        for known in over:
+            self._said.pop(known, None)
+            self._changed.discard(known)
+            self._held.pop(known, None)
+
+
+def _is_plain(chunk: c.TextDelta | c.ReasoningDelta | c.ToolInputDelta) -> bool:
+    """Whether a delta is nothing but text that every store can keep: nothing to clean, nothing to remember."""
+    if isinstance(chunk, c.ToolInputDelta):
+        id_, text = chunk.tool_call_id, chunk.input_text_delta
+    elif chunk.provider_metadata is c.UNSET:
+        id_, text = chunk.id, chunk.delta
+    else:
+        return False
+    return chunk.extra is c.UNSET and clean_text(text)[0] is text and clean_text(id_)[0] is id_
 
 
 def _key(chunk: c.Chunk) -> _Key | None:
-    if isinstance(chunk, c.TextStart | c.TextDelta | c.TextEnd):
-        return "text", chunk.id
-    if isinstance(chunk, c.ReasoningStart | c.ReasoningDelta | c.ReasoningEnd):
-        return "reasoning", chunk.id
+    if isinstance(chunk, _TEXTS):
+        return "text", clean_text(chunk.id)[0]
+    if isinstance(chunk, _REASONINGS):
+        return "reasoning", clean_text(chunk.id)[0]
     tool_call_id = getattr(chunk, "tool_call_id", None)
-    return ("tool", tool_call_id) if tool_call_id is not None else None
+    if tool_call_id is None:
+        return None
+    return "result" if isinstance(chunk, _RESULTS) else "call", clean_text(tool_call_id)[0]
 
 
 def _metadata_of(chunk: c.Chunk) -> dict[str, Any] | None:
@@ -125,15 +152,17 @@ def _metadata_of(chunk: c.Chunk) -> dict[str, Any] | None:
     return None if value is c.UNSET else value
 
 
-def _has_metadata(chunk: c.Chunk) -> bool:
-    return getattr(chunk, "provider_metadata", c.UNSET) is not c.UNSET
+def _flagged(chunk: c.Chunk, metadata: dict[str, Any] | None) -> c.Chunk:
+    """The chunk with the flag beside ``metadata``; a chunk that has no place for it stays as it is."""
+    if hasattr(chunk, "provider_metadata"):
+        return msgspec.structs.replace(chunk, provider_metadata=_flag(metadata))
+    if isinstance(chunk, c.Data):
+        extra = {} if chunk.extra is c.UNSET else chunk.extra
+        return msgspec.structs.replace(chunk, extra={**extra, "providerMetadata": _flag(extra.get("providerMetadata"))})
+    return chunk
 
 
-def _flag(metadata: dict[str, Any] | None) -> dict[str, Any]:
-    known = metadata or {}
-    return {**known, "clew": {**known.get("clew", {}), "replaced": True}}
-
-
-def _flag_data(chunk: c.Data) -> c.Chunk:
-    extra = {} if chunk.extra is c.UNSET else chunk.extra
-    return msgspec.structs.replace(chunk, extra={**extra, "providerMetadata": _flag(extra.get("providerMetadata"))})
+def _flag(metadata: object) -> dict[str, Any]:
+    known = metadata if isinstance(metadata, dict) else {}
+    own = known.get("clew")
+    return {**known, "clew": {**(own if isinstance(own, dict) else {}), "replaced": True}}

@@ -39,7 +39,7 @@ _ToolChunk: TypeAlias = (
     | c.ToolOutputDenied
 )
 
-_TEXTS: Final = frozenset({c.TextStart, c.TextDelta, c.TextEnd})
+_TEXTS: Final[frozenset[type[c.Chunk]]] = frozenset({c.TextStart, c.TextDelta, c.TextEnd})
 _UNMERGED: Final = frozenset({"__proto__", "constructor", "prototype"})
 """Keys a client skips when it merges metadata, for they mean something else in JavaScript."""
 

@@ -6,7 +6,7 @@ that key is a projection for other readers, made from here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -14,7 +14,7 @@ from clew.errors import InternalError
 from clew.transcript.message import MessageRow
 from clew.transcript.turn import Tree, Turn
 
-__all__ = ["LineTurn", "end_of_line", "line_messages", "line_turns", "path_to"]
+__all__ = ["LineTurn", "end_of_line", "line_messages", "line_turns", "path_to", "tail_place"]
 
 
 class LineTurn(msgspec.Struct, frozen=True):
@@ -51,3 +51,20 @@ def line_messages(tree: Tree) -> Iterator[tuple[Turn, str]]:
     for turn in line_turns(tree):
         for message_id in tree.links.get(turn.id, ()):
             yield turn, message_id
+
+
+def tail_place(line: Sequence[tuple[str, str]], turn_id: str, tail_start_id: str | None) -> int:
+    """Where on a line of (turn id, message id) the tail of the compaction ``turn_id`` begins.
+
+    A compaction that made room for an open turn has its tail below itself. Once the head has left that turn, the
+    tail is what follows the compaction: all that lies above it is summarised. Without a tail everything is kept.
+    """
+    if tail_start_id is None:
+        return 0
+    below = 0
+    for place, (turn, message) in enumerate(line):
+        if message == tail_start_id:
+            return place
+        if turn == turn_id:
+            below = place + 1
+    return below

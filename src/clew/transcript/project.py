@@ -5,7 +5,8 @@ refuses a turn also writes these two keys. Nothing in clew reads them back to de
 
 * Off the line: ``rewind``, at the time of the head move that took the message off it.
 * On the line before the newest compaction's tail: ``compaction``, at the time of the first compaction on the line
-  that covers it.
+  that covers it. A marker is covered by the next compaction, wherever the tail begins: its summary is in that
+  one's. The newest marker is never hidden, for it stands for everything that is.
 * In a turn that was refused before any model call: ``refused``, at the time it was.
 * Everything else carries neither key.
 """
@@ -13,14 +14,15 @@ refuses a turn also writes these two keys. Nothing in clew reads them back to de
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from typing import Literal
 
 import msgspec
 
-from clew.transcript.line import line_messages, path_to
+from clew.transcript.line import LineTurn, line_messages, tail_place
 from clew.transcript.message import MessageRow
 from clew.transcript.turn import HeadMove, Tree, Turn
-from clew.transcript.view import compaction_data
+from clew.transcript.view import find_compaction
 
 __all__ = ["Hidden", "Tail", "project", "projection_of", "tails_of"]
 
@@ -44,11 +46,10 @@ def tails_of(tree: Tree, rows: Mapping[str, MessageRow]) -> tuple[Tail, ...]:
     """The compactions of a session, read off the marker messages their turns hold."""
     tails: list[Tail] = []
     for turn in tree.turns.values():
-        if turn.kind == "compaction":
-            for message_id in tree.links.get(turn.id, ()):
-                data = compaction_data(rows[message_id]) if message_id in rows else None
-                if data is not None:
-                    tails.append(Tail(turn.id, data.get("tail_start_id"), turn.settled_at or turn.created_at))
+        held = tuple(rows[message_id] for message_id in tree.links.get(turn.id, ()) if message_id in rows)
+        compaction = find_compaction((LineTurn(turn, held),))
+        if compaction is not None:
+            tails.append(Tail(turn.id, compaction.tail_start_id, turn.settled_at or turn.created_at))
     return tuple(tails)
 
 
@@ -59,58 +60,58 @@ def projection_of(metadata: Mapping[str, object]) -> tuple[object, object]:
 
 def project(tree: Tree, tails: Iterable[Tail] = ()) -> dict[str, Hidden]:
     """Every hidden message with its reason. ``tails`` holds the compactions of the session, in any order."""
+    line = [(turn.id, message_id) for turn, message_id in line_messages(tree)]
+    hidden = _left_behind(tree)
+    for _, message_id in line:
+        hidden.pop(message_id, None)
+    return hidden | _summarised(line, {tail.turn_id: tail for tail in tails})
+
+
+def _left_behind(tree: Tree) -> dict[str, Hidden]:
+    """What took each message off, for every turn that was left or refused. The last turn to go counts."""
     hidden: dict[str, Hidden] = {}
-    on_line = [message_id for _, message_id in line_messages(tree)]
-    shown = set(on_line)
-    _hide_off_line(tree, shown, hidden)
-    _hide_summarised(tree, on_line, {tail.turn_id: tail for tail in tails}, hidden)
+    left = _left_by(tree.turns, tree.moves)
+    for turn_id, move in left.items():
+        hidden.update(dict.fromkeys(tree.links.get(turn_id, ()), Hidden(move.at, "rewind")))
+    for turn in tree.turns.values():
+        if turn.status == "refused" and turn.id not in left:
+            refused = Hidden(turn.settled_at or turn.created_at, "refused")
+            for message_id in tree.links.get(turn.id, ()):
+                if message_id not in hidden or hidden[message_id].at <= refused.at:
+                    hidden[message_id] = refused
     return hidden
 
 
-def _hide_off_line(tree: Tree, shown: set[str], hidden: dict[str, Hidden]) -> None:
-    left = _left_at(tree.turns, tree.moves)
-    for turn in tree.turns.values():
-        if turn.status == "refused":
-            reason = Hidden(turn.settled_at or turn.created_at, "refused")
-        elif turn.id in left:
-            reason = Hidden(left[turn.id], "rewind")
-        else:
-            continue
-        for message_id in tree.links.get(turn.id, ()):
-            known = hidden.get(message_id)
-            if message_id not in shown and (known is None or known.at < reason.at):
-                hidden[message_id] = reason
+def _left_by(turns: Mapping[str, Turn], moves: Iterable[HeadMove]) -> dict[str, HeadMove]:
+    """The move by which the head left each turn it is not at or below now, in the order of the moves.
 
-
-def _left_at(turns: Mapping[str, Turn], moves: Iterable[HeadMove]) -> dict[str, int]:
-    """When each turn that the head has left was left; walking only the two legs of each move up to where they meet."""
-    left: dict[str, int] = {}
+    Only the two legs of each move are walked, up to where they meet.
+    """
+    left: dict[str, HeadMove] = {}
     for move in moves:
         leaving, entering = turns.get(move.from_turn_id or ""), turns.get(move.to_turn_id or "")
-        off: list[str] = []
-        on: list[str] = []
         while leaving is not entering:
             if entering is None or (leaving is not None and leaving.depth >= entering.depth):
                 assert leaving is not None
-                off.append(leaving.id)
+                left[leaving.id] = move
                 leaving = turns.get(leaving.parent_turn_id or "")
             else:
-                on.append(entering.id)
+                left.pop(entering.id, None)
                 entering = turns.get(entering.parent_turn_id or "")
-        for turn_id in off:
-            left[turn_id] = move.at
-        for turn_id in on:
-            left.pop(turn_id, None)
     return left
 
 
-def _hide_summarised(tree: Tree, on_line: list[str], tails: Mapping[str, Tail], hidden: dict[str, Hidden]) -> None:
-    position = {message_id: place for place, message_id in enumerate(on_line)}
-    line = path_to(tree.turns, tree.open_turn_id or tree.head_turn_id)
-    covering = [tails[turn.id] for turn in line if turn.kind == "compaction" and turn.id in tails]
-    done = 0
-    for tail in covering:
-        end = position.get(tail.tail_start_id or "", done)
-        for message_id in on_line[done:end]:
-            hidden.setdefault(message_id, Hidden(tail.at, "compaction"))
-        done = max(done, end)
+def _summarised(line: list[tuple[str, str]], tails: Mapping[str, Tail]) -> dict[str, Hidden]:
+    """What the compactions on the line cover, each message by the first that does."""
+    covering = [tails[turn_id] for turn_id in dict.fromkeys(turn_id for turn_id, _ in line) if turn_id in tails]
+    starts = [tail_place(line, tail.turn_id, tail.tail_start_id) for tail in covering]
+    kept_from = starts[-1] if starts else 0
+    following = {before.turn_id: after for before, after in pairwise(covering)}
+    hidden: dict[str, Hidden] = {}
+    for place, (turn_id, message_id) in enumerate(line):
+        cover = following.get(turn_id)
+        if turn_id not in tails and place < kept_from:
+            cover = next(tail for tail, start in zip(covering, starts, strict=True) if place < start)
+        if cover is not None:
+            hidden[message_id] = Hidden(cover.at, "compaction")
+    return hidden

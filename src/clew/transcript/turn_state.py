@@ -48,7 +48,10 @@ TRANSITIONS: Final[dict[tuple[TurnStatus, TurnStatus], str]] = {
 
 
 def check_transition(before: TurnStatus | None, after: TurnStatus) -> None:
-    """Raise :class:`IllegalTransition` unless a turn may go from ``before`` (None: not there yet) to ``after``."""
+    """Raise :class:`IllegalTransition` unless a turn may go from ``before`` (None: not there yet) to ``after``.
+
+    To stay where it is is no move and is always allowed.
+    """
     if before is None:
         allowed = after in START
     else:

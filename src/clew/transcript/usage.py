@@ -32,12 +32,15 @@ class Usage(msgspec.Struct, frozen=True):
         cache_write_tokens: int = 0,
     ) -> Usage:
         """Take a provider's inclusive counts apart. A provider that contradicts itself never yields a negative."""
+        reasoning, cache_read, cache_write = (
+            max(count, 0) for count in (reasoning_tokens, cache_read_tokens, cache_write_tokens)
+        )
         return cls(
-            input=max(input_tokens - cache_read_tokens - cache_write_tokens, 0),
-            output=max(output_tokens - reasoning_tokens, 0),
-            reasoning=reasoning_tokens,
-            cache_read=cache_read_tokens,
-            cache_write=cache_write_tokens,
+            input=max(input_tokens - cache_read - cache_write, 0),
+            output=max(output_tokens - reasoning, 0),
+            reasoning=reasoning,
+            cache_read=cache_read,
+            cache_write=cache_write,
         )
 
     @property

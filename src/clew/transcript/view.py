@@ -7,11 +7,11 @@ line: what lies before the message it names as the start of its tail is represen
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
-from clew.transcript.line import LineTurn
+from clew.transcript.line import LineTurn, tail_place
 from clew.transcript.message import Message, MessageRow, shown
 
 __all__ = [
@@ -36,7 +36,7 @@ class Split(msgspec.Struct, frozen=True):
     """Of ``message_id`` only the parts from index ``from_part`` on are sent."""
 
     message_id: str
-    from_part: int
+    from_part: Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Compaction(msgspec.Struct, frozen=True):
@@ -90,13 +90,14 @@ def summary_message(compaction: Compaction) -> Message:
 
 def _kept(line: Sequence[LineTurn], compaction: Compaction | None) -> Iterator[tuple[str, MessageRow]]:
     """Messages from the start of the tail on, markers left out."""
-    tail = compaction.tail_start_id if compaction else None
-    inside = tail is None
-    for entry in line:
-        for row in entry.messages:
-            inside = inside or row.id == tail
-            if inside and not (entry.turn.kind == "compaction" and compaction_data(row) is not None):
-                yield entry.turn.id, row
+    held = [(entry.turn, row) for entry in line for row in entry.messages]
+    start = 0
+    if compaction is not None:
+        places = [(turn.id, row.id) for turn, row in held]
+        start = tail_place(places, compaction.turn_id, compaction.tail_start_id)
+    for turn, row in held[start:]:
+        if not (turn.kind == "compaction" and compaction_data(row) is not None):
+            yield turn.id, row
 
 
 def _sent(row: MessageRow, turn_id: str, compaction: Compaction | None) -> Message:
@@ -116,10 +117,11 @@ def compaction_data(row: MessageRow) -> dict[str, Any] | None:
 
 
 def _split(data: dict[str, Any]) -> Split | None:
-    value = data.get("split")
-    if not isinstance(value, dict):
+    """What the part says of a split; one that does not read as such leaves its message whole."""
+    try:
+        return msgspec.convert(data.get("split"), Split)
+    except msgspec.ValidationError:
         return None
-    return msgspec.convert(value, Split)
 
 
 def _text(value: object) -> str | None:

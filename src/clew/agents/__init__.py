@@ -1,0 +1,1 @@
+"""Agents as manifests: a prompt, tools, rules, a model and limits."""

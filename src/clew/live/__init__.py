@@ -1,0 +1,1 @@
+"""What exists only while processes run: streams being watched, status, signals, events."""

@@ -1,0 +1,1 @@
+"""The system prompt: sections in a fixed order, and the digest that names the whole."""

@@ -1,0 +1,138 @@
+"""The provider contract: one model call in, a stream of chunks out.
+
+A provider knows how to reach a model and nothing else: no session, no store, no loop. It yields the *content* of one
+step in the chunk vocabulary: text, reasoning and files, each opened and closed, and tool calls as
+``tool-input-start`` / ``-delta`` / ``-available``. ``start-step`` and ``finish-step`` are the loop's. The last item
+is a :class:`StepEnd` with the usage in five disjoint kinds. Ids of texts and calls are unique within the call.
+
+What goes wrong is raised as :class:`ProviderFailure`, whose ``kind`` says what may help; never retried inside, so
+that every attempt is visible. Closing the iterator early (``aclose``) cancels the call and frees its connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from clew.errors import ModelFailed
+from clew.transcript.chunk import Chunk
+from clew.transcript.message import Message
+from clew.transcript.session import Model
+from clew.transcript.usage import Usage
+
+__all__ = [
+    "FailureKind",
+    "ModelInfo",
+    "ModelListing",
+    "ModelRequest",
+    "Provider",
+    "ProviderFailure",
+    "Providers",
+    "StepEnd",
+    "ToolSchema",
+]
+
+FailureKind = Literal["transient", "overflow", "auth", "invalid", "unknown"]
+"""transient: the same call may work later. overflow: the request is larger than the window. auth: the key or the
+account. invalid: the request or the answer makes no sense. unknown: anything else; not tried again."""
+
+
+class ToolSchema(msgspec.Struct, frozen=True):
+    """A tool as a model is told about it. ``input_schema`` is JSON Schema."""
+
+    name: str
+    description: str
+    input_schema: dict[str, Any]
+
+
+class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One model call. ``messages`` is the model view: AI SDK messages in order, every tool call with its result."""
+
+    model: Model
+    system: str
+    messages: Sequence[Message]
+    tools: Sequence[ToolSchema] = ()
+    max_output_tokens: int | None = None
+    temperature: float | None = None
+
+
+class StepEnd(msgspec.Struct, frozen=True, kw_only=True):
+    """How a call ended. ``finish_reason`` is for show: the loop goes by the presence of calls."""
+
+    usage: Usage
+    finish_reason: Literal["stop", "length", "content-filter", "tool-calls", "error", "other"] = "stop"
+    data: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class ProviderFailure(ModelFailed):
+    """A call that did not end well. ``retry_after_ms`` is the provider's own word, when it gave one."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        kind: FailureKind,
+        status: int | None = None,
+        retry_after_ms: int | None = None,
+        **ids: object,
+    ) -> None:
+        super().__init__(message, status=status, **ids)
+        self.kind = kind
+        self.status = status
+        self.retry_after_ms = retry_after_ms
+
+
+class Provider(Protocol):
+    """Reaches the models of one provider id."""
+
+    def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk | StepEnd, None]:
+        """The content of one step, then its :class:`StepEnd`. Raises :class:`ProviderFailure`."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of connections."""
+        ...
+
+
+class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known about a model. ``known=False``: nothing was, and the figures are cautious guesses."""
+
+    model: Model
+    window: int
+    max_output: int
+    tools: bool = True
+    summariser: Model | None = None
+    known: bool = True
+
+
+class ModelListing(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of the list of models. ``reason`` says why one cannot be used, and what to do about it."""
+
+    id: str
+    window: int
+    max_output: int
+    usable: bool
+    reason: str | None = None
+    default: bool = False
+
+
+class Providers(Protocol):
+    """Every provider a host has, and what is known about their models. Composed by the engine."""
+
+    def get(self, provider_id: str) -> Provider:
+        """Raises ``InvalidInput`` for an id nobody configured, ``ProviderFailure`` (auth) for one without a key."""
+        ...
+
+    def info(self, model: Model) -> ModelInfo: ...
+
+    def cost(self, model: Model, usage: Usage) -> float | None:
+        """US dollars, when prices are known; never computed by the recorder."""
+        ...
+
+    def models(self) -> Sequence[ModelListing]: ...
+
+    def default_model(self) -> Model: ...
+
+    async def close(self) -> None: ...

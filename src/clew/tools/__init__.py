@@ -1,0 +1,1 @@
+"""Tools: the contract, the decorator, and the built-in ones, one a file."""

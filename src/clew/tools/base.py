@@ -1,0 +1,137 @@
+"""The tool contract: what a model may ask for, and what a tool may reach.
+
+A tool is a name, a description, a JSON Schema for its arguments, and a coroutine. It says beforehand *what it would
+touch* (:meth:`Tool.targets`), so that permissions are decided on the real thing: resolved paths, the parsed shell
+line, the host. While it runs it reaches upwards only through its :class:`ToolContext`. A tool that fails raises
+``ToolFailed`` with a sentence for the model; its output is JSON, and output too large or not text is described and
+put beside, never dumped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Literal, Protocol
+
+import msgspec
+
+__all__ = [
+    "DEFAULT_TIMEOUT_MS",
+    "MAX_OUTPUT_CHARS",
+    "ChildOutcome",
+    "Signal",
+    "Target",
+    "Tool",
+    "ToolContext",
+    "ToolOutput",
+]
+
+DEFAULT_TIMEOUT_MS: Final = 120_000
+MAX_OUTPUT_CHARS: Final = 30_000
+
+TargetKind = Literal["path", "command", "host", "plain"]
+
+
+class Target(msgspec.Struct, frozen=True):
+    """One thing a call would touch.
+
+    ``permission`` is the tool's name, or the capability (``read``, ``write``) a shell redirect needs. ``value`` is
+    matched by kind: a resolved absolute path, a whole shell line (which permissions take apart), a host name, or
+    plain text. ``inside`` says, for a path, that it lies in the workspace.
+    """
+
+    permission: str
+    kind: TargetKind
+    value: str
+    inside: bool = False
+
+
+class ToolOutput(msgspec.Struct, frozen=True):
+    """What a tool gives back: a JSON value for the model."""
+
+    value: Any
+
+
+class Signal:
+    """Tells a tool that its run was aborted. Checked by ``aborted``, awaited by ``wait``."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+        self.reason: str | None = None
+
+    @property
+    def aborted(self) -> bool:
+        return self._event.is_set()
+
+    def abort(self, reason: str) -> None:
+        if not self._event.is_set():
+            self.reason = reason
+            self._event.set()
+
+    async def wait(self) -> str:
+        await self._event.wait()
+        return self.reason or "aborted"
+
+
+class ChildOutcome(msgspec.Struct, frozen=True):
+    """How a subagent's session ended, and what it said last."""
+
+    session_id: str
+    status: str
+    text: str
+
+
+class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
+    """What a tool may know and reach while it runs; filled in by the run.
+
+    ``permit`` asks once more about a target that shows up only while the tool runs (a redirect's host); it raises
+    ``PermissionDenied`` when the answer is not a plain allow. ``spill`` is a folder, outside the workspace, where a
+    tool puts output too long to hand over; it is made when first used.
+    """
+
+    session_id: str
+    call_id: str
+    signal: Signal
+    workspace: Path | None = None
+    spill: Path
+    permit: Callable[[Target], Awaitable[None]]
+    spawn_child: Callable[[str, str | None], Awaitable[ChildOutcome]]
+    load_skill: Callable[[str], Awaitable[str]]
+    recall: Callable[[str], Awaitable[str]]
+    state: dict[str, Any]
+    """What a tool keeps for the session between calls (the todo list); volatile."""
+
+
+class Tool(Protocol):
+    """One tool. ``timeout_ms`` is the watchdog's limit for one call."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def description(self) -> str: ...
+
+    @property
+    def input_schema(self) -> Mapping[str, Any]: ...
+
+    @property
+    def timeout_ms(self) -> int: ...
+
+    @property
+    def needs_workspace(self) -> bool:
+        """A session without a workspace is not offered this tool."""
+        ...
+
+    @property
+    def asks_human(self) -> bool:
+        """The call itself is a question: it is not executed, its output is the human's answer."""
+        ...
+
+    def targets(self, args: Mapping[str, Any], workspace: Path | None) -> Sequence[Target]:
+        """What this call would touch, as it really is: symlinks resolved. Must not change anything."""
+        ...
+
+    async def execute(self, args: Mapping[str, Any], context: ToolContext) -> ToolOutput:
+        """Do it. Raises ``ToolFailed`` with a sentence for the model, ``PermissionDenied`` from ``permit``."""
+        ...

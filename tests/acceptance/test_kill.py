@@ -1,0 +1,450 @@
+"""Kill -9, again and again: what was shown is stored, what is stored is whole, and recovery is done in one go.
+
+Each test starts children that record streams into a real store, kills them, opens the store (which recovers it)
+and judges. The judgement is the same everywhere, the control included: a child that acknowledges too early must be
+found out by it, or its silence elsewhere would mean nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from random import Random
+from signal import SIGKILL
+from typing import Any
+
+import pytest
+
+import clew
+from clew.config import Config
+from clew.history.check import check
+from clew.store.base import Store
+from clew.store.sql.queries import read_sql
+from clew.store.sql.sqlite.migrate import APPLICATION_ID, MIGRATIONS, statements
+from clew.store.sql.sqlite.store import SqliteOptions, open_sqlite
+from clew.testing.child import Child, Orders, StreamOf, random_plan
+from clew.testing.failpoint_names import failpoint_names
+from clew.testing.streamer import KINDS
+from clew.transcript import chunk as c
+from clew.transcript.chunk import Chunk, decode_rows
+from clew.transcript.fold import Fold
+from clew.transcript.message import MessageRow, from_stream
+from clew.transcript.seal import seal_of
+
+pytestmark = pytest.mark.kill
+
+ROUNDS = int(os.environ.get("CLEW_ROUNDS", "160"))
+BATCH = 16
+
+PASSAGES: dict[str, tuple[int, ...]] = {
+    "recorder.before_submit": (1, 2, 7, 60),
+    "recorder.before_show": (1, 2, 7, 60),
+    "writer.in_transaction": (1, 2, 7, 60),
+    "writer.before_commit": (1, 2, 7, 60),
+    "writer.after_commit_before_ack": (1, 2, 7, 60),
+    "writer.checkpoint": (1, 2),
+    "migrate.before_step": (1, 2, 3),
+    "migrate.before_commit": (1, 2, 3),
+    "recovery.before_fold": (1, 2, 3),
+}
+"""Every failpoint there is, and at which of its passages a child is killed."""
+
+
+# The judgement
+
+
+class Witness:
+    """What the children of one store said over all their lives, and what the store must therefore hold."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.url = f"sqlite:///{path}"
+        self.streams: dict[str, StreamOf] = {}
+        self.shown: dict[str, list[Chunk]] = {}
+        self.settled: set[str] = set()
+        self.deleted: set[str] = set()
+        self.kills = 0
+        self.mid_stream = 0
+        self.ahead = 0
+        self._found: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {}
+
+    def hear(self, child: Child) -> None:
+        self.streams |= child.streams
+        self.shown |= child.shown
+        self.settled |= child.settled
+        if child.was_killed:
+            self.kills += 1
+            self.mid_stream += child.mid_stream
+
+    @property
+    def acknowledged(self) -> int:
+        return sum(map(len, self.shown.values()))
+
+    @property
+    def figure(self) -> str:
+        return (
+            f"{self.kills} kills ({self.mid_stream} in mid-stream), {self.acknowledged} chunks acknowledged, "
+            f"{self.ahead} stored and not acknowledged"
+        )
+
+    async def judge(self) -> list[str]:
+        """Open the store, which recovers it, and say everything that is not as it must be."""
+        async with clew.open(self.url, config=Config()) as engine:
+            problems = [str(problem) for problem in await check(engine.store, self._expected())]
+            problems += await self._compare(engine.store)
+        once = dump(self.path)
+        async with clew.open(self.url, config=Config()):
+            pass
+        if dump(self.path) != once:
+            problems.append("a second recovery changed the store")
+        return problems
+
+    def _expected(self) -> dict[str, list[Chunk]]:
+        return {id_: chunks for id_, chunks in self.shown.items() if self.streams[id_].session_id not in self.deleted}
+
+    async def _compare(self, store: Store) -> list[str]:
+        problems: list[str] = []
+        rows: dict[str, MessageRow] = {}
+        status: dict[str, str] = {}
+        seals: dict[str, str] = {}
+        for session_id in await store.session_ids():
+            rows |= {row.id: row for row in await store.load_messages(session_id)}
+            status |= {turn.id: turn.status for turn in (await store.load_tree(session_id)).turns.values()}
+            seals |= await store.seals(session_id)
+        if await store.pending_streams():
+            problems.append("recovery left a stream in the journal")
+        unknown = [id_ for id_, row in rows.items() if row.role == "assistant" and id_ not in self.streams]
+        problems += [f"{id_} is stored, and nobody wrote it" for id_ in unknown]
+        for stream in self.streams.values():
+            row = rows.get(stream.message_id)
+            if stream.session_id in self.deleted:
+                problems += [f"{row.id} is stored, and its session was deleted"] if row else []
+                continue
+            if stream.user_id not in rows:
+                problems.append(f"{stream.user_id} was taken, and is not stored")
+            problems += [f"{stream.message_id} ({stream.kind}): {what}" for what in self._compare_stream(stream, row)]
+            if stream.message_id in self.settled:
+                if status.get(stream.turn_id) != "completed":
+                    problems.append(f"{stream.turn_id} was settled, and is {status.get(stream.turn_id)}")
+                if row is None or seals.get(row.id) != seal_of(part.data for part in row.parts):
+                    problems.append(f"{stream.message_id} was settled, and its seal does not say so")
+        return problems
+
+    def _compare_stream(self, stream: StreamOf, row: MessageRow | None) -> list[str]:
+        """A message is the fold of a prefix of its script, no shorter than what was shown; later it never changes."""
+        script, shown = stream.script(), self.shown[stream.message_id]
+        if shown != script[: len(shown)]:
+            return ["what was shown is not how its script begins"]
+        if row is None:
+            kept = [chunk for chunk in shown if not (isinstance(chunk, c.Data) and chunk.transient is True)]
+            return [f"{len(kept)} chunks were shown, and none is stored"] if kept else []
+        metadata = {key: value for key, value in row.metadata.items() if key not in ("usage", "model")}
+        found = ([part.data for part in row.parts], metadata)
+        if row.id in self._found:
+            return [] if self._found[row.id] == found else ["it changed after its writer had died"]
+        shortest = len(script) if row.id in self.settled else len(shown)
+        length = _prefix(script, row.id, found, shortest)
+        if length is None:
+            return [f"it is not what any {shortest} to {len(script)} chunks of its script fold to"]
+        self._found[row.id] = found
+        self.ahead += length - len(shown)
+        return []
+
+
+def _prefix(script: list[Chunk], message_id: str, found: object, shortest: int) -> int | None:
+    """How many chunks of the script fold to what was found, at least ``shortest``; None when no number does."""
+    fold = Fold(message_id, metadata={})
+    for length in range(len(script) + 1):
+        if length >= shortest and (fold.parts, from_stream(fold.metadata)) == found:
+            return length
+        if length < len(script):
+            fold.apply(script[length])
+    return None
+
+
+def dump(path: Path) -> str:
+    """Every table of the file with every row, as SQL text."""
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+        return "\n".join(connection.iterdump())
+
+
+def life(witness: Witness, seed: int, failpoints: str = "", **orders: Any) -> Child:
+    """Start a child that records until a failpoint kills it; without one, until it is done."""
+    with Child(Orders(store=witness.url, seed=seed, **orders), failpoints=failpoints) as child:
+        code = child.wait()
+        assert code == (-SIGKILL if failpoints else 0), child.how_it_ended()
+    witness.hear(child)
+    return child
+
+
+@pytest.fixture
+def witness(tmp_path: Path) -> Witness:
+    return Witness(tmp_path / "store.db")
+
+
+# Random moments
+
+
+@pytest.mark.rule("SV-3")
+@pytest.mark.parametrize("seed", range(-(-ROUNDS // BATCH)), ids=lambda seed: f"seed-{seed}")
+async def test_nothing_shown_is_lost_at_random_kills(witness: Witness, seed: int, record_property: Any) -> None:
+    """One store lives through all kills of a batch: each start is a recovery, each judgement covers all lives."""
+    random = Random(seed)
+    how: Any = {"durability": "power" if seed % 4 == 3 else "process", "size": random.choice((60, 200, 500))}
+    for number in range(min(BATCH, ROUNDS - seed * BATCH)):
+        with Child(Orders(store=witness.url, seed=seed * BATCH + number, **how)) as child:
+            child.kill_by(random_plan(random))
+        witness.hear(child)
+        assert await witness.judge() == [], f"after kill {number}"
+    record_property("figure", f"random kills, seed {seed}: {witness.figure}")
+    # A campaign that killed nothing but children that had not begun would pass too, and say nothing.
+    assert witness.acknowledged >= 100 * witness.kills
+    assert witness.mid_stream >= witness.kills // 2
+
+
+async def test_every_kind_of_part_is_recorded_and_seen_by_the_judge(witness: Witness) -> None:
+    """The scripts hold what the campaign claims: text, reasoning, tool input, tool output, files, and all the rest."""
+    child = life(witness, 5, turns=len(KINDS), size=60)
+    assert await witness.judge() == []
+    assert {stream.kind for stream in witness.streams.values()} == set(KINDS)
+    assert len(witness.settled) == len(KINDS) ** 2
+    with closing(sqlite3.connect(witness.path)) as connection:
+        found = {kind for (kind,) in connection.execute("SELECT DISTINCT type FROM chat_parts")}
+        states = {state for (state,) in connection.execute("SELECT DISTINCT tool_state FROM chat_parts")}
+    assert {"text", "reasoning", "file", "step-start", "tool-search", "tool-read", "data-progress"} <= found
+    assert {"input-available", "output-available", "output-error"} <= states
+
+
+# Failpoints
+
+
+def test_every_failpoint_of_the_source_is_killed_at() -> None:
+    """A name that is added to the source, or goes from it, shows here."""
+    assert tuple(sorted(PASSAGES)) == failpoint_names()
+
+
+def points(*prefixes: str) -> list[Any]:
+    return [
+        pytest.param(name, nth, id=f"{name}@{nth}")
+        for name, passages in PASSAGES.items()
+        if name.startswith(prefixes)
+        for nth in passages
+    ]
+
+
+@pytest.mark.rule("SV-3", "SV-1")
+@pytest.mark.parametrize(("name", "nth"), points("recorder.", "writer."))
+async def test_nothing_shown_is_lost_at_a_failpoint(
+    witness: Witness, name: str, nth: int, record_property: Any
+) -> None:
+    """Killed while it records, at one point of the code; judged, gone on with, judged again."""
+    child = life(witness, nth, f"{name}=kill@{nth}")
+    assert await witness.judge() == []
+    if nth >= 60:
+        assert child.acks > 0
+        assert child.mid_stream
+    after = life(witness, nth + 1000, turns=1, size=40)
+    assert len(after.settled) == len(KINDS)
+    assert await witness.judge() == []
+    record_property("figure", f"kill at {name}@{nth}: {witness.figure}")
+
+
+@pytest.mark.rule("SV-3")
+@pytest.mark.parametrize(("name", "nth"), points("recovery."))
+async def test_a_kill_in_recovery_leaves_the_rest_for_the_next_one(witness: Witness, name: str, nth: int) -> None:
+    """Streams folded before the kill stay folded, the others are folded by whoever opens the store next."""
+    with Child(Orders(store=witness.url, seed=31, stage="hold", streams=4)) as child:
+        child.wait_until(lambda child: child.staged)
+        child.kill()
+    witness.hear(child)
+    waiting = await pending(witness.path)
+    assert waiting == list(child.streams)
+    again = life(witness, 32, f"{name}=kill@{nth}")
+    assert not again.ready
+    # As many as were passed before are folded; of one stream's unit nothing or all of it was written.
+    assert await pending(witness.path) == waiting[nth - 1 :]
+    assert await witness.judge() == []
+
+
+@pytest.mark.rule("ST-7")
+@pytest.mark.parametrize(("name", "nth"), points("migrate."))
+async def test_a_kill_in_a_migration_leaves_a_whole_version_behind(witness: Witness, name: str, nth: int) -> None:
+    """The steps before the kill stand, the one it hit never happened, and the next start goes on from there."""
+    make_first_version(witness.path)
+    child = life(witness, nth, f"{name}=kill@{nth}")
+    assert not child.ready
+    assert version(witness.path) == nth
+    after = life(witness, nth, turns=1, size=40)
+    assert version(witness.path) == len(MIGRATIONS)
+    assert await witness.judge() == []
+
+
+@pytest.mark.rule("ST-7")
+async def test_a_kill_while_the_schema_is_made_leaves_an_empty_file(witness: Witness) -> None:
+    """A new store is there whole or not at all."""
+    child = life(witness, 1, "migrate.before_commit=kill")
+    assert version(witness.path) == 0
+    assert dump(witness.path).splitlines() == ["BEGIN TRANSACTION;", "COMMIT;"]
+    after = life(witness, 1, turns=1, size=40)
+    assert await witness.judge() == []
+
+
+async def pending(path: Path) -> list[str]:
+    """The messages whose streams wait to be folded, read without recovering anything."""
+    store = await open_sqlite(path, SqliteOptions(read_only=True))
+    try:
+        return [stream.message.id for stream in await store.pending_streams()]
+    finally:
+        await store.close()
+
+
+def make_first_version(path: Path) -> None:
+    """A file as the first version of clew would have left it, with nothing in it."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        for statement in statements(read_sql(f"sqlite/migrations/{MIGRATIONS[0]}")):
+            connection.execute(statement)
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute("PRAGMA user_version = 1")
+
+
+def version(path: Path) -> int:
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+        found: int = connection.execute("PRAGMA user_version").fetchone()[0]
+        return found
+
+
+# The control
+
+
+async def test_a_chunk_acknowledged_before_its_commit_is_found_to_be_lost(witness: Witness) -> None:
+    """The child commits chunk by chunk and dies in the commit of the eighteenth, which it has shown already."""
+    life(witness, 8, "writer.before_commit=kill@20", ack_early=True, stage="hold", streams=1)
+    [stream] = witness.streams.values()
+    script = stream.script()
+    assert witness.shown == {stream.message_id: script[:18]}
+    assert await witness.judge() == [
+        f"{stream.session_id} {stream.message_id}: what is stored does not hold all that was shown",
+        f"{stream.message_id} (text): it is not what any 18 to {len(script)} chunks of its script fold to",
+    ]
+
+
+async def test_the_same_kill_loses_nothing_that_was_acknowledged_in_time(witness: Witness) -> None:
+    """The control's twin: one thing differs, and so does the verdict."""
+    life(witness, 8, "writer.before_commit=kill@20", stage="hold", streams=1)
+    [stream] = witness.streams.values()
+    assert witness.shown == {stream.message_id: stream.script()[:17]}
+    assert await witness.judge() == []
+    assert witness.ahead == 0
+
+
+async def test_streams_acknowledged_too_early_are_found_out_under_load_too(
+    witness: Witness, record_property: Any
+) -> None:
+    """The random campaign's own control: many streams at once, killed in a commit."""
+    caught = 0
+    for seed in range(4):
+        early = Witness(witness.path.with_name(f"early-{seed}.db"))
+        child = life(early, seed, "writer.before_commit=kill@60", ack_early=True)
+        assert child.acks > 0
+        problems = await early.judge()
+        caught += any(text.endswith("what is stored does not hold all that was shown") for text in problems)
+    record_property("figure", f"control, acknowledged before the commit: loss found in {caught} of 4 kills")
+    assert caught >= 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param("substr(data_json, 1, length(data_json) - 30) || '\"}'", id="torn"),
+        pytest.param("replace(data_json, 'the ', 'the the ')", id="doubled"),
+        pytest.param("replace(data_json, 'the ', '')", id="lost"),
+        pytest.param("replace(data_json, 'the of ', 'of the ')", id="out of order"),
+    ],
+)
+async def test_the_judgement_finds_what_was_changed_by_hand(witness: Witness, change: str) -> None:
+    """In a store that is sound but for one part: the script, the judge and the seal each say so."""
+    life(witness, 3, turns=1, size=400, streams=1)
+    assert await witness.judge() == []
+    [message_id] = witness.streams
+    with closing(sqlite3.connect(witness.path, isolation_level=None)) as connection:
+        connection.execute(
+            f"UPDATE chat_parts SET data_json = {change} WHERE type = 'text' AND message_id = ?", (message_id,)
+        )
+    session_id = witness.streams[message_id].session_id
+    script = len(witness.streams[message_id].script())
+    fresh = Witness(witness.path)
+    fresh.streams, fresh.shown, fresh.settled = witness.streams, witness.shown, witness.settled
+    assert await fresh.judge() == [
+        f"{session_id} {message_id}: it was changed after it had settled: its seal does not match",
+        f"{session_id} {message_id}: what is stored does not hold all that was shown",
+        f"{message_id} (text): it is not what any {script} to {script} chunks of its script fold to",
+        f"{message_id} was settled, and its seal does not say so",
+    ]
+
+
+async def test_the_judgement_finds_chunks_shown_twice_or_out_of_order(witness: Witness) -> None:
+    """What was shown must be how the script begins, chunk for chunk."""
+    life(witness, 3, turns=1, streams=1)
+    [(message_id, chunks)] = witness.shown.items()
+    for wrong in ([*chunks[:5], *chunks[4:]], [*chunks[:4], chunks[5], chunks[4], *chunks[6:]], chunks[1:]):
+        witness.shown = {message_id: wrong}
+        assert f"{message_id} (text): what was shown is not how its script begins" in await witness.judge()
+
+
+# Two streams in one journal row
+
+
+def journal(path: Path) -> list[dict[str, int]]:
+    """Each journal row as the number of the last chunk it holds, by message."""
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+        rows = connection.execute("SELECT data FROM stream_journal ORDER BY n").fetchall()
+    return [{message_id: n for message_id, n, _, _ in decode_rows(data)} for (data,) in rows]
+
+
+def marks(path: Path) -> dict[str, int]:
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+        return dict(connection.execute("SELECT message_id, folded_through FROM journal_marks"))
+
+
+def stage(witness: Witness, name: Any) -> tuple[StreamOf, StreamOf]:
+    """Kill a child that has brought two streams into one journal row and folded the first of them."""
+    with Child(Orders(store=witness.url, seed=8, stage=name, size=40)) as child:
+        child.wait_until(lambda child: child.staged)
+        child.kill()
+    witness.hear(child)
+    folded, waiting = child.streams.values()
+    return folded, waiting
+
+
+@pytest.mark.rule("SV-3")
+async def test_a_row_shared_by_a_folded_and_a_waiting_stream_is_recovered_once(witness: Witness) -> None:
+    """The one that is folded is not folded again, the one that waits is; then the row goes."""
+    folded, waiting = stage(witness, "shared-row")
+    assert journal(witness.path) == [{folded.message_id: 12, waiting.message_id: 12}]
+    assert marks(witness.path) == {folded.message_id: len(witness.shown[folded.message_id]), waiting.message_id: 0}
+    assert await pending(witness.path) == [waiting.message_id]
+    assert await witness.judge() == []
+    assert journal(witness.path) == []
+    assert marks(witness.path) == {}
+    # All of the text of the first and its end, ten chunks of the other's: what was shown is what is stored.
+    assert [len(witness.shown[stream.message_id]) for stream in (folded, waiting)] == [len(folded.script()) - 2, 12]
+    assert witness.ahead == 0
+
+
+@pytest.mark.rule("ST-11", "SV-3")
+async def test_deleting_one_session_of_a_shared_row_takes_its_chunks_and_leaves_the_other_whole(
+    witness: Witness,
+) -> None:
+    """Nothing of the deleted session is left in the journal, though the row is still needed."""
+    gone, kept = stage(witness, "shared-row-delete")
+    witness.deleted.add(gone.session_id)
+    assert journal(witness.path) == [{kept.message_id: 12}]
+    assert marks(witness.path) == {kept.message_id: 0}
+    before = dump(witness.path)
+    assert gone.message_id not in before
+    assert gone.session_id not in before
+    assert await witness.judge() == []
+    assert journal(witness.path) == []

@@ -1,0 +1,72 @@
+"""The command line: what it prints, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import clew
+from clew.testing.chunks import text
+from clew.testing.scribe import Scribe
+
+
+def run(tmp_path: Path, *words: str) -> tuple[int, str, str]:
+    """Run ``clew`` as a user would, with a store of its own."""
+    env = {**os.environ, "CLEW_STORE": f"sqlite:///{tmp_path}/store.db", "XDG_CONFIG_HOME": str(tmp_path)}
+    command = [str(Path(sys.executable).with_name("clew")), *words]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.fixture
+async def session_id(tmp_path: Path) -> str:
+    async with clew.open(f"sqlite:///{tmp_path}/store.db") as engine:
+        session = await engine.create_session(title="a \x1b[31mred\x1b[0m title")
+        await Scribe(engine.store, session.id, engine._mint, engine._clock).turn("hello", text("hi \x1b]52;c;x\x07"))
+    return session.id
+
+
+async def test_ls_show_check_and_backup(tmp_path: Path, session_id: str) -> None:
+    """Each prints data to stdout and ends with 0; escapes in what was written come out as text."""
+    code, out, err = run(tmp_path, "ls")
+    assert (code, err) == (0, "")
+    assert out.split()[0] == session_id
+    assert "\x1b" not in out
+    code, out, _ = run(tmp_path, "ls", "--json")
+    assert [row["id"] for row in json.loads(out)["sessions"]] == [session_id]
+    code, out, _ = run(tmp_path, "show", session_id)
+    assert (code, out) == (0, "user: hello\nassistant: [step-start]\nassistant: hi \\x1b]52;c;x\\x07\n")
+    code, out, _ = run(tmp_path, "check")
+    assert (code, out) == (0, "1 sessions, 0 problems\n")
+    code, out, _ = run(tmp_path, "backup", str(tmp_path / "copy.db"))
+    assert code == 0
+    assert run(tmp_path, "ls", "--store", f"sqlite:///{tmp_path}/copy.db")[0] == 0
+
+
+def test_each_kind_of_failure_has_its_exit_code(tmp_path: Path) -> None:
+    """One line on stderr with the code, nothing on stdout, no traceback."""
+    assert run(tmp_path, "ls")[0] == 7
+    async_store = f"sqlite:///{tmp_path}/store.db"
+    import asyncio
+
+    async def make() -> None:
+        async with clew.open(async_store):
+            pass
+
+    asyncio.run(make())
+    for words, expected, code_word in [
+        (("show", "nonsense"), 2, "invalid_id"),
+        (("show", "ses_" + "0" * 26), 3, "session_not_found"),
+        (("ls", "--limit", "0"), 2, "invalid_input"),
+        (("backup", str(tmp_path / "store.db")), 2, "invalid_input"),
+        (("ls", "--store", "jsonl:x"), 7, "not_supported"),
+    ]:
+        code, out, err = run(tmp_path, *words)
+        assert (code, out) == (expected, "")
+        assert err.count("\n") == 1
+        assert code_word in err

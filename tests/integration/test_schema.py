@@ -1,0 +1,235 @@
+"""The three tables as the storage format says, and nothing of ours inside them."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import clew
+from clew.history.check import check
+from clew.store.sql.queries import load_queries, read_sql
+from clew.store.sql.sqlite.connection import QUERIES, connect
+from clew.store.sql.sqlite.store import open_sqlite
+from clew.testing.chunks import reasoning, text, tool_call, tool_output
+from clew.testing.scribe import Scribe
+from clew.transcript.usage import Usage
+
+# column: (type, required, default); written out from the format's description, not from our SQL
+SESSIONS = {
+    "id": ("TEXT", True, None),
+    "agent": ("TEXT", True, None),
+    "workspace_root": ("TEXT", False, None),
+    "model_json": ("TEXT", True, None),
+    "parent_id": ("TEXT", False, None),
+    "parent_message_id": ("TEXT", False, None),
+    "permissions_json": ("TEXT", True, "'[]'"),
+    "metadata_json": ("TEXT", True, "'{}'"),
+    "prompt_tokens": ("INTEGER", True, "0"),
+    "completion_tokens": ("INTEGER", True, "0"),
+    "reasoning_tokens": ("INTEGER", True, "0"),
+    "cache_read": ("INTEGER", True, "0"),
+    "cache_write": ("INTEGER", True, "0"),
+    "total_tokens": ("INTEGER", True, "0"),
+    "cost_usd": ("REAL", True, "0"),
+    "created_at": ("INTEGER", True, None),
+    "updated_at": ("INTEGER", True, None),
+    "archived_at": ("INTEGER", False, None),
+}
+MESSAGES = {
+    "id": ("TEXT", True, None),
+    "session_id": ("TEXT", True, None),
+    "role": ("TEXT", True, None),
+    "metadata_json": ("TEXT", True, "'{}'"),
+    "created_at": ("INTEGER", True, None),
+    "updated_at": ("INTEGER", True, None),
+}
+PARTS = {
+    "id": ("TEXT", True, None),
+    "message_id": ("TEXT", True, None),
+    "session_id": ("TEXT", True, None),
+    "index": ("INTEGER", True, None),
+    "type": ("TEXT", True, None),
+    "data_json": ("TEXT", True, None),
+    "tool_call_id": ("TEXT", False, None),
+    "tool_state": ("TEXT", False, None),
+    "created_at": ("INTEGER", True, None),
+    "updated_at": ("INTEGER", True, None),
+}
+TABLES = {"chat_sessions": SESSIONS, "chat_messages": MESSAGES, "chat_parts": PARTS}
+INDEXES = {
+    "chat_sessions": {("agent", "updated_at"), ("workspace_root", "updated_at"), ("parent_id",), ("archived_at",)},
+    "chat_messages": {("session_id", "created_at")},
+    "chat_parts": {("message_id", "index"), ("session_id",), ("tool_call_id",)},
+}
+FOREIGN_KEYS = {
+    "chat_sessions": set(),
+    "chat_messages": {("session_id", "chat_sessions", "id", "CASCADE")},
+    "chat_parts": {("message_id", "chat_messages", "id", "CASCADE")},
+}
+
+
+@pytest.fixture
+async def file(tmp_path: Path) -> Path:
+    """A store with a small conversation in it, closed."""
+    path = tmp_path / "store.db"
+    store = await open_sqlite(path)
+    scribe = await Scribe.create(store, metadata={"title": "thread", "mine": [1]}, workspace_root="/w")
+    await scribe.turn(
+        "what is here?",
+        [
+            *reasoning("I should look"),
+            *tool_call("bash", {"command": "ls"}, id="call_1"),
+            *tool_output("a\nb", call="call_1"),
+            *text("Two files: a and b."),
+        ],
+        usage=Usage(11, 7, 5, 3, 2),
+    )
+    await store.close()
+    return path
+
+
+@pytest.mark.rule("ST-1")
+async def test_the_three_tables_have_exactly_the_columns_keys_and_indexes_of_the_format(file: Path) -> None:
+    """Types, NOT NULL, defaults, primary keys, cascades and required indexes; no column more, none less."""
+    with sqlite3.connect(file) as db:
+        for table, columns in TABLES.items():
+            info = db.execute(f"PRAGMA table_info({table})").fetchall()
+            assert {name: (kind, bool(required), default) for _, name, kind, required, default, _ in info} == columns
+            assert [name for _, name, _, _, _, key in info if key] == ["id"]
+            keys = db.execute(f"PRAGMA foreign_key_list({table})").fetchall()
+            assert {(row[3], row[2], row[4], row[6]) for row in keys} == FOREIGN_KEYS[table]
+            plain = {
+                tuple(column[2] for column in db.execute(f"PRAGMA index_info({index[1]})"))
+                for index in db.execute(f"PRAGMA index_list({table})").fetchall()
+                if not index[2] and not index[4]
+            }
+            assert INDEXES[table] <= plain
+
+
+@pytest.mark.rule("ST-1", "SV-6")
+async def test_any_reader_of_the_format_can_read_a_clew_file(file: Path) -> None:
+    """Plain SQL and json, nothing of clew: the conversation is there, hydratable part by part."""
+    with sqlite3.connect(file) as db:
+        session = db.execute(
+            "SELECT id, agent, workspace_root, model_json, permissions_json, metadata_json, prompt_tokens, "
+            "completion_tokens, reasoning_tokens, cache_read, cache_write, total_tokens FROM chat_sessions"
+        ).fetchone()
+        messages = db.execute(
+            "SELECT id, role, metadata_json FROM chat_messages WHERE session_id = ? ORDER BY created_at, id",
+            (session[0],),
+        ).fetchall()
+        parts = {
+            message[0]: db.execute(
+                "SELECT type, data_json, tool_call_id, tool_state FROM chat_parts WHERE message_id = ? "
+                'ORDER BY "index"',
+                (message[0],),
+            ).fetchall()
+            for message in messages
+        }
+    assert session[1:3] == ("assistant", "/w")
+    assert json.loads(session[3]) == {"provider_id": "demo", "model_id": "echo"}
+    assert json.loads(session[4]) == []
+    assert json.loads(session[5]) == {"title": "thread", "mine": [1]}
+    assert session[6:] == (11, 7, 5, 3, 2, 28)
+    assert [message[1] for message in messages] == ["user", "assistant"]
+    usage = {"input": 11, "output": 7, "reasoning": 5, "cache_read": 3, "cache_write": 2}
+    assert json.loads(messages[1][2])["usage"] == usage
+    hydrated: list[dict[str, Any]] = [json.loads(row[1]) for row in parts[messages[1][0]]]
+    assert hydrated == [
+        {"type": "step-start"},
+        {"type": "reasoning", "id": "r1", "text": "I should look", "state": "done"},
+        {
+            "type": "tool-bash",
+            "toolCallId": "call_1",
+            "state": "output-available",
+            "input": {"command": "ls"},
+            "output": "a\nb",
+        },
+        {"type": "text", "text": "Two files: a and b.", "state": "done"},
+    ]
+    assert [(row[0], row[2], row[3]) for row in parts[messages[1][0]]] == [
+        ("step-start", None, None),
+        ("reasoning", None, None),
+        ("tool-bash", "call_1", "output-available"),
+        ("text", None, None),
+    ]
+
+
+@pytest.mark.rule("ST-1")
+async def test_deleting_a_session_row_by_hand_takes_its_messages_and_parts(file: Path) -> None:
+    """The cascade is in the schema, for any program that turns foreign keys on."""
+    with sqlite3.connect(file) as db:
+        db.execute("PRAGMA foreign_keys = ON")
+        db.execute("DELETE FROM chat_sessions")
+        counts = [db.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in TABLES]
+    assert counts == [0, 0, 0]
+
+
+@pytest.mark.rule("ST-2")
+async def test_everything_else_is_a_table_of_its_own(file: Path) -> None:
+    """And what is looked up inside JSON has an expression index."""
+    with sqlite3.connect(file) as db:
+        tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        assert tables - set(TABLES) == {
+            "session_state",
+            "chat_turns",
+            "turn_messages",
+            "turn_steps",
+            "head_moves",
+            "message_queue",
+            "message_seals",
+            "stream_journal",
+            "journal_marks",
+            "system_prompts",
+            "blobs",
+            "blob_links",
+            "project_rules",
+        }
+    for name, query in QUERIES.items():
+        if "json_extract" in query and query.startswith("SELECT"):
+            assert "INDEXED BY" in query, f"{name} looks into JSON without an index"
+
+
+@pytest.mark.rule("ST-6")
+async def test_the_plans_of_listing_are_pinned(file: Path) -> None:
+    """Each list walks the index made for it in order; the plain one sorts nothing and reads no message."""
+    params = dict.fromkeys(re.findall(r":([a-z_]+)", " ".join(QUERIES.values())), None)
+    db = connect(file, writer=False)
+    try:
+        plans = {
+            name: [row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {QUERIES[name]}", params)]
+            for name in QUERIES
+            if name.startswith("list_")
+        }
+    finally:
+        db.close()
+    assert plans["list_sessions"] == [
+        "SEARCH s USING INDEX chat_sessions_listed ((updated_at,id)<(?,?))",
+        "SEARCH t USING PRIMARY KEY (session_id=?) LEFT-JOIN",
+    ]
+    assert plans["list_flagged_sessions"][0] == "SEARCH s USING INDEX chat_sessions_by_update ((updated_at,id)<(?,?))"
+    assert (
+        plans["list_sessions_of_agent"][0] == "SEARCH s USING INDEX chat_sessions_by_agent (agent=? AND updated_at<?)"
+    )
+    assert not any("chat_messages" in step or "chat_parts" in step for plan in plans.values() for step in plan)
+
+
+def test_nothing_decides_by_the_projection() -> None:
+    """``hidden_at`` is written for others and never asked for: it is in no WHERE clause."""
+    for query in load_queries("sqlite/queries.sql").values():
+        assert "hidden" not in query.partition("WHERE")[2]
+    assert "hidden" not in read_sql("sqlite/schema.sql")
+
+
+async def test_the_engine_and_the_judge_agree_with_the_plain_reader(file: Path) -> None:
+    """The same file through the front door."""
+    async with clew.open(f"sqlite:///{file}") as engine:
+        session = (await engine.list_sessions()).sessions[0]
+        assert (session.title, session.total_tokens) == ("thread", 28)
+        assert [message.role for message in await engine.messages(session.id)] == ["user", "assistant"]
+        assert await check(engine.store) == []
