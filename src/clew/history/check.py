@@ -215,12 +215,9 @@ def _part_extends(after: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
         return before.get("state") == "streaming" and str(after.get("text")).startswith(str(before.get("text")))
     if "toolCallId" in before:
         return after.get("toolCallId") == before["toolCallId"] and _later(after, before)
-    # Only data with an id is ever replaced, and nothing but the data.
-    return "id" in before and {**after, "data": None} == {**before, "data": None} and _is_data(before)
-
-
-def _is_data(part: Mapping[str, Any]) -> bool:
-    return str(part.get("type")).startswith("data-")
+    # Only data with an id is ever replaced, and nothing of the part but the data.
+    named = str(before.get("type")).startswith("data-") and "id" in before
+    return named and {**after, "data": None} == {**before, "data": None}
 
 
 def _later(after: Mapping[str, Any], before: Mapping[str, Any]) -> bool:

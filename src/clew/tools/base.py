@@ -12,16 +12,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
+
+from clew.transcript.rule import Target
 
 __all__ = [
     "DEFAULT_TIMEOUT_MS",
     "MAX_OUTPUT_CHARS",
     "ChildOutcome",
     "Signal",
-    "Target",
     "Tool",
     "ToolContext",
     "ToolOutput",
@@ -29,22 +30,6 @@ __all__ = [
 
 DEFAULT_TIMEOUT_MS: Final = 120_000
 MAX_OUTPUT_CHARS: Final = 30_000
-
-TargetKind = Literal["path", "command", "host", "plain"]
-
-
-class Target(msgspec.Struct, frozen=True):
-    """One thing a call would touch.
-
-    ``permission`` is the tool's name, or the capability (``read``, ``write``) a shell redirect needs. ``value`` is
-    matched by kind: a resolved absolute path, a whole shell line (which permissions take apart), a host name, or
-    plain text. ``inside`` says, for a path, that it lies in the workspace.
-    """
-
-    permission: str
-    kind: TargetKind
-    value: str
-    inside: bool = False
 
 
 class ToolOutput(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""A permission rule as a value: who may do what. How rules are weighed is not known here."""
+"""Permission rules and what they are matched against, as values. How rules are weighed is not known here."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-__all__ = ["Rule"]
+__all__ = ["Rule", "Target", "TargetKind"]
 
 
 class Rule(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -18,3 +18,20 @@ class Rule(msgspec.Struct, frozen=True, omit_defaults=True):
     source: Literal["manifest", "session", "project"] = "session"
     added_at: int | None = None
     pinned: bool = False
+
+
+TargetKind = Literal["path", "command", "host", "plain"]
+
+
+class Target(msgspec.Struct, frozen=True):
+    """One thing a call would touch.
+
+    ``permission`` is the tool's name, or the capability (``read``, ``write``) a shell redirect needs. ``value`` is
+    matched by kind: a resolved absolute path, a whole shell line (which permissions take apart), a host name, or
+    plain text. ``inside`` says, for a path, that it lies in the workspace.
+    """
+
+    permission: str
+    kind: TargetKind
+    value: str
+    inside: bool = False
