@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import sys
 import tempfile
 import time
@@ -25,13 +26,13 @@ WORKLOADS: Final[dict[str, Callable[[Bench], Awaitable[list[Line]]]]] = {
     "P11": importing.measure,
     "P12": size.measure_stored,
 }
-NOT_YET: Final[dict[str, str]] = {
-    "P5b": "arrival → viewer in process",
-    "P7": "branch in the middle of 2,000 turns",
-    "P8": "rewind by 1,000 turns; set head",
-    "P9": "engine path: model chunk → durable → viewer, CPU per chunk",
-    "P10": "SSE to 50 viewers",
-}
+NOT_YET: Final = (
+    ("P5", "arrival → viewer in process"),
+    ("P7", "branch in the middle of 2,000 turns"),
+    ("P8", "rewind by 1,000 turns; set head"),
+    ("P9", "engine path: model chunk → durable → viewer, CPU per chunk"),
+    ("P10", "SSE to 50 viewers"),
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -43,15 +44,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     wanted = [id_.upper() for id_ in options.ids] or list(WORKLOADS)
     for id_ in wanted:
         if id_ not in WORKLOADS:
-            parser.error(f"{id_} is not measured yet" if id_ in NOT_YET else f"there is no {id_}")
-    not_yet = [] if options.ids else list(NOT_YET.items())
+            parser.error(f"{id_} is not measured yet" if id_ in dict(NOT_YET) else f"there is no {id_}")
+    not_yet = () if options.ids else NOT_YET
     about = machine(quick=options.quick)
     print(", ".join(f"{key} {value}" for key, value in about.items() if key != "quick"))
     if options.quick:
         print("quick: smaller sizes, so not the figures the goals are about")
     begin = time.perf_counter()
     lines = asyncio.run(_measure(wanted, quick=options.quick))
-    print(f"\n{markdown(lines, not_yet)}\n\n{time.perf_counter() - begin:.0f} s")
+    about |= {"seconds": round(time.perf_counter() - begin), "load after": round(os.getloadavg()[0], 1)}
+    print(f"\n{markdown(lines, not_yet)}\n")
+    print(f"{about['seconds']} s, load {about['load']} before and {about['load after']} after")
+    if about["load"] > (os.cpu_count() or 1):
+        print("The machine was busy with other things: trust the ratios little, and the tails not at all.")
     if options.json is not None:
         options.json.write_bytes(as_json(lines, not_yet, about))
     return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from typing import Any
 
@@ -115,7 +116,7 @@ async def _growth(bench: Bench) -> Line:
             marks.append(time.perf_counter())
             await long.turn(*later)
             marks.append(time.perf_counter())
-            for side, (begin, end) in zip(took, zip(marks, marks[1:], strict=False), strict=True):
+            for side, (begin, end) in zip(took, itertools.pairwise(marks), strict=True):
                 side.append(end - begin)
         raw_growth.append(median(took[1]) / median(took[0]))
         growth.append(median(took[3]) / median(took[2]))

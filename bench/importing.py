@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
-
 
 from bench.measure import Bench, Goal, Line, ratios
 
@@ -20,15 +20,20 @@ print(*sorted({{name.partition(".")[0] for name in sys.modules}}))
 """
 _FLOOR = "asyncio, sqlite3, orjson, msgspec"
 _HEAVY = frozenset(
-    "acp anthropic cyclopts fastapi genai_prices httpx mcp openai opentelemetry psycopg pydantic pydantic_ai redis "
-    "rich sse_starlette starlette structlog uvicorn".split()
+    (
+        *("acp", "anthropic", "cyclopts", "fastapi", "genai_prices", "httpx", "mcp", "openai", "opentelemetry"),
+        *("psycopg", "pydantic", "pydantic_ai", "redis", "rich", "sse_starlette", "starlette", "uvicorn"),
+    )
 )
 """Providers, servers, transports, terminals: none of them may come in with ``import clew``."""
 
 
-def _run(modules: str) -> tuple[float, set[str]]:
+def _run(bench: Bench, modules: str) -> tuple[float, set[str]]:
+    """Import in a new process, with bytecode of its own: an installed program has its bytecode, a tree may not."""
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environ["PYTHONPYCACHEPREFIX"] = str(bench.folder / "bytecode")
     program = _PROGRAM.format(modules=modules)
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environ)
     took, loaded = done.stdout.splitlines()
     return float(took) * 1000, set(loaded.split())
 
@@ -38,10 +43,10 @@ async def measure(bench: Bench) -> list[Line]:
     ours: list[float] = []
     heavy: set[str] = set()
     for modules in (_FLOOR, "clew"):
-        _run(modules)  # once for the disk and the bytecode
+        _run(bench, modules)  # once for the disk and the bytecode
     for _ in range(bench.size(9, 5)):
-        raw.append(_run(_FLOOR)[0])
-        took, loaded = _run("clew")
+        raw.append(_run(bench, _FLOOR)[0])
+        took, loaded = _run(bench, "clew")
         ours.append(took)
         heavy |= loaded & _HEAVY
     lines = [

@@ -62,10 +62,11 @@ SELECT id, agent, workspace_root, model_json, parent_id, parent_message_id, perm
     created_at, updated_at, archived_at
 FROM chat_sessions INDEXED BY raw_newest WHERE archived_at IS NULL ORDER BY updated_at DESC LIMIT ?
 """
-_COLUMNS = (
-    "id agent workspace_root model parent_id parent_message_id permissions metadata prompt_tokens completion_tokens "
-    "reasoning_tokens cache_read cache_write total_tokens cost_usd created_at updated_at archived_at"
-).split()
+_SESSION_KEYS = (
+    *("id", "agent", "workspace_root", "model", "parent_id", "parent_message_id", "permissions", "metadata"),
+    *("prompt_tokens", "completion_tokens", "reasoning_tokens", "cache_read", "cache_write", "total_tokens"),
+    *("cost_usd", "created_at", "updated_at", "archived_at"),
+)
 
 
 def connect(path: Path, sync: Sync, *, checkpoints: bool = True) -> sqlite3.Connection:
@@ -196,7 +197,7 @@ class RawStore:
         loads = orjson.loads
         found: list[dict[str, Any]] = []
         for row in self._connection.execute(_NEWEST, (count,)):
-            session = dict(zip(_COLUMNS, row, strict=True))
+            session = dict(zip(_SESSION_KEYS, row, strict=True))
             session["model"] = loads(row[3])
             session["permissions"] = loads(row[6])
             session["metadata"] = loads(row[7])
@@ -240,6 +241,7 @@ class RawGroup:
         self._window_s = window_ms / 1000
         self._loop = asyncio.get_running_loop()
         self._written = 0
+        self._drained: asyncio.Future[None] | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
         self.latencies: list[float] = []
         self._thread.start()
@@ -249,8 +251,10 @@ class RawGroup:
         self._queue.put((message_id, n, delta, time.perf_counter()))
 
     async def drain(self) -> None:
-        while len(self.latencies) < self._written:
-            await asyncio.sleep(0.001)
+        """Wait until everything that was written is durable, and said to be."""
+        self._drained = self._loop.create_future()
+        if len(self.latencies) < self._written:
+            await self._drained
 
     def close(self) -> None:
         self._queue.put(None)
@@ -283,3 +287,5 @@ class RawGroup:
     def _durable(self, arrivals: list[float]) -> None:
         now = time.perf_counter()
         self.latencies += [now - arrived for arrived in arrivals]
+        if self._drained is not None and len(self.latencies) == self._written:
+            self._drained.set_result(None)

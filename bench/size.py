@@ -11,7 +11,7 @@ import msgspec
 import clew
 from bench import talk
 from bench.fill import step
-from bench.measure import Bench, Goal, Line, ratios
+from bench.measure import Bench, Goal, Line
 from bench.raw import RawChunks, RawGroup, RawStore, raw_id
 from bench.streams import PER_SECOND, STREAMS, Streams, paced
 from clew.store.sql.sqlite.store import SqliteOptions, open_sqlite
@@ -36,7 +36,7 @@ async def measure_written(bench: Bench) -> list[Line]:
 
 
 async def _alone(bench: Bench) -> list[Line]:
-    """One stream, each chunk in its own commit, at 100 chunks a second of a clock that does not have to be waited for."""
+    """One stream, each chunk in its own commit, 100 chunks to a second of a clock that nobody has to wait for."""
     points = (500, 5_000, bench.size(50_000, 10_000))
     raw = _raw_alone(bench, points)
     ours = await _clew_alone(bench, points)
@@ -82,7 +82,7 @@ async def _clew_alone(bench: Bench, points: tuple[int, ...]) -> dict[int, float]
 
 
 async def _shared(bench: Bench) -> list[Line]:
-    seconds = bench.size(3, 2)
+    seconds = bench.size(3, 1)
     lines: list[Line] = []
     for window_ms, goal in ((0.0, Goal("≤", 150)), (5.0, None)):
         raw: list[float] = []
@@ -125,7 +125,7 @@ async def _clew_shared(bench: Bench, seconds: float, window_ms: float) -> float:
 
 
 async def measure_stored(bench: Bench) -> list[Line]:
-    turns = bench.size(500, 100)
+    turns = bench.size(1_000, 200)
     path = bench.path("p12-clew")
     async with clew.open(f"sqlite:///{path}", config=clew.Config()) as engine:
         scribe = await Scribe.create(engine.store)
@@ -137,7 +137,7 @@ async def measure_stored(bench: Bench) -> list[Line]:
     floor.fill(floor.add_sessions(1, lambda _: {}), range(turns))
     floor.close()
     raw, ours = _folded_size(floor.path) / transcript, _folded_size(path) / transcript
-    what = f"database ÷ transcript JSON, {turns} streamed turns"
+    what = f"database ÷ transcript JSON, {turns:,} streamed turns"
     return [Line("P12", what, "×", [raw], [ours], [ours], Goal("≤", 1.8))]
 
 

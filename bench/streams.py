@@ -146,7 +146,7 @@ async def _rate(bench: Bench, streams: int, chunks: int, *, turn_each: bool) -> 
 
 
 async def measure_pace(bench: Bench) -> list[Line]:
-    seconds = bench.size(5, 2)
+    seconds = bench.size(5, 1)
     raw: list[tuple[float, float]] = []
     ours: list[tuple[float, float]] = []
     for _ in range(bench.rounds):

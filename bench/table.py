@@ -29,6 +29,7 @@ def machine(*, quick: bool) -> dict[str, Any]:
         "orjson": orjson.__version__,
         "msgspec": msgspec.__version__,
         "system": f"{platform.system()} {platform.machine()}",
+        "load": round(os.getloadavg()[0], 1),
         "quick": quick,
     }
 

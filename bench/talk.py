@@ -6,8 +6,9 @@ A turn is a prompt of 200 characters, a tool call whose output is 2 KB, and a re
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from clew.testing import chunks as b
 from clew.transcript import chunk as c
@@ -21,10 +22,13 @@ USAGE = (1200, 200, 0, 300, 0)
 DELTA = "tok "
 """The text of one chunk where only the number of chunks counts."""
 
-_WORDS = (
-    "the session keeps every word an agent writes and shows it only after it is stored so that a crash loses "
-    "nothing while people rewind branch and compact what they have said before with a model that answers slowly"
-).split()
+_WORDS: Final = tuple(
+    re.findall(
+        r"\w+",
+        "the session keeps every word an agent writes and shows it only after it is stored so that a crash loses "
+        "nothing while people rewind branch and compact what they have said before with a model that answers slowly",
+    )
+)
 
 
 def _text(seed: int, length: int) -> str:

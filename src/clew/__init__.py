@@ -29,6 +29,8 @@ from clew.errors import (
     StoreUnavailable,
     UnsupportedValue,
 )
+from clew.tools.base import ToolContext
+from clew.tools.decorator import tool
 from clew.transcript.message import Message
 from clew.transcript.session import Model, Session
 from clew.transcript.usage import Usage
@@ -60,8 +62,10 @@ __all__ = [
     "StoreError",
     "StoreReadOnly",
     "StoreUnavailable",
+    "ToolContext",
     "UnsupportedValue",
     "Usage",
     "__version__",
     "open",
+    "tool",
 ]

@@ -10,13 +10,13 @@ import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
 from clew.errors import InvalidInput
 
-__all__ = ["Config", "SavePolicy", "default_store_url", "load_config"]
+__all__ = ["Config", "SavePolicy", "config_folder", "data_folder", "default_store_url", "load_config"]
 
 
 class SavePolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,7 +35,8 @@ class SavePolicy(msgspec.Struct, frozen=True, kw_only=True):
 class Config(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a host may set. ``durability="power"`` makes every commit survive a loss of power."""
 
-    default_model: str = "demo/tour"
+    default_model: str | None = None
+    providers: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
     default_agent: str = "assistant"
     save: SavePolicy = SavePolicy()
     durability: Literal["process", "power"] = "process"
@@ -47,13 +48,23 @@ def default_store_url(environ: Mapping[str, str] = os.environ) -> str:
     """``CLEW_STORE``, else the user's own data folder."""
     if chosen := environ.get("CLEW_STORE"):
         return chosen
-    return f"sqlite:///{_user_folder(environ, 'XDG_DATA_HOME', '.local/share') / 'clew' / 'clew.db'}"
+    return f"sqlite:///{data_folder(environ) / 'clew.db'}"
+
+
+def data_folder(environ: Mapping[str, str] = os.environ) -> Path:
+    """Where clew keeps what is the user's own."""
+    return _user_folder(environ, "XDG_DATA_HOME", ".local/share") / "clew"
+
+
+def config_folder(environ: Mapping[str, str] = os.environ) -> Path:
+    """Where the user tells clew what to do."""
+    return _user_folder(environ, "XDG_CONFIG_HOME", ".config") / "clew"
 
 
 def load_config(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> Config:
     """The user's settings; defaults where there is no file. Keys clew does not know are left to later versions."""
     if path is None:
-        path = _user_folder(environ, "XDG_CONFIG_HOME", ".config") / "clew" / "config.toml"
+        path = config_folder(environ) / "config.toml"
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:

@@ -2,28 +2,42 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import contextlib
-from collections.abc import AsyncIterator, Mapping, Sequence
+import random
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
+from msgspec import UNSET
 
 from clew import ids
 from clew.clock import Clock, SystemClock
-from clew.config import Config, default_store_url, load_config
-from clew.errors import InternalError, InvalidInput, MessageNotFound, SessionNotFound
-from clew.runtime.recovery import recover
+from clew.config import Config, config_folder, data_folder, default_store_url, load_config
+from clew.errors import InternalError, InvalidInput, MessageNotFound, SessionBusy, SessionNotFound
+from clew.live.base import Event, EventType, Live, Status
 from clew.store.base import Cursor, SessionQuery, Store, get_session
+from clew.store.lines import load_view_line
 from clew.store.location import Memory, SqliteFile, parse_url
 from clew.store.unit import DeleteSession, InsertSession, PatchSession, Refused, Unit, Write
+from clew.transcript.chunk import chunk_dict
 from clew.transcript.gate import check_value
-from clew.transcript.line import LineTurn, line_messages
+from clew.transcript.line import line_messages
 from clew.transcript.message import Message, shown
 from clew.transcript.session import Model, Session, parse_model
-from clew.transcript.view import find_compaction, model_view, visible_view
+from clew.transcript.view import model_view, visible_view
+
+if TYPE_CHECKING:
+    # What runs stand on is imported when an engine is opened: importing clew stays quick.
+    from clew.providers.base import Providers
+    from clew.runtime.answers import Decision
+    from clew.runtime.desk import OnBusy, Submission
+    from clew.runtime.hooks import Hook, HookName
+    from clew.runtime.host import Host
+    from clew.tools.base import Tool
 
 __all__ = ["Engine", "SessionList", "open"]
 
@@ -44,13 +58,18 @@ async def open(
     config: Config | None = None,
     read_only: bool = False,
     clock: Clock | None = None,
+    providers: Providers | None = None,
+    tools: Iterable[Tool] = (),
+    live: Live | None = None,
 ) -> AsyncIterator[Engine]:
     """Open a store and everything around it.
 
     ``url`` is ``sqlite:///file.db`` or ``memory:``; without one, ``CLEW_STORE`` or the user's data folder. What an
     earlier process left unfinished is recovered before the engine is handed out. ``read_only`` takes no lock and
-    works beside a running owner.
+    works beside a running owner. ``tools`` are added to the built-in ones, ``providers`` replace the configured ones.
     """
+    from clew.runtime.recovery import recover
+
     clock = clock or SystemClock()
     config = config or load_config()
     mint = ids.Mint(clock)
@@ -58,15 +77,79 @@ async def open(
     try:
         if not read_only:
             await recover(store, mint, clock.now_ms())
-        yield Engine(store, config=config, clock=clock, mint=mint)
+        host = _compose(store, config, clock, mint, providers, tools, live)
+        engine = Engine(host)
+        try:
+            yield engine
+        finally:
+            await engine.close()
     finally:
         await store.close()
+
+
+def _compose(
+    store: Store,
+    config: Config,
+    clock: Clock,
+    mint: ids.Mint,
+    providers: Providers | None,
+    tools: Iterable[Tool],
+    live: Live | None,
+) -> Host:
+    """Put together what every run stands on."""
+    from clew.agents.catalog import AgentCatalog
+    from clew.live.local import LocalLive
+    from clew.permissions.rules import default_rules
+    from clew.runtime.hooks import Hooks
+    from clew.runtime.host import Host
+    from clew.tools.builtin import BUILTIN
+
+    offered = {tool.name: tool for tool in (*BUILTIN, *tools)}
+    folder, spill = config_folder(), data_folder() / "spill"
+    rules = default_rules(own=(data_folder(), *_store_files(store)), secret=(folder,), readable=(spill,))
+    return Host(
+        store=store,
+        live=live or LocalLive(),
+        providers=providers or _registry(config, clock),
+        tools=offered,
+        agents=lambda workspace: AgentCatalog.load(folder, workspace),
+        # What may be read in a workspace is each agent's own to say; these hold for all of them.
+        base_rules=tuple(rule for rule in rules if rule.pattern != "./**"),
+        hooks=Hooks(),
+        config=config,
+        clock=clock,
+        mint=mint,
+        chance=random.random,
+        spill=spill,
+        config_folder=folder,
+    )
+
+
+def _registry(config: Config, clock: Clock) -> Providers:
+    from clew.providers.registry import ProviderConfig, ProviderRegistry
+
+    try:
+        configured = msgspec.convert(config.providers, dict[str, ProviderConfig])
+    except msgspec.ValidationError as error:
+        raise InvalidInput(f"the providers in your configuration do not read: {error}") from error
+    return ProviderRegistry(configured, default_model=config.default_model, clock=clock)
+
+
+def _store_files(store: Store) -> list[Path]:
+    """The files of a store that lies in one, wherever that is: often a project's own folder."""
+    path = getattr(store, "path", None)
+    if not isinstance(path, Path):
+        return []
+    real = path.resolve()
+    return [real, *(real.with_name(real.name + suffix) for suffix in ("-wal", "-shm", ".owner"))]
 
 
 async def _open_store(
     location: Memory | SqliteFile, config: Config, read_only: bool, clock: Clock, mint: ids.Mint
 ) -> Store:
     if isinstance(location, Memory):
+        if read_only:
+            raise InvalidInput("a memory store is new and empty: there is nothing to read in it")
         from clew.store.memory import MemoryStore
 
         return MemoryStore()
@@ -84,11 +167,15 @@ async def _open_store(
 class Engine:
     """Sessions and what can be done with them. Made by :func:`clew.open`."""
 
-    def __init__(self, store: Store, *, config: Config, clock: Clock, mint: ids.Mint) -> None:
-        self.store = store
-        self.config = config
-        self._clock = clock
-        self._mint = mint
+    def __init__(self, host: Host) -> None:
+        from clew.runtime.desk import Desk
+
+        self.host = host
+        self.store = host.store
+        self.config = host.config
+        self._clock = host.clock
+        self._mint = host.mint
+        self._desk = Desk(host)
 
     # Sessions
 
@@ -101,24 +188,33 @@ class Engine:
         title: str | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> Session:
-        """A new, empty session."""
+        """A new, empty session.
+
+        ``workspace_root`` must be a folder; it is kept as an absolute path without links. The model is the one given,
+        else the agent's, else the default.
+        """
         now = self._clock.now_ms()
+        check_value([agent, title, dict(metadata or {})], "session")
+        workspace = await asyncio.to_thread(_resolved, workspace_root) if workspace_root is not None else None
+        catalog = await asyncio.to_thread(self.host.agents, workspace)
+        manifest = catalog.get(agent or self.config.default_agent)
         bag = dict(metadata or {})
         if title is not None:
             bag["title"] = title
         session = Session(
             id=self._mint.session(self.store.capabilities.session_ids),
-            agent=agent or self.config.default_agent,
-            model=parse_model(model or self.config.default_model),
-            workspace_root=str(workspace_root) if workspace_root is not None else None,
+            agent=manifest.name,
+            model=parse_model(model) if model is not None else manifest.model or self.host.providers.default_model(),
+            workspace_root=str(workspace) if workspace is not None else None,
             metadata=bag,
             created_at=now,
             updated_at=now,
         )
-        check_value([session.agent, session.workspace_root, msgspec.to_builtins(session.model)], "session")
-        check_value(bag, "metadata")
+        check_value(msgspec.to_builtins(session.model), "model")
         _check_title(bag.get("title"))
         await self._commit(session.id, InsertSession(session))
+        self._publish("session_created", session.id)
+        self.host.hooks.observe("session_create", session)
         return session
 
     async def get_session(self, session_id: str) -> Session:
@@ -142,13 +238,14 @@ class Engine:
             raise InvalidInput(f"limit must be from 1 to 200, not {limit}")
         if kind not in ("chat", "subagent", "any"):
             raise InvalidInput(f"kind must be chat, subagent or any, not {kind!r}")
-        check_value([agent, workspace, parent, q], "filter")
+        parent = None if parent is None else self._session_id(parent)
+        check_value([agent, workspace, q], "filter")
         query = SessionQuery(
             limit=limit,
             cursor=_parse_cursor(cursor),
             agent=agent,
             workspace=workspace,
-            parent=self._session_id(parent) if parent is not None else None,
+            parent=parent,
             title=q,
             kind=kind,
             archived=archived,
@@ -159,22 +256,49 @@ class Engine:
 
     async def rename_session(self, session_id: str, title: str) -> Session:
         """Give the session a title; an empty one takes it away. Its place in the list stays."""
-        _check_title(title)
-        check_value(title, "title")
-        patch = PatchSession(metadata={"title": title}) if title else PatchSession(drop=("title",))
-        return await self._patch(session_id, patch)
+        return await self.patch_session(session_id, title=title)
 
     async def archive_session(self, session_id: str, *, archived: bool = True) -> Session:
         """Put the session out of the list, or back into it. Nothing is removed."""
-        return await self._patch(session_id, PatchSession(archived_at=self._clock.now_ms() if archived else None))
+        return await self.patch_session(session_id, archived=archived)
 
-    async def delete_session(self, session_id: str) -> None:
-        """Remove the session for good, with its subagent sessions. Branches of it stay."""
+    async def patch_session(
+        self,
+        session_id: str,
+        *,
+        title: str | None = None,
+        archived: bool | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Session:
+        """Change what is given, in one unit. ``metadata`` is merged key by key; a key set to None is removed."""
+        _check_title(title)
+        check_value([title, metadata], "session")
+        merged = {key: value for key, value in (metadata or {}).items() if value is not None}
+        drop = tuple(key for key, value in (metadata or {}).items() if value is None)
+        _check_title(merged.get("title"))
+        if title:
+            merged["title"] = title
+        elif title == "":
+            drop = (*drop, "title")
+        stamp = self._clock.now_ms() if archived else None
+        archived_at = UNSET if archived is None else stamp
+        return await self._patch(session_id, PatchSession(metadata=merged, drop=drop, archived_at=archived_at))
+
+    async def delete_session(self, session_id: str, *, force: bool = False) -> None:
+        """Remove the session for good, with its subagent sessions. Branches of it stay.
+
+        Refused while a run is live, unless ``force``, which aborts it first.
+        """
         session = await self.get_session(session_id)
+        if self._desk.run_of(session.id) is not None and not force:
+            raise SessionBusy("a run is in flight on this session; abort it, or force", session_id=session.id)
+        await self._desk.drop(session.id)
         for child in await self.store.list_children(session.id):
             if child.kind == "subagent":
-                await self.delete_session(child.id)
+                await self.delete_session(child.id, force=force)
         await self._commit(session.id, DeleteSession())
+        self._publish("session_deleted", session.id)
+        self.host.hooks.observe("session_delete", session)
 
     # Messages
 
@@ -202,36 +326,25 @@ class Engine:
         if view == "all":
             return _page(await self._all_messages(session.id), limit, before)
         if view == "model":
-            return _page(model_view((await self._line(session.id)).turns), limit, before)
+            return _page(
+                model_view((await load_view_line(self.store, session.id, keep_damaged=True)).turns), limit, before
+            )
         return await self._visible(session.id, limit, before)
 
     async def _visible(self, session_id: str, limit: int | None, before: str | None) -> list[Message]:
         if limit is None:
-            return _page(visible_view((await self._line(session_id)).turns), limit, before)
+            return _page(
+                visible_view((await load_view_line(self.store, session_id, keep_damaged=True)).turns), limit, before
+            )
         turns = limit
         while True:
             # Every turn holds a message, so a page needs at most as many turns, counted from where it ends.
-            line = await self._line(session_id, turns=turns)
+            line = await load_view_line(self.store, session_id, turns=turns, keep_damaged=True)
             messages = visible_view(line.turns)
             place = _place(messages, before)
             if line.complete or (place is not None and place >= limit):
                 return _page(messages, limit, before)
             turns *= 2
-
-    async def _line(self, session_id: str, turns: int | None = None) -> _Line:
-        """The end of the line as far back as a view needs it: to the newest compaction's tail, or to ``turns``."""
-        line = await self.store.load_line(session_id, turns=1, keep_damaged=True)
-        if not line.turns:
-            return _Line((), complete=True)
-        compaction_turn = line.turns[-1].turn.compaction_turn_id
-        if compaction_turn is None:
-            line = await self.store.load_line(session_id, turns=turns, keep_damaged=True)
-            return _Line(line.turns, line.complete)
-        marker = await self.store.load_line(session_id, through=compaction_turn, turns=1, keep_damaged=True)
-        compaction = find_compaction(marker.turns)
-        tail = compaction.tail_start_id if compaction else None
-        line = await self.store.load_line(session_id, back_to_message=tail, keep_damaged=True)
-        return _Line(line.turns, complete=True)
 
     async def _all_messages(self, session_id: str) -> list[Message]:
         rows = await self.store.load_messages(session_id, keep_damaged=True)
@@ -239,6 +352,140 @@ class Engine:
         holder = {message_id: turn_id for turn_id, held in tree.links.items() for message_id in held}
         holder.update({message_id: turn.id for turn, message_id in line_messages(tree)})
         return [shown(row, holder.get(row.id)) for row in rows]
+
+    # Runs
+
+    async def submit(
+        self,
+        session_id: str,
+        prompt: str | Sequence[Mapping[str, Any]],
+        *,
+        model: str | Model | dict[str, Any] | None = None,
+        agent: str | None = None,
+        message_id: str | None = None,
+        on_busy: OnBusy = "queue",
+        attended: bool = True,
+    ) -> Submission:
+        """Send a prompt. It is durable when this returns; its run goes on by itself.
+
+        On a busy session ``on_busy`` says what happens: ``queue`` it, ``reject`` it (``SessionBusy``), or
+        ``interrupt`` what runs. ``message_id`` is the client's own id: sending it again changes nothing.
+        """
+        if message_id is not None:
+            ids.check_client_message_id(message_id)
+        return await self._desk.submit(
+            self._session_id(session_id),
+            prompt,
+            model=model,
+            agent=agent,
+            message_id=message_id,
+            on_busy=on_busy,
+            attended=attended,
+        )
+
+    async def run(
+        self,
+        session_id: str,
+        prompt: str | Sequence[Mapping[str, Any]],
+        *,
+        model: str | Model | dict[str, Any] | None = None,
+        agent: str | None = None,
+        message_id: str | None = None,
+        attended: bool = True,
+    ) -> AsyncIterator[dict[str, Any]]:
+        """Send a prompt and follow its stream: AI SDK chunks as dicts, each already durable.
+
+        Leaving the loop early detaches; the run goes on. Refusals raise before the first chunk.
+        """
+        await self.submit(
+            session_id,
+            prompt,
+            model=model,
+            agent=agent,
+            message_id=message_id,
+            on_busy="reject",
+            attended=attended,
+        )
+        run = self._desk.run_of(session_id)
+        if run is not None:
+            async for batch in run.stream.follow(replay=False):
+                for chunk in batch:
+                    yield chunk_dict(chunk)
+
+    async def attach(self, session_id: str) -> AsyncIterator[dict[str, Any]]:
+        """Follow what runs now, from its message's first part; ends at once when nothing does."""
+        session = await self.get_session(session_id)
+        stream = self.host.live.find_stream(session.id)
+        if stream is not None:
+            async for batch in stream.follow(replay=True):
+                for chunk in batch:
+                    yield chunk_dict(chunk)
+
+    async def abort(self, session_id: str) -> bool:
+        """Stop what runs on the session, or deny what waits there. True when there was something."""
+        session = await self.get_session(session_id)
+        return await self._desk.abort(session.id)
+
+    async def continue_turn(self, session_id: str) -> Submission:
+        """Go on: an unanswered turn, one at its step limit, one that failed or was aborted, or a paused queue."""
+        return await self._desk.continuing.go_on(self._session_id(session_id))
+
+    async def get_status(self, session_id: str) -> Status:
+        session = await self.get_session(session_id)
+        return await self._desk.status(session.id)
+
+    def is_idle(self, session_id: str) -> bool:
+        """Nothing runs on the session in this process."""
+        return self._desk.run_of(session_id) is None
+
+    async def watch_status(self, session_id: str) -> AsyncIterator[Status]:
+        """The present status, then each change."""
+        changes = self.host.live.watch_status(self._session_id(session_id))
+        last = await self.get_status(session_id)
+        yield last
+        async for status in changes:
+            if status != last:
+                last = status
+                yield status
+
+    async def answer(self, session_id: str, approval_id: str, decision: Decision, reason: str | None = None) -> int:
+        """Answer a request for approval; how many of the step are still open."""
+        check_value([approval_id, reason], "answer")
+        return await self._desk.answers.answer(self._session_id(session_id), approval_id, decision, reason)
+
+    async def answer_question(self, session_id: str, tool_call_id: str, output: Any) -> int:
+        """Answer a question the model asked."""
+        check_value([tool_call_id, output], "answer")
+        return await self._desk.answers.answer_question(self._session_id(session_id), tool_call_id, output)
+
+    async def queue(self, session_id: str) -> list[Message]:
+        """The messages that wait, in the order they will be fired."""
+        waiting = await self._desk.queue.load(self._session_id(session_id))
+        return [shown(entry.message, None) for entry in waiting]
+
+    async def cancel_queued(self, session_id: str, message_id: str) -> None:
+        """Take a message out of the queue, by clew's id or the client's own."""
+        session = await self.get_session(session_id)
+        ids.check_client_message_id(message_id)
+        rows = await self.store.find_client_message(session.id, message_id)
+        named = [row.id for row in sorted(rows, key=lambda row: "queued_at" not in row.metadata)]
+        if not named and await self.store.find_message(session.id, message_id) is None:
+            raise MessageNotFound(f"there is no message {message_id}", message_id=message_id)
+        await self._desk.queue.cancel(session.id, named[0] if named else message_id)
+
+    def subscribe(self) -> AsyncIterator[Event]:
+        """What happens on this host, from now on."""
+        return self.host.live.subscribe()
+
+    def hook(self, name: HookName, hook: Hook) -> None:
+        """Add a hook; see the how-to for what each is given and may do."""
+        self.host.hooks.add(name, hook)
+
+    async def close(self) -> None:
+        """End every run, settled as interrupted. Called when the engine's context is left."""
+        await self._desk.close()
+        await self.host.hooks.drain()
+        await self.host.providers.close()
 
     # Care
 
@@ -253,7 +500,11 @@ class Engine:
 
     async def _patch(self, session_id: str, write: Write) -> Session:
         await self._commit(self._session_id(session_id), write)
+        self._publish("session_updated", session_id)
         return await self.get_session(session_id)
+
+    def _publish(self, kind: EventType, session_id: str) -> None:
+        self.host.live.publish(Event(kind, {"session_id": session_id}))
 
     async def _commit(self, session_id: str, *writes: Write) -> None:
         outcome = await self.store.commit(Unit(session_id, writes, sync="power"))
@@ -263,11 +514,12 @@ class Engine:
             raise InternalError(f"a unit was refused: {outcome.reason}", session_id=session_id)
 
 
-class _Line(msgspec.Struct, frozen=True):
-    """A line as far back as a view needs it."""
-
-    turns: tuple[LineTurn, ...]
-    complete: bool
+def _resolved(folder: str | Path) -> Path:
+    check_value(str(folder), "workspace_root")
+    path = Path(folder).expanduser().resolve()
+    if not path.is_dir():
+        raise InvalidInput(f"the workspace {str(folder)!r} is not a folder")
+    return path
 
 
 def _place(messages: Sequence[Message], before: str | None) -> int | None:

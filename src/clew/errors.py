@@ -3,12 +3,13 @@
 ::
 
     ClewError
-    ├── NotFound            SessionNotFound · MessageNotFound · TurnNotFound
-    ├── Conflict            SessionBusy · WaitingForHuman · DuplicateMessage · NewerTurns · OwnedByAnotherProcess
-    ├── Invalid             InvalidId · InvalidInput · UnsupportedValue · MessageTooLarge
+    ├── NotFound            SessionNotFound · MessageNotFound · TurnNotFound · ApprovalNotFound
+    ├── Conflict            SessionBusy · WaitingForHuman · NothingToContinue · AlreadyAnswered · DuplicateMessage
+    │                       NewerTurns · OwnedByAnotherProcess
+    ├── Invalid             InvalidId · InvalidInput · UnsupportedValue · MessageTooLarge · TooManyFiles
     │                       RewindTargetInvalid · BranchPointInvalid · IllegalChunk · IllegalTransition
     ├── PermissionDenied
-    ├── RunError            ModelFailed · ToolFailed · RunAborted · ContextTooLarge
+    ├── RunError            ModelFailed · ToolFailed · RunAborted · ContextTooLarge · ViewerLagged
     ├── CompactionError
     ├── StoreError          StoreClosed · StoreUnavailable · StoreBusy · StoreReadOnly · SchemaTooNew
     │                       StorageFull · RowUndecodable · StaleEpoch · NotSupported
@@ -24,6 +25,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 __all__ = [
+    "AlreadyAnswered",
+    "ApprovalNotFound",
     "BranchPointInvalid",
     "ClewError",
     "CompactionError",
@@ -42,6 +45,7 @@ __all__ = [
     "NewerTurns",
     "NotFound",
     "NotSupported",
+    "NothingToContinue",
     "OwnedByAnotherProcess",
     "PermissionDenied",
     "RewindTargetInvalid",
@@ -58,9 +62,11 @@ __all__ = [
     "StoreError",
     "StoreReadOnly",
     "StoreUnavailable",
+    "TooManyFiles",
     "ToolFailed",
     "TurnNotFound",
     "UnsupportedValue",
+    "ViewerLagged",
     "WaitingForHuman",
 ]
 
@@ -97,6 +103,10 @@ class TurnNotFound(NotFound):
     code = "turn_not_found"
 
 
+class ApprovalNotFound(NotFound):
+    code = "approval_not_found"
+
+
 class Conflict(ClewError):
     """The request is sound, the present state does not allow it."""
 
@@ -109,6 +119,14 @@ class SessionBusy(Conflict):
 
 class WaitingForHuman(Conflict):
     code = "waiting_for_human"
+
+
+class NothingToContinue(Conflict):
+    code = "nothing_to_continue"
+
+
+class AlreadyAnswered(Conflict):
+    code = "already_answered"
 
 
 class DuplicateMessage(Conflict):
@@ -143,6 +161,10 @@ class UnsupportedValue(Invalid):
 
 class MessageTooLarge(Invalid):
     code = "message_too_large"
+
+
+class TooManyFiles(Invalid):
+    code = "too_many_files"
 
 
 class RewindTargetInvalid(Invalid):
@@ -189,6 +211,12 @@ class RunAborted(RunError):
 
 class ContextTooLarge(RunError):
     code = "context_too_large"
+
+
+class ViewerLagged(RunError):
+    """A viewer that did not read for so long that the stream went on without it. The run is not affected."""
+
+    code = "viewer_lagged"
 
 
 class CompactionError(ClewError):

@@ -21,6 +21,7 @@ class FailpointRaised(Exception):
     """What the action ``raise`` raises; nothing in clew catches it by name."""
 
 
+_ACTIONS = frozenset({"kill", "raise", "full"})
 _armed: dict[str, tuple[str, int]] = {}
 _passed: dict[str, int] = {}
 _lock = threading.Lock()
@@ -32,12 +33,15 @@ def failpoint(name: str) -> None:
 
 
 def arm(spec: str) -> None:
-    """Arm the points named in ``spec``; replaces what was armed before."""
+    """Arm the points named in ``spec``; replaces what was armed before. A misspelt action is an error, not a pass."""
     wanted: dict[str, tuple[str, int]] = {}
     for pair in filter(None, (piece.strip() for piece in spec.split(","))):
         name, _, action = pair.partition("=")
         action, _, nth = action.partition("@")
-        wanted[name] = (action or "raise", int(nth or 1))
+        action = action or "raise"
+        if action not in _ACTIONS and not action.startswith("sleep:"):
+            raise ValueError(f"{pair!r} is no failpoint; write name=kill, name=raise, name=full or name=sleep:MS")
+        wanted[name] = (action, int(nth or 1))
     with _lock:
         _armed.clear()
         _passed.clear()

@@ -83,6 +83,9 @@ class Mint:
     def turn(self) -> str:
         return self._make("trn_")
 
+    def approval(self) -> str:
+        return self._make("apr_")
+
     def _stamp(self) -> int:
         with self._lock:
             by_clock = max(self._clock.now_ms() - EPOCH_MS, 0) << _COUNTER_BITS

@@ -66,7 +66,7 @@ class History:
             await recorder.send(chunk)
         if self.rng.random() < 0.8:
             await recorder.end_step(opened.step(recorder.message.id, Usage(self.rng.randint(0, 99), 3, 1, 2, 4)))
-        await recorder.close(*opened.settling(self.rng.choice(["completed", "aborted", "failed"])))  # type: ignore[arg-type]
+        await recorder.close(*opened.settling(self.rng.choice(["completed", "aborted", "failed"])))
 
     async def move(self, to: str | None, why: Any, *more: Write) -> None:
         """Move the head and write the projections that follow, as one unit."""

@@ -12,7 +12,7 @@ from clew.errors import IllegalChunk, SessionNotFound, StaleEpoch
 from clew.history.check import check
 from clew.ids import Mint
 from clew.runtime.recorder import Recorder
-from clew.runtime.recovery import recover
+from clew.runtime.recovery import fold_streams
 from clew.store.base import Store
 from clew.store.unit import DeleteSession, SetEpoch, SetTurn
 from clew.testing.chunks import approval, data, reasoning, reply, step, text, tool_call, tool_denied, tool_output
@@ -327,13 +327,13 @@ async def test_whatever_moment_a_stream_is_left_at_recovery_finds_all_of_it(
     expected = folded(written, mid)
     assert await stored_parts(store, scribe.session_id, mid) == expected
     before = await store.find_message(scribe.session_id, mid)
-    await recover(store, mint, clock.now_ms())
+    await fold_streams(store, mint, clock.now_ms())
     after = await store.find_message(scribe.session_id, mid)
     assert await stored_parts(store, scribe.session_id, mid) == expected
     assert before is not None
     assert after is not None
     assert after.metadata == before.metadata
-    assert await recover(store, mint, clock.now_ms()) == 0
+    assert await fold_streams(store, mint, clock.now_ms()) == 0
     assert await store.find_message(scribe.session_id, mid) == after
     assert await store.pending_streams() == ()
     assert await check(store, {mid: opened.shown}) == []

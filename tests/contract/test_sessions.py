@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,7 @@ from clew.testing.scribe import MODEL, Scribe, user_row
 from clew.transcript.session import Model, Session, SessionState
 
 
-async def make(store: Store, mint: Mint, clock: FakeClock, **fields: object) -> str:
+async def make(store: Store, mint: Mint, clock: FakeClock, **fields: Any) -> str:
     clock.advance(1)
     return (await Scribe.create(store, clock=clock, mint=mint, **fields)).session_id
 

@@ -15,6 +15,7 @@ from clew.store.unit import (
     Dequeue,
     Enqueue,
     EpochIs,
+    Guard,
     HeadIs,
     InsertMessage,
     LinkMessage,
@@ -94,7 +95,7 @@ async def test_each_guard_refuses_with_its_own_word(scribe: Scribe) -> None:
     assert await scribe.try_commit(mark, guards=[OpenTurnIs(other)]) == Refused("turn_not_open")
     assert await scribe.try_commit(mark, guards=[StillQueued(opened.user.id)]) == Refused("not_queued")
     assert (await scribe.session()).metadata == {}
-    held = [EpochIs(1), HeadIs(None), OpenTurnIs(opened.id), StillQueued(row.id)]
+    held: list[Guard] = [EpochIs(1), HeadIs(None), OpenTurnIs(opened.id), StillQueued(row.id)]
     assert await scribe.try_commit(mark, Dequeue(row.id), guards=held) == Committed()
     assert (await scribe.session()).metadata == {"seen": 1}
 

@@ -54,9 +54,14 @@ async def compact(scribe: Scribe, tail_start_id: str, summary: str) -> str:
     return row.id
 
 
-async def test_a_session_can_be_made_found_renamed_archived_and_deleted(engine: clew.Engine) -> None:
+async def test_a_session_can_be_made_found_renamed_archived_and_deleted(engine: clew.Engine, tmp_path: Path) -> None:
     """The life of a session through the front door."""
-    made = await engine.create_session(model="demo/echo", title="Ariadne", metadata={"a": 1}, workspace_root="/w")
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    made = await engine.create_session(
+        model="demo/echo", title="Ariadne", metadata={"a": 1}, workspace_root=tmp_path / "link"
+    )
+    assert made.workspace_root == str(tmp_path / "real")
     assert (made.agent, made.model, made.title) == ("assistant", clew.Model("demo", "echo"), "Ariadne")
     assert made.metadata == {"a": 1, "title": "Ariadne"}
     assert await engine.get_session(made.id) == made
@@ -71,6 +76,14 @@ async def test_a_session_can_be_made_found_renamed_archived_and_deleted(engine: 
     await engine.delete_session(made.id)
     with pytest.raises(clew.SessionNotFound):
         await engine.get_session(made.id)
+
+
+async def test_a_session_that_could_never_run_is_not_made(engine: clew.Engine, tmp_path: Path) -> None:
+    """A workspace that is no folder, an agent nobody knows."""
+    for fields in ({"workspace_root": tmp_path / "missing"}, {"workspace_root": "\x00"}, {"agent": "nobody"}):
+        with pytest.raises(clew.Invalid):
+            await engine.create_session(**fields)
+    assert (await engine.list_sessions()).sessions == ()
 
 
 async def test_the_default_model_is_the_one_that_needs_no_key(engine: clew.Engine) -> None:

@@ -61,12 +61,12 @@ PARTS = {
     "updated_at": ("INTEGER", True, None),
 }
 TABLES = {"chat_sessions": SESSIONS, "chat_messages": MESSAGES, "chat_parts": PARTS}
-INDEXES = {
+INDEXES: dict[str, set[tuple[str, ...]]] = {
     "chat_sessions": {("agent", "updated_at"), ("workspace_root", "updated_at"), ("parent_id",), ("archived_at",)},
     "chat_messages": {("session_id", "created_at")},
     "chat_parts": {("message_id", "index"), ("session_id",), ("tool_call_id",)},
 }
-FOREIGN_KEYS = {
+FOREIGN_KEYS: dict[str, set[tuple[str, ...]]] = {
     "chat_sessions": set(),
     "chat_messages": {("session_id", "chat_sessions", "id", "CASCADE")},
     "chat_parts": {("message_id", "chat_messages", "id", "CASCADE")},

@@ -17,9 +17,3 @@ async def submit_and_wait(engine: clew.Engine, session_id: str) -> str:
     queued: bool = submission.queued
     await submission.wait()
     return submission.message_id if queued else ""
-
-
-async def rewind_and_branch(engine: clew.Engine, session_id: str, message_id: str) -> str:
-    await engine.rewind(session_id, message_id)
-    branch = await engine.branch(session_id, message_id)
-    return branch.id

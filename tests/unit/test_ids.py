@@ -180,11 +180,11 @@ def test_ids_from_many_threads_are_distinct_and_grow_in_each() -> None:
     sys.setswitchinterval(1e-6)
     try:
         with ThreadPoolExecutor(8) as pool:
-            batches = list(pool.map(lambda _: [mint.message() for _ in range(500)], range(8)))
+            batches = list(pool.map(lambda _: [mint.message() for _ in range(5000)], range(8)))
     finally:
         sys.setswitchinterval(interval)
     assert all(growing(batch) for batch in batches)
-    assert len({id_ for batch in batches for id_ in batch}) == 8 * 500
+    assert len({id_ for batch in batches for id_ in batch}) == 8 * 5000
 
 
 @pytest.mark.rule("ID-2")
@@ -272,9 +272,21 @@ def test_an_id_is_matched_whole_and_in_ascii(check: Callable[[object], str], goo
 
 
 @pytest.mark.rule("ID-3")
+@pytest.mark.parametrize(("check", "good"), CHECKS)
+def test_every_character_of_an_id_is_looked_at(check: Callable[[object], str], good: str) -> None:
+    """One that does not belong is found at each place, the wrong case in a stamp or a UUID included."""
+    for place, right in enumerate(good):
+        hexadecimal = check is check_uuid or (check is not check_ulid and 4 <= place < 16)
+        for wrong in "_-. /\n\x00éİ٣" + ("Ag" if hexadecimal else "") + ("aI" if check is check_ulid else ""):
+            if wrong != right:
+                with pytest.raises(InvalidId):
+                    check(good[:place] + wrong + good[place + 1 :])
+
+
+@pytest.mark.rule("ID-3")
 def test_an_id_of_one_kind_is_none_of_another() -> None:
     """Each check lets in one of these six and no other."""
-    taken = []
+    taken: list[str | None] = []
     for check, _ in CHECKS:
         for _, value in CHECKS:
             try:

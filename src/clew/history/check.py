@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from clew.errors import ClewError, IllegalChunk, RowUndecodable
+from clew.errors import ClewError, IllegalChunk
 from clew.store.base import QueuedMessage, Store
 from clew.transcript.chunk import Chunk
 from clew.transcript.fold import Fold
@@ -48,9 +48,15 @@ async def check(store: Store, acknowledged: Mapping[str, Sequence[Chunk]] | None
 
     ``acknowledged`` holds, by message, the chunks somebody was shown: all of them must be stored.
     """
-    problems = [Problem(damage.what, damage.session_id, damage.id) for damage in await store.verify()]
     stored: dict[str, MessageRow] = {}
-    for session_id in await store.session_ids():
+    problems: list[Problem] = []
+    session_ids: Sequence[str] = ()
+    try:
+        problems += [Problem(damage.what, damage.session_id, damage.id) for damage in await store.verify()]
+        session_ids = await store.session_ids()
+    except ClewError as error:
+        problems.append(Problem(str(error)))
+    for session_id in session_ids:
         try:
             problems += await _check_session(store, session_id, stored)
         except ClewError as error:
@@ -68,32 +74,25 @@ def _an_id(error: ClewError) -> str | None:
 
 
 async def _check_session(store: Store, session_id: str, stored: dict[str, MessageRow]) -> list[Problem]:
-    problems: list[Problem] = []
-    try:
-        rows = await store.load_messages(session_id)
-    except RowUndecodable as error:
-        problems.append(Problem(str(error), session_id, _an_id(error)))
-        rows = await store.load_messages(session_id, keep_damaged=True)
-    session = await store.find_session(session_id)
-    if session is None:
-        return [*problems, Problem("the session vanished while it was looked at", session_id)]
-    messages = {row.id: row for row in rows}
+    whole = await store.load_whole(session_id)
+    if whole is None:
+        return []  # deleted since it was listed
+    messages = {row.id: row for row in whole.messages}
     stored.update(messages)
-    tree = await store.load_tree(session_id)
-    queue = await store.load_queue(session_id)
     found: list[tuple[str, str | None]] = []
-    found += _check_messages(messages, await store.seals(session_id))
-    found += (broken := list(_check_tree(tree, messages)))
-    found += _check_moves(tree)
-    found += _check_places(tree, messages, queue)
+    found += _check_messages(messages, whole.seals)
+    found += (broken := list(_check_tree(whole.tree, messages)))
+    found += _check_moves(whole.tree)
+    found += _check_places(whole.tree, messages, whole.queue)
     if not broken:  # from a broken tree nothing can be projected
-        found += _check_projections(tree, messages)
-    found += _check_sums(session, rows)
-    for stream in await store.pending_streams(session_id):
+        found += _check_projections(whole.tree, messages)
+    found += _check_sums(whole.session, whole.messages)
+    for stream in whole.pending:
         numbers = [entry.n for entry in stream.entries]
         if any(after != before + 1 for before, after in pairwise(numbers)):
             found.append((f"the journal has a gap: {numbers[:20]}", stream.message.id))
-    return [*problems, *(Problem(what, session_id, id_) for what, id_ in found)]
+    damaged = [Problem(damage.what, session_id, damage.id) for damage in whole.damaged]
+    return [*damaged, *(Problem(what, session_id, id_) for what, id_ in found)]
 
 
 def _check_messages(messages: Mapping[str, MessageRow], seals: Mapping[str, str]) -> Iterator[tuple[str, str | None]]:

@@ -97,13 +97,18 @@ class Provider(Protocol):
 
 
 class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known about a model. ``known=False``: nothing was, and the figures are cautious guesses."""
+    """What is known about a model. ``known=False``: nothing was, and the figures are cautious guesses.
+
+    ``summariser`` and ``titler`` are the provider's cheap models for those jobs; without a titler a session is
+    named after its first words.
+    """
 
     model: Model
     window: int
     max_output: int
     tools: bool = True
     summariser: Model | None = None
+    titler: Model | None = None
     known: bool = True
 
 

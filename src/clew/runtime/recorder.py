@@ -12,6 +12,7 @@ shown, and every later call raises why.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -20,7 +21,7 @@ import msgspec
 
 from clew.clock import Clock, Timer
 from clew.config import SavePolicy
-from clew.errors import ClewError, InternalError, SessionNotFound, StaleEpoch
+from clew.errors import ClewError, IllegalChunk, InternalError, SessionNotFound, StaleEpoch
 from clew.failpoints import failpoint
 from clew.ids import Mint
 from clew.store.base import Store
@@ -66,9 +67,9 @@ _PARTLESS: Final = frozenset({c.Start, c.MessageMetadata, c.Finish, c.Abort, c.E
 class Recorder:
     """Records one stream into one assistant message.
 
-    ``message`` is the row as it will be (or, when ``first_n`` is above 1 or it has parts, as it is stored): the
-    recorder inserts it with the first chunk and links it to ``turn_id``. ``on_shown`` is called on the event loop
-    with chunks that may be shown, in order.
+    ``message`` is the row as it will be: the recorder inserts it with the first chunk and links it to ``turn_id``.
+    To go on with a message that is ``stored``, give its row and the number of its last journalled chunk as
+    ``last_n``. ``on_shown`` is called on the event loop with chunks that may be shown, in order.
     """
 
     def __init__(
@@ -149,6 +150,9 @@ class Recorder:
 
         ``seal=False`` leaves the message open for a later run to go on with.
         """
+        for chunk in self._gate.left_over():
+            with contextlib.suppress(IllegalChunk):
+                self._take(chunk)
         await self._commit(writes, fold=True, sync="power", guards=tuple(guards), seal=seal)
         self._closed = True
         self._stop_timer()
@@ -266,13 +270,17 @@ class Recorder:
         self._metadata_dirty = self._fold_due = False
         self._stop_timer()
 
-    def _submit(self, unit: Unit) -> asyncio.Future[Outcome]:
+    def _submit(self, unit: Unit) -> None:
         shown = self._take_unshown() if self._policy.save_on == "chunk" else []
         through = self._n
         failpoint("recorder.before_submit")
-        self._inflight = future = self._store.submit(unit)
+        try:
+            future = self._store.submit(unit)
+        except ClewError as error:
+            self._fail(error)  # the store is closed under us; this may run in a callback nobody waits for
+            return
+        self._inflight = future
         future.add_done_callback(lambda done: self._acknowledged(done, through, shown))
-        return future
 
     def _acknowledged(self, future: asyncio.Future[Outcome], through: int, shown: list[c.Chunk]) -> None:
         self._inflight = None

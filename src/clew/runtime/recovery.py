@@ -1,8 +1,8 @@
-"""Recovery: what a process that died left in the journal, folded into the parts it belongs to.
+"""Recovery: what a process that died left behind, folded and settled before the first read.
 
-Run when a store is opened for writing, before anything else, and harmless at any other time: a stream that is
-folded has nothing above its mark, so a second recovery finds nothing to do. Each stream is one unit; a kill in
-between leaves the others for the next time.
+Streams in the journal are folded into the parts they belong to; turns that wait for nobody, and calls without a
+result, are given a truthful end. A second recovery finds nothing to do. Each stream and each session is one unit, so a
+kill in between leaves the others for the next time.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ import msgspec
 from clew.errors import InternalError
 from clew.failpoints import failpoint
 from clew.ids import Mint
+from clew.runtime.settle import settle_session
 from clew.store.base import PendingStream, Store
 from clew.store.tail import with_tail
 from clew.store.unit import MarkFolded, PatchMessage, PutParts, Refused, Unit, Write
 
-__all__ = ["plan_fold", "recover"]
+__all__ = ["fold_streams", "plan_fold", "recover"]
 
 
 def plan_fold(stream: PendingStream, mint: Mint, now: int) -> Unit:
@@ -38,7 +39,15 @@ def plan_fold(stream: PendingStream, mint: Mint, now: int) -> Unit:
     return Unit(stream.session_id, tuple(writes), sync="power")
 
 
-async def recover(store: Store, mint: Mint, now: int) -> int:
+async def recover(store: Store, mint: Mint, now: int) -> None:
+    """Fold every stream that was left behind, then settle what no run will."""
+    await fold_streams(store, mint, now)
+    for session_id in await store.unsettled_sessions():
+        failpoint("recovery.before_settle")
+        await settle_session(store, session_id, now)
+
+
+async def fold_streams(store: Store, mint: Mint, now: int) -> int:
     """Fold every stream that was left behind; how many there were."""
     streams = await store.pending_streams()
     for stream in streams:

@@ -20,7 +20,7 @@ from clew.errors import SessionNotFound
 from clew.ids import SessionIdForm
 from clew.store.unit import JournalEntry, Outcome, Unit
 from clew.transcript.line import LineTurn
-from clew.transcript.message import MessageRow
+from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.session import Session, SessionState
 from clew.transcript.turn import Step, Tree
 
@@ -30,11 +30,13 @@ __all__ = [
     "Cursor",
     "Damage",
     "LineSlice",
+    "OpenCall",
     "PendingStream",
     "QueuedMessage",
     "SessionPage",
     "SessionQuery",
     "Store",
+    "Whole",
     "get_session",
 ]
 
@@ -83,6 +85,13 @@ class LineSlice(msgspec.Struct, frozen=True):
     complete: bool
 
 
+class OpenCall(msgspec.Struct, frozen=True):
+    """A tool call without a result, as the part that holds it."""
+
+    message_id: str
+    part: PartRow
+
+
 class QueuedMessage(msgspec.Struct, frozen=True):
     """A message that waits for its turn."""
 
@@ -99,20 +108,32 @@ class PendingStream(msgspec.Struct, frozen=True):
     entries: tuple[JournalEntry, ...]
 
 
-class Blob(msgspec.Struct, frozen=True):
-    """Bytes kept under their digest."""
-
-    sha256: str
-    media_type: str
-    data: bytes
-
-
 class Damage(msgspec.Struct, frozen=True):
     """Something a look at the whole store found wrong, with the ids it concerns."""
 
     what: str
     session_id: str | None = None
     id: str | None = None
+
+
+class Whole(msgspec.Struct, frozen=True):
+    """A session with all that hangs on it, for looking it over. ``damaged`` says which rows did not decode."""
+
+    session: Session
+    messages: tuple[MessageRow, ...]
+    tree: Tree
+    queue: tuple[QueuedMessage, ...]
+    seals: dict[str, str]
+    pending: tuple[PendingStream, ...]
+    damaged: tuple[Damage, ...] = ()
+
+
+class Blob(msgspec.Struct, frozen=True):
+    """Bytes kept under their digest."""
+
+    sha256: str
+    media_type: str
+    data: bytes
 
 
 class Store(Protocol):
@@ -173,6 +194,18 @@ class Store(Protocol):
         """By the client's own id, inside its session only; oldest first (an edit may use an id again)."""
         ...
 
+    async def open_calls(self, session_id: str) -> tuple[OpenCall, ...]:
+        """Tool calls of the session that have no result, wherever in it they are, by (message, index)."""
+        ...
+
+    async def unsettled_sessions(self) -> tuple[str, ...]:
+        """Sessions with an open turn or a tool call without a result."""
+        ...
+
+    async def newest_message_at(self, session_id: str) -> int:
+        """The latest ``created_at`` of the session's messages; 0 when it has none."""
+        ...
+
     async def load_tree(self, session_id: str) -> Tree: ...
 
     async def load_steps(self, turn_id: str) -> tuple[Step, ...]: ...
@@ -193,6 +226,10 @@ class Store(Protocol):
 
     async def stream_mark(self, message_id: str) -> int:
         """The number of the last chunk of this message's stream that was taken; 0 when there is none."""
+        ...
+
+    async def load_whole(self, session_id: str) -> Whole | None:
+        """Everything of a session, as it was at one moment. Rows that cannot be decoded are kept and named."""
         ...
 
     async def session_ids(self) -> tuple[str, ...]: ...

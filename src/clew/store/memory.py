@@ -19,10 +19,12 @@ from clew.store.base import (
     Cursor,
     Damage,
     LineSlice,
+    OpenCall,
     PendingStream,
     QueuedMessage,
     SessionPage,
     SessionQuery,
+    Whole,
 )
 from clew.store.guards import refusal
 from clew.store.session_value import Change, SessionValue
@@ -185,6 +187,23 @@ class MemoryStore:
         rows = await self.load_messages(session_id)
         return tuple(row for row in rows if row.metadata.get("client_message_id") == client_message_id)
 
+    async def open_calls(self, session_id: str) -> tuple[OpenCall, ...]:
+        value = self._find(session_id)
+        return tuple(
+            OpenCall(row.id, part)
+            for row in sorted(value.messages.values() if value else (), key=lambda row: row.id)
+            for part in row.parts
+            if part.tool_state is not None and not part.tool_state.startswith("output-")
+        )
+
+    async def unsettled_sessions(self) -> tuple[str, ...]:
+        found = [id_ for id_ in sorted(self._values) if (await self.load_state(id_)).open_turn_id is not None]
+        return (*found, *[id_ for id_ in sorted(self._values) if id_ not in found and await self.open_calls(id_)])
+
+    async def newest_message_at(self, session_id: str) -> int:
+        value = self._find(session_id)
+        return max((row.created_at for row in value.messages.values()), default=0) if value else 0
+
     async def load_tree(self, session_id: str) -> Tree:
         value = self._find(session_id)
         return value.tree() if value else Tree(None, None, {}, {}, ())
@@ -226,6 +245,19 @@ class MemoryStore:
                 held = value.journal.get(message_id, ())
                 return max(value.marks.get(message_id, 0), held[-1].n if held else 0)
         return 0
+
+    async def load_whole(self, session_id: str) -> Whole | None:
+        value = self._find(session_id)
+        if value is None:
+            return None
+        return Whole(
+            value.session,
+            await self.load_messages(session_id),
+            value.tree(),
+            await self.load_queue(session_id),
+            dict(value.seals),
+            await self.pending_streams(session_id),
+        )
 
     async def session_ids(self) -> tuple[str, ...]:
         return tuple(sorted(self._values))

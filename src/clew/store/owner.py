@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 from pathlib import Path
 
 import msgspec
@@ -102,7 +103,7 @@ def file_system_of(path: Path, mounts: str | None = None) -> str | None:
         fields = line.split(" ")
         if len(fields) < 3:
             continue
-        point = fields[1].encode().decode("unicode_escape", "replace")
+        point = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), fields[1])
         inside = real == point or real.startswith(point.rstrip("/") + "/")
         if inside and len(point) >= len(best):
             best, kind = point, fields[2]

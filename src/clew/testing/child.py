@@ -47,7 +47,7 @@ def random_plan(random: Random) -> KillPlan:
     kind = random.random()
     if kind < 0.1:
         return KillPlan("start", delay_ms=random.uniform(100.0, 300.0))
-    if kind < 0.5:
+    if kind < 0.4:
         return KillPlan("ready", delay_ms=random.uniform(0.0, 150.0))
     return KillPlan("acks", delay_ms=random.choice((0.0, random.uniform(0.0, 5.0))), acks=random.randint(1, 600))
 

@@ -152,8 +152,12 @@ _SCRIPTS: Final = {
 def _report(*line: Any) -> None:
     """One line, written at once. A kill may cut it short; whoever reads it leaves a cut line out."""
     data = msgspec.json.encode(line) + b"\n"
-    while data:
-        data = data[os.write(1, data) :]
+    try:
+        while data:
+            data = data[os.write(1, data) :]
+    except BrokenPipeError:
+        # Nobody listens any more: whoever started this process died, and it must not outlive that.
+        os._exit(4)
 
 
 def _report_shown(message_id: str, chunks: Iterable[Chunk]) -> None:

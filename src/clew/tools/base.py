@@ -70,15 +70,20 @@ class ChildOutcome(msgspec.Struct, frozen=True):
 class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     """What a tool may know and reach while it runs; filled in by the run.
 
-    ``permit`` asks once more about a target that shows up only while the tool runs (a redirect's host); it raises
-    ``PermissionDenied`` when the answer is not a plain allow. ``spill`` is a folder, outside the workspace, where a
-    tool puts output too long to hand over; it is made when first used.
+    ``permit`` asks once more about a target as it is met while the tool runs: the host of each hop of a fetch, each
+    file a search opens. What the rules deny raises ``PermissionDenied``, and so does what they would ask about,
+    unless this call's own judgement covers it: the target was among those judged, or is a path below a judged one.
+    A search asks once a file, so the answer should be a cheap one.
+    ``judged`` are the targets the call was judged on. A path that no longer resolves to one of them is refused; with
+    None, for a host that calls tools by itself, every path goes through ``permit`` instead. ``spill`` is a folder,
+    outside the workspace, where a tool puts output too long to hand over; it is made when first used.
     """
 
     session_id: str
     call_id: str
     signal: Signal
     workspace: Path | None = None
+    judged: tuple[Target, ...] | None = None
     spill: Path
     permit: Callable[[Target], Awaitable[None]]
     spawn_child: Callable[[str, str | None], Awaitable[ChildOutcome]]
@@ -114,7 +119,11 @@ class Tool(Protocol):
         ...
 
     def targets(self, args: Mapping[str, Any], workspace: Path | None) -> Sequence[Target]:
-        """What this call would touch, as it really is: symlinks resolved. Must not change anything."""
+        """What this call would touch, as it really is: symlinks resolved. Must not change anything.
+
+        Called with arguments that fit the schema. Raises ``ToolFailed`` when they name nothing that could be touched
+        (a path with a NUL, a URL that is none); such a call has failed and needs no permission.
+        """
         ...
 
     async def execute(self, args: Mapping[str, Any], context: ToolContext) -> ToolOutput:

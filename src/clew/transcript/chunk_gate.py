@@ -18,7 +18,7 @@ __all__ = ["ChunkGate"]
 
 _REPLACEMENT = "\ufffd"
 _Key = tuple[str, str]
-"""What a chunk is about: a ``text``, a ``reasoning``, the ``call`` of a tool or its ``result``; and the id of that."""
+"""What a chunk is about: a ``text``, a ``reasoning`` or a ``tool`` call, and the id of that."""
 
 _GROWING: Final[dict[str, str]] = {
     "text-delta": "delta",
@@ -28,7 +28,14 @@ _GROWING: Final[dict[str, str]] = {
 _DELTAS: Final = (c.TextDelta, c.ReasoningDelta, c.ToolInputDelta)
 _TEXTS: Final = (c.TextStart, c.TextDelta, c.TextEnd)
 _REASONINGS: Final = (c.ReasoningStart, c.ReasoningDelta, c.ReasoningEnd)
-_RESULTS: Final = (c.ToolOutputAvailable, c.ToolOutputError, c.ToolInputError)
+_PART_ENDS: Final = (
+    c.TextEnd,
+    c.ReasoningEnd,
+    c.ToolInputAvailable,
+    c.ToolInputError,
+    c.ToolOutputAvailable,
+    c.ToolOutputError,
+)
 _STREAM_ENDS: Final = (c.FinishStep, c.Finish, c.Abort, c.Error)
 
 
@@ -70,8 +77,7 @@ class ChunkGate:
 
     def _told(self, chunk: c.Chunk, key: _Key, replaced: bool) -> c.Chunk:
         """The chunk, saying that its part was changed when this is news, or when it replaces what said so."""
-        kind, id_ = key
-        if replaced or (kind == "result" and ("call", id_) in self._changed):
+        if replaced:
             self._changed.add(key)
         given = _metadata_of(chunk)
         if given is not None or key not in self._said:
@@ -89,36 +95,34 @@ class ChunkGate:
             keys = list(self._held)
         elif isinstance(chunk, c.StartStep):
             # A text may go on in the next step, arguments may not.
-            keys = [held for held in self._held if held[0] == "call"]
-        elif key is None:
-            keys = []
-        elif isinstance(chunk, c.ToolInputAvailable | c.ToolInputError):
-            # The arguments come whole now, and what was written of them gives way.
-            self._held.pop(("call", key[1]), None)
+            keys = [held for held in self._held if held[0] == "tool"]
+        elif key is None or isinstance(chunk, c.ToolInputAvailable | c.ToolInputError):
+            # Arguments that come whole need no half: what was written of them gives way.
             keys = []
         else:
-            keys = [("call", key[1]) if isinstance(chunk, c.ToolOutputError) else key]
+            keys = [key]
         return tuple(self._replacement(key) for key in keys if key in self._held)
+
+    def left_over(self) -> tuple[c.Chunk, ...]:
+        """What the halves become that nothing will complete any more: the stream ends without saying so."""
+        return tuple(self._replacement(key) for key in list(self._held))
 
     def _replacement(self, key: _Key) -> c.Chunk:
         del self._held[key]
         kind, id_ = key
-        if kind == "call":
+        if kind == "tool":
             return self._told(c.ToolInputDelta(id_, _REPLACEMENT), key, replaced=True)
         delta = c.TextDelta if kind == "text" else c.ReasoningDelta
         return self._told(delta(id_, _REPLACEMENT), key, replaced=True)
 
     def _forget(self, chunk: c.Chunk, key: _Key | None) -> None:
-        """A part that has ended: its id may come again and then names another one."""
+        """A part that has ended, or arguments that have: an id may come again, and a result speaks for itself."""
         if isinstance(chunk, c.FinishStep):
-            over = [known for known in self._said if known[0] != "result"]
-        elif key is None:
-            over = []
-        elif isinstance(chunk, _RESULTS):
-            going_on = isinstance(chunk, c.ToolOutputAvailable) and chunk.preliminary is True
-            over = [] if going_on else [key, ("call", key[1])]
+            over = [known for known in self._said if known[0] != "tool"]
+        elif key is not None and isinstance(chunk, _PART_ENDS) and getattr(chunk, "preliminary", None) is not True:
+            over = [key]
         else:
-            over = [key] if isinstance(chunk, c.TextEnd | c.ReasoningEnd | c.ToolInputAvailable) else []
+            return
         for known in over:
             self._said.pop(known, None)
             self._changed.discard(known)
@@ -142,9 +146,7 @@ def _key(chunk: c.Chunk) -> _Key | None:
     if isinstance(chunk, _REASONINGS):
         return "reasoning", clean_text(chunk.id)[0]
     tool_call_id = getattr(chunk, "tool_call_id", None)
-    if tool_call_id is None:
-        return None
-    return "result" if isinstance(chunk, _RESULTS) else "call", clean_text(tool_call_id)[0]
+    return None if tool_call_id is None else ("tool", clean_text(tool_call_id)[0])
 
 
 def _metadata_of(chunk: c.Chunk) -> dict[str, Any] | None:

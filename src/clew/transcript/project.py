@@ -68,13 +68,12 @@ def project(tree: Tree, tails: Iterable[Tail] = ()) -> dict[str, Hidden]:
 
 
 def _left_behind(tree: Tree) -> dict[str, Hidden]:
-    """What took each message off, for every turn that was left or refused. The last turn to go counts."""
+    """What took each message off, for every turn that was left or refused; the last of it where there is more."""
     hidden: dict[str, Hidden] = {}
-    left = _left_by(tree.turns, tree.moves)
-    for turn_id, move in left.items():
+    for turn_id, move in _left_by(tree.turns, tree.moves).items():
         hidden.update(dict.fromkeys(tree.links.get(turn_id, ()), Hidden(move.at, "rewind")))
     for turn in tree.turns.values():
-        if turn.status == "refused" and turn.id not in left:
+        if turn.status == "refused":
             refused = Hidden(turn.settled_at or turn.created_at, "refused")
             for message_id in tree.links.get(turn.id, ()):
                 if message_id not in hidden or hidden[message_id].at <= refused.at:

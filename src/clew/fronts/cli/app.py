@@ -1,12 +1,14 @@
-"""Commands that look after a store: list, show, check, back up. Running agents comes with the run.
+"""The commands: serve a store, run a turn in it, look at it and look after it.
 
 Everything a command prints goes to stdout; why it failed goes to stderr in one line, and the exit code says which
-kind of failure it was: 2 usage, 3 not found, 4 conflict or owned elsewhere, 7 storage, 1 anything else.
+kind of failure it was: 1 the run failed, 2 usage, 3 not found, 4 conflict or owned elsewhere, 5 denied, 6 context too
+large, 7 storage, 130 aborted.
 """
 
 from __future__ import annotations
 
 import asyncio
+import importlib
 import sys
 from collections.abc import Coroutine
 from pathlib import Path
@@ -16,9 +18,22 @@ import cyclopts
 import msgspec
 
 import clew
-from clew.errors import ClewError, Conflict, Invalid, NotFound, StoreError
+from clew.config import default_store_url
+from clew.errors import (
+    ClewError,
+    Conflict,
+    ContextTooLarge,
+    Invalid,
+    InvalidInput,
+    NotFound,
+    PermissionDenied,
+    StoreError,
+)
 from clew.fronts.cli.plain import plain
+from clew.fronts.cli.run import run_prompt
 from clew.history.check import check as judge
+from clew.store.location import SqliteFile, parse_url
+from clew.store.owner import read_owner
 
 __all__ = ["main"]
 
@@ -33,7 +48,67 @@ Store = Annotated[
 ]
 Json = Annotated[bool, cyclopts.Parameter(name="--json", negative=(), help="Print JSON.")]
 
-_EXIT_CODES: tuple[tuple[type[ClewError], int], ...] = ((Invalid, 2), (NotFound, 3), (Conflict, 4), (StoreError, 7))
+_EXIT_CODES: tuple[tuple[type[ClewError], int], ...] = (
+    (Invalid, 2),
+    (NotFound, 3),
+    (Conflict, 4),
+    (PermissionDenied, 5),
+    (ContextTooLarge, 6),
+    (StoreError, 7),
+)
+_HTTP = "clew.fronts.http.serve"
+
+
+@app.command
+def serve(
+    *,
+    host: str = "127.0.0.1",
+    port: int = 7717,
+    store: Store = None,
+    open: Annotated[bool, cyclopts.Parameter(name="--open", negative=(), help="Open the page.")] = False,
+) -> int:
+    """Serve a store over HTTP, on this machine only. Prints where, with the token, in one line.
+
+    Example: clew serve --port 0 --store sqlite:///clew.db
+    """
+    return _run(_http_front().serve(store, host=host, port=port, open_page=open))
+
+
+@app.command
+def run(
+    prompt: str, /, *, session: str | None = None, model: str | None = None, store: Store = None, json: Json = False
+) -> int:
+    """Run one turn and print what the model says; with --json the chunks, one a line.
+
+    Example: clew run "what is a clew?" --model demo/tour
+    """
+    return _run(run_prompt(store, prompt, session, model, json))
+
+
+@app.command
+def url(*, store: Store = None) -> int:
+    """Print the address of the server that has the store open, with its token.
+
+    Example: clew url
+    """
+
+    async def find() -> int:
+        location = parse_url(store or default_store_url())
+        owner = read_owner(location.path) if isinstance(location, SqliteFile) else None
+        print(_http_front().find_url(owner.url if owner else None))
+        return 0
+
+    return _run(find())
+
+
+def _http_front() -> Any:
+    """The HTTP front, by name: fronts do not import one another, and this one needs packages that may be absent."""
+    try:
+        return importlib.import_module(_HTTP)
+    except ModuleNotFoundError as error:
+        if error.name not in ("starlette", "uvicorn", "httptools"):
+            raise
+        raise InvalidInput("this needs the server's packages: pip install 'clew[server]'") from error
 
 
 @app.command
@@ -116,13 +191,19 @@ def _run(command: Coroutine[Any, Any, int]) -> int:
     try:
         return asyncio.run(command)
     except ClewError as error:
-        print(f"clew: {error} ({error.code})", file=sys.stderr)
-        return next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), 1)
+        return _say(error)
+
+
+def _say(error: ClewError) -> int:
+    print(f"clew: {error} ({error.code})", file=sys.stderr)
+    return next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), 1)
 
 
 def main() -> None:
     """Entry point of the ``clew`` command."""
     try:
         sys.exit(app() or 0)
+    except ClewError as error:
+        sys.exit(_say(error))
     except KeyboardInterrupt:
         sys.exit(130)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from clew.errors import IllegalChunk, RowUndecodable
 from clew.store.unit import JournalEntry
 from clew.transcript.chunk import JournalRow, decode_rows, encode_rows
 
@@ -20,8 +21,11 @@ __all__ = ["JournalBook", "decode_entries"]
 def decode_entries(data: bytes | str) -> dict[str, list[JournalEntry]]:
     """A journal row as its streams' chunks, by message."""
     streams: dict[str, list[JournalEntry]] = {}
-    for message_id, n, index, chunk in decode_rows(data):
-        streams.setdefault(message_id, []).append(JournalEntry(n, index, chunk))
+    try:
+        for message_id, n, index, chunk in decode_rows(data):
+            streams.setdefault(message_id, []).append(JournalEntry(n, index, chunk))
+    except (msgspec.DecodeError, IllegalChunk, TypeError, ValueError) as error:
+        raise RowUndecodable(f"a row of the journal is not readable: {error}") from error
     return streams
 
 

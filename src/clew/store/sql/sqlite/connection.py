@@ -21,7 +21,18 @@ from clew.errors import (
 )
 from clew.store.sql.queries import load_queries
 
-__all__ = ["BUSY_TIMEOUT_MS", "QUERIES", "SqliteStatements", "connect", "is_broken", "is_busy", "protect", "translate"]
+__all__ = [
+    "BUSY_TIMEOUT_MS",
+    "QUERIES",
+    "SqliteStatements",
+    "connect",
+    "is_broken",
+    "is_busy",
+    "is_undecodable",
+    "look",
+    "protect",
+    "translate",
+]
 
 BUSY_TIMEOUT_MS: Final = 5000
 QUERIES: Final[dict[str, str]] = load_queries("sqlite/queries.sql")
@@ -63,6 +74,12 @@ def connect(path: Path, *, writer: bool, busy_timeout_ms: int = BUSY_TIMEOUT_MS)
     return connection
 
 
+def look(path: Path) -> sqlite3.Connection:
+    """A connection to find out what a file is, which changes nothing: no journal mode, no checkpoint when it closes."""
+    uri = f"{path.resolve().as_uri()}?mode=ro"
+    return sqlite3.connect(uri, uri=True, isolation_level=None, timeout=BUSY_TIMEOUT_MS / 1000)
+
+
 def _contains_text(text: object, wanted: object) -> bool:
     return isinstance(text, str) and isinstance(wanted, str) and wanted.casefold() in text.casefold()
 
@@ -96,8 +113,16 @@ def is_broken(error: BaseException) -> bool:
     return isinstance(error, sqlite3.Error) and _primary(error) in _BROKEN
 
 
+def is_undecodable(error: BaseException) -> bool:
+    """Whether a text in the file is not UTF-8 any more; SQLite itself does not mind."""
+    return isinstance(error, sqlite3.OperationalError) and "decode to UTF-8" in str(error)
+
+
 def translate(error: BaseException, path: Path | None = None) -> BaseException:
     """The error a caller gets for one that SQLite raised; anything else is passed on as it is."""
+    if isinstance(error, UnicodeDecodeError):
+        # SQLite quoted the damaged schema in its message, and Python could not read the message.
+        return StoreUnavailable(f"{path or 'the store'} is damaged ({error.object!r}); restore a backup")
     if not isinstance(error, sqlite3.Error) or isinstance(error, ClewError):
         return error
     code, where = _primary(error), path or "the store"

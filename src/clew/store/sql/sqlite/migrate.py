@@ -32,6 +32,9 @@ SCHEMA_VERSION: Final = len(MIGRATIONS)
 def check_version(connection: sqlite3.Connection, path: Path) -> int:
     """The version of the file; raises when it is newer than this program, or no store of clew's at all."""
     version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    owner: int = connection.execute("PRAGMA application_id").fetchone()[0]
+    if version and owner != APPLICATION_ID:
+        raise StoreUnavailable(f"{path} is a database of another program; choose another file for the store")
     if version > SCHEMA_VERSION:
         raise SchemaTooNew(
             f"{path} was written by a newer clew (format {version}, this one knows {SCHEMA_VERSION}); "

@@ -204,6 +204,21 @@ SELECT {message_columns} FROM chat_messages m WHERE m.id IN (SELECT value FROM j
 -- name: load_parts_by_message
 SELECT {part_columns} FROM chat_parts p WHERE p.message_id IN (SELECT value FROM json_each(:ids))
 
+-- name: open_calls
+SELECT {part_columns} FROM chat_parts p INDEXED BY chat_parts_open_calls
+WHERE p.session_id = :id
+AND p.tool_state IN ('input-streaming', 'input-available', 'approval-requested', 'approval-responded')
+ORDER BY p.message_id, p."index"
+
+-- name: unsettled_sessions
+SELECT session_id FROM session_state WHERE open_turn_id IS NOT NULL
+UNION
+SELECT session_id FROM chat_parts INDEXED BY chat_parts_open_calls
+WHERE tool_state IN ('input-streaming', 'input-available', 'approval-requested', 'approval-responded')
+
+-- name: newest_message_at
+SELECT max(created_at) FROM chat_messages WHERE session_id = :id
+
 -- name: put_seal
 INSERT INTO message_seals (message_id, digest)
 SELECT id, :digest FROM chat_messages WHERE id = :message_id AND session_id = :session_id

@@ -14,20 +14,24 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
-from clew.errors import StoreClosed
+import msgspec
+
+from clew.errors import RowUndecodable, StoreClosed
 from clew.store.base import (
     Blob,
     Cursor,
     Damage,
     LineSlice,
+    OpenCall,
     PendingStream,
     QueuedMessage,
     SessionPage,
     SessionQuery,
+    Whole,
 )
 from clew.store.sql import rows
 from clew.store.sql.journal import decode_entries
-from clew.store.sql.sqlite.connection import SqliteStatements, connect, translate
+from clew.store.sql.sqlite.connection import SqliteStatements, connect, is_undecodable, translate
 from clew.store.tail import with_tail
 from clew.store.unit import JournalEntry
 from clew.transcript.line import LineTurn, end_of_line
@@ -66,10 +70,23 @@ class ReaderPool:
             connection.execute("BEGIN DEFERRED")
             try:
                 return call(Reader(connection), *args, **kwargs)
+            except sqlite3.OperationalError as error:
+                if not is_undecodable(error):
+                    raise
+                # Once more: what is no UTF-8 comes as \x and two digits, which no JSON has: its row is found damaged.
+                connection.text_factory = lambda data: data.decode("utf-8", "backslashreplace")
+                try:
+                    return call(Reader(connection), *args, **kwargs)
+                finally:
+                    connection.text_factory = str
             finally:
-                connection.execute("COMMIT")
-        except sqlite3.Error as error:
+                # Nothing was written; a COMMIT would repeat the error of a statement that met a damaged page.
+                connection.execute("ROLLBACK")
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             raise translate(error, self._path) from error
+        except (KeyError, TypeError, ValueError, msgspec.MsgspecError) as error:
+            # A column holds what no unit can have written there, such as NULL where the schema forbids it.
+            raise RowUndecodable(f"a row of {self._path} is not readable: {error!r}") from error
 
     def _connection(self) -> sqlite3.Connection:
         connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
@@ -156,11 +173,15 @@ class Reader:
         ids = rows.encode([turn.id for turn in path])
         links: dict[str, list[str]] = {turn.id: [] for turn in path}
         for turn_id, message_id in self._sql.rows("load_links_of_turns", {"ids": ids}):
-            links[turn_id].append(message_id)
+            links.setdefault(turn_id, []).append(message_id)
         wanted = {message_id for held in links.values() for message_id in held}
         messages = self._messages(session_id, wanted, whole=whole, keep_damaged=keep_damaged)
+        if not keep_damaged and len(messages) < len(wanted):
+            missing = min(wanted - messages.keys())
+            raise RowUndecodable("a turn holds a message that is not there", session_id=session_id, message_id=missing)
         return LineSlice(
-            tuple(LineTurn(turn, tuple(messages[id_] for id_ in links[turn.id])) for turn in path), complete
+            tuple(LineTurn(turn, tuple(messages[id_] for id_ in links[turn.id] if id_ in messages)) for turn in path),
+            complete,
         )
 
     def load_messages(self, session_id: str, keep_damaged: bool) -> tuple[MessageRow, ...]:
@@ -196,6 +217,17 @@ class Reader:
                 message = rows.to_message(row, tuple(parts.get(row[0], ())), keep_damaged)
                 messages[message.id] = with_tail(message, tails[message.id]) if message.id in tails else message
         return messages
+
+    def open_calls(self, session_id: str) -> tuple[OpenCall, ...]:
+        found = self._sql.rows("open_calls", {"id": session_id})
+        return tuple(OpenCall(row[1], rows.to_part(row, keep_damaged=False)) for row in found)
+
+    def unsettled_sessions(self) -> tuple[str, ...]:
+        return tuple(row[0] for row in self._sql.rows("unsettled_sessions", {}))
+
+    def newest_message_at(self, session_id: str) -> int:
+        row = self._sql.first("newest_message_at", {"id": session_id})
+        return row[0] or 0 if row else 0
 
     # Streams in flight
 
@@ -235,6 +267,27 @@ class Reader:
                 last = max(last, entry.n)
         return last
 
+    def load_whole(self, session_id: str) -> Whole | None:
+        row = self._sql.first("find_session", {"id": session_id})
+        if row is None:
+            return None
+        damaged: list[Damage] = []
+        try:
+            messages = self.load_messages(session_id, keep_damaged=False)
+        except RowUndecodable as error:
+            id_ = error.ids.get("part_id") or error.ids.get("message_id")
+            damaged.append(Damage(str(error), session_id, str(id_)))
+            messages = self.load_messages(session_id, keep_damaged=True)
+        return Whole(
+            rows.to_session(row),
+            messages,
+            self.load_tree(session_id),
+            self.load_queue(session_id),
+            self.seals(session_id),
+            self.pending_streams(session_id) if not damaged else (),
+            tuple(damaged),
+        )
+
     # The tree
 
     def load_tree(self, session_id: str) -> Tree:
@@ -253,6 +306,9 @@ class Reader:
     def load_queue(self, session_id: str) -> tuple[QueuedMessage, ...]:
         waiting = list(self._sql.rows("load_queue", {"id": session_id}))
         messages = self._messages(session_id, {row[0] for row in waiting}, whole=False, keep_damaged=False)
+        if len(messages) < len(waiting):
+            missing = next(row[0] for row in waiting if row[0] not in messages)
+            raise RowUndecodable("a message in the queue is not there", session_id=session_id, message_id=missing)
         return tuple(QueuedMessage(messages[row[0]], row[1], bool(row[2])) for row in waiting)
 
     # Kept once
@@ -273,10 +329,23 @@ class Reader:
         return {row[0]: row[1] for row in self._sql.rows("load_seals", {"id": session_id})}
 
     def verify(self) -> tuple[Damage, ...]:
-        found = [Damage(row[0]) for row in self._connection.execute("PRAGMA integrity_check") if row[0] != "ok"]
-        for table, rowid, parent, _ in self._connection.execute("PRAGMA foreign_key_check"):
-            found.append(Damage(f"row {rowid} of {table} names a row of {parent} that is not there"))
-        return (*found, *self._verify_journal())
+        found: list[Damage] = []
+        for look in (self._verify_pages, self._verify_references, self._verify_journal):
+            try:
+                found += look()
+            except (sqlite3.DatabaseError, RowUndecodable) as error:
+                # One look that the damage itself cuts short must not cost what the others found.
+                found.append(Damage(str(error)))
+        return tuple(found)
+
+    def _verify_pages(self) -> Iterable[Damage]:
+        return [Damage(row[0]) for row in self._connection.execute("PRAGMA integrity_check") if row[0] != "ok"]
+
+    def _verify_references(self) -> Iterable[Damage]:
+        return [
+            Damage(f"row {rowid} of {table} names a row of {parent} that is not there")
+            for table, rowid, parent, _ in self._connection.execute("PRAGMA foreign_key_check")
+        ]
 
     def _verify_journal(self) -> Iterable[Damage]:
         """Every stream in the journal has a mark, and every mark a stream."""

@@ -11,21 +11,23 @@ from pathlib import Path
 import msgspec
 
 from clew.clock import Clock, SystemClock
-from clew.errors import InvalidInput, StoreReadOnly, StoreUnavailable
+from clew.errors import InvalidInput, StoreClosed, StoreReadOnly, StoreUnavailable
 from clew.ids import Mint
 from clew.store.base import (
     Blob,
     Capabilities,
     Damage,
     LineSlice,
+    OpenCall,
     PendingStream,
     QueuedMessage,
     SessionPage,
     SessionQuery,
+    Whole,
 )
 from clew.store.owner import OwnerLock, refuse_network_file_system
-from clew.store.sql.sqlite.connection import connect, protect, translate
-from clew.store.sql.sqlite.migrate import check_version, migrate
+from clew.store.sql.sqlite.connection import connect, look, protect, translate
+from clew.store.sql.sqlite.migrate import SCHEMA_VERSION, check_version, migrate
 from clew.store.sql.sqlite.reader import Reader, ReaderPool
 from clew.store.sql.sqlite.writer import Writer
 from clew.store.unit import Outcome, Unit
@@ -68,6 +70,7 @@ def _open(path: Path, options: SqliteOptions, clock: Clock, mint: Mint) -> Sqlit
                 _check_readable(path)
                 return SqliteStore(path, ReaderPool(path, options.reader_threads), None, None)
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _refuse_untouched(path)
             lock = OwnerLock(path, clock.now_ms())
             undo.callback(lock.release)
             protect(path)
@@ -86,7 +89,7 @@ def _open(path: Path, options: SqliteOptions, clock: Clock, mint: Mint) -> Sqlit
                 lock_wait_ms=options.lock_wait_ms,
                 checkpoints=options.checkpoints,
             )
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             raise translate(error, path) from error
         except OSError as error:
             raise StoreUnavailable(f"{path} cannot be opened: {error.strerror or error}") from error
@@ -94,15 +97,30 @@ def _open(path: Path, options: SqliteOptions, clock: Clock, mint: Mint) -> Sqlit
         return SqliteStore(path, ReaderPool(path, options.reader_threads), writer, lock)
 
 
+def _refuse_untouched(path: Path) -> None:
+    """Turn away a file that is newer or not clew's before anything of it is changed, be it only its journal mode."""
+    if not path.is_file() or path.stat().st_size == 0:
+        return
+    with contextlib.closing(look(path)) as connection:
+        check_version(connection, path)
+
+
 def _check_readable(path: Path) -> None:
     if not path.is_file():
         raise StoreUnavailable(f"there is no store at {path}")
+    _refuse_untouched(path)
     connection = connect(path, writer=False)
     try:
-        if check_version(connection, path) == 0:
-            raise StoreUnavailable(f"{path} holds no store yet")
+        version = check_version(connection, path)
     finally:
         connection.close()
+    if version == 0:
+        raise StoreUnavailable(f"{path} holds no store yet")
+    if version < SCHEMA_VERSION:
+        raise StoreUnavailable(
+            f"{path} was written by an older clew (format {version} of {SCHEMA_VERSION}); "
+            "open it once for writing, which upgrades it"
+        )
 
 
 class SqliteStore:
@@ -113,6 +131,7 @@ class SqliteStore:
         self._readers = readers
         self._writer = writer
         self._lock = lock
+        self._closed = False
 
     @property
     def url(self) -> str:
@@ -120,7 +139,7 @@ class SqliteStore:
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(chunk_durable=True, search=True, many_processes=False)
+        return Capabilities(chunk_durable=True, search=False, many_processes=False)
 
     @property
     def commits(self) -> int:
@@ -133,6 +152,8 @@ class SqliteStore:
             self._lock.announce(url)
 
     def submit(self, unit: Unit) -> asyncio.Future[Outcome]:
+        if self._closed:
+            raise StoreClosed("the store is closed")
         if self._writer is None:
             raise StoreReadOnly(f"{self.path} was opened for reading")
         return self._writer.submit(unit)
@@ -172,6 +193,15 @@ class SqliteStore:
     async def find_client_message(self, session_id: str, client_message_id: str) -> tuple[MessageRow, ...]:
         return await self._readers.run(Reader.find_client_message, session_id, client_message_id)
 
+    async def open_calls(self, session_id: str) -> tuple[OpenCall, ...]:
+        return await self._readers.run(Reader.open_calls, session_id)
+
+    async def unsettled_sessions(self) -> tuple[str, ...]:
+        return await self._readers.run(Reader.unsettled_sessions)
+
+    async def newest_message_at(self, session_id: str) -> int:
+        return await self._readers.run(Reader.newest_message_at, session_id)
+
     async def load_tree(self, session_id: str) -> Tree:
         return await self._readers.run(Reader.load_tree, session_id)
 
@@ -196,6 +226,9 @@ class SqliteStore:
     async def stream_mark(self, message_id: str) -> int:
         return await self._readers.run(Reader.stream_mark, message_id)
 
+    async def load_whole(self, session_id: str) -> Whole | None:
+        return await self._readers.run(Reader.load_whole, session_id)
+
     async def session_ids(self) -> tuple[str, ...]:
         return await self._readers.run(Reader.session_ids)
 
@@ -209,6 +242,7 @@ class SqliteStore:
         await asyncio.to_thread(_backup, self.path, target)
 
     async def close(self) -> None:
+        self._closed = True
         writer, self._writer = self._writer, None
         if writer is not None:
             await asyncio.to_thread(writer.close)

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from clew.errors import StoreClosed, StoreUnavailable
+from clew.errors import InternalError, StoreClosed, StoreUnavailable
 from clew.failpoints import failpoint
 from clew.ids import Mint
 from clew.store.sql.apply import UnitWriter
@@ -106,7 +106,13 @@ class Writer:
             group: list[_Item] = []
             stop = self._gather(group)
             if group:
-                self._commit(group)
+                try:
+                    self._commit(group)
+                except BaseException as error:
+                    # Nobody may be left waiting for a thread that is gone; from here on every unit is told.
+                    log.exception("the writer of %s failed", self._path)
+                    self._broken = InternalError(f"the writer of {self._path} failed: {error!r}")
+                    self._wake([(item, self._broken) for item in group])
             self._checkpoint(idle=not group)
         self._connection.close()
 

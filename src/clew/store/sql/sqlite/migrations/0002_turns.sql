@@ -7,6 +7,8 @@ CREATE TABLE session_state (
     epoch INTEGER NOT NULL DEFAULT 0
 ) WITHOUT ROWID;
 
+INSERT INTO session_state (session_id) SELECT id FROM chat_sessions;
+
 CREATE TABLE chat_turns (
     id TEXT PRIMARY KEY NOT NULL,
     session_id TEXT NOT NULL REFERENCES chat_sessions (id) ON DELETE CASCADE,

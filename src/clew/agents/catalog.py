@@ -1,0 +1,144 @@
+"""The agents there are: clew's own, the user's, and the project's, in that order.
+
+A user's manifest may replace a built-in agent. A project's may not replace either, and is held to what a project may
+do. A manifest that cannot be used is named in ``notices`` and left out; it never stops a session from starting.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Final
+
+from clew.agents.manifest import Agent, AgentSource, parse_manifest
+from clew.agents.restraint import restrain
+from clew.contained import Unreadable, list_contained, read_contained, shown
+from clew.errors import InternalError, InvalidInput
+from clew.transcript.rule import Rule
+
+__all__ = ["MAX_MANIFESTS", "MAX_MANIFEST_BYTES", "AgentCatalog", "builtin_agents"]
+
+MAX_MANIFEST_BYTES: Final = 64 * 1024
+MAX_MANIFESTS: Final = 200
+"""So many files of one folder are looked at, in the order of their names."""
+
+
+@functools.cache
+def builtin_agents() -> Mapping[str, Agent]:
+    """The agents that ship with clew, by name."""
+    agents: dict[str, Agent] = {}
+    for file in sorted(resources.files("clew.agents").joinpath("builtin").iterdir(), key=lambda file: file.name):
+        name, dot, kind = file.name.rpartition(".")
+        if dot and kind == "md":
+            try:
+                agents[name] = parse_manifest(
+                    file.read_text(encoding="utf-8"), name=name, source="builtin", path=f"builtin/{file.name}"
+                )
+            except InvalidInput as error:
+                raise InternalError(f"a built-in agent is broken: {error}") from error
+    return agents
+
+
+class AgentCatalog:
+    """What was found, at the time it was looked for. ``notices`` are sentences for people, each with a path."""
+
+    def __init__(self, agents: Mapping[str, Agent], notices: tuple[str, ...] = ()) -> None:
+        self._agents = dict(agents)
+        self.notices = notices
+
+    @classmethod
+    def load(cls, user_dir: Path | None, workspace: Path | None) -> AgentCatalog:
+        """Read every manifest: ``<user_dir>/agents/*.md``, then ``<workspace>/.clew/agents/*.md``. Blocking.
+
+        ``user_dir`` is clew's folder among the user's settings.
+        """
+        agents = dict(builtin_agents())
+        notices: list[str] = []
+        if user_dir is not None:
+            found = _read_folder(user_dir / "agents", user_dir / "agents", "user", notices.append)
+            agents |= {agent.name: agent for agent in found if _may_be_internal(agent, notices.append)}
+        if workspace is not None:
+            granted = _granted()
+            for agent in _read_folder(workspace / ".clew" / "agents", workspace, "project", notices.append):
+                if agent.name in agents:
+                    owner = "the user" if agents[agent.name].source == "user" else "clew"
+                    notices.append(f"{agent.path}: ignored; {owner} has an agent of that name already")
+                elif _may_be_internal(agent, notices.append):
+                    agents[agent.name], taken = restrain(agent, granted)
+                    notices += taken
+        return cls(agents, tuple(notices))
+
+    def get(self, name: str) -> Agent:
+        """An agent a session or a turn may have. Raises ``InvalidInput`` with the names there are."""
+        agent = self._agents.get(name)
+        if agent is None or agent.mode == "internal":
+            known = ", ".join(sorted(agent.name for agent in self.list()))
+            raise InvalidInput(f"there is no agent {name!r}; known are: {known}", agent=name)
+        return agent
+
+    def get_internal(self, name: str) -> Agent:
+        """One of clew's own workers: ``title`` or ``summary``."""
+        agent = self._agents.get(name)
+        if agent is None or agent.mode != "internal":
+            raise InternalError(f"there is no internal agent {name!r}")
+        return agent
+
+    def list(self) -> tuple[Agent, ...]:
+        """The agents on offer, clew's first, then the user's and the project's, each by name."""
+        order = {"builtin": 0, "user": 1, "project": 2}
+        offered = (agent for agent in self._agents.values() if agent.mode != "internal")
+        return tuple(sorted(offered, key=lambda agent: (order[agent.source], agent.name)))
+
+    def subagents(self) -> tuple[Agent, ...]:
+        """The agents the task tool may start, in the order of :meth:`list`."""
+        return tuple(agent for agent in self.list() if agent.mode == "subagent")
+
+
+def _granted() -> tuple[Rule, ...]:
+    """What clew allows an agent of any project by itself: what its own assistant may do unasked."""
+    return tuple(rule for rule in builtin_agents()["assistant"].rules if rule.action == "allow")
+
+
+def _may_be_internal(agent: Agent, notice: Callable[[str], None]) -> bool:
+    """Internal agents have names clew knows; a manifest neither adds one nor makes one of another kind."""
+    builtin = builtin_agents().get(agent.name)
+    internal = builtin is not None and builtin.mode == "internal"
+    if internal == (agent.mode == "internal"):
+        return True
+    if internal:
+        notice(f"{agent.path}: ignored; {agent.name} does clew's own work and must have mode: internal")
+    else:
+        notice(f"{agent.path}: ignored; mode: internal is for clew's own agents")
+    return False
+
+
+def _read_folder(folder: Path, inside: Path, source: AgentSource, notice: Callable[[str], None]) -> list[Agent]:
+    """The agents of one folder. What is wrong with a file is said, and the next one is read."""
+    try:
+        listing = list_contained(folder, inside, MAX_MANIFESTS, ".md")
+    except Unreadable as error:
+        notice(f"{shown(folder)}: ignored; it {error}")
+        return []
+    if listing.more:
+        notice(f"{shown(folder)}: only the first {MAX_MANIFESTS} manifests are read")
+    agents = []
+    for name in listing.names:
+        path = shown(folder / name)
+        try:
+            agents.append(_read_manifest(listing.real / name, listing.real, source, path))
+        except Unreadable as error:
+            notice(f"{path}: ignored; it {error}")
+        except InvalidInput as error:
+            notice(f"{error}; the agent is ignored")
+    return agents
+
+
+def _read_manifest(file: Path, folder: Path, source: AgentSource, path: str) -> Agent:
+    found = read_contained(file, folder, MAX_MANIFEST_BYTES)
+    if found is None:
+        raise Unreadable("is gone")
+    if found.cut:
+        raise Unreadable(f"is larger than {MAX_MANIFEST_BYTES} bytes")
+    return parse_manifest(found.text, name=file.stem, source=source, path=path)

@@ -1,0 +1,1 @@
+"""The HTTP front: JSON routes, AI SDK streams and the server that carries them."""

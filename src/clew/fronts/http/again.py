@@ -1,0 +1,77 @@
+"""Again: the stream of a turn for a client that sends the same prompt a second time.
+
+While the turn runs that is the live stream, from its message's first part. Afterwards it is made from what is stored,
+and ends as the turn ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from clew.engine import Engine
+from clew.errors import MessageNotFound
+from clew.transcript import chunk as c
+from clew.transcript.line import LineTurn
+from clew.transcript.message import shown
+from clew.transcript.replay import replay
+from clew.transcript.turn import Tree, Turn
+
+__all__ = ["stream_again"]
+
+
+async def stream_again(engine: Engine, session_id: str, user_message_id: str) -> AsyncIterator[Sequence[c.Chunk]]:
+    """The chunks of the turn that this user message began."""
+    tree = await engine.store.load_tree(session_id)
+    turn_id = _turn_of(tree, user_message_id)
+    if turn_id is None:
+        raise MessageNotFound("this message is in no turn", message_id=user_message_id)
+    live = engine.host.live.find_stream(session_id)
+    if live is not None and tree.open_turn_id == turn_id:
+        return live.follow(replay=True)
+    # A stream ends after its turn was settled, so what is read from here on is the end of it.
+    line = await engine.store.load_line(session_id, through=turn_id, turns=1, keep_damaged=True)
+    return _stored(line.turns[-1], user_message_id)
+
+
+def _turn_of(tree: Tree, message_id: str) -> str | None:
+    """The turn that holds the message; of several, the one on the line, else the newest."""
+    holders = [turn_id for turn_id, held in tree.links.items() if message_id in held]
+    line: set[str] = set()
+    at = tree.open_turn_id or tree.head_turn_id
+    while at is not None:
+        line.add(at)
+        at = tree.turns[at].parent_turn_id
+    holders.sort(key=lambda turn_id: (turn_id in line, tree.turns[turn_id].created_at, turn_id))
+    return holders[-1] if holders else None
+
+
+async def _stored(held: LineTurn, user_message_id: str) -> AsyncIterator[Sequence[c.Chunk]]:
+    turn = held.turn
+    added = {"turn_id": turn.id, "user_message_id": user_message_id}
+    rows = [row for row in held.messages if row.role == "assistant"]
+    if not rows:
+        yield [c.Start(message_metadata=added), *_ending(turn)]
+        return
+    message = shown(rows[-1], turn.id)
+    value: dict[str, Any] = {
+        "id": message.id,
+        "role": message.role,
+        "metadata": {**message.metadata, **added},
+        "parts": message.parts,
+    }
+    if turn.status in ("failed", "aborted"):
+        yield [*replay(value), *_ending(turn)]
+    elif turn.status == "waiting":
+        yield list(replay(value, finish="tool-calls"))
+    else:
+        yield list(replay(value, finish="other" if turn.data.get("stopped") else "stop"))
+
+
+def _ending(turn: Turn) -> list[c.Chunk]:
+    """How a turn that did not end well says so."""
+    if turn.status == "aborted":
+        return [c.Abort(reason=str(turn.data.get("stopped") or "aborted"))]
+    error = turn.data.get("error") or {}
+    text = str(error.get("message") or "this turn ended before it was answered")
+    return [c.Error(error_text=text), c.Finish(finish_reason="error")]

@@ -1,0 +1,57 @@
+"""The app: every route behind one guard."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+from starlette.applications import Starlette
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from clew.engine import Engine
+from clew.errors import StoreClosed
+from clew.fronts.http import page
+from clew.fronts.http.about import About
+from clew.fronts.http.auth import Guard
+from clew.fronts.http.chat import Chat
+from clew.fronts.http.events import Events
+from clew.fronts.http.problem import HANDLERS, Shield, problem
+from clew.fronts.http.runs import Runs
+from clew.fronts.http.sessions import Sessions
+from clew.fronts.http.sse import Streams
+
+__all__ = ["make_app"]
+
+
+def make_app(engine: Engine, *, token: str, hosts: Container[str], streams: Streams | None = None) -> ASGIApp:
+    """The API over an engine, as an ASGI app.
+
+    ``hosts`` are the Host headers it answers to, with their port. A server that wants its streams to end with it
+    hands in its own ``streams`` and closes them.
+    """
+    streams = Streams() if streams is None else streams
+    routes = [
+        *page.routes(),
+        *About(engine).routes(),
+        *Sessions(engine).routes(),
+        *Runs(engine, streams).routes(),
+        *Chat(engine, streams).routes(),
+        *Events(engine, streams).routes(),
+    ]
+    app = Starlette(routes=routes, exception_handlers=HANDLERS)
+    # A redirect would carry the request's own Host back to the client; a path is right or it is not.
+    app.router.redirect_slashes = False
+    return Shield(Guard(_Gate(app, streams), token=token, hosts=hosts))
+
+
+class _Gate:
+    """Shut once the server is ending: what is asked for then could not be kept."""
+
+    def __init__(self, app: ASGIApp, streams: Streams) -> None:
+        self._app = app
+        self._streams = streams
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._streams.closing and scope["type"] == "http":
+            await problem(StoreClosed("clew is shutting down"))(scope, receive, send)
+            return
+        await self._app(scope, receive, send)

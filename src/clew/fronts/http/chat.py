@@ -1,0 +1,182 @@
+"""Chat: the transport of the AI SDK, version 6.
+
+A client posts its whole history; only the newest message is taken, or the answers it holds for what waits. Everything
+before it is the store's to know. Refusals come before the first frame, as problems; what happens after that is in
+the stream.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Literal
+
+import msgspec
+from starlette.requests import Request
+from starlette.routing import BaseRoute
+
+from clew.engine import Engine
+from clew.errors import (
+    AlreadyAnswered,
+    ApprovalNotFound,
+    InvalidInput,
+    NotSupported,
+    SessionBusy,
+    WaitingForHuman,
+)
+from clew.fronts.http.again import stream_again
+from clew.fronts.http.answer import nothing
+from clew.fronts.http.body import MAX_CHAT_BODY, parse, parse_raw, read
+from clew.fronts.http.problem import BadRequest
+from clew.fronts.http.route import route
+from clew.fronts.http.sse import CHAT_HEADERS, EventStream, Streams, chunk_frames
+from clew.transcript import chunk as c
+from clew.transcript.gate import check_value
+from clew.transcript.session import Session
+
+__all__ = ["Chat"]
+
+Batches = AsyncIterator[Sequence[c.Chunk]]
+
+
+class ChatBody(msgspec.Struct, rename="camel"):
+    """What a v6 transport posts. Messages stay raw: they are the client's memory, not ours."""
+
+    id: str
+    messages: list[msgspec.Raw]
+    trigger: Literal["submit-message", "regenerate-message"] = "submit-message"
+    message_id: str | None = None
+    model: str | dict[str, Any] | None = None
+    agent: str | None = None
+
+
+class ClientMessage(msgspec.Struct):
+    """The newest message of a client."""
+
+    role: Literal["user", "assistant", "system"]
+    parts: list[dict[str, Any]]
+    id: str | None = None
+
+
+class Said(msgspec.Struct, frozen=True):
+    """What a client's copy of a waiting call says about it: a word on an approval, or the answer to a question."""
+
+    tool_call_id: str
+    approval_id: str | None = None
+    approved: bool = False
+    reason: str | None = None
+    output: Any = None
+
+
+class Chat:
+    """``POST /api/chat`` and the stream to come back to."""
+
+    def __init__(self, engine: Engine, streams: Streams) -> None:
+        self._engine = engine
+        self._streams = streams
+
+    def routes(self) -> list[BaseRoute]:
+        return [
+            route("/api/chat", POST=self._post),
+            route("/api/chat/{id}/stream", streams=True, GET=self._resume),
+        ]
+
+    async def _resume(self, request: Request) -> Any:
+        session = await self._engine.get_session(request.path_params["id"])
+        stream = self._engine.host.live.find_stream(session.id)
+        return nothing() if stream is None else self._stream(stream.follow(replay=True))
+
+    async def _post(self, request: Request) -> Any:
+        body = await read(request, ChatBody, limit=MAX_CHAT_BODY, parser=parse_raw)
+        session = await self._engine.get_session(body.id)
+        if body.trigger == "regenerate-message":
+            raise NotSupported("regenerating needs rewind, which this version does not have yet")
+        check_value([body.model, body.agent], "the body")
+        newest = _newest(body)
+        if newest.role == "assistant":
+            return self._stream(await self._go_on(session, newest))
+        if newest.role != "user":
+            raise InvalidInput("the newest message must be the user's, or hold answers to what waits")
+        if body.message_id is not None:
+            raise NotSupported("editing a message needs rewind, which this version does not have yet")
+        return self._stream(await self._submit(session, newest, body))
+
+    def _stream(self, batches: Batches) -> EventStream:
+        return EventStream(chunk_frames(batches), self._streams, finite=True, headers=CHAT_HEADERS)
+
+    async def _submit(self, session: Session, newest: ClientMessage, body: ChatBody) -> Batches:
+        submission = await self._engine.submit(
+            session.id,
+            newest.parts,
+            model=body.model,
+            agent=body.agent,
+            message_id=newest.id,
+            on_busy="reject",
+        )
+        if submission.queued:
+            raise SessionBusy("this message waits in the queue behind a run", session_id=session.id)
+        # Nothing was awaited since the run began, so its stream is there, whole.
+        stream = self._engine.host.live.find_stream(session.id)
+        if submission.turn_id is not None and stream is not None:
+            return stream.follow(replay=False)
+        return await stream_again(self._engine, session.id, submission.message_id)
+
+    async def _go_on(self, session: Session, newest: ClientMessage) -> Batches:
+        """Answer what waits as the client's copy of the message says, and follow what comes of it."""
+        said = _said(newest)
+        if not said:
+            raise InvalidInput("the newest message must be the user's, or hold answers to what waits")
+        live = self._engine.host.live
+        left: int | None = None
+        for one in said:
+            # Whether it still waits is asked of the engine by answering: a status may lag behind the stream.
+            with contextlib.suppress(AlreadyAnswered, ApprovalNotFound):
+                left = await self._answer(session.id, one)
+            if left == 0 and (stream := live.find_stream(session.id)) is not None:
+                return stream.follow(replay=False)
+        if left is not None:
+            return _still_waiting(newest)
+        stream = live.find_stream(session.id)
+        if stream is not None and stream.message_id == newest.id:
+            # Sent twice: the first was the answer. The client has all that came before this run.
+            return stream.follow(replay=False)
+        if (await self._engine.get_status(session.id)).waiting:
+            raise WaitingForHuman("this session waits for other answers than these", session_id=session.id)
+        raise AlreadyAnswered("nothing that these answers are for waits here", session_id=session.id)
+
+    async def _answer(self, session_id: str, said: Said) -> int:
+        if said.approval_id is None:
+            return await self._engine.answer_question(session_id, said.tool_call_id, said.output)
+        decision: Literal["once", "deny"] = "once" if said.approved else "deny"
+        return await self._engine.answer(session_id, said.approval_id, decision, said.reason)
+
+
+def _newest(body: ChatBody) -> ClientMessage:
+    if not body.messages:
+        raise InvalidInput("there is no message to send")
+    try:
+        return parse(bytes(body.messages[-1]), ClientMessage)
+    except BadRequest as error:
+        raise InvalidInput("the newest message is not an object") from error
+
+
+def _said(message: ClientMessage) -> list[Said]:
+    """What the calls of the last step say, as far as it is said in the right form. Nothing before it can wait."""
+    steps = [place for place, part in enumerate(message.parts) if part.get("type") == "step-start"]
+    found: list[Said] = []
+    for part in message.parts[steps[-1] if steps else 0 :]:
+        call_id, state, approval = part.get("toolCallId"), part.get("state"), part.get("approval")
+        if not isinstance(call_id, str):
+            continue
+        if state == "approval-responded" and isinstance(approval, dict):
+            approval_id, approved, reason = approval.get("id"), approval.get("approved"), approval.get("reason")
+            if isinstance(approval_id, str) and isinstance(approved, bool):
+                found.append(Said(call_id, approval_id, approved, reason if isinstance(reason, str) else None))
+        elif state == "output-available" and approval is None:
+            found.append(Said(call_id, output=part.get("output")))
+    return found
+
+
+async def _still_waiting(message: ClientMessage) -> Batches:
+    """Some of it is answered; nothing runs until all of it is."""
+    yield [c.Start(message_id=message.id or c.UNSET), c.Finish(finish_reason="tool-calls")]

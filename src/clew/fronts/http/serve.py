@@ -1,0 +1,198 @@
+"""The server: binds, says where it is, serves, and ends in order.
+
+On the first signal it stops accepting, every run settles as interrupted, streams end, and the process is gone within
+five seconds whatever a tool or a client does; on the second it is gone at once. What was acknowledged is in the store
+either way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http.client
+import ipaddress
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import webbrowser
+from collections.abc import Callable, Container, Iterator
+from typing import Final
+from urllib.parse import urlsplit
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from clew import engine as engines
+from clew.errors import Conflict, InvalidInput, NotFound
+from clew.fronts.http.app import make_app
+from clew.fronts.http.auth import AnyAddress, loopback_hosts
+from clew.fronts.http.sse import Streams
+from clew.fronts.http.token import Token, load_token, make_token
+
+__all__ = ["DEFAULT_PORT", "find_url", "serve"]
+
+log = logging.getLogger("clew.http")
+
+DEFAULT_PORT: Final = 7717
+_DEADLINE_S: Final = 4.5
+_DRAIN_S: Final = 2
+
+
+async def serve(
+    store: str | None = None, *, host: str = "127.0.0.1", port: int = DEFAULT_PORT, open_page: bool = False
+) -> int:
+    """Serve a store until a signal comes. The exit code."""
+    _log_to_stderr()
+    with _bound(host, port) as listener:
+        address, real_port = listener.getsockname()[:2]
+        known = load_token()
+        if not ipaddress.ip_address(address).is_loopback and (known is None or not known.chosen):
+            raise InvalidInput(
+                f"{host} can be reached from other machines; set CLEW_TOKEN to a secret of your own, or drop --host"
+            )
+        base = _base_url(address, real_port)
+        async with _Stop() as stop:
+            return await _serve(store, listener, base, known or make_token(), stop, open_page)
+
+
+async def _serve(
+    store: str | None, listener: socket.socket, base: str, token: Token, stop: _Stop, open_page: bool
+) -> int:
+    streams = Streams()
+    async with engines.open(store) as engine:
+        app = make_app(engine, token=token.value, hosts=_hosts(listener), streams=streams)
+
+        def ready() -> None:
+            announce = getattr(engine.store, "announce", None)
+            if announce is not None:
+                announce(base)
+            page = f"{base}/#token={token.value}"
+            print(f"clew {page}", flush=True)
+            if open_page:
+                threading.Thread(target=webbrowser.open, args=(page,), daemon=True).start()
+
+        server = _Server(app, ready)
+        serving = asyncio.get_running_loop().create_task(server.serve(sockets=[listener]))
+        stopping = asyncio.get_running_loop().create_task(stop.wait())
+        await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        server.should_exit = True
+        streams.close()
+        # The engine ends first: its runs settle, and whoever watches one is shown how.
+    await serving
+    return 0
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, with our word for when it is up, and signals left to us."""
+
+    def __init__(self, app: ASGIApp, ready: Callable[[], None]) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http="httptools",
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=_DRAIN_S,
+            )
+        )
+        self._ready = ready
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._ready()
+
+
+class _Stop:
+    """Signals. The first asks for an end and starts the clock; the second, or the clock, is the end."""
+
+    def __init__(self) -> None:
+        self._asked = asyncio.Event()
+        self._clock = threading.Timer(_DEADLINE_S, os._exit, (1,))
+        self._clock.daemon = True
+
+    async def __aenter__(self) -> _Stop:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, self._on_signal, number)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().remove_signal_handler(number)
+
+    async def wait(self) -> None:
+        await self._asked.wait()
+
+    def _on_signal(self, number: int) -> None:
+        if self._asked.is_set():
+            os._exit(128 + number)
+        log.info("ending")
+        self._asked.set()
+        self._clock.start()
+
+
+@contextlib.contextmanager
+def _bound(host: str, port: int) -> Iterator[socket.socket]:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except (OSError, OverflowError, UnicodeError) as error:
+        raise InvalidInput(f"{host}:{port} is no address of this machine: {error}") from error
+    with socket.socket(family, kind, protocol) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(address)
+        except (OSError, OverflowError) as error:
+            raise Conflict(f"{host}:{port} cannot be listened on: {error}; choose another --port, 0 for any") from error
+        yield listener
+
+
+def _base_url(address: str, port: int) -> str:
+    """Where this machine reaches the server."""
+    ip = ipaddress.ip_address(address)
+    if ip.is_unspecified:
+        ip = ipaddress.ip_address("127.0.0.1" if ip.version == 4 else "::1")
+    return f"http://[{ip}]:{port}" if ip.version == 6 else f"http://{ip}:{port}"
+
+
+def _hosts(listener: socket.socket) -> Container[str]:
+    address, port = listener.getsockname()[:2]
+    names = loopback_hosts(port)
+    if ipaddress.ip_address(address).is_loopback:
+        return names
+    return AnyAddress(port, names | {f"{socket.gethostname().lower()}:{port}"})
+
+
+def _log_to_stderr() -> None:
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+
+
+def find_url(base: str | None) -> str:
+    """The address, with the token, of the server that was announced; :class:`NotFound` when none answers."""
+    token = load_token()
+    if base is None or token is None or not _answers(base):
+        raise NotFound("no server has this store open; start one with `clew serve`")
+    return f"{base}/#token={token.value}"
+
+
+def _answers(base: str) -> bool:
+    """Whether a server is there. What a process that was killed had announced stays announced."""
+    place = urlsplit(base)
+    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=2)
+    try:
+        connection.request("GET", "/api/health")
+        return connection.getresponse().status == 200
+    except OSError:
+        return False
+    finally:
+        connection.close()

@@ -1,0 +1,166 @@
+"""Server-sent events: ``data:`` frames from a source to one client, for as long as both last.
+
+A client that leaves detaches and nothing more: its source is closed, and whatever the source watched goes on. A
+client that does not read is waited for by nobody but its own task. Frames that wait together are sent together. A
+comment every 15 seconds keeps proxies from giving up. A server that ends says so through :class:`Streams`: streams
+that end by themselves get a moment to do it, the others end at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeVar, cast
+
+import msgspec
+from starlette.types import Receive, Scope, Send
+
+from clew.errors import ClewError
+from clew.transcript.chunk import Chunk, encode_chunk
+
+__all__ = ["CHAT_HEADERS", "HEARTBEAT_S", "EventStream", "Streams", "chunk_frames", "closing", "frame"]
+
+log = logging.getLogger("clew.http")
+
+HEARTBEAT_S: Final = 15.0
+GRACE_S: Final = 1.5
+_LAST_WRITE_S: Final = 0.5
+_COMMENT: Final = b": keep-alive\n\n"
+_DONE: Final = b"data: [DONE]\n\n"
+_HEADERS: Final = {
+    "content-type": "text/event-stream",
+    "cache-control": "no-cache",
+    "connection": "keep-alive",
+    "x-accel-buffering": "no",
+    "x-content-type-options": "nosniff",
+}
+CHAT_HEADERS: Final = {"x-vercel-ai-ui-message-stream": "v1"}
+_encode = msgspec.json.Encoder().encode
+T = TypeVar("T")
+
+
+def frame(value: Any) -> bytes:
+    """One frame. JSON holds no line break, so one line is always enough."""
+    return b"data: %b\n\n" % _encode(value)
+
+
+def closing(source: AsyncIterator[T]) -> contextlib.aclosing[AsyncGenerator[T, None]]:
+    """Close a source when it is left. The engine's iterators are generators, whatever their contracts promise."""
+    return contextlib.aclosing(cast(AsyncGenerator[T, None], source))
+
+
+async def chunk_frames(batches: AsyncIterator[Sequence[Chunk]]) -> AsyncGenerator[bytes, None]:
+    """A chat stream: what waits together as one piece, ``[DONE]`` at the end."""
+    async with closing(batches) as source:
+        async for batch in source:
+            yield b"".join([b"data: %b\n\n" % encode_chunk(chunk) for chunk in batch])
+    yield _DONE
+
+
+class Streams:
+    """The streams of one server that are open, so that it can end them."""
+
+    def __init__(self, heartbeat_s: float = HEARTBEAT_S) -> None:
+        self.heartbeat_s = heartbeat_s
+        self.closing = False
+        self._open: set[asyncio.Future[None]] = set()
+
+    @property
+    def count(self) -> int:
+        """How many are open now."""
+        return len(self._open)
+
+    def close(self) -> None:
+        """From now on every stream, also one that begins later, is told to end."""
+        self.closing = True
+        for ending in self._open:
+            _tell(ending)
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[asyncio.Future[None]]:
+        """For as long as a stream lasts: a future that is done once it should end."""
+        ending: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self.closing:
+            _tell(ending)
+        self._open.add(ending)
+        try:
+            yield ending
+        finally:
+            self._open.discard(ending)
+
+
+def _tell(ending: asyncio.Future[None]) -> None:
+    if not ending.done():
+        ending.set_result(None)
+
+
+class EventStream:
+    """An SSE response. ``finite``: the source ends by itself and gets a moment to do so when the server ends."""
+
+    def __init__(
+        self,
+        source: AsyncGenerator[bytes, None],
+        streams: Streams,
+        *,
+        finite: bool,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        self._source = source
+        self._streams = streams
+        self._finite = finite
+        self._headers = [(k.encode(), v.encode()) for k, v in {**_HEADERS, **(headers or {})}.items()]
+        self._turn = asyncio.Lock()
+        self._over = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        loop = asyncio.get_running_loop()
+        pump = loop.create_task(self._pump(send))
+        gone = loop.create_task(_until_gone(receive))
+        beat = loop.create_task(self._beat(send))
+        with self._streams.opened() as ending:
+            try:
+                await asyncio.wait({pump, gone, ending}, return_when=asyncio.FIRST_COMPLETED)
+                if self._finite and not pump.done() and not gone.done():
+                    await asyncio.wait({pump, gone}, timeout=GRACE_S, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in (pump, gone, beat):
+                    task.cancel()
+                await asyncio.gather(pump, gone, beat, return_exceptions=True)
+        if pump.cancelled():
+            if ending.done():
+                # The client may be one that does not read; nobody waits for it now.
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._write(send, b"", more=False), _LAST_WRITE_S)
+        elif (error := pump.exception()) is not None:
+            if not isinstance(error, ClewError):
+                raise error
+            # Cut, not finished: the client sees a broken stream and joins again.
+            log.info("a viewer was let go of: %s", error)
+
+    async def _pump(self, send: Send) -> None:
+        async with closing(self._source) as source:
+            async with self._turn:
+                await send({"type": "http.response.start", "status": 200, "headers": self._headers})
+            async for data in source:
+                await self._write(send, data)
+        await self._write(send, b"", more=False)
+
+    async def _beat(self, send: Send) -> None:
+        while True:
+            await asyncio.sleep(self._streams.heartbeat_s)
+            if not self._turn.locked():
+                # Who does not take what is there needs no comment either.
+                await self._write(send, _COMMENT)
+
+    async def _write(self, send: Send, data: bytes, *, more: bool = True) -> None:
+        async with self._turn:
+            if not self._over:
+                self._over = not more
+                await send({"type": "http.response.body", "body": data, "more_body": more})
+
+
+async def _until_gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,243 @@
+"""What a rule sees of a shell line: the text of each command that would run, and how far a rule may cover it.
+
+The text is canonical: one blank between words, and quotes only around a word that needs them, so that a rule for
+``git status`` covers ``git  "status"`` and not the program called ``git status``. Rules that deny or ask see looser
+spellings too (no quotes, no folder, lower case), because for them the mistake to avoid is the other one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final, Literal
+
+import msgspec
+
+from clew.permissions.shell import Redirect, SimpleCommand, read_line
+from clew.permissions.tokens import UNKNOWN, Token, Unreadable, names
+from clew.permissions.wrappers import SHELLS, Closed, look_inside
+
+__all__ = ["Command", "Cover", "Parts", "take_apart"]
+
+_MAX_NESTING: Final = 5
+
+Cover = Literal["any", "named", "exact", "none"]
+"""Which rules can allow a command: any that matches, only one that writes its program out, only one without a star,
+or none."""
+
+# Builtins that change what later commands are or do, and words that bash treats as commands of that kind.
+_STATEFUL: Final = names(
+    """. alias bind builtin caller command compgen complete compopt declare dirs disown enable eval exec export fc
+    getopts hash history let local logout mapfile popd pushd read readarray readonly set shift shopt source suspend
+    trap typeset ulimit umask unalias unset"""
+)
+# Interpreters, with the letters of the options that hand them their program on the command line.
+_INTERPRETERS: Final = (
+    (re.compile(r"(?:python|pypy)[0-9.]*"), "cm"),
+    (re.compile(r"perl[0-9.]*"), "eE"),
+    (re.compile(r"node|nodejs|bun|deno"), "ep"),
+    (re.compile(r"php[0-9.]*"), "rfBRF"),
+    (re.compile(r"(?:groovy|guile|irb|jshell|julia|lua|luajit|osascript|R|Rscript|ruby|scala)[0-9.]*"), "e"),
+    (re.compile(r"powershell|pwsh|tclsh[0-9.]*|wish[0-9.]*"), "cC"),
+)
+# Their options whose value could be taken for the name of a program's file.
+_VALUED: Final = names("-C -d -I -r -W -X")
+_FED: Final = names("- /dev/stdin /dev/fd/0 /proc/self/fd/0")
+# Options that make a reading program write or run something. A list of what is known, not a wall.
+_SHARP: Final = {
+    "fd": re.compile(r"-[xX].*|--exec(?:-batch)?(?:=.*)?"),
+    "find": re.compile(r"-delete|-fls|-fprint0?|-fprintf"),
+    "git": re.compile(
+        r"-c.*|--config-env(?:=.*)?|--exec-path=.*|--ext-diff|--textconv|--output(?:=.*)?|-O.*"
+        r"|--open-files-in-pager(?:=.*)?|--upload-pack(?:=.*)?|--receive-pack(?:=.*)?|--exec(?:=.*)?|-x"
+    ),
+    "rg": re.compile(r"--pre(?:=.*)?|--hostname-bin(?:=.*)?"),
+    "sort": re.compile(r"-[a-zA-Z]*o.*|--output(?:=.*)?|--compress-program(?:=.*)?"),
+    "tree": re.compile(r"-o.*"),
+}
+_PROGRAM: Final = re.compile(r"[A-Za-z0-9_@%+:,./-]+|\[\[?", re.ASCII)
+_NEEDS_QUOTES: Final = re.compile(r"[\s|&;<>()$`\\\"'*?\[\]~#]")
+_GLOB: Final = re.compile(r"[*?\[]")
+
+
+class Command(msgspec.Struct, frozen=True):
+    """One command. ``head`` is what a rule must write out when the cover is ``named``; ``why`` explains the cover."""
+
+    text: str
+    loose: tuple[str, ...]
+    head: str
+    cover: Cover
+    why: str = ""
+
+
+class Parts(msgspec.Struct, frozen=True):
+    """A line taken apart. ``moves`` says that a relative redirect may be opened in another folder."""
+
+    commands: tuple[Command, ...]
+    redirects: tuple[Redirect, ...]
+    moves: bool
+
+
+def take_apart(line: str) -> Parts:
+    """Every command and redirect of ``line``, those inside wrappers included. Raises :class:`Unreadable`."""
+    return _parts(line, 0)
+
+
+def _parts(line: str, depth: int) -> Parts:
+    if depth > _MAX_NESTING:
+        raise Unreadable("shells are nested too deeply")
+    read = read_line(line)
+    redirects = list(read.redirects)
+    commands: list[Command] = []
+    moves = read.moves
+    for simple in read.commands:
+        for part in _judge(simple, depth):
+            if isinstance(part, Command):
+                commands.append(part)
+            else:
+                commands += part.commands
+                redirects += part.redirects
+                moves = moves or part.moves
+    return Parts(tuple(commands), tuple(redirects), moves)
+
+
+def _judge(simple: SimpleCommand, depth: int) -> Iterator[Command | Parts]:
+    """The command itself, then what it runs."""
+    if depth > _MAX_NESTING:
+        raise Unreadable("commands are nested too deeply")
+    cover, why = _cover(simple)
+    try:
+        inside = look_inside(simple)
+    except Closed as closed:
+        yield _command(simple, "none", str(closed))
+        return
+    if inside is not None and cover == "any":
+        cover, why = "named", "it runs another command"
+    yield _command(simple, cover, why)
+    if inside is None:
+        return
+    for inner in inside.commands:
+        yield from _judge(inner, depth + 1)
+    for line in inside.lines:
+        part = _parts(line, depth + 1)
+        if inside.elsewhere and part.redirects:
+            raise Unreadable("a redirect on another machine")
+        yield msgspec.structs.replace(part, redirects=tuple(map(_adrift, part.redirects)))
+
+
+def _adrift(redirect: Redirect) -> Redirect:
+    """A redirect inside a wrapper, which may have changed the folder: where a relative path leads is not known."""
+    if redirect.path.startswith("/"):
+        return redirect
+    return msgspec.structs.replace(redirect, known=False)
+
+
+def _cover(simple: SimpleCommand) -> tuple[Cover, str]:
+    if simple.assignments:
+        return "named", "it sets a variable"
+    program = simple.words[0]
+    name = program.value.rpartition("/")[2]
+    if UNKNOWN in program.value or (program.glob and program.value not in ("[", "[[")):
+        return "none", "its program is not written out"
+    arguments = [word.value for word in simple.words[1:]]
+    if _evaluates(program.value, arguments):
+        return "none", "it may run code that is hidden in an expression"
+    if _is_fed(simple, name):
+        return "none", "it runs what it is fed"
+    if any(_SHARP[name].fullmatch(argument) for argument in arguments if name in _SHARP):
+        return "exact", "an option makes it write or run something else"
+    if not _PROGRAM.fullmatch(program.value):
+        return "named", "its program has unusual characters"
+    odd = next((word.odd for word in simple.words if word.odd), "")
+    if odd:
+        return "exact", f"it uses {odd}"
+    if program.value in _STATEFUL:
+        return "named", "it changes what later commands are or do"
+    if name in SHELLS:
+        return "named", "it is a shell"
+    return "any", ""
+
+
+def _evaluates(program: str, arguments: list[str]) -> bool:
+    """Builtins that evaluate an argument as an expression, in which a substitution can hide."""
+    if program == "[[":
+        return any(a in ("-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-v", "-R") for a in arguments)
+    if program in ("[", "test"):
+        return any(a in ("-v", "-R") for a in arguments)
+    if program == "printf":
+        return any(a.startswith("-v") for a in arguments)
+    if program == "wait":
+        return any(a.startswith("-") and "p" in a for a in arguments)
+    return program in (
+        "let",
+        "unset",
+        "read",
+        "mapfile",
+        "readarray",
+        "getopts",
+        "declare",
+        "local",
+        "typeset",
+    ) and any("[" in a for a in arguments)
+
+
+def _is_fed(simple: SimpleCommand, name: str) -> bool:
+    """Whether an interpreter takes its program from an input that is not written out in the line."""
+    letters = next((letters for pattern, letters in _INTERPRETERS if pattern.fullmatch(name)), None)
+    arguments = [word.value for word in simple.words[1:]]
+    if letters is None or (simple.inputs and not any(UNKNOWN in text for text in simple.inputs)):
+        return False
+    if any(argument in _FED for argument in arguments):
+        return True
+    if len(arguments) == 1 and arguments[0] in ("--version", "--help", "-V", "-v", "-h"):
+        return False
+    previous = ""
+    for argument in arguments:
+        short = argument.startswith("-") and not argument.startswith("--")
+        if short and any(letter in letters for letter in argument[1:]):
+            return False
+        if argument.startswith(("--eval", "--print", "--command")) or (
+            not argument.startswith("-") and previous not in _VALUED
+        ):
+            return False
+        previous = argument
+    return True
+
+
+def _command(simple: SimpleCommand, cover: Cover, why: str) -> Command:
+    inputs = "".join(f" << {_quoted(text)}" for text in simple.inputs)
+    assignments = " ".join(_shown(word) for word in simple.assignments)
+    words = " ".join(_shown(word) for word in simple.words)
+    program = _shown(simple.words[0]) if simple.words else ""
+    text = " ".join(filter(None, (assignments, words))) + inputs
+    return Command(text, _loose(simple, text), " ".join(filter(None, (assignments, program))), cover, why)
+
+
+def _loose(simple: SimpleCommand, text: str) -> tuple[str, ...]:
+    """The spellings under which a rule that denies or asks finds the command."""
+    values = [_GLOB.sub(UNKNOWN, word.value) if word.glob else word.value for word in simple.words]
+    if not values:
+        return (text,)
+    rest = "".join(f" {value}" for value in values[1:]) + "".join(f" << {text}" for text in simple.inputs)
+    base = values[0].rpartition("/")[2] or values[0]
+    names = (values[0], base, values[0].lower(), base.lower())
+    prefix = "".join(f"{word.value} " for word in simple.assignments)
+    spellings = [text, *(name + rest for name in names)]
+    if prefix:
+        spellings += [prefix + name + rest for name in names]
+    return tuple(dict.fromkeys(spellings))
+
+
+def _shown(word: Token) -> str:
+    if not word.glob:
+        return _quoted(word.value)
+    # What is quoted beside a glob cannot be told from it any more, so it is not pretended to be known.
+    if word.bare and not _NEEDS_QUOTES.search(_GLOB.sub("", word.value).replace("]", "")):
+        return word.value
+    return _quoted(_GLOB.sub(UNKNOWN, word.value))
+
+
+def _quoted(text: str) -> str:
+    if text and not _NEEDS_QUOTES.search(text):
+        return text
+    return "'" + text.replace("'", "'\\''") + "'"

@@ -1,0 +1,66 @@
+"""Why a decision came out as it did, in a form that can be shown (PM-4).
+
+Text that a model chose is shown by its characters: what would steer a terminal, or turn the direction of writing,
+is written as an escape, so that a person reads what will run.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from clew.permissions.evaluate import Action, Considered, Decision, Judgement, Scope
+from clew.transcript.rule import Rule, Target
+
+__all__ = ["Explanation", "Step", "explain"]
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One subject of a call: what it is, which rule decided, and which others matched."""
+
+    permission: str
+    kind: str
+    shown: str
+    action: Action
+    rule: Rule | None
+    scope: Scope | None
+    reason: str
+    considered: tuple[Considered, ...] = ()
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    """The whole: what was decided, by which rule of which scope, and every subject, the deciding one first."""
+
+    action: Action
+    rule: Rule | None
+    scope: Scope | None
+    reason: str
+    steps: tuple[Step, ...] = ()
+
+
+def explain(decision: Decision) -> Explanation:
+    deciding = [judgement for judgement in decision.judgements if judgement.target == decision.target]
+    others = [judgement for judgement in decision.judgements if judgement.target != decision.target]
+    steps = tuple(_step(judgement) for judgement in (*deciding, *others))
+    return Explanation(decision.action, decision.rule, decision.scope, shown(decision.reason), steps)
+
+
+def _step(judgement: Judgement) -> Step:
+    target: Target = judgement.target
+    return Step(
+        target.permission,
+        target.kind,
+        shown(target.value),
+        judgement.action,
+        judgement.rule,
+        judgement.scope,
+        shown(judgement.reason),
+        judgement.considered,
+    )
+
+
+def shown(text: str) -> str:
+    """``text`` with everything that cannot be seen written out."""
+    return "".join(
+        character if character.isprintable() or character == "\n" else character.encode("unicode_escape").decode()
+        for character in text
+    )

@@ -1,0 +1,64 @@
+"""Patterns over plain text: ``*`` stands for any characters, a backslash takes its meaning away. Linear in the text.
+
+No regular expressions are made from patterns: a rule comes from outside, and one with many stars must not be able to
+make an evaluation take for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+__all__ = ["escape", "find_pieces", "is_everything", "literal_count", "matches", "pieces_of"]
+
+
+def pieces_of(pattern: str) -> list[str]:
+    """The literal texts around the stars: ``a*b`` is ``["a", "b"]``, a pattern without a star is one piece."""
+    pieces = [""]
+    at = 0
+    while at < len(pattern):
+        character = pattern[at]
+        if character == "\\" and at + 1 < len(pattern):
+            pieces[-1] += pattern[at + 1]
+            at += 2
+            continue
+        if character == "*":
+            pieces.append("")
+        else:
+            pieces[-1] += character
+        at += 1
+    return pieces
+
+
+def matches(pattern: str, text: str) -> bool:
+    """Whether the whole of ``text`` is what ``pattern`` says."""
+    return find_pieces(pieces_of(pattern), text)
+
+
+def find_pieces(pieces: Sequence[str], text: str) -> bool:
+    first, last = pieces[0], pieces[-1]
+    if len(pieces) == 1:
+        return text == first
+    if len(text) < len(first) + len(last) or not text.startswith(first) or not text.endswith(last):
+        return False
+    at, end = len(first), len(text) - len(last)
+    for piece in pieces[1:-1]:
+        # The leftmost place leaves the most room for what follows, so no other has to be tried.
+        found = text.find(piece, at, end)
+        if found < 0:
+            return False
+        at = found + len(piece)
+    return True
+
+
+def is_everything(pattern: str) -> bool:
+    return pattern.strip() != "" and not pattern.strip().strip("*")
+
+
+def literal_count(pattern: str) -> int:
+    """How many characters a pattern spells out: the measure of how specific it is."""
+    return sum(map(len, pieces_of(pattern)))
+
+
+def escape(text: str, special: str = "*") -> str:
+    """A pattern that matches ``text`` and nothing else."""
+    return "".join(f"\\{character}" if character in special + "\\" else character for character in text)

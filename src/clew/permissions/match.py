@@ -1,0 +1,240 @@
+"""Does a rule match? One question for each kind of thing a call would touch.
+
+The two kinds of mistake are not alike. A rule that allows must match for certain: whatever the running shell, a
+resolver or a file system may make of the target, the rule covers it. A rule that denies or asks matches as soon as
+the target may be meant; where that is possible and not certain the answer is :attr:`Match.MAYBE`, which asks.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Callable
+from enum import Enum
+from typing import Final
+
+import msgspec
+
+from clew.permissions import globs, hosts, paths
+from clew.permissions.commands import Command, take_apart
+from clew.permissions.shell import Redirect
+from clew.permissions.tokens import UNKNOWN, Unreadable
+from clew.transcript.rule import Rule, Target
+
+__all__ = ["Match", "Place", "Subject", "literals", "match", "permission_rank", "subjects_of"]
+
+_WORD_START: Final = re.compile(r"(?<![A-Za-z0-9_.-])(?=\S)")
+
+
+class Match(Enum):
+    NO = "no"
+    MAYBE = "maybe"
+    YES = "yes"
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where targets lie: the workspace's resolved root, and how a redirect's path is resolved, if anybody can."""
+
+    workspace: str | None = None
+    resolve: Callable[[str], str] | None = None
+
+
+class Subject(msgspec.Struct, frozen=True):
+    """One thing that is judged by itself: a target, or one command or redirect of a shell line.
+
+    ``problem`` says why nothing can allow it, ``command`` is there for a simple command that could be taken apart.
+    """
+
+    target: Target
+    command: Command | None = None
+    problem: str = ""
+
+
+# ---------------------------------------------------------------- subjects
+
+
+def subjects_of(target: Target, place: Place) -> tuple[Subject, ...]:
+    """What has to be judged for ``target``; never empty."""
+    if target.kind != "command":
+        return (Subject(target, problem=_problem(target)),)
+    try:
+        parts = take_apart(target.value)
+    except Unreadable as error:
+        return (Subject(target, problem=f"the command line is not certain to mean what it seems to: {error}"),)
+    subjects = [
+        Subject(msgspec.structs.replace(target, value=_visible(command.text)), command) for command in parts.commands
+    ]
+    subjects += [_opened(redirect, place, moves=parts.moves) for redirect in parts.redirects]
+    return tuple(subjects)
+
+
+def _problem(target: Target) -> str:
+    if target.kind == "path" and not paths.is_resolved(target.value):
+        return "it is not a resolved path"
+    if target.kind == "host" and hosts.normal_host(target.value) is None:
+        return "it is not a host name"
+    return ""
+
+
+def _opened(redirect: Redirect, place: Place, *, moves: bool) -> Subject:
+    """A redirect as the path it opens."""
+    path, problem = redirect.path, ""
+    relative = not path.startswith("/")
+    if not redirect.known:
+        problem = "the file of a redirect is not written out"
+    elif relative and place.workspace is None:
+        problem = "there is no workspace that a redirect could be relative to"
+    elif relative and moves:
+        problem = "the folder changes before a redirect is opened"
+    elif place.resolve is None:
+        problem = "the file of a redirect was not resolved"
+    if relative and place.workspace is not None:
+        path = posixpath.join(place.workspace, path)
+    if not problem and place.resolve is not None:
+        path = place.resolve(path)
+        if not paths.is_resolved(path):
+            problem = "the file of a redirect cannot be resolved"
+    inside = place.workspace is not None and paths.path_matches("./**", path, place.workspace)
+    return Subject(Target(redirect.permission, "path", _visible(path), inside), problem=problem)
+
+
+def _visible(text: str) -> str:
+    """What only the shell knows, as something that can be shown and stored."""
+    return text.replace(UNKNOWN, "…")
+
+
+# ---------------------------------------------------------------- rules
+
+
+def permission_rank(rule: Rule, target: Target) -> int | None:
+    """How specifically the rule names the target's permission: 2 by name, 1 by its beginning, 0 by ``*``."""
+    if rule.permission == target.permission:
+        return 2
+    if rule.permission == "*":
+        return 0
+    if rule.permission.endswith("*") and target.permission.startswith(rule.permission[:-1]):
+        return 1
+    return None
+
+
+def literals(rule: Rule, subject: Subject, place: Place) -> int:
+    """How many characters the rule's pattern spells out."""
+    if subject.target.kind == "path":
+        return paths.path_literals(rule.pattern, place.workspace)
+    return globs.literal_count(rule.pattern)
+
+
+def match(rule: Rule, subject: Subject, place: Place) -> Match:
+    if permission_rank(rule, subject.target) is None:
+        return Match.NO
+    if rule.action == "allow":
+        return Match.YES if _allows(rule.pattern, subject, place) else Match.NO
+    return _catches(rule.pattern, subject, place)
+
+
+def _allows(pattern: str, subject: Subject, place: Place) -> bool:
+    target = subject.target
+    if subject.problem:
+        return False
+    if target.kind == "path":
+        # Both the text and whoever resolved it must say that a path lies in the workspace.
+        if paths.is_relative(pattern) and not target.inside:
+            return False
+        return paths.path_matches(pattern, target.value, place.workspace)
+    if target.kind == "host":
+        return hosts.host_matches(pattern, target.value)
+    if target.kind == "plain":
+        return globs.matches(pattern, target.value)
+    return subject.command is not None and _covers(pattern.strip(), subject.command)
+
+
+def _covers(pattern: str, command: Command) -> bool:
+    pieces = globs.pieces_of(pattern)
+    if command.cover == "none":
+        return False
+    if command.cover == "exact":
+        return pieces == [command.text]
+    if command.cover == "named":
+        # The program, and the variables set for it, must stand in the rule before its first star.
+        head = pieces[0] if len(pieces) == 1 else pieces[0].rstrip(" ")
+        if head != command.head and not head.startswith(f"{command.head} "):
+            return False
+    return any(globs.find_pieces(reading, command.text) for reading in _readings(pieces))
+
+
+def _readings(pieces: list[str]) -> list[list[str]]:
+    """A star at the end of a pattern means "with any arguments or none": it never lengthens the last word."""
+    if len(pieces) > 1 and pieces[-1] == "":
+        stem = pieces[-2]
+        if stem.endswith(" ") and stem.strip():
+            return [pieces, [*pieces[:-2], stem.rstrip(" ")]]
+        if stem and (stem[-1].isalnum() or stem[-1] == "_"):
+            return [[*pieces[:-2], stem], [*pieces[:-2], f"{stem} ", ""]]
+    return [pieces]
+
+
+def _catches(pattern: str, subject: Subject, place: Place) -> Match:
+    target = subject.target
+    if globs.is_everything(pattern):
+        return Match.YES
+    if target.kind == "path":
+        return _yes(_catches_path(pattern, target.value, place))
+    if target.kind == "host":
+        return _yes(hosts.host_may_match(pattern, target.value))
+    if target.kind == "plain":
+        return _yes(globs.matches(pattern, target.value))
+    pattern = pattern.strip()
+    if subject.command is None:
+        return _yes(_mentions(pattern, target.value))
+    return _catches_command(pattern, subject.command)
+
+
+def _yes(found: bool) -> Match:
+    return Match.YES if found else Match.NO
+
+
+def _catches_path(pattern: str, path: str, place: Place) -> bool:
+    if pattern.startswith("~/"):
+        # Nobody here knows whose home is meant, so it is everybody's.
+        pattern = f"/**/{pattern[2:]}"
+    pattern = paths.without_parents(pattern, place.workspace)
+    return any(paths.path_matches(pattern, spelling, place.workspace) for spelling in {path, paths.normal(path)})
+
+
+def _catches_command(pattern: str, command: Command) -> Match:
+    pieces = globs.pieces_of(pattern)
+    readings = [pieces]
+    if len(pieces) > 1 and pieces[-1] == "" and pieces[-2].endswith(" ") and pieces[-2].strip():
+        readings.append([*pieces[:-2], pieces[-2].rstrip(" ")])
+    for text in command.loose:
+        if any(globs.find_pieces(reading, text) for reading in readings):
+            return Match.YES
+    if command.cover == "none" and any(_mentions(pattern, text) for text in command.loose):
+        return Match.YES
+    if pieces[0] and any(_compatible(pieces, text) for text in command.loose if UNKNOWN in text):
+        return Match.MAYBE
+    return Match.NO
+
+
+def _compatible(pieces: list[str], text: str) -> bool:
+    """Whether what is unknown in ``text`` could be such that the pattern matches: beginnings and ends must agree."""
+    begin, end = text.partition(UNKNOWN)[0], text.rpartition(UNKNOWN)[2]
+    if len(pieces) == 1:
+        return pieces[0].startswith(begin) and pieces[0].endswith(end) and len(begin) + len(end) <= len(pieces[0])
+    first, last = pieces[0], pieces[-1]
+    heads = begin.startswith(first) or first.startswith(begin)
+    return heads and (end.endswith(last) or last.endswith(end))
+
+
+def _mentions(pattern: str, line: str) -> bool:
+    """Whether a line that could not be read holds, anywhere a word begins, what the pattern names."""
+    text = re.sub(r"\\\n|['\"\\]", "", line)
+    text = re.sub(r"\s+", " ", text).lower()
+    pieces = globs.pieces_of(pattern.lower())
+    if not pieces[0]:
+        return globs.find_pieces([*pieces, ""], text)
+    stem = pieces[0].rstrip(" ") if len(pieces) == 2 and not pieces[1] else pieces[0]
+    return any(
+        text.startswith(stem, found.start()) and globs.find_pieces([stem, *pieces[1:], ""], text[found.start() :])
+        for found in _WORD_START.finditer(text)
+    )

@@ -1,0 +1,203 @@
+"""Patterns over resolved absolute paths.
+
+``*``, ``?`` and ``[..]`` stay inside one name, ``**`` as a whole name stands for any number of folders, none
+included. A relative pattern begins at the workspace. ``x/**`` is the folder ``x`` and all below it. A name written
+with a bracket in the pattern is also compared as it stands, so ``a[1].txt`` finds the file of that name. Names are
+compared in composed form (NFC), so it does not matter how a file system spells an accent, and case counts.
+
+Whether a path is free of links is the caller's to see to: here paths are text.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import unicodedata
+from collections.abc import Sequence
+
+from clew.permissions.globs import escape, is_everything
+
+__all__ = [
+    "exact_path",
+    "is_relative",
+    "is_resolved",
+    "normal",
+    "path_literals",
+    "path_matches",
+    "without_parents",
+]
+
+_SPECIAL = "*?["
+
+
+def is_resolved(path: str) -> bool:
+    """Whether ``path`` can be a resolved absolute path at all."""
+    if not path.startswith("/") or path.startswith("//") or "\0" in path:
+        return False
+    return path == "/" or not any(name in ("", ".", "..") for name in path[1:].removesuffix("/").split("/"))
+
+
+def is_relative(pattern: str) -> bool:
+    return not pattern.startswith("/")
+
+
+def exact_path(path: str) -> str:
+    """The pattern that matches this path and no other."""
+    return escape(path, _SPECIAL)
+
+
+def path_matches(pattern: str, path: str, workspace: str | None) -> bool:
+    """Whether ``path`` is one that ``pattern`` names; a relative pattern names nothing without a workspace."""
+    names = _pattern_names(pattern, workspace)
+    return names is not None and _walk(names, _names(_composed(path)))
+
+
+def without_parents(pattern: str, workspace: str | None) -> str:
+    """A pattern with its ``..`` taken as text, for rules that deny or ask: theirs must not be without effect."""
+    if ".." not in pattern.split("/"):
+        return pattern
+    return posixpath.normpath(posixpath.join(exact_path(workspace or "/"), pattern))
+
+
+def path_literals(pattern: str, workspace: str | None) -> int:
+    """How many characters the pattern spells out, the workspace included for a relative one."""
+    if is_everything(pattern):
+        return 0
+    names = _pattern_names(pattern, workspace)
+    return 0 if names is None else sum(_literals(name) for name in names) + len(names)
+
+
+def _composed(text: str) -> str:
+    return unicodedata.normalize("NFC", text)
+
+
+def _names(path: str) -> list[str]:
+    return [name for name in path.split("/") if name]
+
+
+def _pattern_names(pattern: str, workspace: str | None) -> list[str] | None:
+    if is_relative(pattern):
+        if workspace is None or not workspace.startswith("/"):
+            return None
+        # The workspace's own name may hold what would be special in a pattern.
+        pattern = f"{exact_path(workspace.rstrip('/'))}/{pattern}"
+    names: list[str] = []
+    for name in _names(_composed(pattern)):
+        if name == "..":
+            # A pattern is not a path to walk: to allow by, `./../x` names nothing rather than something outside.
+            return None
+        if name != "." and not (name == "**" and names and names[-1] == "**"):
+            names.append(name)
+    return names
+
+
+def _walk(pattern: Sequence[str], path: Sequence[str]) -> bool:
+    """Match name by name. ``reached`` holds how many names of the pattern may have been used up so far."""
+    reached = _skip_folders(pattern, {0})
+    for name in path:
+        following: set[int] = set()
+        for at in reached:
+            if at == len(pattern):
+                continue
+            if pattern[at] == "**":
+                following.add(at)
+            elif _name_matches(pattern[at], name):
+                following.add(at + 1)
+        reached = _skip_folders(pattern, following)
+        if not reached:
+            return False
+    return len(pattern) in reached
+
+
+def _skip_folders(pattern: Sequence[str], reached: set[int]) -> set[int]:
+    """``**`` may stand for no folder at all."""
+    return reached | {at + 1 for at in reached if at < len(pattern) and pattern[at] == "**"}
+
+
+def _name_matches(pattern: str, name: str) -> bool:
+    if pattern == name and "\\" not in pattern:
+        return True
+    # The places in the pattern that the characters seen so far may have led to.
+    reached = _after_stars(pattern, {0})
+    for character in name:
+        following = set()
+        for at in reached:
+            if at >= len(pattern):
+                continue
+            if pattern[at] == "*":
+                following.add(at)
+            else:
+                found, end = _one(pattern, at, character)
+                if found:
+                    following.add(end)
+        reached = _after_stars(pattern, following)
+        if not reached:
+            return False
+    return len(pattern) in reached
+
+
+def _after_stars(pattern: str, reached: set[int]) -> set[int]:
+    result = set(reached)
+    for at in reached:
+        while at < len(pattern) and pattern[at] == "*":
+            at += 1
+            result.add(at)
+    return result
+
+
+def _one(pattern: str, at: int, character: str) -> tuple[bool, int]:
+    """Whether one character fits at ``at``, and where the pattern goes on."""
+    special = pattern[at]
+    if special == "?":
+        return True, at + 1
+    if special == "\\" and at + 1 < len(pattern):
+        return pattern[at + 1] == character, at + 2
+    if special == "[":
+        end = _class_end(pattern, at)
+        if end is not None:
+            return _in_class(pattern[at + 1 : end], character), end + 1
+    return special == character, at + 1
+
+
+def _class_end(pattern: str, at: int) -> int | None:
+    """The closing bracket; a bracket that is never closed is an ordinary character."""
+    begin = at + 1
+    if begin < len(pattern) and pattern[begin] in "!^":
+        begin += 1
+    end = pattern.find("]", begin + 1)
+    return None if end < 0 else end
+
+
+def _in_class(text: str, character: str) -> bool:
+    negated = text[:1] in ("!", "^")
+    if negated:
+        text = text[1:]
+    found = False
+    at = 0
+    while at < len(text):
+        if at + 2 < len(text) and text[at + 1] == "-":
+            found = found or text[at] <= character <= text[at + 2]
+            at += 3
+        else:
+            found = found or text[at] == character
+            at += 1
+    return found != negated
+
+
+def _literals(name: str) -> int:
+    if name == "**":
+        return 0
+    count = at = 0
+    while at < len(name):
+        if name[at] in "*?":
+            at += 1
+        elif name[at] == "[" and (end := _class_end(name, at)) is not None:
+            at = end + 1
+        else:
+            at += 2 if name[at] == "\\" else 1
+            count += 1
+    return count
+
+
+def normal(path: str) -> str:
+    """A path without ``.``, ``..`` and double slashes, as text; only for rules that deny or ask."""
+    return posixpath.normpath("/" + path.lstrip("/"))

@@ -1,0 +1,68 @@
+"""Putting a system prompt together, and the digest that names it.
+
+Pure: the same inputs give the same bytes, on every machine and in every process. The digest is what assistant
+messages carry; the text is kept once for each digest, and :func:`sections_of` takes it apart again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from clew.errors import InvalidInput
+from clew.prompt.inputs import PromptInputs
+from clew.prompt.sections import SECTIONS
+from clew.transcript.gate import clean_text
+
+__all__ = ["Prompt", "Section", "assemble", "digest_of", "sections_of"]
+
+_BETWEEN: Final = "\n\n"
+
+
+class Section(msgspec.Struct, frozen=True):
+    """One part of the prompt, by the name it has in the order."""
+
+    name: str
+    text: str
+
+
+class Prompt(msgspec.Struct, frozen=True):
+    """A system prompt. ``digest`` is the SHA-256 of the text's UTF-8 bytes, in hex."""
+
+    sections: tuple[Section, ...]
+    text: str
+    digest: str
+
+    @property
+    def outline(self) -> list[list[Any]]:
+        """Name and length of each section, as JSON: what :func:`sections_of` needs beside the stored text."""
+        return [[section.name, len(section.text)] for section in self.sections]
+
+
+def assemble(inputs: PromptInputs) -> Prompt:
+    """The prompt for one turn. A section with nothing to say is left out and leaves no trace."""
+    built = ((name, clean_text(build(inputs))[0]) for name, build in SECTIONS)
+    sections = tuple(Section(name, text) for name, text in built if text)
+    text = _BETWEEN.join(section.text for section in sections)
+    return Prompt(sections, text, digest_of(text))
+
+
+def digest_of(text: str) -> str:
+    """The name of a prompt: SHA-256 over its UTF-8 bytes."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def sections_of(text: str, outline: Sequence[Sequence[Any]]) -> tuple[Section, ...]:
+    """A stored prompt by section. Raises ``InvalidInput`` when the outline is not this text's."""
+    sections: list[Section] = []
+    at = 0
+    for name, length in outline:
+        at += len(_BETWEEN) if sections else 0
+        sections.append(Section(name, text[at : at + length]))
+        at += length
+    if at != len(text) or _BETWEEN.join(section.text for section in sections) != text:
+        raise InvalidInput("the outline does not belong to this prompt")
+    return tuple(sections)

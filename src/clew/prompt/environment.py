@@ -1,0 +1,68 @@
+"""Collecting the environment of a turn: the platform, the working copy, the date and its zone, the model."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Mapping
+from datetime import UTC, datetime, tzinfo
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+from clew.clock import Clock
+from clew.prompt.git import find_git_state
+from clew.prompt.inputs import Environment
+from clew.transcript.session import Model
+
+__all__ = ["collect_environment", "date_and_zone"]
+
+_LOCALTIME = Path("/etc/localtime")
+
+
+def collect_environment(
+    *,
+    clock: Clock,
+    model: Model,
+    workspace: Path | None = None,
+    media: bool = False,
+    zone: str | None = None,
+    environ: Mapping[str, str] = os.environ,
+) -> Environment:
+    """Where and when a turn runs. Blocking, because of git. ``zone`` is an IANA name; the machine's unless given."""
+    date, zone_name = date_and_zone(clock.now_ms(), zone, environ)
+    return Environment(
+        platform=f"{platform.system()} {platform.machine()}".strip(),
+        date=date,
+        zone=zone_name,
+        model=str(model),
+        variant=model.variant,
+        workspace=str(workspace) if workspace is not None else None,
+        git=find_git_state(workspace, environ=environ) if workspace is not None else None,
+        media=media,
+    )
+
+
+def date_and_zone(now_ms: int, zone: str | None = None, environ: Mapping[str, str] = os.environ) -> tuple[str, str]:
+    """The day (``YYYY-MM-DD``) at a moment, and the name of the zone it is the day in; UTC where none is known."""
+    name, info = _find_zone(zone, environ)
+    return datetime.fromtimestamp(now_ms / 1000.0, UTC).astimezone(info).strftime("%Y-%m-%d"), name
+
+
+def _find_zone(zone: str | None, environ: Mapping[str, str]) -> tuple[str, tzinfo]:
+    """A zone by name, not by its present offset: a name stays the same when the clocks change."""
+    for name in (zone, environ.get("TZ", "").removeprefix(":"), _machine_zone()):
+        if name:
+            try:
+                return name, ZoneInfo(name)
+            except (LookupError, OSError, ValueError):
+                continue
+    return "UTC", UTC
+
+
+def _machine_zone() -> str | None:
+    """The name behind /etc/localtime, which is a link into the zone files."""
+    try:
+        _, found, name = os.path.realpath(_LOCALTIME, strict=True).partition("/zoneinfo/")
+    except OSError:
+        return None
+    return name if found else None

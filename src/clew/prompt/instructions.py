@@ -1,0 +1,110 @@
+"""Project instructions: which files there are, from the project's outermost folder down to the workspace.
+
+The project ends where its git repository does. Without one, folders up to the user's home count, and for a
+workspace elsewhere only its own folder: what lies above may be anybody's. The files belong to whoever wrote the
+project; they are read with bounds and cannot make clew read anything else.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from clew.contained import ContainedText, Unreadable, read_contained, shown
+from clew.prompt.inputs import Instruction
+from clew.prompt.sections import MAX_INSTRUCTION_BYTES, MAX_INSTRUCTIONS_BYTES
+
+__all__ = ["INSTRUCTION_NAMES", "Instructions", "load_instructions"]
+
+INSTRUCTION_NAMES: Final = ("AGENTS.md", "CLAUDE.md", "CONTEXT.md")
+_MAX_FOLDERS: Final = 64
+
+
+class Instructions(msgspec.Struct, frozen=True):
+    """The files, outermost first, and a sentence for each one that was not taken as it is."""
+
+    files: tuple[Instruction, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+class _Project(msgspec.Struct, frozen=True):
+    """The folders to look in, nearest first. ``root`` is the repository's, if there is one."""
+
+    folders: tuple[Path, ...]
+    root: Path | None
+
+
+def load_instructions(workspace: Path, *, home: Path | None = None) -> Instructions:
+    """Read the instruction files of a workspace. Blocking. ``home`` is the user's unless given."""
+    project = _find_project(workspace, home or _home())
+    files: list[Instruction] = []
+    warnings: list[str] = []
+    seen: set[Path] = set()
+    for folder in project.folders:
+        here: list[Instruction] = []
+        for name in INSTRUCTION_NAMES:
+            path = folder / name
+            try:
+                found = _read(path, project.root or folder)
+            except Unreadable as error:
+                warnings.append(f"{shown(path)}: ignored; it {error}")
+                continue
+            # Several names for one file are common; a model needs to read it once.
+            if found is None or found.real in seen or not found.text.strip():
+                continue
+            seen.add(found.real)
+            if found.cut:
+                warnings.append(f"{shown(path)}: cut off after {MAX_INSTRUCTION_BYTES} of {found.size} bytes")
+            here.append(Instruction(str(path), found.text, found.size if found.cut else None))
+        files[:0] = here
+    size = sum(len(file.text.encode()) for file in files)
+    if size > MAX_INSTRUCTIONS_BYTES:
+        warnings.append(f"{shown(workspace)}: its instruction files are too long together; the nearest are used first")
+    return Instructions(tuple(files), tuple(warnings))
+
+
+def _read(path: Path, inside: Path) -> ContainedText | None:
+    found = read_contained(path, inside, MAX_INSTRUCTION_BYTES)
+    # A link is a way to have a file sent to a model that nobody meant to send: keys, tokens, git's own settings.
+    if found is not None and found.real.suffix.lower() != ".md":
+        raise Unreadable("is a link to something that is not Markdown")
+    return found
+
+
+def _home() -> Path | None:
+    try:
+        return Path.home()
+    except RuntimeError:
+        return None
+
+
+def _find_project(workspace: Path, home: Path | None) -> _Project:
+    try:
+        start = Path(os.path.realpath(workspace, strict=True))
+        real_home = Path(os.path.realpath(home)) if home else None
+        if not start.is_dir():
+            return _Project((), None)
+    except (OSError, ValueError):
+        return _Project((), None)
+    climbed: list[Path] = []
+    for folder in [start, *start.parents][:_MAX_FOLDERS]:
+        # Anybody could have put files, or a .git, into a folder that everybody may write to, such as /tmp.
+        if climbed and _open_to_all(folder):
+            break
+        climbed.append(folder)
+        if os.path.lexists(folder / ".git"):
+            return _Project(tuple(climbed), folder)
+        if folder == real_home:
+            return _Project(tuple(climbed), None)
+    return _Project((start,), None)
+
+
+def _open_to_all(folder: Path) -> bool:
+    try:
+        return bool(folder.stat().st_mode & stat.S_IWOTH)
+    except OSError:
+        return True

@@ -1,0 +1,35 @@
+"""Text from outside, made fit for a prompt: in one line, without what cannot be seen, and of bounded length."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["cut_bytes", "one_line", "visible"]
+
+# Control characters but for tab and line feed; marks that turn the direction of text or take no room; tag letters.
+# What a person cannot see in a file must not instruct a model.
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
+)
+
+
+def visible(text: str) -> str:
+    """The text with U+FFFD wherever something stands that a reader would not see, blank lines around it gone."""
+    return _UNSEEN.sub("\ufffd", text).strip("\n")
+
+
+def one_line(text: str, limit: int) -> str:
+    """The text as one line of at most ``limit`` characters, so that it cannot pass for a heading or a list."""
+    printable = "".join(character if character.isprintable() else " " for character in text)
+    line = " ".join(printable.split())
+    return line if len(line) <= limit else f"{line[: limit - 1].rstrip()}…"
+
+
+def cut_bytes(text: str, limit: int) -> str:
+    """The beginning of a text, at most ``limit`` bytes of UTF-8, up to the end of a line where there is one."""
+    data = text.encode("utf-8", "replace")
+    if len(data) <= limit:
+        return text
+    start = data[: max(limit, 0)].decode("utf-8", "ignore")
+    whole, newline, _ = start.rpartition("\n")
+    return whole if newline else start

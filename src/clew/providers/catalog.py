@@ -1,0 +1,292 @@
+"""What is known about models: window, maximal output, tools, who summarises, and what a call costs.
+
+Asked in this order: what the user's configuration says, the table below, the price list of ``genai-prices`` when that
+is installed, and a cautious guess, which is marked as one and logged once. The table holds few models and errs on the
+small side: a window believed too small is compacted early, one believed too large is an error in the middle of work.
+For OpenAI models the window is what may be sent, which is less than the figure in the advertisements.
+
+Only configuration and the price list know prices. Loading the price list takes a moment, so it waits until a cost or
+an unknown model is asked for.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from decimal import Decimal
+from functools import cache
+from typing import Any, Final
+
+import msgspec
+
+from clew.providers.base import ModelInfo
+from clew.providers.demo import DEMO, DEMO_MODELS
+from clew.transcript.session import Model
+from clew.transcript.usage import Usage
+
+__all__ = ["GUESSED_OUTPUT", "GUESSED_WINDOW", "Catalog", "ModelFacts", "Prices", "default_model_id", "known_model_ids"]
+
+log = logging.getLogger("clew.providers")
+
+GUESSED_WINDOW: Final = 32_000
+GUESSED_OUTPUT: Final = 4_096
+
+
+class Prices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """US dollars for a million tokens. Reasoning costs what output costs; cache what input costs, unless said."""
+
+    input: float
+    output: float
+    cache_read: float | None = None
+    cache_write: float | None = None
+
+    def cost(self, usage: Usage) -> float:
+        cache_read = self.input if self.cache_read is None else self.cache_read
+        cache_write = self.input if self.cache_write is None else self.cache_write
+        millions = (
+            usage.input * self.input
+            + (usage.output + usage.reasoning) * self.output
+            + usage.cache_read * cache_read
+            + usage.cache_write * cache_write
+        )
+        return millions / 1_000_000
+
+
+class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What somebody knows about a model; None where they do not. ``summariser`` is a model of the same provider."""
+
+    window: int | None = None
+    max_output: int | None = None
+    tools: bool | None = None
+    summariser: str | None = None
+    prices: Prices | None = None
+
+
+class _Family(msgspec.Struct, frozen=True):
+    """The models of a provider: the default, the cheap one that summarises and names, and figures by name."""
+
+    default: str
+    cheap: str
+    models: dict[str, tuple[int, int]]
+
+
+_FAMILIES: Final[dict[str, _Family]] = {
+    "anthropic": _Family(
+        "claude-sonnet-5-5",
+        "claude-haiku-5-5",
+        {
+            "claude-sonnet-5-5": (1_000_000, 64_000),
+            "claude-opus-5-5": (1_000_000, 64_000),
+            "claude-haiku-5-5": (1_000_000, 32_000),
+            "claude-fable-5-1": (1_000_000, 64_000),
+            "claude-sonnet-5": (1_000_000, 64_000),
+            "claude-opus-5": (1_000_000, 64_000),
+            "claude-sonnet-4-6": (200_000, 64_000),
+            "claude-opus-4-8": (200_000, 64_000),
+            "claude-opus-4-7": (200_000, 64_000),
+            "claude-opus-4-6": (200_000, 64_000),
+            "claude-opus-4-5": (200_000, 64_000),
+            "claude-sonnet-4-5": (200_000, 64_000),
+            "claude-haiku-4-5": (200_000, 64_000),
+        },
+    ),
+    "openai": _Family(
+        "gpt-6.1-sol",
+        "gpt-6-luna",
+        {
+            "gpt-6.1-sol": (922_000, 128_000),
+            "gpt-6.1-terra": (922_000, 128_000),
+            "gpt-6-sol": (922_000, 128_000),
+            "gpt-6-luna": (922_000, 128_000),
+            "gpt-6-astra": (922_000, 128_000),
+            "gpt-5.5": (922_000, 128_000),
+            "gpt-5.4": (922_000, 128_000),
+            "gpt-5.4-mini": (272_000, 128_000),
+            "gpt-5.2": (272_000, 128_000),
+            "gpt-5.1": (272_000, 128_000),
+            "gpt-5": (272_000, 128_000),
+            "gpt-5-mini": (272_000, 128_000),
+            "gpt-5-nano": (272_000, 128_000),
+            "gpt-4.1": (1_000_000, 32_000),
+            "gpt-4.1-mini": (1_000_000, 32_000),
+        },
+    ),
+    "google": _Family(
+        "gemini-3.8-flash",
+        "gemini-3.5-flash-lite",
+        {
+            "gemini-3.8-flash": (1_000_000, 64_000),
+            "gemini-4-argon": (1_000_000, 64_000),
+            "gemini-3.5-flash": (1_000_000, 64_000),
+            "gemini-3.5-flash-lite": (1_000_000, 64_000),
+            "gemini-2.5-pro": (1_000_000, 64_000),
+            "gemini-2.5-flash": (1_000_000, 64_000),
+        },
+    ),
+    "openrouter": _Family(
+        "anthropic/claude-sonnet-5.5",
+        "anthropic/claude-haiku-5.5",
+        {
+            "anthropic/claude-sonnet-5.5": (1_000_000, 64_000),
+            "anthropic/claude-haiku-5.5": (1_000_000, 32_000),
+        },
+    ),
+}
+_PRICED: Final = (
+    "anthropic azure cerebras cohere deepseek fireworks google groq mistral moonshotai openai openrouter perplexity "
+    "together x-ai zai"
+)
+_LISTED: Final = frozenset(_PRICED.split())
+"""Providers by the names the price list has for them."""
+
+
+def default_model_id(provider_id: str) -> str | None:
+    """The model to talk to when only its provider is known."""
+    family = _FAMILIES.get(provider_id)
+    return None if family is None else family.default
+
+
+def known_model_ids(provider_id: str) -> tuple[str, ...]:
+    """The models of a provider that the table holds, the default first."""
+    family = _FAMILIES.get(provider_id)
+    return () if family is None else tuple(family.models)
+
+
+class Catalog:
+    """Looks models up. ``facts`` is what the user's configuration says, by ``"provider/model"``."""
+
+    def __init__(
+        self, facts: Mapping[str, ModelFacts] | None = None, *, price_list: Callable[[], Any] | None = None
+    ) -> None:
+        self._facts = dict(facts or {})
+        self._price_list = price_list or _price_list
+        self._warned: set[str] = set()
+
+    def info(self, model: Model) -> ModelInfo:
+        """What is known about a model; never nothing. A guess is logged, once."""
+        info = self.find(model)
+        if not info.known and str(model) not in self._warned:
+            self._warned.add(str(model))
+            log.warning(
+                "nothing is known about %s: taking a window of %d and %d of output; say better in config.toml",
+                model,
+                info.window,
+                info.max_output,
+            )
+        return info
+
+    def find(self, model: Model) -> ModelInfo:
+        """The same without a word."""
+        plain = Model(model.provider_id, model.model_id)
+        if plain.provider_id == DEMO and plain.model_id in DEMO_MODELS:
+            known = DEMO_MODELS[plain.model_id]
+        else:
+            known = self._looked_up(plain)
+        return self._overruled(msgspec.structs.replace(known, model=model), self._facts.get(str(plain)))
+
+    def cost(self, model: Model, usage: Usage) -> float | None:
+        """What a call cost in US dollars; None when nobody knows."""
+        own = self._facts.get(str(model))
+        if own is not None and own.prices is not None:
+            return own.prices.cost(usage)
+        if model.provider_id == DEMO:
+            return 0.0
+        prices = self._listed(model)
+        return None if prices is None else _listed_cost(prices, model, usage)
+
+    def _looked_up(self, model: Model) -> ModelInfo:
+        family = _FAMILIES.get(model.provider_id)
+        cheap = None if family is None else Model(model.provider_id, family.cheap)
+        figures = None if family is None else _of_name(family.models, model.model_id)
+        if figures is None:
+            prices = self._listed(model)
+            window = None if prices is None else _listed_window(prices, model)
+            figures = None if window is None else (window, min(GUESSED_OUTPUT, window // 4))
+        if figures is None:
+            return msgspec.structs.replace(self.guess(model), summariser=cheap or model, titler=cheap)
+        window, output = figures
+        return ModelInfo(model=model, window=window, max_output=output, summariser=cheap or model, titler=cheap)
+
+    def _listed(self, model: Model) -> Any:
+        """The price list, when the model's provider is one it may know. A server of one's own never is."""
+        return self._price_list() if model.provider_id in _LISTED else None
+
+    @staticmethod
+    def guess(model: Model) -> ModelInfo:
+        """What is assumed about a model nobody knows."""
+        return ModelInfo(model=model, window=GUESSED_WINDOW, max_output=GUESSED_OUTPUT, summariser=model, known=False)
+
+    @staticmethod
+    def _overruled(info: ModelInfo, own: ModelFacts | None) -> ModelInfo:
+        if own is None:
+            return info
+        provider = info.model.provider_id
+        return msgspec.structs.replace(
+            info,
+            window=own.window or info.window,
+            max_output=own.max_output or info.max_output,
+            tools=info.tools if own.tools is None else own.tools,
+            summariser=info.summariser if own.summariser is None else Model(provider, own.summariser),
+            known=info.known or own.window is not None,
+        )
+
+
+def _of_name(models: Mapping[str, tuple[int, int]], name: str) -> tuple[int, int] | None:
+    """The figures of a model, also of one that is pinned to a date (``…-20250929``, ``…-2026-03-17``)."""
+    if name in models:
+        return models[name]
+    return next((models[known] for known in models if _dated(name, known)), None)
+
+
+def _dated(name: str, known: str) -> bool:
+    rest = name.removeprefix(known)
+    return rest != name and rest.startswith("-") and rest.replace("-", "").isdigit() and len(rest) >= 9
+
+
+# The price list
+
+
+@cache
+def _price_list() -> Any:
+    """The module ``genai_prices``, if it is installed."""
+    try:
+        import genai_prices
+    except ImportError:
+        return None
+    return genai_prices
+
+
+def _listed_window(prices: Any, model: Model) -> int | None:
+    for provider, name in _listed_names(model):
+        try:
+            _, found = prices.data_snapshot.get_snapshot().find_provider_model(name, None, provider, None)
+        except LookupError:
+            continue
+        window = found.context_window
+        if isinstance(window, int) and window > 0:
+            return window
+    return None
+
+
+def _listed_cost(prices: Any, model: Model, usage: Usage) -> float | None:
+    counts = prices.Usage(
+        input_tokens=usage.input + usage.cache_read + usage.cache_write,
+        cache_read_tokens=usage.cache_read,
+        cache_write_tokens=usage.cache_write,
+        output_tokens=usage.output + usage.reasoning,
+    )
+    for provider, name in _listed_names(model):
+        try:
+            total = prices.calc_price(counts, model_ref=name, provider_id=provider).total_price
+        except (LookupError, ValueError):
+            continue
+        return float(total) if isinstance(total, Decimal) else None
+    return None
+
+
+def _listed_names(model: Model) -> Iterable[tuple[str, str]]:
+    """How the price list may call a model: by its provider, and for a gateway by whose model it is."""
+    yield model.provider_id, model.model_id
+    vendor, slash, name = model.model_id.partition("/")
+    if slash and model.provider_id == "openrouter":
+        yield vendor, name

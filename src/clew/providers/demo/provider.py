@@ -1,0 +1,281 @@
+"""The demo provider: models that need no key and no network and always answer the same way.
+
+Each model is a function from a request to chunks. Around it: the window is held, tokens are counted over what was
+really sent and produced, the variant ``slow`` waits before each chunk, and ``demo/fail`` fails before the first. A
+variant nobody knows changes nothing. Ids are made from the place in the conversation, so that two steps of one
+message never share one; asked again at the same place, a provider counts the calls on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Callable, Iterator
+from typing import Final
+
+from clew.clock import Clock, SystemClock
+from clew.providers.base import ModelInfo, ModelRequest, ProviderFailure, StepEnd
+from clew.providers.demo import tour
+from clew.providers.demo.calls import Asked, asked_lines
+from clew.providers.demo.reading import (
+    Result,
+    compact,
+    newest_words,
+    open_results,
+    request_stamp,
+    sent_tokens,
+    tokens,
+)
+from clew.providers.demo.summary import summarise
+from clew.providers.failure import kind_of_status
+from clew.transcript import chunk as c
+from clew.transcript.chunk import Chunk
+from clew.transcript.session import Model
+from clew.transcript.usage import Usage
+
+__all__ = ["DEMO", "DEMO_MODELS", "DemoProvider"]
+
+DEMO: Final = "demo"
+MAX_OUTPUT: Final = 400
+SLOW_MS: Final = 20
+
+_WINDOWS: Final = {
+    "tour": 200_000,
+    "echo": 8_000,
+    "small": 2_000,
+    "tools": 200_000,
+    "long": 200_000,
+    "fail": 200_000,
+    "summary": 200_000,
+}
+DEMO_MODELS: Final[dict[str, ModelInfo]] = {
+    name: ModelInfo(
+        model=Model(DEMO, name),
+        window=window,
+        max_output=MAX_OUTPUT,
+        tools=name in ("tour", "tools"),
+        summariser=Model(DEMO, "summary"),
+    )
+    for name, window in _WINDOWS.items()
+}
+
+_WORDS: Final = re.compile(r"\A\s*\S+\s*|\S+\s*|\A\s+")
+_FAILURE: Final = re.compile(r"(?<!\d)([45]\d\d)(?!\d)(?:\s+(\d{1,9})(?!\d))?")
+_NUMBER: Final = re.compile(r"\d+")
+_MOST_WORDS: Final = 1_000_000
+_REMEMBERED: Final = 10_000
+_STREAK: Final = 64
+"""Chunks in a row before other work on the event loop gets its turn."""
+
+_TALE: Final = (
+    "thread labyrinth corner lantern step wall turn stone echo door map return forward again quiet hand path light "
+    "shadow follow clew end begin word story keeper gate hall north open"
+)
+_VOCABULARY: Final = tuple(_TALE.split())
+_STATUS_WORDS: Final = {
+    400: "the request makes no sense",
+    401: "the key is not valid",
+    403: "the key does not allow this",
+    404: "there is no such model",
+    408: "the request took too long to arrive",
+    413: "the prompt is too long: it exceeds the context window",
+    429: "too many requests",
+    500: "something broke inside the provider",
+    503: "the provider is not available",
+    529: "the provider is overloaded",
+}
+
+
+class DemoProvider:
+    """Every ``demo/…`` model. ``clock`` is what the variant ``slow`` waits on."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._failures = _Counter()
+        self._visits = _Counter()
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk | StepEnd, None]:
+        name = request.model.model_id
+        answer = _ANSWERS.get(name)
+        if answer is None:
+            raise ProviderFailure(
+                f"there is no model {DEMO}/{name}; there are {', '.join(_ANSWERS)}", kind="invalid", status=404
+            )
+        sent = sent_tokens(request)
+        if sent > _WINDOWS[name]:
+            raise ProviderFailure(
+                f"the prompt is too long: {sent} tokens > {_WINDOWS[name]} maximum", kind="overflow", status=400
+            )
+        if name == "fail":
+            self._fail(request)
+        written = reasoned = calls = 0
+        for count, chunk in enumerate(answer(request, self._ids(request)), start=1):
+            if request.model.variant == "slow":
+                await self._clock.sleep(SLOW_MS)
+            elif count % _STREAK == 0:
+                await asyncio.sleep(0)
+            if isinstance(chunk, c.TextDelta):
+                written += len(chunk.delta)
+            elif isinstance(chunk, c.ReasoningDelta):
+                reasoned += len(chunk.delta)
+            elif isinstance(chunk, c.ToolInputAvailable):
+                calls += 1
+                written += len(chunk.tool_name) + len(compact(chunk.input))
+            yield chunk
+        yield StepEnd(
+            usage=Usage(input=sent, output=tokens(written), reasoning=tokens(reasoned)),
+            finish_reason="tool-calls" if calls else "stop",
+        )
+
+    async def close(self) -> None:
+        """There is nothing to let go of."""
+
+    def _ids(self, request: ModelRequest) -> _Ids:
+        stamp = request_stamp(request)
+        visit = self._visits.next(stamp)
+        return _Ids(stamp, "" if visit == 1 else f"_{visit}")
+
+    def _fail(self, request: ModelRequest) -> None:
+        """Fail as the newest words ask for, as often as they ask for it."""
+        match = _FAILURE.search(newest_words(request.messages))
+        if match is None:
+            return
+        turn = next((m.id for m in reversed(request.messages) if m.role == "user"), "")
+        key = f"{turn} {len(request.messages)} {match[0]}"
+        if match[2] is not None and self._failures.next(key) > int(match[2]):
+            self._failures.forget(key)  # the same message sent again fails as often again
+            return
+        status = int(match[1])
+        text = _STATUS_WORDS.get(status, "the provider refused")
+        raise ProviderFailure(
+            f"{status}: {text}",
+            kind=kind_of_status(status, text),
+            status=status,
+            retry_after_ms=1_000 if status == 429 else None,
+        )
+
+
+class _Counter:
+    """How often something happened, for as many things as are worth remembering."""
+
+    def __init__(self) -> None:
+        self._counts: OrderedDict[str, int] = OrderedDict()
+
+    def next(self, key: str) -> int:
+        count = self._counts.pop(key, 0) + 1
+        self._counts[key] = count
+        if len(self._counts) > _REMEMBERED:
+            self._counts.popitem(last=False)
+        return count
+
+    def forget(self, key: str) -> None:
+        self._counts.pop(key, None)
+
+
+class _Ids:
+    """Ids of one request, each handed out once. Those of tool calls also tell visits of the same place apart.
+
+    A session finds a call by its id, also one that a rewind has hidden; the id of a text ends with its stream.
+    """
+
+    def __init__(self, stamp: str, visit: str) -> None:
+        self._stamp = stamp
+        self._visit = visit
+        self._count = 0
+
+    def text(self) -> str:
+        return self._next("text")
+
+    def reasoning(self) -> str:
+        return self._next("reasoning")
+
+    def call(self) -> str:
+        return self._next("call") + self._visit
+
+    def _next(self, kind: str) -> str:
+        self._count += 1
+        return f"{kind}_{self._stamp}_{self._count}"
+
+
+def _echo(request: ModelRequest, ids: _Ids) -> Iterator[Chunk]:
+    return _text(newest_words(request.messages), ids)
+
+
+def _tools(request: ModelRequest, ids: _Ids) -> Iterator[Chunk]:
+    results = open_results(request.messages)
+    if results:
+        return _text("".join(f"{_reported(result)}\n" for result in results), ids, by_line=True)
+    words = newest_words(request.messages)
+    asked = asked_lines(words, request.tools)
+    return _calls(asked, ids) if asked else _text(words, ids)
+
+
+def _tour(request: ModelRequest, ids: _Ids) -> Iterator[Chunk]:
+    results = open_results(request.messages)
+    if results:
+        return _text(tour.show_results(results), ids)
+    words = newest_words(request.messages)
+    wanted = tour.wanted_call(words, request.tools)
+    if isinstance(wanted, Asked):
+        return _calls([wanted], ids)
+    return _text(tour.answer(words) if wanted is None else wanted, ids)
+
+
+def _long(request: ModelRequest, ids: _Ids) -> Iterator[Chunk]:
+    number = _NUMBER.search(newest_words(request.messages))
+    count = 200 if number is None else min(int(number[0][:9]), _MOST_WORDS)
+    reasoning, text = ids.reasoning(), ids.text()
+    yield c.ReasoningStart(reasoning)
+    for word in _words(f"Somebody asked for {count} words. I will count them as I go."):
+        yield c.ReasoningDelta(reasoning, word)
+    yield c.ReasoningEnd(reasoning)
+    yield c.TextStart(text)
+    for index in range(count):
+        # Neighbours differ and the order does not repeat soon, so that a lost or doubled word shows.
+        word = _VOCABULARY[(index * 7 + index // len(_VOCABULARY)) % len(_VOCABULARY)]
+        yield c.TextDelta(text, word if index == count - 1 else word + " ")
+    yield c.TextEnd(text)
+
+
+def _summary(request: ModelRequest, ids: _Ids) -> Iterator[Chunk]:
+    return _text(summarise(request), ids)
+
+
+_ANSWERS: Final[dict[str, Callable[[ModelRequest, _Ids], Iterator[Chunk]]]] = {
+    "tour": _tour,
+    "echo": _echo,
+    "small": _echo,
+    "tools": _tools,
+    "long": _long,
+    "fail": _echo,
+    "summary": _summary,
+}
+
+
+def _text(text: str, ids: _Ids, *, by_line: bool = False) -> Iterator[Chunk]:
+    id_ = ids.text()
+    yield c.TextStart(id_)
+    for piece in text.splitlines(keepends=True) if by_line else _words(text):
+        yield c.TextDelta(id_, piece)
+    yield c.TextEnd(id_)
+
+
+def _words(text: str) -> list[str]:
+    """Words, each with the space behind it; joined again they are the text."""
+    return _WORDS.findall(text)
+
+
+def _calls(asked: list[Asked], ids: _Ids) -> Iterator[Chunk]:
+    for one in asked:
+        id_ = ids.call()
+        yield c.ToolInputStart(id_, one.tool)
+        yield c.ToolInputDelta(id_, compact(one.input))
+        yield c.ToolInputAvailable(id_, one.tool, one.input)
+
+
+def _reported(result: Result) -> str:
+    """One line about one result."""
+    text = " ".join(result.text.split())
+    text = text if len(text) <= 200 else text[:199] + "…"
+    return f"{result.tool} {result.outcome}: {text}" if text else f"{result.tool} {result.outcome}"

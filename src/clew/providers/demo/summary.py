@@ -1,0 +1,153 @@
+"""The demo summariser: fills the fixed sections from labelled text, by rules, always the same way.
+
+It reads the conversation as flat text (``[User]:``, ``[Assistant]:``, ``[Assistant tool calls]:``,
+``[Tool result]:``) and an earlier summary between ``<previous-summary>`` tags, whose lines it carries on. What it
+writes is short by construction: fewer and shorter lines until it is at most half of what it read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from clew.providers.base import ModelRequest
+from clew.providers.demo.reading import words_of
+
+__all__ = ["SECTIONS", "summarise"]
+
+SECTIONS: Final = (
+    "## Goal",
+    "## Constraints & Preferences",
+    "## Progress",
+    "### Done",
+    "### In Progress",
+    "### Blocked",
+    "## Key Decisions",
+    "## Next Steps",
+    "## Critical Context",
+)
+_NOTHING: Final = "(none)"
+_LONGEST: Final = 1_600
+"""Characters: the 400 tokens a demo model says it can write."""
+_TIGHTER: Final = ((6, 200), (4, 160), (3, 120), (2, 80), (1, 60), (1, 30), (1, 12))
+"""Lines per section and characters per line, from roomy to bare."""
+
+_PREVIOUS: Final = re.compile(r"<previous-summary>(.*?)</previous-summary>", re.DOTALL)
+_LABEL: Final = re.compile(r"\[(User|Assistant tool calls|Assistant|Tool result)\b[^\]]*\]:[ \t]?(.*)")
+_END: Final = re.compile(r"</?[a-z][a-z-]*>")
+_BULLET: Final = re.compile(r"(?:[-*]|\d+\.)\s+(?:\[[ x]\]\s+)?(.*)")
+_RULE: Final = re.compile(r"\b(must|never|always|only|prefer|don't|do not|should|instead of|without)\b", re.IGNORECASE)
+_CHOICE: Final = re.compile(r"\b(decided|decision|chose|choose|will use|instead of|agreed)\b", re.IGNORECASE)
+_TROUBLE: Final = re.compile(r"\b(error|failed|denied|not found|cannot|interrupted|timed out)\b", re.IGNORECASE)
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    label: str
+    text: str
+
+
+def summarise(request: ModelRequest) -> str:
+    """The summary of what a request holds."""
+    given = "\n".join(words_of(message) for message in request.messages)
+    limit = min(_LONGEST, max(len(given) // 2, 1))
+    if request.max_output_tokens is not None:
+        limit = min(limit, request.max_output_tokens * 4)
+    previous = _PREVIOUS.search(given)
+    entries = _entries(_PREVIOUS.sub("", given))
+    if not entries:
+        entries = [_Entry(message.role.capitalize(), words_of(message)) for message in request.messages]
+    lines = _sorted(entries, _carried(previous[1]) if previous else {})
+    text = ""
+    for count, width in _TIGHTER:
+        text = _written(lines, count, width)
+        if len(text) <= limit:
+            break
+    return text
+
+
+def _entries(text: str) -> list[_Entry]:
+    """The labelled pieces of a conversation; what stands outside of them is instructions and is not read."""
+    found: list[tuple[str, list[str]]] = []
+    inside = False
+    for line in text.splitlines():
+        match = _LABEL.match(line)
+        if match is not None:
+            found.append((match[1], [match[2]]))
+            inside = True
+        elif _END.fullmatch(line.strip()):
+            inside = False
+        elif inside:
+            found[-1][1].append(line)
+    return [_Entry(label, "\n".join(lines).strip()) for label, lines in found]
+
+
+def _carried(summary: str) -> dict[str, list[str]]:
+    """The lines of an earlier summary, by section."""
+    lines: dict[str, list[str]] = {}
+    section = ""
+    for line in (raw.strip() for raw in summary.splitlines()):
+        if line in SECTIONS:
+            section = line
+        elif section and (match := _BULLET.fullmatch(line)) is not None and match[1] != _NOTHING:
+            lines.setdefault(section, []).append(match[1])
+    return lines
+
+
+def _sorted(entries: Sequence[_Entry], before: dict[str, list[str]]) -> dict[str, list[str]]:
+    """What goes into which section: what was there before, then what is new."""
+    asked = [line for entry in entries if entry.label == "User" and (line := _first_line(entry.text))]
+    said = [line for entry in entries if entry.label == "Assistant" and (line := _first_line(entry.text))]
+    called = [line for entry in entries if entry.label == "Assistant tool calls" for line in _lines(entry.text)]
+    returned = [line for entry in entries if entry.label == "Tool result" and (line := _first_line(entry.text))]
+    new = {
+        "## Goal": [] if before.get("## Goal") else asked[:1],
+        "## Constraints & Preferences": [line for line in asked if _RULE.search(line)],
+        "### Done": called + said,
+        "### In Progress": asked[-1:],
+        "### Blocked": [line for line in returned if _TROUBLE.search(line)],
+        "## Key Decisions": [line for line in said + asked if _CHOICE.search(line)],
+        "## Next Steps": [f"Go on from: {asked[-1]}"] if asked else [],
+        "## Critical Context": asked,
+    }
+    # What is in progress, and what comes next, is said anew by every summary.
+    fleeting = {"### In Progress", "## Next Steps"}
+    return {
+        section: _once((before.get(section, []) if section not in fleeting or not lines else []) + lines)
+        for section, lines in new.items()
+    }
+
+
+def _written(lines: dict[str, list[str]], count: int, width: int) -> str:
+    out: list[str] = []
+    for section in SECTIONS:
+        out.append(section)
+        if section == "## Progress":
+            continue
+        chosen = lines[section]
+        if len(chosen) > count:
+            # The first line says what it was about, the newest what matters now.
+            chosen = chosen[:1] + chosen[len(chosen) - count + 1 :] if count > 1 else chosen[-1:]
+        mark = "- [x] " if section == "### Done" else "- "
+        out += [mark + _short(line, width) for line in chosen] or [f"- {_NOTHING}"]
+        if section not in ("### Done", "### In Progress"):
+            out.append("")
+    return "\n".join(out).strip() + "\n"
+
+
+def _first_line(text: str) -> str:
+    return next(iter(_lines(text)), "")
+
+
+def _lines(text: str) -> list[str]:
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def _once(lines: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(lines))
+
+
+def _short(line: str, width: int) -> str:
+    return line if len(line) <= width else line[: width - 1].rstrip() + "…"

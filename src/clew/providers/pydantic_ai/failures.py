@@ -1,0 +1,137 @@
+"""What went wrong, in the provider contract's words.
+
+A refusal is judged by its status and its words. A connection that failed may work later. A stream that makes no
+sense, or reports an error in its middle, is worth another try only while nothing of it was used. Keys are taken out
+of every sentence, and out of the chain of causes when one of them shows a key.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, NoReturn
+
+from clew.providers.base import FailureKind, ProviderFailure
+from clew.providers.failure import kind_of_status, parse_retry_after, says_account, says_overflow
+
+__all__ = ["cut_short", "fell_silent", "not_installed", "raise_failure"]
+
+_LONGEST_TEXT: Final = 500
+_KEYS: Final = re.compile(r"\b((?:sk|key|pk|rk|gsk|xai)[-_]|AIza)[-_A-Za-z0-9]{12,}")
+
+
+def not_installed(provider_id: str, error: ImportError) -> ProviderFailure:
+    return ProviderFailure(
+        f"{provider_id} needs libraries that are not there ({error.name}): install clew[models]",
+        kind="unknown",
+        provider_id=provider_id,
+    )
+
+
+def fell_silent(provider_id: str, limit_ms: float) -> ProviderFailure:
+    return ProviderFailure(
+        f"{provider_id} sent nothing for {limit_ms / 1000:g} s", kind="transient", provider_id=provider_id
+    )
+
+
+def cut_short(provider_id: str) -> ProviderFailure:
+    return ProviderFailure(
+        f"{provider_id} ended its stream before the answer was complete", kind="transient", provider_id=provider_id
+    )
+
+
+def raise_failure(error: Exception, provider_id: str, *, began: bool, now_ms: int, secrets: Iterable[str]) -> NoReturn:
+    """Raise what the error means. ``began``: something of the answer was used already."""
+    hidden = [secret for secret in secrets if len(secret) >= 4]
+    failure = _failure(error, provider_id, began=began, now_ms=now_ms, hidden=hidden)
+    if any(secret in text for text in _texts(error) for secret in hidden):
+        raise failure from None
+    raise failure from error
+
+
+def _failure(error: Exception, provider_id: str, *, began: bool, now_ms: int, hidden: Iterable[str]) -> ProviderFailure:
+    import httpx2
+    from pydantic_ai import exceptions as theirs
+
+    def failed(says: str, kind: FailureKind, **fields: Any) -> ProviderFailure:
+        return ProviderFailure(_clean(f"{provider_id} {says}", hidden), kind=kind, provider_id=provider_id, **fields)
+
+    senseless: FailureKind = "invalid" if began else "transient"
+    if isinstance(error, theirs.ModelHTTPError):
+        text = _words(error.body)
+        kind = _kind_of_refusal(error, text, theirs)
+        says = f"{'failed while it answered' if error.in_stream else 'answered'} {error.status_code}"
+        return failed(
+            f"{says}: {text}" if text else says,
+            kind,
+            status=error.status_code,
+            retry_after_ms=_retry_after(error.headers or {}, now_ms),
+        )
+    causes = list(_chain(error))
+    unreadable = next((cause for cause in causes if isinstance(cause, httpx2.DecodingError)), None)
+    if unreadable is not None:
+        return failed(f"sent what cannot be read: {unreadable}", senseless)
+    if isinstance(error, theirs.ModelConnectionError | httpx2.TransportError | OSError):
+        # The innermost cause says what happened; the others say that something did.
+        reason = str(causes[-1]) or type(causes[-1]).__name__
+        return failed(f"{'broke the connection' if began else 'could not be reached'}: {reason}", "transient")
+    if isinstance(error, theirs.ModelAPIError):
+        text = _words(error.body) or str(error)
+        if says_overflow(text):
+            return failed(f"failed while it answered: {text}", "overflow")
+        return failed(f"failed while it answered: {text}", "auth" if says_account(text) else senseless)
+    if isinstance(error, theirs.UserError):
+        return failed(f"cannot take this request: {error}", "invalid")
+    return failed(f"sent what makes no sense: {type(error).__name__}: {error}", senseless)
+
+
+def _kind_of_refusal(error: Any, text: str, theirs: Any) -> FailureKind:
+    if isinstance(error, theirs.ModelContextWindowExceededError):
+        return "overflow"
+    if isinstance(error, theirs.ModelQuotaExceededError):
+        return "auth"
+    return kind_of_status(error.status_code, text)
+
+
+def _retry_after(headers: Mapping[str, str], now_ms: int) -> int | None:
+    exact = parse_retry_after(headers.get("retry-after-ms"), now_ms, unit_ms=1)
+    return parse_retry_after(headers.get("retry-after"), now_ms) if exact is None else exact
+
+
+def _words(body: object) -> str:
+    """What a provider says in the body of a refusal, in whichever way it wraps it."""
+    for _ in range(4):
+        if not isinstance(body, Mapping):
+            break
+        inner = next((body[key] for key in ("error", "message", "detail", "errors") if body.get(key)), None)
+        if inner is None:
+            break
+        code = body.get("code")
+        if isinstance(inner, str) and isinstance(code, str) and code not in inner:
+            return f"{inner} ({code})"
+        body = inner
+    if isinstance(body, list) and body:
+        return _words(body[0])
+    return "" if body is None else str(body)
+
+
+def _clean(text: str, hidden: Iterable[str]) -> str:
+    for secret in hidden:
+        text = text.replace(secret, "…")
+    text = _KEYS.sub(lambda match: f"{match[1]}…", " ".join(text.split()))
+    return text if len(text) <= _LONGEST_TEXT else text[: _LONGEST_TEXT - 1] + "…"
+
+
+def _texts(error: BaseException) -> Iterator[str]:
+    for link in _chain(error):
+        yield f"{link} {link!r} {getattr(link, 'body', '')}"
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """The error and what led to it."""
+    seen: set[int] = set()
+    link: BaseException | None = error
+    while link is not None and id(link) not in seen:
+        seen.add(id(link))
+        yield link
+        link = link.__cause__ or link.__context__

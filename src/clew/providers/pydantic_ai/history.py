@@ -1,0 +1,249 @@
+"""The model view as the library's messages.
+
+A message of ours may hold several steps; each becomes a response with its texts, reasoning and calls, followed by
+what its calls gave back. Reasoning goes back only to the provider that made it, which is written in its metadata:
+others refuse its signature or would read it as something that was said. Data parts, sources and parts of unknown
+type are not for a model and are left out. A call without a result gets one that says so, because a provider refuses
+a conversation where one is missing.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import unquote_to_bytes
+
+from clew.providers.base import ModelRequest, ToolSchema
+from clew.transcript.message import Message
+
+__all__ = ["sent_calls", "translate", "translate_tools"]
+
+_NO_RESULT: Final = "The call has no result: it was interrupted. What it did is not known."
+_DENIED: Final = "The user did not allow this call."
+_FORBIDDEN: Final = re.compile(r"[^A-Za-z0-9_-]")
+_LONGEST_ID: Final = 64
+_TEXT_TYPES: Final = re.compile(r"text/.*|application/(json|xml|yaml|toml|javascript)(;.*)?")
+
+Part = Mapping[str, Any]
+
+
+def translate(request: ModelRequest, provider_id: str, system: str) -> list[Any]:
+    """The request's messages as the library takes them. ``system`` is what the library calls the provider."""
+    from pydantic_ai import messages as theirs
+
+    return _History(theirs, provider_id, system, str(request.model.model_id)).of(request)
+
+
+def translate_tools(tools: Sequence[ToolSchema]) -> list[Any]:
+    from pydantic_ai.tools import ToolDefinition
+
+    return [
+        ToolDefinition(
+            name=tool.name, description=tool.description, parameters_json_schema=dict(tool.input_schema), strict=False
+        )
+        for tool in tools
+    ]
+
+
+def sent_calls(messages: Iterable[Message]) -> set[str]:
+    """The ids of all calls in these messages."""
+    return {str(part["toolCallId"]) for message in messages for part in message.parts if "toolCallId" in part}
+
+
+class _History:
+    def __init__(self, theirs: Any, provider_id: str, system: str, model_id: str) -> None:
+        self._theirs = theirs
+        self._provider_id = provider_id
+        self._system = system
+        self._model_id = model_id
+        self._out: list[Any] = []
+        self._ids: dict[str, str] = {}
+
+    def of(self, request: ModelRequest) -> list[Any]:
+        if request.system:
+            self._ask([self._theirs.SystemPromptPart(content=request.system)])
+        for message in request.messages:
+            if message.role == "assistant":
+                for step in _steps(message.parts):
+                    self._answer(step)
+            elif message.role == "system":
+                self._ask([self._theirs.SystemPromptPart(content=text) for text in _texts(message.parts)])
+            else:
+                content = list(self._content(message.parts))
+                if content:
+                    # Plain text goes as plain text: small servers know no other form.
+                    plain = len(content) == 1 and isinstance(content[0], str)
+                    self._ask([self._theirs.UserPromptPart(content=content[0] if plain else content)])
+        return self._out
+
+    def _ask(self, parts: Sequence[Any]) -> None:
+        """Add to what the model is asked; neighbours become one request, results before words."""
+        if not parts:
+            return
+        last = self._out[-1] if self._out else None
+        if isinstance(last, self._theirs.ModelRequest):
+            last.parts = [*last.parts, *parts]
+        else:
+            self._out.append(self._theirs.ModelRequest(parts=list(parts)))
+
+    def _content(self, parts: Iterable[Part]) -> Iterator[Any]:
+        for part in parts:
+            if part.get("type") == "text" and isinstance(part.get("text"), str):
+                if part["text"]:
+                    yield part["text"]
+            elif part.get("type") == "file":
+                yield self._file(part)
+
+    def _file(self, part: Part) -> Any:
+        """A file the model is shown; one that is not at hand is named."""
+        name = part.get("filename") or "a file"
+        media_type = str(part.get("mediaType") or "application/octet-stream")
+        data = _data_of(part.get("url"))
+        if data is None:
+            return f"[{name} ({media_type}) is not shown]"
+        if _TEXT_TYPES.fullmatch(media_type):
+            return f"[{name}]\n{data.decode('utf-8', 'replace')}"
+        return self._theirs.BinaryContent(data=data, media_type=media_type)
+
+    def _answer(self, step: Sequence[Part]) -> None:
+        """One step: what the model said, then what its calls gave back."""
+        said: list[Any] = []
+        returned: list[Any] = []
+        for part in step:
+            kind = part.get("type")
+            if kind == "text":
+                # A text of nothing but space is refused by some, and says nothing to any.
+                if isinstance(part.get("text"), str) and part["text"].strip():
+                    said.append(self._theirs.TextPart(content=part["text"]))
+            elif kind == "reasoning":
+                said += self._reasoning(part)
+            elif "toolCallId" in part:
+                said.append(self._call(part))
+                returned.append(self._result(part))
+        if not any(not isinstance(part, self._theirs.ThinkingPart) for part in said):
+            return  # reasoning alone answers nothing, and no provider takes it so
+        self._out.append(
+            self._theirs.ModelResponse(
+                parts=said,
+                model_name=self._model_id,
+                provider_name=self._system,
+                canonical_system=self._system,
+            )
+        )
+        self._ask(returned)
+
+    def _reasoning(self, part: Part) -> list[Any]:
+        own = _own_metadata(part.get("providerMetadata"), self._provider_id)
+        if own is None:
+            return []
+        return [
+            self._theirs.ThinkingPart(
+                content=str(part.get("text") or ""),
+                id=_text(own.get("id")),
+                signature=_text(own.get("signature")),
+                provider_name=self._system,
+                provider_details=own.get("details") if isinstance(own.get("details"), dict) else None,
+            )
+        ]
+
+    def _call(self, part: Part) -> Any:
+        given = part.get("input")
+        if not isinstance(given, dict):
+            raw = part.get("rawInput", given)
+            given = {} if raw is None else {"invalid_arguments": raw}
+        own = _own_metadata(part.get("callProviderMetadata"), self._provider_id) or {}
+        details = own.get("details")
+        return self._theirs.ToolCallPart(
+            tool_name=_tool_name(part),
+            args=given,
+            tool_call_id=self._id(str(part["toolCallId"])),
+            provider_name=self._system if isinstance(details, dict) else None,
+            provider_details=details if isinstance(details, dict) else None,
+        )
+
+    def _result(self, part: Part) -> Any:
+        outcome = "success"
+        match part.get("state"):
+            case "output-available":
+                content = part.get("output")
+            case "output-error":
+                content, outcome = str(part.get("errorText") or "The call failed."), "failed"
+            case "output-denied":
+                content, outcome = _denial(part), "denied"
+            case _:
+                content, outcome = _NO_RESULT, "interrupted"
+        return self._theirs.ToolReturnPart(
+            tool_name=_tool_name(part),
+            content=content if content is not None else "",
+            tool_call_id=self._id(str(part["toolCallId"])),
+            outcome=outcome,
+        )
+
+    def _id(self, id_: str) -> str:
+        """The id of a call as every provider takes it; two calls never share one."""
+        known = self._ids.get(id_)
+        if known is None:
+            known = _FORBIDDEN.sub("_", id_)[:_LONGEST_ID] or "call"
+            taken = set(self._ids.values())
+            count = 2
+            plain = known
+            while known in taken:
+                known = f"{plain[: _LONGEST_ID - 6]}_{count}"
+                count += 1
+            self._ids[id_] = known
+        return known
+
+
+def _steps(parts: Sequence[Part]) -> Iterator[list[Part]]:
+    step: list[Part] = []
+    for part in parts:
+        if part.get("type") == "step-start":
+            if step:
+                yield step
+            step = []
+        else:
+            step.append(part)
+    if step:
+        yield step
+
+
+def _texts(parts: Iterable[Part]) -> list[str]:
+    return [part["text"] for part in parts if part.get("type") == "text" and isinstance(part.get("text"), str)]
+
+
+def _tool_name(part: Part) -> str:
+    kind = str(part.get("type"))
+    return str(part.get("toolName")) if kind == "dynamic-tool" else kind.removeprefix("tool-")
+
+
+def _denial(part: Part) -> str:
+    approval = part.get("approval")
+    reason = approval.get("reason") if isinstance(approval, Mapping) else None
+    return f"{_DENIED} Reason: {reason}" if isinstance(reason, str) and reason else _DENIED
+
+
+def _own_metadata(metadata: object, provider_id: str) -> Mapping[str, Any] | None:
+    own = metadata.get(provider_id) if isinstance(metadata, Mapping) else None
+    return own if isinstance(own, Mapping) else None
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _data_of(url: object) -> bytes | None:
+    """The bytes of a ``data:`` URL; None for any other, which is nothing this side may fetch."""
+    if not isinstance(url, str) or not url.startswith("data:"):
+        return None
+    head, comma, data = url[5:].partition(",")
+    if not comma:
+        return None
+    if head.endswith(";base64"):
+        try:
+            return base64.b64decode(data, validate=False)
+        except (binascii.Error, ValueError):
+            return None
+    return unquote_to_bytes(data)

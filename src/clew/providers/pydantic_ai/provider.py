@@ -1,0 +1,158 @@
+"""The provider of one endpoint: a request out, chunks in, every failure in the contract's words.
+
+Silence is measured over content: a comment or a ping keeps a connection alive and says nothing about an answer. A
+stream counts as complete only when the provider said why it stopped; one that just ends was cut.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Awaitable
+from typing import Any, Final, TypeVar
+
+from clew.clock import Clock, SystemClock
+from clew.providers.base import ModelRequest, ProviderFailure, StepEnd
+from clew.providers.pydantic_ai.endpoint import Connection, Endpoint, connect
+from clew.providers.pydantic_ai.failures import cut_short, fell_silent, not_installed, raise_failure
+from clew.providers.pydantic_ai.history import translate, translate_tools
+from clew.providers.pydantic_ai.stream import Translator, step_end
+from clew.transcript.chunk import Chunk
+
+__all__ = ["CONNECT_LIMIT_MS", "EFFORTS", "IDLE_LIMIT_MS", "PydanticAIProvider"]
+
+CONNECT_LIMIT_MS: Final = 10_000
+IDLE_LIMIT_MS: Final = 120_000
+EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+"""The variants of a real model: how hard it thinks, for one turn."""
+
+T = TypeVar("T")
+
+
+class PydanticAIProvider:
+    """Reaches the models of one endpoint. ``idle_limit_ms`` is how long it may say nothing."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        *,
+        clock: Clock | None = None,
+        idle_limit_ms: float = IDLE_LIMIT_MS,
+        connect_limit_ms: float = CONNECT_LIMIT_MS,
+    ) -> None:
+        self.endpoint = endpoint
+        self._clock = clock or SystemClock()
+        self._idle_limit_ms = idle_limit_ms
+        self._connect_limit_ms = connect_limit_ms
+        self._connection: Connection | None = None
+        self._connecting = asyncio.Lock()
+
+    def __repr__(self) -> str:
+        return f"PydanticAIProvider({self.endpoint!r})"
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk | StepEnd, None]:
+        connection = await self._connected()
+        call = await self._call(connection, request)
+        translator = Translator(request, self.endpoint.provider_id)
+        events: Any = None
+        try:
+            async with contextlib.AsyncExitStack() as stack:
+                response = await self._within_limit(stack.enter_async_context(call))
+                events = aiter(response)
+                last: Any = None
+                while (event := await self._within_limit(anext(events, None))) is not None:
+                    if event.event_kind == "part_end" and event.next_part_kind is None:
+                        # The library ends the last part when a stream ends, also one that was cut.
+                        last = event
+                        continue
+                    for chunk in translator.take(event):
+                        yield chunk
+                if not _is_complete(response):
+                    raise cut_short(self.endpoint.provider_id)
+                for chunk in translator.end(last):
+                    yield chunk
+                yield step_end(response, has_calls=translator.has_calls)
+        except ProviderFailure:
+            raise
+        except Exception as error:
+            raise_failure(
+                error,
+                self.endpoint.provider_id,
+                began=translator.began,
+                now_ms=self._clock.now_ms(),
+                secrets=[self.endpoint.api_key] if self.endpoint.api_key else [],
+            )
+        finally:
+            if events is not None:
+                await events.aclose()
+
+    async def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
+
+    async def _connected(self) -> Connection:
+        async with self._connecting:
+            if self._connection is None:
+                try:
+                    self._connection = await asyncio.to_thread(connect, self.endpoint, self._connect_limit_ms)
+                except ImportError as error:
+                    raise not_installed(self.endpoint.provider_id, error) from error
+            return self._connection
+
+    async def _call(self, connection: Connection, request: ModelRequest) -> Any:
+        from pydantic_ai.direct import model_request_stream
+        from pydantic_ai.models import ModelRequestParameters
+
+        model = await connection.model(request.model.model_id)
+        return model_request_stream(
+            model,
+            translate(request, self.endpoint.provider_id, connection.system),
+            model_settings=self._settings(model, request),
+            model_request_parameters=ModelRequestParameters(function_tools=translate_tools(request.tools)),
+            instrument=False,
+        )
+
+    def _settings(self, model: Any, request: ModelRequest) -> Any:
+        settings: dict[str, Any] = {}
+        variant = request.model.variant
+        if request.max_output_tokens is not None:
+            settings["max_tokens"] = request.max_output_tokens
+        if variant is not None:
+            if variant not in EFFORTS:
+                raise ProviderFailure(
+                    f"{request.model} has no variant {variant!r}; there are {', '.join(EFFORTS)}", kind="invalid"
+                )
+            settings["thinking"] = False if variant == "none" else variant
+        elif request.temperature is not None and _takes_temperature(model.profile):
+            settings["temperature"] = request.temperature
+        if self.endpoint.ambient:
+            # A conversation is sent again with every step: worth caching wherever that must be asked for.
+            settings["cache"] = True
+        return settings
+
+    async def _within_limit(self, wait: Awaitable[T]) -> T:
+        """Wait, but not for longer than the provider may be silent."""
+        loop = asyncio.get_running_loop()
+        limit = asyncio.timeout(None)
+        try:
+            async with limit:
+                timer = self._clock.call_later(self._idle_limit_ms, lambda: limit.reschedule(loop.time()))
+                try:
+                    return await wait
+                finally:
+                    timer.cancel()
+        except TimeoutError:
+            if limit.expired():
+                raise fell_silent(self.endpoint.provider_id, self._idle_limit_ms) from None
+            raise
+
+
+def _takes_temperature(profile: Any) -> bool:
+    """Models that reason refuse it, and the library would warn at every call."""
+    return not (profile.get("openai_supports_reasoning") or profile.get("anthropic_disallows_sampling_settings"))
+
+
+def _is_complete(response: Any) -> bool:
+    """Whether the provider said why it stopped. A refusal is the one reason that has no name of its own."""
+    return bool((response.provider_details or {}).get("finish_reason")) or response.finish_reason == "content_filter"

@@ -1,0 +1,231 @@
+"""The library's events as chunks.
+
+A text or a reasoning is opened with its first character, so that nothing counts as begun while nothing was said. What
+comes late for one that was closed opens another: nothing is lost, and no chunk is illegal. Calls become available at
+the end of the stream, when all of it is known to be whole; arguments that are no JSON object are an error of the
+call. Ids of calls are the provider's where they are unique, and made so where they are not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from typing import Any, Final, NoReturn
+
+import msgspec
+
+from clew.providers.base import ModelRequest, StepEnd
+from clew.providers.pydantic_ai.history import sent_calls
+from clew.transcript import chunk as c
+from clew.transcript.chunk import UNSET, Chunk, FinishReason, UnsetType
+from clew.transcript.usage import Usage
+
+__all__ = ["Translator", "step_end"]
+
+_SHORTEST_UNIQUE: Final = 16
+"""An id shorter than this was counted, not drawn, and comes again in another answer."""
+_NOT_AN_OBJECT: Final = "the arguments are not a JSON object"
+_REASONS: Final[dict[str | None, FinishReason]] = {
+    "stop": "stop",
+    "length": "length",
+    "content_filter": "content-filter",
+    "tool_call": "tool-calls",
+    "error": "error",
+}
+
+
+class _Call(msgspec.Struct):
+    id: str
+    name: str
+    written: list[str]
+    details: dict[str, Any] | None = None
+
+
+class Translator:
+    """The state of one stream. ``began`` says that a chunk was made of it."""
+
+    def __init__(self, request: ModelRequest, provider_id: str) -> None:
+        self.began = False
+        self._provider_id = provider_id
+        self._ids = _CallIds(request)
+        self._texts: dict[int, str] = {}
+        self._reasonings: dict[int, str] = {}
+        self._calls: dict[int, _Call] = {}
+        self._count = 0
+
+    def take(self, event: Any) -> Iterator[Chunk]:
+        for chunk in self._taken(event):
+            self.began = True
+            yield chunk
+
+    def end(self, last: Any = None) -> Iterator[Chunk]:
+        """The stream is whole: its last event counts, what is still open is closed, and the calls are complete."""
+        if last is not None:
+            yield from self._taken(last)
+        for index in list(self._texts):
+            yield c.TextEnd(self._texts.pop(index))
+        for index in list(self._reasonings):
+            yield c.ReasoningEnd(self._reasonings.pop(index))
+        for call in self._calls.values():
+            yield self._complete(call)
+
+    @property
+    def has_calls(self) -> bool:
+        return bool(self._calls)
+
+    def _taken(self, event: Any) -> Iterator[Chunk]:
+        match event.event_kind:
+            case "part_start":
+                yield from self._started(event.index, event.part)
+            case "part_delta":
+                yield from self._grown(event.index, event.delta)
+            case "part_end":
+                yield from self._ended(event.index, event.part)
+
+    def _started(self, index: int, part: Any) -> Iterator[Chunk]:
+        match part.part_kind:
+            case "text":
+                yield from self._text(index, part.content)
+            case "thinking":
+                yield from self._reasoning(index, part.content)
+            case "tool-call":
+                yield from self._called(index, part)
+            case "file":
+                yield c.File(url=part.content.data_uri, media_type=part.content.media_type)
+
+    def _grown(self, index: int, delta: Any) -> Iterator[Chunk]:
+        match delta.part_delta_kind:
+            case "text":
+                yield from self._text(index, delta.content_delta)
+            case "thinking":
+                yield from self._reasoning(index, delta.content_delta)
+            case "tool_call":
+                call = self._calls.get(index)
+                if call is not None:
+                    call.name += delta.tool_name_delta or ""
+                    call.details = {**(call.details or {}), **(delta.provider_details or {})} or None
+                    yield from self._written(call, delta.args_delta)
+
+    def _ended(self, index: int, part: Any) -> Iterator[Chunk]:
+        if part.part_kind == "text" and index in self._texts:
+            yield c.TextEnd(self._texts.pop(index))
+        elif part.part_kind == "thinking":
+            metadata = self._metadata(id=part.id, signature=part.signature, details=part.provider_details)
+            if index not in self._reasonings:
+                if not part.signature:
+                    return
+                # Reasoning the provider keeps to itself: nothing to read, but it wants it back.
+                yield from self._opened(index)
+            yield c.ReasoningEnd(self._reasonings.pop(index), provider_metadata=metadata)
+
+    def _text(self, index: int, text: str | None) -> Iterator[Chunk]:
+        if not text:
+            return
+        if index not in self._texts:
+            self._texts[index] = self._next("text")
+            yield c.TextStart(self._texts[index])
+        yield c.TextDelta(self._texts[index], text)
+
+    def _reasoning(self, index: int, text: str | None) -> Iterator[Chunk]:
+        if not text:
+            return
+        yield from self._opened(index)
+        yield c.ReasoningDelta(self._reasonings[index], text)
+
+    def _opened(self, index: int) -> Iterator[Chunk]:
+        if index not in self._reasonings:
+            self._reasonings[index] = self._next("reasoning")
+            yield c.ReasoningStart(self._reasonings[index])
+
+    def _called(self, index: int, part: Any) -> Iterator[Chunk]:
+        call = self._calls.get(index)
+        if call is None:
+            call = self._calls[index] = _Call(self._ids.own(part.tool_call_id), part.tool_name, [])
+            yield c.ToolInputStart(call.id, call.name)
+        else:
+            # Said again from the beginning: what was written before gives way when the call is complete.
+            call.name, call.written = part.tool_name, []
+        call.details = part.provider_details
+        yield from self._written(call, part.args)
+
+    def _written(self, call: _Call, arguments: str | dict[str, Any] | None) -> Iterator[Chunk]:
+        if not arguments:
+            return
+        text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+        call.written.append(text)
+        yield c.ToolInputDelta(call.id, text)
+
+    def _complete(self, call: _Call) -> Chunk:
+        written = "".join(call.written)
+        metadata = self._metadata(details=call.details)
+        arguments = _object(written)
+        if arguments is None:
+            return c.ToolInputError(call.id, call.name, written, _NOT_AN_OBJECT, provider_metadata=metadata)
+        return c.ToolInputAvailable(call.id, call.name, arguments, provider_metadata=metadata)
+
+    def _metadata(self, **values: Any) -> dict[str, dict[str, Any]] | UnsetType:
+        """What the provider wants to see again, under its own name."""
+        kept = {key: value for key, value in values.items() if value}
+        return {self._provider_id: json.loads(json.dumps(kept, default=str))} if kept else UNSET
+
+    def _next(self, kind: str) -> str:
+        self._count += 1
+        return f"{kind}_{self._ids.stamp}_{self._count}"
+
+
+class _CallIds:
+    """Ids of calls that no other call of the conversation has."""
+
+    def __init__(self, request: ModelRequest) -> None:
+        last = request.messages[-1] if request.messages else None
+        place = f"{len(request.messages)} {last.id} {len(last.parts)}" if last else ""
+        self.stamp = hashlib.sha256(place.encode()).hexdigest()[:8]
+        self._taken = sent_calls(request.messages)
+
+    def own(self, given: str | None) -> str:
+        plain = given or "call"
+        own = plain if len(plain) >= _SHORTEST_UNIQUE else f"{plain}_{self.stamp}"
+        count = 2
+        while own in self._taken:
+            own = f"{plain}_{self.stamp}_{count}"
+            count += 1
+        self._taken.add(own)
+        return own
+
+
+def _object(written: str) -> dict[str, Any] | None:
+    """The object that arguments are; none at all stand for an empty one."""
+    if not written.strip():
+        return {}
+    try:
+        value = json.loads(written, parse_constant=_no_number)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _no_number(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def step_end(response: Any, *, has_calls: bool) -> StepEnd:
+    """How the answer ended, and what it used."""
+    used = response.usage
+    reason = _REASONS.get(response.finish_reason, "other")
+    if has_calls and reason in ("stop", "other"):
+        reason = "tool-calls"
+    data = {"response_id": response.provider_response_id, "response_model": response.model_name}
+    if used.unmeasured_requests:
+        data["usage"] = "not reported"
+    return StepEnd(
+        usage=Usage.from_inclusive(
+            input_tokens=used.input_tokens,
+            output_tokens=used.output_tokens,
+            reasoning_tokens=used.output_reasoning_tokens,
+            cache_read_tokens=used.cache_read_tokens,
+            cache_write_tokens=used.cache_write_tokens,
+        ),
+        finish_reason=reason,
+        data={key: value for key, value in data.items() if value},
+    )

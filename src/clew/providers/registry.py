@@ -1,0 +1,277 @@
+"""Every provider of a host: the demo always, the well-known ones by the key in the environment, others by name.
+
+Keys and addresses come from the environment and from the user's own configuration, which is handed in; a project
+folder has no say here. Providers are made when they are first used. A key is never part of a ``repr``, a listing or
+an error.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, Literal
+
+import msgspec
+
+from clew.clock import Clock, SystemClock
+from clew.errors import InvalidInput
+from clew.providers.base import ModelInfo, ModelListing, Provider, ProviderFailure
+from clew.providers.catalog import Catalog, ModelFacts, default_model_id, known_model_ids
+from clew.providers.demo import DEMO, DEMO_MODELS, DemoProvider
+from clew.providers.pydantic_ai import IDLE_LIMIT_MS, Endpoint, EndpointKind, PydanticAIProvider, is_installed
+from clew.transcript.session import Model, parse_model
+from clew.transcript.usage import Usage
+
+__all__ = ["ProviderConfig", "ProviderKind", "ProviderRegistry"]
+
+ProviderKind = Literal["openai", "openai-compatible", "anthropic"]
+
+_INSTALL: Final = "install clew[models]"
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_URL: Final = re.compile(r"https?://[^\s/]+.*")
+
+
+class ProviderConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """``[providers.NAME]`` of the user's configuration.
+
+    The key is what the environment variable ``api_key_env`` holds, or ``api_key`` itself. ``models`` names models, with
+    what is known about them where the catalogue does not know it, or knows it wrong. ``summariser`` is the model that
+    does small jobs for the others. Without ``kind`` an endpoint speaks as OpenAI's does; a well-known provider keeps
+    its own way.
+    """
+
+    kind: ProviderKind | None = None
+    base_url: str | None = None
+    api_key_env: str | None = None
+    api_key: str | None = None
+    models: list[str] | dict[str, ModelFacts] = msgspec.field(default_factory=list)
+    default_model: str | None = None
+    summariser: str | None = None
+
+    def __repr__(self) -> str:
+        shown = {name: getattr(self, name) for name in self.__struct_fields__ if name != "api_key"}
+        key = "None" if self.api_key is None else "'…'"
+        return f"ProviderConfig({', '.join(f'{name}={value!r}' for name, value in shown.items())}, api_key={key})"
+
+    def facts(self) -> Mapping[str, ModelFacts]:
+        """The models that were named, with what was said about each."""
+        return self.models if isinstance(self.models, dict) else {name: ModelFacts() for name in self.models}
+
+
+class _WellKnown(msgspec.Struct, frozen=True, kw_only=True):
+    """A provider clew knows by name. Without ``keys`` it needs none."""
+
+    kind: EndpointKind
+    keys: tuple[str, ...] = ()
+    base_url: str | None = None
+    base_url_env: str | None = None
+    example: str | None = None
+
+
+_WELL_KNOWN: Final[dict[str, _WellKnown]] = {
+    "anthropic": _WellKnown(kind="anthropic", keys=("ANTHROPIC_API_KEY",), base_url_env="ANTHROPIC_BASE_URL"),
+    "openai": _WellKnown(kind="openai", keys=("OPENAI_API_KEY",), base_url_env="OPENAI_BASE_URL"),
+    "google": _WellKnown(
+        kind="openai-compatible",
+        keys=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+        base_url="https://generativelanguage.googleapis.com/v1beta/openai/",
+    ),
+    "openrouter": _WellKnown(
+        kind="openai-compatible",
+        keys=("OPENROUTER_API_KEY",),
+        base_url="https://openrouter.ai/api/v1",
+    ),
+    "ollama": _WellKnown(kind="openai-compatible", base_url="http://127.0.0.1:11434/v1", example="ollama/llama3.2"),
+}
+
+
+class ProviderRegistry:
+    """Implements :class:`clew.providers.base.Providers`.
+
+    ``default_model`` is the user's choice; without one, the default of the first provider that is usable is taken, and
+    the tour when there is none.
+    """
+
+    def __init__(
+        self,
+        providers: Mapping[str, ProviderConfig] | None = None,
+        *,
+        default_model: str | None = None,
+        environ: Mapping[str, str] = os.environ,
+        clock: Clock | None = None,
+        idle_limit_ms: float = IDLE_LIMIT_MS,
+    ) -> None:
+        self._configs = dict(providers or {})
+        self._environ = environ
+        self._clock = clock or SystemClock()
+        self._idle_limit_ms = idle_limit_ms
+        self._default = None if default_model is None else parse_model(default_model)
+        self._made: dict[str, Provider] = {}
+        for name, config in self._configs.items():
+            self._check(name, config)
+        self._catalog = Catalog(
+            {
+                f"{provider}/{name}": facts
+                for provider, config in self._configs.items()
+                for name, facts in config.facts().items()
+            }
+        )
+
+    def __repr__(self) -> str:
+        return f"ProviderRegistry({', '.join(self._ids())})"
+
+    def get(self, provider_id: str) -> Provider:
+        """The provider, ready to be called; raises as the contract says."""
+        made = self._made.get(provider_id)
+        if made is None:
+            made = self._made[provider_id] = self._make(provider_id)
+        return made
+
+    def info(self, model: Model) -> ModelInfo:
+        """What is known about a model; raises ``InvalidInput`` for a provider or a demo model nobody knows."""
+        self._check_known(model.provider_id)
+        if model.provider_id == DEMO and model.model_id not in DEMO_MODELS:
+            raise InvalidInput(f"there is no model {model}; there are {', '.join(f'{DEMO}/{m}' for m in DEMO_MODELS)}")
+        info = self._catalog.info(model)
+        config = self._configs.get(model.provider_id)
+        if config is None or config.summariser is None or self._names_summariser(config, model.model_id):
+            return info
+        cheap = Model(model.provider_id, config.summariser)
+        return msgspec.structs.replace(info, summariser=cheap, titler=cheap)
+
+    def cost(self, model: Model, usage: Usage) -> float | None:
+        return self._catalog.cost(model, usage)
+
+    def models(self) -> Sequence[ModelListing]:
+        """All models that can be named, the usable ones first; for the others the reason."""
+        default = self.default_model()
+        lines = [line for provider_id in self._ids() for line in self._lines(provider_id, default)]
+        return sorted(lines, key=lambda line: not line.usable)
+
+    def default_model(self) -> Model:
+        if self._default is not None:
+            return self._default
+        for provider_id in _WELL_KNOWN:
+            # One that needs no key says nothing about what the user wants.
+            model_id = self._default_of(provider_id)
+            if model_id and self._key(provider_id) and self._missing(provider_id) is None:
+                return Model(provider_id, model_id)
+        return Model(DEMO, "tour")
+
+    async def close(self) -> None:
+        made, self._made = self._made, {}
+        for provider in made.values():
+            await provider.close()
+
+    # Inside
+
+    def _ids(self) -> Iterator[str]:
+        yield DEMO
+        yield from _WELL_KNOWN
+        yield from (name for name in self._configs if name not in _WELL_KNOWN)
+
+    def _check(self, name: str, config: ProviderConfig) -> None:
+        if name == DEMO or _NAME.fullmatch(name) is None:
+            raise InvalidInput(f"[providers.{name}]: this name cannot be used")
+        if config.base_url is not None and _URL.fullmatch(config.base_url) is None:
+            raise InvalidInput(f"[providers.{name}]: base_url must begin with http:// or https://")
+        if name not in _WELL_KNOWN and config.base_url is None and config.kind not in ("anthropic", "openai"):
+            raise InvalidInput(f"[providers.{name}]: base_url is missing")
+
+    def _check_known(self, provider_id: str) -> None:
+        if provider_id not in self._ids():
+            raise InvalidInput(f"there is no provider {provider_id!r}; there are {', '.join(self._ids())}")
+
+    def _make(self, provider_id: str) -> Provider:
+        self._check_known(provider_id)
+        if provider_id == DEMO:
+            return DemoProvider(self._clock)
+        missing = self._missing(provider_id)
+        if missing is not None:
+            kind: Literal["unknown", "auth"] = "unknown" if missing == _INSTALL else "auth"
+            raise ProviderFailure(f"{provider_id} cannot be used: {missing}", kind=kind, provider_id=provider_id)
+        return PydanticAIProvider(self._endpoint(provider_id), clock=self._clock, idle_limit_ms=self._idle_limit_ms)
+
+    def _endpoint(self, provider_id: str) -> Endpoint:
+        config = self._configs.get(provider_id, ProviderConfig())
+        known = _WELL_KNOWN.get(provider_id)
+        kind: EndpointKind = config.kind or (known.kind if known else "openai-compatible")
+        base_url = config.base_url
+        if base_url is None and known is not None:
+            from_environ = self._environ.get(known.base_url_env) if known.base_url_env else None
+            base_url = from_environ or known.base_url
+        return Endpoint(
+            provider_id=provider_id,
+            kind=kind,
+            base_url=base_url,
+            api_key=self._key(provider_id),
+            ambient=known is not None and known.kind == kind != "openai-compatible" and config.base_url is None,
+        )
+
+    def _key(self, provider_id: str) -> str | None:
+        return next((value for name in self._key_names(provider_id) if (value := self._environ.get(name))), None) or (
+            self._configs[provider_id].api_key if provider_id in self._configs else None
+        )
+
+    def _key_names(self, provider_id: str) -> tuple[str, ...]:
+        config = self._configs.get(provider_id)
+        if config is not None and (config.api_key_env or config.api_key):
+            return (config.api_key_env,) if config.api_key_env else ()
+        known = _WELL_KNOWN.get(provider_id)
+        return known.keys if known else ()
+
+    def _missing(self, provider_id: str) -> str | None:
+        """What has to be done before the provider can be used."""
+        names = self._key_names(provider_id)
+        if names and not self._key(provider_id):
+            return f"set {names[0]}"
+        return None if is_installed() else _INSTALL
+
+    def _default_of(self, provider_id: str) -> str | None:
+        config = self._configs.get(provider_id)
+        if config is not None and config.default_model is not None:
+            return config.default_model
+        return default_model_id(provider_id)
+
+    def _lines(self, provider_id: str, default: Model) -> Iterator[ModelListing]:
+        if provider_id == DEMO:
+            yield from (self._line(Model(DEMO, name), default, None) for name in DEMO_MODELS)
+            return
+        missing = self._missing(provider_id)
+        names = [*known_model_ids(provider_id), *self._named(provider_id)]
+        first = self._default_of(provider_id)
+        if first is not None:
+            names = [first, *names]
+        if default.provider_id == provider_id:
+            names.append(default.model_id)
+        for name in dict.fromkeys(names):
+            yield self._line(Model(provider_id, name), default, missing)
+        if not names:
+            known = _WELL_KNOWN.get(provider_id)
+            example = (known.example if known else None) or f"{provider_id}/NAME"
+            info = self._catalog.guess(Model(provider_id, "…"))
+            reason = missing or f"name a model of it, for example {example}"
+            yield ModelListing(
+                id=str(info.model), window=info.window, max_output=info.max_output, usable=False, reason=reason
+            )
+
+    @staticmethod
+    def _names_summariser(config: ProviderConfig, model_id: str) -> bool:
+        facts = config.facts().get(model_id)
+        return facts is not None and facts.summariser is not None
+
+    def _named(self, provider_id: str) -> list[str]:
+        config = self._configs.get(provider_id)
+        return [] if config is None else list(config.facts())
+
+    def _line(self, model: Model, default: Model, reason: str | None) -> ModelListing:
+        info = self._catalog.find(model)
+        return ModelListing(
+            id=str(model),
+            window=info.window,
+            max_output=info.max_output,
+            usable=reason is None,
+            reason=reason,
+            default=model == Model(default.provider_id, default.model_id),
+        )

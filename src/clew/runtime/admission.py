@@ -1,0 +1,127 @@
+"""Admission: what a prompt must satisfy before anything of it is stored."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import orjson
+
+from clew.errors import InvalidInput, MessageTooLarge, TooManyFiles
+from clew.runtime.host import Setting
+from clew.store.unit import PutBlob
+from clew.transcript.gate import check_value
+
+__all__ = ["Prompted", "check_size", "content_of", "estimate_tokens", "read_parts"]
+
+MAX_FILES: Final = 10
+MAX_FILE_BYTES: Final = 10 * 1024 * 1024
+MAX_FILES_BYTES: Final = 20 * 1024 * 1024
+_MEDIA_TYPE = re.compile(r"[a-z0-9.+-]+/[a-z0-9.+*-]+", re.ASCII | re.IGNORECASE)
+
+
+class Prompted(msgspec.Struct, frozen=True):
+    """A prompt as it will be stored: its parts, and the bytes they name."""
+
+    parts: tuple[dict[str, Any], ...]
+    blobs: tuple[PutBlob, ...]
+
+
+def read_parts(prompt: str | Sequence[Mapping[str, Any]], workspace: Path | None, now: int) -> Prompted:
+    """The parts of a user message, checked; files by value or from the workspace become blobs."""
+    given = [{"type": "text", "text": prompt}] if isinstance(prompt, str) else [dict(part) for part in prompt]
+    if not given:
+        raise InvalidInput("a prompt needs at least one part")
+    # Files come as base64, a third larger than they are; their own limits are held below.
+    check_value(given, "parts", max_bytes=2 * MAX_FILES_BYTES)
+    files = [part for part in given if part.get("type") == "file"]
+    if len(files) > MAX_FILES:
+        raise TooManyFiles(f"a prompt takes at most {MAX_FILES} files, not {len(files)}")
+    parts: list[dict[str, Any]] = []
+    blobs: list[PutBlob] = []
+    total = 0
+    for part in given:
+        if part.get("type") == "text" and isinstance(part.get("text"), str):
+            parts.append(part)
+        elif part.get("type") == "file":
+            blob = _read_file(part, workspace, now)
+            total += len(blob.data)
+            if total > MAX_FILES_BYTES:
+                raise MessageTooLarge(f"the files of a prompt may have {MAX_FILES_BYTES} bytes together")
+            blobs.append(blob)
+            parts.append({**part, "url": f"/api/blobs/{blob.sha256}", "mediaType": blob.media_type})
+        else:
+            raise InvalidInput(f"a prompt holds text and file parts, not {part.get('type')!r}")
+    if not any(part.get("type") == "file" or part.get("text") for part in parts):
+        raise InvalidInput("the prompt is empty")
+    return Prompted(tuple(parts), tuple(blobs))
+
+
+def _read_file(part: Mapping[str, Any], workspace: Path | None, now: int) -> PutBlob:
+    media_type, url = part.get("mediaType"), part.get("url")
+    if not isinstance(media_type, str) or not _MEDIA_TYPE.fullmatch(media_type):
+        raise InvalidInput("a file part needs a mediaType such as image/png")
+    if not isinstance(url, str):
+        raise InvalidInput("a file part needs a url")
+    if url.startswith("data:"):
+        data = _read_data_url(url)
+    elif url.startswith("workspace:"):
+        data = _read_workspace_file(url.removeprefix("workspace:"), workspace)
+    else:
+        raise InvalidInput("a file's url is data:… or workspace:PATH; others are not fetched")
+    if len(data) > MAX_FILE_BYTES:
+        raise MessageTooLarge(f"a file may have at most {MAX_FILE_BYTES} bytes")
+    return PutBlob(sha256(data).hexdigest(), media_type, data, now)
+
+
+def _read_data_url(url: str) -> bytes:
+    head, comma, body = url.partition(",")
+    if not comma or not head.endswith(";base64"):
+        raise InvalidInput("a data: url must be base64")
+    if len(body) > MAX_FILE_BYTES * 2:
+        raise MessageTooLarge(f"a file may have at most {MAX_FILE_BYTES} bytes")
+    try:
+        return base64.b64decode(body, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise InvalidInput(f"a data: url is not base64: {error}") from error
+
+
+def _read_workspace_file(name: str, workspace: Path | None) -> bytes:
+    if workspace is None:
+        raise InvalidInput("this session has no workspace to take files from")
+    path = (workspace / name).resolve()
+    if not path.is_relative_to(workspace.resolve()):
+        raise InvalidInput(f"{name!r} is outside the workspace")
+    try:
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise MessageTooLarge(f"{name!r} has more than {MAX_FILE_BYTES} bytes")
+        return path.read_bytes()
+    except OSError as error:
+        raise InvalidInput(f"{name!r} cannot be read: {error.strerror}") from error
+
+
+def content_of(parts: Sequence[Mapping[str, Any]]) -> str:
+    """What makes two prompts the same one, for a client that sends it again."""
+    kept = [{key: part.get(key) for key in ("type", "text", "url", "mediaType", "filename")} for part in parts]
+    return sha256(orjson.dumps(kept)).hexdigest()
+
+
+def estimate_tokens(text: str) -> int:
+    return -(-len(text) // 4)
+
+
+def check_size(prompted: Prompted, setting: Setting) -> None:
+    """A message that with prompt and tools could not fit an empty window is refused before it is stored."""
+    text = "".join(str(part.get("text", "")) for part in prompted.parts)
+    needed = estimate_tokens(text) + estimate_tokens(setting.prompt.text)
+    if needed > setting.info.window:
+        raise MessageTooLarge(
+            f"this message needs about {needed} tokens with its prompt; {setting.model} takes {setting.info.window}. "
+            "Send less, or choose a model with a larger window"
+        )

@@ -1,0 +1,299 @@
+"""Answers: a human's word on what waits, bound to what was asked, good once, and durable before anything follows.
+
+The last answer of a step starts a new run on the same message. "For this session" and "always" also store a rule, and
+other requests that the rule covers are answered with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from clew.errors import AlreadyAnswered, ApprovalNotFound, Conflict, InternalError, InvalidInput
+from clew.live.base import Status
+from clew.permissions.answers import rules_for
+from clew.runtime.calls import Call
+from clew.runtime.host import Host, Setting
+from clew.runtime.run import Answered, TurnOutcome, waits_shown
+from clew.runtime.setting import keeping_prompt
+from clew.runtime.turn import settling
+from clew.runtime.waiting import Wait, digest_of, is_answered, waits_of, with_waits
+from clew.store.base import get_session
+from clew.store.unit import (
+    EpochIs,
+    OpenTurnIs,
+    PatchSession,
+    PutParts,
+    PutProjectRules,
+    SealMessage,
+    SetEpoch,
+    SetTurn,
+    Unit,
+    Write,
+)
+from clew.transcript import chunk as c
+from clew.transcript.fold import Fold
+from clew.transcript.message import MessageRow, PartRow
+from clew.transcript.rule import Target
+from clew.transcript.seal import seal_of
+from clew.transcript.session import Session
+from clew.transcript.turn import Turn
+
+if TYPE_CHECKING:
+    from clew.runtime.desk import Desk
+
+__all__ = ["Answers", "Decision"]
+
+Decision = Literal["once", "session", "project", "deny"]
+
+
+class Answers:
+    """Takes answers for all sessions of one engine."""
+
+    def __init__(self, host: Host, desk: Desk) -> None:
+        self._host = host
+        self._desk = desk
+
+    async def answer(self, session_id: str, approval_id: str, decision: Decision, reason: str | None = None) -> int:
+        """Answer a request; how many are still open. With none left the turn goes on before this returns."""
+        if decision not in ("once", "session", "project", "deny"):
+            raise InvalidInput(f"decision must be once, session, project or deny, not {decision!r}")
+        async with self._desk.lock(session_id):
+            turn, wait = await self._find_wait(session_id, approval_id=approval_id)
+            answer = {"approved": decision != "deny", "decision": decision, "reason": reason}
+            return await self._take_answer(session_id, turn, wait, answer)
+
+    async def answer_question(self, session_id: str, tool_call_id: str, output: Any) -> int:
+        """Give the human's answer to a question."""
+        async with self._desk.lock(session_id):
+            turn, wait = await self._find_wait(session_id, tool_call_id=tool_call_id)
+            return await self._take_answer(session_id, turn, wait, {"output": output})
+
+    async def withdraw(self, session_id: str, turn: Turn, reason: str) -> None:
+        """Deny every open request of a waiting turn and settle it as aborted."""
+        store, now = self._host.store, self._host.clock.now_ms()
+        state = await store.load_state(session_id)
+        message = await self._waiting_message(session_id, turn)
+        waits = waits_of(turn)
+        fold = Fold(message.id, parts=[part.data for part in message.parts])
+        for wait in waits:
+            _close_wait(fold, wait, reason)
+        parts = _changed(message, fold, now)
+        writes: list[Write] = [SetEpoch(state.epoch + 1), PutParts(message.id, parts)]
+        writes.append(SealMessage(message.id, seal_of(fold.parts)))
+        writes += settling(turn.id, "aborted", now, {"stopped": reason, "waiting": []})
+        await self._desk.commit(
+            Unit(session_id, tuple(writes), (EpochIs(state.epoch), OpenTurnIs(turn.id)), sync="power")
+        )
+        self._host.live.set_status(session_id, Status("idle"))
+        self._desk.publish("status", session_id, status={"state": "idle"})
+        self._desk.publish("turn_finished", session_id, turn_id=turn.id, reason="abort", error=None)
+        outcome = TurnOutcome(turn.id, message.id, "aborted", reason)
+        user = await self._desk.user_message_of(session_id, turn.id)
+        future = self._desk.take_outcome(user)
+        if future is not None and not future.done():
+            future.set_result(outcome)
+
+    async def _find_wait(
+        self, session_id: str, *, approval_id: str | None = None, tool_call_id: str | None = None
+    ) -> tuple[Turn, Wait]:
+        session = await get_session(self._host.store, session_id)
+        turn = await self._desk.open_turn(session.id)
+        for wait in waits_of(turn):
+            if turn is not None and (
+                (approval_id is not None and wait.approval_id == approval_id)
+                or (tool_call_id is not None and wait.tool_call_id == tool_call_id and wait.kind == "question")
+            ):
+                if wait.answer is not None or turn.status != "waiting":
+                    raise AlreadyAnswered("this was answered before", approval_id=approval_id)
+                return turn, wait
+        if approval_id is not None and await self._was_asked(session_id, approval_id):
+            raise AlreadyAnswered("this was answered before", approval_id=approval_id)
+        raise ApprovalNotFound("nothing of that id waits here", approval_id=approval_id, tool_call_id=tool_call_id)
+
+    async def _was_asked(self, session_id: str, approval_id: str) -> bool:
+        rows = await self._host.store.load_messages(session_id)
+        return any((part.data.get("approval") or {}).get("id") == approval_id for row in rows for part in row.parts)
+
+    async def _take_answer(self, session_id: str, turn: Turn, wait: Wait, answer: dict[str, Any]) -> int:
+        """Write the answer and what follows from it; start the run when it was the last one."""
+        host = self._host
+        session = await get_session(host.store, session_id)
+        message = await self._waiting_message(session_id, turn)
+        part = _part_of(message, wait)
+        _check_digest(session, part, wait)
+        extra: list[Write] = await self._rules(session, part, answer)
+        waits = tuple(
+            msgspec.structs.replace(w, answer=answer) if w.tool_call_id == wait.tool_call_id else w
+            for w in waits_of(turn)
+        )
+        await self._write_answers(session_id, turn, message, waits, extra)
+        self._desk.publish(
+            "approval_answered", session_id, approval_id=wait.approval_id, tool_call_id=wait.tool_call_id
+        )
+        if extra:
+            waits = await self._reconsider(session_id, turn, waits)
+        left = len(waits_shown(waits))
+        if left == 0:
+            await self._go_on(session_id, turn, waits)
+        else:
+            status = Status("idle", waiting=waits_shown(waits))
+            host.live.set_status(session_id, status)
+            self._desk.publish("status", session_id, status=msgspec.to_builtins(status))
+        return left
+
+    async def _write_answers(
+        self, session_id: str, turn: Turn, message: MessageRow, waits: tuple[Wait, ...], extra: Sequence[Write]
+    ) -> None:
+        host, now = self._host, self._host.clock.now_ms()
+        state = await host.store.load_state(session_id)
+        fold = Fold(message.id, parts=[part.data for part in message.parts])
+        for wait in waits:
+            if wait.kind == "approval" and wait.answer is not None:
+                index = fold.find_tool(wait.tool_call_id)
+                if index is not None and fold.part(index).get("state") == "approval-requested":
+                    fold.answer(
+                        wait.tool_call_id, approved=bool(wait.answer["approved"]), reason=wait.answer.get("reason")
+                    )
+        writes: list[Write] = [SetTurn(turn.id, "waiting", data=dict(with_waits(waits)))]
+        parts = _changed(message, fold, now)
+        if parts:
+            writes.append(PutParts(message.id, parts))
+        guards = (EpochIs(state.epoch), OpenTurnIs(turn.id))
+        await self._desk.commit(Unit(session_id, (*writes, *extra), guards, sync="power"))
+
+    async def _rules(self, session: Session, part: PartRow, answer: Mapping[str, Any]) -> list[Write]:
+        """The rules that "for this session" and "always" store."""
+        scope = answer.get("decision")
+        if scope not in ("session", "project"):
+            return []
+        if scope == "project" and session.workspace_root is None:
+            raise InvalidInput("without a workspace there is no project to remember this for; choose session")
+        targets = _targets(part)
+        now = self._host.clock.now_ms()
+        new = [
+            {**msgspec.to_builtins(rule), "source": scope, "added_at": now}
+            for target in targets
+            for rule in rules_for(target, scope)
+        ]
+        if scope == "session":
+            return [PatchSession(permissions=(*session.permissions, *new))]
+        project = str(session.workspace_root)
+        known = await self._host.store.load_project_rules(project)
+        return [PutProjectRules(project, (*known, *new), now)]
+
+    async def _reconsider(self, session_id: str, turn: Turn, waits: tuple[Wait, ...]) -> tuple[Wait, ...]:
+        """Requests that the new rule covers need no answer of their own."""
+        message = await self._waiting_message(session_id, turn)
+        setting = await self._desk.setting_of(session_id, turn)
+        changed: list[Wait] = []
+        for wait in waits:
+            if wait.answer is None and wait.kind == "approval":
+                decision = await setting.permit.decide(_targets(_part_of(message, wait)))
+                if decision.action in ("allow", "deny"):
+                    answer = {"approved": decision.action == "allow", "decision": "rule", "reason": None}
+                    wait = msgspec.structs.replace(wait, answer=answer)
+                    self._desk.publish(
+                        "approval_answered", session_id, approval_id=wait.approval_id, tool_call_id=wait.tool_call_id
+                    )
+            changed.append(wait)
+        result = tuple(changed)
+        if result != waits:
+            await self._write_answers(session_id, turn, message, result, ())
+        return result
+
+    async def _go_on(self, session_id: str, turn: Turn, waits: tuple[Wait, ...]) -> None:
+        """Every request is answered: a new run on the same message."""
+        assert is_answered(waits)
+        host = self._host
+        setting = await self._desk.setting_of(session_id, turn)
+        message = await self._waiting_message(session_id, turn)
+        state = await host.store.load_state(session_id)
+        writes = (
+            SetEpoch(state.epoch + 1),
+            SetTurn(turn.id, "running", data={"waiting": []}),
+            keeping_prompt(setting, host.clock.now_ms()),
+        )
+        await self._desk.commit(Unit(session_id, writes, (EpochIs(state.epoch), OpenTurnIs(turn.id)), sync="power"))
+        answered = _answered(message, waits, setting, await host.store.stream_mark(message.id))
+        user = await self._desk.user_message_of(session_id, turn.id)
+        self._desk.start(setting, turn.id, state.epoch + 1, user, turn, answered)
+
+    async def _waiting_message(self, session_id: str, turn: Turn) -> MessageRow:
+        line = await self._host.store.load_line(session_id, through=turn.id, turns=1)
+        for row in reversed(line.turns[-1].messages):
+            if row.role == "assistant":
+                return row
+        raise InternalError("a waiting turn has no assistant message", turn_id=turn.id)
+
+
+def _part_of(message: MessageRow, wait: Wait) -> PartRow:
+    for part in message.parts:
+        if part.tool_call_id == wait.tool_call_id:
+            return part
+    raise InternalError("a wait names a call that is not there", message_id=message.id)
+
+
+def _targets(part: PartRow) -> tuple[Target, ...]:
+    """What the request was about, as it was judged when it was made."""
+    descriptor = (part.data.get("approval") or {}).get("descriptor") or {}
+    return tuple(msgspec.convert(target, Target) for target in descriptor.get("targets", ()))
+
+
+def _tool_name(part: PartRow) -> str:
+    return str(part.data.get("toolName") or part.type.removeprefix("tool-"))
+
+
+def _check_digest(session: Session, part: PartRow, wait: Wait) -> None:
+    """The answer is for what was shown: same tool, same arguments, same folder."""
+    digest = digest_of(session.id, wait.tool_call_id, _tool_name(part), part.data.get("input"), session.workspace_root)
+    if digest != wait.digest:
+        raise Conflict("what was asked for has changed; the request is void", tool_call_id=wait.tool_call_id)
+
+
+def _close_wait(fold: Fold, wait: Wait, reason: str) -> None:
+    index = fold.find_tool(wait.tool_call_id)
+    if index is None:
+        return
+    state = fold.part(index).get("state")
+    if state == "approval-requested":
+        fold.answer(wait.tool_call_id, approved=False, reason=reason)
+        state = "approval-responded"
+    if state == "approval-responded":
+        fold.apply(c.ToolOutputDenied(tool_call_id=wait.tool_call_id))
+    elif state == "input-available":
+        fold.apply(c.ToolOutputError(tool_call_id=wait.tool_call_id, error_text=reason))
+
+
+def _changed(message: MessageRow, fold: Fold, now: int) -> tuple[PartRow, ...]:
+    return tuple(
+        msgspec.structs.replace(part, data=fold.part(part.index), updated_at=now)
+        for part in message.parts
+        if fold.part(part.index) != part.data
+    )
+
+
+def _answered(message: MessageRow, waits: tuple[Wait, ...], setting: Setting, last_n: int) -> Answered:
+    calls: list[Call] = []
+    denied: list[str] = []
+    outputs: list[c.Chunk] = []
+    for wait in waits:
+        answer = wait.answer or {}
+        part = _part_of(message, wait)
+        if wait.kind == "question":
+            outputs.append(c.ToolOutputAvailable(tool_call_id=wait.tool_call_id, output=answer.get("output")))
+        elif answer.get("approved"):
+            tool = setting.tools.get(wait.tool)
+            if tool is None:
+                outputs.append(
+                    c.ToolOutputError(
+                        tool_call_id=wait.tool_call_id, error_text=f"there is no tool {wait.tool!r} any more"
+                    )
+                )
+            else:
+                calls.append(Call(wait.tool_call_id, tool, dict(part.data.get("input") or {}), _targets(part)))
+        else:
+            denied.append(wait.tool_call_id)
+    return Answered(message, last_n, tuple(calls), tuple(denied), tuple(outputs))

@@ -1,0 +1,209 @@
+"""Tool calls of a step: checked, decided, run side by side, and landed in the order they were made."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from clew.errors import ClewError, InvalidInput, PermissionDenied, ToolFailed
+from clew.runtime.hooks import HookRefused
+from clew.runtime.host import Host, Setting
+from clew.tools.arguments import check_arguments
+from clew.tools.base import ChildOutcome, Signal, Tool, ToolContext
+from clew.transcript import chunk as c
+from clew.transcript.rule import Target
+
+__all__ = ["Call", "Caller", "ToolCallValue", "Verdict"]
+
+log = logging.getLogger("clew.tools")
+
+
+class Call(msgspec.Struct, frozen=True):
+    """A call with arguments that fit its tool. ``granted`` is what it was judged on and may touch."""
+
+    id: str
+    tool: Tool
+    args: dict[str, Any]
+    granted: tuple[Target, ...] = ()
+
+
+class ToolCallValue(msgspec.Struct, frozen=True):
+    """A call as hooks see it; ``before_tool_call`` may give back one with other arguments."""
+
+    session_id: str
+    tool_call_id: str
+    tool: str
+    args: dict[str, Any]
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What becomes of a call: run, ask a human, or not at all, and why."""
+
+    call: Call
+    action: Literal["run", "ask", "question", "deny"]
+    why: str
+    descriptor: dict[str, Any]
+
+
+class Caller:
+    """Handles the calls of one run."""
+
+    def __init__(self, host: Host, setting: Setting, signal: Signal, spawn_child: Any, state: dict[str, Any]) -> None:
+        self._host = host
+        self._setting = setting
+        self._signal = signal
+        self._spawn_child = spawn_child
+        self._state = state
+
+    async def admit(self, chunk: c.ToolInputAvailable) -> tuple[c.Chunk, Call | None]:
+        """What is recorded for a call the model made, and the call itself when it can be carried out."""
+        tool = self._setting.tools.get(chunk.tool_name)
+        if tool is None:
+            known = ", ".join(sorted(self._setting.tools)) or "none"
+            return _unfit(chunk, f"there is no tool {chunk.tool_name!r} here; there are: {known}"), None
+        problem = check_arguments(tool.input_schema, chunk.input)
+        if problem is not None:
+            return _unfit(chunk, problem), None
+        value = ToolCallValue(self._setting.session.id, chunk.tool_call_id, tool.name, chunk.input)
+        try:
+            changed: ToolCallValue = await self._host.hooks.change("before_tool_call", value)
+        except HookRefused as error:
+            return _unfit(chunk, str(error)), None
+        if changed is not value:
+            problem = check_arguments(tool.input_schema, changed.args)
+            if problem is not None:
+                return _unfit(chunk, f"a hook changed the arguments: {problem}"), None
+            chunk = msgspec.structs.replace(chunk, input=changed.args)
+        return chunk, Call(chunk.tool_call_id, tool, changed.args)
+
+    async def judge(self, call: Call) -> Verdict:
+        """Whether the call may run, decided on what it would really touch."""
+        if call.tool.asks_human:
+            if self._setting.attended:
+                return Verdict(call, "question", "the tool asks a human", {})
+            return Verdict(call, "deny", "nobody is there to answer", {})
+        try:
+            targets = call.tool.targets(call.args, self._setting.workspace)
+        except ClewError as error:
+            return Verdict(call, "deny", str(error), {})
+        decision = await self._setting.permit.decide(targets)
+        descriptor = {
+            "targets": [msgspec.to_builtins(target) for target in targets],
+            "rule": msgspec.to_builtins(decision.rule) if decision.rule else None,
+            "scope": decision.scope,
+        }
+        if decision.action == "allow":
+            granted = msgspec.structs.replace(call, granted=tuple(targets))
+            return Verdict(granted, "run", "allowed", descriptor)
+        if decision.action == "ask":
+            return Verdict(call, "ask", "needs a human's word", descriptor)
+        return Verdict(call, "deny", f"denied: {decision.reason}", descriptor)
+
+    async def run(self, calls: Sequence[Call]) -> AsyncIterator[c.Chunk]:
+        """Run the calls side by side; their results in the order of the calls, each as soon as it can be."""
+        tasks = [asyncio.get_running_loop().create_task(self._execute(call)) for call in calls]
+        try:
+            for task in tasks:
+                yield await asyncio.shield(task)
+        finally:
+            for task in tasks:
+                # A tool that does not heed this ends by itself; nobody waits for it and its output is dropped.
+                task.cancel()
+
+    async def _execute(self, call: Call) -> c.Chunk:
+        name = call.tool.name
+        try:
+            output = await self._watched(call)
+        except (ToolFailed, PermissionDenied) as error:
+            result: c.Chunk = c.ToolOutputError(tool_call_id=call.id, error_text=str(error))
+        except Exception as error:
+            log.exception("tool %s failed in an unforeseen way", name)
+            result = c.ToolOutputError(
+                tool_call_id=call.id, error_text=f"{name} failed: {type(error).__name__}: {error}"
+            )
+        else:
+            result = c.ToolOutputAvailable(tool_call_id=call.id, output=output)
+        value = ToolCallValue(self._setting.session.id, call.id, name, call.args)
+        self._host.hooks.observe("after_tool_call", (value, c.chunk_dict(result)))
+        return result
+
+    async def _watched(self, call: Call) -> Any:
+        """Run the tool under its watchdog."""
+        loop = asyncio.get_running_loop()
+        work = loop.create_task(call.tool.execute(call.args, self._context(call)))
+        limit = loop.create_task(self._host.clock.sleep(call.tool.timeout_ms))
+        try:
+            await asyncio.wait({work, limit}, return_when=asyncio.FIRST_COMPLETED)
+            if not work.done():
+                seconds = call.tool.timeout_ms / 1000
+                raise ToolFailed(
+                    f"{call.tool.name} did not end within {seconds:g} s and was stopped; its effects are unknown"
+                )
+            return work.result().value
+        finally:
+            work.cancel()
+            limit.cancel()
+
+    def _context(self, call: Call) -> ToolContext:
+        async def permit(target: Target) -> None:
+            if target in call.granted:
+                return
+            decision = await self._setting.permit.decide([target])
+            # A human's word on a folder covers what lies below it, but never what a rule denies.
+            if decision.action == "ask" and _is_below(target, call.granted):
+                return
+            if decision.action != "allow":
+                raise PermissionDenied(f"{target.value} is not allowed: {decision.reason}")
+
+        async def spawn_child(prompt: str, agent: str | None) -> ChildOutcome:
+            outcome: ChildOutcome = await self._spawn_child(prompt, agent, self._setting, self._signal)
+            return outcome
+
+        async def load_skill(name: str) -> str:
+            try:
+                return await asyncio.to_thread(self._setting.skills.load_skill, name)
+            except InvalidInput as error:
+                raise ToolFailed(str(error)) from error
+
+        async def recall(query: str) -> str:
+            raise ToolFailed("there is nothing to recall in this session")
+
+        return ToolContext(
+            session_id=self._setting.session.id,
+            call_id=call.id,
+            signal=self._signal,
+            workspace=self._setting.workspace,
+            judged=call.granted,
+            spill=self._host.spill / self._setting.session.id,
+            permit=permit,
+            spawn_child=spawn_child,
+            load_skill=load_skill,
+            recall=recall,
+            state=self._state,
+        )
+
+
+def _is_below(target: Target, granted: Sequence[Target]) -> bool:
+    return target.kind == "path" and any(
+        above.kind == "path"
+        and above.permission == target.permission
+        and Path(target.value).is_relative_to(above.value)
+        for above in granted
+    )
+
+
+def _unfit(chunk: c.ToolInputAvailable, problem: str) -> c.Chunk:
+    """A call that cannot be carried out, with the reason for the model to read."""
+    return c.ToolInputError(
+        tool_call_id=chunk.tool_call_id,
+        tool_name=chunk.tool_name,
+        input=chunk.input,
+        error_text=problem,
+        dynamic=chunk.dynamic,
+        provider_metadata=chunk.provider_metadata,
+    )

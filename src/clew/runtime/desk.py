@@ -1,0 +1,384 @@
+"""The desk: where prompts and aborts arrive, and where it is decided what runs next on a session.
+
+One lock per session makes each decision whole; the store's guards make it true. There is at most one run per session,
+a busy session's prompts wait in its durable queue, and a turn that waits for a human is nobody's run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from clew.errors import (
+    Conflict,
+    DuplicateMessage,
+    InternalError,
+    InvalidInput,
+    SessionBusy,
+    StoreClosed,
+    WaitingForHuman,
+)
+from clew.live.base import Event, Status
+from clew.runtime.admission import Prompted, check_size, content_of, read_parts
+from clew.runtime.answers import Answers
+from clew.runtime.continuing import Continuing
+from clew.runtime.host import Host, Setting
+from clew.runtime.queue import Queue
+from clew.runtime.run import Answered, Run, TurnOutcome, waits_shown
+from clew.runtime.setting import keeping_prompt, resolve
+from clew.runtime.settle import ABORT, settle_session
+from clew.runtime.subagent import Subagents
+from clew.runtime.title import entitle
+from clew.runtime.turn import plan_open
+from clew.runtime.waiting import waits_of
+from clew.store.base import get_session
+from clew.store.unit import Refused, Unit
+from clew.transcript.message import MessageRow, PartRow
+from clew.transcript.session import Model, Session
+from clew.transcript.turn import Turn
+from clew.transcript.turn_state import OPEN
+
+__all__ = ["Desk", "OnBusy", "Submission", "Submitted"]
+
+OnBusy = Literal["queue", "reject", "interrupt"]
+
+
+class Submitted(msgspec.Struct, frozen=True):
+    """What became of a prompt."""
+
+    message_id: str
+    queued: bool
+    turn_id: str | None = None
+
+
+class Submission:
+    """A prompt that was taken: its message, whether it waits in the queue, and how its turn ends."""
+
+    def __init__(self, submitted: Submitted, outcome: asyncio.Future[TurnOutcome]) -> None:
+        self.message_id = submitted.message_id
+        self.queued = submitted.queued
+        self.turn_id = submitted.turn_id
+        self._outcome = outcome
+
+    async def wait(self) -> TurnOutcome:
+        """How the turn ended; for a queued prompt, once it was fired. One that was cancelled never ends."""
+        return await asyncio.shield(self._outcome)
+
+
+class Desk:
+    """Coordinates the sessions of one engine."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._runs: dict[str, Run] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._outcomes: dict[str, asyncio.Future[TurnOutcome]] = {}
+        self._tool_state: dict[str, dict[str, Any]] = {}
+        self._closing = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.queue = Queue(host, self)
+        self.answers = Answers(host, self)
+        self.continuing = Continuing(host, self)
+        self.subagents = Subagents(host, self)
+
+    def lock(self, session_id: str) -> asyncio.Lock:
+        return self._locks.setdefault(session_id, asyncio.Lock())
+
+    def run_of(self, session_id: str) -> Run | None:
+        return self._runs.get(session_id)
+
+    def get_run(self, session_id: str) -> Run:
+        run = self._runs.get(session_id)
+        if run is None:
+            raise InternalError("there is no run on this session", session_id=session_id)
+        return run
+
+    # Prompts
+
+    async def submit(
+        self,
+        session_id: str,
+        prompt: str | Sequence[Mapping[str, Any]],
+        *,
+        model: str | Model | dict[str, Any] | None = None,
+        agent: str | None = None,
+        message_id: str | None = None,
+        on_busy: OnBusy = "queue",
+        attended: bool = True,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Submission:
+        """Take a prompt: run it, or queue it, or refuse it, as ``on_busy`` says when the session is busy."""
+        if on_busy not in ("queue", "reject", "interrupt"):
+            raise InvalidInput(f"on_busy must be queue, reject or interrupt, not {on_busy!r}")
+        async with self.lock(session_id):
+            if self._closing:
+                raise StoreClosed("clew is shutting down", session_id=session_id)
+            session = await get_session(self._host.store, session_id)
+            setting = await resolve(self._host, session, model=model, agent=agent, attended=attended)
+            prompted = read_parts(prompt, setting.workspace, self._host.clock.now_ms())
+            check_size(prompted, setting)
+            known = await self._known(session_id, message_id, prompted)
+            if known is not None:
+                return known
+            given = metadata if attended else {**(metadata or {}), "unattended": True}
+            row = await self.user_row(session, setting, prompted, message_id, given)
+            busy = await self.busy(session_id)
+            if busy is None:
+                return await self.open(session, setting, row, prompted)
+            if on_busy == "reject":
+                raise busy
+            submission = await self.queue.add(row, prompted, interrupt=on_busy == "interrupt")
+        if on_busy == "interrupt":
+            await self.abort(session_id, reason="interrupted by a new prompt")
+        return submission
+
+    async def busy(self, session_id: str) -> Conflict | None:
+        """Why a prompt cannot run now. What a dead run left open is settled on the way."""
+        if session_id in self._runs:
+            return SessionBusy("a run is in flight on this session", session_id=session_id)
+        waiting = await settle_session(self._host.store, session_id, self._host.clock.now_ms(), ABORT)
+        if waiting is not None:
+            return WaitingForHuman("this session waits for a human's answer", session_id=session_id)
+        return None
+
+    async def _known(self, session_id: str, client_id: str | None, prompted: Prompted) -> Submission | None:
+        """The submission this prompt was before, when a client sends it again."""
+        if client_id is None:
+            return None
+        for row in await self._host.store.find_client_message(session_id, client_id):
+            if content_of([part.data for part in row.parts]) != content_of(prompted.parts):
+                raise DuplicateMessage(f"message {client_id!r} was sent before with other content", message_id=row.id)
+            queued = "queued_at" in row.metadata
+            submission = self.submission(row.id, queued=queued)
+            if not queued:
+                await self._resolve_past(session_id, row.id)
+            return submission
+        return None
+
+    async def _resolve_past(self, session_id: str, message_id: str) -> None:
+        """A prompt sent again whose turn is over has its outcome already."""
+        run = self._runs.get(session_id)
+        if run is not None and run.user_message_id == message_id:
+            return
+        tree = await self._host.store.load_tree(session_id)
+        held = [turn for turn in tree.turns.values() if message_id in tree.links.get(turn.id, ())]
+        if held and held[-1].status not in OPEN:
+            turn = held[-1]
+            outcome = TurnOutcome(turn.id, tree.links[turn.id][-1], turn.status, turn.data.get("stopped"))
+            future = self.take_outcome(message_id)
+            if future is not None and not future.done():
+                future.set_result(outcome)
+
+    async def user_row(
+        self,
+        session: Session,
+        setting: Setting,
+        prompted: Prompted,
+        client_id: str | None,
+        given: Mapping[str, Any] | None,
+    ) -> MessageRow:
+        host = self._host
+        now = max(host.clock.now_ms(), await host.store.newest_message_at(session.id))
+        metadata: dict[str, Any] = {**(given or {}), "model": msgspec.to_builtins(setting.model)}
+        if setting.agent.name != session.agent:
+            metadata["agent"] = setting.agent.name
+        if client_id is not None:
+            metadata["client_message_id"] = client_id
+        parts = tuple(PartRow(host.mint.part(), n, data, now, now) for n, data in enumerate(prompted.parts))
+        return MessageRow(host.mint.message(), session.id, "user", now, now, metadata, parts)
+
+    async def open(self, session: Session, setting: Setting, row: MessageRow, prompted: Prompted) -> Submission:
+        """Store the message, synced, and start its run."""
+        host = self._host
+        row = await host.hooks.change("message.user", row)
+        state = await host.store.load_state(session.id)
+        turn_id = host.mint.turn()
+        kept = keeping_prompt(setting, row.created_at)
+        await self.commit(plan_open(state, turn_id, row, setting.model, kept, *prompted.blobs))
+        submission = self.submission(row.id, queued=False, turn_id=turn_id)
+        self.start(setting, turn_id, state.epoch + 1, row.id)
+        self._updated(session.id)
+        return submission
+
+    def start(
+        self,
+        setting: Setting,
+        turn_id: str,
+        epoch: int,
+        user_message_id: str,
+        turn: Turn | None = None,
+        answered: Answered | None = None,
+    ) -> Run:
+        session_id = setting.session.id
+        turn = turn or Turn(
+            id=turn_id, session_id=session_id, parent_turn_id=None, created_at=self._host.clock.now_ms()
+        )
+        run = Run(
+            self._host,
+            setting,
+            turn,
+            epoch,
+            user_message_id,
+            answered=answered,
+            spawn_child=self.subagents.spawn,
+            state=self._tool_state.setdefault(session_id, {}),
+            on_end=self._ended,
+        )
+        self._runs[session_id] = run
+        run.start()
+        return run
+
+    def outcome(self, message_id: str) -> asyncio.Future[TurnOutcome]:
+        future = self._outcomes.get(message_id)
+        if future is None:
+            future = asyncio.get_running_loop().create_future()
+            self._outcomes[message_id] = future
+        return future
+
+    def submission(self, message_id: str, *, queued: bool, turn_id: str | None = None) -> Submission:
+        return Submission(Submitted(message_id, queued, turn_id), self.outcome(message_id))
+
+    def take_outcome(self, message_id: str) -> asyncio.Future[TurnOutcome] | None:
+        return self._outcomes.pop(message_id, None)
+
+    # The end of a run
+
+    async def _ended(self, run: Run, outcome: TurnOutcome) -> None:
+        """Called once the recorder has settled: say how it ended, then see what comes next."""
+        session_id = run.session_id
+        async with self.lock(session_id):
+            if self._runs.get(session_id) is run:
+                del self._runs[session_id]
+            status = await self._status_after(session_id, outcome)
+            self._host.live.set_status(session_id, status)
+            self.publish("status", session_id, status=msgspec.to_builtins(status))
+            reason = {"completed": "finish", "aborted": "abort", "waiting": "waiting"}.get(outcome.status, "error")
+            self.publish("turn_finished", session_id, turn_id=outcome.turn_id, reason=reason, error=outcome.error)
+            if outcome.status == "waiting":
+                for wait in status.waiting:
+                    self.publish("approval_requested", session_id, **msgspec.to_builtins(wait))
+            self._updated(session_id)
+            self._host.hooks.observe("turn_finished", outcome)
+            self._resolve(run, outcome)
+            # Viewers see the end only now: whoever acts on it finds the session as it says.
+            run.stream.end()
+            if outcome.status == "completed" and not self._closing:
+                self._beside(entitle(self._host, session_id), session_id)
+            if outcome.status in ("completed", "aborted") and not self._closing:
+                # A turn that failed or waits pauses the queue; so does a restart, since nothing ends after it.
+                await self.queue.fire(session_id)
+
+    def _beside(self, work: Coroutine[Any, Any, None], session_id: str) -> None:
+        """Do something in nobody's way."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda _: self._updated(session_id))
+
+    def _resolve(self, run: Run, outcome: TurnOutcome) -> None:
+        if outcome.status == "waiting":
+            return
+        future = self.take_outcome(run.user_message_id)
+        if future is not None and not future.done():
+            future.set_result(outcome)
+
+    async def _status_after(self, session_id: str, outcome: TurnOutcome) -> Status:
+        if outcome.status == "failed":
+            message = str((outcome.error or {}).get("message", "the run failed"))
+            return Status("error", message=message, problem=outcome.error)
+        return await self._idle(session_id)
+
+    async def _idle(self, session_id: str) -> Status:
+        turn = await self.open_turn(session_id)
+        waiting = waits_shown(waits_of(turn)) if turn is not None and turn.status == "waiting" else ()
+        return Status("idle", waiting=waiting)
+
+    async def status(self, session_id: str) -> Status:
+        """What the session is doing. After a restart that is worked out from what is stored."""
+        known = self._host.live.status(session_id)
+        return known if known is not None else await self._idle(session_id)
+
+    async def open_turn(self, session_id: str) -> Turn | None:
+        state = await self._host.store.load_state(session_id)
+        if state.open_turn_id is None:
+            return None
+        line = await self._host.store.load_line(session_id, through=state.open_turn_id, turns=1)
+        return line.turns[-1].turn if line.turns else None
+
+    # Abort
+
+    async def abort(self, session_id: str, *, reason: str = "aborted by the user") -> bool:
+        """Stop what runs, or deny what waits, on this session. True when there was something to stop."""
+        run = self._runs.get(session_id)
+        if run is not None:
+            run.abort(reason)
+            return True
+        async with self.lock(session_id):
+            if session_id in self._runs:
+                self._runs[session_id].abort(reason)
+                return True
+            turn = await self.open_turn(session_id)
+            if turn is None or turn.status != "waiting":
+                return False
+            await self.answers.withdraw(session_id, turn, reason)
+            await self.queue.fire(session_id)
+            return True
+
+    async def user_message_of(self, session_id: str, turn_id: str) -> str:
+        line = await self._host.store.load_line(session_id, through=turn_id, turns=1)
+        return next((row.id for row in line.turns[-1].messages if row.role == "user"), "")
+
+    async def setting_of(self, session_id: str, turn: Turn) -> Setting:
+        """The setting of a turn that goes on: the model and agent its user message named."""
+        session = await get_session(self._host.store, session_id)
+        line = await self._host.store.load_line(session_id, through=turn.id, turns=1)
+        users = [row for row in line.turns[-1].messages if row.role == "user" and not row.metadata.get("synthetic")]
+        metadata = users[0].metadata if users else {}
+        return await resolve(
+            self._host,
+            session,
+            model=metadata.get("model"),
+            agent=metadata.get("agent"),
+            attended=metadata.get("unattended") is not True,
+        )
+
+    # Closing
+
+    async def close(self, reason: str = "the host is shutting down") -> None:
+        """Stop every run and wait until each has settled."""
+        self._closing = True
+        runs = list(self._runs.values())
+        for run in runs:
+            run.abort(reason)
+        if runs:
+            await asyncio.gather(*(run.wait() for run in runs), return_exceptions=True)
+        for task in tuple(self._tasks):
+            task.cancel()
+
+    async def drop(self, session_id: str) -> None:
+        """Abort what runs on a session that is about to be deleted, and forget it."""
+        run = self._runs.get(session_id)
+        if run is not None:
+            run.abort("the session is deleted")
+            await run.wait()
+        self._host.live.forget(session_id)
+        self._tool_state.pop(session_id, None)
+
+    # Small things
+
+    async def commit(self, unit: Unit) -> None:
+        outcome = await self._host.store.commit(unit)
+        if isinstance(outcome, Refused):
+            if outcome.reason in ("stale_epoch", "turn_open", "head_moved", "turn_not_open"):
+                raise SessionBusy("the session was taken by another run", session_id=unit.session_id)
+            raise InternalError(f"a unit was refused: {outcome.reason}", session_id=unit.session_id)
+
+    def publish(self, kind: Any, session_id: str, **data: Any) -> None:
+        self._host.live.publish(Event(kind, {"session_id": session_id, **data}))
+
+    def _updated(self, session_id: str) -> None:
+        self.publish("session_updated", session_id)
+        self._host.hooks.observe("session_save", session_id)

@@ -1,0 +1,233 @@
+"""The loop: assemble, call, record, run what was asked for, and again, until nothing is asked for.
+
+It goes by the presence of calls, not by what the provider says the reason for stopping was. Providers, tools, agents
+and rules are values to it; it has no branch for any one of them. It does not settle the turn and does not know who
+watches: it tells its run how it ended, or raises.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from clew.errors import ModelFailed
+from clew.failpoints import failpoint
+from clew.providers.base import ModelRequest, ProviderFailure, StepEnd, ToolSchema
+from clew.runtime.calls import Call, Caller, Verdict
+from clew.runtime.doom import REPEATS, identical_tail
+from clew.runtime.host import Host, Setting
+from clew.runtime.recorder import Recorder
+from clew.runtime.retry import delay_ms
+from clew.runtime.waiting import Wait, digest_of
+from clew.transcript import chunk as c
+from clew.transcript.message import Message
+from clew.transcript.turn import Step
+
+__all__ = ["End", "Loop", "Watcher"]
+
+
+class End(msgspec.Struct, frozen=True):
+    """How the loop ended. ``waiting`` names what a human is asked; ``stopped`` why it ended before it was done."""
+
+    reason: Literal["done", "waiting", "step_limit", "warned", "doom"]
+    waits: tuple[Wait, ...] = ()
+
+
+class Watcher(Protocol):
+    """Who is told that a call waits before it is tried again, or goes on."""
+
+    async def retrying(self, attempt: int, message: str) -> None: ...
+
+    async def running(self) -> None: ...
+
+
+class Loop:
+    """The steps of one run on one assistant message."""
+
+    def __init__(
+        self,
+        host: Host,
+        setting: Setting,
+        recorder: Recorder,
+        caller: Caller,
+        watcher: Watcher,
+        *,
+        turn_id: str,
+        history: Sequence[Message],
+        first_step: int,
+        budget: int,
+        warned: bool,
+    ) -> None:
+        self._host = host
+        self._setting = setting
+        self._recorder = recorder
+        self._caller = caller
+        self._watcher = watcher
+        self._turn_id = turn_id
+        self._history = list(history)
+        self._step = first_step
+        self._budget = budget
+        self._warned = warned
+        provider_tools = setting.tools.values() if setting.info.tools else ()
+        self._schemas = tuple(
+            ToolSchema(tool.name, tool.description, dict(tool.input_schema)) for tool in provider_tools
+        )
+
+    async def run(self) -> End:
+        """Step after step until nothing is asked for, a human is, or the budget is used up."""
+        while True:
+            if self._budget <= 0:
+                return End("step_limit")
+            end = await self._one_step()
+            if end is not None:
+                return end
+
+    async def land(self, calls: Sequence[Call], denied: Sequence[str]) -> None:
+        """The results a waiting step still owes, now that its requests are answered."""
+        for call_id in denied:
+            await self._recorder.send(c.ToolOutputDenied(tool_call_id=call_id))
+        async for result in self._caller.run(calls):
+            await self._recorder.send(result)
+
+    async def _one_step(self) -> End | None:
+        started_at = self._host.clock.now_ms()
+        await self._recorder.send(c.StartStep())
+        failpoint("run.before_model_call")
+        calls, asked, end = await self._call_model()
+        verdicts = [await self._caller.judge(call) for call in calls]
+        await self._refuse(verdicts)
+        failpoint("run.before_tools")
+        async for result in self._caller.run([v.call for v in verdicts if v.action == "run"]):
+            failpoint("run.tool_done")
+            await self._recorder.send(result)
+        waits = await self._ask(verdicts)
+        await self._recorder.send(c.FinishStep())
+        failpoint("run.before_step_end")
+        await self._recorder.end_step(self._booked(end, started_at))
+        self._step += 1
+        self._budget -= 1
+        if waits:
+            return End("waiting", waits)
+        if not asked:
+            return End("done")
+        return self._repeating()
+
+    def _repeating(self) -> End | None:
+        repeats = identical_tail(self._recorder.fold.parts)
+        if self._warned and repeats:
+            return End("doom")
+        return End("warned") if repeats >= REPEATS else None
+
+    async def _refuse(self, verdicts: Sequence[Verdict]) -> None:
+        for verdict in verdicts:
+            if verdict.action == "deny":
+                await self._recorder.send(c.ToolOutputError(tool_call_id=verdict.call.id, error_text=verdict.why))
+
+    async def _ask(self, verdicts: Sequence[Verdict]) -> tuple[Wait, ...]:
+        """Put the requests into the stream; they come last in their step, after the results of allowed calls."""
+        waits: list[Wait] = []
+        session = self._setting.session
+        folder = str(self._setting.workspace) if self._setting.workspace else None
+        for verdict in verdicts:
+            call = verdict.call
+            if verdict.action not in ("ask", "question"):
+                continue
+            digest = digest_of(session.id, call.id, call.tool.name, call.args, folder)
+            since = self._host.clock.now_ms()
+            if verdict.action == "question":
+                waits.append(Wait(call.id, call.tool.name, "question", since, digest))
+                continue
+            approval_id = self._host.mint.approval()
+            request = c.ToolApprovalRequest(
+                approval_id=approval_id,
+                tool_call_id=call.id,
+                approval_descriptor={**verdict.descriptor, "since": since},
+                signature=digest,
+            )
+            await self._recorder.send(request)
+            waits.append(Wait(call.id, call.tool.name, "approval", since, digest, approval_id))
+        return tuple(waits)
+
+    # The model call
+
+    async def _call_model(self) -> tuple[list[Call], bool, StepEnd]:
+        """One call, tried again only while nothing of it was recorded: v6 cannot take a chunk back."""
+        request: ModelRequest = await self._host.hooks.change("before_model_call", self._request())
+        attempt = 1
+        while True:
+            before = self._recorder.fold.part_count
+            try:
+                result = await self._stream(request)
+            except ProviderFailure as failure:
+                untouched = self._recorder.fold.part_count == before
+                wait = delay_ms(failure, attempt, self._host.chance()) if untouched else None
+                if wait is None:
+                    raise
+                attempt += 1
+                await self._watcher.retrying(attempt, f"{failure}; trying again in {max(1, round(wait / 1000))} s")
+                await self._host.clock.sleep(wait)
+                await self._watcher.running()
+            else:
+                self._host.hooks.observe("after_model_call", (request, result[2]))
+                return result
+
+    def _request(self) -> ModelRequest:
+        messages = list(self._history)
+        parts = self._recorder.fold.parts
+        settled = parts[:-1]  # the step that begins now has recorded nothing but its start
+        if settled:
+            messages.append(Message(self._recorder.message.id, "assistant", settled, {}))
+        return ModelRequest(
+            model=self._setting.model,
+            system=self._setting.prompt.text,
+            messages=messages,
+            tools=self._schemas,
+            # A guess about an unknown model must not cut its answers short.
+            max_output_tokens=self._setting.info.max_output if self._setting.info.known else None,
+            temperature=self._setting.agent.temperature,
+        )
+
+    async def _stream(self, request: ModelRequest) -> tuple[list[Call], bool, StepEnd]:
+        calls: list[Call] = []
+        asked = False
+        provider = self._host.providers.get(request.model.provider_id)
+        stream = provider.stream(request)
+        send = self._recorder.send
+        try:
+            async for item in stream:
+                if isinstance(item, StepEnd):
+                    return calls, asked, item
+                if isinstance(item, c.ToolInputAvailable) and item.provider_executed is not True:
+                    asked = True
+                    item, call = await self._caller.admit(item)
+                    if call is not None:
+                        calls.append(call)
+                elif isinstance(item, c.ToolInputError):
+                    asked = True
+                await send(item)
+        finally:
+            await asyncio.shield(_closed(stream))
+        raise ModelFailed("the model's stream ended without saying how")
+
+    def _booked(self, end: StepEnd, started_at: int) -> Step:
+        model = self._setting.model
+        return Step(
+            turn_id=self._turn_id,
+            index=self._step,
+            message_id=self._recorder.message.id,
+            usage=end.usage,
+            model=model,
+            started_at=started_at,
+            finished_at=self._host.clock.now_ms(),
+            finish_reason=end.finish_reason,
+            prompt_digest=self._setting.prompt.digest,
+            cost_usd=self._host.providers.cost(model, end.usage) or 0.0,
+            data={**end.data, "prompt": self._setting.prompt.outline},
+        )
+
+
+async def _closed(stream: Any) -> None:
+    await stream.aclose()

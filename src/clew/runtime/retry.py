@@ -1,0 +1,28 @@
+"""When a failed model call is tried again, and how long to wait before it. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from clew.providers.base import ProviderFailure
+
+__all__ = ["MAX_ATTEMPTS", "delay_ms"]
+
+MAX_ATTEMPTS: Final = 5
+_FIRST_MS: Final = 1_000
+_LONGEST_MS: Final = 60_000
+_LONGEST_ASKED_MS: Final = 120_000
+
+
+def delay_ms(failure: ProviderFailure, attempt: int, chance: float) -> int | None:
+    """How long to wait after failed attempt number ``attempt`` (from 1); None when it is not to be tried again.
+
+    ``chance`` from 0 to 1 spreads callers out: the wait is between half and all of the step. A provider that says
+    how long is believed, up to two minutes; one that asks for more is not worth waiting for.
+    """
+    if failure.kind != "transient" or attempt >= MAX_ATTEMPTS:
+        return None
+    if failure.retry_after_ms is not None:
+        return failure.retry_after_ms if 0 <= failure.retry_after_ms <= _LONGEST_ASKED_MS else None
+    step = min(_FIRST_MS * 2 ** (attempt - 1), _LONGEST_MS)
+    return int(step * (0.5 + chance / 2))

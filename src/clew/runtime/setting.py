@@ -1,0 +1,113 @@
+"""Who answers a turn, with what, and under which rules: resolved once per turn, from values and files."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from clew.agents.catalog import AgentCatalog
+from clew.agents.manifest import Agent
+from clew.prompt.assemble import Prompt, assemble
+from clew.prompt.environment import collect_environment
+from clew.prompt.inputs import Delegate, PromptInputs
+from clew.prompt.instructions import load_instructions
+from clew.prompt.skills import SkillCatalog
+from clew.providers.base import ModelInfo, ToolSchema
+from clew.runtime.host import Host, Setting
+from clew.runtime.permit import Permit
+from clew.store.unit import PutPrompt
+from clew.tools.base import Tool
+from clew.transcript.session import Model, Session, parse_model
+
+__all__ = ["keeping_prompt", "resolve"]
+
+log = logging.getLogger("clew.agents")
+
+
+async def resolve(
+    host: Host,
+    session: Session,
+    *,
+    model: str | Model | dict[str, Any] | None,
+    agent: str | None,
+    attended: bool,
+    parent: Permit | None = None,
+    depth: int = 0,
+) -> Setting:
+    """The prompt's word first, then the session's (its variant lasted for one turn), then the agent's."""
+    workspace = Path(session.workspace_root) if session.workspace_root else None
+    catalog = await asyncio.to_thread(host.agents, workspace)
+    for notice in catalog.notices:
+        log.info("%s", notice)
+    manifest = catalog.get(agent or session.agent)
+    chosen = parse_model(model) if model is not None else msgspec.structs.replace(session.model, variant=None)
+    host.providers.get(chosen.provider_id)
+    info = host.providers.info(chosen)
+    tools = _tools_of(host, manifest, info, workspace)
+    skills = SkillCatalog()
+    if "skill" in tools:
+        skills = await asyncio.to_thread(SkillCatalog.load, host.config_folder, workspace)
+    return Setting(
+        session=session,
+        agent=manifest,
+        model=chosen,
+        info=info,
+        workspace=workspace,
+        tools=tools,
+        skills=skills,
+        prompt=await asyncio.to_thread(
+            _assemble, host, session, manifest, catalog, chosen, workspace, tools, skills, depth
+        ),
+        permit=Permit(
+            host.store, session.id, (*host.base_rules, *manifest.rules), workspace, attended=attended, parent=parent
+        ),
+        attended=attended,
+        depth=depth,
+    )
+
+
+def keeping_prompt(setting: Setting, now: int) -> PutPrompt:
+    """The write that keeps this turn's prompt, once per digest; it goes with the unit that begins a run."""
+    return PutPrompt(setting.prompt.digest, setting.prompt.text, now)
+
+
+def _tools_of(host: Host, agent: Agent, info: ModelInfo, workspace: Path | None) -> dict[str, Tool]:
+    if not info.tools:
+        return {}
+    return {
+        name: tool
+        for name, tool in sorted(host.tools.items())
+        if agent.is_offered(name) and (workspace is not None or not tool.needs_workspace)
+    }
+
+
+def _assemble(
+    host: Host,
+    session: Session,
+    agent: Agent,
+    catalog: AgentCatalog,
+    model: Model,
+    workspace: Path | None,
+    tools: dict[str, Tool],
+    skills: SkillCatalog,
+    depth: int,
+) -> Prompt:
+    override = session.metadata.get("system_prompt")
+    return assemble(
+        PromptInputs(
+            agent_prompt=agent.prompt,
+            agent_path=agent.path if agent.source == "project" else None,
+            session_override=override if isinstance(override, str) else None,
+            swapped_from=session.agent if agent.name != session.agent else None,
+            subagent=depth > 0,
+            delegates=tuple(Delegate(a.name, a.description) for a in catalog.subagents()) if "task" in tools else (),
+            instructions=load_instructions(workspace).files if workspace else (),
+            skills=skills.index,
+            environment=collect_environment(clock=host.clock, model=model, workspace=workspace),
+            tools=tuple(ToolSchema(tool.name, tool.description, dict(tool.input_schema)) for tool in tools.values()),
+        )
+    )

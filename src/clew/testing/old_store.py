@@ -1,0 +1,23 @@
+"""Store files as earlier versions of clew left them, made from the migrations those versions ended with."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from clew.store.sql.queries import read_sql
+from clew.store.sql.sqlite.migrate import APPLICATION_ID, MIGRATIONS, statements
+
+__all__ = ["make_old_store"]
+
+
+def make_old_store(path: Path, version: int) -> None:
+    """An empty store of schema ``version``, in WAL mode and closed."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        for name in MIGRATIONS[:version]:
+            for statement in statements(read_sql(f"sqlite/migrations/{name}")):
+                connection.execute(statement)
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {version}")

@@ -1,0 +1,105 @@
+"""A scenario: an engine, a scripted model and a session, and what came of them as lines one can read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from clew.engine import Engine
+from clew.history.check import Problem, check
+from clew.runtime.desk import Submission
+from clew.testing.scripted import ScriptedModel
+from clew.transcript.chunk import parse_chunk
+from clew.transcript.fold import Fold
+from clew.transcript.message import Message
+from clew.transcript.session import Session
+
+__all__ = ["Scenario", "reduced", "transcript"]
+
+
+class Scenario:
+    """One session of an engine with a scripted model; it works in a folder of its own."""
+
+    def __init__(self, engine: Engine, model: ScriptedModel, folder: Path) -> None:
+        self.engine = engine
+        self.model = model
+        self.workspace = folder / "workspace"
+        self.workspace.mkdir(exist_ok=True)
+        self.session: Session | None = None
+
+    @property
+    def id(self) -> str:
+        if self.session is None:
+            raise AssertionError("begin the scenario first")
+        return self.session.id
+
+    async def begin(self, **fields: Any) -> Scenario:
+        """Make the session; after a restart, find it again."""
+        known = (await self.engine.list_sessions()).sessions
+        fields = {"workspace_root": str(self.workspace), "title": "scenario", **fields}
+        self.session = known[-1] if known else await self.engine.create_session(**fields)
+        return self
+
+    async def prompt(self, text: str, **options: Any) -> list[dict[str, Any]]:
+        """Send a prompt and follow it to its end; the chunks."""
+        return [chunk async for chunk in self.engine.run(self.id, text, **options)]
+
+    async def send(self, text: str, **options: Any) -> Submission:
+        return await self.engine.submit(self.id, text, **options)
+
+    async def follow(self) -> list[dict[str, Any]]:
+        return [chunk async for chunk in self.engine.attach(self.id)]
+
+    async def settled(self) -> str:
+        """Wait until nothing runs and nothing is about to; the state it then has."""
+        async for status in self.engine.watch_status(self.id):
+            if status.state in ("idle", "error"):
+                await asyncio.sleep(0)
+                if self.engine.is_idle(self.id):
+                    return status.state
+        raise AssertionError("the status ended")
+
+    async def transcript(self, view: Any = "visible") -> list[str]:
+        return transcript(await self.engine.messages(self.id, view=view))
+
+    async def check(self) -> list[Problem]:
+        return await check(self.engine.store)
+
+
+def reduced(chunks: Sequence[Mapping[str, Any]], parts: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
+    """The message a client reduces from these chunks."""
+    first = next(chunk for chunk in chunks if chunk["type"] == "start")
+    fold = Fold(first["messageId"], parts=parts)
+    for chunk in chunks:
+        fold.apply(parse_chunk(chunk))
+    return fold.message()
+
+
+def transcript(messages: Sequence[Message]) -> list[str]:
+    """Messages as lines: who said what, and each call with its state and outcome."""
+    return [line for message in messages for part in message.parts for line in _lines(message.role, part)]
+
+
+def _lines(role: str, part: Mapping[str, Any]) -> list[str]:
+    kind = str(part.get("type"))
+    if kind == "step-start":
+        return []
+    if kind in ("text", "reasoning"):
+        who = role if kind == "text" else f"{role} thinks"
+        mark = "" if part.get("state") != "streaming" else " …"
+        return [f"{who}: {part['text']}{mark}"]
+    if "toolCallId" in part:
+        name = part.get("toolName") or kind.removeprefix("tool-")
+        given = orjson.dumps(part.get("input", part.get("rawInput"))).decode()
+        if part["state"] == "output-available":
+            end = orjson.dumps(part["output"]).decode()
+        elif part["state"] == "output-error":
+            end = f"error: {part['errorText']}"
+        else:
+            end = part["state"]
+        return [f"{name} {given} → {end}"]
+    return [f"{role}: [{kind}]"]

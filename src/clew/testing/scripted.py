@@ -1,0 +1,344 @@
+"""Models that follow a script, so that a test reads like the conversation it is about.
+
+One entry of the script per model call::
+
+    model = ScriptedModel([
+        call("read", {"path": "a.txt"}),                    # one tool call
+        [say("Both."), call("ls", {}), call("read", {})],   # several pieces in one step
+        fail(429, retry_after_ms=1000),                     # refused before the first chunk
+        then(say("done"), usage=Usage(input=7, output=3)),  # a step with its own usage
+        cut_after(2, say("one two three")),                 # breaks off after two chunks
+        hang(),                                             # never ends by itself
+    ])
+    providers = FakeProviders(model)
+
+A gate is an ``asyncio.Event``: the model stops there until the test sets it. A :class:`Gate` also tells when it got
+there. Every request is kept in ``requests``; a call that was closed before its end is counted in ``closed_early``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+
+from clew.errors import InvalidInput
+from clew.providers.base import (
+    FailureKind,
+    ModelInfo,
+    ModelListing,
+    ModelRequest,
+    Provider,
+    ProviderFailure,
+    StepEnd,
+)
+from clew.providers.failure import kind_of_status
+from clew.transcript import chunk as c
+from clew.transcript.chunk import Chunk, FinishReason
+from clew.transcript.session import Model, parse_model
+from clew.transcript.usage import Usage
+
+__all__ = [
+    "FakeProviders",
+    "Gate",
+    "Piece",
+    "ScriptedModel",
+    "Turnout",
+    "call",
+    "chunks",
+    "cut_after",
+    "fail",
+    "hang",
+    "say",
+    "then",
+    "think",
+    "wait",
+]
+
+Item: TypeAlias = Chunk | asyncio.Event | BaseException
+"""What a script plays: a chunk to yield, a gate to wait at, an exception to raise."""
+
+DEFAULT_USAGE: Final = Usage(input=10, output=5)
+_BROKEN: Final = "the connection was lost"
+
+
+class Gate(asyncio.Event):
+    """A place where a model stops. ``reached`` is set when it has got there, ``set`` lets it go on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reached = asyncio.Event()
+
+    async def wait(self) -> Literal[True]:
+        self.reached.set()
+        await super().wait()
+        return True
+
+
+class _Ids:
+    """Ids of one model, counted over all its calls, so that none comes twice in a session."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def next(self, kind: str) -> str:
+        self._count += 1
+        return f"{kind}{self._count}"
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """A part of a step, made when it is played."""
+
+    make: Callable[[_Ids], Iterable[Item]]
+
+
+class Turnout(msgspec.Struct, frozen=True):
+    """How one model call goes: its pieces, and how it ends unless one of them raises."""
+
+    pieces: tuple[Piece, ...]
+    usage: Usage | None = None
+    finish: FinishReason | None = None
+    data: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+Entry: TypeAlias = Piece | Turnout | Sequence[Piece]
+Script: TypeAlias = Iterable[Entry | Callable[[ModelRequest], Entry]]
+
+
+# What a model does.
+
+
+def say(text: str, *, id: str | None = None) -> Piece:
+    """A text, word by word."""
+
+    def make(ids: _Ids) -> Iterator[Item]:
+        own = id or ids.next("text")
+        yield c.TextStart(own)
+        for word in _words(text):
+            yield c.TextDelta(own, word)
+        yield c.TextEnd(own)
+
+    return Piece(make)
+
+
+def think(text: str, *, id: str | None = None) -> Piece:
+    """A reasoning, word by word."""
+
+    def make(ids: _Ids) -> Iterator[Item]:
+        own = id or ids.next("reasoning")
+        yield c.ReasoningStart(own)
+        for word in _words(text):
+            yield c.ReasoningDelta(own, word)
+        yield c.ReasoningEnd(own)
+
+    return Piece(make)
+
+
+def call(name: str, input: Any, *, id: str | None = None) -> Piece:
+    """A tool call, its arguments written bit by bit. Arguments that are text are sent as they are, valid or not."""
+
+    def make(ids: _Ids) -> Iterator[Item]:
+        own = id or ids.next("call")
+        written = input if isinstance(input, str) else json.dumps(input, ensure_ascii=False)
+        yield c.ToolInputStart(own, name)
+        for at in range(0, len(written), 16):
+            yield c.ToolInputDelta(own, written[at : at + 16])
+        if isinstance(input, str):
+            yield c.ToolInputError(own, name, input, "the arguments are not a JSON object")
+        else:
+            yield c.ToolInputAvailable(own, name, input)
+
+    return Piece(make)
+
+
+def chunks(*given: Chunk) -> Piece:
+    """Chunks as they are, also ones no provider should send."""
+    return Piece(lambda _: given)
+
+
+def wait(gate: asyncio.Event) -> Piece:
+    """Stop until the gate is set."""
+    return Piece(lambda _: [gate])
+
+
+def hang(gate: asyncio.Event | None = None) -> Piece:
+    """Stop until the gate is set; without one, for good."""
+    return Piece(lambda _: [gate or asyncio.Event()])
+
+
+def fail(
+    status: int | None = None,
+    text: str | None = None,
+    *,
+    kind: FailureKind | None = None,
+    retry_after_ms: int | None = None,
+) -> Piece:
+    """The provider refuses. The kind follows from the status unless it is given."""
+    words = text or (f"status {status}" if status else _BROKEN)
+    known = kind or (kind_of_status(status, words) if status else "transient")
+
+    def make(_: _Ids) -> Iterator[Item]:
+        yield ProviderFailure(words, kind=known, status=status, retry_after_ms=retry_after_ms)
+
+    return Piece(make)
+
+
+def cut_after(count: int, *pieces: Piece, by: BaseException | Piece | None = None) -> Piece:
+    """The pieces up to so many chunks, then a lost connection, or whatever is given instead."""
+
+    def make(ids: _Ids) -> Iterator[Item]:
+        sent = 0
+        for item in _played(pieces, ids):
+            if sent == count:
+                break
+            sent += not isinstance(item, asyncio.Event | BaseException)
+            yield item
+        if isinstance(by, Piece):
+            yield from by.make(ids)
+        else:
+            yield by or ProviderFailure(_BROKEN, kind="transient")
+
+    return Piece(make)
+
+
+def then(*pieces: Piece, usage: Usage | None = None, finish: FinishReason | None = None, **data: Any) -> Turnout:
+    """Several pieces in one step, with its usage, its finish reason and what else it reports."""
+    return Turnout(pieces, usage, finish, data)
+
+
+# Who plays it.
+
+
+class ScriptedModel:
+    """A provider that follows a script; ``otherwise`` is what it does when the script is used up."""
+
+    def __init__(
+        self,
+        script: Script = (),
+        *,
+        otherwise: Entry | Callable[[ModelRequest], Entry] | None = None,
+        usage: Usage = DEFAULT_USAGE,
+    ) -> None:
+        self.requests: list[ModelRequest] = []
+        self.closed_early = 0
+        self.closed = False
+        self._script = list(script)
+        self._otherwise = otherwise
+        self._usage = usage
+        self._ids = _Ids()
+
+    @property
+    def left(self) -> int:
+        """Entries that were not played yet."""
+        return max(len(self._script) - len(self.requests), 0)
+
+    def add(self, *entries: Entry) -> None:
+        """Lengthen the script."""
+        self._script.extend(entries)
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk | StepEnd, None]:
+        turnout = self._next(request)
+        called = False
+        try:
+            for item in _played(turnout.pieces, self._ids):
+                if isinstance(item, asyncio.Event):
+                    await item.wait()
+                elif isinstance(item, BaseException):
+                    raise item
+                else:
+                    called = called or isinstance(item, c.ToolInputAvailable)
+                    yield item
+            yield StepEnd(
+                usage=turnout.usage or self._usage,
+                finish_reason=turnout.finish or ("tool-calls" if called else "stop"),
+                data=turnout.data,
+            )
+        except (GeneratorExit, asyncio.CancelledError):
+            self.closed_early += 1
+            raise
+
+    async def close(self) -> None:
+        self.closed = True
+
+    def _next(self, request: ModelRequest) -> Turnout:
+        number = len(self.requests)
+        self.requests.append(request)
+        entry = self._script[number] if number < len(self._script) else self._otherwise
+        if entry is None:
+            raise AssertionError(f"the script has no entry for model call number {number + 1}")
+        if callable(entry) and not isinstance(entry, Piece | Turnout):
+            entry = entry(request)
+        if isinstance(entry, Turnout):
+            return entry
+        return Turnout((entry,) if isinstance(entry, Piece) else tuple(entry))
+
+
+class FakeProviders:
+    """Providers around one model or several, with what is known about each.
+
+    ``FakeProviders(model)`` answers for every model of the provider ``test``. ``infos`` says what is known about a
+    model (by ``"provider/model"``); others have a window of 200,000 and a maximal output of 4,000.
+    """
+
+    def __init__(
+        self,
+        models: Provider | Mapping[str, Provider],
+        *,
+        infos: Mapping[str, ModelInfo] | Iterable[ModelInfo] = (),
+        default: str | Model | None = None,
+        cost: Callable[[Model, Usage], float | None] | None = None,
+    ) -> None:
+        self._providers = dict(models) if isinstance(models, Mapping) else {"test": models}
+        known = infos.values() if isinstance(infos, Mapping) else infos
+        self._infos = {str(info.model): info for info in known}
+        self._default = parse_model(default or f"{next(iter(self._providers))}/model")
+        self._cost = cost
+
+    def get(self, provider_id: str) -> Provider:
+        try:
+            return self._providers[provider_id]
+        except KeyError:
+            raise InvalidInput(f"there is no provider {provider_id!r}") from None
+
+    def info(self, model: Model) -> ModelInfo:
+        known = self._infos.get(str(model))
+        self.get(model.provider_id)
+        return known or ModelInfo(model=model, window=200_000, max_output=4_000, summariser=model)
+
+    def cost(self, model: Model, usage: Usage) -> float | None:
+        return None if self._cost is None else self._cost(model, usage)
+
+    def models(self) -> Sequence[ModelListing]:
+        infos = [*self._infos.values()]
+        if str(self._default) not in self._infos:
+            infos.append(self.info(self._default))
+        return [
+            ModelListing(
+                id=str(info.model),
+                window=info.window,
+                max_output=info.max_output,
+                usable=True,
+                default=info.model == self._default,
+            )
+            for info in infos
+        ]
+
+    def default_model(self) -> Model:
+        return self._default
+
+    async def close(self) -> None:
+        for provider in self._providers.values():
+            await provider.close()
+
+
+def _played(pieces: Iterable[Piece], ids: _Ids) -> Iterator[Item]:
+    for piece in pieces:
+        yield from piece.make(ids)
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\A\s*\S+\s*|\S+\s*|\A\s+", text)

@@ -1,0 +1,64 @@
+"""Do a model's arguments fit a tool's schema? The answer is None, or a sentence the model can act on.
+
+Schemas are JSON Schema 2020-12 and may come from strangers (an MCP server), so a reference is never fetched, and a
+pattern cannot run away: the library's engine gives up after a bounded number of steps. What a value means is the
+tool's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+if TYPE_CHECKING:
+    from jsonschema_rs import Draft202012Validator
+
+__all__ = ["check_arguments"]
+
+_MAX_ERRORS: Final = 5
+_MAX_CHARS: Final = 200
+_KINDS: Final = {str: "text", list: "an array", int: "a number", float: "a number", bool: "a boolean"}
+
+
+def check_arguments(schema: Mapping[str, Any], args: object) -> str | None:
+    """None when ``args`` fit, else what is wrong and where."""
+    if not isinstance(args, dict):
+        found = "nothing" if args is None else _KINDS.get(type(args), "something else")
+        return f"the arguments must be a JSON object, but {found} was sent"
+    try:
+        validator = _validator(msgspec.json.encode(dict(schema), order="deterministic"))
+    except Exception as error:
+        # Not the model's fault, and still it is the one that has to go on without the tool.
+        return f"the tool cannot be called: its schema is not valid: {_short(str(error).partition(chr(10))[0])}"
+    try:
+        found_errors = [
+            f"{_where(error.instance_path)} {_short(error.message)}"
+            for error in islice(validator.iter_errors(args), _MAX_ERRORS + 1)
+        ]
+    except (ValueError, RecursionError) as error:  # UnicodeEncodeError is a ValueError.
+        return f"the arguments are not valid JSON: {_short(str(error))}"
+    if not found_errors:
+        return None
+    more = "; and more" if len(found_errors) > _MAX_ERRORS else ""
+    return f"the arguments do not fit: {'; '.join(found_errors[:_MAX_ERRORS])}{more}"
+
+
+@lru_cache(maxsize=512)
+def _validator(schema: bytes) -> Draft202012Validator:
+    from jsonschema_rs import Draft202012Validator
+
+    # Values are masked because a message would quote them whole, and a file's content can be an argument.
+    return Draft202012Validator(msgspec.json.decode(schema), mask="the value", offline=True)
+
+
+def _where(path: list[str | int]) -> str:
+    steps = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")
+    return f"at {_short(steps)}:" if steps else "at the top:"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _MAX_CHARS else text[:_MAX_CHARS] + "…"

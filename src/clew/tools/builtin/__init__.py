@@ -1,0 +1,36 @@
+"""The built-in tools, one a file. They are imported when first asked for, so that ``import clew`` stays light."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, Final
+
+from clew.tools.base import Tool
+
+__all__ = ["BUILTIN", "NAMES"]
+
+NAMES: Final = (
+    "read",
+    "write",
+    "edit",
+    "ls",
+    "glob",
+    "grep",
+    "bash",
+    "web_fetch",
+    "todo",
+    "question",
+    "task",
+    "skill",
+)
+"""In the order they are offered to a model."""
+
+BUILTIN: tuple[Tool, ...]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "BUILTIN":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    made = tuple(getattr(import_module(f"{__name__}.{each}"), each) for each in NAMES)
+    globals()["BUILTIN"] = made
+    return made

@@ -1,0 +1,110 @@
+"""``bash``: one command line in a fresh shell.
+
+Nothing of a shell's state reaches the next call: no variable, no function, no directory, and no process of its
+group. The environment is built from a short list, so that keys in the host's own are not there to be read.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal as signals
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from msgspec import Meta
+
+from clew.errors import ToolFailed
+from clew.tools.base import DEFAULT_TIMEOUT_MS, ToolContext
+from clew.tools.decorator import tool
+from clew.tools.output import Spool
+from clew.tools.process import Ending, Program, run_program
+from clew.tools.thread import run_in_thread
+from clew.transcript.rule import Target
+
+__all__ = ["bash", "environment"]
+
+MAX_TIMEOUT_MS: Final = 600_000
+# Linux takes 128 KiB in one argument; a longer line belongs in a file.
+MAX_COMMAND_CHARS: Final = 30_000
+
+_KEPT: Final = ("PATH", "HOME", "LANG", "TMPDIR", "USER")
+_SECRET: Final = re.compile(r"KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH|COOKIE|PRIVATE", re.IGNORECASE)
+
+
+def _targets(args: Mapping[str, Any], workspace: Path | None) -> Sequence[Target]:
+    return [Target("bash", "command", args["command"])]
+
+
+# The watchdog comes after the tool's own limit and its grace times, which leave the group dead and the output told.
+@tool(needs_workspace=True, targets=_targets, timeout_ms=MAX_TIMEOUT_MS + 15_000)
+async def bash(
+    command: Annotated[str, Meta(description="The command line.", min_length=1, max_length=MAX_COMMAND_CHARS)],
+    context: ToolContext,
+    timeout_ms: Annotated[int, Meta(description="When to give up.", ge=1, le=MAX_TIMEOUT_MS)] = DEFAULT_TIMEOUT_MS,
+) -> str:
+    """Run a command line in bash, in the workspace.
+
+    Every call is a new shell: variables and cd do not last. There is no input. Output and errors come together, with
+    the exit code in the last line. Long output is cut in the middle and kept in a file. What the command leaves
+    running in the background is ended with it.
+    """
+    if context.workspace is None:
+        raise ToolFailed("this session has no workspace to run a command in")
+    if "\x00" in command:
+        raise ToolFailed("the command holds a NUL character")
+    program = Program(
+        # "--" ends the options: a line that begins with a dash is a command, too.
+        argv=[_shell(), "--noprofile", "--norc", "-c", "--", command],
+        cwd=context.workspace,
+        env=environment(os.environ),
+        timeout_ms=timeout_ms,
+    )
+    spool = Spool(context.spill, "bash")
+    try:
+        ending = await run_program(program, spool.write, context.signal)
+        output = await run_in_thread(spool.finish)
+    finally:
+        spool.close()
+    told = _told(ending, timeout_ms)
+    if ending.cause == "abort":
+        raise ToolFailed(f"the command was aborted ({context.signal.reason or 'no reason given'}); {told}")
+    return f"{output}{'' if output.endswith(chr(10)) or not output else chr(10)}[{told}]"
+
+
+def environment(host: Mapping[str, str]) -> dict[str, str]:
+    """What a command may see of the host's environment."""
+    kept = {name: value for name, value in host.items() if name in _KEPT or name.startswith("LC_")}
+    kept = {name: value for name, value in kept.items() if not _SECRET.search(name)}
+    kept.setdefault("PATH", os.defpath)
+    return {**kept, "TERM": "dumb"}
+
+
+def _shell() -> str:
+    for path in ("/bin/bash", "/usr/bin/bash"):
+        if os.access(path, os.X_OK):
+            return path
+    if found := shutil.which("bash"):
+        return found
+    raise ToolFailed("there is no bash on this machine")
+
+
+def _told(ending: Ending, timeout_ms: int) -> str:
+    code = ending.exit_code
+    told = [f"exit code {code}" if code >= 0 else f"ended by {_signal_name(-code)}"]
+    if ending.cause == "timeout":
+        told.insert(0, f"timed out after {timeout_ms / 1000:g} s")
+    if ending.leftovers and ending.cause == "exit":
+        told.append("processes left in the background were ended")
+    if ending.held:
+        told.append("a process that left the group still held the output; the rest of it is not shown")
+    return "; ".join(told)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signals.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,113 @@
+"""``edit``: one passage of a text file replaced by another, everything else kept byte for byte."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta
+
+from clew.errors import ToolFailed
+from clew.tools.base import ToolContext
+from clew.tools.decorator import tool
+from clew.tools.files import explained, read_all, replace
+from clew.tools.media import looks_binary
+from clew.tools.paths import Place, judged_place, locate
+from clew.tools.thread import run_in_thread
+from clew.tools.walk import count
+from clew.transcript.rule import Target
+
+__all__ = ["Edited", "edit", "plan_edit"]
+
+MAX_EDIT_BYTES: Final = 10 * 1024 * 1024
+
+
+class Edited(msgspec.Struct, frozen=True):
+    """The new text, and on which lines of it the replaced passages begin."""
+
+    text: str
+    lines: tuple[int, ...]
+
+
+def _targets(args: Mapping[str, Any], workspace: Path | None) -> Sequence[Target]:
+    return [locate(args["path"], workspace).target("edit")]
+
+
+@tool(needs_workspace=True, targets=_targets)
+async def edit(
+    path: Annotated[str, Meta(description="The file, relative to the workspace or absolute.", min_length=1)],
+    old: Annotated[str, Meta(description="The text to replace, exactly as it stands in the file.", min_length=1)],
+    new: Annotated[str, Meta(description="What to put in its place; empty to delete.")],
+    context: ToolContext,
+    all: Annotated[bool, Meta(description="Replace every occurrence.")] = False,
+) -> str:
+    """Replace a passage of a text file.
+
+    The passage must occur exactly once, unless all is true: give enough lines around it. Line endings are kept as the
+    file has them.
+    """
+    place = await judged_place("edit", path, context)
+    return await run_in_thread(partial(_edit, place, old, new, every=all))
+
+
+def _edit(place: Place, old: str, new: str, *, every: bool) -> str:
+    with explained(place.shown):
+        data, version = read_all(place.path, MAX_EDIT_BYTES)
+        if looks_binary(data):
+            raise ToolFailed(f"{place.shown} is not a text file and cannot be edited")
+        try:
+            text = data.decode()
+        except UnicodeDecodeError as error:
+            raise ToolFailed(f"{place.shown} is not UTF-8 text (byte {error.start:,}) and cannot be edited") from error
+        edited = plan_edit(text, old, new, every=every)
+        try:
+            changed = edited.text.encode()
+        except UnicodeEncodeError as error:
+            raise ToolFailed("the new text holds half of a surrogate pair and cannot be written") from error
+        replace(place.path, changed, expected=version)
+    lines = ", ".join(map(str, edited.lines[:10])) + (", …" if len(edited.lines) > 10 else "")
+    where = "line" if len(edited.lines) == 1 else "lines"
+    return f"replaced {count(len(edited.lines), 'passage')} in {place.shown}, {where} {lines}"
+
+
+def plan_edit(text: str, old: str, new: str, *, every: bool = False) -> Edited:
+    """Pure: the text with ``old`` replaced. A line end in ``old`` stands for whichever the file has there."""
+    old, new = old.replace("\r\n", "\n"), new.replace("\r\n", "\n")
+    if not old:
+        raise ToolFailed("old is empty; to make a file use write")
+    if old == new:
+        raise ToolFailed("old and new are the same; there is nothing to change")
+    # A line end is taken whole, so that no passage begins between its two characters.
+    pattern = re.compile(r"(?:\r\n|(?<!\r)\n)".join(map(re.escape, old.split("\n"))))
+    first = pattern.search(text)
+    if first is None:
+        raise ToolFailed("old does not occur in the file; read the file again and copy the passage exactly")
+    # From one character on, so that occurrences which overlap count as two as well.
+    if not every and (second := pattern.search(text, first.start() + 1)):
+        raise ToolFailed(
+            f"old occurs more than once, on lines {_line(text, first.start())} and {_line(text, second.start())}; "
+            "give more lines around it, or all: true"
+        )
+    usual = "\r\n" if text.count("\r\n") * 2 > text.count("\n") else "\n"
+    pieces: list[str] = []
+    lines: list[int] = []
+    at = newlines = 0
+    for match in pattern.finditer(text):
+        before = text[at : match.start()]
+        end = "\r\n" if "\r\n" in match[0] else "\n" if "\n" in match[0] else usual
+        put = new.replace("\n", end)
+        newlines += before.count("\n")
+        lines.append(newlines + 1)
+        newlines += put.count("\n")
+        pieces += [before, put]
+        at = match.end()
+    pieces.append(text[at:])
+    return Edited("".join(pieces), tuple(lines))
+
+
+def _line(text: str, position: int) -> int:
+    return text.count("\n", 0, position) + 1

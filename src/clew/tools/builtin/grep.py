@@ -1,0 +1,166 @@
+"""``grep``: the lines that fit a regular expression, in one file or below a folder.
+
+Each file that would be opened is put to ``permit`` as a ``read`` first: a rule that keeps a file from being read
+must not be got around by searching it, not even to learn whether a guess was right.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta
+
+from clew.errors import PermissionDenied
+from clew.tools.base import ToolContext
+from clew.tools.decorator import tool
+from clew.tools.files import explained, open_folder, open_plain
+from clew.tools.output import fit_text
+from clew.tools.paths import Place, judged_place, locate
+from clew.tools.pattern import Glob
+from clew.tools.search import Found, search
+from clew.tools.thread import run_in_thread
+from clew.tools.walk import Brake, LeftOut, count, walk
+from clew.transcript.rule import Target
+
+__all__ = ["grep"]
+
+MAX_SHOWN: Final = 500
+MAX_FILES: Final = 50_000
+SECONDS: Final = 20.0
+
+
+class _Candidates(msgspec.Struct):
+    """What could be searched, and what could not."""
+
+    files: list[str]
+    links: int = 0
+    special: int = 0
+    beyond: int = 0
+    denied: int = 0
+
+
+def _targets(args: Mapping[str, Any], workspace: Path | None) -> Sequence[Target]:
+    return [locate(args.get("path", "."), workspace).target("grep")]
+
+
+@tool(needs_workspace=True, targets=_targets, timeout_ms=90_000)
+async def grep(
+    pattern: Annotated[
+        str, Meta(description="A regular expression as Python's re has it, matched line by line.", min_length=1)
+    ],
+    context: ToolContext,
+    path: Annotated[str, Meta(description="A file or folder; the workspace if left out.", min_length=1)] = ".",
+    glob: Annotated[
+        str | None, Meta(description="Only files that fit, such as *.py (in any folder) or src/**/*.ts.")
+    ] = None,
+    ignore_case: Annotated[bool, Meta(description="Take upper and lower case as the same.")] = False,
+) -> str:
+    """Search the contents of files.
+
+    Gives path:line: text. Binary files and links are not searched, but counted. At most 500 lines are shown, and the
+    search ends after 20 seconds.
+    """
+    wanted = None if glob is None else Glob(glob if "/" in glob else f"**/{glob}")
+    place = await judged_place("grep", path, context)
+    left_out = LeftOut()
+    with explained(place.shown), ExitStack() as stack:
+        handle, is_folder = await run_in_thread(partial(_open, place, stack))
+        brake = Brake(context.signal, SECONDS)
+        if is_folder:
+            candidates = await run_in_thread(partial(_gather, handle, wanted, brake, left_out))
+        else:
+            candidates = _Candidates([""])
+        await _permit(candidates, place, context, brake, left_out)
+        found = await search(
+            pattern,
+            handle,
+            candidates.files,
+            ignore_case=ignore_case,
+            max_matches=MAX_SHOWN,
+            seconds=SECONDS,
+            signal=context.signal,
+        )
+    return await fit_text(_told(found, candidates, place, left_out), context, "grep")
+
+
+def _open(place: Place, stack: ExitStack) -> tuple[int, bool]:
+    if place.path.is_dir():
+        return stack.enter_context(_folder(place.path)), True
+    return stack.enter_context(open_plain(place.path))[0], False
+
+
+@contextmanager
+def _folder(path: Path) -> Iterator[int]:
+    handle = open_folder(path)
+    try:
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def _gather(handle: int, wanted: Glob | None, brake: Brake, left_out: LeftOut) -> _Candidates:
+    gathered = _Candidates([])
+    for entry in walk(handle, brake, left_out, wanted.may_hold if wanted else lambda _: True):
+        if entry.kind == "folder" or (wanted and not wanted.matches(entry.path)):
+            continue
+        if entry.kind == "link":
+            gathered.links += 1
+        elif entry.kind == "special":
+            gathered.special += 1
+        elif len(gathered.files) < MAX_FILES:
+            gathered.files.append(entry.path)
+        else:
+            gathered.beyond += 1
+    return gathered
+
+
+async def _permit(candidates: _Candidates, place: Place, context: ToolContext, brake: Brake, left_out: LeftOut) -> None:
+    """Take out what may not be read, and what there was no time to ask about."""
+    allowed: list[str] = []
+    for number, file in enumerate(candidates.files):
+        if reason := brake.pulled:
+            left_out.stopped = f"{reason}, {count(len(candidates.files) - number, 'file')} not looked at"
+            break
+        try:
+            await context.permit(Place(place.path / file, place.root).target("read"))
+        except PermissionDenied:
+            candidates.denied += 1
+        else:
+            allowed.append(file)
+        if number % 256 == 255:
+            await asyncio.sleep(0)  # The answers may come without a pause; others want the loop, too.
+    candidates.files = allowed
+
+
+def _told(found: Found, candidates: _Candidates, place: Place, left_out: LeftOut) -> str:
+    names = [Place(place.path / file, place.root).shown for file in candidates.files]
+    lines = [f"{names[match.file]}:{match.line}: {match.text}" for match in found.matches]
+    notes = []
+    if not lines:
+        notes.append(f"no line fits in {count(len(names), 'file')}")
+    if found.total > len(lines):
+        notes.append(f"{found.total - len(lines):,} more of {count(found.total, 'line')} are not shown")
+    if found.stopped_at is not None:
+        at = names[found.stopped_at] if names else place.shown
+        notes.append(
+            f"stopped early: the pattern took too long in {at}, "
+            f"{count(len(names) - found.stopped_at, 'file')} of {len(names):,} not searched to the end"
+        )
+    for number, what in (
+        (found.binary, "binary file"),
+        (candidates.links, "link"),
+        (candidates.special, "special file"),
+        (found.unreadable, "unreadable file"),
+        (candidates.beyond, f"file beyond the first {MAX_FILES:,}"),
+        (candidates.denied, "file that may not be read"),
+    ):
+        if number:
+            notes.append(f"not searched: {number:,} × {what}")
+    return "\n".join(lines + [f"[{note}]" for note in notes + left_out.sentences()])

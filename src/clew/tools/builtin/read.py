@@ -1,0 +1,138 @@
+"""``read``: a text file, page by page; anything else is described."""
+
+from __future__ import annotations
+
+import codecs
+import hashlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from msgspec import Meta
+
+from clew.tools.base import MAX_OUTPUT_CHARS, ToolContext
+from clew.tools.decorator import tool
+from clew.tools.files import explained, open_plain
+from clew.tools.media import SNIFF_BYTES, describe, looks_binary
+from clew.tools.paths import Place, judged_place, locate
+from clew.tools.thread import run_in_thread
+from clew.tools.walk import Brake, count
+from clew.transcript.rule import Target
+
+__all__ = ["read"]
+
+PAGE_LINES: Final = 2_000
+LINE_CHARS: Final = 2_000
+# Room for the line that says how to go on.
+PAGE_CHARS: Final = MAX_OUTPUT_CHARS - 500
+MAX_DIGEST_BYTES: Final = 1 << 30
+_COUNT_BYTES: Final = 64 << 20
+_PIECE: Final = 1 << 18
+
+
+def _targets(args: Mapping[str, Any], workspace: Path | None) -> Sequence[Target]:
+    return [locate(args["path"], workspace).target("read")]
+
+
+@tool(needs_workspace=True, targets=_targets)
+async def read(
+    path: Annotated[str, Meta(description="The file, relative to the workspace or absolute.", min_length=1)],
+    context: ToolContext,
+    offset: Annotated[int, Meta(description="The first line to show; lines count from 1.", ge=1)] = 1,
+    limit: Annotated[int, Meta(description="How many lines to show.", ge=1, le=PAGE_LINES)] = PAGE_LINES,
+) -> str:
+    """Read a text file.
+
+    Gives the text as it is, at most 2,000 lines or 30,000 characters at once; a last line in brackets then says how to
+    go on. Lines are cut at 2,000 characters. Files that are not text (images, archives, programs) are described, not
+    shown. A folder is listed with ls.
+    """
+    place = await judged_place("read", path, context)
+    return await run_in_thread(partial(_read, place, offset, limit, Brake(context.signal, 60)))
+
+
+def _read(place: Place, offset: int, limit: int, brake: Brake) -> str:
+    with explained(place.shown), open_plain(place.path) as (handle, status):
+        head = os.read(handle, SNIFF_BYTES)
+        if not head:
+            return "[the file is empty]"
+        os.lseek(handle, 0, os.SEEK_SET)
+        if looks_binary(head):
+            return f"[{describe('binary file', head, status.st_size, _digest(handle, status.st_size, brake))}]"
+        return _page(handle, status.st_size, offset, limit, brake)
+
+
+def _page(handle: int, size: int, offset: int, limit: int, brake: Brake) -> str:
+    lines = _lines(_pieces(handle, brake))
+    kept: list[str] = []
+    number = chars = cut = 0
+    next_page = None
+    for number, line in enumerate(lines, 1):
+        if number < offset:
+            continue
+        if number >= offset + limit or (kept and chars + len(line) > PAGE_CHARS):
+            next_page = number
+            break
+        if len(line.rstrip("\n")) > LINE_CHARS:
+            line = line[:LINE_CHARS] + "…" + "\n" * line.endswith("\n")
+            cut += 1
+        kept.append(line)
+        chars += len(line)
+    notes = []
+    if next_page is not None:
+        # Counting the rest is a courtesy, not worth reading a huge file for.
+        if size - os.lseek(handle, 0, os.SEEK_CUR) <= _COUNT_BYTES:
+            of = f" of {number + sum(1 for _ in lines):,}"
+        else:
+            of = f"; the file has {size:,} bytes"
+        notes.append(f"lines {offset:,} to {next_page - 1:,}{of}; go on with offset {next_page}")
+    elif number < offset:
+        notes.append(f"nothing to show: the file has {count(number, 'line')}")
+    elif offset > 1:
+        notes.append(f"lines {offset:,} to {number:,}, the last one")
+    if cut:
+        notes.append(f"{count(cut, 'line')} cut at {LINE_CHARS:,} characters")
+    text = "".join(kept)
+    if "\ufffd" in text:
+        notes.append("what is not valid UTF-8 is shown as \ufffd")
+    if stopped := brake.pulled:
+        notes.append(f"stopped early: {stopped}")
+    if not notes:
+        return text
+    return f"{text}{'' if text.endswith(chr(10)) or not text else chr(10)}[{'; '.join(notes)}]"
+
+
+def _lines(pieces: Iterator[bytes]) -> Iterator[str]:
+    """The lines with their ends, CRLF as LF; of a line that is too long, one character more than is shown."""
+    decoder = codecs.getincrementaldecoder("utf-8-sig")("replace")
+    current = ""
+    for piece in chain(pieces, [b""]):
+        *whole, rest = decoder.decode(piece, final=not piece).split("\n")
+        for part in whole:
+            yield _kept(current, part).removesuffix("\r") + "\n"
+            current = ""
+        current = _kept(current, rest)
+    if current:
+        yield current
+
+
+def _kept(current: str, part: str) -> str:
+    room = LINE_CHARS + 2 - len(current)
+    return current + part[:room] if room > 0 else current
+
+
+def _pieces(handle: int, brake: Brake) -> Iterator[bytes]:
+    while not brake.pulled and (piece := os.read(handle, _PIECE)):
+        yield piece
+
+
+def _digest(handle: int, size: int, brake: Brake) -> str | None:
+    if size > MAX_DIGEST_BYTES:
+        return None
+    digest = hashlib.sha256()
+    for piece in _pieces(handle, brake):
+        digest.update(piece)
+    return None if brake.pulled else digest.hexdigest()

@@ -1,0 +1,28 @@
+"""``skill``: the body of a skill whose name stands in the prompt's index."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from clew.tools.base import ToolContext
+from clew.tools.decorator import tool
+from clew.transcript.rule import Target
+
+__all__ = ["skill"]
+
+
+def _targets(args: Mapping[str, Any], workspace: Path | None) -> Sequence[Target]:
+    return [Target("skill", "plain", args["name"])]
+
+
+@tool(targets=_targets)
+async def skill(
+    name: Annotated[str, Meta(description="The skill's name, as the index has it.", min_length=1, max_length=200)],
+    context: ToolContext,
+) -> str:
+    """Load the instructions of a skill listed in the prompt."""
+    return await context.load_skill(name)

@@ -1,0 +1,53 @@
+"""``write``: a whole file, made or replaced at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from clew.errors import ToolFailed
+from clew.tools.base import ToolContext
+from clew.tools.decorator import tool
+from clew.tools.files import explained, replace
+from clew.tools.paths import Place, judged_place, locate
+from clew.tools.thread import run_in_thread
+from clew.tools.walk import count
+from clew.transcript.rule import Target
+
+__all__ = ["write"]
+
+
+def _targets(args: Mapping[str, Any], workspace: Path | None) -> Sequence[Target]:
+    return [locate(args["path"], workspace).target("write")]
+
+
+@tool(needs_workspace=True, targets=_targets)
+async def write(
+    path: Annotated[str, Meta(description="The file, relative to the workspace or absolute.", min_length=1)],
+    content: Annotated[str, Meta(description="The whole text of the file.")],
+    context: ToolContext,
+) -> str:
+    """Write a text file, replacing it if it is there; folders on the way are made.
+
+    Use edit to change a part of a file.
+    """
+    if path.endswith(("/", "/.", "/..")):
+        raise ToolFailed(f"{path} names a folder; give the name of a file")
+    try:
+        data = content.encode()
+    except UnicodeEncodeError as error:
+        raise ToolFailed("the content holds half of a surrogate pair and cannot be written") from error
+    place = await judged_place("write", path, context)
+    return await run_in_thread(partial(_write, place, data))
+
+
+def _write(place: Place, data: bytes) -> str:
+    with explained(place.shown):
+        before = replace(place.path, data, make_folders=True)
+    if before is None:
+        return f"made {place.shown} with {count(len(data), 'byte')}"
+    return f"replaced {place.shown}: {count(len(data), 'byte')}, before {before:,}"

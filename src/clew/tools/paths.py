@@ -1,0 +1,93 @@
+"""Where a path really leads. The one place that turns a path as a model writes it into a path that is acted on.
+
+``targets()`` uses it to say what a call would touch; execution uses it again and compares, so that a link swapped in
+between is noticed. A path is relative to the workspace, links and ``..`` are followed as the kernel would, ``~`` is
+a name like any other. Whether a path may be touched is not known here: one outside the workspace is located like
+any other and only says so.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from clew.errors import ToolFailed
+from clew.tools.base import ToolContext
+from clew.tools.thread import run_in_thread
+from clew.transcript.rule import Target
+
+__all__ = ["MAX_PATH_BYTES", "Place", "judged_place", "locate", "show_name"]
+
+MAX_PATH_BYTES: Final = 4096
+
+
+class Place(msgspec.Struct, frozen=True):
+    """A path with no link left in it. ``root`` is the workspace, resolved too."""
+
+    path: Path
+    root: Path
+
+    @property
+    def inside(self) -> bool:
+        return self.path.is_relative_to(self.root)
+
+    @property
+    def shown(self) -> str:
+        """How the path is told to the model: usable as an argument, short where it can be."""
+        if self.path == self.root:
+            return "."
+        return show_name(str(self.path.relative_to(self.root) if self.inside else self.path))
+
+    def target(self, permission: str) -> Target:
+        return Target(permission, "path", str(self.path), self.inside)
+
+
+def locate(text: str, workspace: Path | None) -> Place:
+    """Where ``text`` leads now. Raises ``ToolFailed`` for what cannot be a path; the path need not exist."""
+    if workspace is None:
+        raise ToolFailed("this session has no workspace, so there are no files to work with")
+    _check(text)
+    root = os.path.realpath(workspace)
+    real = os.path.realpath(os.path.join(root, text))
+    # A circle of links is left in the path, unresolved: there is no real path to judge.
+    if any(os.path.islink(step) for step in (real, *map(str, Path(real).parents))):
+        raise ToolFailed(f"{show_name(text)} cannot be resolved: its links lead in a circle")
+    _check(real)
+    return Place(Path(real), Path(root))
+
+
+async def judged_place(permission: str, text: str, context: ToolContext) -> Place:
+    """Where ``text`` leads at execution, when that is what was judged; ``ToolFailed`` when it leads elsewhere now."""
+    place = await run_in_thread(partial(locate, text, context.workspace))
+    target = place.target(permission)
+    if context.judged is None:
+        await context.permit(target)
+    elif target not in context.judged:
+        raise ToolFailed(
+            f"{show_name(text)} leads to {show_name(target.value)} now, which is not what was judged; nothing was done"
+        )
+    return place
+
+
+def show_name(name: str) -> str:
+    """A name that can stand in one line of text: what would break the line or could not be stored is escaped."""
+    text = name.encode("utf-8", "backslashreplace").decode("utf-8")
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def _check(text: str) -> None:
+    if not text:
+        raise ToolFailed("the path is empty; use . for the workspace")
+    if "\x00" in text:
+        raise ToolFailed("the path holds a NUL character")
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError as error:
+        # Half a surrogate pair would become a raw byte in a file name, which no rule could be written for.
+        raise ToolFailed("the path is not valid Unicode text") from error
+    if size > MAX_PATH_BYTES:
+        raise ToolFailed(f"the path is {size} bytes long; at most {MAX_PATH_BYTES} are possible")

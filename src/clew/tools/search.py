@@ -1,0 +1,125 @@
+"""Searching files for a regular expression in a process of its own, with an end that is certain.
+
+Python's ``re`` backtracks, and a pattern such as ``(a+)+$`` can take longer than anybody lives; it cannot be
+interrupted in a thread. So the matching happens in ``search_worker.py``, a bare interpreter with limits on time and
+memory, which is killed when its time is over; what it had found by then is kept. Which files may be searched is
+decided before and not known here.
+"""
+
+from __future__ import annotations
+
+import json
+import signal as signals
+import sys
+import tempfile
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import IO, Any, Final
+
+import msgspec
+
+from clew.errors import ToolFailed
+from clew.tools.base import Signal
+from clew.tools.process import Program, run_program
+from clew.tools.thread import run_in_thread
+
+__all__ = ["Found", "Match", "search"]
+
+_WORKER: Final = Path(__file__).with_name("search_worker.py")
+_MAX_ANSWER: Final = 16 * 1024 * 1024
+_LIMIT_SIGNALS: Final = (-signals.SIGXCPU, -signals.SIGKILL)
+
+
+class Match(msgspec.Struct, frozen=True):
+    """A line that fits; ``file`` is its index in the list that was searched."""
+
+    file: int
+    line: int
+    text: str
+
+
+class Found(msgspec.Struct, frozen=True):
+    """What was found. ``stopped_at`` is the file the time ran out in, None when all were searched."""
+
+    matches: tuple[Match, ...]
+    total: int
+    binary: int = 0
+    unreadable: int = 0
+    stopped_at: int | None = None
+
+
+async def search(
+    pattern: str,
+    handle: int,
+    files: Sequence[str],
+    *,
+    ignore_case: bool,
+    max_matches: int,
+    seconds: float,
+    signal: Signal,
+) -> Found:
+    """Search ``files``, paths below the open folder ``handle`` (or the one empty path: the handle's own file)."""
+    request = {
+        "pattern": pattern,
+        "ignore_case": ignore_case,
+        "files": list(files),
+        "handle": handle,
+        "max_matches": max_matches,
+        "seconds": seconds,
+    }
+    answer = bytearray()
+
+    def take(piece: bytes) -> None:
+        # One line a file tells how far it got; the cap is for a worker gone wrong.
+        if len(answer) < _MAX_ANSWER:
+            answer.extend(piece)
+
+    with await run_in_thread(partial(_file_with, request)) as stdin:
+        program = Program(
+            # Isolated, without site-packages; file names are bytes that read as UTF-8, whatever the locale.
+            argv=[sys.executable, "-I", "-S", "-X", "utf8", str(_WORKER)],
+            cwd=Path("/"),
+            env={},
+            timeout_ms=int(seconds * 1000),
+            stdin=stdin,
+            handles=(handle,),
+        )
+        ending = await run_program(program, take, signal)
+    if ending.cause == "abort":
+        raise ToolFailed(f"the search was aborted: {signal.reason or 'no reason given'}")
+    found = _read(bytes(answer))
+    if found.stopped_at is not None and ending.cause == "exit" and ending.exit_code not in _LIMIT_SIGNALS:
+        raise ToolFailed(f"the search broke off with exit code {ending.exit_code}: {_last_line(bytes(answer))}")
+    return found
+
+
+def _file_with(request: dict[str, Any]) -> IO[bytes]:
+    file = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
+    file.write(json.dumps(request).encode())
+    file.seek(0)
+    return file
+
+
+def _last_line(answer: bytes) -> str:
+    return (answer.splitlines() or [b""])[-1].decode("utf-8", "replace")[:300]
+
+
+def _read(answer: bytes) -> Found:
+    matches: list[Match] = []
+    at = 0
+    for line in answer.splitlines():
+        try:
+            said = json.loads(line)
+        except ValueError:
+            continue  # The last line of a worker that was killed, or a trace of one that failed.
+        if "bad_pattern" in said:
+            raise ToolFailed(f"the pattern is not a valid regular expression: {said['bad_pattern']}")
+        if "done" in said:
+            tally = said["done"]
+            return Found(tuple(matches), tally["matches"], tally["binary"], tally["unreadable"])
+        if "at" in said:
+            at = said["at"]
+        else:
+            matches.append(Match(said["file"], said["line"], said["text"]))
+    return Found(tuple(matches), len(matches), stopped_at=at)

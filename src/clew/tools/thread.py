@@ -1,0 +1,51 @@
+"""Blocking work beside the event loop, one thread a call.
+
+Not the loop's own pool: that one has a handful of threads, and a tool that hangs would take one of them away from
+everybody else for good. Here it costs its own thread and nothing more. Who stops waiting leaves the thread to end
+by itself; its late result is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TypeVar
+
+__all__ = ["run_in_thread"]
+
+T = TypeVar("T")
+
+
+async def run_in_thread(function: Callable[[], T]) -> T:
+    """What ``function`` returns or raises, computed in a thread of its own."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+    context = contextvars.copy_context()
+
+    def settle(result: T | None, error: BaseException | None) -> None:
+        if future.done():
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(result)  # type: ignore[arg-type]
+
+    def work() -> None:
+        result, failed = None, None
+        try:
+            result = context.run(function)
+        except Exception as error:
+            # A future cannot carry StopIteration: awaiting it would look like the end of the coroutine.
+            failed = error if not isinstance(error, StopIteration) else RuntimeError("StopIteration was raised")
+        except BaseException as error:
+            # sys.exit() in a tool must not end the host.
+            failed = RuntimeError(f"{type(error).__name__} was raised")
+        # When the loop is gone, so is whoever waited.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(settle, result, failed)
+
+    threading.Thread(target=work, name="clew-tool", daemon=True).start()
+    return await future

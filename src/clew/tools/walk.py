@@ -1,0 +1,168 @@
+"""Walking a folder by its handles: every entry, none through a link.
+
+Each folder is opened by its parent's handle and refused if it is a link, so a walk that starts inside stays inside,
+whoever renames things meanwhile. What is left out (version control folders, what is too deep, what comes after the
+limits) is counted, never dropped in silence. What the entries are wanted for is not known here.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+from clew.tools.base import Signal
+from clew.tools.paths import Place, show_name
+
+__all__ = ["Brake", "Entry", "LeftOut", "count", "line_of", "list_folder", "walk"]
+
+MAX_DEPTH: Final = 64
+MAX_ENTRIES: Final = 200_000
+VERSION_CONTROL: Final = frozenset({".git", ".hg", ".svn"})
+
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_SPECIAL: Final = {
+    stat.S_IFIFO: "named pipe",
+    stat.S_IFSOCK: "socket",
+    stat.S_IFCHR: "device",
+    stat.S_IFBLK: "device",
+}
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One name in a folder; ``path`` is relative to where the walk began."""
+
+    path: str
+    kind: Literal["file", "folder", "link", "special"]
+    size: int = 0
+    note: str = ""
+    """Where a link points, or what kind of special file it is."""
+
+
+class LeftOut(msgspec.Struct):
+    """What a walk did not show, to be told at the end."""
+
+    version_control: int = 0
+    too_deep: int = 0
+    unreadable: int = 0
+    stopped: str = ""
+
+    def sentences(self) -> list[str]:
+        told = []
+        if self.version_control:
+            folders = count(self.version_control, "version control folder")
+            told.append(f"{folders} left out; name one in path to look inside")
+        if self.too_deep:
+            told.append(f"{count(self.too_deep, 'folder')} more than {MAX_DEPTH} levels deep left out")
+        if self.unreadable:
+            told.append(f"{count(self.unreadable, 'folder')} could not be read")
+        if self.stopped:
+            told.append(f"stopped early: {self.stopped}")
+        return told
+
+
+class Brake:
+    """Says when to stop: the run was aborted, or the time is over. Read from a thread."""
+
+    def __init__(self, signal: Signal, seconds: float) -> None:
+        self._signal = signal
+        self._seconds = seconds
+        self._until = time.monotonic() + seconds
+
+    @property
+    def pulled(self) -> str | None:
+        if self._signal.aborted:
+            return self._signal.reason or "aborted"
+        return f"{self._seconds:g} s are over" if time.monotonic() >= self._until else None
+
+
+def count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def list_folder(handle: int) -> Iterator[Entry]:
+    """The entries of one open folder, in no order."""
+    with os.scandir(handle) as found:
+        for item in found:
+            yield _entry(item, handle)
+
+
+def walk(handle: int, brake: Brake, left_out: LeftOut, enter: Callable[[str], bool]) -> Iterator[Entry]:
+    """Every entry below the open folder, by name; folders ``enter`` says no to are shown and not entered."""
+    seen = 0
+    # Handles are duplicated so that each level can close its own.
+    stack: list[tuple[int, str, Iterator[Entry]]] = [(os.dup(handle), "", _sorted(handle))]
+    try:
+        while stack:
+            folder, prefix, entries = stack[-1]
+            entry = next(entries, None)
+            if entry is None:
+                os.close(stack.pop()[0])
+                continue
+            seen += 1
+            if reason := brake.pulled or (f"{MAX_ENTRIES:,} entries were seen" if seen > MAX_ENTRIES else None):
+                left_out.stopped = reason
+                return
+            name = entry.path
+            entry = msgspec.structs.replace(entry, path=prefix + name)
+            yield entry
+            if entry.kind != "folder" or not enter(entry.path):
+                continue
+            if name in VERSION_CONTROL:
+                left_out.version_control += 1
+            elif len(stack) >= MAX_DEPTH:
+                left_out.too_deep += 1
+            else:
+                try:
+                    below = os.open(name, _FOLDER, dir_fd=folder)
+                except OSError:
+                    left_out.unreadable += 1
+                    continue
+                stack.append((below, entry.path + "/", _sorted(below)))
+    finally:
+        for folder, _, _ in stack:
+            os.close(folder)
+
+
+def line_of(entry: Entry, base: Place, *, sizes: bool) -> str:
+    """One line about an entry: folders end in ``/``, links say where they lead, sizes are for files."""
+    place = Place(base.path / entry.path, base.root)
+    shown = place.shown
+    match entry.kind:
+        case "folder":
+            return shown + "/"
+        case "link":
+            leads = Path(os.path.realpath(place.path))
+            out = "" if leads.is_relative_to(base.root) else "  (leads out of the workspace)"
+            broken = "" if os.path.lexists(leads) else "  (leads nowhere)"
+            return f"{shown} -> {show_name(entry.note)}{out}{broken}"
+        case "special":
+            return f"{shown}  ({entry.note})"
+        case _:
+            return f"{shown}  {count(entry.size, 'byte')}" if sizes else shown
+
+
+def _sorted(handle: int) -> Iterator[Entry]:
+    # Not more than a walk may show, so that one huge folder does not fill the memory; the one beyond is noticed.
+    return iter(heapq.nsmallest(MAX_ENTRIES + 1, list_folder(handle), key=lambda entry: entry.path))
+
+
+def _entry(item: os.DirEntry[str], folder: int) -> Entry:
+    try:
+        status = item.stat(follow_symlinks=False)
+        mode = status.st_mode
+        if stat.S_ISLNK(mode):
+            return Entry(item.name, "link", note=os.readlink(item.name, dir_fd=folder))
+    except OSError as error:
+        return Entry(item.name, "special", note=error.strerror or "unreadable")
+    if stat.S_ISDIR(mode):
+        return Entry(item.name, "folder")
+    if stat.S_ISREG(mode):
+        return Entry(item.name, "file", status.st_size)
+    return Entry(item.name, "special", note=_SPECIAL.get(stat.S_IFMT(mode), "special file"))

@@ -1,0 +1,1 @@
+"""Fetching pages: which addresses, which URLs, the wire, the redirects, and text out of HTML."""

@@ -1,0 +1,136 @@
+"""From a URL to an answer: each hop parsed, permitted, resolved, checked, and fetched from the very address checked.
+
+The name is resolved once per hop, and the connection goes to one of the addresses that were looked at, so a name
+that answers differently the second time (rebinding) gains nothing. One refused address among several refuses the
+host. Neither proxies nor the host's own cookies or credentials are used. What the body holds is not known here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Sequence
+from ipaddress import ip_address
+from typing import Final, TypeAlias
+
+import msgspec
+
+from clew.errors import ToolFailed
+from clew.tools.thread import run_in_thread
+from clew.tools.web.address import Address, AddressPolicy, public_only
+from clew.tools.web.url import Url, join_url, parse_url
+from clew.tools.web.wire import Answer, Unreachable, exchange
+from clew.transcript.rule import Target
+
+__all__ = ["Fetched", "Fetcher", "Limits", "Resolve", "resolve_name"]
+
+Resolve: TypeAlias = Callable[[str], Awaitable[Sequence[Address]]]
+_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+_TRIED: Final = 3
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """How much a fetch may take."""
+
+    redirects: int = 5
+    connect_s: float = 10.0
+    total_s: float = 30.0
+    max_bytes: int = 5 * 1024 * 1024
+
+
+class Fetched(msgspec.Struct, frozen=True):
+    """The last answer and where it came from."""
+
+    url: Url
+    answer: Answer
+
+
+async def resolve_name(host: str) -> Sequence[Address]:
+    """What the system's resolver says; in a thread, because it blocks and cannot be interrupted."""
+
+    def look_up() -> Sequence[Address]:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        return list(dict.fromkeys(ip_address(entry[4][0]) for entry in found))
+
+    return await run_in_thread(look_up)
+
+
+class Fetcher:
+    """Fetches. ``policy`` says which addresses are refused; a test that needs loopback opens it here."""
+
+    def __init__(
+        self,
+        *,
+        policy: AddressPolicy = public_only,
+        resolve: Resolve = resolve_name,
+        limits: Limits = Limits(),
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._policy = policy
+        self._resolve = resolve
+        self._limits = limits
+        self._tls = tls
+
+    @property
+    def limits(self) -> Limits:
+        return self._limits
+
+    async def get(self, text: str, permit: Callable[[Target], Awaitable[None]]) -> Fetched:
+        """Follow ``text`` to its answer. Raises ``ToolFailed``, and what ``permit`` raises."""
+        try:
+            async with asyncio.timeout(self._limits.total_s):
+                return await self._follow(parse_url(text), permit)
+        except TimeoutError as error:
+            raise ToolFailed(f"the page did not come within {self._limits.total_s:g} s") from error
+
+    async def _follow(self, url: Url, permit: Callable[[Target], Awaitable[None]]) -> Fetched:
+        for _ in range(self._limits.redirects + 1):
+            # Asked before the name is looked up: a host that is not allowed is not told about by a query either.
+            await permit(Target("web_fetch", "host", url.host))
+            answer = await self._fetch(url)
+            location = answer.headers.get("location")
+            if answer.status not in _REDIRECTS or not location:
+                return Fetched(url, answer)
+            # Header bytes were read one by one; a location in UTF-8 becomes text again.
+            url = join_url(url, location.encode("latin-1").decode("utf-8", "replace"))
+        raise ToolFailed(f"the page redirects more than {self._limits.redirects} times")
+
+    async def _fetch(self, url: Url) -> Answer:
+        trouble = Unreachable(f"{url.host} has no address")
+        for address in (await self._checked(url))[:_TRIED]:
+            try:
+                return await exchange(
+                    url,
+                    address,
+                    tls=await self._tls_for(url),
+                    max_bytes=self._limits.max_bytes,
+                    connect_s=self._limits.connect_s,
+                )
+            except Unreachable as error:
+                trouble = error
+        raise trouble
+
+    async def _checked(self, url: Url) -> Sequence[Address]:
+        if url.address is not None:
+            found: Sequence[Address] = [url.address]
+        else:
+            try:
+                async with asyncio.timeout(self._limits.connect_s):
+                    found = await self._resolve(url.host)
+            except TimeoutError as error:
+                raise ToolFailed(f"the name {url.host} was not resolved in time") from error
+            except (OSError, UnicodeError, ValueError) as error:
+                raise ToolFailed(f"the name {url.host} cannot be resolved: {error}") from error
+        for address in found:
+            if reason := self._policy(address):
+                raise ToolFailed(f"{url.host} is not fetched: its address {address} {reason}")
+        return found
+
+    async def _tls_for(self, url: Url) -> ssl.SSLContext | None:
+        if url.scheme != "https":
+            return None
+        if self._tls is None:
+            # Reading the certificates takes a while, once.
+            self._tls = await run_in_thread(ssl.create_default_context)
+        return self._tls

@@ -1,0 +1,120 @@
+"""Reading a URL strictly: one spelling for one host, nothing hidden in it.
+
+Programs disagree about odd URLs, and attacks live in the difference: one reads the host before an ``@`` or a
+backslash, another after it; one takes ``0x7f.1`` for a name, another for an address. What can be read in two ways is
+refused here. Whether a host may be reached is not known here.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from ipaddress import IPv4Address, IPv6Address
+from typing import Final
+from urllib.parse import quote, urljoin, urlsplit
+
+import msgspec
+
+from clew.errors import ToolFailed
+from clew.tools.web.address import Address
+
+__all__ = ["Url", "join_url", "parse_url"]
+
+MAX_URL_CHARS: Final = 4096
+_PORTS: Final = {"http": 80, "https": 443}
+_LABEL: Final = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)", re.ASCII)
+# The last label of a name is never a number; an address may be written in one way only.
+_NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*", re.ASCII)
+# What may stand unchanged in the request line; a percent sign is taken as already meaning something.
+_SAFE: Final = "/?:@!$&'()*+,;=-._~%[]"
+
+
+class Url(msgspec.Struct, frozen=True):
+    """A URL that was understood. ``host`` is in lower case and ASCII; ``address`` is set when it is a literal one."""
+
+    scheme: str
+    host: str
+    port: int
+    request: str
+    address: Address | None = None
+
+    @property
+    def authority(self) -> str:
+        host = f"[{self.host}]" if isinstance(self.address, IPv6Address) else self.host
+        return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.authority}{self.request}"
+
+
+def parse_url(text: str) -> Url:
+    """The URL, or ``ToolFailed`` with what is wrong with it."""
+    if len(text) > MAX_URL_CHARS:
+        raise ToolFailed(f"the URL is longer than {MAX_URL_CHARS:,} characters")
+    if any(char == "\\" or unicodedata.category(char)[0] in "CZ" for char in text):
+        raise ToolFailed("the URL holds a space, a control character or a backslash")
+    try:
+        split = urlsplit(text)
+    except ValueError as error:
+        raise ToolFailed(f"the URL cannot be read: {error}") from error
+    if split.scheme not in _PORTS:
+        raise ToolFailed("only http and https URLs can be fetched")
+    if "@" in split.netloc:
+        raise ToolFailed("the URL holds a user name; leave out what stands before the @")
+    raw_host, raw_port = _split_port(split.netloc)
+    host, address = _host(raw_host)
+    port = _PORTS[split.scheme] if raw_port is None else int(raw_port)
+    if not 1 <= port <= 65535:
+        raise ToolFailed("the URL's port must be between 1 and 65535")
+    path = quote(split.path or "/", safe=_SAFE)
+    if not path.startswith("/"):
+        path = "/" + path
+    query = f"?{quote(split.query, safe=_SAFE)}" if split.query else ""
+    return Url(split.scheme, host, port, path + query, address)
+
+
+def join_url(base: Url, location: str) -> Url:
+    """Where a redirect leads, read as strictly as the first URL."""
+    try:
+        return parse_url(urljoin(str(base), location))
+    except ValueError as error:
+        raise ToolFailed(f"the redirect cannot be read: {error}") from error
+
+
+def _split_port(netloc: str) -> tuple[str, str | None]:
+    match = re.fullmatch(r"(\[[^\[\]]*\]|[^\[\]:]*)(?::([0-9]{1,5}))?", netloc, re.ASCII)
+    if match is None or not match[1]:
+        raise ToolFailed("the URL has no host, or one that cannot be read")
+    return match[1], match[2]
+
+
+def _host(raw: str) -> tuple[str, Address | None]:
+    if raw.startswith("["):
+        try:
+            six = IPv6Address(raw[1:-1])
+        except ValueError as error:
+            raise ToolFailed(f"{raw} is not an IPv6 address") from error
+        if six.scope_id is not None:
+            raise ToolFailed("an address with a network interface cannot be fetched from")
+        return six.compressed, six
+    host = _ascii(raw).removesuffix(".")
+    labels = host.split(".")
+    if _NUMBER.fullmatch(labels[-1]):
+        try:
+            four = IPv4Address(host)
+        except ValueError as error:
+            raise ToolFailed(f"{host} is an odd spelling of an address; write it as four decimal numbers") from error
+        return str(four), four
+    if len(host) > 253 or not all(_LABEL.fullmatch(label) for label in labels):
+        raise ToolFailed(f"{host[:100]!r} is not the name of a host")
+    return host, None
+
+
+def _ascii(host: str) -> str:
+    """The name as it goes over the wire. Look-alike digits and dots become plain ones before anything is decided."""
+    if host.isascii():
+        return host.lower()
+    try:
+        return host.encode("idna").decode("ascii").lower()
+    except UnicodeError as error:
+        raise ToolFailed(f"{host[:100]!r} is not the name of a host") from error

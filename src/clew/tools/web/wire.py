@@ -1,0 +1,230 @@
+"""One HTTP/1.1 request over one connection, and its answer, within limits.
+
+The caller has chosen the address; no name is resolved here. An answer is taken up to a number of bytes, before and
+after decompression, so neither an endless body nor a bomb fills the memory. Redirects, permissions and what the body
+means are not known here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import ssl
+import zlib
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+
+from clew.errors import ToolFailed
+from clew.tools.web.address import Address
+from clew.tools.web.url import Url
+
+__all__ = ["Answer", "Unreachable", "exchange"]
+
+_MAX_LINE: Final = 16 * 1024
+_MAX_HEADERS: Final = 200
+_MAX_INTERIM: Final = 5
+_PIECE: Final = 64 * 1024
+_STATUS: Final = re.compile(rb"HTTP/1\.[01] ([0-9]{3})(?: (.*))?", re.DOTALL)
+_CHUNK: Final = re.compile(rb"([0-9A-Fa-f]{1,8})[ \t]*(?:;.*)?", re.DOTALL)
+
+
+class Unreachable(ToolFailed):
+    """This address could not be connected to; another one of the host may."""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What came back. ``cut``: the body was longer than allowed. ``broken``: it ended before it was complete."""
+
+    status: int
+    reason: str
+    headers: dict[str, str]
+    body: bytes
+    cut: bool = False
+    broken: bool = False
+
+
+async def exchange(
+    url: Url, address: Address, *, tls: ssl.SSLContext | None, max_bytes: int, connect_s: float
+) -> Answer:
+    """GET ``url`` from ``address``. The certificate is checked for the URL's host, not for the address."""
+    try:
+        async with asyncio.timeout(connect_s):
+            reader, writer = await asyncio.open_connection(
+                str(address),
+                url.port,
+                ssl=tls,
+                server_hostname=url.host if tls is not None else None,
+                limit=_MAX_LINE,
+            )
+    except TimeoutError as error:
+        raise Unreachable(f"{url.host} did not answer within {connect_s:g} s") from error
+    except ssl.SSLCertVerificationError as error:
+        raise ToolFailed(f"the certificate of {url.host} is not valid: {error.verify_message}") from error
+    except OSError as error:
+        raise Unreachable(f"{url.host} cannot be reached: {error.strerror or error}") from error
+    try:
+        writer.write(_request(url))
+        await writer.drain()
+        return await _answer(reader, max_bytes)
+    except asyncio.IncompleteReadError as error:
+        raise ToolFailed(f"{url.host} closed the connection before its answer was complete") from error
+    except (OSError, zlib.error) as error:
+        raise ToolFailed(f"the answer of {url.host} broke off: {error}") from error
+    finally:
+        # No farewell: a server that does not close its side must not hold the tool up.
+        writer.transport.abort()
+        with suppress(OSError):
+            await writer.wait_closed()
+
+
+def _request(url: Url) -> bytes:
+    lines = [
+        f"GET {url.request} HTTP/1.1",
+        f"Host: {url.authority}",
+        "User-Agent: clew",
+        "Accept: text/html, text/*;q=0.9, application/json;q=0.9, */*;q=0.1",
+        "Accept-Encoding: gzip, deflate",
+        "Connection: close",
+    ]
+    return "".join(f"{line}\r\n" for line in [*lines, ""]).encode("ascii")
+
+
+async def _answer(reader: asyncio.StreamReader, max_bytes: int) -> Answer:
+    for _ in range(_MAX_INTERIM):
+        match = _STATUS.fullmatch(await _line(reader))
+        if match is None:
+            raise ToolFailed("the server does not speak HTTP/1.1")
+        status, reason = int(match[1]), (match[2] or b"").decode("latin-1")[:100]
+        headers = await _headers(reader)
+        if status >= 200:
+            break
+    else:
+        raise ToolFailed("the server only sends interim answers")
+    if status in (204, 304):
+        return Answer(status, reason, headers, b"")
+    body = _Body(headers.get("content-encoding", ""), max_bytes)
+    broken = False
+    try:
+        async for piece in _pieces(reader, headers):
+            if not body.take(piece):
+                break
+    except asyncio.IncompleteReadError:
+        broken = True
+    return Answer(status, reason, headers, bytes(body.data), body.cut, broken or body.unfinished)
+
+
+async def _headers(reader: asyncio.StreamReader) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    for _ in range(_MAX_HEADERS):
+        line = await _line(reader)
+        if not line:
+            return headers
+        name, colon, value = line.partition(b":")
+        if not colon or name != name.strip():
+            raise ToolFailed("the server sent a header that cannot be read")
+        key, text = name.decode("latin-1").lower(), value.decode("latin-1").strip()
+        if key == "content-length" and headers.get(key, text) != text:
+            raise ToolFailed("the server gave two lengths for one answer")
+        headers[key] = f"{headers[key]}, {text}" if key in ("transfer-encoding", "content-encoding") and key in headers else text
+    raise ToolFailed(f"the server sent more than {_MAX_HEADERS} headers")
+
+
+async def _line(reader: asyncio.StreamReader) -> bytes:
+    try:
+        line = await reader.readuntil(b"\n")
+    except asyncio.LimitOverrunError as error:
+        raise ToolFailed(f"the server sent a header of more than {_MAX_LINE:,} bytes") from error
+    return line.removesuffix(b"\n").removesuffix(b"\r")
+
+
+async def _pieces(reader: asyncio.StreamReader, headers: dict[str, str]) -> AsyncIterator[bytes]:
+    coding = headers.get("transfer-encoding", "").lower()
+    if coding not in ("", "identity", "chunked"):
+        raise ToolFailed(f"the server sent a transfer coding that is not understood: {coding[:50]}")
+    if coding == "chunked":
+        async for piece in _chunks(reader):
+            yield piece
+        return
+    length = headers.get("content-length")
+    if length is None:
+        while piece := await reader.read(_PIECE):
+            yield piece
+        return
+    if not re.fullmatch(r"[0-9]{1,18}", length, re.ASCII):
+        raise ToolFailed("the server sent a length that is not a number")
+    async for piece in _exactly(reader, int(length)):
+        yield piece
+
+
+async def _chunks(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
+    while True:
+        match = _CHUNK.fullmatch(await _line(reader))
+        if match is None:
+            raise ToolFailed("the server sent a chunk that cannot be read")
+        size = int(match[1], 16)
+        if size == 0:
+            return  # Trailers may follow; the connection is closed anyway.
+        async for piece in _exactly(reader, size):
+            yield piece
+        if await _line(reader):
+            raise ToolFailed("the server sent a chunk that cannot be read")
+
+
+async def _exactly(reader: asyncio.StreamReader, size: int) -> AsyncIterator[bytes]:
+    while size > 0:
+        piece = await reader.read(min(size, _PIECE))
+        if not piece:
+            raise asyncio.IncompleteReadError(b"", size)
+        size -= len(piece)
+        yield piece
+
+
+class _Body:
+    """Decompresses as it takes, and never more than is wanted."""
+
+    def __init__(self, coding: str, max_bytes: int) -> None:
+        self.data = bytearray()
+        self.cut = False
+        self._max = max_bytes
+        self._coding = coding.lower().strip()
+        self._taken = 0
+        if self._coding in ("", "identity"):
+            self._inflate = None
+        elif self._coding in ("gzip", "x-gzip"):
+            self._inflate = zlib.decompressobj(16 + zlib.MAX_WBITS)
+        elif self._coding == "deflate":
+            self._inflate = zlib.decompressobj()
+        else:
+            raise ToolFailed(f"the server sent a content coding that was not asked for: {coding[:50]}")
+
+    @property
+    def unfinished(self) -> bool:
+        return self._inflate is not None and not self._inflate.eof and not self.cut and self._taken > 0
+
+    def take(self, piece: bytes) -> bool:
+        """False when there is enough."""
+        first = self._taken == 0
+        self._taken += len(piece)
+        room = self._max + 1 - len(self.data)
+        if self._inflate is None:
+            self.data += piece[:room]
+        else:
+            self.data += self._inflated(piece, room, first=first)
+        if len(self.data) > self._max or self._taken > self._max:
+            del self.data[self._max :]
+            self.cut = True
+        return not self.cut
+
+    def _inflated(self, piece: bytes, room: int, *, first: bool) -> bytes:
+        assert self._inflate is not None
+        try:
+            return self._inflate.decompress(piece, room)
+        except zlib.error:
+            if not first or self._coding != "deflate":
+                raise
+            # "deflate" means zlib's format, and many servers send the bare one.
+            self._inflate = zlib.decompressobj(-zlib.MAX_WBITS)
+            return self._inflate.decompress(piece, room)

@@ -1,0 +1,30 @@
+"""An engine with a scripted model, for scenarios that read like transcripts."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import clew
+from clew.testing.scenario import Scenario
+from clew.testing.scripted import FakeProviders, ScriptedModel
+
+Open = Callable[..., AbstractAsyncContextManager[Scenario]]
+
+
+@pytest.fixture
+def open_scenario(tmp_path: Path) -> Open:
+    """Open a scenario on a store of this test; opening it again is a restart."""
+
+    @asynccontextmanager
+    async def opened(script: Any = (), **options: Any) -> AsyncIterator[Scenario]:
+        model = script if isinstance(script, ScriptedModel) else ScriptedModel(script)
+        url = options.pop("url", f"sqlite:///{tmp_path}/store.db")
+        async with clew.open(url, config=clew.Config(), providers=FakeProviders(model), **options) as engine:
+            yield Scenario(engine, model, tmp_path)
+
+    return opened

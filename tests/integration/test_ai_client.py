@@ -1,0 +1,178 @@
+"""The real AI SDK v6 chat against a real server: it sends, is cut off, comes back, approves and denies.
+
+``tests/node/chat.mjs`` is the client's own chat and transport; what it holds afterwards is compared with what the
+server has stored, and the client's validator is asked about that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.http_client import SocketClient, bare, texts
+from tests.integration.test_serve import SLOW, serving
+
+pytestmark = pytest.mark.node
+
+NODE = Path(__file__).parents[1] / "node"
+
+
+class Page:
+    """A chat in a browser, as far as the AI SDK is concerned."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    async def do(self, order: str, **fields: Any) -> dict[str, Any]:
+        """One thing a user does; what the chat holds afterwards."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps({"do": order, **fields}).encode() + b"\n")
+        line = await self._process.stdout.readline()
+        if not line:
+            raise AssertionError((await self._process.communicate())[1].decode())
+        return dict(json.loads(line))
+
+
+@contextlib.asynccontextmanager
+async def opened(client: SocketClient, session_id: str) -> AsyncIterator[Page]:
+    if not (NODE / "node_modules" / "ai").is_dir():
+        pytest.fail("the real client is not installed in tests/node: run make test, which installs it", pytrace=False)
+    words = ["node", "chat.mjs", f"http://127.0.0.1:{client.port}", client.token, session_id]
+    process = await asyncio.create_subprocess_exec(
+        *words, cwd=NODE, stdin=PIPE, stdout=PIPE, stderr=PIPE, limit=1 << 24
+    )
+    try:
+        yield Page(process)
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+async def test_it_sends_and_holds_what_is_stored(tmp_path: Path) -> None:
+    """Twice; the ids of assistant messages are the server's, the client's own ids are known to it."""
+    async with serving(tmp_path) as server:
+        client = server.client
+        session_id = await client.session(model="demo/long")
+        async with opened(client, session_id) as page:
+            await page.do("send", text="12 words")
+            held = await page.do("send", text="just 3")
+            assert (held["status"], held["error"], held["posts"]) == ("ready", None, 2)
+            stored = await client.messages(session_id)
+            assert [m["role"] for m in held["messages"]] == ["user", "assistant"] * 2
+            for mine, theirs in zip(held["messages"], stored, strict=True):
+                if mine["role"] == "assistant":
+                    assert bare(mine) == bare(theirs)
+                    assert mine["metadata"]["turn_id"] == theirs["metadata"]["turn_id"]
+                else:
+                    assert mine["id"] == theirs["metadata"]["client_message_id"]
+            assert (await page.do("validate"))["valid"] is True
+            loaded = await page.do("load")
+            assert [bare(m) for m in loaded["messages"]] == [bare(m) for m in stored]
+            held = await page.do("send", text="and 2 more")
+            assert len(texts(held["messages"][-1]).split()) == 2
+
+
+@pytest.mark.rule("SR-2")
+async def test_it_is_cut_off_and_comes_back(tmp_path: Path) -> None:
+    """The run goes on without it; its own resume gives the whole message, no word lost or doubled; then 204."""
+    async with serving(tmp_path) as server:
+        client = server.client
+        session_id = await client.session(model="demo/long")
+        async with opened(client, session_id) as page:
+            cut = await page.do("send", text="60 words", body={"model": SLOW}, cut_after=5)
+            partial = texts(cut["messages"][-1])
+            assert 5 <= len(partial.split()) < 60
+            held = await page.do("resume")
+            [_, stored] = await client.messages(session_id)
+            assert (held["status"], held["posts"]) == ("ready", 1)
+            assert bare(held["messages"][-1]) == bare(stored)
+            assert len(held["messages"]) == 2
+            assert len(texts(stored).split()) == 60
+            assert texts(stored).startswith(partial)
+            again = await page.do("resume")
+            assert (again["status"], again["messages"]) == ("ready", held["messages"])
+
+
+@pytest.mark.rule("SR-2")
+async def test_a_second_page_opened_in_the_middle_shows_the_same(tmp_path: Path) -> None:
+    """It loads what is stored, resumes what runs, and ends with what the first one holds."""
+    async with serving(tmp_path) as server:
+        client = server.client
+        session_id = await client.session(model="demo/long")
+        async with opened(client, session_id) as first, opened(client, session_id) as second:
+            await first.do("send", text="2 words")
+            await first.do("send", text="50 words", body={"model": SLOW}, cut_after=3)
+            await second.do("load")
+            there, here = await asyncio.gather(second.do("resume"), first.do("resume"))
+            assert [m["role"] for m in there["messages"]] == ["user", "assistant"] * 2
+            assert bare(there["messages"][-1]) == bare(here["messages"][-1])
+            stored = await client.messages(session_id)
+            assert [bare(m) for m in there["messages"]] == [bare(m) for m in stored]
+
+
+@pytest.mark.rule("PM-6")
+@pytest.mark.parametrize("approved", [True, False])
+async def test_it_approves_or_denies_a_tool_call(tmp_path: Path, approved: bool) -> None:
+    """The chat goes on by itself on the same message; the validator takes the conversation at every stage."""
+    async with serving(tmp_path) as server:
+        client = server.client
+        workspace = tmp_path / "work"
+        workspace.mkdir()
+        session_id = await client.session(model="demo/tools", workspace_root=str(workspace))
+        async with opened(client, session_id) as page:
+            asked = await page.do("send", text="!bash echo hi > made\n!bash echo two")
+            calls = [part for part in asked["messages"][-1]["parts"] if part["type"] == "tool-bash"]
+            assert [part["state"] for part in calls] == ["approval-requested"] * 2
+            assert (await page.do("validate"))["valid"] is True
+            assert not (workspace / "made").exists()
+            done = await page.do("answer", approved=approved, reason="so be it")
+            assert (done["status"], done["error"], done["posts"], done["refusals"]) == ("ready", None, 2, [])
+            assert [m["role"] for m in done["messages"]] == ["user", "assistant"]
+            [_, stored] = await client.messages(session_id)
+            assert bare(done["messages"][-1]) == bare(stored)
+            calls = [part for part in stored["parts"] if part["type"] == "tool-bash"]
+            assert [part["state"] for part in calls] == ["output-available" if approved else "output-denied"] * 2
+            assert [part["approval"]["approved"] for part in calls] == [approved] * 2
+            assert (workspace / "made").exists() is approved
+            assert texts(stored).startswith("bash")
+            assert (await page.do("validate"))["valid"] is True
+            after = await page.do("send", text="thank you")
+            assert texts(after["messages"][-1]) == "thank you"
+
+
+async def test_a_busy_session_is_an_error_it_shows(tmp_path: Path) -> None:
+    """A second page that sends meanwhile gets the problem as its error, and its chat stays usable."""
+    async with serving(tmp_path) as server:
+        client = server.client
+        session_id = await client.session(model="demo/long")
+        async with opened(client, session_id) as first, opened(client, session_id) as second:
+            await first.do("send", text="200 words", body={"model": SLOW}, cut_after=2)
+            refused = await second.do("send", text="me too")
+            assert (refused["status"], refused["refusals"]) == ("error", [409])
+            assert json.loads(refused["error"])["code"] == "run_in_flight"
+            await client.post(f"/api/sessions/{session_id}/abort")
+            aborted = await first.do("resume")
+            assert aborted["status"] == "ready"
+            assert (await first.do("validate"))["valid"] is True
+
+
+async def test_a_failure_in_the_stream_is_an_error_it_shows(tmp_path: Path) -> None:
+    """After admission the reason comes as a chunk; the next message works."""
+    async with serving(tmp_path) as server:
+        client = server.client
+        session_id = await client.session(model="demo/fail")
+        async with opened(client, session_id) as page:
+            failed = await page.do("send", text="404")
+            assert (failed["status"], "404" in failed["error"]) == ("error", True)
+            fine = await page.do("send", text="hello")
+            assert (fine["status"], texts(fine["messages"][-1])) == ("ready", "hello")
+            assert (await page.do("validate"))["valid"] is True

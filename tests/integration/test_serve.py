@@ -1,0 +1,389 @@
+"""``clew serve`` and ``clew run`` as processes: where they are, who may come, and how they end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import os
+import re
+import signal
+import sys
+import termios
+import time
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.http_client import SocketClient, bare, chat_body, reduced, texts, types
+
+CLEW = str(Path(sys.executable).with_name("clew"))
+SLOW = {"provider_id": "demo", "model_id": "long", "variant": "slow"}
+LINE = re.compile(rb"clew http://127\.0\.0\.1:(\d+)/#token=(\S+)\n")
+
+
+def environment(tmp_path: Path, **more: str) -> dict[str, str]:
+    """A home of its own, and no key of whoever runs the tests."""
+    own = {"XDG_CONFIG_HOME": f"{tmp_path}/config", "XDG_DATA_HOME": f"{tmp_path}/data", "HOME": str(tmp_path)}
+    env = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
+    env.pop("CLEW_TOKEN", None)
+    return {**env, "CLEW_STORE": f"sqlite:///{tmp_path}/store.db", **own, **more}
+
+
+async def start(tmp_path: Path, *words: str, **env: str) -> Process:
+    env = environment(tmp_path, **env)
+    nothing = asyncio.subprocess.DEVNULL
+    return await asyncio.create_subprocess_exec(
+        CLEW, *words, env=env, cwd=tmp_path, stdin=nothing, stdout=PIPE, stderr=PIPE
+    )
+
+
+async def command(tmp_path: Path, *words: str, **env: str) -> tuple[int, str, str]:
+    """Run a command to its end: exit code, stdout, stderr."""
+    process = await start(tmp_path, *words, **env)
+    out, err = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, out.decode(), err.decode()
+
+
+class Server:
+    """A ``clew serve`` that is up."""
+
+    def __init__(self, process: Process, client: SocketClient) -> None:
+        self.process = process
+        self.client = client
+
+    async def end(self, number: signal.Signals) -> tuple[int, float, str]:
+        """Send the signal and wait: exit code, seconds, and what came on stdout after the first line."""
+        started = time.monotonic()
+        self.process.send_signal(number)
+        out, _ = await self.process.communicate()
+        assert self.process.returncode is not None
+        return self.process.returncode, time.monotonic() - started, out.decode()
+
+
+@contextlib.asynccontextmanager
+async def serving(tmp_path: Path, *words: str, **env: str) -> AsyncIterator[Server]:
+    """Whatever happens, the process is gone afterwards."""
+    process = await start(tmp_path, "serve", "--port", "0", *words, **env)
+    try:
+        assert process.stdout is not None
+        line = await process.stdout.readline()
+        match = LINE.fullmatch(line)
+        assert match is not None, (line, await process.communicate())
+        yield Server(process, SocketClient(int(match[1]), match[2].decode()))
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.communicate()
+
+
+async def words_of(frames: AsyncIterator[Any], count: int) -> list[Any]:
+    """Chunks until so many words of text came."""
+    chunks: list[Any] = []
+    seen = 0
+    while seen < count:
+        chunks.append(await anext(frames))
+        seen += chunks[-1]["type"] == "text-delta"
+    return chunks
+
+
+def text_of(chunks: list[Any]) -> str:
+    return "".join(chunk["delta"] for chunk in chunks if chunk["type"] == "text-delta")
+
+
+async def test_it_says_where_it_is_in_one_line_and_keeps_its_token(tmp_path: Path) -> None:
+    """Files only for the owner; the address is announced beside the store; a restart has the same token."""
+    async with serving(tmp_path) as server:
+        token = tmp_path / "config" / "clew" / "token"
+        assert token.read_text().strip() == server.client.token
+        assert (token.stat().st_mode & 0o777, token.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+        assert (tmp_path / "store.db").stat().st_mode & 0o777 == 0o600
+        owner = json.loads((tmp_path / "store.db.owner").read_text())
+        assert (owner["pid"], owner["url"]) == (server.process.pid, f"http://127.0.0.1:{server.client.port}")
+        code, out, _ = await command(tmp_path, "url")
+        assert (code, out) == (0, f"http://127.0.0.1:{server.client.port}/#token={server.client.token}\n")
+        again = await command(tmp_path, "serve", "--port", "0")
+        assert again[0] == 4
+        assert f"127.0.0.1:{server.client.port}" in again[2]
+        taken = await command(tmp_path, "serve", "--port", str(server.client.port), "--store", "memory:")
+        assert taken[0] == 4
+        code, seconds, rest = await server.end(signal.SIGTERM)
+        assert (code, rest) == (0, "")
+        assert seconds < 5
+        first = server.client.token
+    assert (await command(tmp_path, "url"))[0] == 3
+    async with serving(tmp_path) as server:
+        assert server.client.token == first
+        assert (await server.end(signal.SIGINT))[0] == 0
+
+
+async def test_others_may_come_only_with_a_token_of_the_users_own(tmp_path: Path) -> None:
+    """Without one it does not start; with one it answers to addresses, not to names."""
+    code, out, err = await command(tmp_path, "serve", "--host", "0.0.0.0", "--port", "0")
+    assert (code, out) == (2, "")
+    assert "CLEW_TOKEN" in err
+    assert (await command(tmp_path, "serve", "--port", "0", CLEW_TOKEN="not good"))[0] == 2
+    assert (await command(tmp_path, "serve", "--host", "nowhere.invalid", "--port", "0"))[0] == 2
+    async with serving(tmp_path, "--host", "0.0.0.0", CLEW_TOKEN="my-own-secret") as server:
+        client = server.client
+        assert client.token == "my-own-secret"
+        assert not (tmp_path / "config" / "clew" / "token").exists()
+        for host, status in [(client.host, 200), (f"10.1.2.3:{client.port}", 200), (f"a.example:{client.port}", 403)]:
+            assert (await client.get("/api/sessions", headers={"host": host})).status == status
+
+
+async def test_the_walls_stand_on_a_real_socket(tmp_path: Path) -> None:
+    """Token, Host and Origin; bytes that are no HTTP; a body that is cut; and it goes on answering."""
+    async with serving(tmp_path) as server:
+        client = server.client
+        assert (await client.get("/api/sessions", headers={"authorization": None})).status == 401
+        assert (await client.get("/api/events", headers={"host": f"evil.example:{client.port}"})).status == 403
+        assert (await client.get("/api/sessions", headers={"origin": "http://evil.example"})).status == 403
+        assert (await client.get("/api/sessions", headers={"host": f"localhost:{client.port}"})).status == 200
+        assert (await client.get("/api/sessions/..%2f..%2fetc")).status == 404
+        assert (await client.get("/api/sessions/%FF%FE")).status == 400
+        for raw in (
+            b"\x16\x03\x01\x02\x00",
+            b"GET\r\n\r\n",
+            b"POST /api/chat HTTP/1.1\r\ncontent-length: 10\r\n\r\nab",
+        ):
+            reader, writer = await asyncio.open_connection("127.0.0.1", client.port)
+            writer.write(raw)
+            writer.write_eof()
+            assert await reader.read(12) in (b"", b"HTTP/1.1 400", b"HTTP/1.1 403")
+            writer.close()
+        assert (await client.get("/api/sessions")).status == 200
+        server.process.send_signal(signal.SIGTERM)
+        assert b"unforeseen" not in (await server.process.communicate())[1]
+
+
+@pytest.mark.rule("SR-2")
+async def test_a_cut_socket_two_viewers_and_coming_back(tmp_path: Path) -> None:
+    """The run goes on without the one who left; each other viewer, early or late, ends up with what is stored."""
+    async with serving(tmp_path) as server:
+        client = server.client
+        session_id = await client.session(model="demo/long")
+        async with contextlib.AsyncExitStack() as left_early:
+            body = chat_body(session_id, "40 words", model=SLOW)
+            first = await left_early.enter_async_context(client.open("POST", "/api/chat", body))
+            seen = await words_of(first.frames(), 3)
+            async with client.open("GET", f"/api/chat/{session_id}/stream") as second:
+                frames = second.frames()
+                other = await words_of(frames, 1)
+                await left_early.aclose()
+                other += [frame async for frame in frames]
+        assert other.pop() == "[DONE]"
+        [_, stored] = await client.messages(session_id)
+        assert len(texts(stored).split()) == 40
+        assert reduced(other) == bare(stored)
+        assert texts(stored).startswith(text_of(seen))
+
+
+@pytest.mark.rule("SR-2")
+async def test_everybody_leaves_and_the_run_is_whole(tmp_path: Path) -> None:
+    """Left at the third word by the only viewer; found whole in the messages; coming back shows all of it."""
+    async with serving(tmp_path) as server:
+        client = server.client
+        session_id = await client.session(model="demo/long")
+        async with client.open("POST", "/api/chat", chat_body(session_id, "30", model=SLOW)) as reply:
+            seen = await words_of(reply.frames(), 3)
+        async with client.open("GET", f"/api/chat/{session_id}/stream") as reply:
+            assert reply.status == 200
+            *back, done = [frame async for frame in reply.frames()]
+        assert done == "[DONE]"
+        [_, stored] = await client.messages(session_id)
+        assert reduced(back) == bare(stored)
+        assert len(texts(stored).split()) == 30
+        assert texts(stored).startswith(text_of(seen))
+        assert (await client.get(f"/api/chat/{session_id}/stream")).status == 204
+
+
+async def test_a_viewer_that_never_reads_holds_up_nobody(tmp_path: Path) -> None:
+    """Its stream is far larger than what the system buffers; the run ends and others see all of it."""
+    async with serving(tmp_path) as server:
+        client = server.client
+        session_id = await client.session(model="demo/long")
+        async with client.open("POST", "/api/chat", chat_body(session_id, "60000 words")) as stalled:
+            assert stalled.status == 200
+            await client.idle(session_id)
+            [_, stored] = await client.messages(session_id)
+            assert len(texts(stored).split()) == 60_000
+            assert (await client.chat(session_id, "3", "u2"))[-1]["type"] == "finish"
+
+
+@pytest.mark.rule("SR-4")
+async def test_a_kill_in_the_middle_of_a_stream_loses_nothing_that_was_shown(tmp_path: Path) -> None:
+    """After a restart the messages hold at least what the client saw, the session is idle, the next prompt works."""
+    async with serving(tmp_path) as server:
+        client = server.client
+        session_id = await client.session(model="demo/long")
+        async with client.open("POST", "/api/chat", chat_body(session_id, "500 words", model=SLOW)) as reply:
+            seen = await words_of(reply.frames(), 10)
+            server.process.kill()
+            await server.process.wait()
+    async with serving(tmp_path) as server:
+        client = server.client
+        [user, stored] = await client.messages(session_id)
+        assert (texts(user), stored["id"]) == ("500 words", seen[0]["messageId"])
+        assert texts(stored).startswith(text_of(seen))
+        assert 10 <= len(texts(stored).split()) < 500
+        assert await client.status(session_id) == {"state": "idle"}
+        assert (await client.get(f"/api/chat/{session_id}/stream")).status == 204
+        chunks = await client.chat(session_id, "5 words", "u2")
+        assert chunks[-1] == {"type": "finish", "finishReason": "stop"}
+        assert len(await client.messages(session_id)) == 4
+
+
+async def test_a_signal_settles_what_runs_and_ends_every_stream(tmp_path: Path) -> None:
+    """Within five seconds: the chat is shown its end, other streams end, the turn is settled as interrupted."""
+    async with serving(tmp_path) as server:
+        client = server.client
+        session_id = await client.session(model="demo/long")
+        status = {"accept": "text/event-stream"}
+        async with (
+            client.open("POST", "/api/chat", chat_body(session_id, "500 words", model=SLOW)) as chat,
+            client.open("GET", "/api/events") as events,
+            client.open("GET", f"/api/sessions/{session_id}/status", headers=status) as statuses,
+        ):
+            frames = chat.frames()
+            seen = await words_of(frames, 3)
+            code, seconds, rest = await server.end(signal.SIGTERM)
+            assert (code, rest) == (0, "")
+            assert seconds < 5
+            seen += [frame async for frame in frames]
+            assert seen.pop() == "[DONE]"
+            assert types(seen)[-1] == "abort"
+            for reply in (events, statuses):
+                assert [frame async for frame in reply.frames()]
+                assert reply.finished
+    async with serving(tmp_path) as server:
+        client = server.client
+        [_, stored] = await client.messages(session_id)
+        assert reduced(seen) == bare(stored)
+        again = await client.chat(session_id, "500 words", "u1", model=SLOW)
+        assert types(again)[-1] == "abort"
+        assert (await client.chat(session_id, "4 words", "u2"))[-1]["type"] == "finish"
+
+
+@pytest.mark.parametrize("signals", [1, 2])
+async def test_no_client_can_keep_a_server_that_is_told_to_end(tmp_path: Path, signals: int) -> None:
+    """With a viewer that takes nothing: gone within five seconds, and at once when asked twice."""
+    async with serving(tmp_path) as server:
+        client = server.client
+        session_id = await client.session(model="demo/long")
+        async with client.open("POST", "/api/chat", chat_body(session_id, "60000 words")) as stalled:
+            assert stalled.status == 200
+            await client.idle(session_id)
+            if signals == 2:
+                server.process.send_signal(signal.SIGTERM)
+                assert server.process.stderr is not None
+                while b"ending" not in await server.process.stderr.readline():
+                    pass
+            code, seconds, _ = await server.end(signal.SIGTERM)
+        assert code == (0 if signals == 1 else 128 + signal.SIGTERM)
+        assert seconds < (5 if signals == 1 else 1)
+
+
+async def test_run_prints_what_the_model_says(tmp_path: Path) -> None:
+    """Text, or chunks as lines of JSON; in a session that can be gone on with; nothing else on stdout."""
+    code, out, err = await command(tmp_path, "run", "hello there", "--model", "demo/echo")
+    assert (code, out, err) == (0, "hello there\n", "")
+    listed = json.loads((await command(tmp_path, "ls", "--json"))[1])["sessions"]
+    [session_id] = [session["id"] for session in listed]
+    assert listed[0]["workspace_root"] == str(tmp_path)
+    code, out, err = await command(tmp_path, "run", "again", "--session", session_id, "--json")
+    chunks = [json.loads(line) for line in out.splitlines()]
+    assert (code, err) == (0, "")
+    assert (types(chunks)[0], types(chunks)[-1], text_of(chunks)) == ("start", "finish", "again")
+    shown = (await command(tmp_path, "show", session_id))[1]
+    assert [line for line in shown.splitlines() if line.startswith("user")] == ["user: hello there", "user: again"]
+
+
+async def test_run_ends_with_the_code_of_what_happened(tmp_path: Path) -> None:
+    """A failed run 1, usage 2, not found 3; one line on stderr, no traceback."""
+    for words, expected in [
+        (("run", "404", "--model", "demo/fail"), 1),
+        (("run", "x", "--model", "nonsense"), 2),
+        (("run", "x", "--session", "nonsense"), 2),
+        (("run", "x", "--session", "ses_" + "0" * 26), 3),
+    ]:
+        code, out, err = await command(tmp_path, *words)
+        assert (code, out) == (expected, ""), err
+        assert err.startswith("clew: ")
+        assert err.count("\n") == 1
+
+
+async def test_run_without_a_terminal_denies_what_would_be_asked(tmp_path: Path) -> None:
+    """Nobody is there to say yes; the model is told, and the turn ends."""
+    code, out, _ = await command(tmp_path, "run", "!bash touch made", "--model", "demo/tools")
+    assert code == 0
+    assert out.startswith("bash ")
+    assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.parametrize(
+    ("typed", "code", "made"), [(b"y\n", 0, True), (b"n\n", 0, False), (b"\n", 0, False), (b"\x03", 130, False)]
+)
+async def test_run_on_a_terminal_asks(tmp_path: Path, typed: bytes, code: int, made: bool) -> None:
+    """The exact call is shown; yes runs it, anything else does not; Ctrl-C there aborts the turn."""
+    here, there = os.openpty()
+
+    def own_terminal() -> None:
+        os.setsid()
+        fcntl.ioctl(there, termios.TIOCSCTTY, 0)
+
+    words = [CLEW, "run", "!bash touch made", "--model", "demo/tools"]
+    process = await asyncio.create_subprocess_exec(
+        *words,
+        env=environment(tmp_path),
+        cwd=tmp_path,
+        stdin=there,
+        stdout=there,
+        stderr=there,
+        preexec_fn=own_terminal,
+    )
+    os.close(there)
+    seen = b""
+    try:
+        while b"allow?" not in seen:
+            seen += await asyncio.to_thread(os.read, here, 4096)
+        assert b'{"command":"touch made"}' in seen
+        os.write(here, typed)
+        assert await process.wait() == code
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        os.close(here)
+    assert (tmp_path / "made").exists() is made
+
+
+@pytest.mark.rule("SR-3")
+async def test_ctrl_c_aborts_the_turn_of_a_run(tmp_path: Path) -> None:
+    """Exit 130; what was said so far is stored and the turn is settled."""
+    process = await start(tmp_path, "run", "500000 words", "--json", "--model", "demo/long")
+    code, out, err = await interrupted(process)
+    assert code == 130, err
+    chunks = [json.loads(line) for line in out.splitlines()]
+    assert types(chunks)[-1] == "abort"
+    [session] = json.loads((await command(tmp_path, "ls", "--json"))[1])["sessions"]
+    shown = json.loads((await command(tmp_path, "show", session["id"], "--json"))[1])["messages"]
+    assert texts(shown[1]) == text_of(chunks)
+    assert (await command(tmp_path, "check"))[1] == "1 sessions, 0 problems\n"
+
+
+async def interrupted(process: Process) -> tuple[int, str, str]:
+    """Interrupt a run in the middle of its text."""
+    assert process.stdout is not None
+    out = b""
+    while out.count(b"text-delta") < 3:
+        out += await process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    rest, err = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, (out + rest).decode(), err.decode()

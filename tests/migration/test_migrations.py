@@ -1,0 +1,206 @@
+"""Migrations: from whatever version a file is, it ends as a fresh one begins, and a kill in between costs nothing."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from signal import SIGKILL
+from typing import Any
+
+import pytest
+
+from clew.errors import OwnedByAnotherProcess
+from clew.failpoints import FailpointRaised, arm, disarm
+from clew.ids import Mint
+from clew.store.sql.queries import read_sql
+from clew.store.sql.sqlite.migrate import APPLICATION_ID, MIGRATIONS, SCHEMA_VERSION, statements
+from clew.store.sql.sqlite.store import SqliteOptions, open_sqlite
+from clew.testing.child import Child, Orders
+from clew.testing.old_store import make_old_store
+
+pytestmark = pytest.mark.rule("ST-7")
+
+VERSIONS = range(1, SCHEMA_VERSION)
+
+
+def describe(path: Path) -> dict[str, Any]:
+    """All that makes up a schema: the statements, without their white space, and what SQLite made of them."""
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+        rows = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master").fetchall()
+        found: dict[str, Any] = {
+            f"{kind} {name}": (table, re.sub(r"\s+", " ", sql or "").replace("( ", "(").replace(" )", ")"))
+            for kind, name, table, sql in rows
+        }
+        for kind, name, _, _ in rows:
+            if kind == "table":
+                for pragma in ("table_xinfo", "foreign_key_list"):
+                    found[f"{pragma} {name}"] = connection.execute(f"PRAGMA {pragma}({name})").fetchall()
+                indexes = connection.execute(f"PRAGMA index_list({name})").fetchall()
+                # The first column numbers the indexes by when they were made, which may differ.
+                found[f"index_list {name}"] = sorted(index[1:] for index in indexes)
+                for index in indexes:
+                    found[f"index_xinfo {index[1]}"] = connection.execute(f"PRAGMA index_xinfo({index[1]})").fetchall()
+        for pragma in ("user_version", "application_id"):
+            found[pragma] = connection.execute(f"PRAGMA {pragma}").fetchone()[0]
+        return found
+
+
+def version(path: Path) -> int:
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+        found: int = connection.execute("PRAGMA user_version").fetchone()[0]
+        return found
+
+
+async def open_and_close(path: Path) -> None:
+    await (await open_sqlite(path)).close()
+
+
+async def fresh_schema(folder: Path) -> dict[str, Any]:
+    await open_and_close(folder / "fresh.db")
+    return describe(folder / "fresh.db")
+
+
+def add_sessions(path: Path, count: int) -> list[str]:
+    """Sessions as any version knows them."""
+    mint = Mint()
+    ids = [mint.session() for _ in range(count)]
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.executemany(
+            "INSERT INTO chat_sessions (id, agent, model_json, created_at, updated_at)"
+            """ VALUES (?, 'assistant', '{"provider_id":"demo","model_id":"echo"}', 1, 1)""",
+            [(id_,) for id_ in ids],
+        )
+    return ids
+
+
+async def session_ids(path: Path) -> list[str]:
+    store = await open_sqlite(path, SqliteOptions(read_only=True))
+    try:
+        return list(await store.session_ids())
+    finally:
+        await store.close()
+
+
+@pytest.mark.parametrize("old", VERSIONS)
+async def test_a_migrated_file_has_the_schema_of_a_fresh_one(tmp_path: Path, old: int) -> None:
+    """Every table, column, key and index, and the version number; from each version there ever was."""
+    make_old_store(tmp_path / "old.db", old)
+    before = describe(tmp_path / "old.db")
+    await open_and_close(tmp_path / "old.db")
+    after = describe(tmp_path / "old.db")
+    assert before != after
+    assert after == await fresh_schema(tmp_path)
+    assert (after["user_version"], after["application_id"]) == (SCHEMA_VERSION, APPLICATION_ID)
+
+
+@pytest.mark.parametrize("old", VERSIONS)
+async def test_no_migration_takes_a_column_away(tmp_path: Path, old: int) -> None:
+    """What a version wrote, every later one can read."""
+
+    def columns(path: Path) -> set[tuple[str, str]]:
+        schema = describe(path)
+        return {(key, column[1]) for key, rows in schema.items() if key.startswith("table_xinfo ") for column in rows}
+
+    make_old_store(tmp_path / "old.db", old)
+    make_old_store(tmp_path / "next.db", old + 1)
+    assert columns(tmp_path / "old.db") <= columns(tmp_path / "next.db")
+
+
+def test_migrations_are_numbered_without_a_gap() -> None:
+    """The number of a file is the version it leads to."""
+    assert [int(name.partition("_")[0]) for name in MIGRATIONS] == list(range(1, SCHEMA_VERSION + 1))
+
+
+@pytest.mark.parametrize("name", ["schema.sql", *(f"migrations/{name}" for name in MIGRATIONS)])
+def test_a_script_is_taken_apart_into_all_its_statements(name: str) -> None:
+    """Joined again they are the script, so nothing of it is left out when it runs statement by statement."""
+    script = read_sql(f"sqlite/{name}")
+    bare = re.sub(r"\s+", "", re.sub(r"^\s*--.*$", "", script, flags=re.MULTILINE))
+    assert re.sub(r"\s+", "", "".join(statements(script))) == bare
+
+
+async def test_opening_an_up_to_date_file_again_changes_nothing_in_it(tmp_path: Path) -> None:
+    """Byte for byte."""
+    path = tmp_path / "store.db"
+    await open_and_close(path)
+    before = path.read_bytes()
+    await open_and_close(path)
+    assert path.read_bytes() == before
+
+
+# Interrupted
+
+
+@pytest.mark.kill
+@pytest.mark.parametrize("point", ["migrate.before_step", "migrate.before_commit"])
+@pytest.mark.parametrize("old", VERSIONS)
+async def test_a_file_killed_between_or_within_steps_is_brought_up_to_date_by_the_next_start(
+    tmp_path: Path, old: int, point: str
+) -> None:
+    """Killed at the last step, killed again at whatever is then the first, and opened: all rows, the fresh schema."""
+    path = tmp_path / "store.db"
+    make_old_store(path, old)
+    ids = add_sessions(path, 3)
+    last = SCHEMA_VERSION - old
+    for nth, expected in ((last, SCHEMA_VERSION - 1), (1, SCHEMA_VERSION - 1)):
+        with Child(Orders(store=f"sqlite:///{path}"), failpoints=f"{point}=kill@{nth}") as child:
+            assert child.wait() == -SIGKILL, child.how_it_ended()
+        assert not child.ready
+        assert version(path) == expected
+    await open_and_close(path)
+    assert describe(path) == await fresh_schema(tmp_path)
+    assert await session_ids(path) == ids
+
+
+@pytest.mark.parametrize("point", ["migrate.before_step", "migrate.before_commit"])
+async def test_a_step_that_fails_is_rolled_back_and_the_file_let_go(tmp_path: Path, point: str) -> None:
+    """Without a kill: the error comes out, the version before stands whole, and the file can be opened again."""
+    path = tmp_path / "store.db"
+    make_old_store(path, 1)
+    make_old_store(tmp_path / "second.db", 2)
+    ids = add_sessions(path, 2)
+    arm(f"{point}=raise@2")
+    try:
+        with pytest.raises(FailpointRaised):
+            await open_and_close(path)
+    finally:
+        disarm()
+    assert describe(path) == describe(tmp_path / "second.db")
+    await open_and_close(path)
+    assert await session_ids(path) == ids
+    assert describe(path) == await fresh_schema(tmp_path)
+
+
+# Two at once
+
+
+@pytest.mark.rule("ST-9")
+@pytest.mark.parametrize("old", [0, 1])
+@pytest.mark.parametrize("attempt", range(3))
+async def test_of_two_processes_starting_at_once_one_wins_and_the_other_is_told(
+    tmp_path: Path, old: int, attempt: int
+) -> None:
+    """On a path where nothing is yet, and on an old file: the schema is made once, and whole."""
+    path = tmp_path / "store.db"
+    if old:
+        make_old_store(path, old)
+    orders = Orders(store=f"sqlite:///{path}", seed=attempt, stage="hold", streams=1, wait=True)
+    with Child(orders) as one, Child(orders) as other:
+        for child in (one, other):
+            child.wait_until(lambda child: child.up)
+        for child in (one, other):
+            child.go_on()
+        for child in (one, other):
+            child.wait_until(lambda child: child.staged or child.refusal is not None)
+        [winner] = [child for child in (one, other) if child.staged]
+        [loser] = [child for child in (one, other) if child.refusal]
+        assert loser.refusal is not None
+        assert loser.refusal.code == OwnedByAnotherProcess.code
+        # The winner may have the lock and not have written its name yet.
+        assert loser.refusal.ids in ({"pid": str(winner.pid)}, {})
+        assert loser.wait() == 3
+        winner.go_on()
+        assert winner.wait() == 0
+    assert describe(path) == await fresh_schema(tmp_path)

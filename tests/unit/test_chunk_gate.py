@@ -1,0 +1,617 @@
+"""The gate for a stream: characters cut in two, values no store keeps, and parts that say what happened to them."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from random import Random
+from typing import Any
+
+import msgspec
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clew.testing.chunks import approval, reply, step, text, tool_call, tool_error, tool_output
+from clew.testing.streams import random_stream
+from clew.transcript import chunk as c
+from clew.transcript.chunk import UNSET, Chunk, chunk_dict, encode_chunk, parse_chunk
+from clew.transcript.chunk_gate import ChunkGate
+from clew.transcript.fold import Fold
+from clew.transcript.gate import check_value, clean_text
+
+HIGH, LOW = "\ud83d", "\ude00"  # the two halves of 😀
+GONE = "\ufffd"
+REPLACED = {"clew": {"replaced": True}}
+ENDS = [c.TextEnd("t"), c.FinishStep(), c.Finish(), c.Abort(), c.Error("it broke")]
+
+
+def through(*chunks: Chunk) -> list[Chunk]:
+    """What leaves a new gate."""
+    gate = ChunkGate()
+    return [clean for chunk in chunks for clean in gate.clean(chunk)]
+
+
+def parts(*chunks: Chunk) -> list[dict[str, Any]]:
+    """The parts that what leaves a new gate is folded into."""
+    fold = Fold("m1")
+    for chunk in through(*chunks):
+        fold.apply(chunk)
+    return fold.parts
+
+
+def cut(whole: str, at: set[int]) -> list[str]:
+    """Text as UTF-16 cut into pieces, whatever that does to its characters."""
+    units = whole.encode("utf-16-le", "surrogatepass")
+    ends = sorted({min(2 * place, len(units)) for place in at} | {0, len(units)})
+    return [units[start:end].decode("utf-16-le", "surrogatepass") for start, end in pairwise(ends)] or [""]
+
+
+# Characters cut in two.
+
+
+@pytest.mark.rule("ST-4")
+def test_a_character_cut_in_two_is_joined() -> None:
+    """The half waits for its other half; nothing was replaced, so nothing is said."""
+    assert through(c.TextStart("t"), c.TextDelta("t", "a" + HIGH), c.TextDelta("t", LOW + "b"), c.TextEnd("t")) == [
+        c.TextStart("t"),
+        c.TextDelta("t", "a"),
+        c.TextDelta("t", "😀b"),
+        c.TextEnd("t"),
+    ]
+
+
+@pytest.mark.rule("ST-4")
+def test_a_half_waits_over_empty_deltas_and_for_its_own_part() -> None:
+    """What comes for another part in between is neither held up nor mixed in."""
+    assert parts(
+        c.TextStart("a"),
+        c.TextStart("b"),
+        c.ReasoningStart("a"),
+        c.ToolInputStart("a", "n", "text"),
+        c.TextDelta("a", "1" + HIGH),
+        c.ReasoningDelta("a", "2" + HIGH),
+        c.ToolInputDelta("a", "3" + HIGH),
+        c.TextDelta("b", LOW),
+        c.TextDelta("a", ""),
+        c.ReasoningDelta("a", LOW + HIGH),
+        c.ToolInputDelta("a", LOW),
+        c.TextDelta("a", LOW),
+        c.ReasoningDelta("a", LOW),
+        c.TextDelta("b", "plain"),
+    ) == [
+        {"type": "text", "text": "1😀", "state": "streaming"},
+        {"type": "text", "text": GONE + "plain", "state": "streaming", "providerMetadata": REPLACED},
+        {"type": "reasoning", "id": "a", "text": "2😀😀", "state": "streaming"},
+        {
+            "type": "tool-n",
+            "toolCallId": "a",
+            "state": "input-streaming",
+            "inputEncoding": "text",
+            "input": "3😀",
+            "rawInput": "3😀",
+        },
+    ]
+
+
+@pytest.mark.rule("ST-4")
+def test_a_half_that_is_followed_by_something_else_is_replaced_in_its_place() -> None:
+    """Plain text, another first half, and metadata without any text."""
+    assert through(
+        c.TextStart("t"),
+        c.TextDelta("t", HIGH),
+        c.TextDelta("t", "plain"),
+        c.TextDelta("t", HIGH),
+        c.TextDelta("t", HIGH),
+        c.TextDelta("t", "", provider_metadata={"p": {}}),
+        c.TextDelta("t", LOW),
+    ) == [
+        c.TextStart("t"),
+        c.TextDelta("t", ""),
+        c.TextDelta("t", GONE + "plain", provider_metadata=REPLACED),
+        c.TextDelta("t", ""),
+        c.TextDelta("t", GONE, provider_metadata=REPLACED),
+        c.TextDelta("t", "", provider_metadata={"p": {}, **REPLACED}),
+        c.TextDelta("t", "😀"),
+    ]
+
+
+@pytest.mark.rule("ST-4")
+@pytest.mark.parametrize("end", ENDS, ids=lambda end: end.type)
+def test_a_half_of_a_text_that_is_never_completed_is_replaced_before_the_end(end: Chunk) -> None:
+    """The last moment at which the part can still say it."""
+    assert through(c.TextStart("t"), c.TextDelta("t", "a" + HIGH), end) == [
+        c.TextStart("t"),
+        c.TextDelta("t", "a"),
+        c.TextDelta("t", GONE, provider_metadata=REPLACED),
+        *([c.TextEnd("t", provider_metadata=REPLACED)] if isinstance(end, c.TextEnd) else [end]),
+    ]
+
+
+@pytest.mark.rule("ST-4")
+@pytest.mark.parametrize("end", [c.ReasoningEnd("r"), *ENDS[1:]], ids=lambda end: end.type)
+def test_a_half_of_a_reasoning_that_is_never_completed_is_replaced_before_the_end(end: Chunk) -> None:
+    """As with a text."""
+    assert through(c.ReasoningStart("r"), c.ReasoningDelta("r", HIGH), end) == [
+        c.ReasoningStart("r"),
+        c.ReasoningDelta("r", ""),
+        c.ReasoningDelta("r", GONE, provider_metadata=REPLACED),
+        *([c.ReasoningEnd("r", provider_metadata=REPLACED)] if isinstance(end, c.ReasoningEnd) else [end]),
+    ]
+
+
+@pytest.mark.rule("ST-4")
+@pytest.mark.parametrize("end", [*ENDS[1:], c.StartStep()], ids=lambda end: end.type)
+def test_a_half_of_arguments_that_is_never_completed_is_replaced_before_the_end(end: Chunk) -> None:
+    """Arguments also end with their step, whether or not anybody says so."""
+    assert through(c.ToolInputStart("c", "n"), c.ToolInputDelta("c", '{"a": "' + HIGH), end) == [
+        c.ToolInputStart("c", "n"),
+        c.ToolInputDelta("c", '{"a": "'),
+        c.ToolInputDelta("c", GONE),
+        end,
+    ]
+
+
+@pytest.mark.rule("ST-4")
+def test_every_half_is_replaced_at_the_end_of_a_step() -> None:
+    """Several parts at once, in the order they were cut."""
+    assert parts(
+        c.StartStep(),
+        c.TextStart("a"),
+        c.TextStart("b"),
+        c.TextDelta("b", HIGH),
+        c.TextDelta("a", HIGH),
+        c.FinishStep(),
+        c.Finish(),
+    ) == [
+        {"type": "step-start"},
+        {"type": "text", "text": GONE, "state": "streaming", "providerMetadata": REPLACED},
+        {"type": "text", "text": GONE, "state": "streaming", "providerMetadata": REPLACED},
+    ]
+
+
+@pytest.mark.rule("ST-4")
+def test_a_half_of_a_text_may_find_its_other_half_in_the_next_step() -> None:
+    """A step may begin without the last one having ended, and a text goes on."""
+    assert parts(c.TextStart("t"), c.TextDelta("t", HIGH), c.StartStep(), c.TextDelta("t", LOW))[0] == {
+        "type": "text",
+        "text": "😀",
+        "state": "streaming",
+    }
+
+
+@pytest.mark.rule("ST-4")
+@pytest.mark.parametrize(
+    "whole", [c.ToolInputAvailable("c", "n", {"a": "😀"}), c.ToolInputError("c", "n", '{"a":"😀', "cut off")]
+)
+def test_a_half_of_arguments_gives_way_when_they_come_whole(whole: Chunk) -> None:
+    """What was written so far is no longer in the part, so nothing of it was replaced; the stream goes on."""
+    start: list[Chunk] = [c.StartStep(), c.ToolInputStart("c", "n")]
+    half = c.ToolInputDelta("c", '{"a":"' + HIGH)
+    rest = [*text("fine"), c.FinishStep(), c.Finish()]
+    assert parts(*start, half, whole, *rest) == parts(*start, whole, *rest)
+
+
+@pytest.mark.rule("ST-4")
+def test_arguments_that_were_cut_off_say_so_when_the_call_fails() -> None:
+    """An abort settles the call with an error; its arguments stay as far as they came."""
+    assert parts(
+        c.ToolInputStart("c", "n", "text"), c.ToolInputDelta("c", "a" + HIGH), c.ToolOutputError("c", "aborted")
+    ) == [
+        {
+            "type": "tool-n",
+            "toolCallId": "c",
+            "state": "output-error",
+            "input": "a" + GONE,
+            "rawInput": "a" + GONE,
+            "errorText": "aborted",
+            "resultProviderMetadata": REPLACED,
+        }
+    ]
+
+
+@pytest.mark.rule("ST-4")
+def test_a_half_for_a_part_that_is_not_open_is_not_held() -> None:
+    """The fold refuses such a delta; the end of the step must not be refused for its sake."""
+    gate = ChunkGate()
+    for _ in range(2):
+        assert gate.clean(c.TextDelta("t", HIGH)) == (c.TextDelta("t", GONE, provider_metadata=REPLACED),)
+    assert gate.clean(c.FinishStep()) == (c.FinishStep(),)
+
+
+# Parts say so.
+
+
+@pytest.mark.rule("ST-4")
+@pytest.mark.parametrize("kind", ["text", "reasoning"])
+def test_a_text_says_that_it_was_changed(kind: str) -> None:
+    """In `providerMetadata.clew.replaced`, from the delta on that was changed."""
+    start, delta, end = (c.TextStart, c.TextDelta, c.TextEnd)
+    if kind == "reasoning":
+        start, delta, end = (c.ReasoningStart, c.ReasoningDelta, c.ReasoningEnd)  # type: ignore[assignment]
+    chunks = through(start("t"), delta("t", "a"), delta("t", "b\x00"), delta("t", "c"), end("t"))
+    assert chunks == [
+        start("t"),
+        delta("t", "a"),
+        delta("t", "b" + GONE, provider_metadata=REPLACED),
+        delta("t", "c"),
+        end("t", provider_metadata=REPLACED),
+    ]
+    [part] = parts(*chunks)
+    assert (part["text"], part["providerMetadata"]) == (f"ab{GONE}c", REPLACED)
+
+
+@pytest.mark.rule("ST-4")
+def test_arguments_say_that_they_were_changed() -> None:
+    """In `callProviderMetadata`: for arguments that come at once, and for those that were written bit by bit."""
+    at_once, by_bits = parts(
+        c.ToolInputAvailable("c1", "n", {"a": "\x00", "b": math.nan, "c": 2**64}),
+        c.ToolInputStart("c2", "n"),
+        c.ToolInputDelta("c2", '{"a": "\x00"}'),
+        c.ToolInputAvailable("c2", "n", {"a": "x"}),
+    )
+    assert at_once == {
+        "type": "tool-n",
+        "toolCallId": "c1",
+        "state": "input-available",
+        "input": {"a": GONE, "b": "nan", "c": "18446744073709551616"},
+        "callProviderMetadata": REPLACED,
+    }
+    assert (by_bits["input"], by_bits["callProviderMetadata"]) == ({"a": "x"}, REPLACED)
+
+
+@pytest.mark.rule("ST-4")
+@pytest.mark.parametrize(
+    ("result", "key", "value"),
+    [
+        (c.ToolOutputAvailable("c1", ["\x00"]), "output", [GONE]),
+        (c.ToolOutputAvailable("c1", {HIGH: LOW}, True), "output", {GONE: GONE}),
+        (c.ToolOutputError("c1", "no\x00"), "errorText", "no" + GONE),
+    ],
+)
+def test_an_output_says_that_it_was_changed_beside_a_call_that_was_not(result: Chunk, key: str, value: Any) -> None:
+    """In `resultProviderMetadata`."""
+    [part] = parts(*tool_call("n", {}), result)
+    assert (part[key], part["resultProviderMetadata"]) == (value, REPLACED)
+    assert "callProviderMetadata" not in part
+
+
+@pytest.mark.rule("ST-4")
+def test_a_call_that_was_changed_does_not_make_its_output_say_so() -> None:
+    """Each of the two speaks for itself."""
+    [part] = parts(c.ToolInputAvailable("c1", "n", "\x00"), *tool_output("clean"))
+    assert part["callProviderMetadata"] == REPLACED
+    assert "resultProviderMetadata" not in part
+
+
+@pytest.mark.rule("ST-4")
+@pytest.mark.parametrize(
+    ("chunk", "part"),
+    [
+        (
+            c.SourceUrl("s", "u\x00", "T"),
+            {"type": "source-url", "sourceId": "s", "url": "u" + GONE, "title": "T", "providerMetadata": REPLACED},
+        ),
+        (
+            c.SourceDocument("s", "text/plain", HIGH),
+            {
+                "type": "source-document",
+                "sourceId": "s",
+                "mediaType": "text/plain",
+                "title": GONE,
+                "providerMetadata": REPLACED,
+            },
+        ),
+        (
+            c.File("data:\x00", "image/png"),
+            {"type": "file", "mediaType": "image/png", "url": "data:" + GONE, "providerMetadata": REPLACED},
+        ),
+        (
+            c.Data("x", {"n": math.inf}, "1"),
+            {"type": "data-x", "data": {"n": "inf"}, "id": "1", "providerMetadata": REPLACED},
+        ),
+        (
+            c.ToolInputError("c", "n", "{\x00", "bad"),
+            {
+                "type": "tool-n",
+                "toolCallId": "c",
+                "state": "output-error",
+                "rawInput": "{" + GONE,
+                "errorText": "bad",
+                "resultProviderMetadata": REPLACED,
+            },
+        ),
+    ],
+    ids=["source-url", "source-document", "file", "data", "input-error"],
+)
+def test_a_part_that_comes_at_once_says_that_it_was_changed(chunk: Chunk, part: dict[str, Any]) -> None:
+    """Sources, files, data and calls that failed; and without the U+0000 they would say nothing."""
+    assert parts(chunk) == [part]
+
+
+@pytest.mark.rule("ST-4")
+@pytest.mark.parametrize("metadata", ["text", 5, None, ["a"], {"clew": "text"}, {"clew": None}], ids=repr)
+def test_data_that_was_changed_says_so_whatever_stood_in_its_place(metadata: Any) -> None:
+    """A data part may carry any key, of any type; a model's chunk is never refused."""
+    assert parts(c.Data("x", "\x00", extra={"providerMetadata": metadata})) == [
+        {"type": "data-x", "data": GONE, "providerMetadata": REPLACED}
+    ]
+
+
+@pytest.mark.rule("ST-4")
+@pytest.mark.parametrize(
+    ("chunk", "cleaned"),
+    [
+        (c.Start("m1", {"a": "\x00"}), c.Start("m1", {"a": GONE})),
+        (c.MessageMetadata({"a": math.nan}), c.MessageMetadata({"a": "nan"})),
+        (c.Finish("stop", {HIGH: 1}), c.Finish("stop", {GONE: 1})),
+        (c.Abort("\x00"), c.Abort(GONE)),
+        (c.Error("\x00"), c.Error(GONE)),
+        (c.StartStep(extra={"x": HIGH}), c.StartStep(extra={"x": GONE})),
+        (c.ToolApprovalRequest("a", "c", {"d": 2**63}), c.ToolApprovalRequest("a", "c", {"d": str(2**63)})),
+        (c.ToolOutputDenied("c", extra={"x": "\x00"}), c.ToolOutputDenied("c", extra={"x": GONE})),
+    ],
+    ids=lambda chunk: chunk.type,
+)
+def test_a_chunk_that_has_no_place_to_say_so_is_cleaned_all_the_same(chunk: Chunk, cleaned: Chunk) -> None:
+    """It belongs to no part, or v6 gives it no metadata."""
+    assert through(chunk) == [cleaned]
+
+
+# The provider's own metadata.
+
+
+@pytest.mark.rule("ST-4")
+def test_what_the_provider_said_of_a_text_stands_beside_the_flag() -> None:
+    """A client replaces metadata whole, so it is said again; the newest word of the provider counts."""
+    [part] = parts(
+        c.TextStart("t", provider_metadata={"p": {"a": 1}}),
+        c.TextDelta("t", "\x00"),
+        c.TextDelta("t", "b", provider_metadata={"p": {"a": 2}, "clew": {"x": 3}}),
+        c.TextEnd("t"),
+    )
+    assert part["providerMetadata"] == {"p": {"a": 2}, "clew": {"x": 3, "replaced": True}}
+
+
+@pytest.mark.rule("ST-4")
+def test_what_the_provider_takes_back_stays_taken_back() -> None:
+    """Empty metadata replaces what was there, and still says that the text was changed."""
+    [part] = parts(
+        c.TextStart("t", provider_metadata={"p": {"a": 1}}),
+        c.TextDelta("t", "\x00", provider_metadata={}),
+        c.TextEnd("t"),
+    )
+    assert part["providerMetadata"] == REPLACED
+
+
+@pytest.mark.rule("ST-4")
+def test_what_the_provider_said_of_a_call_and_of_its_result_stands_beside_each_flag() -> None:
+    """A preliminary output's metadata is kept by the output that replaces it."""
+    [part] = parts(
+        c.ToolInputStart("c1", "n", provider_metadata={"p": {"call": 1}}),
+        c.ToolInputDelta("c1", "\x00"),
+        c.ToolInputAvailable("c1", "n", {}),
+        c.ToolOutputAvailable("c1", 1, True, provider_metadata={"p": {"result": 1}}),
+        c.ToolOutputAvailable("c1", "\x00"),
+    )
+    assert part["callProviderMetadata"] == {"p": {"call": 1}, **REPLACED}
+    assert part["resultProviderMetadata"] == {"p": {"result": 1}, **REPLACED}
+
+
+@pytest.mark.rule("ST-4")
+def test_what_the_provider_said_of_whole_parts_stands_beside_the_flag() -> None:
+    """Sources, files and data."""
+    metadata = {"p": {"a": 1}}
+    found = parts(
+        c.SourceUrl("s", "\x00", provider_metadata=metadata),
+        c.File("\x00", "image/png", provider_metadata=metadata),
+        c.Data("x", "\x00", extra={"providerMetadata": metadata, "more": 2}),
+    )
+    assert [part["providerMetadata"] for part in found] == [{**metadata, **REPLACED}] * 3
+    assert found[2]["more"] == 2
+
+
+@pytest.mark.rule("ST-4")
+@pytest.mark.parametrize("bad", ["\x00", math.nan, HIGH])
+def test_metadata_itself_is_cleaned_and_says_so(bad: Any) -> None:
+    """On a start, on a delta whose text is fine, and on a result."""
+    cleaned = {"p": {"a": GONE if isinstance(bad, str) else "nan"}, **REPLACED}
+    given_ = {"p": {"a": bad}}
+    begun, grown, call = parts(
+        c.TextStart("a", provider_metadata=given_),
+        c.TextStart("b"),
+        c.TextDelta("b", "fine", provider_metadata=given_),
+        *tool_call("n", {}),
+        c.ToolOutputAvailable("c1", 1, provider_metadata=given_),
+    )
+    assert begun["providerMetadata"] == grown["providerMetadata"] == call["resultProviderMetadata"] == cleaned
+
+
+@pytest.mark.rule("ST-4")
+@pytest.mark.parametrize("end", [[c.TextEnd("1")], [c.FinishStep(), c.StartStep()]], ids=["text-end", "finish-step"])
+def test_an_id_that_is_used_again_names_another_part(end: list[Chunk]) -> None:
+    """Providers count their texts anew in every step: neither flag nor metadata passes to the next one."""
+    found = parts(
+        c.TextStart("1", provider_metadata={"p": {"a": 1}}),
+        c.TextDelta("1", "\x00"),
+        *end,
+        c.TextStart("1"),
+        c.TextDelta("1", "fine"),
+        c.TextEnd("1"),
+    )
+    assert found[0]["providerMetadata"] == {"p": {"a": 1}, **REPLACED}
+    assert found[-1] == {"type": "text", "text": "fine", "state": "done"}
+
+
+@pytest.mark.rule("ST-4")
+def test_ids_are_cleaned_alike_in_every_chunk_that_names_them() -> None:
+    """A text, and a call with its approval and its output, all under ids that no store keeps."""
+    id_ = "1\x00"
+    found = parts(
+        c.StartStep(),
+        c.TextStart(id_),
+        c.TextDelta(id_, "plain"),
+        c.TextDelta(id_, HIGH),
+        c.TextEnd(id_),
+        c.ToolInputStart(id_, "n"),
+        c.ToolInputDelta(id_, "{" + HIGH),
+        c.ToolInputAvailable(id_, "n", {}),
+        c.ToolApprovalRequest("a" + HIGH, id_),
+        c.FinishStep(),
+    )
+    assert [part.get("text") or part.get("toolCallId") for part in found] == [None, "plain" + GONE, "1" + GONE]
+    assert found[2]["approval"] == {"id": "a" + GONE}
+
+
+# What is fine is left alone.
+
+
+@pytest.mark.rule("ST-4")
+@pytest.mark.parametrize("content", ["", "plain", "é 漢 😀", GONE])
+def test_a_delta_that_every_store_keeps_leaves_as_the_same_object(content: str) -> None:
+    """It is the hot path."""
+    gate = ChunkGate()
+    start: list[Chunk] = [c.TextStart("t"), c.ReasoningStart("t"), c.ToolInputStart("t", "n")]
+    for chunk in (*start, c.TextDelta("t", content), c.ReasoningDelta("t", content), c.ToolInputDelta("t", content)):
+        [clean] = gate.clean(chunk)
+        assert clean is chunk
+
+
+@pytest.mark.rule("ST-4")
+@given(st.integers(0, 10_000))
+def test_a_stream_that_every_store_keeps_leaves_as_the_same_objects(seed: int) -> None:
+    """The whole vocabulary in any order."""
+    gate = ChunkGate()
+    for chunk in random_stream(seed):
+        [clean] = gate.clean(chunk)
+        assert clean is chunk
+
+
+@pytest.mark.rule("ST-4")
+@pytest.mark.parametrize(
+    ("chunk", "value"),
+    [
+        (c.ToolOutputAvailable("c1", {"a": [HIGH + LOW]}), {"a": ["😀"]}),
+        (c.ToolOutputAvailable("c1", {HIGH + LOW: (1, 2)}), {"😀": [1, 2]}),
+    ],
+)
+def test_a_pair_inside_a_whole_value_is_joined_and_nothing_is_said(chunk: Chunk, value: Any) -> None:
+    """As some JSON readers hand them over: two halves in one text."""
+    [part] = parts(*tool_call("n", {}), chunk)
+    assert part["output"] == value
+    assert "resultProviderMetadata" not in part
+
+
+# Properties.
+
+units = st.sampled_from([HIGH, LOW, "\udbff", "\udc00", "a", "é", "\x00", GONE]) | st.characters(exclude_categories=[])
+astral = st.sampled_from("a😀🧵") | st.characters(exclude_characters="\x00", exclude_categories=["Cs"])
+places = st.sets(st.integers(0, 16))
+
+
+@pytest.mark.rule("ST-4")
+@given(st.text(astral), places, st.sampled_from(["text", "reasoning", "tool"]))
+def test_text_cut_anywhere_is_folded_to_the_same_text(whole: str, at: set[int], kind: str) -> None:
+    """Any text without U+0000, cut at any UTF-16 units into deltas: nothing is lost, nothing is said."""
+    stream = _streamed(kind, cut(whole, at))
+    [part] = parts(*stream)
+    assert part["rawInput" if kind == "tool" else "text"] == whole
+    assert "providerMetadata" not in part
+
+
+@pytest.mark.rule("ST-4")
+@given(st.text(units), places, st.sampled_from(["text", "reasoning"]))
+def test_halves_cut_anywhere_are_folded_as_if_they_had_come_at_once(whole: str, at: set[int], kind: str) -> None:
+    """Any sequence of UTF-16 units; the part says that something was replaced exactly when something was."""
+    [part] = parts(*_streamed(kind, cut(whole, at)), c.FinishStep())
+    cleaned, replaced = clean_text(whole)
+    assert (part["text"], part.get("providerMetadata")) == (cleaned, REPLACED if replaced else None)
+
+
+@pytest.mark.rule("ST-4")
+@given(st.data())
+def test_texts_that_come_at_once_do_not_touch_one_another(data: st.DataObject) -> None:
+    """Three streams of halves, shuffled together."""
+    wholes = [data.draw(st.text(units, max_size=8)) for _ in range(3)]
+    waiting = {id_: cut(whole, data.draw(places)) for id_, whole in zip("abc", wholes, strict=True)}
+    chunks: list[Chunk] = [c.TextStart(id_) for id_ in waiting]
+    while left := [id_ for id_, deltas in waiting.items() if deltas]:
+        id_ = data.draw(st.sampled_from(left))
+        chunks.append(c.TextDelta(id_, waiting[id_].pop(0)))
+    found = parts(*chunks, c.FinishStep())
+    assert [(part["text"], "providerMetadata" in part) for part in found] == [clean_text(whole) for whole in wholes]
+
+
+@pytest.mark.rule("ST-4")
+@given(st.integers(0, 1_000_000))
+def test_whatever_leaves_the_gate_can_be_kept_and_is_taken(seed: int) -> None:
+    """A random stream with bad values put everywhere: encoded, checked, folded and never refused."""
+    random = Random(seed)
+    fold = Fold("m1")
+    gate = ChunkGate()
+    for chunk in random_stream(seed):
+        for clean in gate.clean(_spoiled(chunk, random)):
+            check_value(chunk_dict(clean))
+            assert parse_chunk(orjson.loads(orjson.dumps(chunk_dict(clean)))) == clean
+            assert parse_chunk(msgspec.json.decode(encode_chunk(clean))) == clean
+            fold.apply(clean)
+    check_value(fold.parts)
+
+
+@pytest.mark.rule("ST-4")
+def test_a_deep_output_is_cut_so_that_its_part_can_be_kept() -> None:
+    """Depth is counted from the part, not from the value in it."""
+    output: Any = 1
+    for _ in range(300):
+        output = [output]
+    found = parts(*reply(step(tool_call("n", {}), tool_output(output), text("fine"))))
+    check_value(found[1])
+    assert found[1]["resultProviderMetadata"] == REPLACED
+
+
+def test_a_call_that_waits_for_a_human_and_then_fails_passes_unchanged() -> None:
+    """Chunks without text of their own have nothing to say."""
+    chunks = [*tool_call("n", {"a": 1}), *approval()]
+    assert through(*chunks) == chunks
+    assert through(*tool_error("no")) == tool_error("no")
+
+
+def _streamed(kind: str, deltas: list[str]) -> list[Chunk]:
+    if kind == "text":
+        return [c.TextStart("t"), *(c.TextDelta("t", delta) for delta in deltas)]
+    if kind == "reasoning":
+        return [c.ReasoningStart("t"), *(c.ReasoningDelta("t", delta) for delta in deltas)]
+    return [c.ToolInputStart("t", "n", "text"), *(c.ToolInputDelta("t", delta) for delta in deltas)]
+
+
+_KEPT = {"type", "messageId", "toolName", "finishReason", "inputEncoding"}
+_IDS = {"id", "toolCallId", "approvalId"}
+
+
+def _spoiled(chunk: Chunk, random: Random) -> Chunk:
+    """The chunk with what no store keeps put into its ids (always the same), its texts and its values."""
+    wire = chunk_dict(chunk)
+    for key, value in wire.items():
+        if key in _IDS:
+            wire[key] = f"{value}\x00"
+        elif key not in _KEPT:
+            wire[key] = _spoiled_value(value, random)
+    known = msgspec.structs.replace(chunk, extra=UNSET)
+    spoiled = parse_chunk({key: value for key, value in wire.items() if key in chunk_dict(known)})
+    if chunk.extra is UNSET:
+        return spoiled
+    return msgspec.structs.replace(spoiled, extra={key: wire[key] for key in chunk.extra})
+
+
+def _spoiled_value(value: Any, random: Random) -> Any:
+    if isinstance(value, str):
+        at = random.randint(0, len(value))
+        return value[:at] + random.choice(["", "", "\x00", HIGH, LOW, HIGH + LOW, LOW + HIGH]) + value[at:]
+    if isinstance(value, dict):
+        return {_spoiled_value(key, random): _spoiled_value(item, random) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_spoiled_value(item, random) for item in value]
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return random.choice([value, math.nan, math.inf, 2**63, -(2**70)])
+    return value
