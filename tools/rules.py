@@ -167,8 +167,7 @@ def as_text(report: Report) -> str:
 def as_json(report: Report) -> str:
     value = {
         "rules": [
-            {"id": rule, "rule": sentence, "tests": report.tests[rule]}
-            for rule, sentence in report.rules.items()
+            {"id": rule, "rule": sentence, "tests": report.tests[rule]} for rule, sentence in report.rules.items()
         ],
         "untested": report.untested,
         "unknown": [{"id": mark.rule, "test": mark.test} for mark in report.unknown],

@@ -80,14 +80,8 @@ def _pattern_names(pattern: str, workspace: str | None) -> list[str] | None:
             return None
         # The workspace's own name may hold what would be special in a pattern.
         pattern = f"{exact_path(workspace.rstrip('/'))}/{pattern}"
-    names: list[str] = []
-    for name in _names(_composed(pattern)):
-        if name == "..":
-            # A pattern is not a path to walk: to allow by, `./../x` names nothing rather than something outside.
-            return None
-        if name != "." and not (name == "**" and names and names[-1] == "**"):
-            names.append(name)
-    return names
+    # A pattern is not a path to walk: `..` in it is a name that no resolved path has.
+    return [name for name in _names(_composed(pattern)) if name != "."]
 
 
 def _walk(pattern: Sequence[str], path: Sequence[str]) -> bool:
