@@ -7,6 +7,7 @@ import base64
 import binascii
 import contextlib
 import random
+import shutil
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -297,6 +298,7 @@ class Engine:
             if child.kind == "subagent":
                 await self.delete_session(child.id, force=force)
         await self._commit(session.id, DeleteSession())
+        await asyncio.to_thread(shutil.rmtree, self.host.spill / session.id, ignore_errors=True)
         self._publish("session_deleted", session.id)
         self.host.hooks.observe("session_delete", session)
 

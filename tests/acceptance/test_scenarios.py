@@ -724,3 +724,45 @@ async def test_a_file_is_kept_once_and_the_model_is_given_its_bytes(open_scenari
         assert blob.data == b"hello"
         assert s.model.requests[0].messages[-1].parts[1]["url"] == url
         assert await s.check() == []
+
+
+@pytest.mark.rule("RN-5")
+async def test_what_tools_hold_is_let_go_of_after_half_an_hour(open_scenario: Open) -> None:
+    """Counted from the end of the last run; a run meanwhile starts the count again."""
+    from clew.testing.clock import FakeClock
+
+    clock = FakeClock()
+    todo = {"items": [{"text": "x", "status": "pending"}]}
+    async with open_scenario([call("todo", todo), say("noted"), say("still")], clock=clock) as s:
+        await s.begin()
+        await allow(s, "todo")
+        await s.prompt("note it")
+        held = s.engine._desk._tool_state
+        assert held[s.id]
+        clock.advance(29 * 60_000)
+        await s.prompt("and?")
+        clock.advance(29 * 60_000)
+        assert held[s.id]
+        clock.advance(60_000)
+        assert s.id not in held
+
+
+@pytest.mark.rule("RN-7")
+async def test_a_prompt_goes_through_its_gates_in_order(open_scenario: Open) -> None:
+    """Session, model, size, message, run, answer: the first that fails is the one that is told."""
+    gate = Gate()
+    async with open_scenario([[wait(gate), say("late")]]) as s:
+        await s.begin()
+        huge = "x" * 1_000_000
+        with pytest.raises(clew.SessionNotFound):
+            await s.engine.submit(s.engine._mint.session(), huge, model="nobody/x")
+        with pytest.raises(clew.InvalidInput, match="nobody"):
+            await s.send(huge, model="nobody/x")
+        with pytest.raises(clew.Invalid, match="tokens"):
+            await s.send(huge)
+        assert await s.engine.messages(s.id, view="all") == []
+        submission = await s.send("hello")
+        assert await s.transcript() == ["user: hello"]
+        assert not s.engine.is_idle(s.id)
+        gate.set()
+        assert (await submission.wait()).status == "completed"

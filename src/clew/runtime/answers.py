@@ -60,16 +60,22 @@ class Answers:
         """Answer a request; how many are still open. With none left the turn goes on before this returns."""
         if decision not in ("once", "session", "project", "deny"):
             raise InvalidInput(f"decision must be once, session, project or deny, not {decision!r}")
-        async with self._desk.lock(session_id):
-            turn, wait = await self._find_wait(session_id, approval_id=approval_id)
-            answer = {"approved": decision != "deny", "decision": decision, "reason": reason}
-            return await self._take_answer(session_id, turn, wait, answer)
+        answer = {"approved": decision != "deny", "decision": decision, "reason": reason}
+        return await self._answer(session_id, answer, approval_id=approval_id)
 
     async def answer_question(self, session_id: str, tool_call_id: str, output: Any) -> int:
         """Give the human's answer to a question."""
-        async with self._desk.lock(session_id):
-            turn, wait = await self._find_wait(session_id, tool_call_id=tool_call_id)
-            return await self._take_answer(session_id, turn, wait, {"output": output})
+        return await self._answer(session_id, {"output": output}, tool_call_id=tool_call_id)
+
+    async def _answer(self, session_id: str, answer: dict[str, Any], **which: str) -> int:
+        while True:
+            async with self._desk.lock(session_id):
+                turn, wait = await self._find_wait(session_id, **which)
+                ending = self._desk.run_of(session_id)
+                if ending is None:
+                    return await self._take_answer(session_id, turn, wait, answer)
+            # The run that asked has stored the question and not yet put down its pen.
+            await ending.wait()
 
     async def withdraw(self, session_id: str, turn: Turn, reason: str) -> None:
         """Deny every open request of a waiting turn and settle it as aborted."""

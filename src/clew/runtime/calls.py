@@ -13,6 +13,7 @@ import msgspec
 from clew.errors import ClewError, InvalidInput, PermissionDenied, ToolFailed
 from clew.runtime.hooks import HookRefused
 from clew.runtime.host import Host, Setting
+from clew.runtime.permit import RulesInForce
 from clew.tools.arguments import check_arguments
 from clew.tools.base import ChildOutcome, Signal, Tool, ToolContext
 from clew.transcript import chunk as c
@@ -150,10 +151,15 @@ class Caller:
             limit.cancel()
 
     def _context(self, call: Call) -> ToolContext:
+        loaded: list[RulesInForce] = []
+
         async def permit(target: Target) -> None:
             if target in call.granted:
                 return
-            decision = await self._setting.permit.decide([target])
+            if not loaded:
+                # Once per call: a search asks about every file it opens.
+                loaded.append(await self._setting.permit.load())
+            decision = loaded[0].decide([target])
             # A human's word on a folder covers what lies below it, but never what a rule denies.
             if decision.action == "ask" and _is_below(target, call.granted):
                 return

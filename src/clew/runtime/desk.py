@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Final, Literal
+from weakref import WeakValueDictionary
 
 import msgspec
 
+from clew.clock import Timer
 from clew.errors import (
     Conflict,
     DuplicateMessage,
@@ -44,6 +46,7 @@ from clew.transcript.turn_state import OPEN
 __all__ = ["Desk", "OnBusy", "Submission", "Submitted"]
 
 OnBusy = Literal["queue", "reject", "interrupt"]
+IDLE_MS: Final = 30 * 60 * 1000
 
 
 class Submitted(msgspec.Struct, frozen=True):
@@ -74,9 +77,11 @@ class Desk:
     def __init__(self, host: Host) -> None:
         self._host = host
         self._runs: dict[str, Run] = {}
-        self._locks: dict[str, asyncio.Lock] = {}
+        # A lock lives while somebody holds or awaits it, so sessions that are only named leave nothing behind.
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._outcomes: dict[str, asyncio.Future[TurnOutcome]] = {}
         self._tool_state: dict[str, dict[str, Any]] = {}
+        self._release: dict[str, Timer] = {}
         self._closing = False
         self._tasks: set[asyncio.Task[None]] = set()
         self.queue = Queue(host, self)
@@ -85,7 +90,10 @@ class Desk:
         self.subagents = Subagents(host, self)
 
     def lock(self, session_id: str) -> asyncio.Lock:
-        return self._locks.setdefault(session_id, asyncio.Lock())
+        lock = self._locks.get(session_id)
+        if lock is None:
+            self._locks[session_id] = lock = asyncio.Lock()
+        return lock
 
     def run_of(self, session_id: str) -> Run | None:
         return self._runs.get(session_id)
@@ -228,8 +236,28 @@ class Desk:
             on_end=self._ended,
         )
         self._runs[session_id] = run
+        self._keep(session_id)
         run.start()
         return run
+
+    def _keep(self, session_id: str) -> None:
+        """The session is in use: what its tools hold stays."""
+        timer = self._release.pop(session_id, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _release_later(self, session_id: str) -> None:
+        """Let go of what tools hold for a session once nothing has run on it for half an hour."""
+
+        def release() -> None:
+            self._release.pop(session_id, None)
+            if session_id not in self._runs:
+                self._tool_state.pop(session_id, None)
+
+        self._keep(session_id)
+
+        self._keep(session_id)
+        self._release[session_id] = self._host.clock.call_later(IDLE_MS, release)
 
     def outcome(self, message_id: str) -> asyncio.Future[TurnOutcome]:
         future = self._outcomes.get(message_id)
@@ -265,6 +293,8 @@ class Desk:
             self._resolve(run, outcome)
             # Viewers see the end only now: whoever acts on it finds the session as it says.
             run.stream.end()
+            if not self._closing:
+                self._release_later(session_id)
             if outcome.status == "completed" and not self._closing:
                 self._beside(entitle(self._host, session_id), session_id)
             if outcome.status in ("completed", "aborted") and not self._closing:
@@ -357,6 +387,8 @@ class Desk:
             await asyncio.gather(*(run.wait() for run in runs), return_exceptions=True)
         for task in tuple(self._tasks):
             task.cancel()
+        for session_id in tuple(self._release):
+            self._keep(session_id)
 
     async def drop(self, session_id: str) -> None:
         """Abort what runs on a session that is about to be deleted, and forget it."""

@@ -15,7 +15,29 @@ from clew.permissions.evaluate import Decision, evaluate, strictest
 from clew.store.base import Store, get_session
 from clew.transcript.rule import Rule, Target
 
-__all__ = ["Permit", "stored_rules"]
+__all__ = ["Permit", "RulesInForce", "stored_rules"]
+
+
+class RulesInForce(msgspec.Struct, frozen=True):
+    """The rules as they were when a call was made; deciding by them reads nothing."""
+
+    manifest: tuple[Rule, ...]
+    session: tuple[Rule, ...]
+    project: tuple[Rule, ...]
+    workspace: Path | None
+    attended: bool
+    parent: RulesInForce | None
+
+    def decide(self, targets: Sequence[Target]) -> Decision:
+        decision = evaluate(
+            targets,
+            manifest=self.manifest,
+            session=self.session,
+            project=self.project,
+            workspace=self.workspace,
+            attended=self.attended,
+        )
+        return decision if self.parent is None else strictest(decision, self.parent.decide(targets))
 
 
 class Permit:
@@ -38,20 +60,23 @@ class Permit:
         self._attended = attended
         self._parent = parent
 
-    async def decide(self, targets: Sequence[Target]) -> Decision:
+    async def load(self) -> RulesInForce:
+        """The rules in force now, the parent's included."""
         session = await get_session(self._store, self._session_id)
-        project: Sequence[Rule] = ()
+        project: tuple[Rule, ...] = ()
         if self._workspace is not None:
             project = stored_rules(await self._store.load_project_rules(str(self._workspace)), "project")
-        decision = evaluate(
-            targets,
-            manifest=self._manifest,
-            session=stored_rules(session.permissions, "session"),
-            project=project,
-            workspace=self._workspace,
-            attended=self._attended,
+        return RulesInForce(
+            self._manifest,
+            stored_rules(session.permissions, "session"),
+            project,
+            self._workspace,
+            self._attended,
+            await self._parent.load() if self._parent is not None else None,
         )
-        return decision if self._parent is None else strictest(decision, await self._parent.decide(targets))
+
+    async def decide(self, targets: Sequence[Target]) -> Decision:
+        return (await self.load()).decide(targets)
 
 
 def stored_rules(values: Sequence[dict[str, object]], source: str) -> tuple[Rule, ...]:
