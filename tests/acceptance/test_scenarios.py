@@ -766,3 +766,26 @@ async def test_a_prompt_goes_through_its_gates_in_order(open_scenario: Open) -> 
         assert not s.engine.is_idle(s.id)
         gate.set()
         assert (await submission.wait()).status == "completed"
+
+
+@pytest.mark.rule("PM-5", "PM-6")
+async def test_an_approved_search_reads_below_what_was_approved_and_no_denied_file(
+    open_scenario: Open, tmp_path: Any
+) -> None:
+    """A human's word on a folder covers the files in it, but never one that a rule denies."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "a.txt").write_text("needle")
+    (outside / "b.txt").write_text("needle")
+    async with open_scenario([call("grep", {"pattern": "needle", "path": str(outside)}), say("found")]) as s:
+        await s.begin()
+        from clew.store.unit import PatchSession, Unit
+
+        deny = {"permission": "read", "pattern": str(outside / "b.txt"), "action": "deny"}
+        await s.engine.store.commit(Unit(s.id, (PatchSession(permissions=(deny,)),)))
+        await s.prompt("search")
+        await s.engine.answer(s.id, await ask_once(s), "once")
+        await s.settled()
+        found = (await s.transcript())[1]
+        assert "a.txt" in found
+        assert "b.txt:1" not in found

@@ -195,12 +195,9 @@ class Caller:
 
 
 def _is_below(target: Target, granted: Sequence[Target]) -> bool:
-    return target.kind == "path" and any(
-        above.kind == "path"
-        and above.permission == target.permission
-        and Path(target.value).is_relative_to(above.value)
-        for above in granted
-    )
+    """Whatever the capability is called: a search that was granted a folder reads the files in it."""
+    folders = [above.value for above in granted if above.kind == "path"]
+    return target.kind == "path" and any(Path(target.value).is_relative_to(folder) for folder in folders)
 
 
 def _unfit(chunk: c.ToolInputAvailable, problem: str) -> c.Chunk:
