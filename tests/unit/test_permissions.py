@@ -131,6 +131,9 @@ def test_in_a_scope_the_most_specific_rule_decides() -> None:
     wide, narrow = rule("./**", "deny"), rule("./a*", "allow")
     assert decide(FILE, session=[wide, narrow]).rule == narrow
     assert decide(FILE, session=[narrow, wide]).rule == narrow
+    either, one = rule("[ab].tx?", "deny"), rule("a.tx*", "allow")
+    assert decide(FILE, session=[one, either]).rule == one
+    assert decide(FILE, session=[one, rule("a[.]tx?", "deny")]).rule == one
     beginning = rule("./**", "ask", "wri*")
     assert decide(FILE, session=[beginning, starred]).rule == beginning
     assert decide(FILE, session=[named, beginning]).rule == named
@@ -268,6 +271,11 @@ def test_a_resolver_that_fails_denies() -> None:
 
     rules = [Rule("bash", "*", "allow"), Rule("write", "/**", "allow")]
     assert evaluate([bash("ls > x")], session=rules, workspace="/w", resolve=resolve).action == "deny"
+    nowhere = evaluate([bash("ls > x")], session=rules, workspace="/w", resolve=lambda _: "x")
+    assert (nowhere.action, nowhere.reason) == (
+        "ask",
+        "no rule covers it: the file of a redirect cannot be resolved",
+    )
 
 
 # ---------------------------------------------------------------- explaining

@@ -239,6 +239,7 @@ def test_a_command_that_no_rule_can_allow_says_why(line: str, reason: str) -> No
         ("xargs -I % cp % x", ["cp \0 x"]),
         ("find . -exec a {} \\; -okdir b x{} +y \\;", ["a \0", "b x\0 +y"]),
         ("find . -name '*.py'", []),
+        ("watch -n 1", []),
         ("watch -n 1 ls -l", ["ls -l"]),
         ("watch -x ls '-l a'", ["ls '-l a'"]),
         ("watch 'ls; pwd'", ["ls", "pwd"]),

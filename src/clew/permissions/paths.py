@@ -104,7 +104,12 @@ def _walk(pattern: Sequence[str], path: Sequence[str]) -> bool:
 
 def _skip_folders(pattern: Sequence[str], reached: set[int]) -> set[int]:
     """``**`` may stand for no folder at all."""
-    return reached | {at + 1 for at in reached if at < len(pattern) and pattern[at] == "**"}
+    result = set(reached)
+    for at in reached:
+        while at < len(pattern) and pattern[at] == "**":
+            at += 1
+            result.add(at)
+    return result
 
 
 def _name_matches(pattern: str, name: str) -> bool:
