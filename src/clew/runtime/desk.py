@@ -385,8 +385,11 @@ class Desk:
             run.abort(reason)
         if runs:
             await asyncio.gather(*(run.wait() for run in runs), return_exceptions=True)
-        for task in tuple(self._tasks):
-            task.cancel()
+        if self._tasks:
+            # A title is a moment's work; one that a slow model owes is not waited for.
+            _, late = await asyncio.wait(set(self._tasks), timeout=1.0)
+            for task in late:
+                task.cancel()
         for session_id in tuple(self._release):
             self._keep(session_id)
 

@@ -131,6 +131,8 @@ def translate(error: BaseException, path: Path | None = None) -> BaseException:
         return StorageFull(f"no room left to write {where} ({error}); make room and try again")
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return StoreBusy(f"another process keeps {where} locked ({error}); close it and try again")
+    if code == sqlite3.SQLITE_NOTADB:
+        return StoreUnavailable(f"{where} is not a clew store ({error}); name another file")
     if code in _BROKEN:
         return StoreUnavailable(f"{where} is damaged ({error}); look with clew check, and restore a backup")
     if code == sqlite3.SQLITE_READONLY:

@@ -63,6 +63,8 @@ async def open_sqlite(
 
 
 def _open(path: Path, options: SqliteOptions, clock: Clock, mint: Mint) -> SqliteStore:
+    if path.is_dir():
+        raise StoreUnavailable(f"{path} is a folder; name a file in it, such as sqlite:///{path / 'clew.db'}")
     refuse_network_file_system(path)
     with contextlib.ExitStack() as undo:
         try:
