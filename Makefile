@@ -35,8 +35,10 @@ $(NODE_STAMP): tests/node/package.json tests/node/package-lock.json
 setup: $(READY) $(NODE_READY) ## make .venv and the node modules of the tests
 
 .PHONY: serve
-serve: $(READY) ## run the server
-	$(BIN)/clew serve
+serve: ## run the server, on port PORT (7717)
+	@test -e $(READY) || echo "Setting up .venv; this takes about half a minute the first time."
+	@$(MAKE) -s --no-print-directory $(READY)
+	$(BIN)/clew serve$(if $(PORT), --port $(PORT))
 
 .PHONY: check
 check: $(READY) ## lint, format, types, import contracts

@@ -293,11 +293,16 @@ class Engine:
         session = await self.get_session(session_id)
         if self._desk.run_of(session.id) is not None and not force:
             raise SessionBusy("a run is in flight on this session; abort it, or force", session_id=session.id)
-        await self._desk.drop(session.id)
-        for child in await self.store.list_children(session.id):
-            if child.kind == "subagent":
-                await self.delete_session(child.id, force=force)
-        await self._commit(session.id, DeleteSession())
+        gone = False
+        try:
+            await self._desk.drop(session.id)
+            for child in await self.store.list_children(session.id):
+                if child.kind == "subagent":
+                    await self.delete_session(child.id, force=force)
+            await self._commit(session.id, DeleteSession())
+            gone = True
+        finally:
+            self._desk.forget(session.id, gone=gone)
         await asyncio.to_thread(shutil.rmtree, self.host.spill / session.id, ignore_errors=True)
         self._publish("session_deleted", session.id)
         self.host.hooks.observe("session_delete", session)
@@ -399,7 +404,7 @@ class Engine:
 
         Leaving the loop early detaches; the run goes on. Refusals raise before the first chunk.
         """
-        await self.submit(
+        submission = await self.submit(
             session_id,
             prompt,
             model=model,
@@ -409,7 +414,7 @@ class Engine:
             attended=attended,
         )
         run = self._desk.run_of(session_id)
-        if run is not None:
+        if run is not None and run.user_message_id == submission.message_id:
             async for batch in run.stream.follow(replay=False):
                 for chunk in batch:
                     yield chunk_dict(chunk)

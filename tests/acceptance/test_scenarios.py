@@ -11,7 +11,8 @@ import clew
 from clew.errors import AlreadyAnswered, ApprovalNotFound, NothingToContinue, SessionBusy, WaitingForHuman
 from clew.runtime.doom import WARNING
 from clew.testing.scenario import reduced, transcript
-from clew.testing.scripted import Gate, call, cut_after, fail, hang, say, then, think, wait
+from clew.testing.scripted import Gate, call, chunks, cut_after, fail, hang, say, then, think, wait
+from clew.transcript import chunk as c
 from clew.transcript.usage import Usage
 
 from .conftest import Open
@@ -789,3 +790,161 @@ async def test_an_approved_search_reads_below_what_was_approved_and_no_denied_fi
         found = (await s.transcript())[1]
         assert "a.txt" in found
         assert "b.txt:1" not in found
+
+
+@pytest.mark.rule("PM-6")
+async def test_an_answer_is_void_when_what_was_asked_has_changed(open_scenario: Open) -> None:
+    """It is bound to the tool, its arguments and the folder; nothing runs on an answer to something else."""
+    import msgspec
+
+    from clew.store.unit import PutParts, Unit
+
+    async with open_scenario([call("write", {"path": "a.txt", "content": "x"}), say("never")]) as s:
+        await s.begin()
+        await s.prompt("write")
+        approval_id = await ask_once(s)
+        message = (await s.engine.store.load_messages(s.id))[1]
+        part = message.parts[1]
+        forged = msgspec.structs.replace(part, data={**part.data, "input": {"path": "b.txt", "content": "evil"}})
+        await s.engine.store.commit(Unit(s.id, (PutParts(message.id, (forged,)),)))
+        with pytest.raises(clew.Conflict, match="changed"):
+            await s.engine.answer(s.id, approval_id, "once")
+        assert list(s.workspace.iterdir()) == []
+
+
+@pytest.mark.rule("PM-1", "PM-3")
+async def test_without_a_workspace_there_is_no_project_to_remember_for(open_scenario: Open) -> None:
+    """ "Always" is refused, and the request still waits."""
+
+    @clew.tool
+    async def ping() -> str:
+        """Ping."""
+        return "pong"
+
+    async with open_scenario([call("ping", {}), say("done")], tools=[ping]) as s:
+        await s.begin(workspace_root=None)
+        await s.prompt("ping")
+        approval_id = await ask_once(s)
+        with pytest.raises(clew.InvalidInput, match="workspace"):
+            await s.engine.answer(s.id, approval_id, "project")
+        assert await s.engine.answer(s.id, approval_id, "once") == 0
+        assert await s.settled() == "idle"
+
+
+@pytest.mark.rule("SR-7")
+async def test_a_fired_message_comes_after_everything_before_it(open_scenario: Open) -> None:
+    """Also when the clock was set back meanwhile: its stamp is later than the newest in the session."""
+    from clew.testing.clock import FakeClock
+
+    clock, gate = FakeClock(), Gate()
+    async with open_scenario([[wait(gate), say("one")], say("two")], clock=clock) as s:
+        await s.begin()
+        await s.send("first")
+        queued = await s.send("second")
+        await gate.reached.wait()
+        newest = max(message.metadata["created_at"] for message in await s.engine.messages(s.id, view="all"))
+        clock.set_wall(clock.now_ms() - 3_600_000)
+        gate.set()
+        assert (await queued.wait()).status == "completed"
+        fired = await s.engine.store.find_message(s.id, queued.message_id)
+        assert fired is not None
+        assert fired.created_at > newest
+
+
+@pytest.mark.rule("PM-2")
+async def test_a_subagent_is_never_freer_than_its_parent(open_scenario: Open) -> None:
+    """What the parent's rules deny, a child's own rules cannot allow, nor when somebody goes on with it."""
+    script = [call("task", {"prompt": "look"}), call("ls", {}), say("no"), say("ok"), call("ls", {}), say("still no")]
+    async with open_scenario(script) as s:
+        await s.begin()
+        from clew.store.unit import PatchSession, Unit
+
+        rules = (
+            {"permission": "task", "pattern": "*", "action": "allow"},
+            {"permission": "ls", "pattern": "*", "action": "deny"},
+            {"permission": "ls", "pattern": "/**", "action": "deny"},
+        )
+        await s.engine.store.commit(Unit(s.id, (PatchSession(permissions=rules),)))
+        await s.prompt("delegate")
+        (child,) = (await s.engine.list_sessions(kind="subagent")).sessions
+        assert "denied" in transcript(await s.engine.messages(child.id))[1]
+        allow_all = ({"permission": "*", "pattern": "*", "action": "allow"},)
+        await s.engine.store.commit(Unit(child.id, (PatchSession(permissions=allow_all),)))
+        assert (await (await s.engine.submit(child.id, "again")).wait()).status == "completed"
+        assert "denied" in transcript(await s.engine.messages(child.id))[-2]
+
+
+async def test_a_tool_that_is_cancelled_from_inside_is_an_error_of_that_tool(open_scenario: Open) -> None:
+    """Not the end of the session."""
+
+    @clew.tool
+    async def trip() -> str:
+        """Fall over."""
+        raise asyncio.CancelledError
+
+    async with open_scenario([call("trip", {}), say("carry on")], tools=[trip]) as s:
+        await s.begin()
+        await allow(s, "trip")
+        await s.prompt("go")
+        lines = await s.transcript()
+        assert "error" in lines[1]
+        assert lines[2] == "assistant: carry on"
+        assert s.engine.is_idle(s.id)
+
+
+@pytest.mark.rule("SR-4")
+async def test_a_run_that_could_not_store_its_end_does_not_poison_the_session(open_scenario: Open) -> None:
+    """What it left in the journal is folded before anything is settled; the next prompt and a restart work."""
+    from clew.errors import StoreUnavailable
+
+    begun, gate = Gate(), Gate()
+    arguments = chunks(
+        c.ToolInputStart("c1", "write"), c.ToolInputDelta("c1", '{"path": "a'), c.ToolInputDelta("c1", '.txt", "con')
+    )
+    async with open_scenario([[wait(begun), arguments, wait(gate), say("x")], say("fine")]) as s:
+        await s.begin()
+        submission = await s.send("go")
+        await begun.reached.wait()
+        store: Any = s.engine.store
+        recorded = asyncio.create_task(first_match(s.engine.attach(s.id), "tool-input-delta"))
+        begun.set()
+        await recorded
+        assert len(await store.pending_streams(s.id)) == 1
+        submit, store.submit = store.submit, _refusing(StoreUnavailable("gone"))
+        gate.set()
+        assert (await submission.wait()).status == "failed"
+        store.submit = submit
+        await s.prompt("again")
+        assert (await s.transcript())[-1] == "assistant: fine"
+        assert await s.check() == []
+    async with open_scenario([]) as s:
+        assert await s.check() == []
+
+
+async def first_match(stream: Any, kind: str) -> None:
+    async for chunk in stream:
+        if chunk["type"] == kind:
+            return
+
+
+def _refusing(error: Exception) -> Any:
+    def submit(unit: Any) -> Any:
+        raise error
+
+    return submit
+
+
+async def test_an_answer_given_as_soon_as_the_request_is_seen_counts(open_scenario: Open) -> None:
+    """The run that asked is not over yet when a viewer sees its question."""
+    async with open_scenario([call("write", {"path": "a.txt", "content": "x"}), say("Done.")]) as s:
+        await s.begin()
+        answering: asyncio.Task[int] | None = None
+        async for chunk in s.engine.run(s.id, "write"):
+            if chunk["type"] == "tool-approval-request":
+                answering = asyncio.create_task(s.engine.answer(s.id, chunk["approvalId"], "once"))
+                await asyncio.sleep(0)
+        assert answering is not None
+        assert await answering == 0
+        await s.settled()
+        assert (await s.transcript())[-1] == "assistant: Done."
+        assert await s.check() == []

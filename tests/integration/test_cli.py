@@ -40,7 +40,7 @@ async def test_ls_show_check_and_backup(tmp_path: Path, session_id: str) -> None
     code, out, _ = run(tmp_path, "ls", "--json")
     assert [row["id"] for row in json.loads(out)["sessions"]] == [session_id]
     code, out, _ = run(tmp_path, "show", session_id)
-    assert (code, out) == (0, "user: hello\nassistant: [step-start]\nassistant: hi \\x1b]52;c;x\\x07\n")
+    assert (code, out) == (0, "user: hello\nassistant: hi \\x1b]52;c;x\\x07\n")
     code, out, _ = run(tmp_path, "check")
     assert (code, out) == (0, "1 sessions, 0 problems\n")
     code, out, _ = run(tmp_path, "backup", str(tmp_path / "copy.db"))
@@ -50,7 +50,9 @@ async def test_ls_show_check_and_backup(tmp_path: Path, session_id: str) -> None
 
 def test_each_kind_of_failure_has_its_exit_code(tmp_path: Path) -> None:
     """One line on stderr with the code, nothing on stdout, no traceback."""
-    assert run(tmp_path, "ls")[0] == 7
+    code, _, err = run(tmp_path, "ls")
+    assert (code, err.count("\n")) == (7, 1)
+    assert "; `clew run` or `clew serve` makes it" in err
     async_store = f"sqlite:///{tmp_path}/store.db"
     import asyncio
 

@@ -109,7 +109,7 @@ async def test_it_says_where_it_is_in_one_line_and_keeps_its_token(tmp_path: Pat
         assert (code, out) == (0, f"http://127.0.0.1:{server.client.port}/#token={server.client.token}\n")
         again = await command(tmp_path, "serve", "--port", "0")
         assert again[0] == 4
-        assert f"127.0.0.1:{server.client.port}" in again[2]
+        assert f"is already served at http://127.0.0.1:{server.client.port} (process {server.process.pid});" in again[2]
         taken = await command(tmp_path, "serve", "--port", str(server.client.port), "--store", "memory:")
         assert taken[0] == 4
         code, seconds, rest = await server.end(signal.SIGTERM)
@@ -129,6 +129,9 @@ async def test_others_may_come_only_with_a_token_of_the_users_own(tmp_path: Path
     assert "CLEW_TOKEN" in err
     assert (await command(tmp_path, "serve", "--port", "0", CLEW_TOKEN="not good"))[0] == 2
     assert (await command(tmp_path, "serve", "--host", "nowhere.invalid", "--port", "0"))[0] == 2
+    for port in ("99999", "-1"):
+        code, _, err = await command(tmp_path, "serve", "--port", port)
+        assert (code, "--port must be 0 to 65535" in err) == (2, True)
     async with serving(tmp_path, "--host", "0.0.0.0", CLEW_TOKEN="my-own-secret") as server:
         client = server.client
         assert client.token == "my-own-secret"
@@ -309,6 +312,8 @@ async def test_run_ends_with_the_code_of_what_happened(tmp_path: Path) -> None:
     for words, expected in [
         (("run", "404", "--model", "demo/fail"), 1),
         (("run", "x", "--model", "nonsense"), 2),
+        (("run", "x", "--model", "demo/nonsense"), 2),
+        (("run", ""), 2),
         (("run", "x", "--session", "nonsense"), 2),
         (("run", "x", "--session", "ses_" + "0" * 26), 3),
     ]:
@@ -316,6 +321,8 @@ async def test_run_ends_with_the_code_of_what_happened(tmp_path: Path) -> None:
         assert (code, out) == (expected, ""), err
         assert err.startswith("clew: ")
         assert err.count("\n") == 1
+    # Only the one that ran: a prompt that was refused leaves no session behind.
+    assert len(json.loads((await command(tmp_path, "ls", "--json"))[1])["sessions"]) == 1
 
 
 async def test_run_without_a_terminal_denies_what_would_be_asked(tmp_path: Path) -> None:
@@ -326,19 +333,16 @@ async def test_run_without_a_terminal_denies_what_would_be_asked(tmp_path: Path)
     assert not (tmp_path / "made").exists()
 
 
-@pytest.mark.parametrize(
-    ("typed", "code", "made"), [(b"y\n", 0, True), (b"n\n", 0, False), (b"\n", 0, False), (b"\x03", 130, False)]
-)
-async def test_run_on_a_terminal_asks(tmp_path: Path, typed: bytes, code: int, made: bool) -> None:
-    """The exact call is shown; yes runs it, anything else does not; Ctrl-C there aborts the turn."""
+async def on_a_terminal(tmp_path: Path, *words: str, answers: list[bytes]) -> tuple[int, str]:
+    """Run a command on a terminal of its own, typing an answer at each question: exit code, all it showed."""
     here, there = os.openpty()
 
     def own_terminal() -> None:
         os.setsid()
         fcntl.ioctl(there, termios.TIOCSCTTY, 0)
 
-    words = [CLEW, "run", "!bash touch made", "--model", "demo/tools"]
     process = await asyncio.create_subprocess_exec(
+        CLEW,
         *words,
         env=environment(tmp_path),
         cwd=tmp_path,
@@ -349,18 +353,73 @@ async def test_run_on_a_terminal_asks(tmp_path: Path, typed: bytes, code: int, m
     )
     os.close(there)
     seen = b""
+    asked = 0
     try:
-        while b"allow?" not in seen:
-            seen += await asyncio.to_thread(os.read, here, 4096)
-        assert b'{"command":"touch made"}' in seen
-        os.write(here, typed)
-        assert await process.wait() == code
+        # Reading fails once nobody has the other end open.
+        with contextlib.suppress(OSError):
+            while data := await asyncio.to_thread(os.read, here, 4096):
+                seen += data
+                if asked < len(answers) and seen.count(b"allow?") > asked:
+                    os.write(here, answers[asked])
+                    asked += 1
+        return await process.wait(), seen.decode().replace("\r\n", "\n")
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
         os.close(here)
+
+
+@pytest.mark.parametrize(
+    ("answers", "code", "made"),
+    [
+        ([b"y\n"], 0, True),
+        ([b"Once\n"], 0, True),
+        ([b"session\n"], 0, True),
+        ([b"yep\n", b"yes\n"], 0, True),
+        ([b"n\n"], 0, False),
+        ([b"deny\n"], 0, False),
+        ([b"\n"], 0, False),
+        ([b"\x03"], 130, False),
+    ],
+)
+async def test_run_on_a_terminal_asks(tmp_path: Path, answers: list[bytes], code: int, made: bool) -> None:
+    """The exact call is shown; yes runs it, no does not, anything else is asked again; Ctrl-C aborts the turn."""
+    words = ("run", "!bash touch made", "--model", "demo/tools")
+    ended, seen = await on_a_terminal(tmp_path, *words, answers=answers)
+    assert ended == code, seen
+    assert 'bash {"command":"touch made"}\n' in seen
+    assert seen.count("allow?") == len(answers)
+    assert ("\ndenied\n" in seen) is (code == 0 and not made)
     assert (tmp_path / "made").exists() is made
+    [session] = json.loads((await command(tmp_path, "ls", "--json"))[1])["sessions"]
+    assert seen.startswith(f"clew: session {session['id']}\n")
+    assert (f"kept in {session['id']}; go on with `clew run --session {session['id']}" in seen) is (code == 130)
+
+
+@pytest.mark.parametrize("pause", ["", "sleep 0.2; "])
+async def test_run_on_a_terminal_shows_what_came_after_an_answer(tmp_path: Path, pause: str) -> None:
+    """Once, however soon the run that goes on ends; and each call is asked for in its turn."""
+    prompt = f"!bash {pause}echo one\n!bash {pause}echo two"
+    code, seen = await on_a_terminal(tmp_path, "run", prompt, "--model", "demo/tools", answers=[b"y\n", b"n\n"])
+    assert code == 0, seen
+    assert seen.count("allow?") == 2
+    [session] = json.loads((await command(tmp_path, "ls", "--json"))[1])["sessions"]
+    said = texts(json.loads((await command(tmp_path, "show", session["id"], "--json"))[1])["messages"][-1])
+    assert "bash done: one" in said
+    assert seen.count(said) == 1
+    shown = (await command(tmp_path, "show", session["id"]))[1]
+    assert f'assistant: bash {{"command":"{pause}echo one"}} → one\n' in shown
+    assert f'assistant: bash {{"command":"{pause}echo two"}} → [output-denied]\n' in shown
+
+
+async def test_ls_has_a_header_on_a_terminal(tmp_path: Path) -> None:
+    """And none in a pipe, where a program reads it."""
+    await command(tmp_path, "run", "hello", "--model", "demo/echo")
+    _, seen = await on_a_terminal(tmp_path, "ls", answers=[])
+    header, line = seen.splitlines()
+    assert header.split() == ["session", "tokens", "title"]
+    assert (await command(tmp_path, "ls"))[1] == line + "\n"
 
 
 @pytest.mark.rule("SR-3")
@@ -374,6 +433,7 @@ async def test_ctrl_c_aborts_the_turn_of_a_run(tmp_path: Path) -> None:
     [session] = json.loads((await command(tmp_path, "ls", "--json"))[1])["sessions"]
     shown = json.loads((await command(tmp_path, "show", session["id"], "--json"))[1])["messages"]
     assert texts(shown[1]) == text_of(chunks)
+    assert f"kept in {session['id']};" in err
     assert (await command(tmp_path, "check"))[1] == "1 sessions, 0 problems\n"
 
 

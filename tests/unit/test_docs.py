@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import codeop
 import inspect
 import json
 import os
@@ -387,6 +388,20 @@ def test_the_examples_of_a_page_run_from_top_to_bottom(tmp_path: Path, page: Pat
     """In one process, one after another, as somebody who follows the page would paste them."""
     (tmp_path / "example.py").write_text("\n\n".join(blocks(page, "python")), encoding="utf-8")
     execute(tmp_path, [sys.executable, "-c", RUNNER])
+
+
+@pytest.mark.parametrize("page", [DOCS / "quickstart.md", DOCS / "how-to.md"], ids=name_of)
+def test_the_examples_of_a_page_can_be_pasted(page: Path) -> None:
+    """Into ``python -m asyncio``, which ends an indented block at a blank line, and only there."""
+    compiler = codeop.CommandCompiler()
+    compiler.compiler.flags |= ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    for block in blocks(page, "python"):
+        held: list[str] = []
+        for line in [*block.splitlines(), ""]:
+            held.append(line)
+            if compiler("\n".join(held), "<pasted>") is not None:
+                held = []
+        assert held == []
 
 
 def test_every_python_block_is_an_example_that_runs() -> None:

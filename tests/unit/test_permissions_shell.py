@@ -62,6 +62,7 @@ def words(line: str) -> list[list[str]]:
         ("cat <<'E'F\nx\nEF", "an unusual end mark of a here-document"),
         ("cat <<'E\"\nx\nE", "a quote is not closed"),
         ("cat <<\\E\nx\nE", "an unusual end mark of a here-document"),
+        ("cat <<''E\nx\nE", "an unusual end mark of a here-document"),
         ("ls `a \\`b\\``", "a backslash inside backticks, which the shell reads twice"),
         ("ls `echo '\\'`", "a backslash inside backticks, which the shell reads twice"),
         ("((x))", "an arithmetic command"),

@@ -505,9 +505,6 @@ async def test_a_summary_keeps_to_the_output_it_is_allowed() -> None:
 @pytest.mark.parametrize(
     ("question", "heading"),
     [
-        ("How do I undo something?", "## Rewind"),
-        ("can I fork a session", "## Branches"),
-        ("what is compaction?", "## Compaction"),
         ("What happens when the process is killed?", "## What survives"),
         ("what if I reload the tab", "## Streams"),
         ("who may approve a command", "## Permissions"),
@@ -556,7 +553,7 @@ async def test_the_tour_uses_tools_when_asked(question: str, expected: tuple[str
     "question",
     [
         "How do I run clew?",
-        "What happens to my files when I rewind?",
+        "What happens to my files when I abort?",
         "how does it read a file like a.txt",
         "Is it safe to run a command?",
     ],

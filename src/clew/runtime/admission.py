@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import binascii
+import os
 import re
+import stat
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -99,11 +101,16 @@ def _read_workspace_file(name: str, workspace: Path | None) -> bytes:
     if not path.is_relative_to(workspace.resolve()):
         raise InvalidInput(f"{name!r} is outside the workspace")
     try:
-        if path.stat().st_size > MAX_FILE_BYTES:
-            raise MessageTooLarge(f"{name!r} has more than {MAX_FILE_BYTES} bytes")
-        return path.read_bytes()
+        # Not a pipe or a device, which has no size and no end; O_NONBLOCK, since opening a pipe already waits.
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise InvalidInput(f"{name!r} is not a file")
+            data = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         raise InvalidInput(f"{name!r} cannot be read: {error.strerror}") from error
+    if len(data) > MAX_FILE_BYTES:
+        raise MessageTooLarge(f"{name!r} has more than {MAX_FILE_BYTES} bytes")
+    return data
 
 
 def content_of(parts: Sequence[Mapping[str, Any]]) -> str:

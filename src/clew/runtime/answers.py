@@ -6,6 +6,7 @@ other requests that the rule covers are answered with it.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -55,6 +56,7 @@ class Answers:
     def __init__(self, host: Host, desk: Desk) -> None:
         self._host = host
         self._desk = desk
+        self._remembering = asyncio.Lock()
 
     async def answer(self, session_id: str, approval_id: str, decision: Decision, reason: str | None = None) -> int:
         """Answer a request; how many are still open. With none left the turn goes on before this returns."""
@@ -67,7 +69,26 @@ class Answers:
         """Give the human's answer to a question."""
         return await self._answer(session_id, {"output": output}, tool_call_id=tool_call_id)
 
+    async def _asked(self, session_id: str, *, approval_id: str | None = None, tool_call_id: str | None = None) -> None:
+        """A viewer sees a request before the run that made it is over: the answer waits for that run's end."""
+        run = self._desk.run_of(session_id)
+        row = await self._host.store.find_message(session_id, run.message_id) if run is not None else None
+        if run is None or row is None:
+            return
+        for part in row.parts:
+            state = part.data.get("state")
+            if approval_id is not None:
+                asks = state == "approval-requested" and (part.data.get("approval") or {}).get("id") == approval_id
+            else:
+                tool = self._host.tools.get(_tool_name(part))
+                asks = state == "input-available" and part.tool_call_id == tool_call_id
+                asks = asks and tool is not None and tool.asks_human
+            if asks:
+                await run.wait()
+                return
+
     async def _answer(self, session_id: str, answer: dict[str, Any], **which: str) -> int:
+        await self._asked(session_id, **which)
         while True:
             async with self._desk.lock(session_id):
                 turn, wait = await self._find_wait(session_id, **which)
@@ -130,12 +151,13 @@ class Answers:
         message = await self._waiting_message(session_id, turn)
         part = _part_of(message, wait)
         _check_digest(session, part, wait)
-        extra: list[Write] = await self._rules(session, part, answer)
         waits = tuple(
             msgspec.structs.replace(w, answer=answer) if w.tool_call_id == wait.tool_call_id else w
             for w in waits_of(turn)
         )
-        await self._write_answers(session_id, turn, message, waits, extra)
+        async with self._remembering:  # a project's rules are every session's: read and written by one at a time
+            extra = await self._rules(session, part, answer)
+            await self._write_answers(session_id, turn, message, waits, extra)
         self._desk.publish(
             "approval_answered", session_id, approval_id=wait.approval_id, tool_call_id=wait.tool_call_id
         )

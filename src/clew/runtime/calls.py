@@ -17,6 +17,7 @@ from clew.runtime.permit import RulesInForce
 from clew.tools.arguments import check_arguments
 from clew.tools.base import ChildOutcome, Signal, Tool, ToolContext
 from clew.transcript import chunk as c
+from clew.transcript.gate import clean_value
 from clew.transcript.rule import Target
 
 __all__ = ["Call", "Caller", "ToolCallValue", "Verdict"]
@@ -63,6 +64,10 @@ class Caller:
 
     async def admit(self, chunk: c.ToolInputAvailable) -> tuple[c.Chunk, Call | None]:
         """What is recorded for a call the model made, and the call itself when it can be carried out."""
+        # What is judged, asked about and run is what is recorded, not what the recorder's gate would make of it.
+        cleaned, replaced = clean_value(chunk.input)
+        if replaced:
+            chunk = msgspec.structs.replace(chunk, input=cleaned)
         tool = self._setting.tools.get(chunk.tool_name)
         if tool is None:
             known = ", ".join(sorted(self._setting.tools)) or "none"
@@ -145,6 +150,8 @@ class Caller:
                 raise ToolFailed(
                     f"{call.tool.name} did not end within {seconds:g} s and was stopped; its effects are unknown"
                 )
+            if work.cancelled():
+                raise ToolFailed(f"{call.tool.name} was cancelled from inside; its effects are unknown")
             return work.result().value
         finally:
             work.cancel()

@@ -20,6 +20,7 @@ from clew.errors import (
     InternalError,
     InvalidInput,
     SessionBusy,
+    SessionNotFound,
     StoreClosed,
     WaitingForHuman,
 )
@@ -29,6 +30,7 @@ from clew.runtime.answers import Answers
 from clew.runtime.continuing import Continuing
 from clew.runtime.host import Host, Setting
 from clew.runtime.queue import Queue
+from clew.runtime.recovery import fold_streams
 from clew.runtime.run import Answered, Run, TurnOutcome, waits_shown
 from clew.runtime.setting import keeping_prompt, resolve
 from clew.runtime.settle import ABORT, settle_session
@@ -83,6 +85,7 @@ class Desk:
         self._tool_state: dict[str, dict[str, Any]] = {}
         self._release: dict[str, Timer] = {}
         self._closing = False
+        self._dropped: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self.queue = Queue(host, self)
         self.answers = Answers(host, self)
@@ -122,11 +125,13 @@ class Desk:
         if on_busy not in ("queue", "reject", "interrupt"):
             raise InvalidInput(f"on_busy must be queue, reject or interrupt, not {on_busy!r}")
         async with self.lock(session_id):
+            if session_id in self._dropped:
+                raise SessionNotFound("the session is being deleted", session_id=session_id)
             if self._closing:
                 raise StoreClosed("clew is shutting down", session_id=session_id)
             session = await get_session(self._host.store, session_id)
             setting = await resolve(self._host, session, model=model, agent=agent, attended=attended)
-            prompted = read_parts(prompt, setting.workspace, self._host.clock.now_ms())
+            prompted = await asyncio.to_thread(read_parts, prompt, setting.workspace, self._host.clock.now_ms())
             check_size(prompted, setting)
             known = await self._known(session_id, message_id, prompted)
             if known is not None:
@@ -147,7 +152,10 @@ class Desk:
         """Why a prompt cannot run now. What a dead run left open is settled on the way."""
         if session_id in self._runs:
             return SessionBusy("a run is in flight on this session", session_id=session_id)
-        waiting = await settle_session(self._host.store, session_id, self._host.clock.now_ms(), ABORT)
+        now = self._host.clock.now_ms()
+        # What a run that could not store its end left in the journal must be in its parts before they are settled.
+        await fold_streams(self._host.store, self._host.mint, now, session_id)
+        waiting = await settle_session(self._host.store, session_id, now, ABORT)
         if waiting is not None:
             return WaitingForHuman("this session waits for a human's answer", session_id=session_id)
         return None
@@ -157,6 +165,8 @@ class Desk:
         if client_id is None:
             return None
         for row in await self._host.store.find_client_message(session_id, client_id):
+            if "cancelled_at" in row.metadata:
+                continue
             if content_of([part.data for part in row.parts]) != content_of(prompted.parts):
                 raise DuplicateMessage(f"message {client_id!r} was sent before with other content", message_id=row.id)
             queued = "queued_at" in row.metadata
@@ -297,7 +307,14 @@ class Desk:
                 self._release_later(session_id)
             if outcome.status == "completed" and not self._closing:
                 self._beside(entitle(self._host, session_id), session_id)
-            if outcome.status in ("completed", "aborted") and not self._closing:
+            if self._closing or session_id in self._dropped:
+                return
+            if outcome.status == "waiting" and run.signal.aborted:
+                # The abort came when the run was already ending to wait: what it asked is denied all the same.
+                turn = await self.open_turn(session_id)
+                if turn is not None and turn.status == "waiting":
+                    await self.answers.withdraw(session_id, turn, run.signal.reason or "aborted")
+            if outcome.status in ("completed", "aborted") or run.signal.aborted:
                 # A turn that failed or waits pauses the queue; so does a restart, since nothing ends after it.
                 await self.queue.fire(session_id)
 
@@ -395,12 +412,23 @@ class Desk:
 
     async def drop(self, session_id: str) -> None:
         """Abort what runs on a session that is about to be deleted, and forget it."""
+        self._dropped.add(session_id)
         run = self._runs.get(session_id)
         if run is not None:
             run.abort("the session is deleted")
             await run.wait()
-        self._host.live.forget(session_id)
-        self._tool_state.pop(session_id, None)
+        for queued in await self._host.store.load_queue(session_id):
+            future = self.take_outcome(queued.message.id)
+            if future is not None:
+                future.cancel()
+
+    def forget(self, session_id: str, *, gone: bool) -> None:
+        """The end of a deletion, also of one that failed."""
+        self._dropped.discard(session_id)
+        if gone:
+            self._host.live.forget(session_id)
+            self._tool_state.pop(session_id, None)
+            self._keep(session_id)
 
     # Small things
 

@@ -17,6 +17,12 @@ WARNING: Final = (
 )
 
 
+def last_call(parts: Iterable[Mapping[str, Any]]) -> tuple[Any, Any] | None:
+    """The tool and the arguments of the last call in these parts."""
+    calls = [part for part in parts if "toolCallId" in part]
+    return (calls[-1].get("toolName") or calls[-1].get("type"), calls[-1].get("input")) if calls else None
+
+
 def identical_tail(parts: Iterable[Mapping[str, Any]]) -> int:
     """How many calls at the end of these parts are the same tool with the same arguments."""
     count = 0

@@ -17,7 +17,7 @@ from clew.errors import ModelFailed
 from clew.failpoints import failpoint
 from clew.providers.base import ModelRequest, ProviderFailure, StepEnd, ToolSchema
 from clew.runtime.calls import Call, Caller, Verdict
-from clew.runtime.doom import REPEATS, identical_tail
+from clew.runtime.doom import REPEATS, identical_tail, last_call
 from clew.runtime.host import Host, Setting
 from clew.runtime.recorder import Recorder
 from clew.runtime.retry import delay_ms
@@ -59,7 +59,7 @@ class Loop:
         history: Sequence[Message],
         first_step: int,
         budget: int,
-        warned: bool,
+        warned: tuple[Any, Any] | None,
     ) -> None:
         self._host = host
         self._setting = setting
@@ -117,7 +117,7 @@ class Loop:
 
     def _repeating(self) -> End | None:
         repeats = identical_tail(self._recorder.fold.parts)
-        if self._warned and repeats:
+        if self._warned is not None and last_call(self._recorder.fold.parts) == self._warned:
             return End("doom")
         return End("warned") if repeats >= REPEATS else None
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from clew.errors import ClewError, Conflict, StoreError
 from clew.runtime.admission import Prompted
+from clew.runtime.hooks import HookRefused
 from clew.runtime.host import Host
 from clew.runtime.setting import keeping_prompt, resolve
 from clew.store.base import QueuedMessage, get_session
@@ -24,6 +25,7 @@ from clew.store.unit import (
     OpenTurn,
     PatchMessage,
     PatchSession,
+    PutParts,
     Refused,
     SealMessage,
     SetEpoch,
@@ -87,7 +89,12 @@ class Queue:
             agent=row.metadata.get("agent"),
             attended=row.metadata.get("unattended") is not True,
         )
-        row = await host.hooks.change("message.user", row)
+        before, row = row, await host.hooks.change("message.user", row)
+        changed: list[Write] = []
+        if row.parts != before.parts:
+            if len(row.parts) < len(before.parts):
+                raise HookRefused("a message.user hook may not take parts from a queued message")
+            changed = [PutParts(row.id, row.parts), SealMessage(row.id, seal_of(part.data for part in row.parts))]
         state = await host.store.load_state(session_id)
         now = max(host.clock.now_ms(), await host.store.newest_message_at(session_id) + 1)
         turn_id = host.mint.turn()
@@ -95,7 +102,10 @@ class Queue:
         writes: tuple[Write, ...] = (
             SetEpoch(state.epoch + 1),
             Dequeue(row.id),
-            PatchMessage(row.id, now, {k: v for k, v in row.metadata.items() if k == "snapshot_id"}, created_at=now),
+            PatchMessage(
+                row.id, now, {k: v for k, v in row.metadata.items() if before.metadata.get(k) != v}, created_at=now
+            ),
+            *changed,
             OpenTurn(turn),
             LinkMessage(turn_id, row.id),
             PatchSession(updated_at=now, model=setting.model),

@@ -157,6 +157,12 @@ class Recorder:
         self._closed = True
         self._stop_timer()
 
+    def withdraw(self, tool_call_id: str, reason: str) -> None:
+        """Deny a request that nobody will answer any more, as the run that made it ends."""
+        self._check()
+        self._dirty.add(self.fold.answer(tool_call_id, approved=False, reason=reason))
+        self.write(c.ToolOutputDenied(tool_call_id=tool_call_id))
+
     def abandon(self) -> None:
         """Stop without writing anything more; what is durable stays for recovery to fold."""
         self._closed = True

@@ -7,9 +7,11 @@ kill in between leaves the others for the next time.
 
 from __future__ import annotations
 
+import logging
+
 import msgspec
 
-from clew.errors import InternalError
+from clew.errors import IllegalChunk, InternalError
 from clew.failpoints import failpoint
 from clew.ids import Mint
 from clew.runtime.settle import settle_session
@@ -18,6 +20,8 @@ from clew.store.tail import with_tail
 from clew.store.unit import MarkFolded, PatchMessage, PutParts, Refused, Unit, Write
 
 __all__ = ["fold_streams", "plan_fold", "recover"]
+
+log = logging.getLogger("clew.recovery")
 
 
 def plan_fold(stream: PendingStream, mint: Mint, now: int) -> Unit:
@@ -47,12 +51,18 @@ async def recover(store: Store, mint: Mint, now: int) -> None:
         await settle_session(store, session_id, now)
 
 
-async def fold_streams(store: Store, mint: Mint, now: int) -> int:
+async def fold_streams(store: Store, mint: Mint, now: int, session_id: str | None = None) -> int:
     """Fold every stream that was left behind; how many there were."""
-    streams = await store.pending_streams()
+    streams = await store.pending_streams(session_id)
     for stream in streams:
         failpoint("recovery.before_fold")
-        outcome = await store.commit(plan_fold(stream, mint, now))
+        try:
+            unit = plan_fold(stream, mint, now)
+        except IllegalChunk as error:
+            # One stream that no longer fits its message must not keep every other session from being opened.
+            log.error("the journal of message %s does not fit it and was set aside: %s", stream.message.id, error)
+            unit = Unit(stream.session_id, (MarkFolded(stream.message.id, stream.entries[-1].n),), sync="power")
+        outcome = await store.commit(unit)
         if isinstance(outcome, Refused):
             raise InternalError(f"recovery was refused: {outcome.reason}", message_id=stream.message.id)
     return len(streams)

@@ -13,11 +13,11 @@ from typing import Any, Literal
 
 import msgspec
 
-from clew.errors import ClewError, InternalError, StoreError
+from clew.errors import ClewError, InternalError, ModelFailed, StoreError
 from clew.failpoints import failpoint
 from clew.live.base import Event, LiveStream, Status
 from clew.runtime.calls import Call, Caller
-from clew.runtime.doom import WARNING
+from clew.runtime.doom import WARNING, last_call
 from clew.runtime.files import with_files
 from clew.runtime.host import Host, Setting
 from clew.runtime.loop import End, Loop
@@ -36,6 +36,8 @@ from clew.transcript.view import model_view
 __all__ = ["Answered", "Run", "SpawnChild", "TurnOutcome"]
 
 log = logging.getLogger("clew.run")
+_GRACE_S = 2.0
+"""How long an aborted run waits for a model's connection to close before it settles without it."""
 
 SpawnChild = Callable[[str, str | None, Setting, Signal], Awaitable[ChildOutcome]]
 Reason = Literal["finish", "abort", "error", "waiting"]
@@ -146,7 +148,7 @@ class Run:
     async def _execute(self) -> TurnOutcome:
         """Message after message of the turn: one, unless a warning has to come between two."""
         answered = self._answered
-        warned = False
+        warned: tuple[Any, Any] | None = None
         steps = len(await self._host.store.load_steps(self.turn.id))
         budget = self._setting.agent.max_steps - (steps - int(self.turn.data.get("budget_from", 0)))
         while True:
@@ -158,13 +160,16 @@ class Run:
                 end = await self._until_aborted(work)
             except asyncio.CancelledError:
                 if not self.signal.aborted:
-                    raise
+                    task = asyncio.current_task()
+                    if task is not None and task.cancelling():
+                        raise
+                    failure = ModelFailed("the run was cancelled from inside")
             except Exception as error:
                 failure = error
             if end is None or end.reason != "warned":
                 return await self._settle(recorder, end, failure)
             done = len(await self._host.store.load_steps(self.turn.id))
-            steps, budget, warned, answered = done, budget - (done - steps), True, None
+            steps, budget, warned, answered = done, budget - (done - steps), last_call(recorder.fold.parts), None
             await self._warn(recorder)
 
     async def _until_aborted(self, work: asyncio.Task[End]) -> End:
@@ -174,6 +179,9 @@ class Run:
             await asyncio.wait({work, abort}, return_when=asyncio.FIRST_COMPLETED)
             if not work.done():
                 work.cancel()
+                await asyncio.wait({work}, timeout=_GRACE_S)
+                if not work.done():
+                    raise asyncio.CancelledError
             return await work
         finally:
             abort.cancel()
@@ -210,7 +218,12 @@ class Run:
         self._stream.show(chunks)
 
     async def _work(
-        self, recorder: Recorder, answered: Answered | None, first_step: int, budget: int, warned: bool
+        self,
+        recorder: Recorder,
+        answered: Answered | None,
+        first_step: int,
+        budget: int,
+        warned: tuple[Any, Any] | None,
     ) -> End:
         metadata = {
             "turn_id": self.turn.id,
@@ -262,6 +275,9 @@ class Run:
         if failure is not None:
             return await self._settle_failed(recorder, failure, now)
         if end is None:
+            for part in recorder.fold.parts:
+                if part.get("state") == "approval-requested":
+                    recorder.withdraw(part["toolCallId"], self.signal.reason or "aborted")
             recorder.write(c.Abort(reason=self.signal.reason or "aborted"))
             await recorder.close(*settling(self.turn.id, "aborted", now, {"stopped": self.signal.reason}))
             return self._outcome_of("aborted", stopped=self.signal.reason)

@@ -38,7 +38,15 @@ async def resolve(
     parent: Permit | None = None,
     depth: int = 0,
 ) -> Setting:
-    """The prompt's word first, then the session's (its variant lasted for one turn), then the agent's."""
+    """The prompt's word first, then the session's, whose variant lasted for one turn only.
+
+    A subagent's session is never freer than its parent, whoever goes on with it: the parent's rules come along.
+    """
+    if session.kind == "subagent" and parent is None and session.parent_id is not None:
+        above = await host.store.find_session(session.parent_id)
+        if above is not None:
+            parent = (await resolve(host, above, model=None, agent=None, attended=False)).permit
+        attended, depth = False, max(depth, 1)
     workspace = Path(session.workspace_root) if session.workspace_root else None
     catalog = await asyncio.to_thread(host.agents, workspace)
     for notice in catalog.notices:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import msgspec
 
 from clew.runtime.turn import settling
-from clew.runtime.waiting import waits_of
+from clew.runtime.waiting import is_answered, waits_of
 from clew.store.base import OpenCall, Store
 from clew.store.unit import EpochIs, Guard, OpenTurnIs, PutParts, SealMessage, SetEpoch, Unit, Write
 from clew.transcript.message import MessageRow, PartRow
@@ -52,7 +52,8 @@ async def settle_session(store: Store, session_id: str, now: int, reason: str = 
     if state.open_turn_id is not None:
         line = await store.load_line(session_id, turns=1)
         turn = line.turns[-1].turn
-    waiting = turn if turn is not None and turn.status == "waiting" else None
+    # A turn whose requests are all answered waits for nobody: what should have gone on with it did not.
+    waiting = turn if turn is not None and turn.status == "waiting" and not is_answered(waits_of(turn)) else None
     asked = {wait.tool_call_id for wait in waits_of(waiting)}
     writes: list[Write] = []
     by_message: dict[str, list[OpenCall]] = {}
@@ -66,7 +67,7 @@ async def settle_session(store: Store, session_id: str, now: int, reason: str = 
     guards: list[Guard] = [EpochIs(state.epoch)]
     if turn is not None and waiting is None:
         writes.append(SetEpoch(state.epoch + 1))
-        writes += settling(turn.id, "failed", now, {"error": {"code": "interrupted", "message": reason}})
+        writes += settling(turn.id, "failed", now, {"error": {"code": "interrupted", "message": reason}, "waiting": []})
         guards.append(OpenTurnIs(turn.id))
     if writes:
         await store.commit(Unit(session_id, tuple(writes), tuple(guards), sync="power"))

@@ -60,7 +60,7 @@ class Subagents:
         await self._desk.commit(Unit(child.id, (InsertSession(child),), sync="power"))
         async with self._desk.lock(child.id):
             prompted = read_parts(prompt, own.workspace, now)
-            row = await self._desk.user_row(child, own, prompted, None, None)
+            row = await self._desk.user_row(child, own, prompted, None, {"unattended": True})
             submission = await self._desk.open(child, own, row, prompted)
         run = self._desk.get_run(child.id)
         abort = asyncio.get_running_loop().create_task(signal.wait())

@@ -8,9 +8,10 @@ large, 7 storage, 130 aborted.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 import sys
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,6 +29,7 @@ from clew.errors import (
     NotFound,
     PermissionDenied,
     StoreError,
+    StoreUnavailable,
 )
 from clew.fronts.cli.plain import plain
 from clew.fronts.cli.run import run_prompt
@@ -119,10 +121,12 @@ def ls(*, store: Store = None, limit: int = 50, archived: bool = False, json: Js
     """
 
     async def run() -> int:
-        async with clew.open(store, read_only=True) as engine:
+        async with _reading(store) as engine:
             page = await engine.list_sessions(limit=limit, archived=archived)
         if json:
             print(msgspec.json.encode(page).decode())
+        elif sys.stdout.isatty():
+            print(f"{'session':<30}  {'tokens':>8}  title")
         for session in () if json else page.sessions:
             print(f"{session.id}  {session.total_tokens:>8}  {plain(session.title or '(untitled)')}")
         return 0
@@ -138,15 +142,14 @@ def show(session: str, /, *, store: Store = None, view: str = "visible", json: J
     """
 
     async def run() -> int:
-        async with clew.open(store, read_only=True) as engine:
+        async with _reading(store) as engine:
             messages = await engine.messages(session, view=view)  # type: ignore[arg-type]  # the engine checks it
         if json:
             print(msgspec.json.encode({"messages": messages}).decode())
         for message in () if json else messages:
             for part in message.parts:
-                text = part.get("text")
-                body = text if isinstance(text, str) else f"[{part.get('type')}]"
-                print(f"{message.role}: {plain(body)}")
+                if part["type"] != "step-start":
+                    print(f"{message.role}: {plain(_shown(part))}")
         return 0
 
     return _run(run())
@@ -160,7 +163,7 @@ def check(*, store: Store = None) -> int:
     """
 
     async def run() -> int:
-        async with clew.open(store, read_only=True) as engine:
+        async with _reading(store) as engine:
             problems = await judge(engine.store)
             count = len(await engine.store.session_ids())
         for problem in problems:
@@ -179,12 +182,33 @@ def backup(file: Path, /, *, store: Store = None) -> int:
     """
 
     async def run() -> int:
-        async with clew.open(store, read_only=True) as engine:
+        async with _reading(store) as engine:
             await engine.backup(file)
         print(file)
         return 0
 
     return _run(run())
+
+
+def _shown(part: Mapping[str, Any]) -> str:
+    """A part as a person reads it: its text, or a call with what came of it."""
+    if "toolCallId" in part:
+        name = part.get("toolName") or part["type"].removeprefix("tool-")
+        given = msgspec.json.encode(part.get("input")).decode()
+        came = part.get("output", part.get("errorText", f"[{part.get('state')}]"))
+        return f"{name} {given} → {came if isinstance(came, str) else msgspec.json.encode(came).decode()}"
+    text = part.get("text")
+    return text if isinstance(text, str) else f"[{part['type']}]"
+
+
+@contextlib.asynccontextmanager
+async def _reading(store: str | None) -> AsyncIterator[clew.Engine]:
+    """The store, for reading; when there is none, what makes one is said."""
+    location = parse_url(store or default_store_url())
+    if isinstance(location, SqliteFile) and not location.path.exists():
+        raise StoreUnavailable(f"there is no store at {location.path}; `clew run` or `clew serve` makes it")
+    async with clew.open(store, read_only=True) as engine:
+        yield engine
 
 
 def _run(command: Coroutine[Any, Any, int]) -> int:

@@ -26,11 +26,14 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from clew import engine as engines
-from clew.errors import Conflict, InvalidInput, NotFound
+from clew.config import default_store_url
+from clew.errors import Conflict, InvalidInput, NotFound, OwnedByAnotherProcess
 from clew.fronts.http.app import make_app
 from clew.fronts.http.auth import AnyAddress, loopback_hosts
 from clew.fronts.http.sse import Streams
 from clew.fronts.http.token import Token, load_token, make_token
+from clew.store.location import SqliteFile, parse_url
+from clew.store.owner import read_owner
 
 __all__ = ["DEFAULT_PORT", "find_url", "serve"]
 
@@ -45,6 +48,9 @@ async def serve(
     store: str | None = None, *, host: str = "127.0.0.1", port: int = DEFAULT_PORT, open_page: bool = False
 ) -> int:
     """Serve a store until a signal comes. The exit code."""
+    if not 0 <= port <= 65535:
+        raise InvalidInput("--port must be 0 to 65535")
+    _refuse_served(store)
     _log_to_stderr()
     with _bound(host, port) as listener:
         address, real_port = listener.getsockname()[:2]
@@ -175,6 +181,28 @@ def _hosts(listener: socket.socket) -> Container[str]:
 def _log_to_stderr() -> None:
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
+
+
+def _refuse_served(store: str | None) -> None:
+    """Say where the store is served, before a port that is taken is complained about. The lock decides later."""
+    location = parse_url(store or default_store_url())
+    owner = read_owner(location.path) if isinstance(location, SqliteFile) else None
+    if owner is not None and owner.url is not None and _lives(owner.pid) and _answers(owner.url):
+        raise OwnedByAnotherProcess(
+            f"this store is already served at {owner.url} (process {owner.pid}); `clew url` prints its address",
+            pid=owner.pid,
+            url=owner.url,
+        )
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return True
 
 
 def find_url(base: str | None) -> str:

@@ -21,61 +21,25 @@ _LONGEST_SHOWN: Final = 1_200
 _TRY: Final = """\
 Things to try:
 
-- ask *what is clew?*, *how does rewind work?*, *what happens in a crash?*, *what is compaction?*
+- ask *what is clew?*, *what happens in a crash?*, *how do permissions work?*, *which models are there?*
 - say *list the files*, *read README.md* or *run ls -la*, and see how permission is asked for
-- reload the page, or kill the server, while an answer is being written
-- rewind to an earlier message and take another way; the first one is kept
+- leave the stream, or kill the server, while an answer is being written, and come back
 - `demo/long` writes as many words as you name, `demo/tools` runs each line that starts with `!`, `demo/fail` fails \
-as you tell it (`503 2`), `demo/small` has so small a window that it is soon compacted
+as you tell it (`503 2`), `demo/small` has so small a window that it is soon full
 """
 
 _WELCOME: Final = f"""\
 Hello! I am **demo/tour**, the built-in guide to clew. I am not a language model: I match words, I need no key and no \
 network, and I always answer the same way.
 
-clew is the durable session engine for AI agents. It records every word an agent streams before anybody sees it, lets \
-you rewind, branch and compact without losing any of it, and keeps going when the viewer, the process or the machine \
-does not.
+clew is the durable session engine for AI agents. It records every word an agent streams before anybody sees it, and \
+keeps what was seen when the viewer, the process or the machine does not last.
 
 {_TRY}
 Set `ANTHROPIC_API_KEY` or `OPENAI_API_KEY` and start again to talk to a real model.
 """
 
 _TOPICS: Final[tuple[tuple[str, str], ...]] = (
-    (
-        r"\b(rewind|un-?rewind|undo|redo|go back|reflog)\b",
-        """\
-## Rewind
-
-Go back to any earlier message of yours. **Resend** asks it again, **edit** gives you its text to change. What came \
-after leaves the conversation, but not the store: every move of the head is written down, so *un-rewind* brings the \
-line back, and the reflog leads to any point you ever stood at, even after you went on somewhere else.
-
-Try it: rewind to your first message, ask something else, then look at the tree.
-""",
-    ),
-    (
-        r"\b(branch|branches|fork|forks|sidecar|tree)\b",
-        """\
-## Branches
-
-A branch is a new session that starts as a copy of the conversation up to a message you choose, also a hidden one. \
-Parent and branch are independent from then on: deleting one leaves the other whole. The turns of all of them form one \
-tree, and two branches can be read side by side.
-""",
-    ),
-    (
-        r"\b(compact|compacts|compaction|summary|summari[sz]e\w*|context|window|prun\w*|too long)\b",
-        """\
-## Compaction
-
-Before each model call clew sizes the request it is about to send. When the window gets tight it first replaces old \
-tool outputs by stubs, then old history by a summary with fixed sections. Both are for the model only: the full text \
-stays in the store, can be opened and searched, and comes back when you rewind to before the summary.
-
-Try it: talk to `demo/small` for a few turns, or give the command `/compact`.
-""",
-    ),
     (
         r"\b(crash|crashes|kill|killed|durable|durability|power|restart|lose|lost|safe)\b",
         """\
@@ -93,7 +57,7 @@ Try it: ask `demo/long` for 2000 words with the variant `slow`, and kill the ser
         """\
 ## Streams
 
-The run belongs to the server, not to the page. Close the tab, open two, lose the network: the run goes on, and every \
+The run belongs to the server, not to who watches. Leave, come twice, lose the network: the run goes on, and every \
 viewer gets the message from its first word and then the live tail, without a gap or a repetition. Only *abort* stops \
 a run.
 """,
@@ -104,9 +68,8 @@ a run.
 ## Permissions
 
 Reading inside the workspace is allowed, everything that changes something is asked: writing, editing, shell commands, \
-fetching from the web, and anything outside the workspace. You answer *once*, *for this session*, *always here* or \
-*no*. The wait is stored, so you can answer tomorrow, after a restart, from another window; and each decision can tell \
-which rule made it.
+fetching from the web, and anything outside the workspace. You answer *once*, *for this session* or *no*, and \
+over HTTP or from Python also *for this project*. The wait is stored: there you can answer tomorrow, after a restart.
 """,
     ),
     (
@@ -133,17 +96,16 @@ kind = "openai-compatible"
 base_url = "http://127.0.0.1:11434/v1"
 ```
 
-`clew models` lists what is usable, and what is missing for the rest. The `demo/…` models need nothing.
+`GET /api/models` lists what is usable, and what is missing for the rest. The `demo/…` models need nothing.
 """,
     ),
     (
-        r"\b(store|stores|sqlite|database|file format|storage|backup|export|import|search)\b",
+        r"\b(store|stores|sqlite|database|file format|storage|backup)\b",
         """\
 ## Storage
 
-One SQLite file in your data folder, with a schema other programs can read; also plain JSON files, or memory. \
-`clew backup FILE` copies it while it is in use, `clew check` proves that it is whole, `clew export` writes a session \
-as JSON, JSONL, Markdown or HTML, and `clew search` looks through everything, hidden text included.
+One SQLite file in your data folder, with a schema other programs can read; or memory. `clew backup FILE` copies it \
+while it is in use, and `clew check` proves that it is whole.
 """,
     ),
     (
@@ -151,8 +113,8 @@ as JSON, JSONL, Markdown or HTML, and `clew search` looks through everything, hi
         """\
 ## Ways in
 
-- `clew serve` is this page and an HTTP API on loopback; AI SDK clients talk to it as they are
-- `clew chat` and `clew run "…"` in the terminal; `clew ls`, `show`, `tree`, `reflog`, `rewind`, `branch` beside it
+- `clew serve` is an HTTP API on loopback; AI SDK clients talk to it as they are
+- `clew run "…"` in the terminal; `clew ls`, `show`, `check`, `backup` and `url` beside it
 - in Python:
 
 ```python
@@ -171,10 +133,10 @@ async with clew.open("sqlite:///clew.db") as engine:
 ## clew
 
 A clew is the ball of thread that leads back out of the labyrinth. clew is the durable session engine for AI agents: \
-it records everything an agent streams, lets people rewind, branch and compact without losing a word, and keeps going \
-when the viewer, the process or the machine does not.
+it records everything an agent streams before anybody sees it, and keeps what was seen when the viewer, the process or \
+the machine does not last.
 
-It is a library, a server with this page, and a command line, all over one store.
+It is a library, a server, and a command line, all over one store.
 """,
     ),
 )
@@ -216,7 +178,7 @@ def wanted_call(question: str, tools: Sequence[ToolSchema]) -> Asked | str | Non
                 return Asked(name, arguments(name, rest, offered[name]))
         return (
             "I would use a tool for that, but none is offered here. A session that was started in a folder "
-            "(`clew chat` does, and so does this page) has tools for files and commands.\n\n" + _TRY
+            "(`clew run` does that, and over HTTP `workspace_root`) has tools for files and commands.\n\n" + _TRY
         )
     return None
 
