@@ -1,6 +1,6 @@
 """clew: a durable session engine for AI agents.
 
-It records everything an agent streams, before anybody sees it, and lets people rewind, branch, compact and resume
+It records everything an agent streams, before anybody sees it, and lets people leave, come back and go on
 without losing a word.
 """
 

@@ -21,6 +21,8 @@ import pytest
 
 from tests.integration.http_client import SocketClient, bare, chat_body, reduced, texts, types
 
+pytestmark = pytest.mark.service
+
 CLEW = str(Path(sys.executable).with_name("clew"))
 SLOW = {"provider_id": "demo", "model_id": "long", "variant": "slow"}
 LINE = re.compile(rb"clew http://127\.0\.0\.1:(\d+)/#token=(\S+)\n")

@@ -17,6 +17,7 @@ HEAVY = {
     "acp",
     "anthropic",
     "anyio",
+    "tree_sitter",
     "cyclopts",
     "genai_prices",
     "google",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os.path
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -26,6 +27,7 @@ from clew.permissions.evaluate import (
     strictest,
 )
 from clew.permissions.explain import Explanation, Step, explain
+from clew.permissions.globs import matches
 from clew.permissions.match import Match
 from clew.permissions.rules import default_rules, parse_rules
 from clew.transcript.rule import Rule, Target
@@ -575,6 +577,19 @@ def test_plain_targets_are_matched_as_a_whole() -> None:
     patterns = ["*", "line*", "*2?", "*[1]*", "line [1]\nline 2?", "line", "*3*", "line [1]?line 2?"]
     matched = [pattern for pattern in patterns if decide(target, session=[rule(pattern, "allow", "task")]).rule]
     assert matched == ["*", "line*", "*2?", "*[1]*", "line [1]\nline 2?"]
+
+
+@given(st.text("ab*", max_size=8), st.text("ab", max_size=10))
+def test_stars_match_as_a_regular_expression_would(pattern: str, text: str) -> None:
+    """Pieces must not overlap nor come back; compared with a slow second opinion."""
+    expected = re.fullmatch(re.escape(pattern).replace(r"\*", ".*"), text) is not None
+    assert matches(pattern, text) == expected
+
+
+@pytest.mark.parametrize(("pattern", "text"), [("ab*ba", "aba"), ("*ab*ab*", "xaby"), ("a*b*a", "aab")])
+def test_pieces_of_a_pattern_do_not_share_characters(pattern: str, text: str) -> None:
+    """Each needs a place of its own, in order."""
+    assert not matches(pattern, text)
 
 
 # ---------------------------------------------------------------- answers

@@ -6,8 +6,11 @@ started it.
 
 from __future__ import annotations
 
+import asyncio
+import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -19,7 +22,7 @@ __all__ = ["Permit", "RulesInForce", "stored_rules"]
 
 
 class RulesInForce(msgspec.Struct, frozen=True):
-    """The rules as they were when a call was made; deciding by them reads nothing."""
+    """The rules as they were when a call was made. Deciding reads no rule; a shell redirect's path is resolved."""
 
     manifest: tuple[Rule, ...]
     session: tuple[Rule, ...]
@@ -36,8 +39,11 @@ class RulesInForce(msgspec.Struct, frozen=True):
             project=self.project,
             workspace=self.workspace,
             attended=self.attended,
+            resolve=os.path.realpath,
         )
-        return decision if self.parent is None else strictest(decision, self.parent.decide(targets))
+        if self.parent is None:
+            return decision
+        return strictest(decision, self.parent.decide(targets), attended=self.attended)
 
 
 class Permit:
@@ -76,15 +82,17 @@ class Permit:
         )
 
     async def decide(self, targets: Sequence[Target]) -> Decision:
-        return (await self.load()).decide(targets)
+        rules = await self.load()
+        # Off the loop: a shell line is parsed, and where its redirects lead is looked up.
+        return await asyncio.to_thread(rules.decide, targets)
 
 
-def stored_rules(values: Sequence[dict[str, object]], source: str) -> tuple[Rule, ...]:
-    """Rules as stored; one that no longer reads is left out, which can only make things stricter or asked for."""
+def stored_rules(values: Sequence[dict[str, object]], source: Literal["session", "project"]) -> tuple[Rule, ...]:
+    """Rules as stored. One that no longer reads may have been a denial, so in its place everything is asked about."""
     rules: list[Rule] = []
     for value in values:
         try:
             rules.append(msgspec.convert({**value, "source": source, "pinned": False}, Rule))
         except msgspec.ValidationError:
-            continue
+            rules.append(Rule("*", "*", "ask", source))
     return tuple(rules)
