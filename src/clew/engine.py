@@ -20,8 +20,7 @@ from clew.clock import Clock, SystemClock
 from clew.config import Config, config_folder, data_folder, default_store_url, load_config
 from clew.errors import InternalError, InvalidInput, MessageNotFound, SessionBusy, SessionNotFound
 from clew.live.base import Event, EventType, Live, Status
-from clew.store.base import Cursor, SessionQuery, Store, get_session
-from clew.store.lines import load_view_line
+from clew.store.base import Cursor, LineSlice, SessionQuery, Store, get_session
 from clew.store.location import Memory, SqliteFile, parse_url
 from clew.store.unit import DeleteSession, InsertSession, PatchSession, Refused, Unit, Write
 from clew.transcript.chunk import chunk_dict
@@ -323,7 +322,7 @@ class Engine:
         would send, the summary first. ``all``: every row. ``limit`` takes that many from the end, ``before`` pages
         back from a message.
         """
-        session = await self.get_session(session_id)
+        session_id = self._session_id(session_id)
         if view not in ("visible", "all", "model"):
             raise InvalidInput(f"view must be visible, all or model, not {view!r}")
         if limit is not None and not 1 <= limit <= 500:
@@ -331,29 +330,30 @@ class Engine:
         if before is not None:
             ids.check_client_message_id(before)
         if view == "all":
-            return _page(await self._all_messages(session.id), limit, before)
+            return _page(await self._all_messages(session_id), limit, before)
         if view == "model":
-            return _page(
-                model_view((await load_view_line(self.store, session.id, keep_damaged=True)).turns), limit, before
-            )
-        return await self._visible(session.id, limit, before)
+            return _page(model_view((await self._line(session_id, None)).turns), limit, before)
+        return await self._visible(session_id, limit, before)
 
     async def _visible(self, session_id: str, limit: int | None, before: str | None) -> list[Message]:
-        if limit is None:
-            return _page(
-                visible_view((await load_view_line(self.store, session_id, keep_damaged=True)).turns), limit, before
-            )
-        turns = limit
+        # Most turns hold two messages; where they hold fewer, or the page lies further back, more are read.
+        turns = None if limit is None else limit // 2 + 1
         while True:
-            # Every turn holds a message, so a page needs at most as many turns, counted from where it ends.
-            line = await load_view_line(self.store, session_id, turns=turns, keep_damaged=True)
+            line = await self._line(session_id, turns)
             messages = visible_view(line.turns)
             place = _place(messages, before)
-            if line.complete or (place is not None and place >= limit):
+            if turns is None or line.complete or (place is not None and place >= (limit or 0)):
                 return _page(messages, limit, before)
             turns *= 2
 
+    async def _line(self, session_id: str, turns: int | None) -> LineSlice:
+        line = await self.store.load_view(session_id, turns=turns, keep_damaged=True)
+        if line is None:
+            raise SessionNotFound(f"there is no session {session_id}", session_id=session_id)
+        return line
+
     async def _all_messages(self, session_id: str) -> list[Message]:
+        await get_session(self.store, session_id)
         rows = await self.store.load_messages(session_id, keep_damaged=True)
         tree = await self.store.load_tree(session_id)
         holder = {message_id: turn_id for turn_id, held in tree.links.items() for message_id in held}

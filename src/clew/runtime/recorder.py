@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import zlib
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -107,6 +108,7 @@ class Recorder:
         self._folded_chars = 0
         self._folded_at = clock.monotonic_ms()
         self._fold_due = False
+        self._stagger = 0.6 + 0.4 * (zlib.crc32(message.id.encode()) % 1000) / 1000
         self._inflight: asyncio.Future[Outcome] | None = None
         self._scheduled = False
         self._timer: Timer | None = None
@@ -223,8 +225,11 @@ class Recorder:
     def _wants_fold(self) -> bool:
         if self._fold_due or self._grown >= max(_FOLD_CHARS, self._folded_chars):
             return True
-        limit = _LONG_FOLD_MS if self._folded_chars > _LONG_CHARS else _FOLD_MS
-        return self._clock.monotonic_ms() - self._folded_at >= limit
+        return self._clock.monotonic_ms() - self._folded_at >= self._fold_limit_ms()
+
+    def _fold_limit_ms(self) -> float:
+        """How long a text may go unfolded. Streams that began together fold apart, or all would stall at once."""
+        return (_LONG_FOLD_MS if self._folded_chars > _LONG_CHARS else _FOLD_MS) * self._stagger
 
     def _unit(
         self,
@@ -368,8 +373,7 @@ class Recorder:
 
     def _start_timer(self) -> None:
         if self._timer is None and self._dirty:
-            limit = _LONG_FOLD_MS if self._folded_chars > _LONG_CHARS else _FOLD_MS
-            self._timer = self._clock.call_later(limit, self._on_timer)
+            self._timer = self._clock.call_later(self._fold_limit_ms(), self._on_timer)
 
     def _stop_timer(self) -> None:
         timer, self._timer = self._timer, None

@@ -24,7 +24,6 @@ from clew.runtime.loop import End, Loop
 from clew.runtime.recorder import Recorder, assistant_row
 from clew.runtime.turn import settling
 from clew.runtime.waiting import Wait, with_waits
-from clew.store.lines import load_view_line
 from clew.store.unit import EpochIs, InsertMessage, LinkMessage, SetTurn, Unit
 from clew.tools.base import ChildOutcome, Signal
 from clew.transcript import chunk as c
@@ -250,8 +249,8 @@ class Run:
         return await loop.run()
 
     async def _history(self) -> list[Message]:
-        line = await load_view_line(self._host.store, self.session_id)
-        sent = [message for message in model_view(line.turns) if message.id != self.message_id]
+        line = await self._host.store.load_view(self.session_id)
+        sent = [message for message in model_view(line.turns if line else ()) if message.id != self.message_id]
         return await with_files(self._host.store, sent)
 
     async def _warn(self, recorder: Recorder) -> None:

@@ -182,6 +182,16 @@ class Store(Protocol):
         """
         ...
 
+    async def load_view(
+        self, session_id: str, *, turns: int | None = None, keep_damaged: bool = False
+    ) -> LineSlice | None:
+        """The end of the line as far back as a view needs it; None when there is no such session.
+
+        Back to the tail of the newest compaction; where there is none, the last ``turns`` turns, or all. ``complete``
+        says that a view needs nothing before it.
+        """
+        ...
+
     async def load_messages(self, session_id: str, *, keep_damaged: bool = False) -> tuple[MessageRow, ...]:
         """Every message of the session by (created_at, id), on the line or not, queued and cancelled ones too."""
         ...

@@ -27,6 +27,7 @@ from clew.store.base import (
     Whole,
 )
 from clew.store.guards import refusal
+from clew.store.lines import view_line
 from clew.store.session_value import Change, SessionValue
 from clew.transcript.line import LineTurn, end_of_line, path_to
 from clew.transcript.message import MessageRow
@@ -158,8 +159,11 @@ class MemoryStore:
         keep_damaged: bool = False,
     ) -> LineSlice:
         value = self._find(session_id)
-        if value is None:
-            return LineSlice((), complete=True)
+        return LineSlice((), complete=True) if value is None else self._line(value, through, turns, back_to_message)
+
+    def _line(
+        self, value: SessionValue, through: str | None, turns: int | None, back_to_message: str | None
+    ) -> LineSlice:
         state = value.state["state"]
         path = path_to(value.turns, through or end_of_line(state.head_turn_id, state.open_turn_id))
         start = 0
@@ -173,6 +177,14 @@ class MemoryStore:
             for turn in path[start:]
         )
         return LineSlice(kept, complete=start == 0)
+
+    async def load_view(
+        self, session_id: str, *, turns: int | None = None, keep_damaged: bool = False
+    ) -> LineSlice | None:
+        value = self._find(session_id)
+        if value is None:
+            return None
+        return view_line(lambda through, turns, back_to: self._line(value, through, turns, back_to), turns)
 
     async def load_messages(self, session_id: str, *, keep_damaged: bool = False) -> tuple[MessageRow, ...]:
         value = self._find(session_id)

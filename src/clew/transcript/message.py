@@ -22,7 +22,7 @@ STORE_KEYS = frozenset({"usage", "hidden_at", "hidden_by", "queued_at"})
 """Metadata that only the store's own writes set, each from one source; a stream that carries them is not believed."""
 
 
-class PartRow(msgspec.Struct, frozen=True):
+class PartRow(msgspec.Struct, frozen=True, gc=False):
     """One stored part. ``data`` is the full AI SDK part."""
 
     id: str
@@ -49,7 +49,7 @@ class PartRow(msgspec.Struct, frozen=True):
         return value if isinstance(value, str) else None
 
 
-class MessageRow(msgspec.Struct, frozen=True):
+class MessageRow(msgspec.Struct, frozen=True, gc=False):
     """One stored message with its parts in order. ``metadata`` holds the format's keys and whatever else was given."""
 
     id: str

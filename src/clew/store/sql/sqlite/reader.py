@@ -29,6 +29,7 @@ from clew.store.base import (
     SessionQuery,
     Whole,
 )
+from clew.store.lines import view_line
 from clew.store.sql import rows
 from clew.store.sql.journal import decode_entries
 from clew.store.sql.sqlite.connection import SqliteStatements, connect, is_undecodable, translate
@@ -183,6 +184,15 @@ class Reader:
             tuple(LineTurn(turn, tuple(messages[id_] for id_ in links[turn.id] if id_ in messages)) for turn in path),
             complete,
         )
+
+    def load_view(self, session_id: str, turns: int | None, keep_damaged: bool) -> LineSlice | None:
+        if self._sql.first("get_state", {"id": session_id}) is None:
+            return None
+
+        def load(through: str | None, turns: int | None, back_to: str | None) -> LineSlice:
+            return self.load_line(session_id, through, turns, back_to, keep_damaged)
+
+        return view_line(load, turns)
 
     def load_messages(self, session_id: str, keep_damaged: bool) -> tuple[MessageRow, ...]:
         return tuple(self._messages(session_id, None, whole=True, keep_damaged=keep_damaged).values())

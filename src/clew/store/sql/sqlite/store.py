@@ -186,6 +186,11 @@ class SqliteStore:
     ) -> LineSlice:
         return await self._readers.run(Reader.load_line, session_id, through, turns, back_to_message, keep_damaged)
 
+    async def load_view(
+        self, session_id: str, *, turns: int | None = None, keep_damaged: bool = False
+    ) -> LineSlice | None:
+        return await self._readers.run(Reader.load_view, session_id, turns, keep_damaged)
+
     async def load_messages(self, session_id: str, *, keep_damaged: bool = False) -> tuple[MessageRow, ...]:
         return await self._readers.run(Reader.load_messages, session_id, keep_damaged)
 
