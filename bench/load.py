@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 
 import clew
 from bench.fill import add_sessions, fill_turns
@@ -12,15 +13,49 @@ from bench.raw import RawStore
 from clew.engine import Engine
 from clew.ids import Mint
 
-__all__ = ["filled", "measure"]
+__all__ = ["measure"]
 
 _TAIL = 40
 """The messages of twenty turns."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Both:
+    """The same session of so many turns, on both sides."""
+
+    turns: int
+    floor: RawStore
+    raw_session: str
+    engine: Engine
+    session_id: str
+
+    async def whole(self, times: int) -> tuple[float, float]:
+        return await alternate(
+            lambda: self.floor.load(self.raw_session),
+            lambda: self.engine.messages(self.session_id, view="model"),
+            times,
+        )
+
+    async def tail(self, times: int) -> tuple[float, float]:
+        return await alternate(
+            lambda: self.floor.load_last(self.raw_session, _TAIL),
+            lambda: self.engine.messages(self.session_id, limit=_TAIL),
+            times,
+        )
+
+    async def check(self) -> None:
+        """Both sides answer with the same number of messages."""
+        whole = len(self.floor.load(self.raw_session)), len(await self.engine.messages(self.session_id, view="model"))
+        last = (
+            len(self.floor.load_last(self.raw_session, _TAIL)),
+            len(await self.engine.messages(self.session_id, limit=_TAIL)),
+        )
+        if whole != (self.turns * 2,) * 2 or last != (_TAIL,) * 2:
+            raise RuntimeError(f"the two sides do not hold the same: {whole}, {last}")
+
+
 @contextlib.asynccontextmanager
-async def filled(bench: Bench, turns: int) -> AsyncIterator[tuple[RawStore, str, Engine, str]]:
-    """The same session of that many turns, on both sides."""
+async def _filled(bench: Bench, turns: int) -> AsyncIterator[_Both]:
     floor = RawStore(bench.path(f"load-{turns}-raw"))
     raw_session = floor.add_sessions(1, lambda _: {})
     floor.fill(raw_session, range(turns))
@@ -28,56 +63,33 @@ async def filled(bench: Bench, turns: int) -> AsyncIterator[tuple[RawStore, str,
         mint = Mint()
         session_id = await add_sessions(engine.store, mint, 1, lambda _: {})
         await fill_turns(engine.store, mint, session_id, range(turns))
+        both = _Both(turns, floor, raw_session, engine, session_id)
+        await both.check()
         try:
-            yield floor, raw_session, engine, session_id
+            yield both
         finally:
             floor.close()
 
 
 async def measure(bench: Bench) -> list[Line]:
-    lines: list[Line] = []
-    tails: dict[int, tuple[list[float], list[float]]] = {}
-    whole = bench.size(2_000, 500)
-    lengths = (200, whole, bench.size(20_000, 2_000))
-    for turns in lengths:
-        async with filled(bench, turns) as (floor, raw_session, engine, session_id):
-            if turns == whole:
-                lines.append(await _whole(bench, floor, raw_session, engine, session_id, turns))
-            tails[turns] = await _tail(bench, floor, raw_session, engine, session_id)
-    for turns, (raw, ours) in tails.items():
-        lines.append(Line("P2", f"last 20 of {turns:,} turns", "ms", raw, ours, ratios(ours, raw), Goal("≤", 3)))
-    shortest, longest = tails[lengths[0]], tails[lengths[-1]]
-    grown = ratios(longest[1], shortest[1])
-    what = f"last 20 of {lengths[-1]:,} ÷ of {lengths[0]:,} turns (the same)"
-    lines.append(Line("P2", what, "×", ratios(longest[0], shortest[0]), grown, grown, Goal("≤", 1.2)))
-    return lines
+    short, middle, long = 200, bench.size(2_000, 500), bench.size(20_000, 2_000)
+    whole: list[tuple[float, float]] = []
+    tails: dict[int, list[tuple[float, float]]] = {short: [], middle: [], long: []}
+    async with contextlib.AsyncExitStack() as stack:
+        sides = [await stack.enter_async_context(_filled(bench, turns)) for turns in tails]
+        for _ in range(bench.rounds):
+            whole.append(await sides[1].whole(bench.size(9, 5)))
+            for side in sides:
+                tails[side.turns].append(await side.tail(bench.size(200, 100)))
+    lines = [_line(f"model view of {middle:,} turns", whole, Goal("≤", 1.6))]
+    lines += [_line(f"last 20 of {turns:,} turns", took, Goal("≤", 3)) for turns, took in tails.items()]
+    raw_grown, grown = (
+        ratios([both[side] for both in tails[long]], [both[side] for both in tails[short]]) for side in (0, 1)
+    )
+    what = f"last 20 of {long:,} ÷ of {short:,} turns (the same)"
+    return [*lines, Line("P2", what, "×", raw_grown, grown, grown, Goal("≤", 1.2))]
 
 
-async def _whole(bench: Bench, floor: RawStore, raw_session: str, engine: Engine, session_id: str, turns: int) -> Line:
-    assert len(floor.load(raw_session)) == len(await engine.messages(session_id, view="model")) == turns * 2
-    raw: list[float] = []
-    ours: list[float] = []
-    for _ in range(bench.rounds):
-        both = await alternate(
-            lambda: floor.load(raw_session), lambda: engine.messages(session_id, view="model"), bench.size(9, 5)
-        )
-        raw.append(both[0])
-        ours.append(both[1])
-    return Line("P2", f"model view of {turns:,} turns", "ms", raw, ours, ratios(ours, raw), Goal("≤", 1.6))
-
-
-async def _tail(
-    bench: Bench, floor: RawStore, raw_session: str, engine: Engine, session_id: str
-) -> tuple[list[float], list[float]]:
-    assert len(floor.load_last(raw_session, _TAIL)) == len(await engine.messages(session_id, limit=_TAIL)) == _TAIL
-    raw: list[float] = []
-    ours: list[float] = []
-    for _ in range(bench.rounds):
-        both = await alternate(
-            lambda: floor.load_last(raw_session, _TAIL),
-            lambda: engine.messages(session_id, limit=_TAIL),
-            bench.size(200, 100),
-        )
-        raw.append(both[0])
-        ours.append(both[1])
-    return raw, ours
+def _line(what: str, took: list[tuple[float, float]], goal: Goal) -> Line:
+    raw, ours = [both[0] for both in took], [both[1] for both in took]
+    return Line("P2", what, "ms", raw, ours, ratios(ours, raw), goal)

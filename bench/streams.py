@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeAlias
 
 from bench import talk
 from bench.measure import PEER_CHUNKS_PER_S, Bench, Goal, Line, percentile, ratios, settle
@@ -18,7 +19,10 @@ from clew.store.sql.sqlite.store import open_sqlite
 from clew.testing.scribe import OpenedTurn, Scribe
 from clew.transcript import chunk as c
 
-__all__ = ["Streams", "measure_pace", "measure_rate", "paced"]
+__all__ = ["PER_SECOND", "STREAMS", "Pace", "Streams", "in_tasks", "in_ticks", "measure_pace", "measure_rate"]
+
+Pace: TypeAlias = Callable[[float, Callable[[int, int], None]], Awaitable[int]]
+"""How chunks arrive: it is given the seconds and what writes a chunk, and says how many it wrote."""
 
 STREAMS = 100
 PER_SECOND = 100
@@ -161,11 +165,26 @@ async def measure_pace(bench: Bench) -> list[Line]:
     return lines
 
 
-async def paced(seconds: float, write: Callable[[int, int], None]) -> int:
-    """Call ``write(stream, n)`` as the chunks fall due, evenly spread; how many there were.
+async def in_tasks(seconds: float, write: Callable[[int, int], None]) -> int:
+    """Call ``write(stream, n)`` from a task for each stream, as its chunks fall due; how many there were.
 
-    Chunks that are late, because the loop was busy, are written at once: nothing is left out.
+    The streams are evenly out of step. Whenever the loop wakes, for a commit too, what is due by then is written.
     """
+    begin = time.perf_counter()
+    count = int(seconds * PER_SECOND)
+
+    async def stream(number: int) -> None:
+        for n in range(count):
+            due = begin + (n + number / STREAMS) / PER_SECOND
+            await asyncio.sleep(max(due - time.perf_counter(), 0))
+            write(number, n)
+
+    await asyncio.gather(*(stream(number) for number in range(STREAMS)))
+    return count * STREAMS
+
+
+async def in_ticks(seconds: float, write: Callable[[int, int], None]) -> int:
+    """The same chunks from one task that wakes about every millisecond, so that each commit finds several."""
     rate = STREAMS * PER_SECOND
     total = int(seconds * rate)
     begin = time.perf_counter()
@@ -183,7 +202,7 @@ async def _raw_pace(bench: Bench, seconds: float) -> tuple[float, float]:
     floor = RawGroup(bench.path("p5-raw"))
     ids = [raw_id("msg", n) for n in range(STREAMS)]
     settle()
-    await paced(seconds, lambda stream, n: floor.write(ids[stream], n, talk.DELTA))
+    await in_tasks(seconds, lambda stream, n: floor.write(ids[stream], n, talk.DELTA))
     await floor.drain()
     floor.close()
     return _figures(floor.latencies)
@@ -207,7 +226,7 @@ async def _pace(bench: Bench, seconds: float) -> tuple[float, float]:
         recorders[stream].write(_DELTA)
 
     settle()
-    total = await paced(seconds, write)
+    total = await in_tasks(seconds, write)
     await asyncio.gather(*(recorder.flush() for recorder in recorders))
     assert len(latencies) == total
     await made.finish()

@@ -108,7 +108,7 @@ class Recorder:
         self._folded_chars = 0
         self._folded_at = clock.monotonic_ms()
         self._fold_due = False
-        self._stagger = 0.6 + 0.4 * (zlib.crc32(message.id.encode()) % 1000) / 1000
+        self._stagger = 0.85 + 0.05 * (zlib.crc32(message.id.encode()) % 4)
         self._inflight: asyncio.Future[Outcome] | None = None
         self._scheduled = False
         self._timer: Timer | None = None
@@ -228,7 +228,8 @@ class Recorder:
         return self._clock.monotonic_ms() - self._folded_at >= self._fold_limit_ms()
 
     def _fold_limit_ms(self) -> float:
-        """How long a text may go unfolded. Streams that began together fold apart, or all would stall at once."""
+        """How long a text may go unfolded. Streams that began together fold in four groups: all at once would stall
+        the others' chunks, each on its own would write the same pages again and again."""
         return (_LONG_FOLD_MS if self._folded_chars > _LONG_CHARS else _FOLD_MS) * self._stagger
 
     def _unit(
