@@ -948,3 +948,24 @@ async def test_an_answer_given_as_soon_as_the_request_is_seen_counts(open_scenar
         await s.settled()
         assert (await s.transcript())[-1] == "assistant: Done."
         assert await s.check() == []
+
+
+@pytest.mark.rule("RN-2", "PM-6")
+async def test_a_warning_holds_for_the_turn_and_leaves_other_calls_alone(open_scenario: Open) -> None:
+    """Another call after it is fine, an approval in between changes nothing, the same call again ends the turn."""
+    script = [
+        *[call("ls", {})] * 3,
+        call("write", {"path": "a", "content": "x"}),
+        call("glob", {"pattern": "*"}),
+        call("ls", {}),
+    ]
+    async with open_scenario(script) as s:
+        await s.begin()
+        submission = await s.send("look")
+        async for status in s.engine.watch_status(s.id):
+            if status.waiting:
+                break
+        await s.engine.answer(s.id, await ask_once(s), "once")
+        assert (await submission.wait()).stopped == "doom_loop"
+        assert len(s.model.requests) == 6
+        assert await s.check() == []

@@ -147,7 +147,9 @@ class Run:
     async def _execute(self) -> TurnOutcome:
         """Message after message of the turn: one, unless a warning has to come between two."""
         answered = self._answered
-        warned: tuple[Any, Any] | None = None
+        # The warning belongs to the turn: it also holds for a run that goes on after an answer.
+        earlier = self.turn.data.get("warned")
+        warned: tuple[Any, Any] | None = tuple(earlier) if earlier else None
         steps = len(await self._host.store.load_steps(self.turn.id))
         budget = self._setting.agent.max_steps - (steps - int(self.turn.data.get("budget_from", 0)))
         while True:
@@ -259,7 +261,8 @@ class Run:
         now = self._host.clock.now_ms()
         part = PartRow(self._host.mint.part(), 0, {"type": "text", "text": WARNING}, now, now)
         row = MessageRow(self._host.mint.message(), self.session_id, "user", now, now, {"synthetic": True}, (part,))
-        await recorder.close(InsertMessage(row), LinkMessage(self.turn.id, row.id))
+        noted = SetTurn(self.turn.id, "running", data={"warned": last_call(recorder.fold.parts)})
+        await recorder.close(InsertMessage(row), LinkMessage(self.turn.id, row.id), noted)
         self._stream.end()
         self.message_id = self._host.mint.message()
         self._stream = self._open_stream(None)
