@@ -896,19 +896,21 @@ async def test_a_tool_that_is_cancelled_from_inside_is_an_error_of_that_tool(ope
 async def test_a_run_that_could_not_store_its_end_does_not_poison_the_session(open_scenario: Open) -> None:
     """What it left in the journal is folded before anything is settled; the next prompt and a restart work."""
     from clew.errors import StoreUnavailable
+    from clew.testing.clock import FakeClock
 
     begun, gate = Gate(), Gate()
     arguments = chunks(
         c.ToolInputStart("c1", "write"), c.ToolInputDelta("c1", '{"path": "a'), c.ToolInputDelta("c1", '.txt", "con')
     )
-    async with open_scenario([[wait(begun), arguments, wait(gate), say("x")], say("fine")]) as s:
+    clock = FakeClock()  # time stands still, so nothing is folded for having waited
+    async with open_scenario([[wait(begun), arguments, wait(gate), say("x")], say("fine")], clock=clock) as s:
         await s.begin()
         submission = await s.send("go")
-        await begun.reached.wait()
         store: Any = s.engine.store
-        recorded = asyncio.create_task(first_match(s.engine.attach(s.id), "tool-input-delta"))
+        stream = s.engine.attach(s.id)
+        await first_match(stream, "start-step")
         begun.set()
-        await recorded
+        await first_match(stream, "tool-input-delta")
         assert len(await store.pending_streams(s.id)) == 1
         submit, store.submit = store.submit, _refusing(StoreUnavailable("gone"))
         gate.set()
