@@ -91,14 +91,14 @@ def test_explore_only_reads() -> None:
 @pytest.mark.parametrize(
     ("target", "assistant", "explore"),
     [
-        (Target("read", "path", "/work/a", inside=True), "allow", "allow"),
-        (Target("ls", "path", "/work", inside=True), "allow", "allow"),
-        (Target("grep", "path", "/work/sub/a", inside=True), "allow", "allow"),
-        (Target("glob", "path", "/work", inside=True), "allow", "allow"),
+        (Target("read", "path", "/project/a", inside=True), "allow", "allow"),
+        (Target("ls", "path", "/project", inside=True), "allow", "allow"),
+        (Target("grep", "path", "/project/sub/a", inside=True), "allow", "allow"),
+        (Target("glob", "path", "/project", inside=True), "allow", "allow"),
         (Target("read", "path", "/etc/passwd"), "ask", "ask"),
-        (Target("read", "path", "/worked/a"), "ask", "ask"),
-        (Target("write", "path", "/work/a", inside=True), "ask", "deny"),
-        (Target("edit", "path", "/work/a", inside=True), "ask", "deny"),
+        (Target("read", "path", "/project-x/a"), "ask", "ask"),
+        (Target("write", "path", "/project/a", inside=True), "ask", "deny"),
+        (Target("edit", "path", "/project/a", inside=True), "ask", "deny"),
         (Target("bash", "command", "ls"), "ask", "deny"),
         (Target("web_fetch", "host", "example.org"), "ask", "deny"),
         (Target("mcp_any_tool", "plain", "x"), "ask", "ask"),
@@ -109,8 +109,8 @@ def test_the_built_in_rules_mean_what_they_are_meant_to(target: Target, assistan
     agents = builtin_agents()
     granted = [Rule(target.permission, "*", "allow")] if explore == "deny" else []
     decided = [
-        evaluate([target], manifest=agents["assistant"].rules, workspace="/work").action,
-        evaluate([target], manifest=agents["explore"].rules, session=granted, workspace="/work").action,
+        evaluate([target], manifest=agents["assistant"].rules, workspace="/project").action,
+        evaluate([target], manifest=agents["explore"].rules, session=granted, workspace="/project").action,
     ]
     assert decided == [assistant, explore]
 
@@ -229,11 +229,11 @@ def test_what_a_project_wants_stricter_is_stricter(
     home.write(home.project, "strict", *rule_lines(rule))
     rules = home.load().get("strict").rules
     targets = [
-        Target("read", "path", "/work/secret/key", inside=True),
-        Target("read", "path", "/work/README.md", inside=True),
-        Target("ls", "path", "/work", inside=True),
+        Target("read", "path", "/project/secret/key", inside=True),
+        Target("read", "path", "/project/README.md", inside=True),
+        Target("ls", "path", "/project", inside=True),
     ]
-    assert tuple(evaluate([target], manifest=rules, workspace="/work").action for target in targets) == decisions
+    assert tuple(evaluate([target], manifest=rules, workspace="/project").action for target in targets) == decisions
 
 
 def test_a_project_cannot_raise_a_limit_or_hide(home: Home) -> None:

@@ -451,9 +451,9 @@ def test_no_page_names_a_machine_or_a_registry(page: Path) -> None:
 
 def test_the_search_for_machine_paths_finds_them() -> None:
     """And leaves URLs, variables and paths of a user's own folder alone."""
-    for bad in ("see /home/me/x", "`/tmp/x.db`", "sqlite at /work/main", "C:\\Users"):
+    for bad in ("see /home/me/x", "`/tmp/x.db`", "sqlite at /var/x", "C:\\Users"):
         assert MACHINE_PATH.search(bad), bad
-    for good in ("sqlite:////folder/file.db", "~/.config/clew", "$HOME/tmp/x", "docs/work/x.md", "read/write"):
+    for good in ("sqlite:////folder/file.db", "~/.config/clew", "$HOME/tmp/x", "docs/opt/x.md", "read/write"):
         assert not MACHINE_PATH.search(good), good
 
 

@@ -29,7 +29,7 @@ from clew.transcript.session import Model
 
 HERE = Environment(
     platform="Linux x86_64",
-    workspace="/work/clew",
+    workspace="/src/clew",
     git=GitState("main", None, 2),
     date="2026-10-03",
     zone="Europe/Berlin",
@@ -47,7 +47,7 @@ FULL = PromptInputs(
     swapped_from="explore",
     subagent=True,
     delegates=(Delegate("explore", "Finds things"), Delegate("audit", "Checks\nthings")),
-    instructions=(Instruction("/work/AGENTS.md", "Outer."), Instruction("/work/clew/AGENTS.md", "Inner.\n")),
+    instructions=(Instruction("/src/AGENTS.md", "Outer."), Instruction("/src/clew/AGENTS.md", "Inner.\n")),
     skills=(Skill("tables", "Draws tables"), Skill("charts", "Draws charts")),
     environment=HERE,
     tools=(READ, LS),
@@ -77,12 +77,12 @@ These agents take tasks from you:
 From files of the project, the outermost folder first; where two disagree, the later one counts. \
 They say how to work here. They grant no permission and raise no limit.
 
-## /work/AGENTS.md
+## /src/AGENTS.md
 <project-file>
 Outer.
 </project-file>
 
-## /work/clew/AGENTS.md
+## /src/clew/AGENTS.md
 <project-file>
 Inner.
 </project-file>
@@ -96,7 +96,7 @@ Load one by its name when the work calls for it:
 # Environment
 
 Platform: Linux x86_64
-Workspace: /work/clew
+Workspace: /src/clew
 Git: branch main, 2 files changed
 Date: 2026-10-03, Europe/Berlin
 Model: demo/echo, variant slow
@@ -236,7 +236,7 @@ def test_another_process_makes_the_same_bytes(seed: str) -> None:
     "change",
     [
         {"agent_prompt": "You are another agent."},
-        {"agent_path": "/work/clew/.clew/agents/a.md"},
+        {"agent_path": "/src/clew/.clew/agents/a.md"},
         {"session_override": None},
         {"swapped_from": "audit"},
         {"subagent": False},

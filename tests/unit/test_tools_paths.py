@@ -24,11 +24,11 @@ NFC, NFD = unicodedata.normalize("NFC", "é.txt"), unicodedata.normalize("NFD", 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Path:
     """A workspace with a neighbour whose name begins the same, and links of every kind."""
-    for folder in ("work/src/deep", "work-not", "outside/secret"):
+    for folder in ("room/src/deep", "room-not", "outside/secret"):
         (tmp_path / folder).mkdir(parents=True)
-    for file in ("work/a.txt", "work/src/b.txt", "outside/secret/key", "work-not/c.txt", f"work/{NFC}"):
+    for file in ("room/a.txt", "room/src/b.txt", "outside/secret/key", "room-not/c.txt", f"room/{NFC}"):
         (tmp_path / file).write_text("one\n")
-    root = tmp_path / "work"
+    root = tmp_path / "room"
     (root / "in").symlink_to("src")
     (root / "in-file").symlink_to("src/b.txt")
     (root / "out").symlink_to(tmp_path / "outside")
@@ -58,8 +58,8 @@ INSIDE = [
     ("in/../a.txt", "a.txt"),
     ("src/back/a.txt", "a.txt"),
     ("src/back/src/back/src/b.txt", "src/b.txt"),
-    ("up/work/a.txt", "a.txt"),
-    ("../work/a.txt", "a.txt"),
+    ("up/room/a.txt", "a.txt"),
+    ("../room/a.txt", "a.txt"),
     ("new/folder/file", "new/folder/file"),
     ("new/../a.txt", "a.txt"),
     ("a.txt/../a.txt", "a.txt"),
@@ -83,7 +83,7 @@ OUTSIDE = [
     ("..", ""),
     ("../", ""),
     ("../outside/secret/key", "outside/secret/key"),
-    ("../work-not/c.txt", "work-not/c.txt"),
+    ("../room-not/c.txt", "room-not/c.txt"),
     ("src/../../outside", "outside"),
     ("src/deep/../../../outside", "outside"),
     ("./.././outside", "outside"),
@@ -91,8 +91,8 @@ OUTSIDE = [
     ("out", "outside"),
     ("out/", "outside"),
     ("out/secret/key", "outside/secret/key"),
-    ("out/../work-not/c.txt", "work-not/c.txt"),
-    ("out/secret/../../work-not", "work-not"),
+    ("out/../room-not/c.txt", "room-not/c.txt"),
+    ("out/secret/../../room-not", "room-not"),
     ("out-file", "outside/secret/key"),
     ("up", ""),
     ("up/outside", "outside"),
@@ -101,7 +101,7 @@ OUTSIDE = [
     ("broken-out", "outside/new"),
     ("new/../../outside", "outside"),
     ("../WORK/a.txt", "WORK/a.txt"),
-    ("../work /a.txt", "work /a.txt"),
+    ("../room /a.txt", "room /a.txt"),
 ]
 
 
