@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from bench import append, engine_path, importing, listing, load, size, streams
+from bench import append, branching, engine_path, importing, listing, load, planning, rewinding, size, streams
 from bench.measure import Bench, Line
 from bench.table import as_json, machine, markdown
 
@@ -23,14 +23,15 @@ WORKLOADS: Final[dict[str, Callable[[Bench], Awaitable[list[Line]]]]] = {
     "P4": streams.measure_rate,
     "P5": streams.measure_pace,
     "P6": size.measure_written,
+    "P7": branching.measure,
+    "P8": rewinding.measure,
     "P9": engine_path.measure,
     "P11": importing.measure,
     "P12": size.measure_stored,
+    "PLAN": planning.measure,
 }
 NOT_YET: Final = (
     ("P5", "arrival → viewer in process"),
-    ("P7", "branch in the middle of 2,000 turns"),
-    ("P8", "rewind by 1,000 turns; set head"),
     ("P10", "SSE to 50 viewers"),
 )
 

@@ -44,6 +44,33 @@ UPDATE chat_sessions SET
     total_tokens = total_tokens + ?, updated_at = ?
 WHERE id = ?
 """
+_COPIES = """
+CREATE TEMP TABLE IF NOT EXISTS copies (old TEXT PRIMARY KEY NOT NULL, new TEXT NOT NULL)
+"""
+_NAME_COPIES = """
+INSERT INTO temp.copies
+SELECT id, printf('msg_%026d', :next + row_number() OVER (ORDER BY created_at, rowid))
+FROM chat_messages WHERE session_id = :source AND created_at <= :through
+"""
+_COPY_MESSAGES = """
+INSERT INTO chat_messages
+SELECT c.new, :session, m.role, m.metadata_json, m.created_at, m.updated_at
+FROM temp.copies c CROSS JOIN chat_messages m ON m.id = c.old
+"""
+_COPY_PARTS = """
+INSERT INTO chat_parts
+SELECT printf('prt_%022d%04d', :next + c.rowid, p."index"), c.new, :session, p."index", p.type, p.data_json,
+    p.tool_call_id, p.tool_state, p.created_at, p.updated_at
+FROM temp.copies c CROSS JOIN chat_parts p ON p.message_id = c.old
+"""
+_HIDE = """
+UPDATE chat_messages SET metadata_json = json_set(metadata_json, '$.hidden_at', :at, '$.hidden_by', 'rewind')
+WHERE session_id = :session AND created_at >= :since
+"""
+_SHOW = """
+UPDATE chat_messages SET metadata_json = json_remove(metadata_json, '$.hidden_at', '$.hidden_by')
+WHERE session_id = :session AND created_at >= :since
+"""
 _LOAD_MESSAGES = """
 SELECT id, role, metadata_json, created_at FROM chat_messages WHERE session_id = ? ORDER BY created_at, rowid
 """
@@ -192,6 +219,35 @@ class RawStore:
             {"id": row[0], "role": row[1], "metadata": loads(row[2]), "created_at": row[3], "parts": parts[row[0]]}
             for row in rows
         ]
+
+    def branch(self, source: str, through: int) -> str:
+        """A new session with copies of the messages up to that moment and their parts; its id."""
+        execute, session_id = self._connection.execute, self._id("ses")
+        next_ = self._ids
+        execute(_COPIES)
+        execute("BEGIN IMMEDIATE")
+        execute(_SESSION, (session_id, "assistant", "/work", _json(talk.MODEL_JSON), "{}", through, through))
+        execute("DELETE FROM temp.copies")
+        named = {"source": source, "through": through, "next": next_}
+        self._ids += execute(_NAME_COPIES, named).rowcount
+        execute(_COPY_MESSAGES, {"session": session_id})
+        execute(_COPY_PARTS, {"session": session_id, "next": next_})
+        execute("COMMIT")
+        return session_id
+
+    def hide(self, session_id: str, since: int, at: int) -> int:
+        """Mark every message since that moment as hidden; how many there are."""
+        return self._update(_HIDE, {"session": session_id, "since": since, "at": at})
+
+    def show(self, session_id: str, since: int) -> int:
+        """Take the mark away again."""
+        return self._update(_SHOW, {"session": session_id, "since": since})
+
+    def _update(self, statement: str, params: dict[str, Any]) -> int:
+        self._connection.execute("BEGIN IMMEDIATE")
+        changed = self._connection.execute(statement, params).rowcount
+        self._connection.execute("COMMIT")
+        return changed
 
     def newest(self, count: int) -> list[dict[str, Any]]:
         loads = orjson.loads

@@ -6,7 +6,7 @@ without losing a word.
 
 from clew._version import __version__
 from clew.config import Config, SavePolicy
-from clew.engine import Engine, SessionList, open
+from clew.engine import Engine, SessionList
 from clew.errors import (
     ClewError,
     Conflict,
@@ -29,6 +29,7 @@ from clew.errors import (
     StoreUnavailable,
     UnsupportedValue,
 )
+from clew.opening import open
 from clew.tools.base import ToolContext
 from clew.tools.decorator import tool
 from clew.transcript.message import Message

@@ -16,7 +16,18 @@ import msgspec
 
 from clew.errors import InvalidInput
 
-__all__ = ["Config", "SavePolicy", "config_folder", "data_folder", "default_store_url", "load_config"]
+__all__ = [
+    "CompactionConfig",
+    "Config",
+    "PruningConfig",
+    "SavePolicy",
+    "SmartRecovery",
+    "config_folder",
+    "data_folder",
+    "default_store_url",
+    "load_config",
+    "secret_values",
+]
 
 
 class SavePolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,6 +43,48 @@ class SavePolicy(msgspec.Struct, frozen=True, kw_only=True):
     save_buffer_ms: int = 50
 
 
+class SmartRecovery(msgspec.Struct, frozen=True, kw_only=True):
+    """The steps taken, in this order, when history is too large to be summarised in one call."""
+
+    prune_tool_outputs: bool = True
+    chunked_summarize: bool = True
+    drop_middle: bool = True
+
+
+class CompactionConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """How old history makes room. What is not set comes from the preset; a session's own settings win.
+
+    ``context_measure="rollup"`` sums the usage of the messages in the model view instead of sizing the next request.
+    """
+
+    enabled: bool = True
+    preset: Literal["guide", "checkpoint", "overlay", "turn"] = "guide"
+    reserve_tokens: int | None = None
+    tail_turns: int | None = None
+    tail_budget_pct: float | None = None
+    keep_recent_tokens: int | None = None
+    retry_on_transient: int = 2
+    smart_recovery: SmartRecovery = SmartRecovery()
+    context_measure: Literal["request", "rollup"] = "request"
+
+
+class PruningConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """When tool outputs become stubs for the model. What is not set comes from the compaction preset.
+
+    ``at_pct`` is the part of the window from which on outputs over ``min_chars`` characters become stubs.
+    ``soft_pct`` trims them to ``keep_chars`` at each end first; ``hard_pct`` is then where they become stubs.
+    ``min_total_chars``: below that many characters of output together nothing is pruned.
+    """
+
+    enabled: bool = True
+    at_pct: float | None = None
+    min_chars: int | None = None
+    min_total_chars: int | None = None
+    soft_pct: float | None = None
+    hard_pct: float | None = None
+    keep_chars: int | None = None
+
+
 class Config(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a host may set. ``durability="power"`` makes every commit survive a loss of power."""
 
@@ -39,9 +92,20 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     providers: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
     default_agent: str = "assistant"
     save: SavePolicy = SavePolicy()
+    compaction: CompactionConfig = CompactionConfig()
+    pruning: PruningConfig = PruningConfig()
     durability: Literal["process", "power"] = "process"
     group_window_ms: float = 0.0
     lock_wait_ms: float = 60_000.0
+
+
+def secret_values(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """The secrets of this process's environment, by the names such variables have: never to be written anywhere."""
+    return tuple(
+        value
+        for name, value in environ.items()
+        if name.endswith(("_API_KEY", "_TOKEN", "_SECRET", "_PASSWORD")) and len(value) >= 8
+    )
 
 
 def default_store_url(environ: Mapping[str, str] = os.environ) -> str:

@@ -1,14 +1,12 @@
-"""The engine: the facade every front uses, and the only place that puts stores, runtime and history together."""
+"""The engine: the facade every front uses. What it stands on is put together by :mod:`clew.opening`."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
 import binascii
-import contextlib
-import random
 import shutil
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,32 +14,36 @@ import msgspec
 from msgspec import UNSET
 
 from clew import ids
-from clew.clock import Clock, SystemClock
-from clew.config import Config, config_folder, data_folder, default_store_url, load_config
+from clew.config import secret_values
 from clew.errors import InternalError, InvalidInput, MessageNotFound, SessionBusy, SessionNotFound
-from clew.live.base import Event, EventType, Live, Status
-from clew.store.base import Cursor, LineSlice, SessionQuery, Store, get_session
-from clew.store.location import Memory, SqliteFile, parse_url
+from clew.history.views import View, load_messages
+from clew.live.base import Event, EventType, Status
+from clew.store.base import Cursor, SearchPage, SearchQuery, SessionQuery, get_session
 from clew.store.unit import DeleteSession, InsertSession, PatchSession, Refused, Unit, Write
 from clew.transcript.chunk import chunk_dict
 from clew.transcript.gate import check_value
-from clew.transcript.line import line_messages
 from clew.transcript.message import Message, shown
 from clew.transcript.session import Model, Session, parse_model
-from clew.transcript.view import model_view, visible_view
 
 if TYPE_CHECKING:
     # What runs stand on is imported when an engine is opened: importing clew stays quick.
-    from clew.providers.base import Providers
+    from clew.history.compactions import CompactionReport
+    from clew.history.report import RequestReport, TurnReport
+    from clew.history.rewind import Rewinding, RewindMode, Rewound
+    from clew.history.snapshot import SnapshotLayer
+    from clew.history.tree import ReflogEntry, TreeView
+    from clew.permissions.evaluate import Decision as Verdict
     from clew.runtime.answers import Decision
+    from clew.runtime.compact import Compacted
+    from clew.runtime.context import ContextReport
     from clew.runtime.desk import OnBusy, Submission
     from clew.runtime.hooks import Hook, HookName
     from clew.runtime.host import Host
-    from clew.tools.base import Tool
+    from clew.transcript.rule import Rule
 
-__all__ = ["Engine", "SessionList", "open"]
+__all__ = ["Engine", "ExportFormat", "SessionList"]
 
-View = Literal["visible", "all", "model"]
+ExportFormat = Literal["json", "jsonl", "md", "html"]
 
 
 class SessionList(msgspec.Struct, frozen=True):
@@ -51,123 +53,11 @@ class SessionList(msgspec.Struct, frozen=True):
     next_cursor: str | None
 
 
-@contextlib.asynccontextmanager
-async def open(
-    url: str | None = None,
-    *,
-    config: Config | None = None,
-    read_only: bool = False,
-    clock: Clock | None = None,
-    providers: Providers | None = None,
-    tools: Iterable[Tool] = (),
-    live: Live | None = None,
-) -> AsyncIterator[Engine]:
-    """Open a store and everything around it.
-
-    ``url`` is ``sqlite:///file.db`` or ``memory:``; without one, ``CLEW_STORE`` or the user's data folder. What an
-    earlier process left unfinished is recovered before the engine is handed out. ``read_only`` takes no lock and
-    works beside a running owner. ``tools`` are added to the built-in ones, ``providers`` replace the configured ones.
-    """
-    from clew.runtime.recovery import recover
-
-    clock = clock or SystemClock()
-    config = config or load_config()
-    mint = ids.Mint(clock)
-    store = await _open_store(parse_url(url or default_store_url()), config, read_only, clock, mint)
-    try:
-        if not read_only:
-            await recover(store, mint, clock.now_ms())
-        host = _compose(store, config, clock, mint, providers, tools, live)
-        engine = Engine(host)
-        try:
-            yield engine
-        finally:
-            await engine.close()
-    finally:
-        await store.close()
-
-
-def _compose(
-    store: Store,
-    config: Config,
-    clock: Clock,
-    mint: ids.Mint,
-    providers: Providers | None,
-    tools: Iterable[Tool],
-    live: Live | None,
-) -> Host:
-    """Put together what every run stands on."""
-    from clew.agents.catalog import AgentCatalog
-    from clew.live.local import LocalLive
-    from clew.permissions.rules import default_rules
-    from clew.runtime.hooks import Hooks
-    from clew.runtime.host import Host
-    from clew.tools.builtin import BUILTIN
-
-    offered = {tool.name: tool for tool in (*BUILTIN, *tools)}
-    folder, spill = config_folder(), data_folder() / "spill"
-    rules = default_rules(own=(data_folder(), *_store_files(store)), secret=(folder,), readable=(spill,))
-    return Host(
-        store=store,
-        live=live or LocalLive(),
-        providers=providers or _registry(config, clock),
-        tools=offered,
-        agents=lambda workspace: AgentCatalog.load(folder, workspace),
-        # What may be read in a workspace is each agent's own to say; these hold for all of them.
-        base_rules=tuple(rule for rule in rules if rule.pattern != "./**"),
-        hooks=Hooks(),
-        config=config,
-        clock=clock,
-        mint=mint,
-        chance=random.random,
-        spill=spill,
-        config_folder=folder,
-    )
-
-
-def _registry(config: Config, clock: Clock) -> Providers:
-    from clew.providers.registry import ProviderConfig, ProviderRegistry
-
-    try:
-        configured = msgspec.convert(config.providers, dict[str, ProviderConfig])
-    except msgspec.ValidationError as error:
-        raise InvalidInput(f"the providers in your configuration do not read: {error}") from error
-    return ProviderRegistry(configured, default_model=config.default_model, clock=clock)
-
-
-def _store_files(store: Store) -> list[Path]:
-    """The files of a store that lies in one, wherever that is: often a project's own folder."""
-    path = getattr(store, "path", None)
-    if not isinstance(path, Path):
-        return []
-    real = path.resolve()
-    return [real, *(real.with_name(real.name + suffix) for suffix in ("-wal", "-shm", ".owner"))]
-
-
-async def _open_store(
-    location: Memory | SqliteFile, config: Config, read_only: bool, clock: Clock, mint: ids.Mint
-) -> Store:
-    if isinstance(location, Memory):
-        if read_only:
-            raise InvalidInput("a memory store is new and empty: there is nothing to read in it")
-        from clew.store.memory import MemoryStore
-
-        return MemoryStore()
-    from clew.store.sql.sqlite.store import SqliteOptions, open_sqlite
-
-    options = SqliteOptions(
-        read_only=read_only,
-        every_commit_full=config.durability == "power",
-        window_ms=config.group_window_ms,
-        lock_wait_ms=config.lock_wait_ms,
-    )
-    return await open_sqlite(location.path, options, clock=clock, mint=mint)
-
-
 class Engine:
     """Sessions and what can be done with them. Made by :func:`clew.open`."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, snapshots: SnapshotLayer | None = None) -> None:
+        from clew.history.snapshot import attach
         from clew.runtime.desk import Desk
 
         self.host = host
@@ -176,6 +66,9 @@ class Engine:
         self._clock = host.clock
         self._mint = host.mint
         self._desk = Desk(host)
+        self._snapshots = snapshots
+        if snapshots is not None:
+            attach(host.hooks, snapshots)
 
     # Sessions
 
@@ -201,6 +94,7 @@ class Engine:
         bag = dict(metadata or {})
         if title is not None:
             bag["title"] = title
+        self._check_settings(bag)
         session = Session(
             id=self._mint.session(self.store.capabilities.session_ids),
             agent=manifest.name,
@@ -276,6 +170,7 @@ class Engine:
         merged = {key: value for key, value in (metadata or {}).items() if value is not None}
         drop = tuple(key for key, value in (metadata or {}).items() if value is None)
         _check_title(merged.get("title"))
+        self._check_settings(merged)
         if title:
             merged["title"] = title
         elif title == "":
@@ -290,7 +185,7 @@ class Engine:
         Refused while a run is live, unless ``force``, which aborts it first.
         """
         session = await self.get_session(session_id)
-        if self._desk.run_of(session.id) is not None and not force:
+        if self._desk.is_live(session.id) and not force:
             raise SessionBusy("a run is in flight on this session; abort it, or force", session_id=session.id)
         gone = False
         try:
@@ -329,36 +224,7 @@ class Engine:
             raise InvalidInput(f"limit must be from 1 to 500, not {limit}")
         if before is not None:
             ids.check_client_message_id(before)
-        if view == "all":
-            return _page(await self._all_messages(session_id), limit, before)
-        if view == "model":
-            return _page(model_view((await self._line(session_id, None)).turns), limit, before)
-        return await self._visible(session_id, limit, before)
-
-    async def _visible(self, session_id: str, limit: int | None, before: str | None) -> list[Message]:
-        # Most turns hold two messages; where they hold fewer, or the page lies further back, more are read.
-        turns = None if limit is None else limit // 2 + 1
-        while True:
-            line = await self._line(session_id, turns)
-            messages = visible_view(line.turns)
-            place = _place(messages, before)
-            if turns is None or line.complete or (place is not None and place >= (limit or 0)):
-                return _page(messages, limit, before)
-            turns *= 2
-
-    async def _line(self, session_id: str, turns: int | None) -> LineSlice:
-        line = await self.store.load_view(session_id, turns=turns, keep_damaged=True)
-        if line is None:
-            raise SessionNotFound(f"there is no session {session_id}", session_id=session_id)
-        return line
-
-    async def _all_messages(self, session_id: str) -> list[Message]:
-        await get_session(self.store, session_id)
-        rows = await self.store.load_messages(session_id, keep_damaged=True)
-        tree = await self.store.load_tree(session_id)
-        holder = {message_id: turn_id for turn_id, held in tree.links.items() for message_id in held}
-        holder.update({message_id: turn.id for turn, message_id in line_messages(tree)})
-        return [shown(row, holder.get(row.id)) for row in rows]
+        return await load_messages(self.store, session_id, view, limit, before)
 
     # Runs
 
@@ -443,7 +309,7 @@ class Engine:
 
     def is_idle(self, session_id: str) -> bool:
         """Nothing runs on the session in this process."""
-        return self._desk.run_of(session_id) is None
+        return not self._desk.is_live(session_id)
 
     async def watch_status(self, session_id: str) -> AsyncIterator[Status]:
         """The present status, then each change."""
@@ -480,6 +346,45 @@ class Engine:
             raise MessageNotFound(f"there is no message {message_id}", message_id=message_id)
         await self._desk.queue.cancel(session.id, named[0] if named else message_id)
 
+    # Room
+
+    async def compact(self, session_id: str, focus: str | None = None) -> Compacted:
+        """Summarise what lies before the newest turns, now. ``focus`` says what matters most.
+
+        Nothing is deleted: what was summarised stays readable. Prompts sent meanwhile are queued.
+        """
+        check_value(focus, "focus")
+        if focus is not None and len(focus) > 2_000:
+            raise InvalidInput("a focus is a sentence or two: at most 2,000 characters")
+        return await self._desk.upkeep.compact(self._session_id(session_id), focus)
+
+    async def prune(self, session_id: str) -> Compacted:
+        """Show the model stubs in place of older tool outputs. What is stored stays whole."""
+        return await self._desk.upkeep.prune(self._session_id(session_id))
+
+    async def context(self, session_id: str, *, model: str | Model | dict[str, Any] | None = None) -> ContextReport:
+        """How large the next request would be, and how large it may be; for the session's model, or another."""
+        return await self._desk.upkeep.context(self._session_id(session_id), model)
+
+    async def compaction(self, session_id: str, message_id: str) -> CompactionReport:
+        """What the compaction marked by this message summarised."""
+        from clew.history.compactions import load_compaction
+
+        session = await self.get_session(session_id)
+        return await load_compaction(self.store, session.id, ids.check_client_message_id(message_id))
+
+    async def turn(self, turn_id: str) -> TurnReport:
+        """A turn with its steps: models, usage, timing, digests."""
+        from clew.history.report import load_turn
+
+        return await load_turn(self.store, ids.check_turn_id(turn_id))
+
+    async def request(self, turn_id: str, step: int | None = None) -> RequestReport:
+        """What the model was sent at a step, put together again and proven by its digest."""
+        from clew.history.report import load_request
+
+        return await load_request(self.store, ids.check_turn_id(turn_id), step)
+
     def subscribe(self) -> AsyncIterator[Event]:
         """What happens on this host, from now on."""
         return self.host.live.subscribe()
@@ -494,6 +399,46 @@ class Engine:
         await self.host.hooks.drain()
         await self.host.providers.close()
 
+    # Finding
+
+    async def search(
+        self, q: str, *, limit: int = 20, cursor: str | None = None, session_id: str | None = None
+    ) -> SearchPage:
+        """Messages that hold these words, best first: all sessions or one, and what is hidden too.
+
+        Every word must be there, the last one may be unfinished; ``"…"`` is a phrase.
+        """
+        within = None if session_id is None else (await self.get_session(session_id)).id
+        check_value([q, cursor], "search")
+        return await self.store.search(SearchQuery(q, limit=limit, cursor=cursor, session_id=within))
+
+    # Coming and going
+
+    async def export(
+        self, session_id: str, format: ExportFormat = "json", *, redact: bool = True, hidden: bool = False
+    ) -> bytes:
+        """A session as a file: ``json`` and ``jsonl`` whole, ``md`` and ``html`` for reading.
+
+        What looks like a key or a password is struck out unless ``redact`` is False. ``hidden`` takes into a page for
+        reading what is not in the conversation any more.
+        """
+        from clew.history.transfer import export_document
+        from clew.interop.forms import FORMS, format_document
+
+        if format not in FORMS:
+            raise InvalidInput(f"format must be one of {', '.join(FORMS)}, not {format!r}")
+        session = await self.get_session(session_id)
+        document = await export_document(self.store, session.id, self._clock.now_ms())
+        secrets = secret_values() if redact else ()
+        return await asyncio.to_thread(format_document, document, format, redact=redact, secrets=secrets, hidden=hidden)
+
+    async def import_session(self, data: bytes) -> Session:
+        """A session from a file that clew exported as ``json`` or ``jsonl``; checked like any input, taken whole."""
+        from clew.history.transfer import import_document
+        from clew.interop.parse import parse_document
+
+        return await import_document(self.host, await asyncio.to_thread(parse_document, data))
+
     # Care
 
     async def backup(self, target: str | Path) -> None:
@@ -501,6 +446,13 @@ class Engine:
         await self.store.backup(Path(target))
 
     # Inside
+
+    def _check_settings(self, metadata: Mapping[str, Any]) -> None:
+        """A session's own compaction settings are refused here, where somebody can still mend them."""
+        if metadata.get("compaction") is not None:
+            from clew.compaction.policy import policy_for
+
+            policy_for(self.config.compaction, self.config.pruning, metadata["compaction"])
 
     def _session_id(self, value: str) -> str:
         return ids.check_session_id(value, self.store.capabilities.session_ids)
@@ -520,30 +472,121 @@ class Engine:
                 raise SessionNotFound(f"there is no session {session_id}", session_id=session_id)
             raise InternalError(f"a unit was refused: {outcome.reason}", session_id=session_id)
 
+    # Going back
+
+    async def rewind(
+        self,
+        session_id: str,
+        message_id: str,
+        *,
+        mode: RewindMode = "resend",
+        text: str | None = None,
+        run: bool = False,
+        restore_files: bool = False,
+        parts: Sequence[Mapping[str, Any]] | None = None,
+        model: str | Model | dict[str, Any] | None = None,
+        agent: str | None = None,
+        client_message_id: str | None = None,
+    ) -> Rewound:
+        """Go back to a user message. What came after it leaves the conversation and stays stored.
+
+        ``resend`` keeps the message and waits for a new answer; ``edit`` takes it back and hands its text over as a
+        draft. With ``run`` the message, or what the edit made of it, is answered at once. ``text`` replaces what the
+        message said, ``parts`` all of it; model and agent stay the message's own unless given.
+        """
+        from clew.history.rewind import Edited
+
+        edited = Edited(text=text, parts=parts, model=model, agent=agent, client_message_id=client_message_id)
+        return await self._rewinding().rewind(
+            self._session_id(session_id), message_id, mode=mode, edited=edited, run=run, restore_files=restore_files
+        )
+
+    async def unrewind(self, session_id: str) -> Rewound:
+        """Undo the newest rewind; ``NewerTurns`` once the conversation went on after it."""
+        return await self._rewinding().unrewind(self._session_id(session_id))
+
+    async def set_head(self, session_id: str, turn_id: str | None) -> Rewound:
+        """Go to any turn the conversation has been at; None is its empty beginning."""
+        return await self._rewinding().set_head(self._session_id(session_id), turn_id)
+
+    async def reflog(self, session_id: str) -> list[ReflogEntry]:
+        """Every move of the head, newest first."""
+        return await self._rewinding().reflog(self._session_id(session_id))
+
+    async def branch(
+        self,
+        session_id: str,
+        from_message_id: str,
+        *,
+        metadata: Mapping[str, Any] | None = None,
+        model: str | Model | dict[str, Any] | None = None,
+        start_message_id: str | None = None,
+    ) -> Session:
+        """A new session that starts as a copy of the line of that message, up to and including it.
+
+        ``metadata`` is merged into the copied one; ``start_message_id`` copies only from there.
+        """
+        from clew.history.branch import Branching
+
+        return await Branching(self.host, self._desk).branch(
+            self._session_id(session_id),
+            from_message_id,
+            metadata=metadata,
+            model=model,
+            start_message_id=start_message_id,
+        )
+
+    async def fork(self, turn_id: str, *, label: str | None = None) -> Session:
+        """A branch at a turn, also one with children; labelled ``fork-…`` unless said otherwise."""
+        from clew.history.branch import Branching
+
+        return await Branching(self.host, self._desk).fork(turn_id, label=label)
+
+    async def tree(self, session_id: str) -> TreeView:
+        """Every turn of the session with its place, and the branches that left it."""
+        from clew.history.tree import load_tree_view
+
+        return await load_tree_view(self.store, self._session_id(session_id))
+
+    # Permissions
+
+    async def permissions(self, session_id: str) -> tuple[Rule, ...]:
+        """The session's own rules, in their order. One that no longer reads shows as one that asks about all."""
+        from clew.runtime.permit import stored_rules
+
+        return stored_rules((await self.get_session(session_id)).permissions, "session")
+
+    async def set_permissions(self, session_id: str, rules: Sequence[Mapping[str, Any]]) -> tuple[Rule, ...]:
+        """Replace the session's own rules. Requests that wait are judged again by the new ones."""
+        session = await self.get_session(session_id)
+        await self._desk.answers.set_rules(session.id, rules)
+        return await self.permissions(session.id)
+
+    async def explain_permission(self, session_id: str, tool: str, target: str) -> Verdict:
+        """What would be decided about a call: ``action``, ``rule``, ``scope``, what else was ``considered``."""
+        from clew.runtime.explaining import explain_call
+
+        session = await self.get_session(session_id)
+        check_value([tool, target], "call")
+        return await explain_call(self.host, session, tool, target)
+
+    def _rewinding(self) -> Rewinding:
+        from clew.history.rewind import Rewinding
+
+        return Rewinding(self.host, self._desk, self._snapshots)
+
 
 def _resolved(folder: str | Path) -> Path:
     check_value(str(folder), "workspace_root")
-    path = Path(folder).expanduser().resolve()
-    if not path.is_dir():
-        raise InvalidInput(f"the workspace {str(folder)!r} is not a folder")
+    try:
+        path = Path(folder).expanduser().resolve()
+        is_folder = path.is_dir() and folder != ""
+    except (OSError, RuntimeError) as error:
+        # A name that is too long, a loop of links, the home of a user who is not there.
+        raise InvalidInput(f"the workspace {str(folder)[:200]!r} is not a folder") from error
+    if not is_folder:
+        raise InvalidInput(f"the workspace {str(folder)[:200]!r} is not a folder")
     return path
-
-
-def _place(messages: Sequence[Message], before: str | None) -> int | None:
-    """Where a page ends: before that message, found by the client's id first; at the end without one."""
-    if before is None:
-        return len(messages)
-    for place, message in enumerate(messages):
-        if message.metadata.get("client_message_id") == before:
-            return place
-    return next((place for place, message in enumerate(messages) if message.id == before), None)
-
-
-def _page(messages: list[Message], limit: int | None, before: str | None) -> list[Message]:
-    end = _place(messages, before)
-    if end is None:
-        raise MessageNotFound(f"there is no message {before} in this view", message_id=before)
-    return messages[max(end - limit, 0) if limit is not None else 0 : end]
 
 
 def _check_title(title: object) -> None:

@@ -5,12 +5,13 @@
     ClewError
     ├── NotFound            SessionNotFound · MessageNotFound · TurnNotFound · ApprovalNotFound
     ├── Conflict            SessionBusy · WaitingForHuman · NothingToContinue · AlreadyAnswered · DuplicateMessage
-    │                       NewerTurns · OwnedByAnotherProcess
+    │                       NewerTurns · NothingToUndo · OwnedByAnotherProcess
     ├── Invalid             InvalidId · InvalidInput · UnsupportedValue · MessageTooLarge · TooManyFiles
     │                       RewindTargetInvalid · BranchPointInvalid · IllegalChunk · IllegalTransition
     ├── PermissionDenied
     ├── RunError            ModelFailed · ToolFailed · RunAborted · ContextTooLarge · ViewerLagged
     ├── CompactionError
+    ├── SnapshotFailed
     ├── StoreError          StoreClosed · StoreUnavailable · StoreBusy · StoreReadOnly · SchemaTooNew
     │                       StorageFull · RowUndecodable · StaleEpoch · NotSupported
     └── InternalError       a bug in clew itself
@@ -46,6 +47,7 @@ __all__ = [
     "NotFound",
     "NotSupported",
     "NothingToContinue",
+    "NothingToUndo",
     "OwnedByAnotherProcess",
     "PermissionDenied",
     "RewindTargetInvalid",
@@ -55,6 +57,7 @@ __all__ = [
     "SchemaTooNew",
     "SessionBusy",
     "SessionNotFound",
+    "SnapshotFailed",
     "StaleEpoch",
     "StorageFull",
     "StoreBusy",
@@ -135,6 +138,10 @@ class DuplicateMessage(Conflict):
 
 class NewerTurns(Conflict):
     code = "newer_turns"
+
+
+class NothingToUndo(Conflict):
+    code = "nothing_to_undo"
 
 
 class OwnedByAnotherProcess(Conflict):
@@ -221,6 +228,12 @@ class ViewerLagged(RunError):
 
 class CompactionError(ClewError):
     code = "compaction_failed"
+
+
+class SnapshotFailed(ClewError):
+    """The layer that keeps the workspace's past could not bring it back; the conversation was not touched."""
+
+    code = "snapshot_failed"
 
 
 class StoreError(ClewError):

@@ -42,6 +42,9 @@ _STAMP_LIMIT = 1 << 48
 _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _TAIL = 14
+_TAILS = len(_ALPHABET) ** _TAIL
+# Two characters at a time: a branch mints thousands of ids.
+_PAIRS = tuple(low + high for high in _ALPHABET for low in _ALPHABET)
 
 _CLEW = "[0-9a-f]{12}[0-9A-Za-z]{14}"
 _MESSAGE = re.compile(f"msg_{_CLEW}", re.ASCII)
@@ -96,7 +99,7 @@ class Mint:
             return stamp
 
     def _make(self, prefix: str) -> str:
-        return f"{prefix}{self._stamp():012x}{self._tail(_ALPHABET, _TAIL)}"
+        return f"{prefix}{self._stamp():012x}{self._tail()}"
 
     def _ulid(self) -> str:
         """A ULID that grows with the stamp: the stamp's millisecond, then its counter, then chance."""
@@ -106,12 +109,12 @@ class Mint:
         value |= self._random(1 << 73)
         return "".join(_CROCKFORD[(value >> shift) & 31] for shift in range(125, -1, -5))
 
-    def _tail(self, alphabet: str, length: int) -> str:
-        number = self._random(len(alphabet) ** length)
+    def _tail(self) -> str:
+        number = self._random(_TAILS)
         digits = []
-        for _ in range(length):
-            number, digit = divmod(number, len(alphabet))
-            digits.append(alphabet[digit])
+        for _ in range(_TAIL // 2):
+            number, pair = divmod(number, len(_PAIRS))
+            digits.append(_PAIRS[pair])
         return "".join(digits)
 
 

@@ -738,12 +738,12 @@ async def test_what_tools_hold_is_let_go_of_after_half_an_hour(open_scenario: Op
         await s.begin()
         await allow(s, "todo")
         await s.prompt("note it")
-        held = s.engine._desk._tool_state
-        assert held[s.id]
+        held = s.engine._desk.belongings
+        assert s.id in held
         clock.advance(29 * 60_000)
         await s.prompt("and?")
         clock.advance(29 * 60_000)
-        assert held[s.id]
+        assert s.id in held
         clock.advance(60_000)
         assert s.id not in held
 

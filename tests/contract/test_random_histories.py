@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,28 +18,39 @@ from clew.store.base import SessionQuery, Store
 from clew.store.memory import MemoryStore
 from clew.store.sql.sqlite.store import open_sqlite
 from clew.store.unit import (
+    AddPruned,
+    CopiedMessage,
+    CopiedTurn,
+    CopyLine,
     Dequeue,
     Enqueue,
     InsertMessage,
+    InsertSession,
     LinkMessage,
     MoveHead,
     OpenTurn,
     PatchSession,
     SetHidden,
     SetTurn,
+    Unit,
     Write,
 )
 from clew.testing.clock import FakeClock
-from clew.testing.scribe import Scribe, user_row
+from clew.testing.scribe import MODEL, Scribe, user_row
 from clew.testing.streams import random_stream
 from clew.transcript.line import line_messages, line_turns
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.project import Hidden, project, tails_of
+from clew.transcript.pruned import Pruned
+from clew.transcript.session import Session
 from clew.transcript.turn import Turn
 from clew.transcript.usage import Usage
 from clew.transcript.view import model_view, visible_view
 
+replace = msgspec.structs.replace
+
 ACTIONS = ["turn", "turn", "turn", "rewind", "resend", "goto", "compact", "refuse", "queue", "fire", "cancel", "rename"]
+ACTIONS += ["prune", "branch"]
 
 
 class History:
@@ -51,6 +63,7 @@ class History:
         self.mint = Mint(self.clock, random=numbers.randrange)
         self.rng = random.Random(seed + 1)
         self.scribe: Scribe
+        self.branches: list[str] = []
 
     async def start(self) -> None:
         self.scribe = await Scribe.create(self.store, clock=self.clock, mint=self.mint, metadata={"title": "history"})
@@ -73,12 +86,13 @@ class History:
         await self.scribe.commit(*more, MoveHead(to, self.clock.now_ms(), why))
         await self.project()
 
-    async def project(self) -> None:
-        tree = await self.store.load_tree(self.scribe.session_id)
-        rows = {row.id: row for row in await self.store.load_messages(self.scribe.session_id)}
+    async def project(self, session_id: str | None = None) -> None:
+        session_id = session_id or self.scribe.session_id
+        tree = await self.store.load_tree(session_id)
+        rows = {row.id: row for row in await self.store.load_messages(session_id)}
         truth = project(tree, tails_of(tree, rows))
         changes: dict[str, Hidden | None] = {id_: truth.get(id_) for id_ in sorted(rows)}
-        await self.scribe.commit(SetHidden(changes))
+        await self.store.commit(Unit(session_id, (SetHidden(changes),)))
 
     async def do_rewind(self) -> None:
         tree = await self.store.load_tree(self.scribe.session_id)
@@ -122,9 +136,11 @@ class History:
                 status="completed",
                 settled_at=now,
             )
-            body = {"summary": "so far", "tail_start_id": self.rng.choice(users), "auto": True, "summary_tokens": 2}
+            marker = self.mint.message()
+            tail = self.rng.choice([*users, *users, marker, "msg_gone"])
+            body = {"summary": "so far", "tail_start_id": tail, "auto": True, "summary_tokens": 2}
             part = PartRow(self.mint.part(), 0, {"type": "data-compaction", "data": body}, now, now)
-            row = MessageRow(self.mint.message(), turn.session_id, "assistant", now, now, {"synthetic": True}, (part,))
+            row = MessageRow(marker, turn.session_id, "assistant", now, now, {"synthetic": True}, (part,))
             link = LinkMessage(turn.id, row.id)
             await self.move(turn.id, "compaction", OpenTurn(turn), InsertMessage(row), link)
 
@@ -165,11 +181,55 @@ class History:
     async def do_rename(self) -> None:
         await self.scribe.commit(PatchSession(metadata={"title": str(self.rng.random())}))
 
+    async def do_prune(self) -> None:
+        rows = await self.store.load_messages(self.scribe.session_id)
+        outputs = [(row.id, part.index) for row in rows for part in row.parts if part.tool_state == "output-available"]
+        taken = self.rng.sample(outputs, min(len(outputs), 3))
+        await self.scribe.commit(AddPruned(tuple(Pruned(0, id_, part, 7, 2, 1) for id_, part in sorted(taken))))
+
+    async def do_branch(self) -> None:
+        line = (await self.store.load_line(self.scribe.session_id)).turns
+        line = line[: self.rng.randint(0, len(line))]
+        if line:
+            now = self.clock.now_ms()
+            id_ = self.mint.session()
+            copies = tuple(
+                CopiedTurn(
+                    replace(entry.turn, id=self.mint.turn(), session_id=id_, origin_turn_id=entry.turn.id),
+                    tuple(CopiedMessage(row.id, self.mint.message()) for row in entry.messages),
+                )
+                for entry in line
+            )
+            session = Session(id=id_, agent="assistant", model=MODEL, created_at=now, updated_at=now)
+            head = MoveHead(copies[-1].turn.id, now, "branch")
+            await self.store.commit(Unit(id_, (InsertSession(session), CopyLine(self.scribe.session_id, copies), head)))
+            await self.project(id_)
+            self.branches.append(id_)
+
+    async def branch(self, id_: str) -> dict[str, Any]:
+        """A copy without the ids of its parts, which each store makes up for itself."""
+        whole = await self.store.load_whole(id_)
+        view = await self.store.load_view(id_)
+        assert whole is not None
+        assert view is not None
+        rows = [replace(row, parts=tuple(replace(part, id="") for part in row.parts)) for row in whole.messages]
+        return {
+            "whole": replace(whole, messages=tuple(rows)),
+            "steps": {turn_id: await self.store.load_steps(turn_id) for turn_id in sorted(whole.tree.turns)},
+            "visible": visible_view(view.turns),
+            "model": model_view(view.turns, view.pruned),
+        }
+
     async def everything(self) -> dict[str, Any]:
         """All a reader can learn, for comparing."""
         id_ = self.scribe.session_id
         tree = await self.store.load_tree(id_)
         line = await self.store.load_line(id_)
+        view = await self.store.load_view(id_)
+        pruned = await self.store.load_pruned(id_)
+        assert view is not None
+        assert visible_view(view.turns) == visible_view(line.turns)
+        assert model_view(view.turns, view.pruned) == model_view(line.turns, pruned)
         return {
             "session": await self.store.find_session(id_),
             "listed": await self.store.list_sessions(SessionQuery()),
@@ -180,8 +240,12 @@ class History:
             "queue": await self.store.load_queue(id_),
             "steps": {turn_id: await self.store.load_steps(turn_id) for turn_id in sorted(tree.turns)},
             "seals": await self.store.seals(id_),
+            "view": view,
+            "pruned": pruned,
+            "turns": [await self.store.find_turn(turn_id) for turn_id in sorted(tree.turns)],
+            "branches": [await self.branch(branch) for branch in self.branches],
             "visible": visible_view(line.turns),
-            "model": model_view(line.turns),
+            "model": model_view(line.turns, pruned),
         }
 
 

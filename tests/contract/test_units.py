@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
-from clew.errors import ClewError, IllegalTransition
+from clew.errors import ClewError, IllegalTransition, InternalError
 from clew.history.check import check
 from clew.ids import Mint
 from clew.store.base import Store
 from clew.store.unit import (
+    AddPruned,
     Committed,
+    DeleteSession,
     Dequeue,
     Enqueue,
     EpochIs,
@@ -19,7 +22,10 @@ from clew.store.unit import (
     HeadIs,
     InsertMessage,
     LinkMessage,
+    MoveHead,
+    MoveTurn,
     NoOpenTurn,
+    OpenTurn,
     OpenTurnIs,
     PatchSession,
     Refused,
@@ -29,10 +35,12 @@ from clew.store.unit import (
     Unit,
     Write,
 )
-from clew.testing.chunks import text
+from clew.testing.chunks import text, tool_call, tool_output
 from clew.testing.clock import FakeClock
 from clew.testing.scribe import Scribe, user_row
+from clew.transcript.pruned import Pruned
 from clew.transcript.session import SessionState
+from clew.transcript.turn import Turn, placed
 
 
 async def test_a_unit_that_fails_half_way_leaves_nothing_behind(scribe: Scribe) -> None:
@@ -137,3 +145,99 @@ async def test_a_turn_moves_only_as_the_table_allows(scribe: Scribe) -> None:
     with pytest.raises(IllegalTransition):
         await scribe.commit(SetTurn(turn_id, "running"))
     assert (await scribe.store.load_tree(scribe.session_id)).turns[turn_id].status == "failed"
+
+
+async def test_the_open_turn_can_be_hung_below_another(store: Store, scribe: Scribe) -> None:
+    """Its depth and its nearest compaction follow; a turn that is settled stays where it is."""
+    first, _, _ = await scribe.turn("hello", text("hi"))
+    opened = await scribe.prompt("go on")
+    before = await store.find_turn(opened.id)
+    assert before is not None
+    compaction = Turn(
+        id=scribe.mint.turn(),
+        session_id=scribe.session_id,
+        parent_turn_id=first,
+        created_at=2,
+        kind="compaction",
+        status="completed",
+        settled_at=2,
+    )
+    await scribe.commit(
+        OpenTurn(compaction), MoveTurn(opened.id, compaction.id), MoveHead(compaction.id, 2, "compaction")
+    )
+    room = await store.find_turn(compaction.id)
+    assert room is not None
+    assert (room.depth, room.compaction_turn_id) == (1, room.id)
+    assert await store.find_turn(opened.id) == placed(before, room)
+    assert [entry.turn.id for entry in (await store.load_line(scribe.session_id)).turns] == [first, room.id, opened.id]
+    assert await check(store) == []
+    for move in (
+        MoveTurn(compaction.id, None),
+        MoveTurn(first, compaction.id),
+        MoveTurn(opened.id, opened.id),
+        MoveTurn(opened.id, scribe.mint.turn()),
+    ):
+        with pytest.raises(InternalError):
+            await scribe.commit(move)
+    assert await store.find_turn(opened.id) == placed(before, room)
+    await scribe.commit(MoveTurn(opened.id, None))
+    assert await store.find_turn(opened.id) == msgspec.structs.replace(before, parent_turn_id=None, depth=0)
+
+
+async def test_a_turn_is_found_whichever_session_it_is_of(
+    store: Store, scribe: Scribe, mint: Mint, clock: FakeClock
+) -> None:
+    """As it stands in that session's tree; one that is nowhere is not found."""
+    other = await Scribe.create(store, clock=clock, mint=mint)
+    for one in (scribe, other):
+        turn_id, _, _ = await one.turn("hello", text("hi"))
+        assert await store.find_turn(turn_id) == (await store.load_tree(one.session_id)).turns[turn_id]
+    assert await store.find_turn(mint.turn()) is None
+
+
+async def test_prunes_are_numbered_by_the_session_and_only_added(store: Store, scribe: Scribe) -> None:
+    """All that one prune took has one number, whatever it came with; every reader of a view gets them."""
+    calls = [*tool_call("read", {}, id="c1"), *tool_output("x", call="c1")]
+    calls += [*tool_call("read", {}, id="c2"), *tool_output("y", call="c2")]
+    replies = [(await scribe.turn(f"look {n}", calls))[2] for n in range(2)]
+    assert await store.load_pruned(scribe.session_id) == ()
+    first = [Pruned(9, reply, part, 5, 0, 100) for reply in reversed(replies) for part in (2, 1)]
+    await scribe.commit(AddPruned(tuple(first)))
+    await scribe.commit(AddPruned((Pruned(0, replies[0], 1, 5, 3, 200),)))
+    expected = tuple(Pruned(1, reply, part, 5, 0, 100) for reply in replies for part in (1, 2))
+    expected = (*expected, Pruned(2, replies[0], 1, 5, 3, 200))
+    assert await store.load_pruned(scribe.session_id) == expected
+    view = await store.load_view(scribe.session_id)
+    whole = await store.load_whole(scribe.session_id)
+    assert view is not None
+    assert whole is not None
+    assert view.pruned == whole.pruned == expected
+    assert (await store.load_line(scribe.session_id)).pruned == ()
+    assert await check(store) == []
+
+
+async def test_a_prune_of_another_sessions_message_fails(
+    store: Store, scribe: Scribe, mint: Mint, clock: FakeClock
+) -> None:
+    """And so does one that takes the same part twice; nothing of either is kept."""
+    other = await Scribe.create(store, clock=clock, mint=mint)
+    _, _, elsewhere = await other.turn("hello", text("hi"))
+    _, _, reply = await scribe.turn("look", [*tool_call("read", {}), *tool_output("x")])
+    good = Pruned(0, reply, 1, 5, 0, 100)
+    for bad in (Pruned(0, elsewhere, 1, 5, 0, 100), good):
+        with pytest.raises(InternalError):
+            await scribe.commit(AddPruned((good, bad)))
+    assert await store.load_pruned(scribe.session_id) == ()
+    assert await store.load_pruned(other.session_id) == ()
+
+
+async def test_prunes_go_with_their_session(store: Store, scribe: Scribe, mint: Mint, clock: FakeClock) -> None:
+    """And with no other."""
+    other = await Scribe.create(store, clock=clock, mint=mint)
+    for one in (scribe, other):
+        _, _, reply = await one.turn("look", [*tool_call("read", {}), *tool_output("x")])
+        await one.commit(AddPruned((Pruned(0, reply, 1, 5, 0, 100),)))
+    await scribe.commit(DeleteSession())
+    assert await store.load_pruned(scribe.session_id) == ()
+    assert len(await store.load_pruned(other.session_id)) == 1
+    assert await check(store) == []

@@ -1,7 +1,8 @@
 """A small HTTP client for tests: the same calls straight into an ASGI app or through a socket.
 
 It sends what it is told, also what no decent client would send, reads streams frame by frame, and can leave in the
-middle of one.
+middle of one. Every answer that passes through it is held against the OpenAPI document: whatever a test is about, it
+also shows that the document is true.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from clew.fronts.http.sse import Streams
 from clew.testing.scripted import FakeProviders, ScriptedModel
 from clew.transcript.chunk import parse_chunk
 from clew.transcript.fold import Fold
+from tests.integration.http_document import check_answer, check_frame
 
 TOKEN = "test-token-0123456789"
 HOST = "clew.test:7717"
@@ -32,6 +34,7 @@ class Reply:
     def __init__(self, status: int, headers: dict[str, str], body: AsyncIterator[bytes]) -> None:
         self.status = status
         self.headers = headers
+        self.asked = ("", "")
         self.comments = 0
         self.finished = False
         self._body = body
@@ -51,7 +54,12 @@ class Reply:
                 assert block.startswith(b"data: "), block
                 assert b"\n" not in block
                 data = block[6:].decode()
-                yield data if data == "[DONE]" else json.loads(data)
+                if data == "[DONE]":
+                    yield data
+                    continue
+                value = json.loads(data)
+                check_frame(*self.asked, value)
+                yield value
         assert rest == b"", rest
         self.finished = True
 
@@ -89,7 +97,9 @@ class Client:
 
     async def request(self, method: str, path: str, body: Any = None, **options: Any) -> Answer:
         async with self.open(method, path, body, **options) as reply:
-            return Answer(reply.status, reply.headers, await reply.read())
+            answer = Answer(reply.status, reply.headers, await reply.read())
+        check_answer(method, path, answer.status, answer.headers, answer.body)
+        return answer
 
     async def get(self, path: str, **options: Any) -> Answer:
         return await self.request("GET", path, **options)
@@ -112,6 +122,7 @@ class Client:
         }
         raw = [(name, value) for name, value in sent.items() if value is not None]
         async with self._exchange(method, path, raw, data) as reply:
+            reply.asked = (method, path)
             yield reply
 
     def _exchange(

@@ -1,4 +1,4 @@
-"""The real AI SDK v6 chat against a real server: it sends, is cut off, comes back, approves and denies.
+"""The real AI SDK v6 chat against a real server: it sends, is cut off, comes back, edits, approves and denies.
 
 ``tests/node/chat.mjs`` is the client's own chat and transport; what it holds afterwards is compared with what the
 server has stored, and the client's validator is asked about that.
@@ -147,6 +147,54 @@ async def test_it_approves_or_denies_a_tool_call(tmp_path: Path, approved: bool)
             assert (await page.do("validate"))["valid"] is True
             after = await page.do("send", text="thank you")
             assert texts(after["messages"][-1]) == "thank you"
+
+
+@pytest.mark.rule("RW-2")
+async def test_it_edits_a_message_by_its_own_id_and_by_the_server_s(tmp_path: Path) -> None:
+    """What came after it is gone from both; once it was loaded anew the ids are the server's, and that works too."""
+    async with serving(tmp_path) as server:
+        client = server.client
+        session_id = await client.session(model="demo/echo")
+        async with opened(client, session_id) as page:
+            await page.do("send", text="one")
+            held = await page.do("send", text="two")
+            for text in ("other", "and another"):
+                held = await page.do("edit", id=held["messages"][0]["id"], text=text)
+                assert (held["status"], held["error"], held["refusals"]) == ("ready", None, [])
+                stored = await client.messages(session_id)
+                assert [texts(m) for m in held["messages"]] == [texts(m) for m in stored] == [text, text]
+                assert bare(held["messages"][-1]) == bare(stored[-1])
+                assert (await page.do("validate"))["valid"] is True
+                held = await page.do("load")
+            after = await page.do("send", text="three")
+            assert [texts(m) for m in after["messages"]] == ["and another", "and another", "three", "three"]
+
+
+@pytest.mark.rule("RW-2")
+async def test_it_asks_for_another_answer(tmp_path: Path) -> None:
+    """To the newest message, to an earlier one, and by another model; the chat holds what is stored each time."""
+    async with serving(tmp_path) as server:
+        client = server.client
+        session_id = await client.session(model="demo/echo")
+        async with opened(client, session_id) as page:
+            await page.do("send", text="4 words")
+            held = await page.do("send", text="5 words")
+            for _ in range(2):
+                first, second = (held["messages"][place]["id"] for place in (1, 3))
+                again = await page.do("regenerate")
+                stored = await client.messages(session_id)
+                assert (again["status"], again["error"], again["refusals"]) == ("ready", None, [])
+                assert [bare(m)["parts"] for m in again["messages"]] == [bare(m)["parts"] for m in stored]
+                assert (again["messages"][1]["id"], again["messages"][3]["id"] == second) == (first, False)
+                held = await page.do("load")
+            first = held["messages"][1]["id"]
+            named = await page.do("regenerate", id=first, body={"model": "demo/long"})
+            assert (named["status"], texts(named["messages"][0])) == ("ready", "4 words")
+            stored = await client.messages(session_id)
+            assert [m["role"] for m in stored] == ["user", "assistant"]
+            assert bare(named["messages"][-1]) == bare(stored[-1])
+            assert len(texts(stored[-1]).split()) == 4
+            assert (await page.do("validate"))["valid"] is True
 
 
 async def test_a_busy_session_is_an_error_it_shows(tmp_path: Path) -> None:

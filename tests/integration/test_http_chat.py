@@ -11,6 +11,7 @@ import pytest
 
 from clew.testing.scripted import Gate, call, cut_after, fail, hang, say, think, wait
 from tests.integration.http_client import bare, chat_body, reduced, served, texts, types
+from tests.integration.test_http_history import small
 
 
 async def test_a_chat_begins_with_start_and_ends_with_finish() -> None:
@@ -89,8 +90,13 @@ async def test_what_a_chat_may_not_be() -> None:
             ({"messages": [{**message, "id": "ü"}]}, 400, "invalid_id"),
             ({"messages": [{"role": "user"}]}, 422, "invalid_input"),
             ({"trigger": "something"}, 422, "invalid_input"),
-            ({"trigger": "regenerate-message"}, 422, "not_supported"),
-            ({"messageId": "u1"}, 422, "not_supported"),
+            ({"trigger": "regenerate-message"}, 404, "message_not_found"),
+            ({"trigger": "regenerate-message", "messageId": "nobody"}, 404, "message_not_found"),
+            ({"trigger": "regenerate-message", "messageId": "ü"}, 400, "invalid_id"),
+            ({"trigger": "regenerate-message", "messageId": 7}, 422, "invalid_input"),
+            ({"messageId": "nobody"}, 404, "message_not_found"),
+            ({"messageId": "ü"}, 400, "invalid_id"),
+            ({"messageId": 7}, 422, "invalid_input"),
             ({"model": "nobody/x"}, 422, "invalid_input"),
             ({"model": {"provider_id": 1}}, 422, "invalid_input"),
             ({"agent": "nobody"}, 422, "invalid_input"),
@@ -316,6 +322,145 @@ async def test_a_question_can_be_answered_in_a_chat() -> None:
             chunks = [frame async for frame in reply.frames()]
         assert types(chunks[:-1])[:3] == ["start", "tool-output-available", "start-step"]
         assert chunks[1]["output"] == "the left one"
+
+
+@pytest.mark.rule("RW-2")
+async def test_a_message_sent_in_the_place_of_another_is_an_edit() -> None:
+    """One stream as for any message; what was there leaves; the client's id stays and is never a duplicate."""
+    async with served(say("one"), say("two"), say("three"), say("four")) as client:
+        session_id = await client.session()
+        await client.chat(session_id, "first", "u1")
+        await client.chat(session_id, "second", "u2")
+        for text, answer in (("other", "three"), ("other", "four")):
+            chunks = await client.chat(session_id, text, "u1", messageId="u1")
+            [user, assistant] = await client.messages(session_id)
+            assert (texts(user), user["metadata"]["client_message_id"], texts(assistant)) == (text, "u1", answer)
+            assert (chunks[0]["type"], chunks[-1]) == ("start", {"type": "finish", "finishReason": "stop"})
+            told = chunks[0]["messageMetadata"]
+            assert (told["user_message_id"], told["turn_id"]) == (user["id"], user["metadata"]["turn_id"])
+            assert reduced(chunks) == bare(assistant)
+        stored = await client.messages(session_id, "all")
+        assert [texts(m) for m in stored] == ["first", "one", "second", "two", "other", "three", "other", "four"]
+        assert [m["metadata"].get("hidden_by") for m in stored] == ["rewind"] * 6 + [None] * 2
+
+
+async def test_an_edit_takes_files_a_model_and_an_agent() -> None:
+    """The new row keeps what was sent; a stored file is named by where it is; without an id there is no client id."""
+    async with served(say("one"), say("two")) as client:
+        session_id = await client.session()
+        data = {"type": "file", "mediaType": "text/plain", "filename": "a.txt", "url": "data:text/plain;base64,aGk="}
+        parts = [{"type": "text", "text": "look"}, data]
+        body = {**chat_body(session_id, ""), "messages": [{"id": "u1", "role": "user", "parts": parts}]}
+        assert (await client.post("/api/chat", body)).status == 200
+        [user, _] = await client.messages(session_id)
+        kept = user["parts"][1]
+        assert kept["url"].startswith("/api/blobs/")
+        changed = [{"type": "text", "text": "look again"}, kept]
+        message = {"role": "user", "parts": changed}
+        more = {"messages": [message], "messageId": user["id"], "model": "test/big", "agent": "explore"}
+        assert (await client.post("/api/chat", {**body, **more})).status == 200
+        [edited, _] = await client.messages(session_id)
+        metadata = edited["metadata"]
+        assert edited["parts"] == changed
+        assert (metadata["model"]["model_id"], metadata["agent"]) == ("big", "explore")
+        assert "client_message_id" not in metadata
+
+
+async def test_an_edit_of_what_is_no_user_message_names_the_one_that_is() -> None:
+    """Refused before anything happens; so is an edit that could not be sent."""
+    async with served(say("one")) as client:
+        session_id = await client.session()
+        await client.chat(session_id, "first", "u1")
+        before = await client.messages(session_id, "all")
+        [user, assistant] = before
+        wrong = await client.post("/api/chat", chat_body(session_id, "x", "u2", messageId=assistant["id"]))
+        assert (wrong.status, wrong.code) == (422, "rewind_target_invalid")
+        assert user["id"] in wrong.json()["detail"]
+        for changes in ({"model": "nobody/x"}, {"agent": "nobody"}, {"model": 7}):
+            answer = await client.post("/api/chat", chat_body(session_id, "x", "u1", messageId="u1", **changes))
+            assert (answer.status, answer.code) == (422, "invalid_input"), changes
+        empty = {**chat_body(session_id, ""), "messages": [{"role": "user", "parts": []}], "messageId": "u1"}
+        assert (await client.post("/api/chat", empty)).code == "invalid_input"
+        assert await client.messages(session_id, "all") == before
+
+
+@pytest.mark.rule("RW-2")
+async def test_regenerating_answers_the_same_message_again() -> None:
+    """Of the answer that is named, by its user message too, or of the newest; the user's row stays the same."""
+    async with served(*(say(f"answer {n}") for n in range(5))) as client:
+        session_id = await client.session()
+        await client.chat(session_id, "first", "u1")
+        await client.chat(session_id, "second", "u2")
+        [u1, a1, u2, _] = await client.messages(session_id)
+        again = {"trigger": "regenerate-message"}
+        chunks = await client.chat(session_id, "whatever", "u9", **again)
+        now = await client.messages(session_id)
+        assert [texts(m) for m in now] == ["first", "answer 0", "second", "answer 2"]
+        assert (now[2]["id"], reduced(chunks)) == (u2["id"], bare(now[3]))
+        assert chunks[0]["messageMetadata"]["user_message_id"] == u2["id"]
+        await client.chat(session_id, "", "u9", messageId="u2", **again)
+        assert [texts(m) for m in await client.messages(session_id)] == ["first", "answer 0", "second", "answer 3"]
+        body = {"id": session_id, "messages": [], "messageId": a1["id"], **again}
+        assert (await client.post("/api/chat", body)).status == 200
+        now = await client.messages(session_id)
+        assert [(m["id"], texts(m)) for m in now] == [(u1["id"], "first"), (now[1]["id"], "answer 4")]
+
+
+async def test_regenerating_by_another_model_sends_the_message_again() -> None:
+    """Under the id the client knows it by; by the same model and agent it is the same row."""
+    async with served(*(say(f"answer {n}") for n in range(5))) as client:
+        session_id = await client.session()
+        await client.chat(session_id, "first", "u1")
+        [first, _] = await client.messages(session_id)
+        again = {"trigger": "regenerate-message"}
+        await client.chat(session_id, "first", "u1", model="test/model", agent="assistant", **again)
+        [same, _] = await client.messages(session_id)
+        assert same["id"] == first["id"]
+        await client.chat(session_id, "first", "u1", model="test/big", **again)
+        [other, answer] = await client.messages(session_id)
+        metadata = other["metadata"]
+        assert (metadata["client_message_id"], metadata["model"]["model_id"]) == ("u1", "big")
+        assert (other["id"] == first["id"], answer["metadata"]["model"]["model_id"]) == (False, "big")
+        await client.chat(session_id, "first", other["id"], agent="explore", **again)
+        [swapped, _] = await client.messages(session_id)
+        metadata = swapped["metadata"]
+        assert (metadata["client_message_id"], metadata["agent"], texts(swapped)) == (other["id"], "explore", "first")
+        await client.chat(session_id, "first", other["id"], messageId=other["id"], **again)
+        assert [texts(m) for m in await client.messages(session_id)] == ["first", "answer 4"]
+
+
+@pytest.mark.rule("RW-5")
+async def test_neither_happens_under_a_run_and_both_withdraw_what_waits(tmp_path: Path) -> None:
+    """409 while it runs; a request that is open is denied and the answer made again."""
+    script = [call("bash", {"command": "echo hi"}), say("better"), hang()]
+    async with served(*script) as client:
+        session_id = await client.session(workspace_root=str(tmp_path))
+        await client.chat(session_id, "go", "u1")
+        assert len((await client.idle(session_id))["waiting"]) == 1
+        again = {"trigger": "regenerate-message"}
+        chunks = await client.chat(session_id, "go", "u1", **again)
+        [_, assistant] = await client.messages(session_id)
+        assert (texts(assistant), reduced(chunks)) == ("better", bare(assistant))
+        assert await client.idle(session_id) == {"state": "idle"}
+        [denied] = [m for m in await client.messages(session_id, "all") if m["metadata"].get("hidden_by") == "rewind"]
+        assert [part["state"] for part in denied["parts"] if part["type"] == "tool-bash"] == ["output-denied"]
+        await client.prompt(session_id, "more")
+        for changes in (again, {"messageId": "u1"}):
+            busy = await client.post("/api/chat", chat_body(session_id, "x", "u1", **changes))
+            assert (busy.status, busy.code) == (409, "run_in_flight")
+
+
+async def test_a_summary_is_no_answer_to_make_again() -> None:
+    """It says to which message one can go."""
+    async with served(providers=small(20_000, *(say("word " * 400) for _ in range(3)))) as client:
+        session_id = await client.session()
+        for n in range(3):
+            await client.chat(session_id, f"prompt {n}", f"u{n}")
+        done = (await client.post(f"/api/sessions/{session_id}/compact")).json()
+        assert done["compacted"] is True
+        body = chat_body(session_id, "x", "u9", messageId=done["message_id"], trigger="regenerate-message")
+        refused = await client.post("/api/chat", body)
+        assert (refused.status, refused.code) == (422, "rewind_target_invalid")
 
 
 def answered(message: dict[str, Any], approvals: list[bool]) -> dict[str, Any]:

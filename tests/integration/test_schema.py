@@ -181,6 +181,7 @@ async def test_everything_else_is_a_table_of_its_own(file: Path) -> None:
             "turn_messages",
             "turn_steps",
             "head_moves",
+            "pruned_outputs",
             "message_queue",
             "message_seals",
             "stream_journal",
@@ -189,6 +190,8 @@ async def test_everything_else_is_a_table_of_its_own(file: Path) -> None:
             "blobs",
             "blob_links",
             "project_rules",
+            "search_docs",
+            "search_marks",
         }
     for name, query in QUERIES.items():
         if "json_extract" in query and query.startswith("SELECT"):

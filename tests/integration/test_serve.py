@@ -25,6 +25,7 @@ pytestmark = pytest.mark.service
 
 CLEW = str(Path(sys.executable).with_name("clew"))
 SLOW = {"provider_id": "demo", "model_id": "long", "variant": "slow"}
+SSE = {"accept": "text/event-stream"}
 LINE = re.compile(rb"clew http://127\.0\.0\.1:(\d+)/#token=(\S+)\n")
 
 
@@ -104,7 +105,10 @@ async def test_it_says_where_it_is_in_one_line_and_keeps_its_token(tmp_path: Pat
         token = tmp_path / "config" / "clew" / "token"
         assert token.read_text().strip() == server.client.token
         assert (token.stat().st_mode & 0o777, token.parent.stat().st_mode & 0o777) == (0o600, 0o700)
-        assert (tmp_path / "store.db").stat().st_mode & 0o777 == 0o600
+        await server.client.session()
+        kept = sorted(path for path in tmp_path.iterdir() if path.name.startswith("store.db"))  # noqa: ASYNC240
+        assert {path.name for path in kept} >= {"store.db", "store.db-wal", "store.db-shm", "store.db.owner"}
+        assert {path.stat().st_mode & 0o777 for path in kept} == {0o600}  # b20: nobody else on this machine reads it
         owner = json.loads((tmp_path / "store.db.owner").read_text())
         assert (owner["pid"], owner["url"]) == (server.process.pid, f"http://127.0.0.1:{server.client.port}")
         code, out, _ = await command(tmp_path, "url")
@@ -245,7 +249,7 @@ async def test_a_kill_in_the_middle_of_a_stream_loses_nothing_that_was_shown(tmp
 
 
 async def test_a_signal_settles_what_runs_and_ends_every_stream(tmp_path: Path) -> None:
-    """Within five seconds: the chat is shown its end, other streams end, the turn is settled as interrupted."""
+    """Within five seconds: the chat is shown its end, other streams end, the turn says why it was stopped."""
     async with serving(tmp_path) as server:
         client = server.client
         session_id = await client.session(model="demo/long")
@@ -270,8 +274,11 @@ async def test_a_signal_settles_what_runs_and_ends_every_stream(tmp_path: Path) 
         client = server.client
         [_, stored] = await client.messages(session_id)
         assert reduced(seen) == bare(stored)
+        turn = (await client.get(f"/api/turns/{stored['metadata']['turn_id']}")).json()
+        assert (turn["status"], turn["data"]) == ("aborted", {"stopped": "the host is shutting down"})
+        assert await client.status(session_id) == {"state": "idle"}
         again = await client.chat(session_id, "500 words", "u1", model=SLOW)
-        assert types(again)[-1] == "abort"
+        assert again[-1] == {"type": "abort", "reason": "the host is shutting down"}
         assert (await client.chat(session_id, "4 words", "u2"))[-1]["type"] == "finish"
 
 
@@ -292,6 +299,80 @@ async def test_no_client_can_keep_a_server_that_is_told_to_end(tmp_path: Path, s
             code, seconds, _ = await server.end(signal.SIGTERM)
         assert code == (0 if signals == 1 else 128 + signal.SIGTERM)
         assert seconds < (5 if signals == 1 else 1)
+
+
+async def flood(port: int) -> None:
+    """A header that has no end, for as long as anybody takes it."""
+    _, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"GET /api/health HTTP/1.1\r\nx-long: ")
+    for _ in range(100_000):
+        writer.write(b"x" * 1024)
+        await writer.drain()
+
+
+async def test_b32_the_head_of_a_request_has_an_end(tmp_path: Path) -> None:
+    """However it is cut up: 400 as a problem, and the connection is closed; a head that is only large passes."""
+    async with serving(tmp_path) as server:
+        client = server.client
+        for line in (b"x-a: " + b"a" * 1017 + b"\r\n", b"a" * 1024):
+            reader, writer = await asyncio.open_connection("127.0.0.1", client.port)
+            writer.write(b"GET /api/health HTTP/1.1\r\nx-long: " + line * 60)
+            await writer.drain()
+            # All of what is too much comes at once, so that nothing is left unread when the connection is closed.
+            writer.write(line * 5)
+            head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 400 ")
+            assert (b"application/problem+json" in head, json.loads(body)["code"]) == (True, "invalid_input")
+            writer.close()
+        with pytest.raises(ConnectionError):
+            await flood(client.port)
+        assert (await client.get("/api/health", headers={"x-long": "a" * 40_000})).status == 200
+        assert (await client.get(f"/api/sessions?q={'a' * 40_000}")).status == 200
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+async def test_b31_no_secret_is_in_what_a_server_logs(tmp_path: Path, form: str) -> None:
+    """The token and keys, from the environment and the settings, sent wherever they can stand; a line per request."""
+    keys = {"ANTHROPIC_API_KEY": "sk-ant-0123456789", "OPENAI_API_KEY": "sk-oai-0123456789"}
+    settings = tmp_path / "config" / "clew" / "config.toml"
+    await asyncio.to_thread(settings.parent.mkdir, parents=True)
+    await asyncio.to_thread(
+        settings.write_text,
+        '[providers.own]\nkind = "openai-compatible"\nbase_url = "http://127.0.0.1:9/v1"\n'
+        'api_key = "own-key-0123456789"\nmodels = ["m"]\n',
+    )
+    async with serving(tmp_path, CLEW_LOG=form, **keys) as server:
+        client = server.client
+        secrets = [client.token, "own-key-0123456789", *keys.values()]
+        for secret in secrets:
+            await client.get(f"/api/{secret}?token={secret}")
+            await client.get(f"/api/sessions/{secret}")
+            await client.post("/api/sessions", {"agent": secret, "model": f"x/{secret}"})
+        session_id = await client.session(model="own/m")
+        await client.prompt(session_id, "call home")
+        async with client.open("GET", f"/api/sessions/{session_id}/status", headers=SSE) as statuses:
+            async for status in statuses.frames():
+                if status["state"] == "retrying":
+                    break
+        await client.post(f"/api/sessions/{session_id}/abort")
+        await client.idle(session_id)
+        server.process.send_signal(signal.SIGTERM)
+        _, err = await server.process.communicate()
+    logged = err.decode()
+    assert [secret for secret in secrets if secret in logged] == []
+    lines = logged.splitlines()
+    requests = [line for line in lines if "request" in line and "status" in line]
+    assert len(requests) == 3 * len(secrets) + 5
+    assert len([line for line in lines if "turn_finished" in line and session_id in line]) == 1
+    if form == "json":
+        assert {"at", "level", "logger", "message"} <= json.loads(lines[0]).keys()
+
+
+async def test_a_form_of_log_that_is_none_is_refused(tmp_path: Path) -> None:
+    """Before anything is opened."""
+    code, out, err = await command(tmp_path, "serve", "--port", "0", CLEW_LOG="xml")
+    assert (code, out) == (2, "")
+    assert "CLEW_LOG is text or json" in err
 
 
 async def test_run_prints_what_the_model_says(tmp_path: Path) -> None:

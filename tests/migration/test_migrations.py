@@ -14,6 +14,7 @@ import pytest
 from clew.errors import OwnedByAnotherProcess
 from clew.failpoints import FailpointRaised, arm, disarm
 from clew.ids import Mint
+from clew.store.base import SearchHit, SearchPage, SearchQuery
 from clew.store.sql.queries import read_sql
 from clew.store.sql.sqlite.migrate import APPLICATION_ID, MIGRATIONS, SCHEMA_VERSION, statements
 from clew.store.sql.sqlite.store import SqliteOptions, open_sqlite
@@ -128,6 +129,24 @@ async def test_opening_an_up_to_date_file_again_changes_nothing_in_it(tmp_path: 
     before = path.read_bytes()
     await open_and_close(path)
     assert path.read_bytes() == before
+
+
+async def test_what_an_older_version_wrote_is_found_by_a_search(tmp_path: Path) -> None:
+    """From version 3 on messages are sealed; the first search after the migration takes them in."""
+    path = tmp_path / "store.db"
+    make_old_store(path, 3)
+    [session_id] = add_sessions(path, 1)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("INSERT INTO chat_messages VALUES ('msg_1', ?, 'user', '{}', 5, 5)", (session_id,))
+        connection.execute(
+            "INSERT INTO chat_parts VALUES ('prt_1', 'msg_1', ?, 0, 'text', ?, NULL, NULL, 5, 5)",
+            (session_id, '{"type":"text","text":"a thimble"}'),
+        )
+        connection.execute("INSERT INTO message_seals VALUES ('msg_1', 'x')")
+    store = await open_sqlite(path)
+    hit = SearchHit(session_id, "msg_1", "prt_1", None, "a **thimble**", False, "user", 5)
+    assert await store.search(SearchQuery("thimble")) == SearchPage((hit,), None)
+    await store.close()
 
 
 # Interrupted

@@ -3,6 +3,8 @@
 //   node chat.mjs BASE_URL TOKEN SESSION_ID
 //
 //   {"do": "send", "text": "...", "body": {...}?, "cut_after": n?}   send a message; cut the socket after n text deltas
+//   {"do": "edit", "id": "...", "text": "..."}                       send a message in the place of an earlier one
+//   {"do": "regenerate", "id": "..."?, "body": {...}?}               ask for another answer; to the newest without an id
 //   {"do": "resume"}                                                 come back to what runs, if anything does
 //   {"do": "answer", "approved": true, "reason": "..."?}             answer every request; the chat goes on by itself
 //   {"do": "load"}                                                   begin anew with what the server has stored
@@ -89,6 +91,14 @@ const orders = {
     cutAfter = cut_after ?? Infinity;
     await chat.sendMessage({ text }, { body });
     cutAfter = Infinity;
+  },
+
+  async edit({ id, text }) {
+    await chat.sendMessage({ text, messageId: id });
+  },
+
+  async regenerate({ id, body }) {
+    await chat.regenerate({ messageId: id, body });
   },
 
   async resume() {

@@ -35,6 +35,7 @@ from clew.transcript import chunk as c
 from clew.transcript.fold import Fold
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.project import project, projection_of, tails_of
+from clew.transcript.pruned import Pruned
 from clew.transcript.session import SessionState
 from clew.transcript.turn import HeadMove, Turn
 
@@ -378,6 +379,20 @@ def sums_that_do_not_add_up(told: Told) -> list[tuple[str, str | None]]:
 def a_total_that_does_not_add_up(told: Told) -> list[tuple[str, str | None]]:
     told.set_session(total_tokens=31)
     return [("its total is 31, its messages add up to 30", None)]
+
+
+@case
+def a_prune_of_what_is_no_output(told: Told) -> list[tuple[str, str | None]]:
+    reply_, other = told.second[2], told.first[2]
+    prunes = [Pruned(1, reply_, 2, 5, 0, 1), Pruned(2, reply_, 1, 5, 0, 1), Pruned(3, reply_, 9, 5, 0, 1)]
+    prunes += [Pruned(3, other, 1, 5, 0, 1), Pruned(4, "msg_gone", 0, 5, 0, 1)]
+    told.value.pruned.update({(one.seq, one.message_id, one.part): one for one in prunes})
+    return [
+        ("prune 2 names its part 1, which holds no output", reply_),
+        ("prune 3 names its part 9, which holds no output", reply_),
+        ("prune 3 names its part 1, which holds no output", other),
+        ("prune 4 names its part 0, which holds no output", "msg_gone"),
+    ]
 
 
 @case

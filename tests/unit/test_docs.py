@@ -14,6 +14,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
@@ -137,14 +138,14 @@ def error_rows() -> dict[str, str]:
 
 def test_every_error_has_its_status_and_its_exit_code_in_the_reference() -> None:
     """As the fronts have them."""
-    from clew.fronts.cli.app import _EXIT_CODES
+    from clew.fronts.cli.command import EXIT_CODES
 
     written, expected = {}, {}
     for name in errors.__all__:
         error = getattr(errors, name)("for a test")
         _, _, status, exit_code, *_ = (cell.strip() for cell in error_rows()[error.code].split("|"))
         written[name] = (status, exit_code)
-        code = next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), 1)
+        code = next((code for kind, code in EXIT_CODES if isinstance(error, kind)), 1)
         expected[name] = (str(status_of(error)), str(code))
     assert written == expected
 
@@ -169,14 +170,21 @@ def _plain_signature(function: Any) -> str:
 
 
 def test_every_setting_is_in_the_reference_with_its_default() -> None:
-    """Those of the save policy under ``save.``."""
+    """Those of a group under its name, which is in the table too."""
     rows = dict(
         re.findall(r"^\| `([a-z_.]+)` \| `([^`]*)` \|", section(DOCS / "reference.md", "Settings"), re.MULTILINE)
     )
-    config = msgspec.to_builtins(clew.Config())
-    policy = config.pop("save")
-    expected = {**config, **{f"save.{key}": value for key, value in policy.items()}}
-    assert rows == {"save": "SavePolicy()", **{key: json.dumps(value) for key, value in expected.items()}}
+    assert rows == dict(_settings(clew.Config(), ""))
+
+
+def _settings(group: msgspec.Struct, under: str) -> Iterator[tuple[str, str]]:
+    for name in group.__struct_fields__:
+        value = getattr(group, name)
+        if isinstance(value, msgspec.Struct):
+            yield f"{under}{name}", f"{type(value).__name__}()"
+            yield from _settings(value, f"{under}{name}.")
+        else:
+            yield f"{under}{name}", json.dumps(value)
 
 
 def test_every_command_is_in_the_reference() -> None:
@@ -188,7 +196,11 @@ def test_every_command_is_in_the_reference() -> None:
     assert sorted(listed) == sorted(commands)
 
 
-@pytest.mark.parametrize("command", ["serve", "run", "url", "ls", "show", "check", "backup"])
+COMMANDS = ["serve", "run", "continue", "url", "ls", "show", "check", "backup"]
+HISTORY_COMMANDS = ["tree", "reflog", "rewind", "unrewind", "goto", "branch", "fork", "context", "compact", "prune"]
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, *HISTORY_COMMANDS])
 def test_every_option_of_a_command_is_in_the_reference(command: str) -> None:
     """And none that the command does not take; what all take is said once."""
     from clew.fronts.cli.app import app

@@ -15,9 +15,9 @@ from clew.transcript.turn_state import OPEN, SETTLED, START, TRANSITIONS, TurnSt
 TABLE = """
              running retrying compacting waiting completed aborted failed refused unanswered
 nothing      x       .        .          .       x         x       x      .       x
-running      =       x        x          x       x         x       x      x       .
+running      =       x        x          x       x         x       x      x       x
 retrying     x       =        .          .       .         x       x      .       .
-compacting   x       .        =          .       .         x       x      x       .
+compacting   x       .        =          .       .         x       x      x       x
 waiting      x       .        .          =       .         x       x      .       .
 completed    x       .        .          .       =         .       .      .       .
 aborted      .       .        .          .       .         =       .      .       .

@@ -18,6 +18,7 @@ from clew.transcript.chunk import Chunk
 from clew.transcript.fold import Fold
 from clew.transcript.message import MessageRow
 from clew.transcript.project import project, projection_of, tails_of
+from clew.transcript.pruned import Pruned, output_text
 from clew.transcript.rollup import sum_usage
 from clew.transcript.seal import seal_of
 from clew.transcript.session import Session
@@ -86,6 +87,7 @@ async def _check_session(store: Store, session_id: str, stored: dict[str, Messag
     found += _check_places(whole.tree, messages, whole.queue)
     if not broken:  # from a broken tree nothing can be projected
         found += _check_projections(whole.tree, messages)
+    found += _check_pruned(whole.pruned, messages)
     found += _check_sums(whole.session, whole.messages)
     for stream in whole.pending:
         numbers = [entry.n for entry in stream.entries]
@@ -172,6 +174,14 @@ def _check_projections(tree: Tree, messages: Mapping[str, MessageRow]) -> Iterat
         expected = (hidden.at, hidden.by) if hidden else (None, None)
         if projection_of(row.metadata) != expected:
             yield f"hidden_at and hidden_by are {projection_of(row.metadata)}, the tree says {expected}", row.id
+
+
+def _check_pruned(pruned: Sequence[Pruned], messages: Mapping[str, MessageRow]) -> Iterator[tuple[str, str | None]]:
+    for one in pruned:
+        row = messages.get(one.message_id)
+        part = next((part for part in row.parts if part.index == one.part), None) if row else None
+        if part is None or output_text(part.data) is None:
+            yield f"prune {one.seq} names its part {one.part}, which holds no output", one.message_id
 
 
 def _check_sums(session: Session, rows: Sequence[MessageRow]) -> Iterator[tuple[str, str | None]]:

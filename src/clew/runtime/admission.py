@@ -17,14 +17,17 @@ import orjson
 
 from clew.errors import InvalidInput, MessageTooLarge, TooManyFiles
 from clew.runtime.host import Setting
-from clew.store.unit import PutBlob
+from clew.runtime.request import encode_tools
+from clew.store.base import Blob, Store
+from clew.store.unit import LinkBlob, PutBlob
 from clew.transcript.gate import check_value
 
-__all__ = ["Prompted", "check_size", "content_of", "estimate_tokens", "read_parts"]
+__all__ = ["Prompted", "check_size", "content_of", "estimate_tokens", "load_kept", "read_parts"]
 
 MAX_FILES: Final = 10
 MAX_FILE_BYTES: Final = 10 * 1024 * 1024
 MAX_FILES_BYTES: Final = 20 * 1024 * 1024
+_KEPT = re.compile("/api/blobs/([0-9a-f]{64})", re.ASCII)
 _MEDIA_TYPE = re.compile(r"[a-z0-9.+-]+/[a-z0-9.+*-]+", re.ASCII | re.IGNORECASE)
 
 
@@ -32,11 +35,31 @@ class Prompted(msgspec.Struct, frozen=True):
     """A prompt as it will be stored: its parts, and the bytes they name."""
 
     parts: tuple[dict[str, Any], ...]
-    blobs: tuple[PutBlob, ...]
+    blobs: tuple[PutBlob | LinkBlob, ...]
 
 
-def read_parts(prompt: str | Sequence[Mapping[str, Any]], workspace: Path | None, now: int) -> Prompted:
-    """The parts of a user message, checked; files by value or from the workspace become blobs."""
+async def load_kept(store: Store, prompt: str | Sequence[Mapping[str, Any]]) -> dict[str, Blob]:
+    """The blobs that a prompt names as a stored message does, by digest: files of a message that is sent again."""
+    kept: dict[str, Blob] = {}
+    parts: Sequence[object] = () if isinstance(prompt, str) else prompt
+    for part in parts:
+        url = part.get("url") if isinstance(part, Mapping) else None
+        named = _KEPT.fullmatch(url) if isinstance(url, str) else None
+        # More than a prompt may hold are refused in a moment; they need not be read for that.
+        if named is not None and named[1] not in kept and len(kept) <= MAX_FILES:
+            blob = await store.find_blob(named[1])
+            if blob is not None:
+                kept[blob.sha256] = blob
+    return kept
+
+
+def read_parts(
+    prompt: str | Sequence[Mapping[str, Any]],
+    workspace: Path | None,
+    now: int,
+    kept: Mapping[str, Blob] | None = None,
+) -> Prompted:
+    """The parts of a user message, checked; files by value or from the workspace become blobs, ``kept`` ones stay."""
     given = [{"type": "text", "text": prompt}] if isinstance(prompt, str) else [dict(part) for part in prompt]
     if not given:
         raise InvalidInput("a prompt needs at least one part")
@@ -46,18 +69,20 @@ def read_parts(prompt: str | Sequence[Mapping[str, Any]], workspace: Path | None
     if len(files) > MAX_FILES:
         raise TooManyFiles(f"a prompt takes at most {MAX_FILES} files, not {len(files)}")
     parts: list[dict[str, Any]] = []
-    blobs: list[PutBlob] = []
+    blobs: list[PutBlob | LinkBlob] = []
     total = 0
     for part in given:
         if part.get("type") == "text" and isinstance(part.get("text"), str):
             parts.append(part)
         elif part.get("type") == "file":
-            blob = _read_file(part, workspace, now)
+            blob = _read_file(part, workspace, now, kept or {})
             total += len(blob.data)
             if total > MAX_FILES_BYTES:
                 raise MessageTooLarge(f"the files of a prompt may have {MAX_FILES_BYTES} bytes together")
-            blobs.append(blob)
-            parts.append({**part, "url": f"/api/blobs/{blob.sha256}", "mediaType": blob.media_type})
+            blobs.append(LinkBlob(blob.sha256) if blob.sha256 in (kept or {}) else blob)
+            metadata = _with_size(part.get("providerMetadata"), len(blob.data))
+            named = {"url": f"/api/blobs/{blob.sha256}", "mediaType": blob.media_type, "providerMetadata": metadata}
+            parts.append({**part, **named})
         else:
             raise InvalidInput(f"a prompt holds text and file parts, not {part.get('type')!r}")
     if not any(part.get("type") == "file" or part.get("text") for part in parts):
@@ -65,7 +90,14 @@ def read_parts(prompt: str | Sequence[Mapping[str, Any]], workspace: Path | None
     return Prompted(tuple(parts), tuple(blobs))
 
 
-def _read_file(part: Mapping[str, Any], workspace: Path | None, now: int) -> PutBlob:
+def _with_size(given: object, size: int) -> dict[str, Any]:
+    """The size of a file kept with its part: what a request will take is worked out without reading the bytes."""
+    metadata = dict(given) if isinstance(given, Mapping) else {}
+    own = metadata.get("clew")
+    return {**metadata, "clew": {**(own if isinstance(own, Mapping) else {}), "size": size}}
+
+
+def _read_file(part: Mapping[str, Any], workspace: Path | None, now: int, kept: Mapping[str, Blob]) -> PutBlob:
     media_type, url = part.get("mediaType"), part.get("url")
     if not isinstance(media_type, str) or not _MEDIA_TYPE.fullmatch(media_type):
         raise InvalidInput("a file part needs a mediaType such as image/png")
@@ -75,6 +107,10 @@ def _read_file(part: Mapping[str, Any], workspace: Path | None, now: int) -> Put
         data = _read_data_url(url)
     elif url.startswith("workspace:"):
         data = _read_workspace_file(url.removeprefix("workspace:"), workspace)
+    elif named := _KEPT.fullmatch(url):
+        if named[1] not in kept:
+            raise InvalidInput(f"there is no file {url}; send it as a data: url")
+        return PutBlob(named[1], media_type, kept[named[1]].data, now)
     else:
         raise InvalidInput("a file's url is data:… or workspace:PATH; others are not fetched")
     if len(data) > MAX_FILE_BYTES:
@@ -126,9 +162,10 @@ def estimate_tokens(text: str) -> int:
 def check_size(prompted: Prompted, setting: Setting) -> None:
     """A message that with prompt and tools could not fit an empty window is refused before it is stored."""
     text = "".join(str(part.get("text", "")) for part in prompted.parts)
-    needed = estimate_tokens(text) + estimate_tokens(setting.prompt.text)
+    tools = encode_tools(setting.schemas) if setting.schemas else ""
+    needed = estimate_tokens(text) + estimate_tokens(setting.prompt.text) + estimate_tokens(tools)
     if needed > setting.info.window:
         raise MessageTooLarge(
-            f"this message needs about {needed} tokens with its prompt; {setting.model} takes {setting.info.window}. "
-            "Send less, or choose a model with a larger window"
+            f"this message needs about {needed} tokens with its prompt and tools; {setting.model} takes "
+            f"{setting.info.window}. Send less, or choose a model with a larger window"
         )

@@ -7,17 +7,19 @@ other requests that the rule covers are answered with it.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from clew.errors import AlreadyAnswered, ApprovalNotFound, Conflict, InternalError, InvalidInput
+from clew.errors import AlreadyAnswered, ApprovalNotFound, ClewError, Conflict, InternalError, InvalidInput
 from clew.live.base import Status
 from clew.permissions.answers import rules_for
+from clew.permissions.rules import parse_rules
 from clew.runtime.calls import Call
 from clew.runtime.host import Host, Setting
-from clew.runtime.run import Answered, TurnOutcome, waits_shown
+from clew.runtime.run import Answered, Run, TurnOutcome, waits_shown
 from clew.runtime.setting import keeping_prompt
 from clew.runtime.turn import settling
 from clew.runtime.waiting import Wait, digest_of, is_answered, waits_of, with_waits
@@ -47,6 +49,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Answers", "Decision"]
 
+log = logging.getLogger("clew.answers")
+
 Decision = Literal["once", "session", "project", "deny"]
 
 
@@ -57,6 +61,7 @@ class Answers:
         self._host = host
         self._desk = desk
         self._remembering = asyncio.Lock()
+        self._judging: set[asyncio.Task[None]] = set()
 
     async def answer(self, session_id: str, approval_id: str, decision: Decision, reason: str | None = None) -> int:
         """Answer a request; how many are still open. With none left the turn goes on before this returns."""
@@ -97,6 +102,37 @@ class Answers:
                     return await self._take_answer(session_id, turn, wait, answer)
             # The run that asked has stored the question and not yet put down its pen.
             await ending.wait()
+
+    async def set_rules(self, session_id: str, rules: Sequence[Mapping[str, Any]]) -> None:
+        """Replace the session's own rules; what waits and is covered by the new ones needs no answer of its own."""
+        parsed = parse_rules(rules, "session", added_at=self._host.clock.now_ms())
+        kept = tuple({**msgspec.to_builtins(rule), "source": "session"} for rule in parsed)
+        async with self._desk.lock(session_id):
+            await get_session(self._host.store, session_id)
+            await self._desk.commit(Unit(session_id, (PatchSession(permissions=kept),), sync="power"))
+            turn, run = await self._desk.open_turn(session_id), self._desk.run_of(session_id)
+        self._desk.updated(session_id)
+        judging = asyncio.get_running_loop().create_task(self._judge_again(session_id, run))
+        self._judging.add(judging)
+        judging.add_done_callback(self._judging.discard)
+        if run is None or (turn is not None and turn.status == "waiting"):
+            await judging
+
+    async def _judge_again(self, session_id: str, run: Run | None) -> None:
+        """See what waits now in the light of new rules; a run that judged by the old ones ends first."""
+        try:
+            if run is not None:
+                await run.wait()
+            async with self._desk.lock(session_id):
+                turn = await self._desk.open_turn(session_id)
+                if turn is None or turn.status != "waiting" or self._desk.run_of(session_id) is not None:
+                    return
+                waits = await self._reconsider(session_id, turn, waits_of(turn))
+                if waits != waits_of(turn):
+                    await self._follow(session_id, turn, waits)
+        except ClewError as error:
+            # The rules are stored. That the turn cannot go on now is for whoever answers it to be told.
+            log.warning("what waits on session %s was not judged again: %s", session_id, error)
 
     async def withdraw(self, session_id: str, turn: Turn, reason: str) -> None:
         """Deny every open request of a waiting turn and settle it as aborted."""
@@ -163,13 +199,16 @@ class Answers:
         )
         if extra:
             waits = await self._reconsider(session_id, turn, waits)
+        return await self._follow(session_id, turn, waits)
+
+    async def _follow(self, session_id: str, turn: Turn, waits: tuple[Wait, ...]) -> int:
+        """What comes of answers: the turn goes on when none is missing."""
         left = len(waits_shown(waits))
         if left == 0:
             await self._go_on(session_id, turn, waits)
         else:
             status = Status("idle", waiting=waits_shown(waits))
-            host.live.set_status(session_id, status)
-            self._desk.publish("status", session_id, status=msgspec.to_builtins(status))
+            self._desk.show(session_id, status)
         return left
 
     async def _write_answers(
@@ -242,7 +281,7 @@ class Answers:
         writes = (
             SetEpoch(state.epoch + 1),
             SetTurn(turn.id, "running", data={"waiting": []}),
-            keeping_prompt(setting, host.clock.now_ms()),
+            *keeping_prompt(setting, host.clock.now_ms()),
         )
         await self._desk.commit(Unit(session_id, writes, (EpochIs(state.epoch), OpenTurnIs(turn.id)), sync="power"))
         answered = _answered(message, waits, setting, await host.store.stream_mark(message.id))

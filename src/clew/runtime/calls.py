@@ -14,6 +14,7 @@ from clew.errors import ClewError, InvalidInput, PermissionDenied, ToolFailed
 from clew.runtime.hooks import HookRefused
 from clew.runtime.host import Host, Setting
 from clew.runtime.permit import RulesInForce
+from clew.runtime.recall import recall
 from clew.tools.arguments import check_arguments
 from clew.tools.base import ChildOutcome, Signal, Tool, ToolContext
 from clew.transcript import chunk as c
@@ -183,8 +184,8 @@ class Caller:
             except InvalidInput as error:
                 raise ToolFailed(str(error)) from error
 
-        async def recall(query: str) -> str:
-            raise ToolFailed("there is nothing to recall in this session")
+        async def look_up(query: str) -> str:
+            return await recall(self._host.store, self._setting.session.id, query)
 
         return ToolContext(
             session_id=self._setting.session.id,
@@ -196,7 +197,7 @@ class Caller:
             permit=permit,
             spawn_child=spawn_child,
             load_skill=load_skill,
-            recall=recall,
+            recall=look_up,
             state=self._state,
         )
 

@@ -8,25 +8,16 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from clew.errors import NothingToContinue
+from clew.runtime.context import session_policy
+from clew.runtime.heading import load_compactions, load_tails, parent_before, plan_move
 from clew.runtime.host import Host
 from clew.runtime.setting import keeping_prompt
 from clew.store.base import get_session
-from clew.store.unit import (
-    EpochIs,
-    LinkMessage,
-    MoveHead,
-    NoOpenTurn,
-    OpenTurn,
-    SetEpoch,
-    SetHidden,
-    SetTurn,
-    Unit,
-    Write,
-)
+from clew.store.unit import EpochIs, NoOpenTurn, SetEpoch, SetTurn, Unit, Write
+from clew.transcript.line import line_turns
 from clew.transcript.message import MessageRow
-from clew.transcript.project import project, projection_of, tails_of
 from clew.transcript.session import Session, SessionState
-from clew.transcript.turn import HeadMove, Tree, Turn, placed
+from clew.transcript.turn import Turn
 
 if TYPE_CHECKING:
     from clew.runtime.desk import Desk, Submission
@@ -44,21 +35,47 @@ class Continuing:
     async def go_on(self, session_id: str) -> Submission:
         """Run an unanswered turn, go on after the step limit, try again after a failure, or start the queue."""
         async with self._desk.lock(session_id):
-            busy = await self._desk.busy(session_id)
-            if busy is not None:
-                raise busy
-            session = await get_session(self._host.store, session_id)
-            line = await self._host.store.load_line(session_id, turns=1)
-            if not line.turns:
-                return await self._start_queue(session_id)
-            turn = line.turns[-1].turn
-            user = next((row for row in line.turns[-1].messages if row.role == "user"), None)
-            state = await self._host.store.load_state(session_id)
-            if turn.status == "unanswered" or (turn.status == "completed" and turn.data.get("stopped") == "step_limit"):
-                return await self._reopen(session, turn, user, state)
-            if turn.status in ("failed", "aborted") and user is not None:
-                return await self._try_again(session, turn, user, state)
+            return await self.go_on_held(session_id)
+
+    async def go_on_held(self, session_id: str) -> Submission:
+        """The same, for whoever holds the session's lock already."""
+        busy = await self._desk.busy(session_id)
+        if busy is not None:
+            raise busy
+        session = await get_session(self._host.store, session_id)
+        found = await self._newest(session_id)
+        if found is None:
             return await self._start_queue(session_id)
+        turn, rows, has_children, followed = found
+        user = next((row for row in rows if row.role == "user"), None)
+        if user is None:
+            return await self._start_queue(session_id)
+        state = await self._host.store.load_state(session_id)
+        limited = turn.status == "completed" and turn.data.get("stopped") == "step_limit"
+        if (turn.status == "unanswered" or limited) and not has_children:
+            return await self._reopen(session, turn, user, state)
+        if turn.status in ("unanswered", "failed", "aborted") and not (followed and self._stays_full(session)):
+            return await self._try_again(session, turn, user, state)
+        # What follows a turn was said to it as it is. It goes on with a prompt.
+        return await self._start_queue(session_id)
+
+    def _stays_full(self, session: Session) -> bool:
+        """To try again goes back before a compaction made by hand; where none fires by itself that helps nobody."""
+        return not session_policy(self._host.config, session).enabled
+
+    async def _newest(self, session_id: str) -> tuple[Turn, Sequence[MessageRow], bool, bool] | None:
+        """The newest turn of the line that is not a compaction, what it holds, and whether anything follows it:
+
+        anywhere in the tree, and on the line, where that can only be compactions.
+        """
+        tree = await self._host.store.load_tree(session_id)
+        path = [turn for turn in line_turns(tree) if turn.kind == "normal"]
+        if not path:
+            return None
+        turn = path[-1]
+        line = await self._host.store.load_line(session_id, through=turn.id, turns=1)
+        children = any(other.parent_turn_id == turn.id for other in tree.turns.values() if other.status != "refused")
+        return turn, line.turns[-1].messages, children, line_turns(tree)[-1].id != turn.id
 
     async def _start_queue(self, session_id: str) -> Submission:
         queue = await self._host.store.load_queue(session_id)
@@ -67,14 +84,12 @@ class Continuing:
         await self._desk.queue.fire(session_id)
         return self._desk.submission(queue[0].message.id, queued=False)
 
-    async def _reopen(self, session: Session, turn: Turn, user: MessageRow | None, state: SessionState) -> Submission:
-        if user is None:
-            raise NothingToContinue("this turn has no user message to answer", turn_id=turn.id)
+    async def _reopen(self, session: Session, turn: Turn, user: MessageRow, state: SessionState) -> Submission:
         setting = await self._desk.setting_of(session.id, turn)
         steps = len(await self._host.store.load_steps(turn.id))
         data = {"budget_from": steps, "stopped": None}
         kept = keeping_prompt(setting, self._host.clock.now_ms())
-        writes = (SetEpoch(state.epoch + 1), SetTurn(turn.id, "running", data=data), kept)
+        writes = (SetEpoch(state.epoch + 1), SetTurn(turn.id, "running", data=data), *kept)
         await self._desk.commit(Unit(session.id, writes, (EpochIs(state.epoch), NoOpenTurn()), sync="power"))
         reopened = msgspec.structs.replace(turn, data={**turn.data, **data})
         self._desk.start(setting, turn.id, state.epoch + 1, user.id, reopened)
@@ -85,34 +100,15 @@ class Continuing:
         host = self._host
         setting = await self._desk.setting_of(session.id, turn)
         now = host.clock.now_ms()
-        sibling = Turn(id=host.mint.turn(), session_id=session.id, parent_turn_id=turn.parent_turn_id, created_at=now)
+        tree = await host.store.load_tree(session.id)
+        tails = await load_tails(host.store, session.id, tree)
+        parent = parent_before(tree, await load_compactions(host.store, session.id, tree), turn)
+        sibling = Turn(id=host.mint.turn(), session_id=session.id, parent_turn_id=parent, created_at=now)
         writes: tuple[Write, ...] = (
             SetEpoch(state.epoch + 1),
-            MoveHead(turn.parent_turn_id, now, "rewind"),
-            OpenTurn(sibling),
-            LinkMessage(sibling.id, user.id),
-            keeping_prompt(setting, now),
-            *await self._projected(session.id, turn.parent_turn_id, sibling, user.id, now),
+            *plan_move(tree, tails, session.id, parent, now, "rewind", new=sibling, holding=(user.id,)),
+            *keeping_prompt(setting, now),
         )
         await self._desk.commit(Unit(session.id, writes, (EpochIs(state.epoch), NoOpenTurn()), sync="power"))
         self._desk.start(setting, sibling.id, state.epoch + 1, user.id)
         return self._desk.submission(user.id, queued=False, turn_id=sibling.id)
-
-    async def _projected(
-        self, session_id: str, head: str | None, open_turn: Turn, user_id: str, now: int
-    ) -> Sequence[Write]:
-        """The projections as they will be once the head is at ``head`` and ``open_turn`` is open."""
-        tree = await self._host.store.load_tree(session_id)
-        rows = {row.id: row for row in await self._host.store.load_messages(session_id)}
-        turn = placed(open_turn, tree.turns.get(head) if head else None)
-        move = HeadMove(len(tree.moves) + 1, session_id, tree.head_turn_id, head, now, "rewind")
-        after = Tree(
-            head, turn.id, {**tree.turns, turn.id: turn}, {**tree.links, turn.id: (user_id,)}, (*tree.moves, move)
-        )
-        truth = project(after, tails_of(after, rows))
-        changes = {}
-        for row in rows.values():
-            hidden = truth.get(row.id)
-            if projection_of(row.metadata) != ((hidden.at, hidden.by) if hidden else (None, None)):
-                changes[row.id] = hidden
-        return (SetHidden(changes),) if changes else ()

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 from weakref import WeakValueDictionary
 
 import msgspec
 
-from clew.clock import Timer
 from clew.errors import (
     Conflict,
     DuplicateMessage,
@@ -25,10 +24,12 @@ from clew.errors import (
     WaitingForHuman,
 )
 from clew.live.base import Event, Status
-from clew.runtime.admission import Prompted, check_size, content_of, read_parts
+from clew.runtime.admission import Prompted, check_size, content_of, load_kept, read_parts
 from clew.runtime.answers import Answers
+from clew.runtime.belongings import Belongings
 from clew.runtime.continuing import Continuing
 from clew.runtime.host import Host, Setting
+from clew.runtime.occupation import Occupations
 from clew.runtime.queue import Queue
 from clew.runtime.recovery import fold_streams
 from clew.runtime.run import Answered, Run, TurnOutcome, waits_shown
@@ -37,9 +38,10 @@ from clew.runtime.settle import ABORT, settle_session
 from clew.runtime.subagent import Subagents
 from clew.runtime.title import entitle
 from clew.runtime.turn import plan_open
+from clew.runtime.upkeep import Upkeep
 from clew.runtime.waiting import waits_of
 from clew.store.base import get_session
-from clew.store.unit import Refused, Unit
+from clew.store.unit import EpochIs, HeadIs, NoOpenTurn, Refused, Unit, Write
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.session import Model, Session
 from clew.transcript.turn import Turn
@@ -48,7 +50,8 @@ from clew.transcript.turn_state import OPEN
 __all__ = ["Desk", "OnBusy", "Submission", "Submitted"]
 
 OnBusy = Literal["queue", "reject", "interrupt"]
-IDLE_MS: Final = 30 * 60 * 1000
+T = TypeVar("T")
+_REASONS: Final = {"completed": "finish", "aborted": "abort", "waiting": "waiting", "refused": "refused"}
 
 
 class Submitted(msgspec.Struct, frozen=True):
@@ -82,15 +85,16 @@ class Desk:
         # A lock lives while somebody holds or awaits it, so sessions that are only named leave nothing behind.
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._outcomes: dict[str, asyncio.Future[TurnOutcome]] = {}
-        self._tool_state: dict[str, dict[str, Any]] = {}
-        self._release: dict[str, Timer] = {}
+        self.belongings = Belongings(host.clock)
         self._closing = False
         self._dropped: set[str] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self.queue = Queue(host, self)
         self.answers = Answers(host, self)
         self.continuing = Continuing(host, self)
         self.subagents = Subagents(host, self)
+        self.upkeep = Upkeep(host, self)
+        self.occupations = Occupations(host, self)
 
     def lock(self, session_id: str) -> asyncio.Lock:
         lock = self._locks.get(session_id)
@@ -100,6 +104,14 @@ class Desk:
 
     def run_of(self, session_id: str) -> Run | None:
         return self._runs.get(session_id)
+
+    def is_live(self, session_id: str) -> bool:
+        """Something runs on the session, or is being made of it."""
+        return session_id in self._runs or session_id in self.occupations
+
+    def may_go_on(self, session_id: str) -> bool:
+        """Something may begin on the session: it is not being deleted, and the engine is not closing."""
+        return session_id not in self._dropped and not self._closing
 
     def get_run(self, session_id: str) -> Run:
         run = self._runs.get(session_id)
@@ -125,14 +137,8 @@ class Desk:
         if on_busy not in ("queue", "reject", "interrupt"):
             raise InvalidInput(f"on_busy must be queue, reject or interrupt, not {on_busy!r}")
         async with self.lock(session_id):
-            if session_id in self._dropped:
-                raise SessionNotFound("the session is being deleted", session_id=session_id)
-            if self._closing:
-                raise StoreClosed("clew is shutting down", session_id=session_id)
-            session = await get_session(self._host.store, session_id)
-            setting = await resolve(self._host, session, model=model, agent=agent, attended=attended)
-            prompted = await asyncio.to_thread(read_parts, prompt, setting.workspace, self._host.clock.now_ms())
-            check_size(prompted, setting)
+            session = await self.take(session_id)
+            setting, prompted = await self.admit(session, prompt, model=model, agent=agent, attended=attended)
             known = await self._known(session_id, message_id, prompted)
             if known is not None:
                 return known
@@ -148,10 +154,36 @@ class Desk:
             await self.abort(session_id, reason="interrupted by a new prompt")
         return submission
 
+    async def take(self, session_id: str) -> Session:
+        """The session, unless nothing may begin on it any more. Held under its lock."""
+        if session_id in self._dropped:
+            raise SessionNotFound("the session is being deleted", session_id=session_id)
+        if self._closing:
+            raise StoreClosed("clew is shutting down", session_id=session_id)
+        return await get_session(self._host.store, session_id)
+
+    async def admit(
+        self,
+        session: Session,
+        prompt: str | Sequence[Mapping[str, Any]],
+        *,
+        model: str | Model | dict[str, Any] | None,
+        agent: str | None,
+        attended: bool,
+    ) -> tuple[Setting, Prompted]:
+        """Who would answer this prompt, and the prompt as it would be stored; nothing is stored yet."""
+        setting = await resolve(self._host, session, model=model, agent=agent, attended=attended)
+        kept = await load_kept(self._host.store, prompt)
+        prompted = await asyncio.to_thread(read_parts, prompt, setting.workspace, self._host.clock.now_ms(), kept)
+        check_size(prompted, setting)
+        return setting, prompted
+
     async def busy(self, session_id: str) -> Conflict | None:
         """Why a prompt cannot run now. What a dead run left open is settled on the way."""
         if session_id in self._runs:
             return SessionBusy("a run is in flight on this session", session_id=session_id)
+        if session_id in self.occupations:
+            return SessionBusy("this session is being summarised", session_id=session_id)
         now = self._host.clock.now_ms()
         # What a run that could not store its end left in the journal must be in its parts before they are settled.
         await fold_streams(self._host.store, self._host.mint, now, session_id)
@@ -164,16 +196,23 @@ class Desk:
         """The submission this prompt was before, when a client sends it again."""
         if client_id is None:
             return None
-        for row in await self._host.store.find_client_message(session_id, client_id):
-            if "cancelled_at" in row.metadata:
-                continue
-            if content_of([part.data for part in row.parts]) != content_of(prompted.parts):
-                raise DuplicateMessage(f"message {client_id!r} was sent before with other content", message_id=row.id)
-            queued = "queued_at" in row.metadata
-            submission = self.submission(row.id, queued=queued)
-            if not queued:
-                await self._resolve_past(session_id, row.id)
-            return submission
+        rows = await self._host.store.find_client_message(session_id, client_id)
+        sent = [row for row in rows if "cancelled_at" not in row.metadata]
+        if sent:
+            # What was refused was handed back: sending it again is no repetition.
+            tree = await self._host.store.load_tree(session_id)
+            refused = {id_ for turn in tree.turns.values() if turn.status == "refused" for id_ in tree.links[turn.id]}
+            sent = [row for row in sent if row.id not in refused]
+        # An edit may use an id again: what was sent last under it counts first.
+        for row in reversed(sent):
+            if content_of([part.data for part in row.parts]) == content_of(prompted.parts):
+                queued = "queued_at" in row.metadata
+                submission = self.submission(row.id, queued=queued)
+                if not queued:
+                    await self._resolve_past(session_id, row.id)
+                return submission
+        if sent:
+            raise DuplicateMessage(f"message {client_id!r} was sent before with other content", message_id=sent[-1].id)
         return None
 
     async def _resolve_past(self, session_id: str, message_id: str) -> None:
@@ -208,17 +247,29 @@ class Desk:
         parts = tuple(PartRow(host.mint.part(), n, data, now, now) for n, data in enumerate(prompted.parts))
         return MessageRow(host.mint.message(), session.id, "user", now, now, metadata, parts)
 
-    async def open(self, session: Session, setting: Setting, row: MessageRow, prompted: Prompted) -> Submission:
-        """Store the message, synced, and start its run."""
+    async def open(
+        self,
+        session: Session,
+        setting: Setting,
+        row: MessageRow,
+        prompted: Prompted,
+        *,
+        moving: Sequence[Write] = (),
+        below: str | None = None,
+    ) -> Submission:
+        """Store the message, synced, and start its run. The same unit may take the head to ``below`` by ``moving``."""
         host = self._host
         row = await host.hooks.change("message.user", row)
         state = await host.store.load_state(session.id)
         turn_id = host.mint.turn()
         kept = keeping_prompt(setting, row.created_at)
-        await self.commit(plan_open(state, turn_id, row, setting.model, kept, *prompted.blobs))
+        at = msgspec.structs.replace(state, head_turn_id=below) if moving else state
+        unit = plan_open(at, turn_id, row, setting.model, *kept, *prompted.blobs)
+        guards = (EpochIs(state.epoch), HeadIs(state.head_turn_id), NoOpenTurn())
+        await self.commit(msgspec.structs.replace(unit, writes=(*moving, *unit.writes), guards=guards))
         submission = self.submission(row.id, queued=False, turn_id=turn_id)
         self.start(setting, turn_id, state.epoch + 1, row.id)
-        self._updated(session.id)
+        self.updated(session.id)
         return submission
 
     def start(
@@ -242,32 +293,12 @@ class Desk:
             user_message_id,
             answered=answered,
             spawn_child=self.subagents.spawn,
-            state=self._tool_state.setdefault(session_id, {}),
+            state=self.belongings.take(session_id),
             on_end=self._ended,
         )
         self._runs[session_id] = run
-        self._keep(session_id)
         run.start()
         return run
-
-    def _keep(self, session_id: str) -> None:
-        """The session is in use: what its tools hold stays."""
-        timer = self._release.pop(session_id, None)
-        if timer is not None:
-            timer.cancel()
-
-    def _release_later(self, session_id: str) -> None:
-        """Let go of what tools hold for a session once nothing has run on it for half an hour."""
-
-        def release() -> None:
-            self._release.pop(session_id, None)
-            if session_id not in self._runs:
-                self._tool_state.pop(session_id, None)
-
-        self._keep(session_id)
-
-        self._keep(session_id)
-        self._release[session_id] = self._host.clock.call_later(IDLE_MS, release)
 
     def outcome(self, message_id: str) -> asyncio.Future[TurnOutcome]:
         future = self._outcomes.get(message_id)
@@ -291,20 +322,22 @@ class Desk:
             if self._runs.get(session_id) is run:
                 del self._runs[session_id]
             status = await self._status_after(session_id, outcome)
-            self._host.live.set_status(session_id, status)
-            self.publish("status", session_id, status=msgspec.to_builtins(status))
-            reason = {"completed": "finish", "aborted": "abort", "waiting": "waiting"}.get(outcome.status, "error")
-            self.publish("turn_finished", session_id, turn_id=outcome.turn_id, reason=reason, error=outcome.error)
+            self.show(session_id, status)
+            reason = _REASONS.get(outcome.status, "error")
+            told = {"turn_id": outcome.turn_id, "reason": reason, "error": outcome.error}
+            if outcome.status == "refused":
+                told["problem"] = outcome.error
+            self.publish("turn_finished", session_id, **told)
             if outcome.status == "waiting":
                 for wait in status.waiting:
                     self.publish("approval_requested", session_id, **msgspec.to_builtins(wait))
-            self._updated(session_id)
+            self.updated(session_id)
             self._host.hooks.observe("turn_finished", outcome)
             self._resolve(run, outcome)
             # Viewers see the end only now: whoever acts on it finds the session as it says.
-            run.stream.end()
+            run.end_stream()
             if not self._closing:
-                self._release_later(session_id)
+                self.belongings.release_later(session_id)
             if outcome.status == "completed" and not self._closing:
                 self._beside(entitle(self._host, session_id), session_id)
             if self._closing or session_id in self._dropped:
@@ -314,16 +347,24 @@ class Desk:
                 turn = await self.open_turn(session_id)
                 if turn is not None and turn.status == "waiting":
                     await self.answers.withdraw(session_id, turn, run.signal.reason or "aborted")
+            if outcome.status == "completed" and await self._tidies(session_id):
+                return
             if outcome.status in ("completed", "aborted") or run.signal.aborted:
                 # A turn that failed or waits pauses the queue; so does a restart, since nothing ends after it.
                 await self.queue.fire(session_id)
 
     def _beside(self, work: Coroutine[Any, Any, None], session_id: str) -> None:
         """Do something in nobody's way."""
+        self.hold(work).add_done_callback(lambda _: self.updated(session_id))
+
+    def hold(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Work that belongs to the desk, whoever waits for it."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        task.add_done_callback(lambda _: self._updated(session_id))
+        # One that nobody waits for any more has nobody to tell.
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return task
 
     def _resolve(self, run: Run, outcome: TurnOutcome) -> None:
         if outcome.status == "waiting":
@@ -332,13 +373,27 @@ class Desk:
         if future is not None and not future.done():
             future.set_result(outcome)
 
+    async def _tidies(self, session_id: str) -> bool:
+        """Make room after a turn where the settings want it; whoever does fires the queue when done."""
+        session = await self._host.store.find_session(session_id)
+        if session is None or not await self.upkeep.wants_after_turn(session):
+            return False
+        signal = await self.occupations.enter(session_id, "making room for the next turn")
+        self._beside(self.upkeep.after_turn(session_id, signal), session_id)
+        return True
+
+    def show(self, session_id: str, status: Status) -> None:
+        """Let everybody know what the session does now."""
+        self._host.live.set_status(session_id, status)
+        self.publish("status", session_id, status=msgspec.to_builtins(status))
+
     async def _status_after(self, session_id: str, outcome: TurnOutcome) -> Status:
-        if outcome.status == "failed":
+        if outcome.status in ("failed", "refused"):
             message = str((outcome.error or {}).get("message", "the run failed"))
             return Status("error", message=message, problem=outcome.error)
-        return await self._idle(session_id)
+        return await self.idle_status(session_id)
 
-    async def _idle(self, session_id: str) -> Status:
+    async def idle_status(self, session_id: str) -> Status:
         turn = await self.open_turn(session_id)
         waiting = waits_shown(waits_of(turn)) if turn is not None and turn.status == "waiting" else ()
         return Status("idle", waiting=waiting)
@@ -346,7 +401,7 @@ class Desk:
     async def status(self, session_id: str) -> Status:
         """What the session is doing. After a restart that is worked out from what is stored."""
         known = self._host.live.status(session_id)
-        return known if known is not None else await self._idle(session_id)
+        return known if known is not None else await self.idle_status(session_id)
 
     async def open_turn(self, session_id: str) -> Turn | None:
         state = await self._host.store.load_state(session_id)
@@ -359,13 +414,10 @@ class Desk:
 
     async def abort(self, session_id: str, *, reason: str = "aborted by the user") -> bool:
         """Stop what runs, or deny what waits, on this session. True when there was something to stop."""
-        run = self._runs.get(session_id)
-        if run is not None:
-            run.abort(reason)
+        if self._stop(session_id, reason):
             return True
         async with self.lock(session_id):
-            if session_id in self._runs:
-                self._runs[session_id].abort(reason)
+            if self._stop(session_id, reason):
                 return True
             turn = await self.open_turn(session_id)
             if turn is None or turn.status != "waiting":
@@ -373,6 +425,13 @@ class Desk:
             await self.answers.withdraw(session_id, turn, reason)
             await self.queue.fire(session_id)
             return True
+
+    def _stop(self, session_id: str, reason: str) -> bool:
+        """Stop the run, or whatever else the session is occupied with."""
+        if session_id in self._runs:
+            self._runs[session_id].abort(reason)
+            return True
+        return self.occupations.abort(session_id, reason)
 
     async def user_message_of(self, session_id: str, turn_id: str) -> str:
         line = await self._host.store.load_line(session_id, through=turn_id, turns=1)
@@ -402,13 +461,13 @@ class Desk:
             run.abort(reason)
         if runs:
             await asyncio.gather(*(run.wait() for run in runs), return_exceptions=True)
+        await self.occupations.end_all(reason)
         if self._tasks:
             # A title is a moment's work; one that a slow model owes is not waited for.
             _, late = await asyncio.wait(set(self._tasks), timeout=1.0)
             for task in late:
                 task.cancel()
-        for session_id in tuple(self._release):
-            self._keep(session_id)
+        self.belongings.close()
 
     async def drop(self, session_id: str) -> None:
         """Abort what runs on a session that is about to be deleted, and forget it."""
@@ -417,6 +476,7 @@ class Desk:
         if run is not None:
             run.abort("the session is deleted")
             await run.wait()
+        await self.occupations.end(session_id, "the session is deleted")
         for queued in await self._host.store.load_queue(session_id):
             future = self.take_outcome(queued.message.id)
             if future is not None:
@@ -427,8 +487,7 @@ class Desk:
         self._dropped.discard(session_id)
         if gone:
             self._host.live.forget(session_id)
-            self._tool_state.pop(session_id, None)
-            self._keep(session_id)
+            self.belongings.drop(session_id)
 
     # Small things
 
@@ -437,11 +496,14 @@ class Desk:
         if isinstance(outcome, Refused):
             if outcome.reason in ("stale_epoch", "turn_open", "head_moved", "turn_not_open"):
                 raise SessionBusy("the session was taken by another run", session_id=unit.session_id)
+            if outcome.reason == "session_not_found":
+                raise SessionNotFound(f"there is no session {unit.session_id}", session_id=unit.session_id)
             raise InternalError(f"a unit was refused: {outcome.reason}", session_id=unit.session_id)
 
     def publish(self, kind: Any, session_id: str, **data: Any) -> None:
         self._host.live.publish(Event(kind, {"session_id": session_id, **data}))
 
-    def _updated(self, session_id: str) -> None:
+    def updated(self, session_id: str) -> None:
+        """Tell everybody that the session is not as it was."""
         self.publish("session_updated", session_id)
         self._host.hooks.observe("session_save", session_id)

@@ -15,7 +15,7 @@ from clew.ids import Mint
 from clew.live.base import Live
 from clew.prompt.assemble import Prompt
 from clew.prompt.skills import SkillCatalog
-from clew.providers.base import ModelInfo, Providers
+from clew.providers.base import ModelInfo, Providers, ToolSchema
 from clew.runtime.hooks import Hooks
 from clew.runtime.permit import Permit
 from clew.store.base import Store
@@ -58,3 +58,8 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     permit: Permit
     attended: bool
     depth: int
+
+    @property
+    def schemas(self) -> tuple[ToolSchema, ...]:
+        """The tools as the model is told about them."""
+        return tuple(ToolSchema(tool.name, tool.description, dict(tool.input_schema)) for tool in self.tools.values())

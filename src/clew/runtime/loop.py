@@ -15,12 +15,16 @@ import msgspec
 
 from clew.errors import ModelFailed
 from clew.failpoints import failpoint
-from clew.providers.base import ModelRequest, ProviderFailure, StepEnd, ToolSchema
+from clew.providers.base import ModelRequest, ProviderFailure, StepEnd
 from clew.runtime.calls import Call, Caller, Verdict
+from clew.runtime.context import Context
 from clew.runtime.doom import REPEATS, identical_tail, last_call
+from clew.runtime.files import with_files
 from clew.runtime.host import Host, Setting
 from clew.runtime.recorder import Recorder
+from clew.runtime.request import encode_tools, request_digest, tools_digest
 from clew.runtime.retry import delay_ms
+from clew.runtime.room import MakesRoom, Room
 from clew.runtime.waiting import Wait, digest_of
 from clew.transcript import chunk as c
 from clew.transcript.message import Message
@@ -36,12 +40,10 @@ class End(msgspec.Struct, frozen=True):
     waits: tuple[Wait, ...] = ()
 
 
-class Watcher(Protocol):
+class Watcher(MakesRoom, Protocol):
     """Who is told that a call waits before it is tried again, or goes on."""
 
     async def retrying(self, attempt: int, message: str) -> None: ...
-
-    async def running(self) -> None: ...
 
 
 class Loop:
@@ -54,9 +56,9 @@ class Loop:
         recorder: Recorder,
         caller: Caller,
         watcher: Watcher,
+        room: Room,
         *,
         turn_id: str,
-        history: Sequence[Message],
         first_step: int,
         budget: int,
         warned: tuple[Any, Any] | None,
@@ -66,15 +68,13 @@ class Loop:
         self._recorder = recorder
         self._caller = caller
         self._watcher = watcher
+        self._room = room
         self._turn_id = turn_id
-        self._history = list(history)
         self._step = first_step
         self._budget = budget
         self._warned = warned
-        provider_tools = setting.tools.values() if setting.info.tools else ()
-        self._schemas = tuple(
-            ToolSchema(tool.name, tool.description, dict(tool.input_schema)) for tool in provider_tools
-        )
+        self._sent: dict[str, Any] = {}
+        self._sent_at = 0
 
     async def run(self) -> End:
         """Step after step until nothing is asked for, a human is, or the budget is used up."""
@@ -93,7 +93,6 @@ class Loop:
             await self._recorder.send(result)
 
     async def _one_step(self) -> End | None:
-        started_at = self._host.clock.now_ms()
         await self._recorder.send(c.StartStep())
         failpoint("run.before_model_call")
         calls, asked, end = await self._call_model()
@@ -106,7 +105,7 @@ class Loop:
         waits = await self._ask(verdicts)
         await self._recorder.send(c.FinishStep())
         failpoint("run.before_step_end")
-        await self._recorder.end_step(self._booked(end, started_at))
+        await self._recorder.end_step(self._booked(end))
         self._step += 1
         self._budget -= 1
         if waits:
@@ -155,14 +154,22 @@ class Loop:
 
     async def _call_model(self) -> tuple[list[Call], bool, StepEnd]:
         """One call, tried again only while nothing of it was recorded: v6 cannot take a chunk back."""
-        request: ModelRequest = await self._host.hooks.change("before_model_call", self._request())
-        attempt = 1
+        inside = self._step > 0
+        request = await self._prepared(await self._room.fit(self._live(), inside=inside, flush=self._recorder.flush))
+        attempt, overflowed = 1, False
         while True:
             before = self._recorder.fold.part_count
             try:
                 result = await self._stream(request)
             except ProviderFailure as failure:
                 untouched = self._recorder.fold.part_count == before
+                if untouched and failure.kind == "overflow":
+                    less = await self._room.overflowed(
+                        self._live(), inside=inside, flush=self._recorder.flush, again=overflowed
+                    )
+                    overflowed = True
+                    request = await self._prepared(less)
+                    continue
                 wait = delay_ms(failure, attempt, self._host.chance()) if untouched else None
                 if wait is None:
                     raise
@@ -171,20 +178,33 @@ class Loop:
                 await self._host.clock.sleep(wait)
                 await self._watcher.running()
             else:
+                self._room.note(result[2].usage, self._recorder.message.id, self._recorder.fold.part_count)
                 self._host.hooks.observe("after_model_call", (request, result[2]))
                 return result
 
-    def _request(self) -> ModelRequest:
-        messages = list(self._history)
-        parts = self._recorder.fold.parts
-        settled = parts[:-1]  # the step that begins now has recorded nothing but its start
-        if settled:
-            messages.append(Message(self._recorder.message.id, "assistant", settled, {}))
+    def _live(self) -> Message:
+        """The message so far, with the start of the step that begins now."""
+        return Message(self._recorder.message.id, "assistant", self._recorder.fold.parts, {"turn_id": self._turn_id})
+
+    async def _prepared(self, context: Context) -> ModelRequest:
+        """The request as hooks leave it, files put in; what it was is kept with the step as a digest."""
+        request: ModelRequest = await self._host.hooks.change("before_model_call", self._request(context.messages))
+        # A step begins when it is asked for: a compaction made for it comes before it.
+        self._sent_at = self._host.clock.now_ms()
+        self._sent = {
+            "request": request_digest(request),
+            "tools": tools_digest(encode_tools(request.tools)),
+            "view": [context.compaction_depth, context.prune_seq, len(context.messages)],
+            "limits": [request.max_output_tokens, request.temperature],
+        }
+        return msgspec.structs.replace(request, messages=await with_files(self._host.store, request.messages))
+
+    def _request(self, messages: Sequence[Message]) -> ModelRequest:
         return ModelRequest(
             model=self._setting.model,
             system=self._setting.prompt.text,
-            messages=messages,
-            tools=self._schemas,
+            messages=list(messages),
+            tools=self._setting.schemas,
             # A guess about an unknown model must not cut its answers short.
             max_output_tokens=self._setting.info.max_output if self._setting.info.known else None,
             temperature=self._setting.agent.temperature,
@@ -212,7 +232,7 @@ class Loop:
             await asyncio.shield(_closed(stream))
         raise ModelFailed("the model's stream ended without saying how")
 
-    def _booked(self, end: StepEnd, started_at: int) -> Step:
+    def _booked(self, end: StepEnd) -> Step:
         model = self._setting.model
         return Step(
             turn_id=self._turn_id,
@@ -220,12 +240,12 @@ class Loop:
             message_id=self._recorder.message.id,
             usage=end.usage,
             model=model,
-            started_at=started_at,
+            started_at=self._sent_at,
             finished_at=self._host.clock.now_ms(),
             finish_reason=end.finish_reason,
             prompt_digest=self._setting.prompt.digest,
             cost_usd=self._host.providers.cost(model, end.usage) or 0.0,
-            data={**end.data, "prompt": self._setting.prompt.outline},
+            data={**end.data, "prompt": self._setting.prompt.outline, **self._sent},
         )
 
 

@@ -109,7 +109,7 @@ class Queue:
             OpenTurn(turn),
             LinkMessage(turn_id, row.id),
             PatchSession(updated_at=now, model=setting.model),
-            keeping_prompt(setting, now),
+            *keeping_prompt(setting, now),
         )
         guards: tuple[Guard, ...] = (EpochIs(state.epoch), NoOpenTurn(), StillQueued(row.id))
         outcome = await host.store.commit(Unit(session_id, writes, guards, sync="power"))

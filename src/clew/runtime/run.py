@@ -7,30 +7,30 @@ live stream, and whatever happens it ends both, in that order, before anybody el
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Literal
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
-from clew.errors import ClewError, InternalError, ModelFailed, StoreError
+from clew.errors import ClewError, ContextTooLarge, InternalError, ModelFailed, StaleEpoch, StoreError
 from clew.failpoints import failpoint
 from clew.live.base import Event, LiveStream, Status
 from clew.runtime.calls import Call, Caller
 from clew.runtime.doom import WARNING, last_call
-from clew.runtime.files import with_files
 from clew.runtime.host import Host, Setting
 from clew.runtime.loop import End, Loop
 from clew.runtime.recorder import Recorder, assistant_row
-from clew.runtime.turn import settling
+from clew.runtime.room import Room
+from clew.runtime.turn import refusing, settling
 from clew.runtime.waiting import Wait, with_waits
-from clew.store.unit import EpochIs, InsertMessage, LinkMessage, SetTurn, Unit
+from clew.store.unit import EpochIs, InsertMessage, LinkMessage, MoveHead, Refused, SetTurn, Unit, Write
 from clew.tools.base import ChildOutcome, Signal
 from clew.transcript import chunk as c
-from clew.transcript.message import Message, MessageRow, PartRow
+from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.turn import Turn
 from clew.transcript.turn_state import TurnStatus
-from clew.transcript.view import model_view
 
 __all__ = ["Answered", "Run", "SpawnChild", "TurnOutcome"]
 
@@ -39,7 +39,7 @@ _GRACE_S = 2.0
 """How long an aborted run waits for a model's connection to close before it settles without it."""
 
 SpawnChild = Callable[[str, str | None, Setting, Signal], Awaitable[ChildOutcome]]
-Reason = Literal["finish", "abort", "error", "waiting"]
+T = TypeVar("T")
 
 
 class TurnOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -89,10 +89,12 @@ class Run:
         self._answered = answered
         self._on_end = on_end
         self._caller = Caller(host, setting, self.signal, spawn_child, state)
+        self._room = Room(host, setting, turn, epoch, self)
         self._outcome: asyncio.Future[TurnOutcome] = asyncio.get_running_loop().create_future()
         self._stream = self._open_stream(answered.message if answered else None)
         self._task: asyncio.Task[None] | None = None
         self._started_at = host.clock.now_ms()
+        self._last: list[c.Chunk] | None = None
 
     # From outside
 
@@ -111,11 +113,25 @@ class Run:
     def stream(self) -> LiveStream:
         return self._stream
 
+    def end_stream(self) -> None:
+        """Show the last chunks and end the stream: whoever acts on them finds the session as they say."""
+        last, self._last = self._last, None
+        try:
+            if last:
+                self._stream.show(last)
+        except Exception:
+            log.exception("viewers of %s could not be told how it ended", self.session_id)
+        self._stream.end()
+
     # The Watcher of the loop
 
     async def retrying(self, attempt: int, message: str) -> None:
         self._set_status(Status("retrying", attempt=attempt, message=message, started_at=self._started_at))
         await self._move("retrying")
+
+    async def compacting(self, message: str) -> None:
+        self._set_status(Status("busy", message=message, started_at=self._started_at))
+        await self._move("compacting")
 
     async def running(self) -> None:
         self._set_status(Status("busy", started_at=self._started_at))
@@ -136,7 +152,7 @@ class Run:
             await self._on_end(self, outcome)
         except Exception:
             log.exception("the end of a run on %s was not handled", self.session_id)
-        self._stream.end()
+        self.end_stream()
         if not self._outcome.done():
             self._outcome.set_result(outcome)
 
@@ -152,29 +168,27 @@ class Run:
         warned: tuple[Any, Any] | None = tuple(earlier) if earlier else None
         steps = len(await self._host.store.load_steps(self.turn.id))
         budget = self._setting.agent.max_steps - (steps - int(self.turn.data.get("budget_from", 0)))
+        if answered is None and steps == 0:
+            # Before anything of an answer exists the turn can still be refused as if it had not been.
+            _, failure = await self._until_aborted(self._room.fit(None))
+            if isinstance(failure, ContextTooLarge):
+                return await self._refuse(failure)
+            if failure is not None or self.signal.aborted:
+                recorder = self._recorder(None)
+                recorder.write(self._start_chunk())
+                return await self._settle(recorder, None, failure)
         while True:
             recorder = self._recorder(answered)
-            work = asyncio.get_running_loop().create_task(self._work(recorder, answered, steps, budget, warned))
-            failure: BaseException | None = None
-            end: End | None = None
-            try:
-                end = await self._until_aborted(work)
-            except asyncio.CancelledError:
-                if not self.signal.aborted:
-                    task = asyncio.current_task()
-                    if task is not None and task.cancelling():
-                        raise
-                    failure = ModelFailed("the run was cancelled from inside")
-            except Exception as error:
-                failure = error
+            end, failure = await self._until_aborted(self._work(recorder, answered, steps, budget, warned))
             if end is None or end.reason != "warned":
                 return await self._settle(recorder, end, failure)
             done = len(await self._host.store.load_steps(self.turn.id))
             steps, budget, warned, answered = done, budget - (done - steps), last_call(recorder.fold.parts), None
             await self._warn(recorder)
 
-    async def _until_aborted(self, work: asyncio.Task[End]) -> End:
-        """The work's end; an abort cancels it, wherever it is, and comes out as ``CancelledError``."""
+    async def _until_aborted(self, doing: Coroutine[Any, Any, T]) -> tuple[T | None, BaseException | None]:
+        """What came of it, or why it failed; neither when an abort cancelled it, wherever it was."""
+        work = asyncio.get_running_loop().create_task(doing)
         abort = asyncio.get_running_loop().create_task(self.signal.wait())
         try:
             await asyncio.wait({work, abort}, return_when=asyncio.FIRST_COMPLETED)
@@ -182,8 +196,15 @@ class Run:
                 work.cancel()
                 await asyncio.wait({work}, timeout=_GRACE_S)
                 if not work.done():
-                    raise asyncio.CancelledError
-            return await work
+                    return None, None
+            return await work, None
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            return None, None if self.signal.aborted else ModelFailed("the run was cancelled from inside")
+        except Exception as error:
+            return None, error
         finally:
             abort.cancel()
             if not work.done():
@@ -216,7 +237,10 @@ class Run:
         )
 
     def _show(self, chunks: Sequence[c.Chunk]) -> None:
-        self._stream.show(chunks)
+        if self._last is not None:
+            self._last += chunks
+        else:
+            self._stream.show(chunks)
 
     async def _work(
         self,
@@ -226,20 +250,15 @@ class Run:
         budget: int,
         warned: tuple[Any, Any] | None,
     ) -> End:
-        metadata = {
-            "turn_id": self.turn.id,
-            "user_message_id": self.user_message_id,
-            "model": msgspec.to_builtins(self._setting.model),
-        }
-        await recorder.send(c.Start(message_id=self.message_id, message_metadata=metadata))
+        await recorder.send(self._start_chunk())
         loop = Loop(
             self._host,
             self._setting,
             recorder,
             self._caller,
             self,
+            self._room,
             turn_id=self.turn.id,
-            history=await self._history(),
             first_step=first_step,
             budget=budget,
             warned=warned,
@@ -250,10 +269,13 @@ class Run:
             await loop.land(answered.calls, answered.denied)
         return await loop.run()
 
-    async def _history(self) -> list[Message]:
-        line = await self._host.store.load_view(self.session_id)
-        sent = [message for message in model_view(line.turns if line else ()) if message.id != self.message_id]
-        return await with_files(self._host.store, sent)
+    def _start_chunk(self) -> c.Start:
+        metadata = {
+            "turn_id": self.turn.id,
+            "user_message_id": self.user_message_id,
+            "model": msgspec.to_builtins(self._setting.model),
+        }
+        return c.Start(message_id=self.message_id, message_metadata=metadata)
 
     async def _warn(self, recorder: Recorder) -> None:
         """End this message, say in the conversation that the model goes round in circles, and begin the next."""
@@ -264,6 +286,7 @@ class Run:
         noted = SetTurn(self.turn.id, "running", data={"warned": last_call(recorder.fold.parts)})
         await recorder.close(InsertMessage(row), LinkMessage(self.turn.id, row.id), noted)
         self._stream.end()
+        self._room.renew()
         self.message_id = self._host.mint.message()
         self._stream = self._open_stream(None)
         self._publish("turn_started", message_id=self.message_id, user_message_id=row.id)
@@ -274,6 +297,7 @@ class Run:
         """The last chunks, then the unit that ends the turn or lets it wait."""
         now = self._host.clock.now_ms()
         failpoint("run.before_settle")
+        await self._hold(recorder)
         if failure is not None:
             return await self._settle_failed(recorder, failure, now)
         if end is None:
@@ -294,6 +318,36 @@ class Run:
         await recorder.close(*settling(self.turn.id, "completed", now, data))
         return self._outcome_of("completed", stopped=stopped)
 
+    async def _hold(self, recorder: Recorder) -> None:
+        """From here on chunks are kept back until the session is free. What was said before is shown first."""
+        with contextlib.suppress(Exception):
+            # Why it cannot be stored is found out, and told, when the turn is settled.
+            await recorder.flush()
+        self._last = []
+
+    async def _refuse(self, refusal: ContextTooLarge) -> TurnOutcome:
+        """Nothing was called: the head stays where it was, and what was said is handed back."""
+        host, session_id = self._host, self.session_id
+        line = await host.store.load_line(session_id, through=self.turn.id, turns=1)
+        turn, rows = line.turns[-1].turn, line.turns[-1].messages
+        problem = {**_problem(refusal), "text": _text_of(rows)}
+        state = await host.store.load_state(session_id)
+        now = host.clock.now_ms()
+        if self.turn.status == "unanswered":
+            # A resend that nobody answered stays what it was, and the head, which a compaction may have taken off it.
+            writes: tuple[Write, ...] = (SetTurn(turn.id, "unanswered", settled_at=now, data={"error": problem}),)
+            if state.head_turn_id != turn.id:
+                writes += (MoveHead(turn.id, now, "turn"),)
+        else:
+            writes = refusing(turn.id, [row.id for row in rows], now, {"error": problem})
+        unit = Unit(session_id, writes, (EpochIs(self._epoch),), sync="power")
+        outcome = await host.store.commit(unit)
+        if isinstance(outcome, Refused):
+            raise StaleEpoch("a newer run has taken over the session", session_id=session_id)
+        finish = c.Finish(finish_reason="error")
+        self._last = [self._start_chunk(), c.Error(error_text=problem["message"]), finish]
+        return self._outcome_of("refused", error=problem)
+
     async def _settle_failed(self, recorder: Recorder, failure: BaseException, now: int) -> TurnOutcome:
         problem = _problem(failure)
         try:
@@ -311,10 +365,7 @@ class Run:
         if not isinstance(error, ClewError):
             log.error("a run on %s failed in an unforeseen way", self.session_id, exc_info=error)
         problem = _problem(error)
-        try:
-            self._stream.show([c.Error(error_text=problem["message"]), c.Finish(finish_reason="error")])
-        except Exception:
-            log.exception("viewers of %s could not be told", self.session_id)
+        self._last = [c.Error(error_text=problem["message"]), c.Finish(finish_reason="error")]
         return self._outcome_of("failed", error=problem)
 
     def _outcome_of(
@@ -330,7 +381,15 @@ class Run:
         self._host.live.publish(Event(kind, {"session_id": self.session_id, "turn_id": self.turn.id, **data}))
 
 
+def _text_of(rows: Sequence[MessageRow]) -> str:
+    """The words of the message that leads a turn."""
+    parts = next((row.parts for row in rows if row.role == "user"), ())
+    return "\n".join(str(part.data.get("text", "")) for part in parts if part.type == "text")
+
+
 def _problem(error: BaseException) -> dict[str, Any]:
+    if isinstance(error, ContextTooLarge):
+        return {"code": error.code, "message": str(error), "branch": error.ids.get("branch")}
     if isinstance(error, ClewError):
         return {"code": error.code, "message": str(error)}
     return {"code": InternalError.code, "message": f"something went wrong inside clew: {type(error).__name__}: {error}"}

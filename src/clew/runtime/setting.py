@@ -19,6 +19,7 @@ from clew.prompt.skills import SkillCatalog
 from clew.providers.base import ModelInfo, ToolSchema
 from clew.runtime.host import Host, Setting
 from clew.runtime.permit import Permit
+from clew.runtime.request import encode_tools, tools_digest
 from clew.store.unit import PutPrompt
 from clew.tools.base import Tool
 from clew.transcript.session import Model, Session, parse_model
@@ -56,6 +57,8 @@ async def resolve(
     host.providers.get(chosen.provider_id)
     info = host.providers.info(chosen)
     tools = _tools_of(host, manifest, info, workspace)
+    if "recall" in tools and not await _is_compacted(host, session.id):
+        del tools["recall"]
     skills = SkillCatalog()
     if "skill" in tools:
         skills = await asyncio.to_thread(SkillCatalog.load, host.config_folder, workspace)
@@ -78,9 +81,19 @@ async def resolve(
     )
 
 
-def keeping_prompt(setting: Setting, now: int) -> PutPrompt:
-    """The write that keeps this turn's prompt, once per digest; it goes with the unit that begins a run."""
-    return PutPrompt(setting.prompt.digest, setting.prompt.text, now)
+def keeping_prompt(setting: Setting, now: int) -> tuple[PutPrompt, PutPrompt]:
+    """The writes that keep this turn's prompt and tools, once per digest; they go with the unit that begins a run."""
+    tools = encode_tools(setting.schemas)
+    return (
+        PutPrompt(setting.prompt.digest, setting.prompt.text, now),
+        PutPrompt(tools_digest(tools), tools, now),
+    )
+
+
+async def _is_compacted(host: Host, session_id: str) -> bool:
+    """Something on the line was summarised: there is something to recall."""
+    line = await host.store.load_line(session_id, turns=1)
+    return bool(line.turns) and line.turns[-1].turn.compaction_turn_id is not None
 
 
 def _tools_of(host: Host, agent: Agent, info: ModelInfo, workspace: Path | None) -> dict[str, Tool]:

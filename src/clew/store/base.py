@@ -18,11 +18,13 @@ import msgspec
 
 from clew.errors import SessionNotFound
 from clew.ids import SessionIdForm
+from clew.store.search import SearchHit, SearchPage, SearchQuery
 from clew.store.unit import JournalEntry, Outcome, Unit
 from clew.transcript.line import LineTurn
 from clew.transcript.message import MessageRow, PartRow
+from clew.transcript.pruned import Pruned
 from clew.transcript.session import Session, SessionState
-from clew.transcript.turn import Step, Tree
+from clew.transcript.turn import Step, Tree, Turn
 
 __all__ = [
     "Blob",
@@ -33,6 +35,9 @@ __all__ = [
     "OpenCall",
     "PendingStream",
     "QueuedMessage",
+    "SearchHit",
+    "SearchPage",
+    "SearchQuery",
     "SessionPage",
     "SessionQuery",
     "Store",
@@ -79,10 +84,14 @@ class SessionPage(msgspec.Struct, frozen=True):
 
 
 class LineSlice(msgspec.Struct, frozen=True):
-    """Turns of a line in order, root side first. ``complete`` says that nothing lies before them."""
+    """Turns of a line in order, root side first. ``complete`` says that nothing lies before them.
+
+    ``pruned`` is every prune of the session, filled in where a view is loaded.
+    """
 
     turns: tuple[LineTurn, ...]
     complete: bool
+    pruned: tuple[Pruned, ...] = ()
 
 
 class OpenCall(msgspec.Struct, frozen=True):
@@ -126,6 +135,7 @@ class Whole(msgspec.Struct, frozen=True):
     seals: dict[str, str]
     pending: tuple[PendingStream, ...]
     damaged: tuple[Damage, ...] = ()
+    pruned: tuple[Pruned, ...] = ()
 
 
 class Blob(msgspec.Struct, frozen=True):
@@ -218,7 +228,15 @@ class Store(Protocol):
 
     async def load_tree(self, session_id: str) -> Tree: ...
 
+    async def find_turn(self, turn_id: str) -> Turn | None:
+        """By its id alone, whichever session it belongs to."""
+        ...
+
     async def load_steps(self, turn_id: str) -> tuple[Step, ...]: ...
+
+    async def load_pruned(self, session_id: str) -> tuple[Pruned, ...]:
+        """Every prune of the session, by (seq, message, part)."""
+        ...
 
     async def load_queue(self, session_id: str) -> tuple[QueuedMessage, ...]:
         """In firing order: interrupting ones first, then by queued_at, then by id."""
@@ -246,6 +264,19 @@ class Store(Protocol):
 
     async def seals(self, session_id: str) -> dict[str, str]:
         """The digests of settled messages."""
+        ...
+
+    async def search(self, query: SearchQuery) -> SearchPage:
+        """Parts whose text, reasoning, tool input or tool output matches, of every settled message of every session.
+
+        Hidden messages too. Everything sealed before the first page is found; the index is brought up to date for
+        it. Raises ``NotSupported`` where ``capabilities.search`` is False, and on a store opened for reading that
+        was never searched; ``InvalidInput`` for a text without a word and for a cursor of another search.
+        """
+        ...
+
+    async def rebuild_search(self) -> None:
+        """Drop the index and make it again. Searching does that by itself when the index is missing or damaged."""
         ...
 
     async def verify(self) -> Sequence[Damage]:

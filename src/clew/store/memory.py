@@ -11,7 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from clew.errors import InternalError, NotSupported, StoreClosed
+from clew.ids import Mint
 from clew.store import unit as u
 from clew.store.base import (
     Blob,
@@ -22,17 +25,21 @@ from clew.store.base import (
     OpenCall,
     PendingStream,
     QueuedMessage,
+    SearchPage,
+    SearchQuery,
     SessionPage,
     SessionQuery,
     Whole,
 )
+from clew.store.copies import plan_copy
 from clew.store.guards import refusal
 from clew.store.lines import view_line
 from clew.store.session_value import Change, SessionValue
 from clew.transcript.line import LineTurn, end_of_line, path_to
 from clew.transcript.message import MessageRow
+from clew.transcript.pruned import Pruned
 from clew.transcript.session import Session, SessionState
-from clew.transcript.turn import Step, Tree
+from clew.transcript.turn import Step, Tree, Turn
 
 __all__ = ["MemoryStore"]
 
@@ -41,6 +48,7 @@ class MemoryStore:
     """The contract held in dictionaries. What it acknowledges lives as long as the process."""
 
     def __init__(self) -> None:
+        self._mint = Mint()
         self._values: dict[str, SessionValue] = {}
         self._prompts: dict[str, str] = {}
         self._blobs: dict[str, Blob] = {}
@@ -102,6 +110,10 @@ class MemoryStore:
         for sha256 in named:
             if not any(sha256 in other.blobs for other in self._values.values()):
                 change.drop(self._blobs, sha256)
+
+    def _copy_line(self, change: Change, session_id: str, write: u.CopyLine) -> None:
+        source = self._values[write.source_session_id]
+        self._values[session_id].copy_line(change, source, plan_copy(session_id, write), self._mint.part)
 
     def _put_prompt(self, change: Change, session_id: str, write: u.PutPrompt) -> None:
         if write.digest not in self._prompts:
@@ -184,7 +196,14 @@ class MemoryStore:
         value = self._find(session_id)
         if value is None:
             return None
-        return view_line(lambda through, turns, back_to: self._line(value, through, turns, back_to), turns)
+        state = value.state["state"]
+        path = path_to(value.turns, end_of_line(state.head_turn_id, state.open_turn_id))
+        line = view_line(
+            lambda through, turns, back_to: self._line(value, through, turns, back_to),
+            lambda message_id: any(message_id in value.links.get(turn.id, ()) for turn in path),
+            turns,
+        )
+        return msgspec.structs.replace(line, pruned=value.all_pruned())
 
     async def load_messages(self, session_id: str, *, keep_damaged: bool = False) -> tuple[MessageRow, ...]:
         value = self._find(session_id)
@@ -220,11 +239,18 @@ class MemoryStore:
         value = self._find(session_id)
         return value.tree() if value else Tree(None, None, {}, {}, ())
 
+    async def find_turn(self, turn_id: str) -> Turn | None:
+        return next((value.turns[turn_id] for value in self._values.values() if turn_id in value.turns), None)
+
     async def load_steps(self, turn_id: str) -> tuple[Step, ...]:
         for value in self._values.values():
             if turn_id in value.steps:
                 return value.steps[turn_id]
         return ()
+
+    async def load_pruned(self, session_id: str) -> tuple[Pruned, ...]:
+        value = self._find(session_id)
+        return value.all_pruned() if value else ()
 
     async def load_queue(self, session_id: str) -> tuple[QueuedMessage, ...]:
         value = self._find(session_id)
@@ -269,6 +295,7 @@ class MemoryStore:
             await self.load_queue(session_id),
             dict(value.seals),
             await self.pending_streams(session_id),
+            pruned=value.all_pruned(),
         )
 
     async def session_ids(self) -> tuple[str, ...]:
@@ -277,6 +304,12 @@ class MemoryStore:
     async def seals(self, session_id: str) -> dict[str, str]:
         value = self._find(session_id)
         return dict(value.seals) if value else {}
+
+    async def search(self, query: SearchQuery) -> SearchPage:
+        raise NotSupported("a memory store cannot search; use a file")
+
+    async def rebuild_search(self) -> None:
+        raise NotSupported("a memory store cannot search; use a file")
 
     async def verify(self) -> Sequence[Damage]:
         return ()
@@ -311,6 +344,7 @@ def _matches(session: Session, query: SessionQuery) -> bool:
 _SHARED: dict[type, Callable[[MemoryStore, Change, str, Any], None]] = {
     u.InsertSession: MemoryStore._insert_session,
     u.DeleteSession: MemoryStore._delete_session,
+    u.CopyLine: MemoryStore._copy_line,
     u.PutPrompt: MemoryStore._put_prompt,
     u.PutBlob: MemoryStore._put_blob,
     u.LinkBlob: MemoryStore._link_blob,

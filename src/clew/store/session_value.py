@@ -7,18 +7,22 @@ The memory store holds these, and the file stores read and write them one at a t
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import fsum
 from typing import Any, TypeVar
 
 import msgspec
 
 from clew.errors import InternalError
 from clew.store import unit as u
+from clew.store.copies import NOT_COPIED, Copied, Copying
 from clew.store.tail import with_tail
 from clew.transcript.message import MessageRow
+from clew.transcript.pruned import Pruned
 from clew.transcript.rollup import booked_message, booked_session, merged
 from clew.transcript.session import Session, SessionState
 from clew.transcript.turn import HeadMove, Step, Tree, Turn, placed
 from clew.transcript.turn_state import OPEN, check_transition
+from clew.transcript.usage import Usage
 
 __all__ = ["Change", "SessionValue"]
 
@@ -66,6 +70,7 @@ class SessionValue:
         self.marks: dict[str, int] = {}
         self.seals: dict[str, str] = {}
         self.blobs: dict[str, None] = {}
+        self.pruned: dict[tuple[int, str, int], Pruned] = {}
 
     @property
     def session(self) -> Session:
@@ -74,6 +79,9 @@ class SessionValue:
     def message(self, message_id: str) -> MessageRow:
         """The message with the tail of its stream."""
         return with_tail(self.messages[message_id], self.journal.get(message_id, ()))
+
+    def all_pruned(self) -> tuple[Pruned, ...]:
+        return tuple(self.pruned[key] for key in sorted(self.pruned))
 
     def tree(self) -> Tree:
         state = self.state["state"]
@@ -164,6 +172,12 @@ class SessionValue:
         elif self.state["state"].open_turn_id == turn.id:
             self._set_state(change, open_turn_id=None)
 
+    def _move_turn(self, change: Change, write: u.MoveTurn) -> None:
+        if write.turn_id != self.state["state"].open_turn_id or write.turn_id == write.parent_turn_id:
+            raise InternalError("only the open turn moves, and below another", turn_id=write.turn_id)
+        parent = self.turns[write.parent_turn_id] if write.parent_turn_id is not None else None
+        change.put(self.turns, write.turn_id, placed(self.turns[write.turn_id], parent))
+
     def _link_message(self, change: Change, write: u.LinkMessage) -> None:
         if write.turn_id not in self.turns or write.message_id not in self.messages:
             raise InternalError("a link names what is not there", **msgspec.structs.asdict(write))
@@ -193,6 +207,85 @@ class SessionValue:
         change.put(self.messages, row.id, row)
         change.put(self.row, "session", booked_session(self.row["session"], step))
         change.put(self.steps, step.turn_id, (*self.steps.get(step.turn_id, ()), step))
+
+    def _add_pruned(self, change: Change, write: u.AddPruned) -> None:
+        seq = max((seq for seq, _, _ in self.pruned), default=0) + 1
+        for one in write.pruned:
+            key = (seq, self.messages[one.message_id].id, one.part)
+            if key in self.pruned:
+                raise InternalError("an output was pruned twice at once", message_id=one.message_id, part=one.part)
+            change.put(self.pruned, key, msgspec.structs.replace(one, seq=seq))
+
+    # Copying
+
+    def copy_line(self, change: Change, source: SessionValue, plan: Copying, new_part_id: Callable[[], str]) -> None:
+        """Fill this session, which was just inserted, with a line of another."""
+        for copied in plan.messages:
+            row = source.messages[copied.source_id]
+            if not copied.inserted:
+                self._copy_message(change, source, row, copied.id, new_part_id)
+            elif copied.id not in self.messages:
+                raise InternalError("a copy names a message that is not in its session", message_id=copied.id)
+        for turn in plan.turns:
+            if turn.id in self.turns:
+                raise InternalError("a turn was inserted twice", turn_id=turn.id)
+            change.put(self.turns, turn.id, turn)
+        for copied in plan.messages:
+            change.put(self.links, copied.turn_id, (*self.links.get(copied.turn_id, ()), copied.id))
+            self._copy_steps(change, source, copied)
+        self._copy_pruned(change, source, {copied.source_id: copied.id for copied in plan.messages})
+        self._sum_steps(change)
+        named = {part.data.get("url") for row in self.messages.values() for part in row.parts if part.type == "file"}
+        for sha256 in source.blobs:
+            if f"/api/blobs/{sha256}" in named:
+                change.put(self.blobs, sha256, None)
+
+    def _copy_message(
+        self, change: Change, source: SessionValue, row: MessageRow, id_: str, new_part_id: Callable[[], str]
+    ) -> None:
+        parts = tuple(msgspec.structs.replace(part, id=new_part_id()) for part in row.parts)
+        metadata = merged(row.metadata, {}, NOT_COPIED)
+        session_id = self.row["session"].id
+        copy = msgspec.structs.replace(row, id=id_, session_id=session_id, metadata=metadata, parts=parts)
+        self._insert_message(change, u.InsertMessage(copy))
+        if row.id in source.seals:
+            change.put(self.seals, id_, source.seals[row.id])
+
+    def _copy_steps(self, change: Change, source: SessionValue, copied: Copied) -> None:
+        steps = [
+            msgspec.structs.replace(step, turn_id=copied.turn_id, message_id=copied.id)
+            for step in source.steps.get(copied.origin_turn_id or "", ())
+            if step.message_id == copied.source_id
+        ]
+        if steps:
+            held = (*self.steps.get(copied.turn_id, ()), *steps)
+            change.put(self.steps, copied.turn_id, tuple(sorted(held, key=lambda step: step.index)))
+
+    def _copy_pruned(self, change: Change, source: SessionValue, ids: dict[str, str]) -> None:
+        for one in source.pruned.values():
+            if one.message_id in ids:
+                row = self.messages[ids[one.message_id]]
+                # A copy that the unit made by itself may end before a part that was pruned.
+                if one.part < len(row.parts) and row.parts[one.part].tool_state == "output-available":
+                    copy = msgspec.structs.replace(one, message_id=row.id)
+                    change.put(self.pruned, (one.seq, row.id, one.part), copy)
+
+    def _sum_steps(self, change: Change) -> None:
+        steps = [step for held in self.steps.values() for step in held]
+        used = sum((step.usage for step in steps), Usage())
+        row = msgspec.structs.replace(
+            self.row["session"],
+            prompt_tokens=used.input,
+            completion_tokens=used.output,
+            reasoning_tokens=used.reasoning,
+            cache_read=used.cache_read,
+            cache_write=used.cache_write,
+            total_tokens=used.total,
+            cost_usd=fsum(step.cost_usd for step in steps),
+        )
+        change.put(self.row, "session", row)
+
+    # Streams and the queue
 
     def _append_chunks(self, change: Change, write: u.AppendChunks) -> None:
         held = self.journal.get(self.messages[write.message_id].id, ())
@@ -232,10 +325,12 @@ _APPLY: dict[type, Callable[[SessionValue, Change, Any], None]] = {
     u.SealMessage: SessionValue._seal_message,
     u.OpenTurn: SessionValue._open_turn,
     u.SetTurn: SessionValue._set_turn,
+    u.MoveTurn: SessionValue._move_turn,
     u.LinkMessage: SessionValue._link_message,
     u.MoveHead: SessionValue._move_head,
     u.SetEpoch: SessionValue._set_epoch,
     u.EndStep: SessionValue._end_step,
+    u.AddPruned: SessionValue._add_pruned,
     u.AppendChunks: SessionValue._append_chunks,
     u.MarkFolded: SessionValue._mark_folded,
     u.Enqueue: SessionValue._enqueue,

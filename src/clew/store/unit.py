@@ -15,13 +15,18 @@ import msgspec
 from clew.transcript.chunk import Chunk
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.project import Hidden
+from clew.transcript.pruned import Pruned
 from clew.transcript.session import Model, Session
 from clew.transcript.turn import MoveReason, Step, Turn
 from clew.transcript.turn_state import TurnStatus
 
 __all__ = [
+    "AddPruned",
     "AppendChunks",
     "Committed",
+    "CopiedMessage",
+    "CopiedTurn",
+    "CopyLine",
     "DeleteSession",
     "Dequeue",
     "EndStep",
@@ -36,6 +41,7 @@ __all__ = [
     "LinkMessage",
     "MarkFolded",
     "MoveHead",
+    "MoveTurn",
     "NoOpenTurn",
     "OpenTurn",
     "OpenTurnIs",
@@ -180,6 +186,13 @@ class SetTurn(_Piece, frozen=True):
     data: dict[str, Any] = {}
 
 
+class MoveTurn(_Piece, frozen=True):
+    """Hang the open turn below another parent, for a compaction that makes room for it. No other turn ever moves."""
+
+    turn_id: str
+    parent_turn_id: str | None
+
+
 class LinkMessage(_Piece, frozen=True):
     """Append a message to a turn, after those it holds already."""
 
@@ -205,6 +218,39 @@ class EndStep(_Piece, frozen=True):
     """Book a step: its row, the message's usage, the session's sums and ``updated_at``, each once."""
 
     step: Step
+
+
+class AddPruned(_Piece, frozen=True):
+    """Record outputs the model is shown only a stub of. All get the session's next prune number as their ``seq``."""
+
+    pruned: tuple[Pruned, ...]
+
+
+class CopiedMessage(NamedTuple):
+    """A message of another session and the id of its copy. ``inserted``: this unit inserts the copy by itself."""
+
+    source_id: str
+    id: str
+    inserted: bool = False
+
+
+class CopiedTurn(msgspec.Struct, frozen=True):
+    """A settled turn as it will be, and what it holds. ``turn.origin_turn_id`` names the turn it is a copy of."""
+
+    turn: Turn
+    messages: tuple[CopiedMessage, ...]
+
+
+class CopyLine(_Piece, frozen=True):
+    """Fill a session that was just inserted with a line of another: each turn below the one before it.
+
+    Messages are copied with parts (new ids, data verbatim) and seals; of their metadata ``hidden_at``, ``hidden_by``
+    and ``snapshot_id`` are left out. Steps of copied messages come along, and so do prunes of their parts, with
+    their ``seq``. The session's sums become those of the copied steps. Blobs that copied parts name are linked.
+    """
+
+    source_session_id: str
+    turns: tuple[CopiedTurn, ...]
 
 
 class AppendChunks(_Piece, frozen=True):
@@ -277,10 +323,13 @@ Write = (
     | SealMessage
     | OpenTurn
     | SetTurn
+    | MoveTurn
     | LinkMessage
     | MoveHead
     | SetEpoch
     | EndStep
+    | AddPruned
+    | CopyLine
     | AppendChunks
     | MarkFolded
     | Enqueue

@@ -12,7 +12,7 @@ import sys
 import orjson
 
 from clew.config import Config
-from clew.engine import open as open_engine
+from clew.opening import open as open_engine
 
 __all__ = ["main"]
 

@@ -13,13 +13,13 @@ refuses a turn also writes these two keys. Nothing in clew reads them back to de
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Literal
 
 import msgspec
 
-from clew.transcript.line import LineTurn, line_messages, tail_place
+from clew.transcript.line import LineTurn, line_turns, tail_place
 from clew.transcript.message import MessageRow
 from clew.transcript.turn import HeadMove, Tree, Turn
 from clew.transcript.view import find_compaction
@@ -46,6 +46,8 @@ def tails_of(tree: Tree, rows: Mapping[str, MessageRow]) -> tuple[Tail, ...]:
     """The compactions of a session, read off the marker messages their turns hold."""
     tails: list[Tail] = []
     for turn in tree.turns.values():
+        if turn.kind != "compaction":
+            continue
         held = tuple(rows[message_id] for message_id in tree.links.get(turn.id, ()) if message_id in rows)
         compaction = find_compaction((LineTurn(turn, held),))
         if compaction is not None:
@@ -60,11 +62,17 @@ def projection_of(metadata: Mapping[str, object]) -> tuple[object, object]:
 
 def project(tree: Tree, tails: Iterable[Tail] = ()) -> dict[str, Hidden]:
     """Every hidden message with its reason. ``tails`` holds the compactions of the session, in any order."""
-    line = [(turn.id, message_id) for turn, message_id in line_messages(tree)]
+    path, links = line_turns(tree), tree.links
     hidden = _left_behind(tree)
-    for _, message_id in line:
-        hidden.pop(message_id, None)
-    return hidden | _summarised(line, {tail.turn_id: tail for tail in tails})
+    if hidden:
+        for turn in path:
+            for message_id in links.get(turn.id, ()):
+                hidden.pop(message_id, None)
+    by_turn = {tail.turn_id: tail for tail in tails}
+    if any(turn.id in by_turn for turn in path):
+        line = [(turn.id, message_id) for turn in path for message_id in links.get(turn.id, ())]
+        hidden |= _summarised(line, by_turn)
+    return hidden
 
 
 def _left_behind(tree: Tree) -> dict[str, Hidden]:
@@ -81,23 +89,24 @@ def _left_behind(tree: Tree) -> dict[str, Hidden]:
     return hidden
 
 
-def _left_by(turns: Mapping[str, Turn], moves: Iterable[HeadMove]) -> dict[str, HeadMove]:
+def _left_by(turns: Mapping[str, Turn], moves: Sequence[HeadMove]) -> dict[str, HeadMove]:
     """The move by which the head left each turn it is not at or below now, in the order of the moves.
 
-    Only the two legs of each move are walked, up to where they meet.
+    The newest move is looked at first. What is above a turn that is known to be on the line, or to have been left, was
+    on the line after that, so it is known too: each turn is walked over once, however often the head went by.
     """
+    staying: set[str] = set()
+    turn = turns.get(moves[-1].to_turn_id or "") if moves else None
+    while turn is not None:
+        staying.add(turn.id)
+        turn = turns.get(turn.parent_turn_id or "")
     left: dict[str, HeadMove] = {}
-    for move in moves:
-        leaving, entering = turns.get(move.from_turn_id or ""), turns.get(move.to_turn_id or "")
-        while leaving is not entering:
-            if entering is None or (leaving is not None and leaving.depth >= entering.depth):
-                assert leaving is not None
-                left[leaving.id] = move
-                leaving = turns.get(leaving.parent_turn_id or "")
-            else:
-                left.pop(entering.id, None)
-                entering = turns.get(entering.parent_turn_id or "")
-    return left
+    for move in reversed(moves):
+        turn = turns.get(move.from_turn_id or "")
+        while turn is not None and turn.id not in staying and turn.id not in left:
+            left[turn.id] = move
+            turn = turns.get(turn.parent_turn_id or "")
+    return dict(reversed(left.items()))
 
 
 def _summarised(line: list[tuple[str, str]], tails: Mapping[str, Tail]) -> dict[str, Hidden]:

@@ -6,26 +6,32 @@ line: what lies before the message it names as the start of its tail is represen
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
 
 from clew.transcript.line import LineTurn, tail_place
 from clew.transcript.message import Message, MessageRow, shown
+from clew.transcript.pruned import Pruned, pruned_part, pruned_through
 
 __all__ = [
     "COMPACTION_PART",
     "Compaction",
+    "Split",
     "compaction_data",
+    "compactions_of",
     "find_compaction",
     "model_view",
-    "summary_message",
+    "model_view_at",
+    "sent_parts",
+    "summary_messages",
     "visible_view",
 ]
 
 COMPACTION_PART = "data-compaction"
 
+_BOUNDARY = "What came before this point was condensed. The summary follows; what comes after it is kept word for word."
 _FRAME = (
     "Earlier parts of this conversation have been condensed. What follows stands for them; "
     "the messages after it are kept word for word.\n\n<summary>\n{summary}\n</summary>"
@@ -47,20 +53,31 @@ class Compaction(msgspec.Struct, frozen=True):
     summary: str
     tail_start_id: str | None
     split: Split | None
+    paired: bool = False
 
 
 def find_compaction(line: Sequence[LineTurn]) -> Compaction | None:
     """The newest compaction on the line."""
-    for entry in reversed(line):
+    return next(compactions_of(reversed(line)), None)
+
+
+def compactions_of(line: Iterable[LineTurn]) -> Iterator[Compaction]:
+    """The compactions among these turns, in the order given."""
+    for entry in line:
         if entry.turn.kind != "compaction":
             continue
         for row in entry.messages:
             data = compaction_data(row)
             if data is not None:
-                return Compaction(
-                    row, entry.turn.id, str(data.get("summary", "")), _text(data.get("tail_start_id")), _split(data)
+                yield Compaction(
+                    row,
+                    entry.turn.id,
+                    str(data.get("summary", "")),
+                    _text(data.get("tail_start_id")),
+                    _split(data),
+                    data.get("frame") == "pair",
                 )
-    return None
+                break
 
 
 def visible_view(line: Sequence[LineTurn]) -> list[Message]:
@@ -72,20 +89,31 @@ def visible_view(line: Sequence[LineTurn]) -> list[Message]:
     return [shown(compaction.marker, compaction.turn_id), *kept]
 
 
-def model_view(line: Sequence[LineTurn]) -> list[Message]:
-    """What the next call would send: the summary, then every message from the start of the tail on."""
-    compaction = find_compaction(line)
-    sent = [_sent(row, turn_id, compaction) for turn_id, row in _kept(line, compaction)]
-    if compaction is None:
-        return sent
-    return [summary_message(compaction), *sent]
+def model_view(line: Sequence[LineTurn], pruned: Iterable[Pruned] = ()) -> list[Message]:
+    """What the next call would send: the summary, then every message from the start of the tail on, pruned."""
+    return model_view_at(line, find_compaction(line), pruned_through(pruned))
 
 
-def summary_message(compaction: Compaction) -> Message:
-    """The summary as the model reads it: a user message in clew's own frame."""
-    text = _FRAME.format(summary=compaction.summary)
+def model_view_at(
+    line: Sequence[LineTurn], compaction: Compaction | None, pruned: Mapping[tuple[str, int], Pruned]
+) -> list[Message]:
+    """The model view as it was, or would be, with that compaction and those prunes in force."""
+    sent = [_sent(row, turn_id, compaction, pruned) for turn_id, row in _kept(line, compaction)]
+    # Of a message that was split behind its last part nothing is left to send.
+    sent = [message for message in sent if message.parts or message.role == "user"]
+    return sent if compaction is None else [*summary_messages(compaction), *sent]
+
+
+def summary_messages(compaction: Compaction) -> list[Message]:
+    """The summary as the model reads it: a user message in clew's own frame, or a boundary and the summary."""
     metadata = {"turn_id": compaction.turn_id, "synthetic": True, "summary": True}
-    return Message(compaction.marker.id, "user", [{"type": "text", "text": text}], metadata)
+    if compaction.paired:
+        return [
+            Message(f"{compaction.marker.id}-boundary", "user", [{"type": "text", "text": _BOUNDARY}], metadata),
+            Message(compaction.marker.id, "assistant", [{"type": "text", "text": compaction.summary}], metadata),
+        ]
+    text = _FRAME.format(summary=compaction.summary)
+    return [Message(compaction.marker.id, "user", [{"type": "text", "text": text}], metadata)]
 
 
 def _kept(line: Sequence[LineTurn], compaction: Compaction | None) -> Iterator[tuple[str, MessageRow]]:
@@ -100,12 +128,31 @@ def _kept(line: Sequence[LineTurn], compaction: Compaction | None) -> Iterator[t
             yield turn.id, row
 
 
-def _sent(row: MessageRow, turn_id: str, compaction: Compaction | None) -> Message:
+def _sent(
+    row: MessageRow, turn_id: str, compaction: Compaction | None, pruned: Mapping[tuple[str, int], Pruned]
+) -> Message:
     message = shown(row, turn_id)
-    split = compaction.split if compaction else None
-    if split is not None and split.message_id == row.id:
-        return msgspec.structs.replace(message, parts=message.parts[split.from_part :])
-    return message
+    if not pruned and (compaction is None or compaction.split is None):
+        return message
+    parts = sent_parts(row.id, message.parts, compaction.split if compaction else None, pruned)
+    return msgspec.structs.replace(message, parts=parts)
+
+
+def sent_parts(
+    message_id: str,
+    parts: Sequence[dict[str, Any]],
+    split: Split | None,
+    pruned: Mapping[tuple[str, int], Pruned],
+) -> list[dict[str, Any]]:
+    """Of a message's parts those that are sent, each as it is sent."""
+    start = split.from_part if split is not None and split.message_id == message_id else 0
+    if not pruned:
+        return list(parts[start:])
+    sent = []
+    for index, part in enumerate(parts[start:], start):
+        one = pruned.get((message_id, index))
+        sent.append(part if one is None else pruned_part(part, one))
+    return sent
 
 
 def compaction_data(row: MessageRow) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""The commands: serve a store, run a turn in it, look at it and look after it.
+"""The commands: serve a store, run a turn in it, look at it, go back in it and look after it.
 
 Everything a command prints goes to stdout; why it failed goes to stderr in one line, and the exit code says which
 kind of failure it was: 1 the run failed, 2 usage, 3 not found, 4 conflict or owned elsewhere, 5 denied, 6 context too
@@ -7,11 +7,9 @@ large, 7 storage, 130 aborted.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import importlib
 import sys
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,19 +18,11 @@ import msgspec
 
 import clew
 from clew.config import default_store_url
-from clew.errors import (
-    ClewError,
-    Conflict,
-    ContextTooLarge,
-    Invalid,
-    InvalidInput,
-    NotFound,
-    PermissionDenied,
-    StoreError,
-    StoreUnavailable,
-)
+from clew.errors import ClewError, InvalidInput
+from clew.fronts.cli import diff, history, keeping, room, samples, settings
+from clew.fronts.cli.command import Json, Store, end, opened, print_json, read_file, say, shapes
 from clew.fronts.cli.plain import plain
-from clew.fronts.cli.run import run_prompt
+from clew.fronts.cli.run import run_again, run_prompt
 from clew.history.check import check as judge
 from clew.store.location import SqliteFile, parse_url
 from clew.store.owner import read_owner
@@ -45,20 +35,10 @@ app = cyclopts.App(
     version=clew.__version__,
     result_action="return_value",
 )
-Store = Annotated[
-    str | None, cyclopts.Parameter(name="--store", help="Store URL; default CLEW_STORE, then your data folder.")
-]
-Json = Annotated[bool, cyclopts.Parameter(name="--json", negative=(), help="Print JSON.")]
-
-_EXIT_CODES: tuple[tuple[type[ClewError], int], ...] = (
-    (Invalid, 2),
-    (NotFound, 3),
-    (Conflict, 4),
-    (PermissionDenied, 5),
-    (ContextTooLarge, 6),
-    (StoreError, 7),
-)
 _HTTP = "clew.fronts.http.serve"
+for _commands in (m.COMMANDS for m in (history, room, keeping, diff, settings, samples)):
+    for _name, _command in _commands.items():
+        app.command(_command, name=_name)
 
 
 @app.command
@@ -73,7 +53,7 @@ def serve(
 
     Example: clew serve --port 0 --store sqlite:///clew.db
     """
-    return _run(_http_front().serve(store, host=host, port=port, open_page=open))
+    return end(_http_front().serve(store, host=host, port=port, open_page=open))
 
 
 @app.command
@@ -84,7 +64,34 @@ def run(
 
     Example: clew run "what is a clew?" --model demo/tour
     """
-    return _run(run_prompt(store, prompt, session, model, json))
+    return end(run_prompt(store, prompt, session, model, json))
+
+
+@app.command
+def chat(
+    session: str | None = None,
+    /,
+    *,
+    model: Annotated[str | None, cyclopts.Parameter(help="provider/model, with :variant behind it or without.")] = None,
+    new: Annotated[bool, cyclopts.Parameter(negative=(), help="Begin a new session.")] = False,
+    store: Store = None,
+) -> int:
+    """Talk in the terminal; goes on with the newest session of this folder. /help in it lists what can be done.
+
+    Example: clew chat --new --model demo/tour
+    """
+    from clew.fronts.cli.chat import chat as talk  # what draws is loaded when something is drawn
+
+    return end(talk(store, session, model, new))
+
+
+@app.command(name="continue")
+def continue_(session: str, /, *, store: Store = None, json: Json = False) -> int:
+    """Go on: answer what is unanswered, try again what failed, or start a queue that stands still.
+
+    Example: clew continue ses_…
+    """
+    return end(run_again(store, session, json))
 
 
 @app.command
@@ -100,7 +107,7 @@ def url(*, store: Store = None) -> int:
         print(_http_front().find_url(owner.url if owner else None))
         return 0
 
-    return _run(find())
+    return end(find())
 
 
 def _http_front() -> Any:
@@ -121,57 +128,75 @@ def ls(*, store: Store = None, limit: int = 50, archived: bool = False, json: Js
     """
 
     async def run() -> int:
-        async with _reading(store) as engine:
+        async with opened(store) as engine:
             page = await engine.list_sessions(limit=limit, archived=archived)
+            if json:
+                print_json({"sessions": await shapes(engine, page.sessions), "next_cursor": page.next_cursor})
         if json:
-            print(msgspec.json.encode(page).decode())
-        elif sys.stdout.isatty():
+            return 0
+        if sys.stdout.isatty():
             print(f"{'session':<30}  {'tokens':>8}  title")
-        for session in () if json else page.sessions:
+        for session in page.sessions:
             print(f"{session.id}  {session.total_tokens:>8}  {plain(session.title or '(untitled)')}")
         return 0
 
-    return _run(run())
+    return end(run())
 
 
 @app.command
-def show(session: str, /, *, store: Store = None, view: str = "visible", json: Json = False) -> int:
+def show(
+    session: str,
+    /,
+    *,
+    store: Store = None,
+    view: str | None = None,
+    model_view: Annotated[
+        bool, cyclopts.Parameter(negative=(), help="What the next call would send; short for --view model.")
+    ] = False,
+    json: Json = False,
+) -> int:
     """Print the messages of a session.
 
-    Example: clew show ses_… --view all
+    Example: clew show ses_… --model-view
     """
 
     async def run() -> int:
-        async with _reading(store) as engine:
-            messages = await engine.messages(session, view=view)  # type: ignore[arg-type]  # the engine checks it
+        if model_view and view not in (None, "model"):
+            raise InvalidInput("--model-view is --view model; leave one of them out")
+        async with opened(store) as engine:
+            chosen = "model" if model_view else view or "visible"
+            messages = await engine.messages(session, view=chosen)  # type: ignore[arg-type]  # the engine checks it
         if json:
-            print(msgspec.json.encode({"messages": messages}).decode())
+            print_json({"messages": messages})
         for message in () if json else messages:
             for part in message.parts:
                 if part["type"] != "step-start":
                     print(f"{message.role}: {plain(_shown(part))}")
         return 0
 
-    return _run(run())
+    return end(run())
 
 
 @app.command
-def check(*, store: Store = None) -> int:
+def check(*, store: Store = None, json: Json = False) -> int:
     """Look at every session and say what is not as it must be. Changes nothing.
 
     Example: clew check --store sqlite:///clew.db
     """
 
     async def run() -> int:
-        async with _reading(store) as engine:
+        async with read_file(store) as engine:
             problems = await judge(engine.store)
             count = len(await engine.store.session_ids())
+        if json:
+            print_json({"sessions": count, "problems": problems})
+            return 7 if problems else 0
         for problem in problems:
             print(plain(str(problem)))
         print(f"{count} sessions, {len(problems)} problems")
         return 7 if problems else 0
 
-    return _run(run())
+    return end(run())
 
 
 @app.command
@@ -182,16 +207,18 @@ def backup(file: Path, /, *, store: Store = None) -> int:
     """
 
     async def run() -> int:
-        async with _reading(store) as engine:
+        async with read_file(store) as engine:
             await engine.backup(file)
         print(file)
         return 0
 
-    return _run(run())
+    return end(run())
 
 
 def _shown(part: Mapping[str, Any]) -> str:
     """A part as a person reads it: its text, or a call with what came of it."""
+    if part["type"] == "data-compaction":
+        return f"[summary] {part.get('data', {}).get('summary', '')}"
     if "toolCallId" in part:
         name = part.get("toolName") or part["type"].removeprefix("tool-")
         given = msgspec.json.encode(part.get("input")).decode()
@@ -201,33 +228,11 @@ def _shown(part: Mapping[str, Any]) -> str:
     return text if isinstance(text, str) else f"[{part['type']}]"
 
 
-@contextlib.asynccontextmanager
-async def _reading(store: str | None) -> AsyncIterator[clew.Engine]:
-    """The store, for reading; when there is none, what makes one is said."""
-    location = parse_url(store or default_store_url())
-    if isinstance(location, SqliteFile) and not location.path.exists():
-        raise StoreUnavailable(f"there is no store at {location.path}; `clew run` or `clew serve` makes it")
-    async with clew.open(store, read_only=True) as engine:
-        yield engine
-
-
-def _run(command: Coroutine[Any, Any, int]) -> int:
-    try:
-        return asyncio.run(command)
-    except ClewError as error:
-        return _say(error)
-
-
-def _say(error: ClewError) -> int:
-    print(f"clew: {error} ({error.code})", file=sys.stderr)
-    return next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), 1)
-
-
 def main() -> None:
     """Entry point of the ``clew`` command."""
     try:
         sys.exit(app() or 0)
     except ClewError as error:
-        sys.exit(_say(error))
+        sys.exit(say(error))
     except KeyboardInterrupt:
         sys.exit(130)

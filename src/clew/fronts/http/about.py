@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
@@ -16,7 +17,9 @@ from clew.engine import Engine
 from clew.errors import InvalidId, NotFound
 from clew.fronts.http import query
 from clew.fronts.http.answer import answer
+from clew.fronts.http.operation import operation
 from clew.fronts.http.route import route
+from clew.fronts.http.shapes import AgentList, AgentShape, Health, ModelList
 
 __all__ = ["About"]
 
@@ -34,6 +37,12 @@ class BlobNotFound(NotFound):
     code = "blob_not_found"
 
 
+class AgentQuery(msgspec.Struct):
+    """Whose project's agents are listed too."""
+
+    workspace: str | None = None
+
+
 class About:
     """Routes about the host, not about one session."""
 
@@ -48,31 +57,29 @@ class About:
             route("/api/blobs/{sha256}", GET=self._blob),
         ]
 
+    @operation("That the server is up.", {200: Health}, open=True)
     async def _health(self, _: Request) -> Any:
         # Asked without a token: the kind of store, not where it lies.
-        return answer({"version": __version__, "store": self._engine.store.url.partition(":")[0]})
+        return answer(Health(__version__, self._engine.store.url.partition(":")[0]))
 
+    @operation("The models that can be named, the usable ones first.", {200: ModelList})
     async def _models(self, _: Request) -> Any:
         models = await asyncio.to_thread(self._engine.host.providers.models)
-        return answer({"models": models})
+        return answer(ModelList(models))
 
+    @operation("The agents a session can have.", {200: AgentList}, query=AgentQuery)
     async def _agents(self, request: Request) -> Any:
-        workspace = query.text(request, "workspace")
+        workspace = query.read(request, AgentQuery).workspace
         catalog = await asyncio.to_thread(self._engine.host.agents, Path(workspace) if workspace else None)
         agents = [
-            {
-                "name": agent.name,
-                "description": agent.description,
-                "mode": agent.mode,
-                "model": agent.model,
-                "tools": agent.tools,
-                "max_steps": agent.max_steps,
-                "source": agent.source,
-            }
+            AgentShape(
+                agent.name, agent.description, agent.mode, agent.model, agent.tools, agent.max_steps, agent.source
+            )
             for agent in catalog.list()
         ]
-        return answer({"agents": agents, "notices": catalog.notices})
+        return answer(AgentList(agents, catalog.notices))
 
+    @operation("The bytes of a file in a message.", {200: bytes}, media="*/*")
     async def _blob(self, request: Request) -> Any:
         sha256 = request.path_params["sha256"]
         if not _SHA256.fullmatch(sha256):

@@ -1,4 +1,4 @@
-"""Again: the stream of a turn for a client that sends the same prompt a second time.
+"""Again: the stream of a turn for a client that sends the same prompt a second time, or wants another answer to it.
 
 While the turn runs that is the live stream, from its message's first part. Afterwards it is made from what is stored,
 and ends as the turn ended.
@@ -11,13 +11,35 @@ from typing import Any
 
 from clew.engine import Engine
 from clew.errors import MessageNotFound
+from clew.history.pointing import find_message
+from clew.store.base import Store
 from clew.transcript import chunk as c
-from clew.transcript.line import LineTurn
-from clew.transcript.message import shown
+from clew.transcript.line import LineTurn, line_turns
+from clew.transcript.message import MessageRow, shown
 from clew.transcript.replay import replay
 from clew.transcript.turn import Tree, Turn
 
-__all__ = ["stream_again"]
+__all__ = ["find_asked", "stream_again"]
+
+
+async def find_asked(store: Store, session_id: str, message_id: str | None) -> MessageRow:
+    """The user message that an answer is to; of the newest turn when no answer is named.
+
+    What has none, a summary for one, is given back as it is: why it cannot be answered is the engine's to say.
+    """
+    tree = await store.load_tree(session_id)
+    if message_id is not None:
+        pointed = await find_message(store, session_id, message_id, tree)
+        turn, row = pointed.turn, pointed.row
+        if turn is None or turn.kind != "normal" or row.role == "user":
+            return row
+    else:
+        turn = next((turn for turn in reversed(line_turns(tree)) if turn.kind == "normal"), None)
+    held = tree.links.get(turn.id, ()) if turn is not None else ()
+    asked = await store.find_message(session_id, held[0]) if held else None
+    if asked is None:
+        raise MessageNotFound("there is no answer to make again", session_id=session_id)
+    return asked
 
 
 async def stream_again(engine: Engine, session_id: str, user_message_id: str) -> AsyncIterator[Sequence[c.Chunk]]:

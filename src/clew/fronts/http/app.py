@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container
 
 from starlette.applications import Starlette
+from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from clew.engine import Engine
@@ -14,12 +15,17 @@ from clew.fronts.http.about import About
 from clew.fronts.http.auth import Guard
 from clew.fronts.http.chat import Chat
 from clew.fronts.http.events import Events
+from clew.fronts.http.history import History
+from clew.fronts.http.log import RequestLog
+from clew.fronts.http.openapi import OpenApi
+from clew.fronts.http.permissions import Permissions
 from clew.fronts.http.problem import HANDLERS, Shield, problem
 from clew.fronts.http.runs import Runs
 from clew.fronts.http.sessions import Sessions
 from clew.fronts.http.sse import Streams
+from clew.fronts.http.transfer import Transfer
 
-__all__ = ["make_app"]
+__all__ = ["make_app", "make_routes"]
 
 
 def make_app(engine: Engine, *, token: str, hosts: Container[str], streams: Streams | None = None) -> ASGIApp:
@@ -29,18 +35,26 @@ def make_app(engine: Engine, *, token: str, hosts: Container[str], streams: Stre
     hands in its own ``streams`` and closes them.
     """
     streams = Streams() if streams is None else streams
+    app = Starlette(routes=make_routes(engine, streams), exception_handlers=HANDLERS)
+    # A redirect would carry the request's own Host back to the client; a path is right or it is not.
+    app.router.redirect_slashes = False
+    return Shield(RequestLog(Guard(_Gate(app, streams), token=token, hosts=hosts)))
+
+
+def make_routes(engine: Engine, streams: Streams) -> list[BaseRoute]:
+    """Everything that is served, with the document about it."""
     routes = [
         *page.routes(),
         *About(engine).routes(),
         *Sessions(engine).routes(),
         *Runs(engine, streams).routes(),
+        *Permissions(engine).routes(),
+        *History(engine).routes(),
+        *Transfer(engine).routes(),
         *Chat(engine, streams).routes(),
         *Events(engine, streams).routes(),
     ]
-    app = Starlette(routes=routes, exception_handlers=HANDLERS)
-    # A redirect would carry the request's own Host back to the client; a path is right or it is not.
-    app.router.redirect_slashes = False
-    return Shield(Guard(_Gate(app, streams), token=token, hosts=hosts))
+    return [*routes, *OpenApi(engine).routes(routes)]
 
 
 class _Gate:

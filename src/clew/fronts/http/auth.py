@@ -97,7 +97,8 @@ class Guard:
         for origin in headers.get(b"origin", []):
             if origin.lower() not in (b"http://" + host, b"https://" + host):
                 return ForbiddenHost("calls from pages of other servers are refused")
-        if scope["path"].startswith("/api/") and b"cross-site" in headers.get(b"sec-fetch-site", []):
+        sites = [site.strip().lower() for site in headers.get(b"sec-fetch-site", [])]
+        if scope["path"] != "/" and b"cross-site" in sites:
             return ForbiddenHost("calls from pages of other servers are refused")
         return None
 

@@ -20,14 +20,21 @@ from clew.errors import InvalidInput, UnsupportedValue
 from clew.fronts.http.problem import BadRequest, BodyTooLarge
 from clew.transcript.gate import check_value
 
-__all__ = ["MAX_BODY", "MAX_CHAT_BODY", "parse", "parse_raw", "read"]
+__all__ = ["MAX_BODY", "MAX_CHAT_BODY", "MAX_PARTS", "Nothing", "parse", "parse_raw", "read", "read_bytes"]
 
 MAX_BODY: Final = 32 * 1024 * 1024
 MAX_CHAT_BODY: Final = 64 * 1024 * 1024
 """A chat client sends its whole history with each message, files by value included."""
 
+MAX_PARTS: Final = 1_000
+"""Of one prompt. Each becomes a row."""
+
 _LARGE: Final = 256 * 1024
 T = TypeVar("T")
+
+
+class Nothing(msgspec.Struct):
+    """A body that says nothing."""
 
 
 async def read(
@@ -36,14 +43,18 @@ async def read(
     *,
     limit: int = MAX_BODY,
     parser: Callable[[bytes, type[T]], T] | None = None,
+    optional: bool = False,
 ) -> T:
-    """The body of a request as ``type_``; by :func:`parse` unless said otherwise."""
-    data = await _read_bytes(request, limit)
+    """The body of a request as ``type_``; by :func:`parse` unless said otherwise.
+
+    ``optional``: no body at all is an empty object.
+    """
+    data = await read_bytes(request, limit) or (b"{}" if optional else b"")
     reader = parser or parse
     return reader(data, type_) if len(data) < _LARGE else await asyncio.to_thread(reader, data, type_)
 
 
-async def _read_bytes(request: Request, limit: int) -> bytes:
+async def read_bytes(request: Request, limit: int) -> bytes:
     """The whole body, unless it is larger than ``limit``; then no more of it is read than that."""
     declared = request.headers.get("content-length", "")
     if declared.isascii() and declared.isdigit() and int(declared[:20]) > limit:

@@ -1,8 +1,8 @@
 """Chat: the transport of the AI SDK, version 6.
 
 A client posts its whole history; only the newest message is taken, or the answers it holds for what waits. Everything
-before it is the store's to know. Refusals come before the first frame, as problems; what happens after that is in
-the stream.
+before it is the store's to know. Sending a message in the place of an earlier one, and asking for another answer, are
+rewinds that run. Refusals come before the first frame, as problems; what happens after that is in the stream.
 """
 
 from __future__ import annotations
@@ -19,20 +19,26 @@ from clew.engine import Engine
 from clew.errors import (
     AlreadyAnswered,
     ApprovalNotFound,
+    InternalError,
+    Invalid,
     InvalidInput,
-    NotSupported,
     SessionBusy,
     WaitingForHuman,
 )
-from clew.fronts.http.again import stream_again
+from clew.fronts.http.again import find_asked, stream_again
 from clew.fronts.http.answer import nothing
-from clew.fronts.http.body import MAX_CHAT_BODY, parse, parse_raw, read
+from clew.fronts.http.body import MAX_CHAT_BODY, MAX_PARTS, parse, parse_raw, read
+from clew.fronts.http.log import about_session
+from clew.fronts.http.operation import operation
 from clew.fronts.http.problem import BadRequest
 from clew.fronts.http.route import route
+from clew.fronts.http.shapes import Chunk, ModelName
 from clew.fronts.http.sse import CHAT_HEADERS, EventStream, Streams, chunk_frames
+from clew.runtime.desk import Submission
 from clew.transcript import chunk as c
 from clew.transcript.gate import check_value
-from clew.transcript.session import Session
+from clew.transcript.message import MessageRow
+from clew.transcript.session import Session, parse_model
 
 __all__ = ["Chat"]
 
@@ -46,7 +52,7 @@ class ChatBody(msgspec.Struct, rename="camel"):
     messages: list[msgspec.Raw]
     trigger: Literal["submit-message", "regenerate-message"] = "submit-message"
     message_id: str | None = None
-    model: str | dict[str, Any] | None = None
+    model: ModelName | None = None
     agent: str | None = None
 
 
@@ -78,27 +84,32 @@ class Chat:
     def routes(self) -> list[BaseRoute]:
         return [
             route("/api/chat", POST=self._post),
-            route("/api/chat/{id}/stream", streams=True, GET=self._resume),
+            route("/api/chat/{id}/stream", GET=self._resume),
         ]
 
+    @operation("The live message from its first part, and on.", {200: None, 204: None}, streams=Chunk)
     async def _resume(self, request: Request) -> Any:
         session = await self._engine.get_session(request.path_params["id"])
         stream = self._engine.host.live.find_stream(session.id)
         return nothing() if stream is None else self._stream(stream.follow(replay=True))
 
+    @operation("Chat, as the AI SDK v6 does it.", {200: None}, body=ChatBody, streams=Chunk, refuses=(404, 409))
     async def _post(self, request: Request) -> Any:
         body = await read(request, ChatBody, limit=MAX_CHAT_BODY, parser=parse_raw)
         session = await self._engine.get_session(body.id)
-        if body.trigger == "regenerate-message":
-            raise NotSupported("regenerating needs rewind, which this version does not have yet")
+        about_session(request, session.id)
         check_value([body.model, body.agent], "the body")
+        if body.trigger == "regenerate-message":
+            return self._stream(await self._regenerate(session, body))
         newest = _newest(body)
         if newest.role == "assistant":
             return self._stream(await self._go_on(session, newest))
         if newest.role != "user":
             raise InvalidInput("the newest message must be the user's, or hold answers to what waits")
+        if len(newest.parts) > MAX_PARTS:
+            raise InvalidInput(f"a message of a user has at most {MAX_PARTS} parts")
         if body.message_id is not None:
-            raise NotSupported("editing a message needs rewind, which this version does not have yet")
+            return self._stream(await self._edit(session, newest, body, body.message_id))
         return self._stream(await self._submit(session, newest, body))
 
     def _stream(self, batches: Batches) -> EventStream:
@@ -115,11 +126,49 @@ class Chat:
         )
         if submission.queued:
             raise SessionBusy("this message waits in the queue behind a run", session_id=session.id)
+        return await self._followed(session.id, submission)
+
+    async def _edit(self, session: Session, newest: ClientMessage, body: ChatBody, message_id: str) -> Batches:
+        """The newest message in the place of an earlier one."""
+        rewound = await self._engine.rewind(
+            session.id,
+            message_id,
+            mode="edit",
+            run=True,
+            parts=newest.parts,
+            model=body.model,
+            agent=body.agent,
+            client_message_id=newest.id,
+        )
+        return await self._followed(session.id, rewound.submission)
+
+    async def _regenerate(self, session: Session, body: ChatBody) -> Batches:
+        """Another answer to the user message of an answer."""
+        row = await find_asked(self._engine.store, session.id, body.message_id)
+        if not _differs(body, row, session):
+            rewound = await self._engine.rewind(session.id, row.id, run=True)
+            return await self._followed(session.id, rewound.submission)
+        # Who answers is said in the message, and a message never changes: it is sent again, under the client's id.
+        rewound = await self._engine.rewind(
+            session.id,
+            row.id,
+            mode="edit",
+            run=True,
+            model=body.model,
+            agent=body.agent,
+            client_message_id=_name_of(body, row),
+        )
+        return await self._followed(session.id, rewound.submission)
+
+    async def _followed(self, session_id: str, submission: Submission | None) -> Batches:
+        """The stream of what was just sent, or of what it was when it was sent before."""
+        if submission is None:
+            raise InternalError("a rewind that runs has begun nothing", session_id=session_id)
         # Nothing was awaited since the run began, so its stream is there, whole.
-        stream = self._engine.host.live.find_stream(session.id)
+        stream = self._engine.host.live.find_stream(session_id)
         if submission.turn_id is not None and stream is not None:
             return stream.follow(replay=False)
-        return await stream_again(self._engine, session.id, submission.message_id)
+        return await stream_again(self._engine, session_id, submission.message_id)
 
     async def _go_on(self, session: Session, newest: ClientMessage) -> Batches:
         """Answer what waits as the client's copy of the message says, and follow what comes of it."""
@@ -158,6 +207,23 @@ def _newest(body: ChatBody) -> ClientMessage:
         return parse(bytes(body.messages[-1]), ClientMessage)
     except BadRequest as error:
         raise InvalidInput("the newest message is not an object") from error
+
+
+def _differs(body: ChatBody, row: MessageRow, session: Session) -> bool:
+    """Whether somebody else is to answer than whoever the message names."""
+    named = row.metadata.get("model")
+    if body.model is not None and (named is None or parse_model(body.model) != parse_model(named)):
+        return True
+    return body.agent is not None and body.agent != row.metadata.get("agent", session.agent)
+
+
+def _name_of(body: ChatBody, row: MessageRow) -> str:
+    """What the client calls a message: by its own id, or by ours if it was given that."""
+    own = row.metadata.get("client_message_id")
+    with contextlib.suppress(Invalid):
+        if _newest(body).id == row.id:
+            return row.id
+    return own if isinstance(own, str) else row.id
 
 
 def _said(message: ClientMessage) -> list[Said]:

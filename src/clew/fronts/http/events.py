@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from typing import Any
+from typing import Any, Final
 
+import msgspec
 from starlette.requests import Request
 from starlette.routing import BaseRoute
 
 from clew import __version__
 from clew.engine import Engine
+from clew.fronts.http.operation import operation
 from clew.fronts.http.route import route
+from clew.fronts.http.shapes import EventFrame
 from clew.fronts.http.sse import EventStream, Streams, closing, frame
+from clew.live.base import Event
 
-__all__ = ["Events"]
+__all__ = ["MAX_EVENT", "Events"]
+
+MAX_EVENT: Final = 256 * 1024
+_SHORT: Final = 4 * 1024
 
 
 class Events:
@@ -25,8 +32,9 @@ class Events:
         self._streams = streams
 
     def routes(self) -> list[BaseRoute]:
-        return [route("/api/events", streams=True, GET=self._events)]
+        return [route("/api/events", GET=self._events)]
 
+    @operation("What happens on this host, from now on.", {200: None}, streams=EventFrame)
     async def _events(self, _: Request) -> Any:
         return EventStream(self._frames(), self._streams, finite=False)
 
@@ -40,7 +48,16 @@ class Events:
                 while True:
                     event = await coming
                     coming = asyncio.ensure_future(anext(events))
-                    yield frame({"type": event.type, **event.data})
+                    yield _framed(event)
             finally:
                 coming.cancel()
                 await asyncio.gather(coming, return_exceptions=True)
+
+
+def _framed(event: Event) -> bytes:
+    """The frame of an event; of one that is too large, what is short in it, and that something is missing."""
+    whole = frame({"type": event.type, **event.data})
+    if len(whole) <= MAX_EVENT:
+        return whole
+    short = {name: value for name, value in event.data.items() if len(msgspec.json.encode(value)) <= _SHORT}
+    return frame({"type": event.type, **short, "cut": True})

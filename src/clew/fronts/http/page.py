@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
+from clew.fronts.http.operation import operation
 from clew.fronts.http.route import route
 
 __all__ = ["routes"]
@@ -44,5 +45,6 @@ def routes() -> list[BaseRoute]:
     return [route("/", GET=_page)]
 
 
+@operation("The page.", {200: str}, media="text/html; charset=utf-8", open=True)
 async def _page(_: Request) -> Any:
     return Response(_PAGE, 200, _HEADERS, media_type="text/html")

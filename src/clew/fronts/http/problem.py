@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, ExceptionHandler, Message, Receive, Scope, Send
 
@@ -84,6 +84,8 @@ _STATUS: Final[dict[type[e.ClewError], int]] = {
     # A model that has no key or a prompt that fits no window is found out before anything runs: the request is wrong.
     e.RunError: 422,
     e.CompactionError: 422,
+    # Nothing is wrong with the request: the layer that keeps the files could not do it.
+    e.SnapshotFailed: 503,
     e.StoreError: 503,
     e.NotSupported: 422,
     e.StaleEpoch: 409,
@@ -139,6 +141,11 @@ async def _on_http_exception(request: Request, error: Exception) -> Response:
     return problem(_Missing("there is nothing at this path"))
 
 
+async def _on_leaving(_: Request, __: Exception) -> Response:
+    """Half a body is none. Nobody hears this; the log has it."""
+    return problem(BadRequest("the body broke off"))
+
+
 async def _on_anything(_: Request, __: Exception) -> Response:
     return problem(e.InternalError(_UNFORESEEN))
 
@@ -146,6 +153,7 @@ async def _on_anything(_: Request, __: Exception) -> Response:
 HANDLERS: Final[Mapping[Any, ExceptionHandler]] = {
     e.ClewError: _on_clew_error,
     HTTPException: _on_http_exception,
+    ClientDisconnect: _on_leaving,
     Exception: _on_anything,
 }
 
@@ -170,4 +178,4 @@ class Shield:
         except Exception:
             # A client that leaves in the middle of its own request is nobody's failure.
             if not gone:
-                log.exception("%s %s failed in an unforeseen way", scope.get("method"), scope.get("path"))
+                log.exception("a request failed in an unforeseen way")

@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeAlias
+from collections.abc import Mapping
+from typing import Any
 
 from starlette.requests import Request
 from starlette.routing import Route
 
-__all__ = ["Handler", "route"]
+from clew.fronts.http.log import about_session
+from clew.fronts.http.operation import Handler, Operation, operation_of
 
-Handler: TypeAlias = Callable[[Request], Awaitable[Any]]
+__all__ = ["Served", "route"]
 
 
-def route(path: str, *, streams: bool = False, **methods: Handler) -> Route:
-    """A route for all methods of a path at once, so that a wrong one is told all that are right.
+class Served(Route):
+    """A path with what is said of its methods."""
 
-    One that ``streams`` has no HEAD: its answer would have no end.
-    """
+    def __init__(self, path: str, methods: Mapping[str, Handler]) -> None:
+        self.operations: dict[str, Operation] = {method: operation_of(methods[method]) for method in sorted(methods)}
 
-    async def dispatch(request: Request) -> Any:
-        return await methods["GET" if request.method == "HEAD" else request.method](request)
+        of_session = path.startswith(("/api/sessions/{id}", "/api/chat/{id}"))
 
-    made = Route(path, dispatch, methods=sorted(methods))
-    if streams and made.methods is not None:
-        made.methods.discard("HEAD")
-    return made
+        async def dispatch(request: Request) -> Any:
+            if of_session:
+                about_session(request, request.path_params["id"])
+            return await methods["GET" if request.method == "HEAD" else request.method](request)
+
+        super().__init__(path, dispatch, methods=sorted(methods))
+        if self.methods is not None and any(one.streams is not None for one in self.operations.values()):
+            # The answer to a HEAD would have no end.
+            self.methods.discard("HEAD")
+
+
+def route(path: str, **methods: Handler) -> Served:
+    """A route for all methods of a path at once, so that a wrong one is told all that are right."""
+    return Served(path, methods)

@@ -1,8 +1,9 @@
 """The server: binds, says where it is, serves, and ends in order.
 
-On the first signal it stops accepting, every run settles as interrupted, streams end, and the process is gone within
-five seconds whatever a tool or a client does; on the second it is gone at once. What was acknowledged is in the store
-either way.
+On the first signal it stops accepting, every run is aborted and settled with the reason that the host is shutting down,
+streams end, and the process is gone within five seconds whatever a tool or a client does; on the second it is gone at
+once. What was acknowledged is in the store either way, and a turn that could not be settled in time is settled as
+interrupted when the store is opened again.
 """
 
 from __future__ import annotations
@@ -15,21 +16,22 @@ import logging
 import os
 import signal
 import socket
-import sys
 import threading
 import webbrowser
 from collections.abc import Callable, Container, Iterator
-from typing import Final
+from typing import Final, cast, get_args
 from urllib.parse import urlsplit
 
 import uvicorn
 from starlette.types import ASGIApp
 
-from clew import engine as engines
-from clew.config import default_store_url
+from clew import opening
+from clew.config import default_store_url, load_config
 from clew.errors import Conflict, InvalidInput, NotFound, OwnedByAnotherProcess
 from clew.fronts.http.app import make_app
 from clew.fronts.http.auth import AnyAddress, loopback_hosts
+from clew.fronts.http.log import LogForm, log_runs, secrets_of, set_up
+from clew.fronts.http.protocol import BoundedProtocol
 from clew.fronts.http.sse import Streams
 from clew.fronts.http.token import Token, load_token, make_token
 from clew.store.location import SqliteFile, parse_url
@@ -50,8 +52,8 @@ async def serve(
     """Serve a store until a signal comes. The exit code."""
     if not 0 <= port <= 65535:
         raise InvalidInput("--port must be 0 to 65535")
+    form = _log_form()
     _refuse_served(store)
-    _log_to_stderr()
     with _bound(host, port) as listener:
         address, real_port = listener.getsockname()[:2]
         known = load_token()
@@ -60,15 +62,19 @@ async def serve(
                 f"{host} can be reached from other machines; set CLEW_TOKEN to a secret of your own, or drop --host"
             )
         base = _base_url(address, real_port)
+        token = known or make_token()
+        config = load_config()
+        keys = [one.get("api_key") for one in config.providers.values()]
+        set_up(form, [token.value, *secrets_of(os.environ), *(key for key in keys if isinstance(key, str))])
         async with _Stop() as stop:
-            return await _serve(store, listener, base, known or make_token(), stop, open_page)
+            return await _serve(store, listener, base, token, stop, open_page)
 
 
 async def _serve(
     store: str | None, listener: socket.socket, base: str, token: Token, stop: _Stop, open_page: bool
 ) -> int:
     streams = Streams()
-    async with engines.open(store) as engine:
+    async with opening.open(store) as engine:
         app = make_app(engine, token=token.value, hosts=_hosts(listener), streams=streams)
 
         def ready() -> None:
@@ -83,11 +89,13 @@ async def _serve(
         server = _Server(app, ready)
         serving = asyncio.get_running_loop().create_task(server.serve(sockets=[listener]))
         stopping = asyncio.get_running_loop().create_task(stop.wait())
+        telling = asyncio.get_running_loop().create_task(log_runs(engine))
         await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
         server.should_exit = True
         streams.close()
         # The engine ends first: its runs settle, and whoever watches one is shown how.
+    telling.cancel()
     await serving
     return 0
 
@@ -99,7 +107,7 @@ class _Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                http="httptools",
+                http=BoundedProtocol,
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -178,9 +186,11 @@ def _hosts(listener: socket.socket) -> Container[str]:
     return AnyAddress(port, names | {f"{socket.gethostname().lower()}:{port}"})
 
 
-def _log_to_stderr() -> None:
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+def _log_form() -> LogForm:
+    form = os.environ.get("CLEW_LOG") or "text"
+    if form not in get_args(LogForm):
+        raise InvalidInput("CLEW_LOG is text or json")
+    return cast(LogForm, form)
 
 
 def _refuse_served(store: str | None) -> None:

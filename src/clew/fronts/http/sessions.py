@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
@@ -13,9 +13,12 @@ from starlette.routing import BaseRoute
 from clew.engine import Engine
 from clew.errors import InvalidInput
 from clew.fronts.http import query
-from clew.fronts.http.answer import answer, nothing, session_shape
+from clew.fronts.http.answer import answer, nothing
 from clew.fronts.http.body import read
+from clew.fronts.http.operation import operation
 from clew.fronts.http.route import route
+from clew.fronts.http.shapes import MessageList, ModelName, SessionPage
+from clew.fronts.shape import SessionShape, session_shape
 from clew.live.base import Status
 from clew.transcript.session import Session
 
@@ -27,7 +30,7 @@ class NewSession(msgspec.Struct):
 
     agent: str | None = None
     workspace_root: str | None = None
-    model: str | dict[str, Any] | None = None
+    model: ModelName | None = None
     title: str | None = None
     metadata: dict[str, Any] | None = None
     system_prompt: str | None = None
@@ -40,6 +43,34 @@ class SessionPatch(msgspec.Struct):
     archived: bool | UnsetType = UNSET
     metadata: dict[str, Any] | UnsetType = UNSET
     agent: Any = UNSET
+
+
+class ListQuery(msgspec.Struct):
+    """Which sessions are listed. ``q`` is looked for in titles."""
+
+    limit: Annotated[int, Meta(ge=1, le=200)] = 50
+    cursor: str | None = None
+    agent: str | None = None
+    workspace: str | None = None
+    parent: str | None = None
+    q: str | None = None
+    kind: Literal["chat", "subagent", "any"] = "chat"
+    archived: bool = False
+    ephemeral: bool = False
+
+
+class DeleteQuery(msgspec.Struct):
+    """``force`` aborts what runs."""
+
+    force: bool = False
+
+
+class MessagesQuery(msgspec.Struct):
+    """Which messages are shown. ``before`` pages back from one."""
+
+    view: Literal["visible", "all", "model"] = "visible"
+    limit: Annotated[int, Meta(ge=1, le=500)] | None = None
+    before: str | None = None
 
 
 class Sessions:
@@ -55,23 +86,12 @@ class Sessions:
             route("/api/sessions/{id}/messages", GET=self._messages),
         ]
 
+    @operation("Sessions, newest first.", {200: SessionPage}, query=ListQuery, refuses=(400,))
     async def _list(self, request: Request) -> Response:
-        kind = query.choice(request, "kind", ("chat", "subagent", "any"), "chat")
-        limit = query.number(request, "limit")
-        page = await self._engine.list_sessions(
-            limit=50 if limit is None else limit,
-            cursor=query.text(request, "cursor"),
-            agent=query.text(request, "agent"),
-            workspace=query.text(request, "workspace"),
-            parent=query.text(request, "parent"),
-            q=query.text(request, "q"),
-            kind=cast(Literal["chat", "subagent", "any"], kind),
-            archived=query.flag(request, "archived"),
-            ephemeral=query.flag(request, "ephemeral"),
-        )
+        page = await self._engine.list_sessions(**msgspec.structs.asdict(query.read(request, ListQuery)))
         statuses = await self._statuses(page.sessions)
         shapes = [session_shape(session, statuses[session.id]) for session in page.sessions]
-        return answer({"sessions": shapes, "next_cursor": page.next_cursor})
+        return answer(SessionPage(shapes, page.next_cursor))
 
     async def _statuses(self, sessions: tuple[Session, ...]) -> dict[str, Status]:
         """What each is doing. Only those that ran here, or have something open, can be doing anything."""
@@ -87,6 +107,7 @@ class Sessions:
             statuses[session_id] = status or Status("idle")
         return statuses
 
+    @operation("A new, empty session.", {201: SessionShape}, body=NewSession)
     async def _create(self, request: Request) -> Response:
         body = await read(request, NewSession)
         metadata = dict(body.metadata or {})
@@ -101,9 +122,11 @@ class Sessions:
         )
         return answer(session_shape(session, Status("idle")), 201)
 
+    @operation("A session.", {200: SessionShape})
     async def _get(self, request: Request) -> Response:
         return await self._shown(await self._engine.get_session(request.path_params["id"]))
 
+    @operation("Change what is given.", {200: SessionShape}, body=SessionPatch, refuses=(409,))
     async def _patch(self, request: Request) -> Response:
         session = await self._engine.get_session(request.path_params["id"])
         body = await read(request, SessionPatch)
@@ -120,19 +143,18 @@ class Sessions:
             session = await self._engine.patch_session(session.id, **changes)
         return await self._shown(session)
 
+    @operation("Remove it for good.", {204: None}, query=DeleteQuery, refuses=(409,))
     async def _delete(self, request: Request) -> Response:
-        await self._engine.delete_session(request.path_params["id"], force=query.flag(request, "force"))
+        await self._engine.delete_session(request.path_params["id"], force=query.read(request, DeleteQuery).force)
         return nothing()
 
+    @operation("Its messages.", {200: MessageList}, query=MessagesQuery)
     async def _messages(self, request: Request) -> Response:
-        view = query.choice(request, "view", ("visible", "all", "model"), "visible")
+        asked = query.read(request, MessagesQuery)
         messages = await self._engine.messages(
-            request.path_params["id"],
-            view=cast(Literal["visible", "all", "model"], view),
-            limit=query.number(request, "limit"),
-            before=query.text(request, "before"),
+            request.path_params["id"], view=asked.view, limit=asked.limit, before=asked.before
         )
-        return answer({"messages": messages})
+        return answer(MessageList(messages))
 
     async def _shown(self, session: Session) -> Response:
         return answer(session_shape(session, await self._engine.get_status(session.id)))

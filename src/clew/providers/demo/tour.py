@@ -21,7 +21,8 @@ _LONGEST_SHOWN: Final = 1_200
 _TRY: Final = """\
 Things to try:
 
-- ask *what is clew?*, *what happens in a crash?*, *how do permissions work?*, *which models are there?*
+- ask *what is clew?*, *what happens in a crash?*, *how do I go back?*, *what when the context is full?*, \
+*how do permissions work?*, *which models are there?*
 - say *list the files*, *read README.md* or *run ls -la*, and see how permission is asked for
 - leave the stream, or kill the server, while an answer is being written, and come back
 - `demo/long` writes as many words as you name, `demo/tools` runs each line that starts with `!`, `demo/fail` fails \
@@ -70,6 +71,34 @@ a run.
 Reading inside the workspace is allowed, everything that changes something is asked: writing, editing, shell commands, \
 fetching from the web, and anything outside the workspace. You answer *once*, *for this session* or *no*, and \
 over HTTP or from Python also *for this project*. The wait is stored: there you can answer tomorrow, after a restart.
+""",
+    ),
+    (
+        r"\b(rewind|undo|go back|unrewind|reflog|branch|branches|fork|tree)\b",
+        """\
+## Going back
+
+Rewind to any message of yours and send it again, or change it first. What came after leaves the conversation and is \
+never deleted: *un-rewind* brings it back, and the reflog lists every place the conversation has been at. A branch is \
+a new session that starts as a copy of this one up to a message you choose.
+
+```
+clew rewind SESSION MESSAGE --run
+clew reflog SESSION
+clew branch SESSION MESSAGE
+```
+""",
+    ),
+    (
+        r"\b(compact|compaction|summary|summarise|summarize|prune|context|window|room)\b",
+        """\
+## Making room
+
+Before each call the next request is measured. When it nears the model's window, old tool outputs become stubs, and \
+then earlier turns become a summary: for the model only. You still have every word, and the line in the conversation \
+opens to what was summarised. Your own directives are carried on word for word.
+
+`clew context SESSION` shows how full it is. Try it with `demo/small`, whose window is full after a few long messages.
 """,
     ),
     (

@@ -14,6 +14,7 @@ import msgspec
 from clew.errors import InternalError
 from clew.ids import Mint
 from clew.store import unit as u
+from clew.store.copies import plan_copy
 from clew.store.guards import refusal
 from clew.store.sql import rows
 from clew.store.sql.journal import JournalBook, decode_entries
@@ -25,7 +26,7 @@ from clew.transcript.session import SessionState
 from clew.transcript.turn import Turn, placed
 from clew.transcript.turn_state import OPEN, check_transition
 
-__all__ = ["Statements", "UnitWriter"]
+__all__ = ["Index", "Statements", "UnitWriter"]
 
 
 class Statements(Protocol):
@@ -35,16 +36,37 @@ class Statements(Protocol):
         """Run and return how many rows were changed."""
         ...
 
+    def many(self, name: str, params: Iterable[Mapping[str, Any]]) -> int:
+        """Run once for each and return how many rows were changed in all."""
+        ...
+
     def first(self, name: str, params: Mapping[str, Any]) -> tuple[Any, ...] | None: ...
 
     def rows(self, name: str, params: Mapping[str, Any]) -> Iterable[tuple[Any, ...]]: ...
 
 
+class Index(Protocol):
+    """What a search index has to be told while units are applied."""
+
+    def note(self, message_ids: Iterable[str]) -> None:
+        """These messages were sealed."""
+        ...
+
+    def forget_message(self, message_id: str) -> None:
+        """Parts of this message are about to change."""
+        ...
+
+    def forget_session(self, session_id: str) -> None:
+        """This session is about to be deleted."""
+        ...
+
+
 class UnitWriter:
     """Applies units one after another; ``seal`` writes the journal row they share."""
 
-    def __init__(self, statements: Statements, mint: Mint) -> None:
+    def __init__(self, statements: Statements, mint: Mint, index: Index) -> None:
         self._sql = statements
+        self._index = index
         self._mint = mint
         self._book = JournalBook()
         self._states: dict[str, SessionState | None] = {}
@@ -123,6 +145,7 @@ class UnitWriter:
             self._sql.run("touch_session", {"id": session_id, "updated_at": write.updated_at})
 
     def _delete_session(self, session_id: str, write: u.DeleteSession) -> None:
+        self._index.forget_session(session_id)
         self._sql.run("delete_unnamed_blobs", {"id": session_id})
         self._sql.run("delete_session", {"id": session_id})
         self._states[session_id] = None
@@ -169,6 +192,7 @@ class UnitWriter:
             raise InternalError(f"{name}: a write names what is not in its session", **_ids(params))
 
     def _put_parts(self, session_id: str, write: u.PutParts) -> None:
+        self._index.forget_message(write.message_id)
         for part in write.parts:
             params = rows.part_params(part, write.message_id, session_id)
             if self._sql.run("update_part", params) == 0:
@@ -205,6 +229,7 @@ class UnitWriter:
 
     def _seal_message(self, session_id: str, write: u.SealMessage) -> None:
         self._must("put_seal", {"session_id": session_id, **msgspec.structs.asdict(write)})
+        self._index.note([write.message_id])
 
     # Turns
 
@@ -235,6 +260,14 @@ class UnitWriter:
         elif write.status not in OPEN and state.open_turn_id == turn.id:
             self._set_state(session_id, open_turn_id=None)
 
+    def _move_turn(self, session_id: str, write: u.MoveTurn) -> None:
+        state = self._state(session_id) or SessionState()
+        if write.turn_id != state.open_turn_id or write.turn_id == write.parent_turn_id:
+            raise InternalError("only the open turn moves, and below another", turn_id=write.turn_id)
+        turn = self._turn(session_id, write.turn_id)
+        parent = self._turn(session_id, write.parent_turn_id) if write.parent_turn_id is not None else None
+        self._must("place_turn", rows.turn_params(placed(turn, parent)))
+
     def _link_message(self, session_id: str, write: u.LinkMessage) -> None:
         self._must("link_message", {"session_id": session_id, **msgspec.structs.asdict(write)})
 
@@ -255,6 +288,33 @@ class UnitWriter:
         params = rows.step_params(step)
         self._sql.run("insert_step", params)
         self._sql.run("book_session", {"id": session_id, "total": step.usage.total, **params})
+
+    def _add_pruned(self, session_id: str, write: u.AddPruned) -> None:
+        newest = self._sql.first("newest_prune", {"id": session_id})
+        seq = (newest[0] if newest else 0) + 1
+        for one in write.pruned:
+            self._must("add_pruned", {**msgspec.structs.asdict(one), "session_id": session_id, "seq": seq})
+
+    # Copies
+
+    def _copy_line(self, session_id: str, write: u.CopyLine) -> None:
+        plan = plan_copy(session_id, write)
+        params = {"session_id": session_id, "source": write.source_session_id}
+        self._sql.run("make_copied", {})
+        self._sql.run("empty_copied", {})
+        self._sql.many("add_copied", (copied._asdict() for copied in plan.messages))
+        inserted = sum(copied.inserted for copied in plan.messages)
+        found = self._sql.first("count_inserted", params) if inserted else (0,)
+        if found != (inserted,):
+            raise InternalError("a copy names a message that is not in its session", **_ids(params))
+        self._must("copy_messages", params, len(plan.messages) - inserted)
+        self._sql.run("copy_parts", {"minted": self._mint.part(), **params})
+        self._sql.run("copy_seals", params)
+        self._index.note(copied.id for copied in plan.messages)
+        self._sql.many("insert_turn", (rows.turn_params(turn) for turn in plan.turns))
+        for name in ("copy_links", "copy_steps", "copy_pruned", "copy_blob_links", "sum_session"):
+            self._sql.run(name, params)
+        self._sql.run("empty_copied", {})
 
     # Journal
 
@@ -317,10 +377,13 @@ _APPLY: dict[type, Callable[[UnitWriter, str, Any], None]] = {
     u.SealMessage: UnitWriter._seal_message,
     u.OpenTurn: UnitWriter._open_turn,
     u.SetTurn: UnitWriter._set_turn,
+    u.MoveTurn: UnitWriter._move_turn,
     u.LinkMessage: UnitWriter._link_message,
     u.MoveHead: UnitWriter._move_head,
     u.SetEpoch: UnitWriter._set_epoch,
     u.EndStep: UnitWriter._end_step,
+    u.AddPruned: UnitWriter._add_pruned,
+    u.CopyLine: UnitWriter._copy_line,
     u.AppendChunks: UnitWriter._append_chunks,
     u.MarkFolded: UnitWriter._mark_folded,
     u.Enqueue: UnitWriter._enqueue,

@@ -14,6 +14,7 @@ import orjson
 
 from clew.errors import RowUndecodable
 from clew.transcript.message import MessageRow, PartRow
+from clew.transcript.pruned import Pruned
 from clew.transcript.session import Model, Session
 from clew.transcript.turn import HeadMove, Step, Turn
 from clew.transcript.usage import Usage
@@ -30,6 +31,7 @@ __all__ = [
     "to_message",
     "to_move",
     "to_part",
+    "to_pruned",
     "to_session",
     "to_step",
     "to_turn",
@@ -211,6 +213,10 @@ def to_turn(row: Row) -> Turn:
 
 def to_move(row: Row) -> HeadMove:
     return HeadMove(*row)
+
+
+def to_pruned(row: Row) -> Pruned:
+    return Pruned(*row)
 
 
 def step_params(step: Step) -> Params:

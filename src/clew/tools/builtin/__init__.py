@@ -22,6 +22,7 @@ NAMES: Final = (
     "question",
     "task",
     "skill",
+    "recall",
 )
 """In the order they are offered to a model."""
 

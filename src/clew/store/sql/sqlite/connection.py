@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sqlite3
 from collections.abc import Iterable, Mapping
@@ -26,6 +27,7 @@ __all__ = [
     "QUERIES",
     "SqliteStatements",
     "connect",
+    "has_fts5",
     "is_broken",
     "is_busy",
     "is_undecodable",
@@ -80,6 +82,17 @@ def look(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(uri, uri=True, isolation_level=None, timeout=BUSY_TIMEOUT_MS / 1000)
 
 
+@functools.cache
+def has_fts5() -> bool:
+    """Whether this SQLite can make a full-text index; it is an option of its build."""
+    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
+        try:
+            connection.execute("CREATE VIRTUAL TABLE probe USING fts5(text)")
+        except sqlite3.OperationalError:
+            return False
+        return True
+
+
 def _contains_text(text: object, wanted: object) -> bool:
     return isinstance(text, str) and isinstance(wanted, str) and wanted.casefold() in text.casefold()
 
@@ -92,6 +105,9 @@ class SqliteStatements:
 
     def run(self, name: str, params: Mapping[str, Any]) -> int:
         return self._connection.execute(QUERIES[name], params).rowcount
+
+    def many(self, name: str, params: Iterable[Mapping[str, Any]]) -> int:
+        return self._connection.executemany(QUERIES[name], params).rowcount
 
     def first(self, name: str, params: Mapping[str, Any]) -> tuple[Any, ...] | None:
         row: tuple[Any, ...] | None = self._connection.execute(QUERIES[name], params).fetchone()

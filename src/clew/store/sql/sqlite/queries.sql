@@ -239,6 +239,13 @@ INSERT INTO chat_turns ({turn_columns}) VALUES (
 -- name: get_turn
 SELECT {turn_columns} FROM chat_turns WHERE id = :id AND session_id = :session_id
 
+-- name: find_turn
+SELECT {turn_columns} FROM chat_turns WHERE id = :id
+
+-- name: place_turn
+UPDATE chat_turns SET parent_turn_id = :parent_turn_id, depth = :depth, compaction_turn_id = :compaction_turn_id
+WHERE id = :id AND session_id = :session_id
+
 -- name: set_turn
 UPDATE chat_turns SET status = :status, settled_at = :settled_at, data_json = :data_json WHERE id = :id
 
@@ -301,6 +308,122 @@ INSERT INTO turn_steps (
 SELECT turn_id, step, message_id, model_json, input, output, reasoning, cache_read, cache_write, cost_usd,
     finish_reason, prompt_digest, data_json, started_at, finished_at
 FROM turn_steps WHERE turn_id = :id ORDER BY step
+
+
+-- Prunes
+
+-- name: newest_prune
+SELECT ifnull(max(seq), 0) FROM pruned_outputs WHERE session_id = :id
+
+-- name: add_pruned
+INSERT INTO pruned_outputs (session_id, seq, message_id, part, tokens, keep, at)
+SELECT session_id, :seq, id, :part, :tokens, :keep, :at
+FROM chat_messages WHERE id = :message_id AND session_id = :session_id
+
+-- name: load_pruned
+SELECT seq, message_id, part, tokens, keep, at FROM pruned_outputs WHERE session_id = :id
+ORDER BY seq, message_id, part
+
+
+-- Copies of a line. The messages to copy stand in a table of the connection's own, in the order of the line; it is
+-- emptied before and after, so that no copy sees another's. CROSS JOIN keeps the planner to that order, in which
+-- rows are then added where an index ends.
+
+-- name: make_copied
+CREATE TEMP TABLE IF NOT EXISTS copied (
+    source_id TEXT PRIMARY KEY NOT NULL,
+    id TEXT NOT NULL,
+    inserted INTEGER NOT NULL,
+    turn_id TEXT NOT NULL,
+    position INTEGER NOT NULL,
+    origin_turn_id TEXT
+)
+
+-- name: empty_copied
+DELETE FROM temp.copied
+
+-- name: add_copied
+INSERT INTO temp.copied (source_id, id, inserted, turn_id, position, origin_turn_id)
+VALUES (:source_id, :id, :inserted, :turn_id, :position, :origin_turn_id)
+
+-- name: count_inserted
+SELECT count(*) FROM temp.copied c
+CROSS JOIN chat_messages s ON s.id = c.source_id AND s.session_id = :source
+CROSS JOIN chat_messages m ON m.id = c.id AND m.session_id = :session_id
+WHERE c.inserted
+
+-- name: copy_messages
+-- json_valid first: a damaged row is copied as it is.
+INSERT INTO chat_messages (id, session_id, role, metadata_json, created_at, updated_at)
+SELECT c.id, :session_id, m.role,
+    iif(json_valid(m.metadata_json),
+        json_remove(m.metadata_json, '$.hidden_at', '$.hidden_by', '$.snapshot_id'), m.metadata_json),
+    m.created_at, m.updated_at
+FROM temp.copied c CROSS JOIN chat_messages m ON m.id = c.source_id AND m.session_id = :source
+WHERE NOT c.inserted
+
+-- name: copy_parts
+-- Ids of the usual shape and order: the stamp of one that was minted, then a count instead of most of the chance.
+INSERT INTO chat_parts
+    (id, message_id, session_id, "index", type, data_json, tool_call_id, tool_state, created_at, updated_at)
+SELECT substr(:minted, 1, 16) || substr(printf('%06x%04x', c.rowid, p."index") || lower(hex(randomblob(2))), 1, 14),
+    c.id, :session_id, p."index", p.type, p.data_json, p.tool_call_id, p.tool_state, p.created_at, p.updated_at
+FROM temp.copied c CROSS JOIN chat_parts p ON p.message_id = c.source_id
+WHERE NOT c.inserted
+
+-- name: copy_seals
+INSERT INTO message_seals (message_id, digest)
+SELECT c.id, s.digest FROM temp.copied c CROSS JOIN message_seals s ON s.message_id = c.source_id
+WHERE NOT c.inserted
+
+-- name: copy_links
+INSERT INTO turn_messages (turn_id, position, message_id) SELECT turn_id, position, id FROM temp.copied
+
+-- name: copy_steps
+INSERT INTO turn_steps (
+    turn_id, step, message_id, model_json, input, output, reasoning, cache_read, cache_write, cost_usd,
+    finish_reason, prompt_digest, data_json, started_at, finished_at
+)
+SELECT c.turn_id, s.step, c.id, s.model_json, s.input, s.output, s.reasoning, s.cache_read, s.cache_write, s.cost_usd,
+    s.finish_reason, s.prompt_digest, s.data_json, s.started_at, s.finished_at
+FROM temp.copied c CROSS JOIN turn_steps s ON s.turn_id = c.origin_turn_id AND s.message_id = c.source_id
+
+-- name: copy_pruned
+-- A copy that the unit made by itself may end before a part that was pruned.
+INSERT INTO pruned_outputs (session_id, seq, message_id, part, tokens, keep, at)
+SELECT :session_id, o.seq, c.id, o.part, o.tokens, o.keep, o.at
+FROM pruned_outputs o CROSS JOIN temp.copied c ON c.source_id = o.message_id
+WHERE o.session_id = :source AND EXISTS (
+    SELECT 1 FROM chat_parts p
+    WHERE p.message_id = c.id AND p."index" = o.part AND p.tool_state = 'output-available'
+)
+
+-- name: copy_blob_links
+-- A session names every blob its parts name, so the parts are looked at only when the source names any.
+INSERT INTO blob_links (session_id, sha256)
+SELECT :session_id, l.sha256 FROM blob_links l
+WHERE l.session_id = :source AND '/api/blobs/' || l.sha256 IN (
+    SELECT iif(json_valid(p.data_json), json_extract(p.data_json, '$.url'), NULL)
+    FROM chat_parts p WHERE p.session_id = :session_id AND p.type = 'file'
+)
+ON CONFLICT (session_id, sha256) DO NOTHING
+
+-- name: sum_session
+UPDATE chat_sessions SET
+    prompt_tokens = u.input,
+    completion_tokens = u.output,
+    reasoning_tokens = u.reasoning,
+    cache_read = u.cache_read,
+    cache_write = u.cache_write,
+    total_tokens = u.input + u.output + u.reasoning + u.cache_read + u.cache_write,
+    cost_usd = u.cost_usd
+FROM (
+    SELECT ifnull(sum(s.input), 0) AS input, ifnull(sum(s.output), 0) AS output,
+        ifnull(sum(s.reasoning), 0) AS reasoning, ifnull(sum(s.cache_read), 0) AS cache_read,
+        ifnull(sum(s.cache_write), 0) AS cache_write, total(s.cost_usd) AS cost_usd
+    FROM chat_turns t CROSS JOIN turn_steps s ON s.turn_id = t.id WHERE t.session_id = :session_id
+) AS u
+WHERE id = :session_id
 
 
 -- Queue
@@ -392,3 +515,141 @@ ON CONFLICT (project) DO UPDATE SET rules_json = excluded.rules_json, updated_at
 
 -- name: load_project_rules
 SELECT rules_json FROM project_rules WHERE project = :project
+
+
+-- Search. The index holds no text of its own: it reads the view. To take a row out of it one has to hand it the text
+-- that went in, so that is done before a part changes or goes. The words of the two CREATE statements are compared
+-- with what a file holds: an index that was made with others is made anew.
+
+-- name: make_search_texts
+-- Only strings and whole numbers: how a fraction is written depends on the version of SQLite.
+CREATE VIEW search_texts AS
+SELECT d.id AS id, CASE
+    WHEN NOT json_valid(p.data_json) THEN NULL
+    WHEN p.type IN ('text', 'reasoning') THEN substr(json_extract(p.data_json, '$.text'), 1, 1000000)
+    WHEN p.type = 'data-compaction' THEN substr(json_extract(p.data_json, '$.data.summary'), 1, 1000000)
+    ELSE (
+        SELECT substr(group_concat(t.atom, char(10)), 1, 1000000)
+        FROM json_tree(json_extract(p.data_json, '$.input', '$.rawInput', '$.output', '$.errorText')) t
+        WHERE t.type IN ('text', 'integer')
+    )
+END AS text
+FROM search_docs d JOIN chat_parts p ON p.id = d.part_id
+
+-- name: make_search_index
+CREATE VIRTUAL TABLE search_index USING fts5(
+    text, content='search_texts', content_rowid='id', tokenize='unicode61 remove_diacritics 2'
+)
+
+-- name: load_search_schema
+SELECT name, sql FROM sqlite_master WHERE name IN ('search_texts', 'search_index')
+
+-- name: drop_search_texts
+DROP VIEW IF EXISTS search_texts
+
+-- name: drop_search_index
+DROP TABLE IF EXISTS search_index
+
+-- name: empty_search_data
+-- These go past FTS5, where it is missing, or finds its tables so damaged that it would not even drop them.
+DELETE FROM search_index_data
+
+-- name: fill_search_data
+-- The two records of an index with nothing in it, without which FTS5 does not open one.
+INSERT INTO search_index_data (id, block) VALUES (1, x''), (10, x'00000000000000')
+
+-- name: empty_search_idx
+DELETE FROM search_index_idx
+
+-- name: empty_search_docsize
+DELETE FROM search_index_docsize
+
+-- name: empty_search_docs
+DELETE FROM search_docs
+
+-- name: empty_search_marks
+DELETE FROM search_marks
+
+-- name: any_search_mark
+SELECT 1 FROM search_marks LIMIT 1
+
+-- name: has_search_mark
+SELECT 1 FROM search_marks WHERE message_id = :id
+
+-- name: next_seals
+SELECT s.message_id, s.digest, k.digest FROM message_seals s LEFT JOIN search_marks k ON k.message_id = s.message_id
+WHERE s.message_id > :after ORDER BY s.message_id LIMIT :limit
+
+-- name: seals_of
+SELECT s.message_id, s.digest, k.digest FROM message_seals s LEFT JOIN search_marks k ON k.message_id = s.message_id
+WHERE s.message_id IN (SELECT value FROM json_each(:ids)) ORDER BY s.message_id
+
+-- name: sizes_of_messages
+SELECT message_id, sum(length(data_json)) FROM chat_parts WHERE message_id IN (SELECT value FROM json_each(:ids))
+GROUP BY message_id
+
+-- name: last_search_doc
+-- The index is asked too: another program may have deleted parts, and their numbers must not come again.
+SELECT max(ifnull((SELECT max(id) FROM search_docs), 0), ifnull((SELECT max(id) FROM search_index_docsize), 0))
+
+-- name: add_search_docs
+INSERT INTO search_docs (id, part_id)
+SELECT :last + row_number() OVER (ORDER BY p.message_id, p."index"), p.id FROM chat_parts p
+WHERE p.message_id IN (SELECT value FROM json_each(:ids))
+AND (p.type IN ('text', 'reasoning', 'data-compaction', 'dynamic-tool') OR substr(p.type, 1, 5) = 'tool-')
+
+-- name: index_search_docs
+INSERT INTO search_index (rowid, text) SELECT id, text FROM search_texts WHERE id > :last
+
+-- name: mark_searched
+INSERT INTO search_marks (message_id, digest)
+SELECT message_id, digest FROM message_seals WHERE message_id IN (SELECT value FROM json_each(:ids))
+ON CONFLICT (message_id) DO UPDATE SET digest = excluded.digest
+
+-- name: unindex_messages
+INSERT INTO search_index (search_index, rowid, text)
+SELECT 'delete', t.id, t.text
+FROM chat_parts p CROSS JOIN search_docs d ON d.part_id = p.id CROSS JOIN search_texts t ON t.id = d.id
+WHERE p.message_id IN (SELECT value FROM json_each(:ids))
+
+-- name: unindex_session
+INSERT INTO search_index (search_index, rowid, text)
+SELECT 'delete', t.id, t.text
+FROM chat_parts p CROSS JOIN search_docs d ON d.part_id = p.id CROSS JOIN search_texts t ON t.id = d.id
+WHERE p.session_id = :id
+
+-- name: delete_search_docs
+DELETE FROM search_docs WHERE part_id IN (
+    SELECT id FROM chat_parts WHERE message_id IN (SELECT value FROM json_each(:ids))
+)
+
+-- name: delete_search_marks
+DELETE FROM search_marks WHERE message_id IN (SELECT value FROM json_each(:ids))
+
+-- name: search_words
+-- Without snippets, which would be cut for every row before the best are known.
+SELECT d.id, p.session_id, p.message_id, p.id, m.role, m.created_at, m.metadata_json, s.metadata_json
+FROM search_index CROSS JOIN search_docs d ON d.id = search_index.rowid
+CROSS JOIN chat_parts p ON p.id = d.part_id
+CROSS JOIN chat_messages m ON m.id = p.message_id
+CROSS JOIN chat_sessions s ON s.id = p.session_id
+WHERE search_index MATCH :match AND (:session_id IS NULL OR p.session_id = :session_id)
+ORDER BY bm25(search_index), m.created_at DESC, d.id DESC
+LIMIT :limit OFFSET :offset
+
+-- name: search_snippets
+-- The plus keeps the ids from the index, which would look all words up again for each.
+SELECT rowid, snippet(search_index, 0, '**', '**', '…', 20) FROM search_index
+WHERE search_index MATCH :match AND +rowid IN (SELECT value FROM json_each(:ids))
+
+-- name: search_texts_themselves
+-- The newest first, by when they were indexed, so that the look ends with the page.
+SELECT t.text, p.session_id, p.message_id, p.id, m.role, m.created_at, m.metadata_json, s.metadata_json
+FROM search_docs d CROSS JOIN search_texts t ON t.id = d.id
+CROSS JOIN chat_parts p ON p.id = d.part_id
+CROSS JOIN chat_messages m ON m.id = p.message_id
+CROSS JOIN chat_sessions s ON s.id = p.session_id
+WHERE (:session_id IS NULL OR p.session_id = :session_id)
+AND NOT EXISTS (SELECT 1 FROM json_each(:words) w WHERE NOT contains_text(t.text, w.value))
+ORDER BY d.id DESC
+LIMIT :limit OFFSET :offset

@@ -30,15 +30,18 @@ from clew.store.base import (
     Whole,
 )
 from clew.store.lines import view_line
+from clew.store.search import SearchPage, SearchPlan
 from clew.store.sql import rows
 from clew.store.sql.journal import decode_entries
 from clew.store.sql.sqlite.connection import SqliteStatements, connect, is_undecodable, translate
+from clew.store.sql.sqlite.search import find_hits
 from clew.store.tail import with_tail
 from clew.store.unit import JournalEntry
 from clew.transcript.line import LineTurn, end_of_line
 from clew.transcript.message import MessageRow, PartRow
+from clew.transcript.pruned import Pruned
 from clew.transcript.session import Session, SessionState
-from clew.transcript.turn import Step, Tree
+from clew.transcript.turn import Step, Tree, Turn
 
 __all__ = ["Reader", "ReaderPool"]
 
@@ -160,12 +163,8 @@ class Reader:
         back_to_message: str | None,
         keep_damaged: bool,
     ) -> LineSlice:
-        state = self.load_state(session_id)
-        end = through or end_of_line(state.head_turn_id, state.open_turn_id)
-        depth = 0
-        if back_to_message is not None:
-            row = self._sql.first("holder_depth", {"message_id": back_to_message, "session_id": session_id, "id": end})
-            depth = row[0] or 0 if row else 0
+        end = through or self._end(session_id)
+        depth = 0 if back_to_message is None else self._holder_depth(session_id, end, back_to_message) or 0
         params = {"id": end, "session_id": session_id, "depth": depth, "turns": -1 if turns is None else turns}
         path = [rows.to_turn(row) for row in self._sql.rows("load_path", params)]
         path.reverse()
@@ -185,6 +184,14 @@ class Reader:
             complete,
         )
 
+    def _end(self, session_id: str) -> str | None:
+        state = self.load_state(session_id)
+        return end_of_line(state.head_turn_id, state.open_turn_id)
+
+    def _holder_depth(self, session_id: str, end: str | None, message_id: str) -> int | None:
+        row = self._sql.first("holder_depth", {"message_id": message_id, "session_id": session_id, "id": end})
+        return row[0] if row else None
+
     def load_view(self, session_id: str, turns: int | None, keep_damaged: bool) -> LineSlice | None:
         if self._sql.first("get_state", {"id": session_id}) is None:
             return None
@@ -192,7 +199,10 @@ class Reader:
         def load(through: str | None, turns: int | None, back_to: str | None) -> LineSlice:
             return self.load_line(session_id, through, turns, back_to, keep_damaged)
 
-        return view_line(load, turns)
+        def holds(message_id: str) -> bool:
+            return self._holder_depth(session_id, self._end(session_id), message_id) is not None
+
+        return msgspec.structs.replace(view_line(load, holds, turns), pruned=self.load_pruned(session_id))
 
     def load_messages(self, session_id: str, keep_damaged: bool) -> tuple[MessageRow, ...]:
         return tuple(self._messages(session_id, None, whole=True, keep_damaged=keep_damaged).values())
@@ -296,6 +306,7 @@ class Reader:
             self.seals(session_id),
             self.pending_streams(session_id) if not damaged else (),
             tuple(damaged),
+            self.load_pruned(session_id),
         )
 
     # The tree
@@ -310,8 +321,15 @@ class Reader:
         held = {turn_id: tuple(ids) for turn_id, ids in links.items()}
         return Tree(state.head_turn_id, state.open_turn_id, turns, held, moves)
 
+    def find_turn(self, turn_id: str) -> Turn | None:
+        row = self._sql.first("find_turn", {"id": turn_id})
+        return rows.to_turn(row) if row else None
+
     def load_steps(self, turn_id: str) -> tuple[Step, ...]:
         return tuple(rows.to_step(row) for row in self._sql.rows("load_steps", {"id": turn_id}))
+
+    def load_pruned(self, session_id: str) -> tuple[Pruned, ...]:
+        return tuple(rows.to_pruned(row) for row in self._sql.rows("load_pruned", {"id": session_id}))
 
     def load_queue(self, session_id: str) -> tuple[QueuedMessage, ...]:
         waiting = list(self._sql.rows("load_queue", {"id": session_id}))
@@ -320,6 +338,9 @@ class Reader:
             missing = next(row[0] for row in waiting if row[0] not in messages)
             raise RowUndecodable("a message in the queue is not there", session_id=session_id, message_id=missing)
         return tuple(QueuedMessage(messages[row[0]], row[1], bool(row[2])) for row in waiting)
+
+    def search(self, plan: SearchPlan) -> SearchPage | None:
+        return find_hits(self._sql, plan)
 
     # Kept once
 

@@ -183,3 +183,26 @@ CREATE INDEX chat_messages_by_client_id ON chat_messages (
 
 CREATE INDEX chat_parts_open_calls ON chat_parts (session_id, message_id, "index")
     WHERE tool_state IN ('input-streaming', 'input-available', 'approval-requested', 'approval-responded');
+
+CREATE TABLE pruned_outputs (
+    session_id TEXT NOT NULL REFERENCES chat_sessions (id) ON DELETE CASCADE,
+    seq INTEGER NOT NULL,
+    message_id TEXT NOT NULL REFERENCES chat_messages (id) ON DELETE CASCADE,
+    part INTEGER NOT NULL,
+    tokens INTEGER NOT NULL,
+    keep INTEGER NOT NULL,
+    at INTEGER NOT NULL,
+    PRIMARY KEY (session_id, seq, message_id, part)
+) WITHOUT ROWID;
+
+CREATE INDEX pruned_outputs_by_message ON pruned_outputs (message_id);
+
+CREATE TABLE search_docs (
+    id INTEGER PRIMARY KEY NOT NULL,
+    part_id TEXT UNIQUE NOT NULL REFERENCES chat_parts (id) ON DELETE CASCADE
+);
+
+CREATE TABLE search_marks (
+    message_id TEXT PRIMARY KEY NOT NULL REFERENCES chat_messages (id) ON DELETE CASCADE,
+    digest TEXT NOT NULL
+) WITHOUT ROWID;

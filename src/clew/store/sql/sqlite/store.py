@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from clew.clock import Clock, SystemClock
-from clew.errors import InvalidInput, StoreClosed, StoreReadOnly, StoreUnavailable
+from clew.errors import InternalError, InvalidInput, NotSupported, StoreClosed, StoreReadOnly, StoreUnavailable
 from clew.ids import Mint
 from clew.store.base import (
     Blob,
@@ -21,19 +21,24 @@ from clew.store.base import (
     OpenCall,
     PendingStream,
     QueuedMessage,
+    SearchPage,
+    SearchQuery,
     SessionPage,
     SessionQuery,
     Whole,
 )
 from clew.store.owner import OwnerLock, refuse_network_file_system
-from clew.store.sql.sqlite.connection import connect, look, protect, translate
+from clew.store.search import plan_search
+from clew.store.sql.sqlite.connection import connect, has_fts5, look, protect, translate
 from clew.store.sql.sqlite.migrate import SCHEMA_VERSION, check_version, migrate
 from clew.store.sql.sqlite.reader import Reader, ReaderPool
+from clew.store.sql.sqlite.search_index import SearchIndex
 from clew.store.sql.sqlite.writer import Writer
 from clew.store.unit import Outcome, Unit
 from clew.transcript.message import MessageRow
+from clew.transcript.pruned import Pruned
 from clew.transcript.session import Session, SessionState
-from clew.transcript.turn import Step, Tree
+from clew.transcript.turn import Step, Tree, Turn
 
 __all__ = ["SqliteOptions", "SqliteStore", "open_sqlite"]
 
@@ -134,6 +139,7 @@ class SqliteStore:
         self._writer = writer
         self._lock = lock
         self._closed = False
+        self._search = has_fts5()
 
     @property
     def url(self) -> str:
@@ -141,7 +147,7 @@ class SqliteStore:
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(chunk_durable=True, search=False, many_processes=False)
+        return Capabilities(chunk_durable=True, search=self._search, many_processes=False)
 
     @property
     def commits(self) -> int:
@@ -212,8 +218,14 @@ class SqliteStore:
     async def load_tree(self, session_id: str) -> Tree:
         return await self._readers.run(Reader.load_tree, session_id)
 
+    async def find_turn(self, turn_id: str) -> Turn | None:
+        return await self._readers.run(Reader.find_turn, turn_id)
+
     async def load_steps(self, turn_id: str) -> tuple[Step, ...]:
         return await self._readers.run(Reader.load_steps, turn_id)
+
+    async def load_pruned(self, session_id: str) -> tuple[Pruned, ...]:
+        return await self._readers.run(Reader.load_pruned, session_id)
 
     async def load_queue(self, session_id: str) -> tuple[QueuedMessage, ...]:
         return await self._readers.run(Reader.load_queue, session_id)
@@ -241,6 +253,48 @@ class SqliteStore:
 
     async def seals(self, session_id: str) -> dict[str, str]:
         return await self._readers.run(Reader.seals, session_id)
+
+    async def search(self, query: SearchQuery) -> SearchPage:
+        self._need_search()
+        plan = plan_search(query)
+        writer = self._writer
+        try:
+            # A later page reads what the first one saw; what came since would move the hits between them.
+            if writer is not None and plan.offset == 0:
+                await self._catch_up(writer)
+            page = await self._readers.run(Reader.search, plan)
+        except StoreUnavailable:
+            # Damage to the index is mended by making it again; damage to anything else stops that too.
+            if writer is None:
+                raise
+            page = None
+            await writer.work(SearchIndex.make)
+        if page is None:
+            if writer is None:
+                raise NotSupported(f"{self.path} has no search index yet; open it for writing and search once")
+            await self._catch_up(writer)
+            page = await self._readers.run(Reader.search, plan)
+        if page is None:
+            raise InternalError("the search index went away while it was used; try again")
+        return page
+
+    async def rebuild_search(self) -> None:
+        self._need_search()
+        if self._writer is None:
+            raise StoreReadOnly(f"{self.path} was opened for reading")
+        await self._writer.work(SearchIndex.make)
+        await self._catch_up(self._writer)
+
+    def _need_search(self) -> None:
+        if self._closed:
+            raise StoreClosed("the store is closed")
+        if not self._search:
+            raise NotSupported("this SQLite was built without FTS5, so it cannot search; use one that has it")
+
+    async def _catch_up(self, writer: Writer) -> None:
+        """Index what is missing, a transaction at a time; whoever wants to write goes in between."""
+        while await writer.work(SearchIndex.batch):
+            pass
 
     async def verify(self) -> Sequence[Damage]:
         return await self._readers.run(Reader.verify)

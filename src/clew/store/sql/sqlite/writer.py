@@ -4,6 +4,8 @@ A group runs in one ``BEGIN IMMEDIATE`` transaction without savepoints, because 
 transaction whatever savepoints it had. When anything in a group fails, the group is rolled back and its units run
 one by one, so that only the failing one sees its error. The strongest sync level in a group is set before BEGIN;
 a commit that syncs also makes every earlier commit durable. Waiters are woken by one call into their loop.
+
+Work on the search index goes through the same queue, in a transaction of its own each, so units go in between.
 """
 
 from __future__ import annotations
@@ -14,14 +16,16 @@ import queue
 import sqlite3
 import threading
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeAlias, TypeVar
 
 from clew.errors import InternalError, StoreClosed, StoreUnavailable
 from clew.failpoints import failpoint
 from clew.ids import Mint
 from clew.store.sql.apply import UnitWriter
-from clew.store.sql.sqlite.connection import SqliteStatements, is_broken, is_busy, translate
+from clew.store.sql.sqlite.connection import SqliteStatements, has_fts5, is_broken, is_busy, translate
+from clew.store.sql.sqlite.search_index import SearchIndex
 from clew.store.unit import Outcome, Sync, Unit
 
 __all__ = ["Writer"]
@@ -35,15 +39,20 @@ _CHECKPOINT_GROWTH: Final = {"idle": 1 << 20, "quiet": 1 << 24, "busy": 1 << 26}
 """After how many commits, or bytes the WAL grew by, it is moved into the database: the quieter, the sooner."""
 
 
+T = TypeVar("T")
+Work: TypeAlias = Callable[[SearchIndex], Any]
+
+
 class _Item:
-    """A unit on its way, and who waits for it."""
+    """A unit or some work on its way, and who waits for it."""
 
-    __slots__ = ("future", "loop", "unit")
+    __slots__ = ("future", "loop", "unit", "work")
 
-    def __init__(self, unit: Unit, future: asyncio.Future[Outcome], loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, unit: Unit | None, work: Work | None) -> None:
         self.unit = unit
-        self.future = future
-        self.loop = loop
+        self.work = work
+        self.loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[Any] = self.loop.create_future()
 
 
 class Writer:
@@ -63,7 +72,9 @@ class Writer:
         self._connection = connection
         self._wal = path.with_name(path.name + "-wal")
         self._path = path
-        self._units = UnitWriter(SqliteStatements(connection), mint)
+        statements = SqliteStatements(connection)
+        self._index = SearchIndex(statements, available=has_fts5())
+        self._units = UnitWriter(statements, mint, self._index)
         self._units.reset()
         self._default_sync: Sync = "power" if every_commit_full else "process"
         self._sync: Sync = "process"
@@ -84,12 +95,17 @@ class Writer:
     # From the event loop
 
     def submit(self, unit: Unit) -> asyncio.Future[Outcome]:
+        return self._put(_Item(unit, None)).future
+
+    def work(self, work: Callable[[SearchIndex], T]) -> asyncio.Future[T]:
+        """Do some work on the search index, as one transaction."""
+        return self._put(_Item(None, work)).future
+
+    def _put(self, item: _Item) -> _Item:
         if self._closed:
             raise StoreClosed("the store is closed")
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Outcome] = loop.create_future()
-        self._queue.put(_Item(unit, future, loop))
-        return future
+        self._queue.put(item)
+        return item
 
     def close(self) -> None:
         """Finish what was submitted, then end. Blocks; called off the loop."""
@@ -107,7 +123,8 @@ class Writer:
             stop = self._gather(group)
             if group:
                 try:
-                    self._commit(group)
+                    for run in _runs(group):
+                        self._commit(run)
                 except BaseException as error:
                     # Nobody may be left waiting for a thread that is gone; from here on every unit is told.
                     log.exception("the writer of %s failed", self._path)
@@ -138,10 +155,16 @@ class Writer:
         if self._broken is not None:
             self._wake([(item, self._broken) for item in group])
             return
+        outcomes: list[Any]
         try:
-            outcomes: list[Outcome | BaseException] = list(self._transact([item.unit for item in group]))
+            outcomes = self._transact([item.unit for item in group if item.unit is not None], group[0].work)
         except Exception as error:
             self._roll_back()
+            if group[0].work is not None:
+                # Damage to the index alone must not end all writing; if the store has any, the next unit meets it.
+                self._index.restart()
+                self._wake([(group[0], translate(error, self._path))])
+                return
             if len(group) > 1 and not is_busy(error):
                 for item in group:
                     self._commit([item])
@@ -156,12 +179,12 @@ class Writer:
             failpoint("writer.after_commit_before_ack")
         self._wake(list(zip(group, outcomes, strict=True)))
 
-    def _transact(self, units: list[Unit]) -> list[Outcome]:
+    def _transact(self, units: list[Unit], work: Work | None) -> list[Any]:
         power = self._default_sync == "power" or any(unit.sync == "power" for unit in units)
         self._set_sync("power" if power else "process")
         self._begin()
         failpoint("writer.in_transaction")
-        outcomes = [self._units.apply(unit) for unit in units]
+        outcomes = [self._units.apply(unit) for unit in units] if work is None else [work(self._index)]
         self._units.seal()
         failpoint("writer.before_commit")
         self._connection.execute("COMMIT")
@@ -194,8 +217,8 @@ class Writer:
             self._connection.execute(f"PRAGMA synchronous = {'FULL' if level == 'power' else 'NORMAL'}")
             self._sync = level
 
-    def _wake(self, results: list[tuple[_Item, Outcome | BaseException]]) -> None:
-        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[_Item, Outcome | BaseException]]] = {}
+    def _wake(self, results: list[tuple[_Item, Any]]) -> None:
+        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[_Item, Any]]] = {}
         for item, outcome in results:
             by_loop.setdefault(item.loop, []).append((item, outcome))
         for loop, theirs in by_loop.items():
@@ -226,7 +249,18 @@ class Writer:
             return 0
 
 
-def _resolve(results: list[tuple[_Item, Outcome | BaseException]]) -> None:
+def _runs(group: list[_Item]) -> Iterator[list[_Item]]:
+    """Units that stand together, and work by itself, in the order they came."""
+    run: list[_Item] = []
+    for item in group:
+        if run and (item.work is not None or run[0].work is not None):
+            yield run
+            run = []
+        run.append(item)
+    yield run
+
+
+def _resolve(results: list[tuple[_Item, Any]]) -> None:
     for item, outcome in results:
         if item.future.done():
             continue

@@ -1,0 +1,54 @@
+"""The same long session on both sides, every commit synced: what branches and rewinds are measured on."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import clew
+from bench import talk
+from bench.fill import add_sessions, fill_turns
+from bench.measure import Bench
+from bench.raw import RawStore
+from clew.engine import Engine
+from clew.ids import Mint
+
+__all__ = ["Past", "open_past"]
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """A session of so many turns. ``users`` are its user messages, one for each turn."""
+
+    turns: int
+    floor: RawStore
+    raw_session: str
+    engine: Engine
+    session_id: str
+    users: list[str]
+
+    @property
+    def middle(self) -> int:
+        return self.turns // 2
+
+    @staticmethod
+    def moment(turn: int) -> int:
+        """When a turn was said, the same on both sides."""
+        return talk.START_MS + turn
+
+
+@contextlib.asynccontextmanager
+async def open_past(bench: Bench, turns: int) -> AsyncIterator[Past]:
+    floor = RawStore(bench.path("past-raw"), "FULL")
+    raw_session = floor.add_sessions(1, lambda _: {})
+    floor.fill(raw_session, range(turns))
+    async with clew.open(f"sqlite:///{bench.path('past-clew')}", config=clew.Config()) as engine:
+        mint = Mint()
+        session_id = await add_sessions(engine.store, mint, 1, lambda _: {})
+        await fill_turns(engine.store, mint, session_id, range(turns))
+        users = [message.id for message in await engine.messages(session_id) if message.role == "user"]
+        try:
+            yield Past(turns, floor, raw_session, engine, session_id, users)
+        finally:
+            floor.close()

@@ -1,0 +1,33 @@
+"""How long it takes to see where a long session is cut; a summary takes seconds, so there is no goal."""
+
+from __future__ import annotations
+
+import time
+
+from bench.measure import Bench, Line, median, settle
+from bench.past import open_past
+from clew.runtime.compact import plan_compaction
+from clew.runtime.context import load_context
+from clew.runtime.setting import resolve
+
+__all__ = ["measure"]
+
+
+async def measure(bench: Bench) -> list[Line]:
+    turns, times = bench.size(2_000, 400), bench.size(7, 3)
+    rounds: list[float] = []
+    async with open_past(bench, turns) as past:
+        session = await past.engine.get_session(past.session_id)
+        setting = await resolve(past.engine.host, session, model=None, agent=None, attended=False)
+        context = await load_context(past.engine.host, setting)
+        for _ in range(bench.rounds):
+            took: list[float] = []
+            settle()
+            for _ in range(times):
+                begin = time.perf_counter()
+                plan = plan_compaction(context, open_turn_id=None, inside=False, auto=False)
+                took.append(time.perf_counter() - begin)
+                if plan is None:
+                    raise RuntimeError("there was nothing to plan")
+            rounds.append(median(took) * 1000)
+    return [Line("PLAN", f"plan a compaction of {turns:,} turns that are loaded", "ms", (), rounds)]

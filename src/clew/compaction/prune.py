@@ -1,0 +1,135 @@
+"""Pruning: which tool outputs the model is shown as a stub, or only the ends of. The stored output is not touched.
+
+Oldest first, and only until there is enough room. Some outputs are protected: what the loop steers by (``todo``,
+``task``, ``skill``), the newest assistant messages, and the newest output for each file last worked on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from clew.compaction.budget import estimate_tokens, reaches
+from clew.compaction.policy import Policy
+from clew.compaction.tool_part import file_path, tool_name
+from clew.transcript.message import Message
+from clew.transcript.pruned import Pruned, output_text, pruned_part
+
+__all__ = ["AGGRESSIVE_CHARS", "PROTECTED_FILES", "PROTECTED_MESSAGES", "PROTECTED_TOOLS", "plan_prune"]
+
+PROTECTED_TOOLS: Final = frozenset({"todo", "task", "skill"})
+PROTECTED_MESSAGES: Final = 3
+PROTECTED_FILES: Final = 5
+AGGRESSIVE_CHARS: Final = 400
+"""Outputs over so many characters go when a provider has said that the request is too long."""
+
+_Key = tuple[str, int]
+
+
+class _Output(msgspec.Struct, frozen=True):
+    """An output that may be pruned, as it is sent now. ``trimmed``: an earlier prune left only its ends."""
+
+    key: _Key
+    part: Mapping[str, Any]
+    chars: int
+    tokens: int
+    trimmed: bool
+
+
+def plan_prune(
+    messages: Sequence[Message],
+    policy: Policy,
+    *,
+    used: int,
+    limit: int,
+    at: int,
+    already: Mapping[_Key, Pruned],
+    base_index: Mapping[str, int],
+    aggressive: bool = False,
+    by_hand: bool = False,
+) -> tuple[Pruned, ...]:
+    """The outputs to prune now, oldest first. ``seq`` is 0: the store numbers a prune.
+
+    ``messages`` are as they are sent, with what is ``already`` pruned. ``base_index`` tells how many parts of a
+    message are cut off at its front. ``by_hand``: all that may go, whatever the threshold. ``aggressive``: the same,
+    and smaller outputs too; for once after a provider refused a request as too long. Both also when pruning by
+    itself is switched off.
+    """
+    rules = policy.pruning
+    over = min(rules.over_chars, AGGRESSIVE_CHARS) if aggressive else rules.over_chars
+    outputs = [one for one in _outputs(messages, already, base_index) if one.trimmed or one.chars > over]
+    if by_hand or aggressive:
+        return _records(((one, 0) for one in outputs if _saved(one, 0, None) > 0), at)
+    if not policy.prunes or sum(one.chars for one in outputs) < rules.min_total_chars:
+        return ()
+    planned: dict[_Key, tuple[_Output, int]] = {}
+    for pct, keep in ((rules.soft_pct, rules.keep_chars), (rules.hard_pct, 0)):
+        if pct is None or not reaches(used, limit, pct, strict=rules.strict):
+            continue
+        for one in outputs:
+            if not reaches(used, limit, pct, strict=rules.strict):
+                break
+            saved = _saved(one, keep, planned.get(one.key))
+            if saved > 0:
+                planned[one.key] = one, keep
+                used -= saved
+    return _records((planned[one.key] for one in outputs if one.key in planned), at)
+
+
+def _saved(one: _Output, keep: int, before: tuple[_Output, int] | None) -> int:
+    """Tokens that are gained over what is sent now, or over what was planned ``before``."""
+    if keep and (one.trimmed or one.chars <= 2 * keep):
+        return 0  # there is no middle to take out
+    now = estimate_tokens(_shown_chars(one, before[1]) if before else one.chars)
+    return now - estimate_tokens(_shown_chars(one, keep))
+
+
+def _shown_chars(one: _Output, keep: int) -> int:
+    key, index = one.key
+    return len(output_text(pruned_part(one.part, Pruned(0, key, index, one.tokens, keep, 0))) or "")
+
+
+def _records(planned: Iterable[tuple[_Output, int]], at: int) -> tuple[Pruned, ...]:
+    return tuple(Pruned(0, *one.key, one.tokens, keep, at) for one, keep in planned)
+
+
+def _outputs(
+    messages: Sequence[Message], already: Mapping[_Key, Pruned], base_index: Mapping[str, int]
+) -> Iterator[_Output]:
+    """Every completed output that is not protected and not a stub yet, oldest first."""
+    replies = [
+        message.id for message in messages if message.role == "assistant" and not message.metadata.get("summary")
+    ]
+    newest = set(replies[-PROTECTED_MESSAGES:])
+    files = _newest_of_files(messages)
+    for message in messages:
+        if message.role != "assistant" or message.id in newest:
+            continue
+        for index, part in enumerate(message.parts):
+            text = output_text(part)
+            if text is None or part.get("preliminary") is True:
+                continue
+            if tool_name(part) in PROTECTED_TOOLS or (message.id, index) in files:
+                continue
+            key = (message.id, index + base_index.get(message.id, 0))
+            before = already.get(key)
+            if before is None:
+                yield _Output(key, part, len(text), estimate_tokens(len(text)), False)
+            elif before.keep > 0:
+                yield _Output(key, part, len(text), before.tokens, True)
+
+
+def _newest_of_files(messages: Sequence[Message]) -> set[_Key]:
+    """The newest output for each of the files last read or written, as (message, index among its sent parts)."""
+    found: dict[str, _Key] = {}
+    for message in reversed(messages):
+        for index in reversed(range(len(message.parts))):
+            path = file_path(message.parts[index])
+            if path is None or path in found:
+                continue
+            if len(found) == PROTECTED_FILES:
+                return set(found.values())
+            found[path] = message.id, index
+    return set(found.values())

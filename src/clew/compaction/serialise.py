@@ -1,0 +1,179 @@
+"""History as flat labelled text, so that a summariser reports on it instead of going on with it.
+
+What people, models and tools wrote cannot pass for a label or for the tags around it: such a line gets a space in
+front, such a tag one inside.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from clew.compaction.budget import estimate_tokens
+from clew.compaction.tool_part import input_text, is_open, is_tool, result_text, tool_name
+from clew.transcript.message import Message
+
+__all__ = ["chunks_of", "history_text", "without_tags"]
+
+_LABEL: Final = re.compile(r"\[(?:user|assistant tool calls|assistant|tool result)\b[^\]]*\]:", re.IGNORECASE)
+_TAG: Final = re.compile(r"<(/?(?:conversation|previous-summary|directives|summary)\b)", re.IGNORECASE)
+_LEAST_PIECE: Final = 32
+"""Characters below which nothing is cut up any further."""
+_CALL_GOES_ON: Final = "(more of this call follows)"
+_CONTINUED: Final = "(continued)"
+"""What stands in the pieces of a call for the half that is not in them."""
+
+
+def history_text(messages: Iterable[Message]) -> str:
+    """The messages as labelled lines. Reasoning and data are left out, as they are from every request."""
+    return "\n".join(line for message in messages for line in _lines(message))
+
+
+def without_tags(text: str) -> str:
+    """The text with the tags that frame a request made harmless."""
+    return _TAG.sub(r"< \1", text)
+
+
+def chunks_of(messages: Sequence[Message], limit_tokens: int) -> list[list[Message]]:
+    """The messages in runs whose text is at most so many tokens. Nothing is left out.
+
+    A message that is larger by itself is cut into several, part by part, and a part that is larger into several
+    parts. Only below 32 characters nothing is cut any more, so a limit that small may be passed.
+    """
+    chunks: list[list[Message]] = []
+    held = 0
+    for message in messages:
+        for piece in _pieces(message, limit_tokens):
+            size = _tokens(piece)
+            if not chunks or (chunks[-1] and held + size > limit_tokens):
+                chunks.append([])
+                held = 0
+            chunks[-1].append(piece)
+            held += size
+    return chunks
+
+
+def _lines(message: Message) -> Iterator[str]:
+    if message.role != "assistant":
+        said = "\n".join(text for part in message.parts if (text := _words(part)))
+        if not said:
+            return
+        # What the program itself put in is no word of the user's.
+        own = message.metadata.get("synthetic") is True or message.role == "system"
+        yield f"[Tool result]: (a notice of the program) {_safe(said)}" if own else f"[User]: {_safe(said)}"
+        return
+    calls: list[Mapping[str, Any]] = []
+    for part in message.parts:
+        if is_tool(part):
+            calls.append(part)
+            continue
+        words = _words(part)
+        if words or part.get("type") == "step-start":
+            yield from _called(calls)
+            calls = []
+        if words:
+            yield f"[Assistant]: {_safe(words)}"
+    yield from _called(calls)
+
+
+def _called(calls: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """The calls of a step on one line, then the result of each, in the same order."""
+    if calls:
+        yield "[Assistant tool calls]: " + _safe("; ".join(f"{tool_name(part)}({_arguments(part)})" for part in calls))
+    for part in calls:
+        yield f"[Tool result]: {_safe(_result(part))}"
+
+
+def _arguments(part: Mapping[str, Any]) -> str:
+    given = part.get("input")
+    if isinstance(given, Mapping):
+        return ", ".join(f"{key}={msgspec.json.encode(value).decode()}" for key, value in given.items())
+    return input_text(part)
+
+
+def _result(part: Mapping[str, Any]) -> str:
+    text = result_text(part)
+    if is_open(part):
+        return "no result was recorded"
+    match part.get("state"):
+        case "output-error":
+            return f"failed: {text}" if text else "failed"
+        case "output-denied":
+            return f"denied: {text}" if text else "denied"
+        case _:
+            return text
+
+
+def _words(part: Mapping[str, Any]) -> str:
+    match part.get("type"):
+        case "text":
+            text = part.get("text")
+            return text if isinstance(text, str) else ""
+        case "file":
+            return f"(file: {part.get('filename') or 'unnamed'}, {part.get('mediaType') or 'unknown type'})"
+        case _:
+            return ""
+
+
+def _safe(text: str) -> str:
+    # The first line stands behind a label already.
+    first, *rest = without_tags(text).splitlines() or [""]
+    return "\n".join([first, *(f" {line}" if _LABEL.match(line) else line for line in rest)])
+
+
+# Chunks
+
+
+def _tokens(message: Message) -> int:
+    return estimate_tokens(len(history_text([message])) + 1)
+
+
+def _pieces(message: Message, limit: int) -> Iterator[Message]:
+    """The message, in as many as it takes for each to be within the limit."""
+    if _tokens(message) <= limit:
+        yield message
+        return
+    held: list[dict[str, Any]] = []
+    size = 0
+    for part in [piece for whole in message.parts for piece in _halves(message, whole, limit)]:
+        own = _tokens(msgspec.structs.replace(message, parts=[part]))
+        if held and size + own > limit:
+            yield msgspec.structs.replace(message, parts=held)
+            held, size = [], 0
+        held.append(part)
+        size += own
+    if held:
+        yield msgspec.structs.replace(message, parts=held)
+
+
+def _halves(message: Message, part: dict[str, Any], limit: int) -> list[dict[str, Any]]:
+    """The part, halved until each piece is within the limit."""
+    if _tokens(msgspec.structs.replace(message, parts=[part])) <= limit:
+        return [part]
+    first, second = _halved(part)
+    if first is None or second is None:
+        return [part]
+    return [*_halves(message, first, limit), *_halves(message, second, limit)]
+
+
+def _halved(part: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]] | tuple[None, None]:
+    """Two parts that say what the one says; nothing when it is too small for that, or has no text."""
+    if not is_tool(part):
+        text = part.get("text")
+        if part.get("type") != "text" or not isinstance(text, str) or len(text) <= _LEAST_PIECE:
+            return None, None
+        middle = len(text) // 2
+        return {**part, "text": text[:middle]}, {**part, "text": text[middle:]}
+    given, result = input_text(part), result_text(part)
+    key = {"output-available": "output", "output-error": "errorText"}.get(str(part.get("state")))
+    if len(given) > max(len(result), _LEAST_PIECE):
+        middle = len(given) // 2
+        first = {**part, "input": given[:middle], "state": "output-available", "output": _CALL_GOES_ON}
+        return first, {**part, "input": given[middle:]}
+    if key is not None and len(result) > _LEAST_PIECE:
+        middle = len(result) // 2
+        return {**part, key: result[:middle]}, {**part, key: result[middle:], "input": _CONTINUED}
+    return None, None

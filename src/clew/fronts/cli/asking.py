@@ -1,0 +1,96 @@
+"""Asking: what waits for a human, put to whoever sits at the terminal, one thing after another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+from clew.fronts.cli.command import AnyEngine
+from clew.fronts.cli.face import Face
+from clew.fronts.cli.plain import plain
+from clew.fronts.cli.render import Look, asked_call
+from clew.live.base import Waiting
+from clew.runtime.answers import Decision
+
+__all__ = ["KEYS", "NOBODY", "Asking"]
+
+KEYS: Final = "yspn"
+NOBODY: Final = "there is nobody at this terminal to ask"
+_ALLOW: Final = "allow? [y]es once · this [s]ession · this [p]roject · [n]o: "
+_WHY: Final = "why not? (Enter: no reason) "
+_ANSWER: Final = "your answer: "
+_DECISIONS: Final[Mapping[str, Decision]] = {
+    **dict.fromkeys(("y", "yes", "once"), "once"),
+    **dict.fromkeys(("s", "session"), "session"),
+    **dict.fromkeys(("p", "project"), "project"),
+    **dict.fromkeys(("n", "no", "deny"), "deny"),
+}
+
+
+class Asking:
+    """One thing that waits, until it is answered here or elsewhere."""
+
+    def __init__(self, engine: AnyEngine, session_id: str, wait: Waiting) -> None:
+        self.wait = wait
+        self._engine = engine
+        self._session_id = session_id
+        self._stage: Literal["decide", "reason", "answer"] = "answer" if wait.approval_id is None else "decide"
+        self._options: list[str] = []
+
+    async def begin(self, face: Face, look: Look) -> bool:
+        """Show what it is and ask; without anybody to be asked it is denied, and False."""
+        if not face.attended:
+            await self._give("deny", NOBODY)
+            return False
+        given = await self._input()
+        question = given.get("question") if isinstance(given, Mapping) else None
+        if self._stage == "answer" and isinstance(question, str):
+            self._options = [str(option) for option in given.get("options") or ()]
+            face.print(look.style(f"? {plain(question)}", "bold") + "\n")
+            for number, option in enumerate(self._options, start=1):
+                face.print(f"  {number}. {plain(option)}\n")
+        else:
+            face.print(asked_call(self.wait.tool, given, look))
+        self.ask(face)
+        return True
+
+    def ask(self, face: Face) -> None:
+        """Ask, or ask again what was not answered."""
+        question = {"decide": _ALLOW, "reason": _WHY, "answer": _ANSWER}[self._stage]
+        face.ask(question, KEYS if self._stage == "decide" else "")
+
+    async def take(self, words: str, face: Face) -> bool:
+        """What was typed. True once it was an answer; then the question is over."""
+        words = words.strip()
+        if self._stage == "reason":
+            await self._give("deny", words or None)
+            return True
+        if self._stage == "answer":
+            number = int(words) if words.isascii() and words.isdigit() else 0
+            await self._give_answer(self._options[number - 1] if 1 <= number <= len(self._options) else words)
+            return True
+        decision = _DECISIONS.get(words.lower())
+        if decision == "deny":
+            self._stage = "reason"
+        elif decision is not None:
+            await self._give(decision, None)
+            return True
+        self.ask(face)
+        return False
+
+    async def _give(self, decision: Decision, reason: str | None) -> None:
+        if self.wait.approval_id is None:
+            await self._give_answer(reason or NOBODY)
+        else:
+            await self._engine.answer(self._session_id, self.wait.approval_id, decision, reason)
+
+    async def _give_answer(self, output: str) -> None:
+        await self._engine.answer_question(self._session_id, self.wait.tool_call_id, output)
+
+    async def _input(self) -> Any:
+        """The exact arguments, as they are stored."""
+        for message in reversed(await self._engine.messages(self._session_id, limit=20)):
+            for part in message.parts:
+                if part.get("toolCallId") == self.wait.tool_call_id:
+                    return part.get("input")
+        return None

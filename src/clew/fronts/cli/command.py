@@ -1,0 +1,148 @@
+"""What every command shares: its options, how it opens the store, and how it ends.
+
+Why a command failed goes to stderr in one line, and the exit code says which kind of failure it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import AsyncIterator, Coroutine, Iterable
+from typing import Annotated, Any, Final
+
+import cyclopts
+import msgspec
+
+import clew
+from clew.config import default_store_url
+from clew.errors import (
+    ClewError,
+    Conflict,
+    ContextTooLarge,
+    Invalid,
+    NotFound,
+    OwnedByAnotherProcess,
+    PermissionDenied,
+    RunAborted,
+    StoreError,
+    StoreUnavailable,
+)
+from clew.fronts.cli.plain import plain
+from clew.fronts.cli.remote import RemoteEngine
+from clew.fronts.cli.wire import find_token
+from clew.fronts.shape import SessionShape, session_shape
+from clew.store.location import SqliteFile, parse_url
+from clew.store.owner import read_owner
+from clew.transcript.session import Session
+
+__all__ = [
+    "EXIT_CODES",
+    "AnyEngine",
+    "Json",
+    "Store",
+    "end",
+    "named_model",
+    "opened",
+    "print_json",
+    "read_file",
+    "say",
+    "shapes",
+]
+
+AnyEngine = clew.Engine | RemoteEngine
+"""The engine in this process, or that of the server that has the store."""
+
+Store = Annotated[
+    str | None, cyclopts.Parameter(name="--store", help="Store URL; default CLEW_STORE, then your data folder.")
+]
+Json = Annotated[bool, cyclopts.Parameter(name="--json", negative=(), help="Print JSON.")]
+
+EXIT_CODES: Final[tuple[tuple[type[ClewError], int], ...]] = (
+    (Invalid, 2),
+    (NotFound, 3),
+    (Conflict, 4),
+    (PermissionDenied, 5),
+    (ContextTooLarge, 6),
+    (RunAborted, 130),
+    (StoreError, 7),
+)
+
+VARIANTS: Final = frozenset({"slow", "none", "minimal", "low", "medium", "high", "xhigh", "max"})
+"""What a model may be told for one turn: how hard to think; and of a demo model, to take its time."""
+
+
+@contextlib.asynccontextmanager
+async def opened(store: str | None, *, write: bool = False, make: bool = False) -> AsyncIterator[AnyEngine]:
+    """The store, for reading unless it is to be written; through its server when that has it.
+
+    Without ``make`` there must be one already. Reading needs no owner, only a file that can be read.
+    """
+    location = parse_url(store or default_store_url())
+    if isinstance(location, SqliteFile) and not location.path.exists() and not make:
+        raise StoreUnavailable(f"there is no store at {location.path}; `clew run` or `clew serve` makes it")
+    async with contextlib.AsyncExitStack() as stack:
+        try:
+            engine: AnyEngine = await stack.enter_async_context(clew.open(store, read_only=not write))
+        except OwnedByAnotherProcess as error:
+            engine = _reached(error.ids.get("url"), error)
+        except StoreError as error:
+            owner = read_owner(location.path) if isinstance(location, SqliteFile) and not write else None
+            engine = _reached(owner.url if owner else None, error)
+        yield engine
+
+
+@contextlib.asynccontextmanager
+async def read_file(store: str | None) -> AsyncIterator[clew.Engine]:
+    """The store's own file, for reading, whoever has it open."""
+    location = parse_url(store or default_store_url())
+    if isinstance(location, SqliteFile) and not location.path.exists():
+        raise StoreUnavailable(f"there is no store at {location.path}; `clew run` or `clew serve` makes it")
+    async with clew.open(store, read_only=True) as engine:
+        yield engine
+
+
+def _reached(url: object, error: ClewError) -> RemoteEngine:
+    """The engine of the server at an address; without one, why the store could not be opened."""
+    if not isinstance(url, str):
+        raise error
+    token = find_token()
+    if token is None:
+        raise OwnedByAnotherProcess(f"{error}; its token is neither in CLEW_TOKEN nor kept for you", url=url) from error
+    return RemoteEngine(url, token)
+
+
+def named_model(name: str | None) -> str | dict[str, str] | None:
+    """A model as it is written on a command line: ``provider/model``, with ``:variant`` behind it or without.
+
+    Models of some providers have colons of their own, so only variants that exist are taken for one.
+    """
+    model, _, variant = (name or "").rpartition(":")
+    provider, slash, model_id = model.partition("/")
+    if not slash or variant not in VARIANTS:
+        return name
+    return {"provider_id": provider, "model_id": model_id, "variant": variant}
+
+
+async def shapes(engine: AnyEngine, sessions: Iterable[Session]) -> list[SessionShape]:
+    """Sessions as HTTP shows them."""
+    return [session_shape(session, await engine.get_status(session.id)) for session in sessions]
+
+
+def end(command: Coroutine[Any, Any, int]) -> int:
+    """Run a command to its exit code."""
+    try:
+        return asyncio.run(command)
+    except ClewError as error:
+        return say(error)
+
+
+def say(error: ClewError) -> int:
+    """Why it failed, for a person; which kind of failure, for a program."""
+    print(f"clew: {plain(str(error))} ({error.code})", file=sys.stderr)
+    return next((code for kind, code in EXIT_CODES if isinstance(error, kind)), 1)
+
+
+def print_json(value: Any) -> None:
+    """A value as HTTP would answer it, on one line."""
+    print(msgspec.json.encode(value).decode())

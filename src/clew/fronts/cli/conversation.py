@@ -1,0 +1,335 @@
+"""A conversation: prompts in, answers out, and everything that happens to the session in between.
+
+What is shown follows the session's own events, whoever caused them: a prompt sent from here, from the queue, or from
+another client of the same server looks the same. Typing never waits for an answer, and an answer never for typing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from clew.errors import ClewError, InvalidInput
+from clew.fronts.cli.asking import Asking
+from clew.fronts.cli.command import AnyEngine
+from clew.fronts.cli.face import Face
+from clew.fronts.cli.input import Act
+from clew.fronts.cli.keeping import first_words
+from clew.fronts.cli.plain import plain
+from clew.fronts.cli.remote import RemoteEngine
+from clew.fronts.cli.render import Look, history_lines, said, summarised
+from clew.fronts.cli.showing import Showing, find
+from clew.fronts.cli.slash import run_slash
+from clew.fronts.cli.wire import Gone
+from clew.live.base import Event, Status
+from clew.transcript.message import Message
+from clew.transcript.session import Session
+
+__all__ = ["AT_WORK", "Conversation"]
+
+AT_WORK: Final = frozenset({"busy", "retrying"})
+_SHOWN_BEFORE: Final = 20
+_CODES: Final = {"error": 1, "refused": 6, "abort": 130}
+_STOPPED: Final = {"step_limit": "stopped at the step limit", "doom_loop": "stopped: it went round in circles"}
+
+
+class Conversation:
+    """One conversation at a time, between an engine and a face."""
+
+    def __init__(self, engine: AnyEngine, face: Face, look: Look, *, model: Any = None) -> None:
+        self.engine = engine
+        self.face = face
+        self.look = look
+        self.model = model
+        self.session: Session | None = None
+        self.models: list[str] = []
+        self.sessions: list[str] = []
+        self.running = False
+        self.leaving: int | None = None
+        self._code = 0
+        self.remember: Callable[[str], None] = lambda _: None
+        self._asking: Asking | None = None
+        self._interrupted = False
+        self._status: Status | None = None
+        self._queue: list[Message] = []
+        self._paused = False
+        self._showing = Showing(engine, face, look, self._draw)
+        self._spoken: set[str] = set()
+        self._jobs: set[asyncio.Task[None]] = set()
+
+    # What others say through it
+
+    def say(self, text: str) -> None:
+        """Something for good, without anything that could steer the terminal."""
+        self.face.print(plain(text) + "\n")
+
+    def note(self, text: str) -> None:
+        """Something about the conversation that is not part of it."""
+        self.face.print(self.look.style(plain(text), "dim") + "\n")
+
+    def need(self) -> str:
+        if self.session is None:
+            raise InvalidInput("nothing was said here yet; there is no session to do that with")
+        return self.session.id
+
+    @property
+    def model_name(self) -> str:
+        """What answers the next prompt."""
+        if isinstance(self.model, dict):
+            return "{provider_id}/{model_id}:{variant}".format(**self.model)
+        return str(self.model or (self.session.model if self.session is not None else "the default model"))
+
+    def forget(self, message_ids: Iterable[str]) -> None:
+        """These left the conversation; when one of them comes again, it is said again."""
+        self._spoken.difference_update(message_ids)
+
+    def beside(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something while the conversation goes on."""
+        task = asyncio.get_running_loop().create_task(self._safely(work))
+        self._jobs.add(task)
+        task.add_done_callback(self._jobs.discard)
+
+    async def _safely(self, work: Coroutine[Any, Any, None]) -> None:
+        """What is refused is said, and the conversation goes on; a server that is gone ends it."""
+        try:
+            await work
+        except Gone:
+            raise
+        except ClewError as error:
+            self._complain(f"{error} ({error.code})")
+
+    def _complain(self, text: str) -> None:
+        line = f"clew: {plain(text)}"
+        if self.face.attended:
+            self.face.print(self.look.style(line, "red") + "\n")
+        else:
+            print(line, file=sys.stderr, flush=True)
+
+    # From the keyboard
+
+    async def talk(self, session: Session | None) -> int:
+        """Until somebody leaves."""
+        events = self.engine.subscribe()
+        if isinstance(self.engine, RemoteEngine):
+            # It greets once nothing can be missed any more.
+            await anext(events)
+        watching = asyncio.get_running_loop().create_task(self._watch(events))
+        try:
+            await self._load_names()
+            await self.enter(session)
+            while self.leaving is None:
+                await self._do(await self._next(watching))
+            return self.leaving
+        finally:
+            self._showing.leave()
+            for task in (watching, *self._jobs):
+                task.cancel()
+            await asyncio.gather(watching, *self._jobs, return_exceptions=True)
+
+    async def _load_names(self) -> None:
+        if isinstance(self.engine, RemoteEngine):
+            listed = await self.engine.models()
+        else:
+            listed = list(await asyncio.to_thread(self.engine.host.providers.models))
+        self.models = [model.id for model in listed if model.usable]
+        self.sessions = [known.id for known in (await self.engine.list_sessions(limit=20)).sessions]
+
+    async def _next(self, watching: asyncio.Task[None]) -> Act:
+        coming = asyncio.ensure_future(self.face.next())
+        await asyncio.wait({coming, watching}, return_when=asyncio.FIRST_COMPLETED)
+        if watching.done():
+            coming.cancel()
+            await watching
+            raise Gone("the server has ended; what was said is stored")
+        return coming.result()
+
+    async def _do(self, act: Act) -> None:
+        if act.kind == "interrupt":
+            await self._safely(self._interrupt())
+            return
+        self._interrupted = False
+        if act.kind == "end":
+            self.leaving = 0 if self.face.attended else self._code
+        elif self._asking is not None:
+            await self._safely(self._answer(self._asking, act.text))
+        elif act.kind == "line" and act.text.strip():
+            self.remember(act.text)
+            is_command = re.match(r"/[a-z]*(?: |\Z)", act.text)
+            await self._safely(run_slash(self, act.text) if is_command else self._prompt(act.text))
+
+    async def _interrupt(self) -> None:
+        """The first one aborts what runs; the second leaves."""
+        if self._interrupted:
+            # Half a line is not left behind by accident.
+            self.leaving = None if self.face.clear() else 130
+            return
+        if self.session is not None and await self.engine.abort(self.session.id):
+            self._interrupted = True
+        elif not self.face.clear():
+            self._interrupted = True
+            self.note("Ctrl-C again leaves, and so does Ctrl-D")
+
+    async def _prompt(self, text: str) -> None:
+        self.face.busy(True)
+        try:
+            if self.session is None:
+                model = self.model if not isinstance(self.model, dict) else None
+                made = await self.engine.create_session(model=model, workspace_root=Path.cwd())
+                try:
+                    self.session = made
+                    await self.engine.submit(made.id, text, model=self.model, attended=self.face.attended)
+                except ClewError:
+                    # One whose first prompt is refused does not stay.
+                    self.session = None
+                    await self.engine.delete_session(made.id)
+                    raise
+            else:
+                await self.engine.submit(self.session.id, text, model=self.model, attended=self.face.attended)
+        except ClewError:
+            self.face.busy(self.running)
+            self.face.draft(text)
+            raise
+
+    # The session
+
+    async def enter(self, session: Session | None) -> None:
+        """Go to a session and show where it is; None is a new one, made with its first prompt."""
+        self._showing.leave()
+        self.session = session
+        self._asking, self._status, self._queue, self.running = None, None, [], False
+        self.face.ask(None)
+        if session is None:
+            if self.face.attended:
+                self.note("a new session; /help lists what can be done beside talking")
+            self._draw()
+            return
+        messages = await self.engine.messages(session.id, limit=_SHOWN_BEFORE)
+        self._spoken = {message.id for message in messages}
+        status = await self.engine.get_status(session.id)
+        live = messages.pop().id if status.state in AT_WORK and messages and messages[-1].role == "assistant" else None
+        if self.face.attended:
+            self.note(f"{session.id} · {session.title or '(untitled)'} · {session.model}")
+            self.face.print("".join(history_lines(messages, self.look, self.face.size[0])))
+        self._status, self._queue = status, await self.engine.queue(session.id)
+        self._paused = status.state not in AT_WORK and not status.waiting
+        if status.state in AT_WORK:
+            self._begin(live)
+        elif status.waiting:
+            await self._ask_next()
+        self._draw()
+
+    async def _watch(self, events: AsyncIterator[Event]) -> None:
+        async for event in events:
+            if self.session is not None and event.data.get("session_id") == self.session.id:
+                await self._safely(self._happened(event.type, event.data))
+
+    async def _happened(self, kind: str, data: Mapping[str, Any]) -> None:
+        if kind == "turn_started":
+            await self._started(str(data["message_id"]), str(data["user_message_id"]))
+        elif kind == "turn_finished":
+            await self._finished(data)
+        elif kind == "status":
+            self._status = msgspec.convert(data["status"], Status)
+            if self._status.waiting:
+                await self._ask_next()
+        elif kind == "queue_changed":
+            self._queue = await self.engine.queue(self.need())
+        elif kind == "context_compacted":
+            self.note(summarised(data))
+        elif kind == "approval_answered" and self._asking is not None:
+            if data.get("tool_call_id") == self._asking.wait.tool_call_id:
+                # Perhaps elsewhere. What else waits is in the status that follows.
+                self._asked(self._asking)
+        elif kind == "session_deleted":
+            self.note("this session was removed")
+            await self.enter(None)
+        self._draw()
+
+    # A turn
+
+    async def _started(self, message_id: str, user_message_id: str) -> None:
+        if self.running:
+            await self._showing.settle(final=True)
+        self._interrupted = self._paused = False
+        self._queue = await self.engine.queue(self.need())
+        if user_message_id not in self._spoken:
+            found = await find(self.engine, self.need(), user_message_id)
+            if found is not None:
+                self._spoken.add(user_message_id)
+                self.face.print(said(found, self.look) if self.face.attended else "")
+        self._begin(message_id)
+
+    def _begin(self, message_id: str | None) -> None:
+        self.running = True
+        self.face.busy(True)
+        self._showing.begin(self.need(), message_id)
+
+    async def _finished(self, data: Mapping[str, Any]) -> None:
+        reason, error = data.get("reason"), data.get("error") or {}
+        await self._showing.settle(final=reason != "waiting")
+        if self._asking is not None:
+            self._asked(self._asking)  # denied with the turn
+        self.running = False
+        self._paused = reason in ("error", "refused")
+        self._code = _CODES.get(str(reason), 0)
+        self._status = await self.engine.get_status(self.need())
+        if reason == "abort":
+            self.note("aborted")
+        elif reason in ("error", "refused"):
+            self._complain(str(error.get("message")))
+            self.face.draft(str(error.get("text") or ""))
+        elif reason == "finish":
+            stopped = (await self.engine.turn(str(data["turn_id"]))).data.get("stopped")
+            if stopped in _STOPPED:
+                self.note(f"{_STOPPED[stopped]}; /continue goes on")
+        await self._ask_next()
+        self._queue = await self.engine.queue(self.need())
+        self.face.busy(bool(self._asking or self._queue) and reason in ("finish", "abort"))
+
+    async def _ask_next(self) -> None:
+        """Ask for the next thing that waits, if there is one and nothing is being asked."""
+        session_id = self.need()
+        waiting = (await self.engine.get_status(session_id)).waiting
+        if self._asking is None and waiting and not self.running:
+            self._asking = Asking(self.engine, session_id, waiting[0])
+            if not await self._asking.begin(self.face, self.look):
+                self._asking = None
+                await self._ask_next()
+
+    async def _answer(self, asking: Asking, words: str) -> None:
+        try:
+            answered = await asking.take(words, self.face)
+        except ClewError:
+            # It may have been answered elsewhere; if it was not, it is asked again.
+            self._asked(asking)
+            await self._ask_next()
+            raise
+        if answered:
+            self._asked(asking)
+            await self._ask_next()
+
+    def _asked(self, asking: Asking) -> None:
+        if self._asking is asking:
+            self._asking = None
+            self.face.ask(None)
+
+    # What is shown for now
+
+    def _draw(self) -> None:
+        above, lines = self._showing.lines()
+        waiting = [self.look.style(f"⋯ {plain(first_words(message))}", "dim") for message in self._queue[:3]]
+        self.face.show([*lines, *waiting], self.look.style(self._status_line(), "dim"), above)
+
+    def _status_line(self) -> str:
+        status = self._status
+        if status is None or status.state not in AT_WORK:
+            return f"{len(self._queue)} queued; /continue goes on" if self._queue and self._paused else ""
+        doing = status.message or ("working" if status.state == "busy" else "waiting to try again")
+        again = f"attempt {status.attempt}: " if status.state == "retrying" and status.attempt else ""
+        return f"{again}{plain(doing)} … Ctrl-C aborts"

@@ -1,0 +1,137 @@
+"""The face of a conversation: where it is shown, and where its other side types. A terminal, or a pipe."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from clew.fronts.cli.input import Act
+
+__all__ = ["Face", "Pipe"]
+
+
+class Face(Protocol):
+    """Where a conversation is shown, and where its other side types."""
+
+    attended: bool
+    """Somebody sees what is asked and can answer."""
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Columns and rows."""
+        ...
+
+    def taken(self) -> contextlib.AbstractContextManager[None]:
+        """While this lasts, it is ours."""
+        ...
+
+    def print(self, text: str) -> None:
+        """Say something for good."""
+        ...
+
+    def show(self, lines: Sequence[str], status: str = "", above: str = "") -> None:
+        """What is shown for now, until something else is; ``above``, said for good in the same moment."""
+        ...
+
+    def ask(self, question: str | None, keys: str = "") -> None:
+        """Put a question in front of the line; with ``keys``, one of them is the answer. None: no question."""
+        ...
+
+    def draft(self, text: str) -> None:
+        """Hand a text over to be changed and sent."""
+        ...
+
+    def clear(self) -> bool:
+        """Drop the line that is being written; False when there was none."""
+        ...
+
+    def busy(self, busy: bool) -> None:
+        """Whether what was sent last is still being answered."""
+        ...
+
+    async def next(self) -> Act:
+        """What is wanted next."""
+        ...
+
+
+class Pipe:
+    """Somebody who reads text and may send lines; nobody who could be asked. The next line waits for the answer."""
+
+    attended = False
+    size = (80, 24)
+
+    def __init__(self) -> None:
+        self._lines: asyncio.Queue[Act] = asyncio.Queue()
+        self._signals: asyncio.Queue[Act] = asyncio.Queue()
+        self._free = asyncio.Event()
+        self._free.set()
+
+    @contextlib.contextmanager
+    def taken(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        signals = {signal.SIGINT: Act("interrupt"), signal.SIGTERM: Act("end")}
+        for number, act in signals.items():
+            loop.add_signal_handler(number, self._signals.put_nowait, act)
+        # A thread, since a file cannot be watched; one that ends with the process, since reading cannot be left.
+        threading.Thread(target=self._read, args=(loop,), daemon=True).start()
+        try:
+            yield
+        finally:
+            for number in signals:
+                loop.remove_signal_handler(number)
+
+    def _read(self, loop: asyncio.AbstractEventLoop) -> None:
+        held = ""
+        with contextlib.suppress(RuntimeError):  # the loop is gone
+            for line in sys.stdin:
+                held += line.rstrip("\n")
+                if held.endswith("\\"):
+                    held = held[:-1] + "\n"
+                    continue
+                loop.call_soon_threadsafe(self._lines.put_nowait, Act("line", held))
+                held = ""
+            loop.call_soon_threadsafe(self._lines.put_nowait, Act("end"))
+
+    def print(self, text: str) -> None:
+        with contextlib.suppress(BrokenPipeError):
+            sys.stdout.write(text)
+            sys.stdout.flush()
+
+    def show(self, lines: Sequence[str], status: str = "", above: str = "") -> None:
+        """There is no place for what does not last."""
+        self.print(above)
+
+    def ask(self, question: str | None, keys: str = "") -> None:
+        """There is nobody to be asked."""
+
+    def draft(self, text: str) -> None:
+        if text:
+            self.print(f"draft: {text}\n")
+
+    def clear(self) -> bool:
+        return False
+
+    def busy(self, busy: bool) -> None:
+        if busy:
+            self._free.clear()
+        else:
+            self._free.set()
+
+    async def next(self) -> Act:
+        signalled = asyncio.ensure_future(self._signals.get())
+        line = asyncio.ensure_future(self._line())
+        try:
+            await asyncio.wait({signalled, line}, return_when=asyncio.FIRST_COMPLETED)
+            return signalled.result() if signalled.done() else line.result()
+        finally:
+            signalled.cancel()
+            line.cancel()
+
+    async def _line(self) -> Act:
+        await self._free.wait()
+        return await self._lines.get()

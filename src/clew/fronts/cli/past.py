@@ -1,0 +1,47 @@
+"""The past of the keyboard: lines that were typed, kept in the data folder for their owner alone."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+__all__ = ["Past"]
+
+KEPT: Final = 1_000
+
+
+class Past:
+    """Lines in a file, oldest first, each as JSON, so that one may hold several. A file that is in the way is left."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def load(self) -> list[str]:
+        lines: list[str] = []
+        with contextlib.suppress(OSError):
+            for raw in self._path.read_bytes().splitlines():
+                with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+                    lines.append(msgspec.json.decode(raw, type=str))
+            if len(lines) > 2 * KEPT:
+                self._rewrite(lines[-KEPT:])
+        return lines[-KEPT:]
+
+    def add(self, line: str) -> None:
+        with contextlib.suppress(OSError):
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._write(self._path, [line], os.O_APPEND)
+
+    def _rewrite(self, lines: list[str]) -> None:
+        draft = self._path.with_name(f"{self._path.name}.{os.getpid()}")
+        self._write(draft, lines, os.O_TRUNC)
+        draft.replace(self._path)
+
+    def _write(self, path: Path, lines: list[str], how: int) -> None:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | how, 0o600)
+        with os.fdopen(fd, "wb") as file:
+            os.fchmod(fd, 0o600)
+            file.write(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))

@@ -1,0 +1,221 @@
+"""What a conversation looks like: parts of messages in, text for a terminal out. Nothing here prints or waits.
+
+A part is printed for good once it is finished, and in order; text already by the block, so that a paragraph is set as
+Markdown when the next one begins and never changes afterwards. What is not finished is shown as it stands. Everything
+a model or a tool wrote goes through :func:`plain` first, so that only our own colours reach the terminal.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+from rich.cells import cell_len, chop_cells
+
+from clew.fronts.cli.plain import plain
+from clew.transcript.message import Message
+
+__all__ = ["Look", "Reply", "asked_call", "card", "history_lines", "split_blocks"]
+
+Part = Mapping[str, Any]
+_ENDED: Final = frozenset({"output-available", "output-error", "output-denied"})
+_MARKS: Final = {
+    "input-streaming": ("·", "dim"),
+    "input-available": ("▸", "cyan"),
+    "approval-requested": ("?", "yellow"),
+    "approval-responded": ("▸", "cyan"),
+    "output-available": ("✓", "green"),
+    "output-error": ("✗", "red"),
+    "output-denied": ("⊘", "yellow"),
+}
+_CODES: Final = {"dim": 2, "bold": 1, "red": 31, "green": 32, "yellow": 33, "cyan": 36}
+_FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})")
+_ITEM: Final = re.compile(r" {0,3}(?:[-*+]|\d{1,9}[.)])(?:\s|$)")
+# Spaces of other widths are printable to everybody but Python, and mean nothing else.
+_SPACES: Final = {0xA0: " ", 0x2009: " ", 0x202F: " ", 0x3000: "  ", ord("\r"): None}
+
+
+class Look:
+    """How things look: with colours or without, and how Markdown is set."""
+
+    def __init__(self, *, colour: bool, markdown: Callable[[str, int], str] | None = None) -> None:
+        self._colour = colour
+        self._markdown = markdown
+
+    @property
+    def by_block(self) -> bool:
+        """Text is set when a block is whole; otherwise it goes out as it comes."""
+        return self._markdown is not None
+
+    def style(self, text: str, name: str) -> str:
+        return f"\x1b[{_CODES[name]}m{text}\x1b[0m" if self._colour and text else text
+
+    def block(self, text: str, width: int) -> str:
+        clean = plain(text.translate(_SPACES))
+        return self._markdown(clean, width) if self._markdown is not None else clean
+
+
+class Reply:
+    """One assistant message while it grows. Shown again from its start, it goes on where it was."""
+
+    def __init__(self, look: Look) -> None:
+        self._look = look
+        self._done = 0
+        self._chars = 0
+
+    def finished(self, parts: Sequence[Part], width: int, *, final: bool = False) -> Iterator[str]:
+        """What can be printed for good now and was not yet. ``final``: nothing will be added."""
+        while self._done < len(parts):
+            part = parts[self._done]
+            if part["type"] in ("text", "reasoning"):
+                yield from self._text(part, width, final)
+                if not final and part.get("state") == "streaming":
+                    return
+            elif "toolCallId" in part:
+                if not final and (part.get("state") not in _ENDED or part.get("preliminary")):
+                    return
+                yield card(part, self._look, width) + "\n"
+            else:
+                yield _other(part)
+            self._done, self._chars = self._done + 1, 0
+
+    def _text(self, part: Part, width: int, final: bool) -> Iterator[str]:
+        text = str(part.get("text") or "")[self._chars :]
+        over = final or part.get("state") != "streaming"
+        whole = text if over or not self._look.by_block else split_blocks(text)[0]
+        self._chars += len(whole)
+        if part["type"] == "reasoning":
+            if whole and (over or self._look.by_block):
+                yield self._look.style(plain(whole.translate(_SPACES)).strip("\n"), "dim") + "\n"
+        elif self._look.by_block:
+            if whole.strip():
+                yield self._look.block(whole, width) + ("\n" if over else "\n\n")
+        elif whole or (over and self._chars):
+            yield self._look.block(whole, width) + ("\n" if over and not str(part.get("text")).endswith("\n") else "")
+
+    def unfinished(self, parts: Sequence[Part], width: int, rows: int) -> list[str]:
+        """What is shown for now: the end of what is being written, and calls that have no result."""
+        lines: list[str] = []
+        for index, part in enumerate(parts[self._done :]):
+            if part["type"] in ("text", "reasoning"):
+                text = str(part.get("text") or "")[self._chars if index == 0 else 0 :]
+                # No more of it than fits is looked at: it may be long, and this happens often.
+                tail = plain(text[-rows * width :].translate(_SPACES).expandtabs(4)).strip("\n")
+                wrapped = [piece for line in tail.split("\n") for piece in _wrapped(line, width)]
+                dim = part["type"] == "reasoning"
+                lines += [self._look.style(line, "dim") if dim else line for line in wrapped if tail]
+            elif "toolCallId" in part:
+                lines.append(card(part, self._look, width))
+        return lines[-rows:]
+
+
+def _wrapped(line: str, width: int) -> Iterator[str]:
+    """A line in rows of so many cells, broken between words where there are any."""
+    while cell_len(line) > width:
+        row = chop_cells(line, width)[0]
+        space = row.rfind(" ") if line[len(row)] != " " else len(row)
+        yield row[:space] if space > 0 else row
+        line = line[space + 1 :] if space > 0 else line[len(row) :]
+    yield line
+
+
+def split_blocks(text: str) -> tuple[str, str]:
+    """Markdown cut where a later block begins: what is whole, and what may still grow.
+
+    Fences are kept together, and so are the items of a list and what is indented below them.
+    """
+    fence = ""
+    cut = at = 0
+    listed = blank = False
+    for line in text.splitlines(keepends=True):
+        mark = _FENCE.match(line)
+        if fence:
+            if mark and mark[1].startswith(fence) and line.strip() == mark[1]:
+                fence, blank = "", False
+        elif not line.strip():
+            blank = True
+        else:
+            is_item = bool(_ITEM.match(line))
+            if blank and not line.startswith((" ", "\t")) and not (listed and is_item):
+                cut, listed = at, is_item
+            elif at == 0:
+                listed = is_item
+            blank = False
+            fence = mark[1] if mark else ""
+        at += len(line)
+    return text[:cut], text[cut:]
+
+
+def card(part: Part, look: Look, width: int) -> str:
+    """A call on one line: how it stands, what it is, what came of it."""
+    state = str(part.get("state"))
+    mark, colour = _MARKS.get(state, ("·", "dim"))
+    name = str(part.get("toolName") or part["type"].removeprefix("tool-"))
+    head = f"{name} {_one_line(_gist(part.get('input')), max(width // 2, 20))}".rstrip()
+    came = {"output-denied": "denied", "approval-requested": "waits for your word"}.get(state, "")
+    if state == "output-available":
+        came = _result(part.get("output"))
+    elif state == "output-error":
+        came = str(part.get("errorText", ""))
+    room = max(width - len(head) - 6, 10)
+    tail = f"  {_one_line(came, room)}" if came else ""
+    return f"{look.style(mark, colour)} {plain(head)}{look.style(plain(tail), 'dim')}"
+
+
+def _gist(given: object) -> str:
+    """What a call is about: the first of its arguments that is text, or all of them."""
+    if isinstance(given, Mapping):
+        first = next((value for value in given.values() if isinstance(value, str)), None)
+        if first is not None:
+            return first
+    return "" if given is None else msgspec.json.encode(given).decode()
+
+
+def _result(output: object) -> str:
+    text = output if isinstance(output, str) else msgspec.json.encode(output).decode()
+    lines = [line for line in text.splitlines() if line.strip()]
+    more = f" (+{len(lines) - 1} line{'' if len(lines) == 2 else 's'})" if len(lines) > 1 else ""
+    return (lines[0] if lines else "(nothing)") + more
+
+
+def _one_line(text: str, width: int) -> str:
+    words = " ".join(text.split())
+    return words if len(words) <= width else words[: width - 1] + "…"
+
+
+def _other(part: Part) -> str:
+    kind = str(part["type"])
+    if kind == "step-start" or kind.startswith("data-"):
+        return ""
+    named = part.get("filename") or part.get("title") or part.get("url") or ""
+    return f"[{plain(kind)} {plain(_one_line(str(named), 60))}]\n"
+
+
+def asked_call(tool: str, given: object, look: Look) -> str:
+    """A call that waits, with its exact arguments and every one of them; never what a model says about it."""
+    shown = msgspec.json.format(msgspec.json.encode(given), indent=2).decode()
+    return f"{look.style('?', 'yellow')} {look.style(plain(tool), 'bold')} {plain(shown)}\n"
+
+
+def history_lines(messages: Sequence[Message], look: Look, width: int) -> Iterator[str]:
+    """Messages that are over, as they looked while they came."""
+    for message in messages:
+        if summary := next((part for part in message.parts if part["type"] == "data-compaction"), None):
+            yield look.style(summarised(summary.get("data")), "dim") + "\n"
+        elif message.role == "user":
+            yield said(message, look)
+        else:
+            yield from Reply(look).finished(message.parts, width, final=True)
+
+
+def summarised(data: Mapping[str, Any] | None) -> str:
+    turns = (data or {}).get("turns")
+    return f"── summarised {turns} earlier turn{'' if turns == 1 else 's'} ──" if turns else "── summarised ──"
+
+
+def said(message: Message, look: Look) -> str:
+    """What the user said, as it was said."""
+    texts = [str(part["text"]) if part["type"] == "text" else f"[{part['type']}]" for part in message.parts]
+    return "\n" + look.style(f"› {plain(chr(10).join(texts).translate(_SPACES))}", "bold") + "\n"

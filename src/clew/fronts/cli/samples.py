@@ -1,0 +1,194 @@
+"""Sample sessions, to look at and to try things on: one for each thing that a conversation can come to."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+import clew
+from clew.engine import Engine
+from clew.errors import InternalError
+from clew.fronts.cli.command import Json, Store, end, print_json, shapes
+from clew.fronts.cli.plain import plain
+from clew.runtime.turn import settling
+from clew.store.unit import (
+    EndStep,
+    InsertMessage,
+    LinkMessage,
+    OpenTurn,
+    PatchSession,
+    Refused,
+    SealMessage,
+    Unit,
+    Write,
+)
+from clew.transcript.message import MessageRow, PartRow, Role
+from clew.transcript.seal import seal_of
+from clew.transcript.session import Session
+from clew.transcript.turn import Step, Turn
+from clew.transcript.usage import Usage
+
+__all__ = ["COMMANDS", "SAMPLES", "fill"]
+
+TURNS: Final = 2_000
+_TURNS_A_UNIT: Final = 100
+_DAY_MS: Final = 86_400_000
+_TALE: Final = (
+    "Ariadne gives Theseus a ball of thread at the door of the labyrinth",
+    "he ties one end to the gate and lets it run through his fingers",
+    "every corner looks like the last one, and the torch burns low",
+    "something breathes in the dark, very near, and very slowly",
+    "the thread is the only thing in here that remembers the way",
+    "he follows it back, past the corners, to the light of the gate",
+)
+
+
+def demo(*, store: Store = None, json: Json = False) -> int:
+    """Fill a store with sample sessions: branches, summaries, an approval, a queue, 2,000 turns. Twice changes nothing.
+
+    Example: clew demo --store sqlite:///demo.db
+    """
+
+    async def run() -> int:
+        async with clew.open(store) as engine:
+            made = await fill(engine, lambda title: _progress(f"making: {title}"))
+            shown = await shapes(engine, made)
+        if json:
+            print_json({"sessions": shown})
+        for session in () if json else shown:
+            print(plain(f"{session.id}  {session.title}"))
+        return 0
+
+    return end(run())
+
+
+COMMANDS: Final[Mapping[str, Callable[..., int]]] = {"demo": demo}
+
+
+async def fill(engine: Engine, tell: Callable[[str], None] = lambda _: None) -> list[Session]:
+    """Make the samples that are not there yet; all of them, in their order."""
+    known = await _labelled(engine)
+    sessions: list[Session] = []
+    for label, (title, make) in SAMPLES.items():
+        if label not in known:
+            tell(title)
+            session = await engine.create_session(model="demo/echo", title=title, workspace_root=Path.cwd())
+            await make(engine, session.id)
+            # The label comes last: what was made only half is not taken for a sample.
+            known[label] = await engine.patch_session(session.id, metadata={"label": label})
+        sessions.append(known[label])
+    return sessions
+
+
+async def _labelled(engine: Engine) -> dict[str, Session]:
+    found: dict[str, Session] = {}
+    cursor: str | None = None
+    while True:
+        page = await engine.list_sessions(limit=200, cursor=cursor, archived=True, q="Sample: ")
+        found |= {str(session.label): session for session in page.sessions if session.label in SAMPLES}
+        cursor = page.next_cursor
+        if cursor is None:
+            return found
+
+
+async def _branches(engine: Engine, session_id: str) -> None:
+    """Ways that part: a rewind, one that was undone, a jump, a branch and a fork."""
+    await _talk(engine, session_id, *_TALE[:3])
+    first, _, second, answer, third, _ = await engine.messages(session_id)
+    rewound = await engine.rewind(session_id, third.id, mode="edit", text="what if he lets go of it?", run=True)
+    if rewound.submission is not None:
+        await rewound.submission.wait()
+    await engine.rewind(session_id, first.id)
+    await engine.unrewind(session_id)
+    await engine.set_head(session_id, str(third.metadata["turn_id"]))
+    await _talk(engine, session_id, _TALE[5])
+    aside = await engine.branch(session_id, answer.id, metadata={"title": "Sample: a branch of it", "label": "aside"})
+    await _talk(engine, aside.id, "he turns back and asks her for a second ball")
+    await engine.fork(str(second.metadata["turn_id"]), label="another way")
+
+
+async def _compacted(engine: Engine, session_id: str) -> None:
+    """A small window, filled and summarised two times."""
+    for _ in range(2):
+        await _talk(engine, session_id, *(f"{line}. {' '.join(_TALE)}" for line in _TALE[:5]))
+        await engine.compact(session_id, "who holds the thread")
+    await _talk(engine, session_id, "who holds the thread now?")
+
+
+async def _waiting(engine: Engine, session_id: str) -> None:
+    """A call that nobody has answered yet."""
+    await engine.submit(session_id, "!bash echo hello from the labyrinth", model="demo/tools")
+    async for status in engine.watch_status(session_id):
+        if status.waiting:
+            return
+
+
+async def _queued(engine: Engine, session_id: str) -> None:
+    """Prompts behind a call that waits: they stay until it is answered."""
+    await _waiting(engine, session_id)
+    for line in _TALE[:3]:
+        await engine.submit(session_id, line, model="demo/echo")
+
+
+async def _long(engine: Engine, session_id: str) -> None:
+    """As many turns as a year of talk has, written as units: no model is asked."""
+    session = await engine.get_session(session_id)
+    start = session.created_at - _DAY_MS
+    parent: str | None = None
+    writes: list[Write] = []
+    for number in range(TURNS):
+        now = start + number * (_DAY_MS // TURNS)
+        turn = Turn(id=engine.host.mint.turn(), session_id=session_id, parent_turn_id=parent, created_at=now)
+        line = f"{_TALE[number % len(_TALE)]} (turn {number + 1})"
+        writes += [OpenTurn(turn), *_said(engine, session, turn.id, "user", line, now)]
+        writes += [*_said(engine, session, turn.id, "assistant", line, now), *settling(turn.id, "completed", now)]
+        parent = turn.id
+        if (number + 1) % _TURNS_A_UNIT == 0:
+            outcome = await engine.store.commit(Unit(session_id, (*writes, PatchSession(updated_at=now))))
+            if isinstance(outcome, Refused):
+                raise InternalError(f"a unit was refused: {outcome.reason}", session_id=session_id)
+            writes.clear()
+
+
+def _said(engine: Engine, session: Session, turn_id: str, role: Role, line: str, now: int) -> list[Write]:
+    mint = engine.host.mint
+    parts = [{"type": "text", "text": line}]
+    if role == "assistant":
+        parts = [{"type": "step-start"}, {"type": "text", "text": line, "state": "done"}]
+    rows = tuple(PartRow(mint.part(), index, part, now, now) for index, part in enumerate(parts))
+    metadata = {"model": msgspec.to_builtins(session.model)}
+    message = MessageRow(mint.message(), session.id, role, now, now, metadata, rows)
+    writes: list[Write] = [InsertMessage(message), LinkMessage(turn_id, message.id)]
+    if role == "assistant":
+        used = Usage(input=len(line) // 4, output=len(line) // 4)
+        writes.append(EndStep(_step(turn_id, message.id, session, used, now)))
+    return [*writes, SealMessage(message.id, seal_of(parts))]
+
+
+def _step(turn_id: str, message_id: str, session: Session, used: Usage, now: int) -> Step:
+    about = {"model": session.model, "usage": used, "started_at": now, "finished_at": now, "finish_reason": "stop"}
+    return msgspec.convert({"turn_id": turn_id, "index": 0, "message_id": message_id, **about}, Step)
+
+
+async def _talk(engine: Engine, session_id: str, *lines: str) -> None:
+    for line in lines:
+        await (await engine.submit(session_id, line)).wait()
+
+
+def _progress(text: str) -> None:
+    if sys.stderr.isatty():
+        print(f"clew: {text}", file=sys.stderr)
+
+
+SAMPLES: Final[Mapping[str, tuple[str, Callable[[Engine, str], Awaitable[None]]]]] = {
+    "demo:branches": ("Sample: ways that part", _branches),
+    "demo:compacted": ("Sample: summarised twice", _compacted),
+    "demo:waiting": ("Sample: waits for your word", _waiting),
+    "demo:queue": ("Sample: a queue", _queued),
+    "demo:long": ("Sample: 2,000 turns", _long),
+}
+"""By label: what it is called, and how it is made."""

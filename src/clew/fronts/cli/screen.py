@@ -1,0 +1,212 @@
+"""The screen: what is said stays above, what is being said and typed moves below it.
+
+The rows at the bottom are drawn anew whenever they change, in one write, so that nothing flickers; what is finished is
+printed above them once and scrolls away as any output does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import os
+import re
+import shutil
+import signal
+import sys
+import termios
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from rich.cells import cell_len, set_cell_size
+
+from clew.fronts.cli.input import Act, Editor, Key, Keys
+
+__all__ = ["Terminal", "cut"]
+
+_STYLE: Final = re.compile(r"\x1b\[[0-9;]*m")
+_RESET: Final = "\x1b[0m"
+_BRACKETED: Final = ("\x1b[?2004h", "\x1b[?2004l")
+_PROMPT: Final = "› "
+
+
+def cut(line: str, width: int) -> str:
+    """A styled line cut to so many cells."""
+    if cell_len(_STYLE.sub("", line)) <= width:
+        return line
+    styles = "".join(_STYLE.findall(line)[:1])
+    return f"{styles}{set_cell_size(_STYLE.sub('', line), max(width - 1, 0)).rstrip()}…{_RESET if styles else ''}"
+
+
+class Terminal:
+    """A person at a terminal."""
+
+    attended = True
+
+    def __init__(self, editor: Editor) -> None:
+        self._editor = editor
+        self._keys = Keys()
+        self._acts: asyncio.Queue[Act] = asyncio.Queue()
+        self._lines: Sequence[str] = ()
+        self._status = ""
+        self._question: str | None = None
+        self._asked_keys = ""
+        self._parked = ""
+        self._drawn: list[int] = []
+        self._drawing = ""
+        self._cursor = (0, 0)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        columns, rows = shutil.get_terminal_size()
+        return max(columns, 10), max(rows, 4)
+
+    @contextlib.contextmanager
+    def taken(self) -> Iterator[None]:
+        """While this lasts, keys come as they are pressed, and the terminal is ours to draw on."""
+        loop = asyncio.get_running_loop()
+        fd = sys.stdin.fileno()
+        self._saved: list[Any] = termios.tcgetattr(fd)
+        self._raw()
+        loop.add_reader(fd, self._read)
+        loop.add_signal_handler(signal.SIGWINCH, self._resized)
+        loop.add_signal_handler(signal.SIGINT, self._acts.put_nowait, Act("interrupt"))
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, self._acts.put_nowait, Act("end"))
+        try:
+            self._draw()
+            yield
+        finally:
+            loop.remove_reader(fd)
+            for number in (signal.SIGWINCH, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                loop.remove_signal_handler(number)
+            self._give_back()
+
+    def _raw(self) -> None:
+        mode = [*self._saved[:6], list(self._saved[6])]
+        # Enter and Ctrl-C as the keys they are; what we print still goes through the terminal's own newlines.
+        mode[0] &= ~(termios.ICRNL | termios.INLCR | termios.IXON)
+        mode[3] &= ~(termios.ICANON | termios.ECHO | termios.ISIG | termios.IEXTEN)
+        termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, mode)
+        self._write(_BRACKETED[0])
+
+    def _give_back(self) -> None:
+        self._write(self._erased() + _BRACKETED[1])
+        self._drawn, self._cursor, self._drawing = [], (0, 0), ""
+        with contextlib.suppress(termios.error):
+            termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, self._saved)
+
+    # What is shown
+
+    def print(self, text: str) -> None:
+        if text:
+            self._draw(text if text.endswith("\n") else text + "\n")
+
+    def show(self, lines: Sequence[str], status: str = "", above: str = "") -> None:
+        self._lines, self._status = lines, status
+        self._draw(above)
+
+    def ask(self, question: str | None, keys: str = "") -> None:
+        if question is not None and self._question is None:
+            self._parked = self._editor.text
+            self._editor.set("")
+        elif question is None and self._question is not None:
+            self._editor.set(self._parked)
+            self._parked = ""
+        # Whoever was typing did not mean to answer: then a key alone is no answer.
+        self._question, self._asked_keys = question, "" if self._parked else keys
+        self._draw()
+
+    def draft(self, text: str) -> None:
+        if not self._editor.text:
+            self._editor.set(text)
+        self._draw()
+
+    def clear(self) -> bool:
+        written = self._editor.text
+        self._editor.set("")
+        self._draw()
+        return bool(written)
+
+    def _draw(self, above: str = "") -> None:
+        width, height = self.size
+        prompt = _PROMPT if self._question is None else self._question
+        shown = [cut(line, width - 1) for line in [*self._lines, *([self._status] if self._status else [])]]
+        shown = shown[-(height - 2) :] if height > 2 else []
+        room = max(width - 1 - cell_len(prompt), 8)
+        text, column = self._editor.view(room)
+        row = cut(prompt, max(width - 1 - room, 2)) + text
+        column += min(cell_len(prompt), max(width - 1 - room, 2))
+        rows = [*shown, row]
+        back = f"\r\x1b[{column}C" if column else "\r"
+        drawing = "\n".join(rows) + back
+        if not above and drawing == self._drawing:
+            return
+        self._write(self._erased() + above + drawing)
+        self._drawing = drawing
+        self._drawn = [cell_len(_STYLE.sub("", line)) for line in rows]
+        self._cursor = (len(rows) - 1, column)
+
+    def _erased(self) -> str:
+        """Back to the first of the rows that were drawn, and all of them gone."""
+        up = self._cursor[0]
+        return "\r" + (f"\x1b[{up}A" if up else "") + "\x1b[J"
+
+    def _resized(self) -> None:
+        """A terminal that became narrower has broken our rows into more of them."""
+        width = self.size[0]
+        row, column = self._cursor
+        above = sum(max(math.ceil(cells / width), 1) for cells in self._drawn[:row])
+        self._cursor = (above + column // width, column)
+        self._drawing = ""
+        self._draw()
+
+    def _write(self, text: str) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.write(text)
+            sys.stdout.flush()
+
+    # What is typed
+
+    def busy(self, busy: bool) -> None:
+        """Whoever sits at a terminal may go on typing."""
+
+    async def next(self) -> Act:
+        return await self._acts.get()
+
+    def _read(self) -> None:
+        try:
+            data = os.read(sys.stdin.fileno(), 65536)
+        except OSError:
+            data = b""
+        if not data:
+            asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
+            self._acts.put_nowait(Act("end"))
+            return
+        for key in self._keys.feed(data):
+            self._press(key)
+        self._draw()
+
+    def _press(self, key: Key) -> None:
+        if self._asked_keys and key.name == "text":
+            # More than one letter at once was typed before anything was asked.
+            if len(key.text) == 1 and key.text.lower() in self._asked_keys:
+                self._asked_keys = ""
+                self._acts.put_nowait(Act("key", key.text[0].lower()))
+            return
+        act = self._editor.press(key)
+        if self._editor.choices:
+            self.print("  ".join(self._editor.choices))
+        if act is None:
+            return
+        if act.kind == "clear":
+            self._cursor, self._drawing = (0, 0), ""
+            self._write("\x1b[H\x1b[2J")
+        elif act.kind == "suspend":
+            self._give_back()
+            os.kill(0, signal.SIGTSTP)
+            self._raw()
+        else:
+            if act.kind == "line" and self._question is None:
+                self._editor.remember(act.text)
+            self._acts.put_nowait(act)

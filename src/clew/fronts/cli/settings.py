@@ -1,0 +1,135 @@
+"""What is set up: the models that can be named, and every setting with the place it was read from.
+
+Secrets are never printed, not even in part: whoever reads a log or a screen has them then.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, Literal
+from urllib.parse import urlsplit, urlunsplit
+
+import msgspec
+
+import clew
+from clew.config import Config, config_folder, data_folder, default_store_url, load_config
+from clew.fronts.cli.command import Json, Store, end, print_json
+from clew.fronts.cli.plain import plain
+
+__all__ = ["COMMANDS", "Setting", "redacted", "settings_of"]
+
+Source = Literal["default", "file", "environment", "option"]
+_SECRET: Final = re.compile(r"(key|token|secret|password|passwd|credential|authorization|cookie)s?$", re.IGNORECASE)
+_NAMES: Final = re.compile(r"_(?:env|id|name)$", re.IGNORECASE)
+_VARIABLES: Final = re.compile(
+    r"CLEW_\w+|XDG_(?:CONFIG|DATA)_HOME|(?:ANTHROPIC|OPENAI|GEMINI|GOOGLE|OPENROUTER|OLLAMA)_\w+"
+)
+_HIDDEN: Final = "(set)"
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """One setting: its name, its effective value without secrets, and where it came from."""
+
+    name: str
+    value: Any
+    source: Source
+
+
+def models(*, store: Store = None, json: Json = False) -> int:
+    """List the models that can be named; those that cannot be used say what is missing.
+
+    Example: clew models
+    """
+
+    async def run() -> int:
+        # Which models there are is decided by the environment and the settings, not by a store.
+        async with clew.open("memory:") as engine:
+            listed = list(engine.host.providers.models())
+        if json:
+            print_json({"models": listed})
+        width = max((len(model.id) for model in listed), default=0)
+        for model in () if json else listed:
+            mark = "*" if model.default else " "
+            about = f"{model.window:>9,} tokens" if model.usable else f"not usable: {model.reason}"
+            print(plain(f"{mark} {model.id:<{width}}  {about}"))
+        return 0
+
+    return end(run())
+
+
+def config(*, store: Store = None, json: Json = False) -> int:
+    """Show every setting, its value, and where that was read. Secrets are not shown.
+
+    Example: clew config --json
+    """
+
+    async def run() -> int:
+        settings = settings_of(store, os.environ)
+        if json:
+            print_json({"settings": settings})
+        width = max(len(setting.name) for setting in settings)
+        for setting in () if json else settings:
+            value = setting.value if isinstance(setting.value, str) else msgspec.json.encode(setting.value).decode()
+            print(plain(f"{setting.name:<{width}}  {value}  ({setting.source})"))
+        return 0
+
+    return end(run())
+
+
+COMMANDS: Final[Mapping[str, Callable[..., int]]] = {"models": models, "config": config}
+
+
+def settings_of(store: str | None, environ: Mapping[str, str]) -> list[Setting]:
+    """Places first, then every setting by its full name, then the variables clew and its providers look at."""
+    path = config_folder(environ) / "config.toml"
+    loaded = load_config(path, environ)
+    written = tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    chosen: Source = "option" if store else "environment" if environ.get("CLEW_STORE") else "default"
+    places = [
+        Setting("config file", str(path), "file" if path.exists() else "default"),
+        Setting("data folder", str(data_folder(environ)), "environment" if "XDG_DATA_HOME" in environ else "default"),
+        Setting("store", redacted("store", store or default_store_url(environ)), chosen),
+        Setting("token", *_token(environ)),
+    ]
+    variables = [
+        Setting(name, redacted(name, value), "environment")
+        for name, value in sorted(environ.items())
+        if _VARIABLES.fullmatch(name) and value
+    ]
+    return [*places, *_settings(loaded, written, ""), *variables]
+
+
+def _token(environ: Mapping[str, str]) -> tuple[str, Source]:
+    if environ.get("CLEW_TOKEN"):
+        return _HIDDEN, "environment"
+    kept = (config_folder(environ) / "token").exists()
+    return (_HIDDEN, "file") if kept else ("(made by the first `clew serve`)", "default")
+
+
+def _settings(group: Config | msgspec.Struct, written: Mapping[str, Any], under: str) -> Iterator[Setting]:
+    for name in group.__struct_fields__:
+        value = getattr(group, name)
+        if isinstance(value, msgspec.Struct):
+            inner = written.get(name)
+            yield from _settings(value, inner if isinstance(inner, Mapping) else {}, f"{under}{name}.")
+        else:
+            yield Setting(under + name, redacted(name, value), "file" if name in written else "default")
+
+
+def redacted(name: str, value: Any) -> Any:
+    """A value without what must stay secret: whole values by their names, and logins in addresses."""
+    if isinstance(value, Mapping):
+        # Headers have names of their own, and most that anybody sets carry a key.
+        return {key: _HIDDEN if name == "headers" else redacted(str(key), inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [redacted(name, inner) for inner in value]
+    if _SECRET.search(name) and not _NAMES.search(name) and value:
+        return _HIDDEN
+    if isinstance(value, str) and "@" in value and "//" in value:
+        place = urlsplit(value)
+        if place.username or place.password:
+            return urlunsplit(place._replace(netloc=f"…@{place.netloc.rpartition('@')[2]}"))
+    return value

@@ -1,0 +1,160 @@
+"""The wire: requests to a clew server on this machine, over HTTP/1.1, one connection each.
+
+Only what clew's own server speaks: JSON bodies, problems, and server-sent events. A refusal is raised as the error it
+was on the other side; a server that is gone is a store that cannot be reached.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import os
+import stat
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from typing import Any, Final, NoReturn
+from urllib.parse import urlencode, urlsplit
+
+import msgspec
+
+from clew import errors as e
+from clew.config import config_folder
+
+__all__ = ["Gone", "Unauthorized", "Wire", "find_token"]
+
+_CONNECT_S: Final = 5.0
+_LONGEST_LINE: Final = 1024 * 1024
+_ABOUT: Final = frozenset({"type", "title", "status", "detail", "code"})
+
+
+class Gone(e.StoreUnavailable):
+    """The server that has the store does not answer any more."""
+
+
+class Unauthorized(e.PermissionDenied):
+    code = "unauthorized"
+
+
+def _by_code() -> dict[str, type[e.ClewError]]:
+    """The error of each code; where a kind and its root share one, the kind."""
+    kinds = [getattr(e, name) for name in e.__all__]
+    return {kind.code: kind for kind in sorted(kinds, key=lambda kind: len(kind.__mro__))}
+
+
+_KINDS: Final = {**_by_code(), "unauthorized": Unauthorized}
+_BY_STATUS: Final[dict[int, type[e.ClewError]]] = {403: e.PermissionDenied, 404: e.NotFound, 409: e.Conflict}
+
+
+def find_token(environ: Mapping[str, str] = os.environ) -> str | None:
+    """``CLEW_TOKEN``, else the one the server keeps for its user. Never from a command line: others could read it."""
+    if chosen := environ.get("CLEW_TOKEN"):
+        return chosen
+    path = config_folder(environ) / "token"
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise e.InvalidInput(f"{path} cannot be read: {error.strerror}") from error
+    with os.fdopen(fd, encoding="ascii", errors="replace") as file:
+        return file.read(1024).strip() if stat.S_ISREG(os.fstat(fd).st_mode) else None
+
+
+class Wire:
+    """Talks to one server. The token goes into a header and nowhere else."""
+
+    def __init__(self, url: str, token: str) -> None:
+        place = urlsplit(url)
+        # A server announces the address it is bound to, so a name here was not written by one.
+        with contextlib.suppress(ValueError):
+            ipaddress.ip_address(place.hostname or "")
+            if place.scheme == "http" and place.port is not None:
+                self._host, self._port, self._netloc = str(place.hostname), place.port, place.netloc
+                self._token, self.url = token, url
+                return
+        raise e.StoreUnavailable(f"the store's owner says it is at {url!r}, which is no address of a clew server")
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        query: Mapping[str, Any] | None = None,
+    ) -> bytes:
+        """The body of an answer; a refusal is raised."""
+        async with self._exchange(method, path, body, query, "application/json") as (status, headers, reader):
+            answer = b"".join([piece async for piece in _pieces(reader, headers)])
+        if status >= 400:
+            _refuse(status, answer)
+        return answer
+
+    async def frames(self, path: str) -> AsyncGenerator[bytes, None]:
+        """The ``data:`` of each event of a stream, until it ends; nothing where there is none."""
+        async with self._exchange("GET", path, None, None, "text/event-stream") as (status, headers, reader):
+            if status >= 400:
+                _refuse(status, b"".join([piece async for piece in _pieces(reader, headers)]))
+            rest = b""
+            async for piece in _pieces(reader, headers):
+                *whole, rest = (rest + piece).split(b"\n\n")
+                for frame in whole:
+                    if frame.startswith(b"data: "):
+                        yield frame[6:]
+
+    @contextlib.asynccontextmanager
+    async def _exchange(
+        self, method: str, path: str, body: Mapping[str, Any] | None, query: Mapping[str, Any] | None, accept: str
+    ) -> AsyncIterator[tuple[int, dict[str, str], asyncio.StreamReader]]:
+        given = {name: _in_query(value) for name, value in (query or {}).items() if value is not None}
+        target = f"{path}?{urlencode(given)}" if given else path
+        data = b"" if body is None else msgspec.json.encode(body)
+        writer = None
+        try:
+            async with asyncio.timeout(_CONNECT_S):
+                reader, writer = await asyncio.open_connection(self._host, self._port, limit=_LONGEST_LINE)
+            head = [
+                f"{method} {target} HTTP/1.1",
+                f"Host: {self._netloc}",
+                f"Authorization: Bearer {self._token}",
+                f"Accept: {accept}",
+                "Content-Type: application/json",
+                f"Content-Length: {len(data)}",
+                "Connection: close",
+            ]
+            writer.write("\r\n".join([*head, "", ""]).encode() + data)
+            await writer.drain()
+            yield *await _head(reader), reader
+        except (OSError, EOFError, ValueError) as error:
+            raise Gone(f"the server at {self.url} does not answer: {str(error) or type(error).__name__}") from error
+        finally:
+            if writer is not None:
+                writer.transport.abort()
+
+
+def _in_query(value: object) -> str:
+    return ("true" if value else "false") if isinstance(value, bool) else str(value)
+
+
+async def _head(reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]:
+    first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines if line)}
+    return int(first.split(" ", 2)[1]), headers
+
+
+async def _pieces(reader: asyncio.StreamReader, headers: Mapping[str, str]) -> AsyncIterator[bytes]:
+    if headers.get("transfer-encoding") == "chunked":
+        while size := int(await reader.readline(), 16):
+            yield await reader.readexactly(size)
+            await reader.readexactly(2)
+    elif length := int(headers.get("content-length", "0")):
+        yield await reader.readexactly(length)
+
+
+def _refuse(status: int, body: bytes) -> NoReturn:
+    try:
+        problem = msgspec.json.decode(body, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        problem = {}
+    kind = _KINDS.get(str(problem.get("code"))) or _BY_STATUS.get(status, e.Invalid if status < 500 else e.StoreError)
+    ids = {name: value for name, value in problem.items() if name not in _ABOUT}
+    raise kind(str(problem.get("detail") or f"the server answered {status}"), **ids)

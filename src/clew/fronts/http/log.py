@@ -1,0 +1,166 @@
+"""The log: one line per request at its end, one when a run begins or ends, and whatever else was logged meanwhile.
+
+A line made while a request is answered, also one from a run that the request began, carries the request's id and its
+session. Secrets are known by value and never written. What a client chose stands in a line only as the path of a
+route, an id of the right form, or escaped: nobody can write lines of their own.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import json
+import logging
+import re
+import secrets
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final, Literal
+
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from clew.engine import Engine
+from clew.errors import ViewerLagged
+from clew.fronts.http.sse import closing
+
+__all__ = ["LogForm", "RequestLog", "about_session", "log_runs", "secrets_of", "set_up"]
+
+log = logging.getLogger("clew.http")
+runs = logging.getLogger("clew.runs")
+
+LogForm = Literal["text", "json"]
+_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
+_SECRET_NAME: Final = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.ASCII | re.IGNORECASE)
+_SHORTEST_SECRET: Final = 8
+_about: contextvars.ContextVar[dict[str, str]] = contextvars.ContextVar("about")
+
+
+def about_session(request: Request, session_id: str) -> None:
+    """From here on this request, and what it starts, is about a session."""
+    if _ID.fullmatch(session_id):
+        # A value of its own for whoever comes after: runs outlive the request that began them.
+        _about.set({**_about.get({}), "session": session_id})
+        request.scope["clew.session"] = session_id
+
+
+class RequestLog:
+    """Gives every request an id, and writes a line when its answer is over."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request_id = secrets.token_hex(8)
+        status = 0
+
+        async def named(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message = {**message, "headers": [*message["headers"], (b"x-request-id", request_id.encode())]}
+            await send(message)
+
+        began = time.perf_counter()
+        token = _about.set({"request": request_id})
+        try:
+            await self._app(scope, receive, named)
+        finally:
+            _about.reset(token)
+            self._tell(scope, request_id, status, (time.perf_counter() - began) * 1000)
+
+    def _tell(self, scope: Scope, request_id: str, status: int, ms: float) -> None:
+        route = scope.get("route")
+        fields: dict[str, Any] = {
+            "request": request_id,
+            "method": scope["method"] if scope["method"].isalpha() else "?",
+            # The path itself may hold anything, a secret too.
+            "path": getattr(route, "path", "-"),
+            "status": status,
+            "ms": round(ms, 1),
+        }
+        if "clew.session" in scope:
+            fields["session"] = scope["clew.session"]
+        log.log(logging.ERROR if status >= 500 else logging.INFO, "request", extra={"fields": fields})
+
+
+async def log_runs(engine: Engine) -> None:
+    """A line when a run begins and when it ends, with the session and the turn, until cancelled."""
+    while True:
+        try:
+            async with closing(engine.subscribe()) as events:
+                async for event in events:
+                    if event.type in ("turn_started", "turn_finished"):
+                        runs.info(event.type, extra={"fields": _run_fields(event.data)})
+            return
+        except ViewerLagged:
+            runs.warning("some runs are not in this log: too much happened at once")
+
+
+def _run_fields(data: Mapping[str, Any]) -> dict[str, Any]:
+    fields = {"session": data.get("session_id"), "turn": data.get("turn_id"), "reason": data.get("reason")}
+    # The sentence of an error may hold what a provider or a tool said; the code says enough.
+    fields["error"] = (data.get("error") or {}).get("code")
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def secrets_of(environ: Mapping[str, str]) -> list[str]:
+    """The values of the environment that, by their names, are nobody's business."""
+    return [value for name, value in environ.items() if _SECRET_NAME.search(name)]
+
+
+def set_up(form: LogForm, hidden: Iterable[str]) -> None:
+    """Log to stderr. ``hidden`` values are replaced wherever they turn up."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Json(hidden) if form == "json" else _Text(hidden))
+    logging.basicConfig(handlers=[handler], level=logging.INFO, force=True)
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+
+
+class _Formatter(logging.Formatter):
+    def __init__(self, hidden: Iterable[str]) -> None:
+        super().__init__()
+        long = {value for value in hidden if len(value) >= _SHORTEST_SECRET}
+        # Inside a JSON string a quote or a backslash is written differently.
+        self._hidden = sorted(long | {json.dumps(value)[1:-1] for value in long}, key=len, reverse=True)
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = self.line(record, {**_about.get({}), **getattr(record, "fields", {})})
+        for value in self._hidden:
+            line = line.replace(value, "[hidden]")
+        return line
+
+    def line(self, record: logging.LogRecord, fields: Mapping[str, Any]) -> str:
+        raise NotImplementedError
+
+    def _trace(self, record: logging.LogRecord) -> str:
+        return self.formatException(record.exc_info) if record.exc_info and record.exc_info[0] is not None else ""
+
+
+class _Text(_Formatter):
+    def line(self, record: logging.LogRecord, fields: Mapping[str, Any]) -> str:
+        said = "".join(f" {name}={_visible(str(value))}" for name, value in fields.items())
+        # What belongs to a line above is indented, so that no text can pass for a line of the log.
+        trace = "".join(f"\n    {_visible(line)}" for line in self._trace(record).splitlines())
+        return f"{_at(record)} {record.levelname} {record.name}: {_visible(record.getMessage())}{said}{trace}"
+
+
+class _Json(_Formatter):
+    def line(self, record: logging.LogRecord, fields: Mapping[str, Any]) -> str:
+        said = {"at": _at(record), "level": record.levelname.lower(), "logger": record.name}
+        line: dict[str, Any] = {**said, "message": record.getMessage(), **fields}
+        if trace := self._trace(record):
+            line["trace"] = trace
+        return json.dumps(line, default=str)
+
+
+def _at(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _visible(text: str) -> str:
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)

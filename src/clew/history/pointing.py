@@ -1,0 +1,99 @@
+"""Pointing: how callers name a message or a turn, and what they get for it.
+
+A message is named by the client's own id or by clew's. One id can name several rows, since an edit may use it again:
+what is on the line comes before what is off it, and there the newest before the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from clew import ids
+from clew.errors import MessageNotFound, TurnNotFound
+from clew.store.base import Store
+from clew.transcript.line import line_turns
+from clew.transcript.message import MessageRow
+from clew.transcript.turn import Tree, Turn
+from clew.transcript.view import compaction_data
+
+__all__ = ["Pointed", "find_message", "first_words", "get_turn", "holder_of", "leads", "text_of", "words_of_turn"]
+
+_SHOWN: Final = 80
+
+
+class Pointed(msgspec.Struct, frozen=True):
+    """A message somebody named, and the turn that holds it: none while it waits in the queue, or was cancelled."""
+
+    row: MessageRow
+    turn: Turn | None
+    on_line: bool
+
+
+async def find_message(store: Store, session_id: str, message_id: str, tree: Tree | None = None) -> Pointed:
+    """The message of that id; :class:`MessageNotFound` when the session has none."""
+    ids.check_client_message_id(message_id)
+    tree = tree if tree is not None else await store.load_tree(session_id)
+    rows = list(reversed(await store.find_client_message(session_id, message_id)))
+    own = await store.find_message(session_id, message_id)
+    if own is not None:
+        rows.append(own)
+    # An id whose message was cancelled may be used again.
+    rows.sort(key=lambda row: "cancelled_at" in row.metadata)
+    if not rows:
+        raise MessageNotFound(f"there is no message {message_id} in this session", message_id=message_id)
+    line = line_turns(tree)
+    for row in rows:
+        turn = next((turn for turn in line if row.id in tree.links.get(turn.id, ())), None)
+        if turn is not None:
+            return Pointed(row, turn, True)
+    return Pointed(rows[0], holder_of(tree, rows[0].id), False)
+
+
+def holder_of(tree: Tree, message_id: str) -> Turn | None:
+    """The turn through which a message is reached: the one on the line, else the newest that holds it."""
+    for turn in line_turns(tree):
+        if message_id in tree.links.get(turn.id, ()):
+            return turn
+    holders = [turn for turn in tree.turns.values() if message_id in tree.links.get(turn.id, ())]
+    return max(holders, key=lambda turn: (turn.created_at, turn.id), default=None)
+
+
+def get_turn(tree: Tree, turn_id: str) -> Turn:
+    """The turn of that id; :class:`TurnNotFound` when the session has none."""
+    turn = tree.turns.get(ids.check_turn_id(turn_id))
+    if turn is None:
+        raise TurnNotFound(f"there is no turn {turn_id} in this session", turn_id=turn_id)
+    return turn
+
+
+def leads(tree: Tree, turn: Turn, row: MessageRow) -> bool:
+    """Whether this is the user message a turn begins with."""
+    return row.role == "user" and not row.metadata.get("synthetic") and tree.links.get(turn.id, ())[:1] == (row.id,)
+
+
+def text_of(row: MessageRow) -> str:
+    """What a message says, without its files."""
+    return "\n".join(str(part.data.get("text", "")) for part in row.parts if part.type == "text")
+
+
+def first_words(text: str) -> str:
+    """The beginning of a text, on one line."""
+    line = " ".join(text[: 4 * _SHOWN].split())
+    return line if len(line) <= _SHOWN else line[: _SHOWN - 1].rstrip() + "…"
+
+
+def words_of_turn(turn: Turn, held: Iterable[str], rows: Mapping[str, MessageRow]) -> str:
+    """What a turn is known by: the first words of its user message, or of its summary."""
+    for message_id in held:
+        row = rows.get(message_id)
+        if row is None:
+            continue
+        data = compaction_data(row) if turn.kind == "compaction" else None
+        if data is not None:
+            return first_words(str(data.get("summary", "")))
+        if row.role == "user" and not row.metadata.get("synthetic"):
+            return first_words(text_of(row))
+    return ""

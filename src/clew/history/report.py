@@ -1,0 +1,207 @@
+"""What a turn did: its steps with what they used, and for any of them the request the model was really sent.
+
+The request is put together again from what is stored: prompt and tools by their digests, messages by the compaction
+and the prunes that were in force then. Its digest is compared with the one kept when it was sent; ``proven`` says that
+they are the same. Only reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from clew.errors import InvalidInput, TurnNotFound
+from clew.prompt.assemble import Section, sections_of
+from clew.providers.base import ModelRequest, ToolSchema
+from clew.runtime.context import messages_with, without_begun
+from clew.runtime.request import decode_tools, request_digest
+from clew.store.base import Store
+from clew.transcript.line import LineTurn
+from clew.transcript.message import Message, MessageRow
+from clew.transcript.pruned import pruned_through
+from clew.transcript.session import Model
+from clew.transcript.turn import Step, Turn
+from clew.transcript.turn_state import TurnStatus
+from clew.transcript.usage import Usage
+from clew.transcript.view import compactions_of
+
+__all__ = ["RequestReport", "StepReport", "TurnReport", "get_turn", "load_request", "load_turn"]
+
+
+class StepReport(msgspec.Struct, frozen=True):
+    """One step: who answered, what it used, how long it took, and the digests of its prompt and its request."""
+
+    index: int
+    message_id: str
+    model: Model
+    usage: Usage
+    cost_usd: float
+    started_at: int
+    finished_at: int
+    finish_reason: str | None
+    prompt_digest: str | None
+    request_digest: str | None
+
+
+class TurnReport(msgspec.Struct, frozen=True):
+    """A turn with its steps. ``data`` holds what its kind and its end left: errors, figures of a compaction."""
+
+    id: str
+    session_id: str
+    parent_turn_id: str | None
+    origin_turn_id: str | None
+    kind: str
+    status: TurnStatus
+    depth: int
+    created_at: int
+    settled_at: int | None
+    data: dict[str, Any]
+    messages: tuple[str, ...]
+    steps: tuple[StepReport, ...]
+
+
+class RequestReport(msgspec.Struct, frozen=True):
+    """A request as it was sent. ``digest`` is of what was put together here, ``recorded`` of what was sent."""
+
+    turn_id: str
+    step: int
+    model: Model
+    prompt: tuple[Section, ...]
+    tools: tuple[ToolSchema, ...]
+    messages: tuple[Message, ...]
+    max_output_tokens: int | None
+    temperature: float | None
+    digest: str
+    recorded: str | None
+    proven: bool
+
+
+async def get_turn(store: Store, turn_id: str) -> Turn:
+    turn = await store.find_turn(turn_id)
+    if turn is None:
+        raise TurnNotFound(f"there is no turn {turn_id}", turn_id=turn_id)
+    return turn
+
+
+async def load_turn(store: Store, turn_id: str) -> TurnReport:
+    """The turn with its steps, in order."""
+    turn = await get_turn(store, turn_id)
+    line = await store.load_line(turn.session_id, through=turn.id, turns=1, keep_damaged=True)
+    steps = await store.load_steps(turn.id)
+    return TurnReport(
+        turn.id,
+        turn.session_id,
+        turn.parent_turn_id,
+        turn.origin_turn_id,
+        turn.kind,
+        turn.status,
+        turn.depth,
+        turn.created_at,
+        turn.settled_at,
+        turn.data,
+        tuple(row.id for row in line.turns[-1].messages),
+        tuple(_reported(step) for step in steps),
+    )
+
+
+def _reported(step: Step) -> StepReport:
+    recorded = step.data.get("request")
+    return StepReport(
+        step.index,
+        step.message_id,
+        step.model,
+        step.usage,
+        step.cost_usd,
+        step.started_at,
+        step.finished_at,
+        step.finish_reason,
+        step.prompt_digest,
+        recorded if isinstance(recorded, str) else None,
+    )
+
+
+async def load_request(store: Store, turn_id: str, index: int | None = None) -> RequestReport:
+    """The request of a step; of the last one when none is named."""
+    turn = await get_turn(store, turn_id)
+    steps = await store.load_steps(turn.id)
+    if not steps:
+        raise InvalidInput("this turn called no model", turn_id=turn.id)
+    step = steps[-1] if index is None else next((one for one in steps if one.index == index), None)
+    if step is None:
+        raise InvalidInput(f"this turn has no step {index}; it has {len(steps)}, counted from 0", turn_id=turn.id)
+    system = await store.find_prompt(step.prompt_digest or "") or ""
+    tools = await store.find_prompt(_text(step.data.get("tools"))) or "[]"
+    output, temperature = (step.data.get("limits") or (None, None))[:2]
+    request = ModelRequest(
+        model=step.model,
+        system=system,
+        messages=await _messages(store, turn, steps, step),
+        tools=decode_tools(tools),
+        max_output_tokens=output,
+        temperature=temperature,
+    )
+    digest, recorded = request_digest(request), _text(step.data.get("request")) or None
+    if digest != recorded and turn.origin_turn_id is not None:
+        told = await _of_origin(store, turn.origin_turn_id, step.index, recorded)
+        if told is not None:
+            return msgspec.structs.replace(told, turn_id=turn.id)
+    return RequestReport(
+        turn.id,
+        step.index,
+        step.model,
+        _sections(system, step),
+        tuple(request.tools),
+        tuple(request.messages),
+        output,
+        temperature,
+        digest,
+        recorded,
+        digest == recorded,
+    )
+
+
+async def _of_origin(store: Store, turn_id: str, index: int, recorded: str | None) -> RequestReport | None:
+    """The request as the turn it was copied from tells it: a branch may start later than what was sent."""
+    steps = await store.load_steps(turn_id) if await store.find_turn(turn_id) is not None else ()
+    if all(step.index != index for step in steps):
+        return None
+    told = await load_request(store, turn_id, index)
+    return told if told.proven and told.recorded == recorded else None
+
+
+async def _messages(store: Store, turn: Turn, steps: Sequence[Step], step: Step) -> list[Message]:
+    """The messages as they were when the step began."""
+    line = (await store.load_line(turn.session_id, through=turn.id)).turns
+    depth, seq = (step.data.get("view") or (None, 0))[:2]
+    compaction = next((one for one in compactions_of(line) if _depth(line, one.turn_id) == depth), None)
+    last = line[-1]
+    place = next((n for n, row in enumerate(last.messages) if row.id == step.message_id), len(last.messages))
+    live = _begun(last.messages[place], steps, step, turn.id) if place < len(last.messages) else None
+    before = [*line[:-1], LineTurn(last.turn, last.messages[:place])]
+    prunes = pruned_through(await store.load_pruned(turn.session_id), seq)
+    return without_begun(messages_with(before, compaction, prunes, live))
+
+
+def _begun(row: MessageRow, steps: Sequence[Step], step: Step, turn_id: str) -> Message:
+    """The step's own message up to where the step began."""
+    before = sum(1 for one in steps if one.message_id == row.id and one.index < step.index)
+    starts = [n for n, part in enumerate(row.parts) if part.type == "step-start"]
+    end = starts[before] + 1 if before < len(starts) else len(row.parts)
+    return Message(row.id, "assistant", [part.data for part in row.parts[:end]], {"turn_id": turn_id})
+
+
+def _depth(line: Sequence[LineTurn], turn_id: str) -> int:
+    return next(entry.turn.depth for entry in line if entry.turn.id == turn_id)
+
+
+def _sections(system: str, step: Step) -> tuple[Section, ...]:
+    try:
+        return sections_of(system, step.data.get("prompt") or ())
+    except InvalidInput:
+        return (Section("prompt", system),) if system else ()
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,157 @@
+"""The document as Markdown, for people. What a session holds cannot break out of the place it is shown in.
+
+Texts are Markdown themselves and stay so, with raw HTML escaped and open fences closed; a text whose fences cannot be
+told for certain is shown word for word. Everything else stands in a fence longer than any in it.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+from clew.interop.document import SessionDocument
+from clew.interop.reading import MARKS, Passage, ToolUse, read_document, shown_json, shown_time, tool_use
+from clew.transcript.view import COMPACTION_PART
+
+__all__ = ["contained", "fenced", "format_markdown"]
+
+_FENCE: Final = re.compile(r"(`{3,}|~{3,})(.*)")
+_ODD_FENCE: Final = re.compile(r"[\s>*+\-\d.)]+(?:`{3}|~{3})")
+_TAG: Final = re.compile(r"<(?=[A-Za-z/!?])")
+_SPECIAL: Final = re.compile(r"([\\`*_\[\]<>#~|!&])")
+
+
+def format_markdown(document: SessionDocument, *, hidden: bool = False) -> str:
+    """The conversation; with ``hidden`` also what was rewound, summarised, refused or cancelled."""
+    session = document.session
+    about = [str(session.model), session.agent, shown_time(session.created_at)]
+    if document.redacted:
+        about.append(f"{document.redacted} redacted")
+    blocks = [f"# {_plain(session.metadata.get('title') or 'Untitled session')}", _plain(" · ".join(about))]
+    turn = 0
+    for passage in read_document(document, hidden=hidden):
+        if passage.turn != turn:
+            turn = passage.turn
+            blocks.append(f"## Turn {turn}")
+        blocks += _message(passage)
+    return "\n\n".join(blocks) + "\n"
+
+
+def _message(passage: Passage) -> Iterator[str]:
+    who = "Summary" if passage.is_summary else passage.row.role.capitalize()
+    mark = f" ({MARKS[passage.mark]})" if passage.mark is not None else ""
+    yield f"### {who}{mark}"
+    for part in passage.row.parts:
+        block = _part(part.data)
+        if block:
+            yield block
+
+
+def _part(data: dict[str, Any]) -> str:
+    kind, text = data.get("type"), data.get("text")
+    called = tool_use(data)
+    if called is not None:
+        return _tool(called)
+    if kind == "text" and isinstance(text, str):
+        return contained(text)
+    if kind == "reasoning" and isinstance(text, str):
+        return _folded("Reasoning", fenced(text)) if text else ""
+    if kind == "step-start":
+        return ""
+    if kind == "file":
+        name = data.get("filename") or data.get("url")
+        return f"Attached: {_plain(name)} ({_plain(data.get('mediaType'))})"
+    summary = data["data"].get("summary") if kind == COMPACTION_PART and isinstance(data.get("data"), dict) else None
+    if isinstance(summary, str):
+        return f"*Stands for what came before it.*\n\n{contained(summary)}"
+    return _folded(str(kind), fenced(shown_json(data), "json"))
+
+
+def _tool(called: ToolUse) -> str:
+    blocks = ["Input:", fenced(called.input, "json")]
+    if called.output is not None:
+        blocks += ["Output:", fenced(called.output)]
+    if called.error is not None:
+        blocks += ["Error:", fenced(called.error)]
+    return _folded(f"Tool: {called.name} · {called.state}", "\n\n".join(blocks))
+
+
+def _folded(summary: str, body: str) -> str:
+    title = html.escape(" ".join(summary.split()))[:300]
+    return f"<details>\n<summary>{title}</summary>\n\n{body}\n\n</details>"
+
+
+def fenced(text: str, language: str = "text") -> str:
+    """The text word for word, in a fence that nothing in it can close."""
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{language}\n{text}\n{fence}"
+
+
+def contained(text: str) -> str:
+    """Markdown that stays where it is put: no raw HTML outside of code, no fence left open."""
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    if any(_ODD_FENCE.match(line) for line in lines):
+        # Inside a list or a quote a fence ends where the list does: too fine a point to bet on.
+        return fenced(text)
+    shown: list[str] = []
+    loose: list[str] = []
+    fence: str | None = None
+    for line in lines:
+        found = _FENCE.match(line)
+        if fence is not None:
+            shown.append(line)
+            if found and found[1].startswith(fence) and not found[2].strip():
+                fence = None
+        elif found and not (found[1][0] == "`" and "`" in found[2]):
+            shown += _escaped(loose)
+            loose, fence = [], found[1]
+            shown.append(line)
+        else:
+            loose.append(line)
+    shown += _escaped(loose)
+    if fence is not None:
+        shown.append(fence)
+    return "\n".join(shown).strip("\n")
+
+
+def _escaped(lines: list[str]) -> list[str]:
+    """Lines outside of fences with raw HTML escaped. Code in backticks stays, where its ends are beyond doubt."""
+    spans = [_spans(line) for line in lines]
+    sure = [found for found in spans if found is not None]
+    if len(sure) < len(lines):
+        return [_TAG.sub("&lt;", line) for line in lines]
+    return ["".join(_pieces(line, found)) for line, found in zip(lines, sure, strict=True)]
+
+
+def _pieces(line: str, spans: list[tuple[int, int]]) -> Iterator[str]:
+    at = 0
+    for start, end in spans:
+        yield _TAG.sub("&lt;", line[at:start])
+        yield line[start:end]
+        at = end
+    yield _TAG.sub("&lt;", line[at:])
+
+
+def _spans(line: str) -> list[tuple[int, int]] | None:
+    """Where code stands in a line; None when a run of backticks has no partner in it, or may be none."""
+    if "\\`" in line:
+        return None
+    runs = [found.span() for found in re.finditer("`+", line)]
+    spans: list[tuple[int, int]] = []
+    at = 0
+    while at < len(runs):
+        start, end = runs[at]
+        partner = next((n for n in range(at + 1, len(runs)) if runs[n][1] - runs[n][0] == end - start), None)
+        if partner is None:
+            return None
+        spans.append((start, runs[partner][1]))
+        at = partner + 1
+    return spans
+
+
+def _plain(value: object) -> str:
+    """A few words on a line of their own, with nothing in them that means anything to Markdown."""
+    return _SPECIAL.sub(r"\\\1", " ".join(str(value).split()))[:1000]

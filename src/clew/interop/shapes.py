@@ -1,0 +1,145 @@
+"""Shapes: what clew itself keeps in the open bags of a document, and later reads without asking again.
+
+Parts, metadata and data may hold any key. Those that clew writes and relies on must be what clew would have written;
+the rest is not looked at. A part of a type that is not known here may be anything.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from clew.errors import InvalidInput
+from clew.transcript.session import Model
+from clew.transcript.tool_state import ToolState
+from clew.transcript.usage import Usage
+from clew.transcript.view import COMPACTION_PART, Split
+
+__all__ = ["check_metadata", "check_part", "check_step_data", "check_tools", "check_turn_data"]
+
+_Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
+
+
+class _Metadata(msgspec.Struct):
+    agent: str | None = None
+    model: Model | str | None = None
+    usage: Usage | None = None
+
+
+class _StepData(msgspec.Struct):
+    prompt: list[tuple[str, _Count]] | None = None
+    tools: str | None = None
+    request: str | None = None
+    view: Annotated[list[int | None], msgspec.Meta(min_length=2)] | None = None
+    limits: tuple[int | None, float | None] | None = None
+
+
+class _TurnData(msgspec.Struct):
+    stopped: str | None = None
+    budget_from: _Count = 0
+    error: dict[str, Any] | None = None
+    waiting: list[dict[str, Any]] = []
+
+
+class _Text(msgspec.Struct):
+    text: str
+
+
+class _File(msgspec.Struct):
+    url: str
+    mediaType: str = ""  # noqa: N815 (the AI SDK's key)
+
+
+class _Approval(msgspec.Struct):
+    id: str | None = None
+    approved: bool | None = None
+    reason: str | None = None
+
+
+class _Call(msgspec.Struct):
+    type: str
+    toolCallId: str  # noqa: N815 (the AI SDK's key)
+    state: ToolState
+    errorText: str | None = None  # noqa: N815 (the AI SDK's key)
+    approval: _Approval | None = None
+
+
+class _DynamicCall(_Call, kw_only=True):
+    toolName: str  # noqa: N815 (the AI SDK's key)
+
+
+class _Done(msgspec.Struct):
+    output: Any
+
+
+class _Failed(msgspec.Struct):
+    errorText: str  # noqa: N815 (the AI SDK's key)
+
+
+class _Summary(msgspec.Struct):
+    summary: str
+    tail_start_id: str | None = None
+    split: Split | None = None
+
+
+class _Compaction(msgspec.Struct):
+    data: _Summary
+
+
+class _Tool(msgspec.Struct):
+    name: str
+    description: str
+    input_schema: dict[str, Any]
+
+
+_PARTS: Final[dict[object, type[Any]]] = {
+    "text": _Text,
+    "reasoning": _Text,
+    "file": _File,
+    "dynamic-tool": _DynamicCall,
+    COMPACTION_PART: _Compaction,
+}
+_ENDS: Final[dict[object, type[Any]]] = {"output-available": _Done, "output-error": _Failed}
+
+
+def check_metadata(metadata: dict[str, Any], where: str) -> None:
+    """The metadata of a message."""
+    _check(metadata, _Metadata, where)
+
+
+def check_step_data(data: dict[str, Any], where: str) -> None:
+    _check(data, _StepData, where)
+
+
+def check_turn_data(data: dict[str, Any], where: str) -> None:
+    _check(data, _TurnData, where)
+
+
+def check_tools(body: str, where: str) -> None:
+    """The tools of a request, as they are kept under their digest."""
+    try:
+        msgspec.json.decode(body, type=list[_Tool])
+    except (msgspec.DecodeError, RecursionError, ValueError) as error:
+        raise InvalidInput(f"{where}: these are no tools: {error}", where=where) from error
+
+
+def check_part(data: dict[str, Any], where: str) -> None:
+    """A part of a type that clew knows."""
+    kind = data.get("type")
+    called = "toolCallId" in data or (isinstance(kind, str) and kind.startswith("tool-"))
+    shape = _PARTS.get(kind) if isinstance(kind, str) else None
+    if shape is None and called:
+        shape = _Call
+    if shape is not None:
+        _check(data, shape, where)
+    state = data.get("state")
+    if called and isinstance(state, str) and state in _ENDS:
+        _check(data, _ENDS[state], where)
+
+
+def _check(value: dict[str, Any], shape: type[Any], where: str) -> None:
+    try:
+        msgspec.convert(value, shape)
+    except (msgspec.ValidationError, ValueError, OverflowError) as error:
+        raise InvalidInput(f"{where}: {error}", where=where) from error

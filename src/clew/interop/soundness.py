@@ -1,0 +1,241 @@
+"""Soundness: whether a document from outside could have been a session. What passes here can be written as it is.
+
+Every id is matched whole, every value goes through the gate, and whatever names something must name what is there.
+The first thing that is wrong is refused in a sentence that says where it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from hashlib import sha256
+from typing import Any, Final
+
+import msgspec
+
+from clew import ids
+from clew.errors import InvalidId, InvalidInput
+from clew.ids import SessionIdForm
+from clew.interop.document import MessageRecord, SessionDocument, SessionRecord, TurnRecord
+from clew.interop.shapes import check_metadata, check_part, check_step_data, check_tools, check_turn_data
+from clew.transcript.gate import check_text, check_value
+from clew.transcript.pruned import output_text
+from clew.transcript.rollup import usage_of
+from clew.transcript.session import Model
+from clew.transcript.turn import Step
+from clew.transcript.turn_state import OPEN
+from clew.transcript.usage import Usage
+
+__all__ = ["check_document"]
+
+_MAX_TOKENS: Final = 1 << 40
+"""More than any call used; sums of counts below it fit in 64 bits."""
+_MAX_COST: Final = 1e12
+_MAX_TIME: Final = 1 << 53
+_MAX_TITLE: Final = 500
+_MEDIA_TYPE: Final = re.compile(r"[a-z0-9.+-]{1,60}/[a-z0-9.+*-]{1,100}", re.ASCII | re.IGNORECASE)
+_DIGEST: Final = re.compile("[0-9a-f]{64}", re.ASCII)
+
+
+def check_document(document: SessionDocument) -> None:
+    """Refuse a document that does not hold together."""
+    if not 0 <= document.exported_at <= _MAX_TIME or not 0 <= document.redacted <= _MAX_TIME:
+        raise InvalidInput("the header names a time, or a count, that cannot be")
+    check_text(document.exporter, "exporter")
+    _check_session(document.session)
+    messages = _named("messages", document.messages, ids.check_message_id)
+    turns = _named("turns", document.turns, ids.check_turn_id)
+    _named("parts", [part for row in document.messages for part in row.parts if part.id is not None], ids.check_part_id)
+    for row in document.messages:
+        _check_message(row)
+    _check_turns(document, messages)
+    _check_head(document, turns)
+    _check_places(document, messages)
+    _check_steps(document, messages, turns)
+    _check_prunes(document, messages)
+    _check_kept(document)
+
+
+def _refuse(where: str, what: str) -> InvalidInput:
+    return InvalidInput(f"{where}: {what}", where=where)
+
+
+def _check_id(check: Callable[[object], str], value: object, where: str) -> str:
+    try:
+        return check(value)
+    except InvalidId as error:
+        raise _refuse(where, str(error)) from error
+
+
+def _check_session_id(value: str, where: str) -> None:
+    if not any(form.value.fullmatch(value) for form in SessionIdForm):
+        raise _refuse(where, f"{value[:60]!r} is not a session id")
+
+
+def _named(where: str, records: Iterable[Any], check: Callable[[object], str]) -> dict[str, Any]:
+    """The records by id, each id whole and there once."""
+    found: dict[str, Any] = {}
+    for place, record in enumerate(records):
+        id_ = _check_id(check, record.id, f"{where}[{place}].id")
+        if id_ in found:
+            raise _refuse(f"{where}[{place}].id", f"{id_} is there twice")
+        found[id_] = record
+    return found
+
+
+def _check_session(session: SessionRecord) -> None:
+    _check_session_id(session.id, "session.id")
+    if session.parent_id is not None:
+        _check_session_id(session.parent_id, "session.parent_id")
+    if session.parent_message_id is not None:
+        _check_id(ids.check_message_id, session.parent_message_id, "session.parent_message_id")
+    check_text(session.agent, "session.agent")
+    check_text(session.workspace_root or "", "session.workspace_root")
+    _check_model(session.model, "session.model")
+    check_value(session.metadata, "session.metadata")
+    for key in ("title", "label"):
+        value = session.metadata.get(key)
+        if value is not None and not (isinstance(value, str) and len(value) <= _MAX_TITLE):
+            raise _refuse(f"session.metadata.{key}", f"must be text of at most {_MAX_TITLE} characters")
+
+
+def _check_model(model: Model, where: str) -> None:
+    check_value(msgspec.to_builtins(model), where)
+
+
+def _check_message(row: MessageRecord) -> None:
+    where = f"message {row.id}"
+    check_value(row.metadata, f"{where}: metadata")
+    check_metadata(row.metadata, f"{where}: metadata")
+    _check_usage(usage_of(row.metadata), where)
+    client = row.metadata.get("client_message_id")
+    if client is not None:
+        _check_id(ids.check_client_message_id, client, f"{where}: client_message_id")
+    for index, part in enumerate(row.parts):
+        check_value(part.data, f"{where}: part {index}")
+        check_part(part.data, f"{where}: part {index}")
+
+
+def _check_turns(document: SessionDocument, messages: dict[str, MessageRecord]) -> None:
+    """Each turn below one that came before it in the document: a tree without cycles."""
+    known: set[str] = set()
+    every = {turn.id for turn in document.turns}
+    for turn in document.turns:
+        where = f"turn {turn.id}"
+        parent = turn.parent_turn_id
+        if parent is not None and parent not in known:
+            _check_id(ids.check_turn_id, parent, f"{where}: parent_turn_id")
+            what = "does not come before it" if parent in every else "is not there"
+            raise _refuse(where, f"its parent {parent} {what}")
+        if turn.origin_turn_id is not None:
+            _check_id(ids.check_turn_id, turn.origin_turn_id, f"{where}: origin_turn_id")
+        check_value(turn.data, f"{where}: data")
+        check_turn_data(turn.data, f"{where}: data")
+        for message_id in turn.messages:
+            if message_id not in messages:
+                raise _refuse(where, f"it holds message {message_id[:60]!r}, which is not there")
+        if len(set(turn.messages)) != len(turn.messages):
+            raise _refuse(where, "it holds a message twice")
+        known.add(turn.id)
+
+
+def _check_head(document: SessionDocument, turns: dict[str, TurnRecord]) -> None:
+    """The head is where its moves end, and what is open hangs under it."""
+    at: str | None = None
+    for place, move in enumerate(document.moves):
+        at = move.to_turn_id
+        if at is not None and at not in turns:
+            raise _refuse(f"moves[{place}]", f"the head went to turn {at[:60]!r}, which is not there")
+    head = document.session.head_turn_id
+    if head != at:
+        raise _refuse("session.head_turn_id", f"the head is {str(head)[:60]!r}, its moves end at {at!r}")
+    open_turns = [turn for turn in document.turns if turn.status in OPEN]
+    if len(open_turns) > 1:
+        raise _refuse(f"turn {open_turns[1].id}", "a second turn is open; a session has at most one")
+    for turn in open_turns:
+        if head not in (turn.parent_turn_id, turn.id):
+            raise _refuse(f"turn {turn.id}", "it is open and does not hang under the head")
+
+
+def _check_places(document: SessionDocument, messages: dict[str, MessageRecord]) -> None:
+    """Every message is in a turn, in the queue, or was cancelled."""
+    held = {message_id for turn in document.turns for message_id in turn.messages}
+    queued: set[str] = set()
+    for place, entry in enumerate(document.queue):
+        where = f"queue[{place}]"
+        row = messages.get(entry.message_id)
+        if row is None or row.role != "user":
+            raise _refuse(where, f"there is no user message {entry.message_id[:60]!r}")
+        if row.id in held or row.id in queued:
+            raise _refuse(where, f"message {row.id} is in a turn already, or queued twice")
+        queued.add(row.id)
+    for row in document.messages:
+        if row.id not in held and row.id not in queued and "cancelled_at" not in row.metadata:
+            raise _refuse(f"message {row.id}", "it is in no turn, not in the queue, and was not cancelled")
+
+
+def _check_steps(document: SessionDocument, messages: dict[str, MessageRecord], turns: dict[str, TurnRecord]) -> None:
+    seen: set[tuple[str, int]] = set()
+    turn_of: dict[str, str] = {}
+    for place, step in enumerate(document.steps):
+        where = f"steps[{place}]"
+        row = messages.get(step.message_id)
+        if step.turn_id not in turns:
+            raise _refuse(where, f"there is no turn {step.turn_id[:60]!r}")
+        if row is None or row.role != "assistant" or row.id not in turns[step.turn_id].messages:
+            raise _refuse(where, f"its turn holds no assistant message {step.message_id[:60]!r}")
+        if turn_of.setdefault(row.id, step.turn_id) != step.turn_id:
+            raise _refuse(where, f"message {row.id} has steps of another turn already")
+        if (step.turn_id, step.index) in seen or not 0 <= step.index < _MAX_TOKENS:
+            raise _refuse(where, f"step {step.index} of turn {step.turn_id} is there twice, or is no number of a step")
+        seen.add((step.turn_id, step.index))
+        _check_step(step, where)
+
+
+def _check_step(step: Step, where: str) -> None:
+    _check_usage(step.usage, where)
+    if not 0 <= step.cost_usd <= _MAX_COST:
+        raise _refuse(where, "its cost is not a sum of money")
+    if not 0 <= step.started_at <= _MAX_TIME or not 0 <= step.finished_at <= _MAX_TIME:
+        raise _refuse(where, "it began or ended at a time that cannot be")
+    _check_model(step.model, f"{where}.model")
+    check_value([step.finish_reason, step.prompt_digest], where)
+    check_value(step.data, f"{where}.data")
+    check_step_data(step.data, f"{where}.data")
+
+
+def _check_usage(usage: Usage, where: str) -> None:
+    if not all(0 <= count <= _MAX_TOKENS for count in msgspec.structs.astuple(usage)):
+        raise _refuse(where, "its usage is not a count of tokens")
+
+
+def _check_prunes(document: SessionDocument, messages: dict[str, MessageRecord]) -> None:
+    seen: set[tuple[int, str, int]] = set()
+    newest = 0
+    for place, one in enumerate(document.prunes):
+        where = f"prunes[{place}]"
+        row = messages.get(one.message_id)
+        if row is None or not 0 <= one.part < len(row.parts) or output_text(row.parts[one.part].data) is None:
+            raise _refuse(where, f"message {one.message_id[:60]!r} has no output in part {one.part}")
+        if one.seq not in (newest, newest + 1) or one.seq < 1 or (one.seq, one.message_id, one.part) in seen:
+            raise _refuse(where, "prunes are numbered from 1 without a gap, and name an output once each")
+        if not all(0 <= count <= _MAX_TIME for count in (one.tokens, one.keep, one.at)):
+            raise _refuse(where, "its figures cannot be")
+        newest = one.seq
+        seen.add((one.seq, one.message_id, one.part))
+
+
+def _check_kept(document: SessionDocument) -> None:
+    """What is kept under a digest has that digest: nobody may plant another text under a name that is trusted."""
+    tools = {step.data.get("tools") for step in document.steps}
+    for place, prompt in enumerate(document.prompts):
+        check_text(prompt.body, f"prompts[{place}].body")
+        if sha256(prompt.body.encode()).hexdigest() != prompt.digest:
+            raise _refuse(f"prompts[{place}]", "its text does not have the digest it is kept under")
+        if prompt.digest in tools:
+            check_tools(prompt.body, f"prompts[{place}]")
+    for place, blob in enumerate(document.blobs):
+        if not _DIGEST.fullmatch(blob.sha256) or sha256(blob.data).hexdigest() != blob.sha256:
+            raise _refuse(f"blobs[{place}]", "its bytes do not have the digest they are kept under")
+        if not _MEDIA_TYPE.fullmatch(blob.media_type):
+            raise _refuse(f"blobs[{place}]", f"{blob.media_type[:60]!r} is not a media type")

@@ -1,0 +1,144 @@
+"""Opening: a store, and everything around it, put together into an engine. The only place that composes things."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from clew import ids
+from clew.clock import Clock, SystemClock
+from clew.config import Config, config_folder, data_folder, default_store_url, load_config
+from clew.engine import Engine
+from clew.errors import InvalidInput
+from clew.live.base import Live
+from clew.store.base import Store
+from clew.store.location import Memory, SqliteFile, parse_url
+
+if TYPE_CHECKING:
+    # What runs stand on is imported when an engine is opened: importing clew stays quick.
+    from clew.history.snapshot import SnapshotLayer
+    from clew.providers.base import Providers
+    from clew.runtime.host import Host
+    from clew.tools.base import Tool
+
+__all__ = ["open"]
+
+
+@contextlib.asynccontextmanager
+async def open(
+    url: str | None = None,
+    *,
+    config: Config | None = None,
+    read_only: bool = False,
+    clock: Clock | None = None,
+    providers: Providers | None = None,
+    tools: Iterable[Tool] = (),
+    live: Live | None = None,
+    snapshots: SnapshotLayer | None = None,
+) -> AsyncIterator[Engine]:
+    """Open a store and everything around it.
+
+    ``url`` is ``sqlite:///file.db`` or ``memory:``; without one, ``CLEW_STORE`` or the user's data folder. What an
+    earlier process left unfinished is recovered before the engine is handed out. ``read_only`` takes no lock and
+    works beside a running owner. ``tools`` are added to the built-in ones, ``providers`` replace the configured ones.
+    ``snapshots`` keeps the workspace's past, so that a rewind can bring files back too.
+    """
+    from clew.runtime.recovery import recover
+
+    clock = clock or SystemClock()
+    config = config or load_config()
+    mint = ids.Mint(clock)
+    store = await _open_store(parse_url(url or default_store_url()), config, read_only, clock, mint)
+    try:
+        if not read_only:
+            await recover(store, mint, clock.now_ms())
+        host = _compose(store, config, clock, mint, providers, tools, live)
+        engine = Engine(host, snapshots)
+        try:
+            yield engine
+        finally:
+            await engine.close()
+    finally:
+        await store.close()
+
+
+def _compose(
+    store: Store,
+    config: Config,
+    clock: Clock,
+    mint: ids.Mint,
+    providers: Providers | None,
+    tools: Iterable[Tool],
+    live: Live | None,
+) -> Host:
+    """Put together what every run stands on."""
+    from clew.agents.catalog import AgentCatalog
+    from clew.live.local import LocalLive
+    from clew.permissions.rules import default_rules
+    from clew.runtime.hooks import Hooks
+    from clew.runtime.host import Host
+    from clew.tools.builtin import BUILTIN
+
+    offered = {tool.name: tool for tool in (*BUILTIN, *tools)}
+    folder, spill = config_folder(), data_folder() / "spill"
+    rules = default_rules(own=(data_folder(), *_store_files(store)), secret=(folder,), readable=(spill,))
+    return Host(
+        store=store,
+        live=live or LocalLive(),
+        providers=providers or _registry(config, clock),
+        tools=offered,
+        agents=lambda workspace: AgentCatalog.load(folder, workspace),
+        # What may be read in a workspace is each agent's own to say; these hold for all of them.
+        base_rules=tuple(rule for rule in rules if rule.pattern != "./**"),
+        hooks=Hooks(),
+        config=config,
+        clock=clock,
+        mint=mint,
+        chance=random.random,
+        spill=spill,
+        config_folder=folder,
+    )
+
+
+def _registry(config: Config, clock: Clock) -> Providers:
+    from clew.providers.registry import ProviderConfig, ProviderRegistry
+
+    try:
+        configured = msgspec.convert(config.providers, dict[str, ProviderConfig])
+    except msgspec.ValidationError as error:
+        raise InvalidInput(f"the providers in your configuration do not read: {error}") from error
+    return ProviderRegistry(configured, default_model=config.default_model, clock=clock)
+
+
+def _store_files(store: Store) -> list[Path]:
+    """The files of a store that lies in one, wherever that is: often a project's own folder."""
+    path = getattr(store, "path", None)
+    if not isinstance(path, Path):
+        return []
+    real = path.resolve()
+    return [real, *(real.with_name(real.name + suffix) for suffix in ("-wal", "-shm", ".owner"))]
+
+
+async def _open_store(
+    location: Memory | SqliteFile, config: Config, read_only: bool, clock: Clock, mint: ids.Mint
+) -> Store:
+    if isinstance(location, Memory):
+        if read_only:
+            raise InvalidInput("a memory store is new and empty: there is nothing to read in it")
+        from clew.store.memory import MemoryStore
+
+        return MemoryStore()
+    from clew.store.sql.sqlite.store import SqliteOptions, open_sqlite
+
+    options = SqliteOptions(
+        read_only=read_only,
+        every_commit_full=config.durability == "power",
+        window_ms=config.group_window_ms,
+        lock_wait_ms=config.lock_wait_ms,
+    )
+    return await open_sqlite(location.path, options, clock=clock, mint=mint)

@@ -1,0 +1,60 @@
+"""What a session's rules say about a call that nobody has made: the same rules, the same targets, no run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from clew.errors import InvalidInput, ToolFailed
+from clew.permissions.evaluate import Decision
+from clew.runtime.host import Host
+from clew.runtime.permit import Permit
+from clew.tools.base import Tool
+from clew.transcript.rule import Target
+from clew.transcript.session import Session
+
+__all__ = ["explain_call"]
+
+_TOLD_BY: Final = ("command", "path", "url", "name", "agent")
+"""The arguments that say what a call would touch, by the names the tools have for them."""
+
+
+async def explain_call(host: Host, session: Session, tool: str, target: str) -> Decision:
+    """What would be decided about a call of ``tool`` on ``target``, by the rules as they are now."""
+    permit = await _permit(host, session, attended=True)
+    workspace = Path(session.workspace_root) if session.workspace_root else None
+    targets = await asyncio.to_thread(_targets, host.tools.get(tool), tool, target, workspace)
+    return await permit.decide(targets)
+
+
+async def _permit(host: Host, session: Session, *, attended: bool) -> Permit:
+    """As a run of the session has it; whether its model can be used does not matter."""
+    parent: Permit | None = None
+    if session.kind == "subagent" and session.parent_id is not None:
+        above = await host.store.find_session(session.parent_id)
+        parent = await _permit(host, above, attended=False) if above is not None else None
+        attended = False
+    workspace = Path(session.workspace_root) if session.workspace_root else None
+    catalog = await asyncio.to_thread(host.agents, workspace)
+    rules = (*host.base_rules, *catalog.get(session.agent).rules)
+    return Permit(host.store, session.id, rules, workspace, attended=attended, parent=parent)
+
+
+def _targets(tool: Tool | None, name: str, target: str, workspace: Path | None) -> Sequence[Target]:
+    plain = [Target(name, "plain", target)]
+    told_by = next((one for one in _TOLD_BY if tool and one in tool.input_schema.get("properties", {})), None)
+    if tool is None or told_by is None:
+        return plain
+    if told_by == "url" and "://" not in target:
+        target = f"https://{target}"
+    try:
+        found = tool.targets({told_by: target}, workspace)
+    except ToolFailed as error:
+        raise InvalidInput(f"{name} could not be called so: {error}") from error
+    except (KeyError, TypeError):
+        # A tool of the host's own that needs more of its arguments than one.
+        return plain
+    # What is only text is matched as it is written.
+    return plain if all(one.kind == "plain" for one in found) else found

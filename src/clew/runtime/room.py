@@ -1,0 +1,207 @@
+"""Room: sizes a run's next request before it is sent, and makes it fit: prune, then compact, or a clear refusal.
+
+One per run. What it loaded from the store it keeps, since nobody else adds to the line meanwhile; it reads again after
+it has changed something. A step that gained nothing is not tried twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+from clew.compaction.budget import Measured, estimate_message
+from clew.compaction.prune import plan_prune
+from clew.errors import CompactionError, ContextTooLarge, SessionNotFound
+from clew.runtime.compact import Compactor, plan_compaction
+from clew.runtime.context import Context, context_of, session_policy
+from clew.runtime.hooks import HookRefused
+from clew.runtime.host import Host, Setting
+from clew.store.base import LineSlice
+from clew.store.unit import AddPruned, EpochIs, Refused, Unit
+from clew.transcript.message import Message
+from clew.transcript.turn import Turn
+from clew.transcript.usage import Usage
+from clew.transcript.view import find_compaction
+
+__all__ = ["MakesRoom", "Room", "commit_pruned"]
+
+log = logging.getLogger("clew.room")
+
+Flush = Callable[[], Awaitable[None]]
+
+
+class MakesRoom(Protocol):
+    """Who is told that the next call waits for a summary, and that it goes on."""
+
+    async def compacting(self, message: str) -> None: ...
+
+    async def running(self) -> None: ...
+
+
+class Room:
+    """The requests of one run."""
+
+    def __init__(self, host: Host, setting: Setting, turn: Turn, epoch: int, watcher: MakesRoom) -> None:
+        self._host = host
+        self._setting = setting
+        self._policy = session_policy(host.config, setting.session)
+        self._turn = turn
+        self._epoch = epoch
+        self._watcher = watcher
+        self._line: LineSlice | None = None
+        self._measured: Measured | None = None
+        self._tried: set[Any] = set()
+
+    def renew(self) -> None:
+        """Read the line again before the next request: a message of this turn has ended."""
+        self._line = None
+
+    def note(self, usage: Usage, message_id: str, parts: int) -> None:
+        """A step has ended: the provider has counted everything up to that part of the message."""
+        self._measured = Measured(message_id, parts, usage.total)
+
+    async def fit(self, live: Message | None, *, inside: bool = False, flush: Flush | None = None) -> Context:
+        """What to send next, sized, pruned and compacted as the settings say. ``inside``: the turn has steps already.
+
+        ``flush`` makes what the run has said so far durable; a compaction may name any of it. Raises
+        :class:`ContextTooLarge` when nothing helps.
+        """
+        context = await self._prune(await self._context(live))
+        if self._policy.enabled and (context.overflows or (context.fires and self._policy.when == "before_call")):
+            context = await self._compact(context, live, inside=inside, flush=flush)
+        if context.overflows:
+            raise self._too_large(context)
+        return context
+
+    async def overflowed(self, live: Message, *, inside: bool, flush: Flush, again: bool) -> Context:
+        """The provider says that it was too much, whatever was counted: less, once, or :class:`ContextTooLarge`."""
+        context = await self._context(live)
+        if again or not self._policy.enabled:
+            raise self._too_large(context, told=True)
+        before = context.size.floor
+        used = max(context.size.used, before)
+        context = await self._prune(context, aggressive=True)
+        # What was sent did not fit, so the window is smaller than it: the next request has to be well below.
+        limit = max(used * 3 // 4, 1)
+        context = await self._compact(context, live, inside=inside, flush=flush, limit=limit)
+        # By plain count: what was measured and what is estimated do not compare.
+        if context.size.floor >= before:
+            raise self._too_large(context, told=True)
+        return context
+
+    async def _context(self, live: Message | None) -> Context:
+        if self._line is None:
+            self._line = await self._host.store.load_view(self._setting.session.id, keep_damaged=True)
+            if self._line is None:
+                raise SessionNotFound("the session was deleted", session_id=self._setting.session.id)
+        if self._measured is None:
+            return await context_of(self._host.store, self._setting, self._policy, self._line, live)
+        # A part is noted by its place in the stored message, of which the first ones may no longer be sent.
+        compaction = find_compaction(self._line.turns)
+        split, measured = compaction.split if compaction else None, self._measured
+        if split is not None and split.message_id == measured.message_id:
+            measured = Measured(measured.message_id, max(measured.parts - split.from_part, 0), measured.tokens)
+        return Context(self._setting, self._policy, self._line.turns, self._line.pruned, live=live, measured=measured)
+
+    async def _prune(self, context: Context, *, aggressive: bool = False) -> Context:
+        if not (self._policy.prune_tool_outputs if aggressive else self._policy.prunes):
+            return context
+        planned = plan_prune(
+            context.messages,
+            self._policy,
+            used=context.size.used,
+            limit=context.window.limit,
+            at=self._host.clock.now_ms(),
+            already=context.prunes,
+            base_index=context.offsets,
+            aggressive=aggressive,
+        )
+        if not planned:
+            return context
+        await commit_pruned(self._host, self._setting.session.id, AddPruned(planned), self._epoch)
+        self._changed()
+        return await self._context(context.live)
+
+    async def _compact(
+        self,
+        context: Context,
+        live: Message | None,
+        *,
+        inside: bool,
+        flush: Flush | None,
+        limit: int | None = None,
+    ) -> Context:
+        plan = plan_compaction(
+            context, open_turn_id=self._turn.id, inside=inside, auto=True, limit=limit, force=limit is not None
+        )
+        key = plan and (plan.cut.tail_start_id, plan.cut.split, len(plan.cut.summarised))
+        if plan is None or key in self._tried:
+            return context
+        self._tried.add(key)
+        await self._watcher.compacting("summarising earlier turns")
+        try:
+            if flush is not None:
+                await flush()
+            compactor = Compactor(self._host, self._watcher.compacting)
+            await compactor.compact(context, plan, epoch=self._epoch, open_turn=self._turn)
+        except asyncio.CancelledError:
+            raise
+        except (CompactionError, HookRefused) as error:
+            log.warning("session %s goes on uncompacted: %s", self._setting.session.id, error)
+            await self._watcher.running()
+            return context
+        self._changed()
+        await self._watcher.running()
+        return await self._context(live)
+
+    def _changed(self) -> None:
+        self._line = None
+        self._measured = None
+
+    def _too_large(self, context: Context, *, told: bool = False) -> ContextTooLarge:
+        """The refusal, with the ways out: a branch with the newest turns that fit, when there are any.
+
+        ``told``: the provider said so, whatever its window is thought to be.
+        """
+        model, limit = self._setting.model, context.window.limit
+        branch = self._branch(context)
+        ways = "send less, or choose a model with a larger window"
+        if not self._policy.enabled:
+            ways = f"compact the session (compaction is off here), {ways}"
+        if branch is not None:
+            ways += ", or branch with the newest turns"
+        why = f"the next request needs about {context.size.floor} tokens and {model} takes {limit}"
+        if told:
+            why = f"{model} says that the request, about {context.size.floor} tokens, is too large for it"
+        return ContextTooLarge(
+            f"{why}: {ways}",
+            session_id=self._setting.session.id,
+            branch=branch,
+        )
+
+    def _branch(self, context: Context) -> dict[str, Any] | None:
+        """A ready request for a branch with the longest tail that fits beside the turn that does not."""
+        body = context.body
+        own = [message for message in body if message.metadata.get("turn_id") == self._turn.id]
+        before = [message for message in body if message.metadata.get("turn_id") != self._turn.id]
+        used = context.size.system + context.size.tools + sum(map(estimate_message, own))
+        start: str | None = None
+        for message in reversed(before):
+            used += estimate_message(message)
+            if used >= context.window.threshold:
+                break
+            if message.role == "user" and not message.metadata.get("synthetic"):
+                start = message.id
+        if start is None:
+            return None
+        model = {"provider_id": self._setting.model.provider_id, "model_id": self._setting.model.model_id}
+        return {"from_message_id": before[-1].id, "start_message_id": start, "model": model}
+
+
+async def commit_pruned(host: Host, session_id: str, write: AddPruned, epoch: int) -> None:
+    """Record a prune. One that a newer run made pointless is nobody's loss."""
+    outcome = await host.store.commit(Unit(session_id, (write,), (EpochIs(epoch),), sync="power"))
+    if isinstance(outcome, Refused):
+        log.info("a prune of session %s was not taken: %s", session_id, outcome.reason)

@@ -1,0 +1,274 @@
+"""Summaries: one call to the provider's cheap model, and the ladder that is climbed down when that does not do.
+
+What it is given is values, what it gives back is a text that was parsed and checked. Every way it can fail ends in a
+:class:`SummaryFailed` that says whether waiting might have helped. Nothing is stored here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+
+import msgspec
+
+from clew.compaction.budget import estimate_message, estimate_tokens
+from clew.compaction.policy import Policy
+from clew.compaction.record import Strategy
+from clew.compaction.summary import (
+    Directive,
+    SummaryRejected,
+    chunks_of,
+    history_text,
+    parse_summary,
+    request_text,
+)
+from clew.errors import ClewError, CompactionError
+from clew.providers.base import ModelRequest, ProviderFailure, StepEnd
+from clew.runtime.host import Host
+from clew.runtime.retry import delay_ms
+from clew.transcript import chunk as c
+from clew.transcript.message import Message
+from clew.transcript.pruned import Pruned, output_text, pruned_part
+from clew.transcript.session import Model
+from clew.transcript.usage import Usage
+
+__all__ = ["Summariser", "Summary", "SummaryFailed", "Task", "tokens_of"]
+
+log = logging.getLogger("clew.compaction")
+
+_MOST_WAITING_MS = 30_000
+"""How long a failure in passing may hold up the turn that waits: pauses and further tries together."""
+_MOST_CHUNKS = 64
+"""Calls for one summary. A history that takes more is not worth them."""
+_STUB_CHARS = 400
+_REJECTED_TRIES = 2
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be summarised, for whom, and how long the text may be."""
+
+    messages: tuple[Message, ...]
+    previous: str | None
+    focus: str | None
+    directives: tuple[Directive, ...]
+    summary_tokens: int
+
+
+class Summary(msgspec.Struct, frozen=True):
+    """A summary that was parsed and checked, how it came about, and what it cost."""
+
+    text: str
+    strategy: Strategy
+    usage: Usage
+    model: Model
+
+
+class SummaryFailed(CompactionError):
+    """No summary was to be had. ``transient``: later it might be; ``too_large``: not of this much in one call."""
+
+    def __init__(self, message: str, *, transient: bool = False, too_large: bool = False) -> None:
+        super().__init__(message)
+        self.transient = transient
+        self.too_large = too_large
+
+
+class Summariser:
+    """Makes summaries with the cheap model of the provider of ``model``; with that model itself where it has none."""
+
+    def __init__(self, host: Host, model: Model, policy: Policy, waiting: Callable[[str], Awaitable[None]]) -> None:
+        self._host = host
+        self._policy = policy
+        self._waiting = waiting
+        info = host.providers.info(model)
+        own = msgspec.structs.replace(model, variant=None)
+        cheap = info.summariser
+        self._models = [own] if cheap is None or cheap == own else [cheap, own]
+        self.usage = Usage()
+        self._until: float | None = None
+        self._refused: set[str] = set()
+
+    async def summarise(self, task: Task) -> Summary:
+        """One call; where the history is too large for it, with tool outputs pruned; then in chunks."""
+        try:
+            return self._done(await self._once(task), "summary")
+        except SummaryFailed as failure:
+            if not failure.too_large:
+                raise
+            last = failure
+        if self._policy.prune_tool_outputs:
+            pruned = tuple(_without_outputs(message) for message in task.messages)
+            if pruned != task.messages:
+                try:
+                    return self._done(await self._once(msgspec.structs.replace(task, messages=pruned)), "prune")
+                except SummaryFailed as failure:
+                    if not failure.too_large:
+                        raise
+                    last = failure
+                    task = msgspec.structs.replace(task, messages=pruned)
+        if self._policy.chunked_summarize:
+            text = await self._in_chunks(task)
+            if text is not None:
+                return self._done(text, "chunked")
+        raise last
+
+    def _done(self, text: str, strategy: Strategy) -> Summary:
+        return Summary(text, strategy, self.usage, self._models[0])
+
+    async def _in_chunks(self, task: Task) -> str | None:
+        """Chunk after chunk into one summary, each call taking the last one's text along. None: chunks gain nothing."""
+        overhead = estimate_tokens(len(_asked("", task))) + task.summary_tokens
+        # Two chunks at least: as one it was too much already.
+        whole = estimate_tokens(len(history_text(task.messages)))
+        room = min(self._room(task) - overhead, -(-whole // 2))
+        text = task.previous
+        while room > task.summary_tokens // 4:
+            chunks = chunks_of(task.messages, room)
+            if len(chunks) > _MOST_CHUNKS:
+                return None
+            try:
+                for chunk in chunks:
+                    part = msgspec.structs.replace(task, messages=tuple(chunk), previous=text)
+                    text = await self._once(part, sized=False)
+                return text
+            except SummaryFailed as failure:
+                if not failure.too_large:
+                    raise
+                # The window is smaller than it says. Half as much at a time, from the start.
+                room, text = room // 2, task.previous
+        return None
+
+    def _room(self, task: Task) -> int:
+        """Tokens the history may take in one call."""
+        info = self._host.providers.info(self._models[0])
+        return info.window - min(task.summary_tokens, info.max_output)
+
+    async def _once(self, task: Task, *, sized: bool = True) -> str:
+        """One summary, tried again where that may help: after a failure in passing, and once when it was no good."""
+        text = _asked(history_text(task.messages), task)
+        if sized and estimate_tokens(len(text)) > self._room(task):
+            raise SummaryFailed("the history is larger than the summariser's window", too_large=True)
+        if text in self._refused:
+            raise SummaryFailed("the summariser has refused as much before", too_large=True)
+        attempt, rejected = 1, 0
+        self._until = None
+        while True:
+            try:
+                return _checked(await self._call(text, task), task)
+            except SummaryRejected as error:
+                rejected += 1
+                log.warning("a summary was rejected: %s", error)
+                if rejected >= _REJECTED_TRIES:
+                    raise SummaryFailed(f"the summariser's answer was no summary: {error}") from error
+            except ProviderFailure as error:
+                if error.kind == "overflow":
+                    self._refused.add(text)
+                    raise SummaryFailed(str(error), too_large=True) from error
+                if error.kind != "transient":
+                    if len(self._models) > 1:
+                        # The cheap model is not to be had with this key; the one that answers is.
+                        log.warning("%s cannot summarise: %s", self._models.pop(0), error)
+                        continue
+                    raise SummaryFailed(f"the summariser failed: {error}") from error
+                await self._wait_after(error, attempt)
+                attempt += 1
+
+    async def _wait_after(self, error: ProviderFailure, attempt: int) -> None:
+        """Before another try; raises when there have been enough, or the wait would be too long for who waits."""
+        wait = delay_ms(error, attempt, self._host.chance()) if attempt <= self._policy.retry_on_transient else None
+        now = self._host.clock.monotonic_ms()
+        if self._until is None:
+            self._until = now + _MOST_WAITING_MS
+        if wait is None or now + wait >= self._until:
+            raise SummaryFailed(f"the summariser failed: {error}", transient=True) from error
+        await self._waiting(f"summarising failed ({error}); trying again in {max(1, round(wait / 1000))} s")
+        await self._host.clock.sleep(wait)
+
+    async def _call(self, text: str, task: Task) -> str:
+        # The user may have a summariser of their own; a project may not.
+        agent = (await asyncio.to_thread(self._host.agents, None)).get_internal("summary")
+        request = ModelRequest(
+            model=self._models[0],
+            system=agent.prompt,
+            messages=[Message("msg_summary", "user", [{"type": "text", "text": text}], {})],
+            max_output_tokens=task.summary_tokens,
+            temperature=self._policy.temperature,
+        )
+        reading = asyncio.get_running_loop().create_task(self._read(request))
+        late = asyncio.get_running_loop().create_task(self._host.clock.sleep(self._patience_ms()))
+        try:
+            await asyncio.wait({reading, late}, return_when=asyncio.FIRST_COMPLETED)
+            if not reading.done():
+                raise ProviderFailure("the summariser took too long", kind="transient")
+            return await reading
+        finally:
+            late.cancel()
+            if not reading.done():
+                reading.cancel()
+                await asyncio.wait({reading}, timeout=1)
+
+    def _patience_ms(self) -> float:
+        """How long one call may take; a further try only as long as there is time left for it."""
+        if self._until is None:
+            return self._policy.timeout_ms
+        return min(self._policy.timeout_ms, self._until - self._host.clock.monotonic_ms())
+
+    async def _read(self, request: ModelRequest) -> str:
+        said: list[str] = []
+        try:
+            stream = self._host.providers.get(request.model.provider_id).stream(request)
+            try:
+                async for item in stream:
+                    if isinstance(item, c.TextDelta):
+                        said.append(item.delta)
+                    elif isinstance(item, StepEnd):
+                        self.usage = self.usage + item.usage
+                        break
+            finally:
+                await stream.aclose()
+        except ProviderFailure:
+            raise
+        except ClewError as error:
+            raise ProviderFailure(str(error), kind="unknown") from error
+        except Exception as error:  # a provider's own bug must not take the turn with it
+            raise ProviderFailure(f"{type(error).__name__}: {error}", kind="unknown") from error
+        return "".join(said)
+
+
+def _checked(answer: str, task: Task) -> str:
+    """The summary in an answer. One that ran far over what it was allowed would not leave the room it is to make."""
+    text = parse_summary(answer)
+    tokens = estimate_tokens(len(text))
+    # Half as much again: what we estimate is no provider's count.
+    if tokens > task.summary_tokens * 3 // 2:
+        raise SummaryRejected(f"it takes about {tokens} tokens and may take {task.summary_tokens}")
+    return text
+
+
+def _asked(history: str, task: Task) -> str:
+    """What the summariser is told."""
+    return request_text(
+        history,
+        previous=task.previous,
+        focus=task.focus,
+        directives=task.directives,
+        summary_tokens=task.summary_tokens,
+    )
+
+
+def _without_outputs(message: Message) -> Message:
+    """The message with its longer tool outputs as stubs."""
+    if message.role != "assistant":
+        return message
+    parts = []
+    for index, part in enumerate(message.parts):
+        text = output_text(part)
+        if text is not None and len(text) > _STUB_CHARS:
+            stub = Pruned(0, message.id, index, estimate_tokens(len(text)), 0, 0)
+            part = pruned_part(part, stub)
+        parts.append(part)
+    return message if parts == message.parts else msgspec.structs.replace(message, parts=parts)
+
+
+def tokens_of(messages: Sequence[Message]) -> int:
+    return sum(estimate_message(message) for message in messages)

@@ -1,0 +1,60 @@
+"""Asking the search index: one page of hits, on a connection that cannot write."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from clew.store.search import SearchHit, SearchPage, SearchPlan, excerpt, next_cursor
+from clew.store.sql import rows
+from clew.store.sql.apply import Statements
+from clew.store.sql.sqlite.search_index import search_schema
+
+__all__ = ["find_hits"]
+
+
+def find_hits(sql: Statements, plan: SearchPlan) -> SearchPage | None:
+    """The page of a plan; None when the file has no index of this version's making."""
+    if search_schema(sql) != "whole":
+        return None
+    params = {
+        "match": plan.match,
+        "words": rows.encode(plan.words),
+        "session_id": plan.session_id,
+        "limit": plan.limit + 1,
+        "offset": plan.offset,
+    }
+    found = list(sql.rows("search_texts_themselves" if plan.match is None else "search_words", params))
+    page = found[: plan.limit]
+    if plan.match is None:
+        snippets = {row[0]: excerpt(row[0], plan.words) for row in page}
+    else:
+        ids = rows.encode([row[0] for row in page])
+        snippets = dict(sql.rows("search_snippets", {"match": plan.match, "ids": ids}))
+    hits = tuple(_hit(row, snippets[row[0]]) for row in page)
+    return SearchPage(hits, next_cursor(plan) if len(found) > plan.limit else None)
+
+
+def _hit(row: tuple[Any, ...], snippet: str) -> SearchHit:
+    _, session_id, message_id, part_id, role, created_at, message_json, session_json = row
+    title = _metadata(session_json).get("title")
+    return SearchHit(
+        session_id=session_id,
+        message_id=message_id,
+        part_id=part_id,
+        title=title if isinstance(title, str) else None,
+        snippet=snippet,
+        hidden="hidden_at" in _metadata(message_json),
+        role=role,
+        created_at=created_at,
+    )
+
+
+def _metadata(text: str) -> dict[str, Any]:
+    """A damaged row costs what it would have said, not the page."""
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return {}
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,186 @@
+"""A program that does one thing to the past of a session, to be killed at any point of it.
+
+``python -m clew.testing.history_child ORDERS``. Its clock stands still and its ids follow from where the clock
+stands, so the same orders on the same file leave the same bytes: what a killed child left can be compared with what
+was there before, and with what an unharmed one makes of it. Failpoints are armed when the store is open, so that the
+first passage is the first of what was ordered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any, Final, Literal, get_args
+
+import msgspec
+
+from clew.config import Config
+from clew.engine import Engine
+from clew.failpoints import arm
+from clew.opening import open as open_engine
+from clew.providers.base import ModelInfo, ModelRequest
+from clew.testing.clock import FakeClock
+from clew.testing.scripted import FakeProviders, ScriptedModel, call, say, then
+from clew.tools.decorator import tool
+from clew.transcript.rule import Target
+from clew.transcript.session import Model
+from clew.transcript.usage import Usage
+
+__all__ = ["DEEDS", "SUMMARY", "Deed", "Orders", "look", "main", "open_at"]
+
+Deed = Literal[
+    "talk", "rewind", "resend", "unrewind", "goto", "branch", "slice", "fork", "compact", "prune", "make_room"
+]
+DEEDS: Final[tuple[Deed, ...]] = get_args(Deed)
+
+SUMMARY: Final = """## Goal
+{goal}
+## Constraints & Preferences
+(none)
+## Progress
+### Done
+- talked
+## Key Decisions
+(none)
+## Next Steps
+- go on
+## Critical Context
+(none)
+"""
+
+_TOOLS_CHARS: Final = 2_500
+_WIDE: Final = Model("test", "wide")
+_NARROW: Final = Model("test", "narrow")
+
+
+class Orders(msgspec.Struct, frozen=True, kw_only=True):
+    """What to do, on which store, at what time. Without a ``session_id`` a session is made first."""
+
+    store: str
+    deed: Deed
+    now_ms: int
+    session_id: str | None = None
+    failpoints: str = ""
+
+
+@tool(targets=lambda given, workspace: [Target("todo", "plain", "look")])
+async def look(number: int, size: int) -> str:
+    """Look at something large."""
+    return f"{number} " + "seen " * (size // 5)
+
+
+def _model(now_ms: int) -> ScriptedModel:
+    """Three looks, then an answer, in every turn; a summary when it is asked for one."""
+    asked = 0
+
+    def reply(request: ModelRequest) -> Any:
+        nonlocal asked
+        if not request.tools:
+            return say(SUMMARY.format(goal="to find the way out"))
+        asked += 1
+        piece = say("That is what I saw.")
+        if asked % 4:
+            # Ids of calls are counted anew in each process, and must not come twice in a session.
+            piece = call("look", {"number": asked, "size": 3_500}, id=f"call-{now_ms}-{asked}")
+        chars = len(request.system) + len(msgspec.json.encode([message.parts for message in request.messages]))
+        return then(piece, usage=Usage(input=(chars + _TOOLS_CHARS) // 4, output=20))
+
+    return ScriptedModel(otherwise=reply)
+
+
+@asynccontextmanager
+async def open_at(url: str, now_ms: int) -> AsyncIterator[Engine]:
+    """An engine at a moment in time. Everything it makes up follows from that moment."""
+    infos = [
+        ModelInfo(model=_WIDE, window=60_000, max_output=800, summariser=_WIDE),
+        ModelInfo(model=_NARROW, window=4_400, max_output=800, summariser=_WIDE),
+    ]
+    providers = FakeProviders(_model(now_ms), infos=infos, default=_WIDE)
+    clock = FakeClock(now_ms)
+    async with open_engine(url, config=Config(), clock=clock, providers=providers, tools=[look]) as engine:
+        engine.host.mint._random = Random(now_ms).randrange
+        yield engine
+
+
+async def _talk(engine: Engine, session_id: str) -> None:
+    """Turns enough to summarise, and more behind the summary."""
+    for number in range(8):
+        await _ask(engine, session_id, f"What of {number}?")
+        if number == 3:
+            await engine.compact(session_id)
+
+
+async def _ask(engine: Engine, session_id: str, prompt: str, **options: Any) -> None:
+    async for _ in engine.run(session_id, prompt, **options):
+        pass
+
+
+async def _users(engine: Engine, session_id: str) -> list[str]:
+    """The user messages of the line, those behind the summary included."""
+    line = await engine.store.load_line(session_id)
+    return [row.id for entry in line.turns for row in entry.messages if row.role == "user"]
+
+
+async def _rewind(engine: Engine, session_id: str) -> None:
+    await engine.rewind(session_id, (await _users(engine, session_id))[2], mode="edit")
+
+
+async def _resend(engine: Engine, session_id: str) -> None:
+    await engine.rewind(session_id, (await _users(engine, session_id))[5])
+
+
+async def _goto(engine: Engine, session_id: str) -> None:
+    await engine.set_head(session_id, (await engine.reflog(session_id))[-2].to_turn_id)
+
+
+async def _branch(engine: Engine, session_id: str) -> None:
+    await engine.branch(session_id, (await _users(engine, session_id))[6], metadata={"title": "another way"})
+
+
+async def _slice(engine: Engine, session_id: str) -> None:
+    users = await _users(engine, session_id)
+    await engine.branch(session_id, users[6], start_message_id=users[5])
+
+
+async def _fork(engine: Engine, session_id: str) -> None:
+    await engine.fork((await engine.tree(session_id)).turns[-3].id, label="fork-here")
+
+
+async def _make_room(engine: Engine, session_id: str) -> None:
+    await _ask(engine, session_id, "What of all this?", model=str(_NARROW))
+
+
+_DONE_BY: Final[dict[Deed, Callable[[Engine, str], Any]]] = {
+    "talk": _talk,
+    "rewind": _rewind,
+    "resend": _resend,
+    "unrewind": lambda engine, session_id: engine.unrewind(session_id),
+    "goto": _goto,
+    "branch": _branch,
+    "slice": _slice,
+    "fork": _fork,
+    "compact": lambda engine, session_id: engine.compact(session_id),
+    "prune": lambda engine, session_id: engine.prune(session_id),
+    "make_room": _make_room,
+}
+
+
+async def _run(orders: Orders) -> None:
+    async with open_at(orders.store, orders.now_ms) as engine:
+        session_id = orders.session_id
+        if session_id is None:
+            session_id = (await engine.create_session(title="a past")).id
+        arm(orders.failpoints)
+        await _DONE_BY[orders.deed](engine, session_id)
+
+
+def main() -> int:
+    asyncio.run(_run(msgspec.json.decode(sys.argv[1], type=Orders)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,28 @@
+"""``recall``: what was summarised or pruned out of the model's sight, found again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from clew.tools.base import ToolContext
+from clew.tools.decorator import tool
+from clew.transcript.rule import Target
+
+__all__ = ["recall"]
+
+
+def _targets(args: Mapping[str, Any], workspace: Path | None) -> Sequence[Target]:
+    return [Target("recall", "plain", "this session")]
+
+
+@tool(targets=_targets)
+async def recall(
+    query: Annotated[str, Meta(description="Words to look for, or the id of a message.", min_length=1, max_length=500)],
+    context: ToolContext,
+) -> str:
+    """Look up earlier parts of this conversation that only a summary is left of."""
+    return await context.recall(query)

@@ -1,0 +1,90 @@
+"""Going on from places that a conversation has left: nothing that follows a turn is changed by it."""
+
+from __future__ import annotations
+
+import pytest
+
+import clew
+from clew.errors import NothingToContinue
+from clew.testing.scripted import call, fail, say
+
+from .conftest import Open
+
+
+@pytest.mark.rule("RW-2")
+async def test_an_unanswered_turn_that_was_gone_on_from_is_answered_beside_it(open_scenario: Open) -> None:
+    """The prompt below it was said to an unanswered message, and stays so."""
+    async with open_scenario([say("one"), say("two"), say("three")]) as s:
+        await s.begin()
+        await s.prompt("first")
+        [message] = [m for m in await s.engine.messages(s.id) if m.role == "user"]
+        resent = (await s.engine.rewind(s.id, message.id)).head_turn_id
+        await s.prompt("below")
+        later = (await s.engine.get_session(s.id)).head_turn_id
+        await s.engine.set_head(s.id, resent)
+        await (await s.engine.continue_turn(s.id)).wait()
+        assert await s.transcript() == ["user: first", "assistant: three"]
+        await s.engine.set_head(s.id, later)
+        assert await s.transcript() == ["user: first", "user: below", "assistant: two"]
+        assert await s.check() == []
+
+
+async def test_a_turn_at_its_step_limit_that_was_gone_on_from_takes_a_prompt(open_scenario: Open) -> None:
+    """What follows was said to it as it is, so nothing may be added to it."""
+
+    @clew.tool
+    async def poke(n: int) -> str:
+        """Poke."""
+        return "ok"
+
+    async with open_scenario([call("poke", {"n": n}) for n in range(10)], tools=[poke]) as s:
+        await s.begin()
+        await s.engine.set_permissions(s.id, [{"permission": "poke", "pattern": "*", "action": "allow"}])
+        await s.prompt("poke")
+        limited = (await s.engine.get_session(s.id)).head_turn_id
+        s.model.add(say("later"), say("and done"))
+        await s.prompt("below")
+        await s.engine.set_head(s.id, limited)
+        with pytest.raises(NothingToContinue):
+            await s.engine.continue_turn(s.id)
+        await s.prompt("go on")
+        assert (await s.transcript())[-2:] == ["user: go on", "assistant: and done"]
+        assert await s.check() == []
+
+
+async def test_a_failed_turn_is_tried_again_after_a_compaction_by_hand(open_scenario: Open) -> None:
+    """The compaction stands behind the turn; trying again goes back before both."""
+    script = [say("one " * 300), say("two " * 300), fail(400)]
+    async with open_scenario(script) as s:
+        await s.begin()
+        await s.prompt("first " * 100)
+        await s.prompt("second " * 100)
+        await s.prompt("third")
+        s.model.add(say(SUMMARY), say("at last"))
+        assert (await s.engine.compact(s.id)).compacted
+        await (await s.engine.continue_turn(s.id)).wait()
+        assert (await s.transcript())[-2:] == ["user: third", "assistant: at last"]
+        with pytest.raises(NothingToContinue):
+            await s.engine.continue_turn(s.id)
+        assert await s.check() == []
+
+
+SUMMARY = """## Goal
+Count.
+
+## Constraints & Preferences
+- short
+
+## Progress
+### Done
+- [x] one
+
+## Key Decisions
+- **none**: yet
+
+## Next Steps
+1. go on
+
+## Critical Context
+- numbers
+"""

@@ -1,0 +1,99 @@
+"""Views of a long line: read back to what the newest compaction kept, and no further."""
+
+from __future__ import annotations
+
+import pytest
+
+from clew.store.base import LineSlice, Store
+from clew.store.unit import InsertMessage, LinkMessage, MoveHead, MoveTurn, OpenTurn, Write
+from clew.testing.chunks import text
+from clew.testing.scribe import Scribe
+from clew.transcript.message import MessageRow, PartRow
+from clew.transcript.turn import Turn
+from clew.transcript.view import model_view, visible_view
+
+
+def compaction(scribe: Scribe, parent: str, tail: str | None, turn_id: str) -> tuple[Write, ...]:
+    """A compaction below a turn; a ``tail`` of "marker" is its own marker."""
+    now, marker_id = scribe.clock.now_ms(), scribe.mint.message()
+    turn = Turn(
+        id=turn_id,
+        session_id=scribe.session_id,
+        parent_turn_id=parent,
+        created_at=now,
+        kind="compaction",
+        status="completed",
+        settled_at=now,
+    )
+    data = {"summary": "so far", "tail_start_id": marker_id if tail == "marker" else tail}
+    part = PartRow(scribe.mint.part(), 0, {"type": "data-compaction", "data": data}, now, now)
+    row = MessageRow(marker_id, scribe.session_id, "assistant", now, now, {}, (part,))
+    return OpenTurn(turn), InsertMessage(row), LinkMessage(turn_id, row.id)
+
+
+async def seen(store: Store, session_id: str) -> LineSlice:
+    """The view, which must show what the whole line shows."""
+    view = await store.load_view(session_id)
+    whole = await store.load_line(session_id)
+    assert view is not None
+    assert view.complete
+    assert visible_view(view.turns) == visible_view(whole.turns)
+    assert model_view(view.turns) == model_view(whole.turns)
+    assert view.turns == whole.turns[len(whole.turns) - len(view.turns) :]
+    return view
+
+
+@pytest.mark.parametrize(
+    ("tail", "turns"),
+    [("user 2", 4), ("reply 2", 4), ("user 0", 6), ("marker", 2), ("nowhere", 2), ("user 4", 2), (None, 6)],
+)
+async def test_a_view_begins_where_the_tail_does(store: Store, scribe: Scribe, tail: str | None, turns: int) -> None:
+    """Above or below the compaction; a tail that is not on the line, or is the marker, begins below it."""
+    told = [await scribe.turn(f"prompt {n}", text(f"answer {n}")) for n in range(4)]
+    places = {f"user {n}": ids[1] for n, ids in enumerate(told)} | {f"reply {n}": ids[2] for n, ids in enumerate(told)}
+    opened = await scribe.prompt("after")
+    places |= {"user 4": opened.user.id, "nowhere": scribe.mint.message()}
+    turn_id = scribe.mint.turn()
+    await scribe.commit(
+        *compaction(scribe, told[3][0], places.get(tail or "", tail), turn_id),
+        MoveTurn(opened.id, turn_id),
+        MoveHead(turn_id, 9, "compaction"),
+    )
+    view = await seen(store, scribe.session_id)
+    assert len(view.turns) == turns
+    assert [entry.turn.id for entry in view.turns[-2:]] == [turn_id, opened.id]
+
+
+@pytest.mark.parametrize("tail", ["user 1", "open", "marker", "nowhere"])
+async def test_a_compaction_between_the_head_and_the_open_turn_is_in_the_view(
+    store: Store, scribe: Scribe, tail: str
+) -> None:
+    """While the head has not followed yet, when it has, and once the open turn was left."""
+    first, _, _ = await scribe.turn("one", text("1"))
+    second, user, _ = await scribe.turn("two", text("2"))
+    opened = await scribe.prompt("three")
+    places = {"user 1": user, "open": opened.user.id, "nowhere": scribe.mint.message()}
+    turn_id = scribe.mint.turn()
+    room = compaction(scribe, second, places.get(tail, tail), turn_id)
+    await scribe.commit(*room, MoveTurn(opened.id, turn_id))
+    kept = [second] if tail == "user 1" else []
+    view = await seen(store, scribe.session_id)
+    assert [entry.turn.id for entry in view.turns] == [*kept, turn_id, opened.id]
+    await scribe.commit(MoveHead(turn_id, 9, "compaction"))
+    assert await seen(store, scribe.session_id) == view
+    await scribe.commit(*opened.settling("failed"), MoveHead(turn_id, 10, "rewind"))
+    view = await seen(store, scribe.session_id)
+    assert [entry.turn.id for entry in view.turns] == [*kept, turn_id]
+    await scribe.commit(MoveHead(first, 11, "rewind"))
+    assert [entry.turn.id for entry in (await seen(store, scribe.session_id)).turns] == [first]
+
+
+async def test_without_a_compaction_a_view_is_as_long_as_asked(store: Store, scribe: Scribe) -> None:
+    """And says whether there is more."""
+    assert await store.load_view(scribe.session_id) == LineSlice((), complete=True)
+    assert await store.load_view(scribe.mint.session()) is None
+    for n in range(3):
+        await scribe.turn(f"prompt {n}", text(f"answer {n}"))
+    whole = (await store.load_line(scribe.session_id)).turns
+    for turns, complete in ((1, False), (2, False), (3, True), (4, True)):
+        assert await store.load_view(scribe.session_id, turns=turns) == LineSlice(whole[-turns:], complete)

@@ -1,0 +1,126 @@
+"""The OpenAPI document: of every route and of nothing else. That answers are what it says, the client checks."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import jsonschema_rs
+import pytest
+from starlette.routing import Route
+
+from clew.fronts.http.answer import answer
+from clew.fronts.http.app import make_routes
+from clew.fronts.http.openapi import make_document
+from clew.fronts.http.route import route
+from clew.fronts.http.sse import Streams
+from clew.ids import SessionIdForm
+from tests.integration.http_client import served
+from tests.integration.http_document import check_answer, check_frame, document
+
+OPERATIONS = [(method, path, said) for path, held in document()["paths"].items() for method, said in held.items()]
+
+
+def test_every_route_and_method_is_in_it_and_nothing_else_is() -> None:
+    """HEAD goes with GET and is not named."""
+    routes = [one for one in make_routes(None, Streams()) if isinstance(one, Route)]  # type: ignore[arg-type]
+    served_ = {(method, one.path) for one in routes for method in (one.methods or set()) - {"HEAD"}}
+    assert {(method.upper(), path) for method, path, _ in OPERATIONS} == served_
+
+
+async def test_it_is_served_behind_the_token() -> None:
+    """As every route is but the page and the health of the server; and it is the one the tests hold answers against."""
+    async with served() as client:
+        answer = await client.get("/openapi.json")
+        assert (answer.status, answer.json()) == (200, document())
+        assert (await client.get("/openapi.json", headers={"authorization": None})).status == 401
+        assert (await client.get("/openapi.json", headers={"sec-fetch-site": "cross-site"})).status == 403
+
+
+def test_a_handler_that_does_not_say_what_it_answers_cannot_be_served() -> None:
+    """So nothing can be served that is not in the document."""
+
+    async def handler(_: Any) -> Any:
+        return answer({})
+
+    with pytest.raises(TypeError, match="does not say"):
+        route("/api/new", GET=handler)
+
+
+def test_every_reference_leads_somewhere_and_every_schema_is_one() -> None:
+    """Operations have names of their own and a summary; components that nothing refers to are not there."""
+    text = str(document())
+    references = set(re.findall(r"'\$ref': '#/components/(\w+)/(\w+)'", text))
+    components = document()["components"]
+    held = {(kind, name) for kind in ("schemas", "responses", "headers") for name in components[kind]}
+    assert references == held
+    for schema in components["schemas"].values():
+        jsonschema_rs.meta.validate(schema)
+    names = [said["operationId"] for _, _, said in OPERATIONS]
+    assert len(set(names)) == len(names)
+    assert [said["operationId"] for _, _, said in OPERATIONS if not said["summary"].endswith(".")] == []
+
+
+def test_every_operation_says_how_it_is_refused() -> None:
+    """Strangers everywhere but on the page; bad ids where there are some, bad bodies where there is one."""
+    for method, path, said in OPERATIONS:
+        responses = set(said["responses"])
+        expected = {"403", "5XX"}
+        expected |= set() if said.get("security") == [] else {"401", "429"}
+        expected |= {"400", "404"} if "{" in path else set()
+        expected |= {"400", "413", "422"} if "requestBody" in said else set()
+        assert responses >= expected, (method, path)
+        assert [status for status in responses if status.startswith("2")], (method, path)
+    open_ = [path for _, path, said in OPERATIONS if said.get("security") == []]
+    assert open_ == ["/", "/api/health"]
+
+
+def test_ids_in_paths_have_their_forms() -> None:
+    """A session's is that of the store; turns, messages and blobs have their own."""
+    patterns: dict[str, set[str]] = {}
+    for _, path, said in OPERATIONS:
+        for parameter in said.get("parameters", ()):
+            if parameter["in"] == "path":
+                kind = "turn" if path.startswith("/api/turns") else parameter["name"]
+                patterns.setdefault(kind, set()).add(parameter["schema"].get("pattern", ""))
+    clew = "[0-9a-f]{12}[0-9A-Za-z]{14}"
+    assert patterns == {
+        "id": {f"^ses_{clew}$"},
+        "turn": {f"^trn_{clew}$"},
+        "message_id": {r"^[\x20-\x7e]{1,128}$"},
+        "sha256": {"^[0-9a-f]{64}$"},
+        "approval_id": {""},
+        "tool_call_id": {""},
+    }
+    uuids = make_document(make_routes(None, Streams()), SessionIdForm.UUID)  # type: ignore[arg-type]
+    [parameter] = uuids["paths"]["/api/sessions/{id}"]["get"]["parameters"]
+    assert parameter["schema"]["pattern"] == f"^{SessionIdForm.UUID.value.pattern}$"
+
+
+def test_query_parameters_have_their_types_and_defaults() -> None:
+    """Those of the list, as an example of all."""
+    said = document()["paths"]["/api/sessions"]["get"]["parameters"]
+    assert {one["name"]: one["schema"] for one in said if one["name"] in ("limit", "kind", "archived")} == {
+        "limit": {"type": "integer", "minimum": 1, "maximum": 200, "default": 50},
+        "kind": {"enum": ["any", "chat", "subagent"], "default": "chat"},
+        "archived": {"type": "boolean", "default": False},
+    }
+    explain = document()["paths"]["/api/sessions/{id}/permissions/explain"]["get"]["parameters"]
+    assert [(one["name"], one["required"]) for one in explain] == [("id", True), ("tool", True), ("target", False)]
+
+
+def test_the_check_of_answers_finds_what_is_wrong() -> None:
+    """A control: other statuses, other shapes, other kinds of content and other frames do not pass."""
+    json_ = {"content-type": "application/json"}
+    check_answer("GET", "/api/health", 200, json_, b'{"version": "1", "store": "memory"}')
+    for status, headers, body in [
+        (200, json_, b'{"version": 1, "store": "memory"}'),
+        (200, json_, b'{"store": "memory"}'),
+        (418, json_, b"{}"),
+        (200, {"content-type": "text/plain"}, b"ok"),
+        (403, {"content-type": "application/problem+json"}, b'{"detail": "no"}'),
+    ]:
+        with pytest.raises((AssertionError, jsonschema_rs.ValidationError)):
+            check_answer("GET", "/api/health", status, headers, body)
+    with pytest.raises(jsonschema_rs.ValidationError):
+        check_frame("GET", "/api/events", {"session_id": "no type"})

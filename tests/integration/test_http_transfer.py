@@ -1,0 +1,91 @@
+"""Sessions as files over HTTP, and the search that finds what was said in them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from clew.testing.scripted import say
+from tests.integration.http_client import AsgiClient, served, texts
+from tests.integration.test_http_history import NOBODY, refused, talked
+
+SECRET = "sk-ant-" + "a1B2c3D4" * 6
+
+
+async def said(client: AsgiClient, session_id: str) -> list[str]:
+    return [texts(message) for message in await client.messages(session_id)]
+
+
+@pytest.mark.parametrize("form", ["json", "jsonl"])
+async def test_an_exported_session_comes_back_as_one_that_says_the_same(form: str) -> None:
+    """Out as a file with a name, in as a session of its own that goes on."""
+    async with served(say("one"), say("two"), say("three")) as client:
+        session_id, _ = await talked(client, "first", "second")
+        out = await client.get(f"/api/sessions/{session_id}/export?format={form}")
+        assert out.status == 200
+        assert out.headers["content-disposition"] == f'attachment; filename="{session_id}.{form}"'
+        assert out.headers["content-security-policy"] == "default-src 'none'; sandbox"
+        made = await client.post("/api/import", out.body)
+        assert made.status == 201
+        other = made.json()["id"]
+        assert other != session_id
+        assert await said(client, other) == ["first", "one", "second", "two"]
+        await client.prompt(other, "third")
+        await client.idle(other)
+        assert (await said(client, other))[-1] == "three"
+        assert len(await said(client, session_id)) == 4
+
+
+async def test_pages_for_reading_hold_the_text_and_no_secret() -> None:
+    """What looks like a key is struck out, unless somebody asks for it."""
+    async with served(say("yes")) as client:
+        session_id, _ = await talked(client, f"my key is {SECRET}")
+        for form, kind in (("md", "text/markdown; charset=utf-8"), ("html", "text/html; charset=utf-8")):
+            page = await client.get(f"/api/sessions/{session_id}/export?format={form}")
+            assert (page.headers["content-type"], b"my key is" in page.body) == (kind, True)
+            assert SECRET.encode() not in page.body
+            bare = await client.get(f"/api/sessions/{session_id}/export?format={form}&redact=false")
+            assert SECRET.encode() in bare.body
+
+
+@pytest.mark.parametrize(
+    "path", [f"/api/sessions/{NOBODY}/export", "/api/sessions/../export", "/api/search", "/api/search?q=%00"]
+)
+async def test_what_cannot_be_exported_or_looked_for_is_told(path: str) -> None:
+    """404 for nobody, 400 and 422 for what makes no sense."""
+    async with served(say("x")) as client:
+        answer = await client.get(path)
+        assert answer.status in (400, 404, 422)
+        assert answer.headers["content-type"] == "application/problem+json"
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"[]", b"{}", b"null", b'{"format": "clew-session"}', b"\xff\xfe", b"{}\n{}\n"]
+)
+async def test_a_file_that_clew_did_not_write_is_refused_whole(body: bytes) -> None:
+    """Nothing is written of it."""
+    async with served(say("x")) as client:
+        answer = await client.post("/api/import", body)
+        assert answer.status in (400, 422), answer
+        assert (await client.get("/api/sessions")).json()["sessions"] == []
+
+
+async def test_a_search_lands_on_the_message_also_on_a_hidden_one(tmp_path: Path) -> None:
+    """Text of every session; a rewound message is found and marked."""
+    async with served(say("the minotaur sleeps"), say("two"), store=f"sqlite:///{tmp_path}/s.db") as client:
+        session_id, [user, _] = await talked(client, "where is the thread?")
+        await client.post(f"/api/sessions/{session_id}/rewind", {"message_id": user["id"], "mode": "edit"})
+        found = await client.get("/api/search?q=minotaur%20sle")
+        assert found.status == 200
+        [hit] = found.json()["hits"]
+        assert (hit["session_id"], hit["hidden"], hit["role"]) == (session_id, True, "assistant")
+        assert hit["snippet"] == "the **minotaur** **sleeps**"
+        assert refused(await client.get(f"/api/search?q=x&session={NOBODY}")) == (404, "session_not_found")
+        assert (await client.get("/api/search?q=nothing")).json() == {"hits": [], "next_cursor": None}
+
+
+async def test_a_store_that_cannot_search_says_so() -> None:
+    """The memory store declares it."""
+    async with served(say("x"), store="memory:") as client:
+        assert refused(await client.get("/api/search?q=x")) == (422, "not_supported")
