@@ -13,13 +13,14 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.stamp
 # Node modules are needed as soon as there are node tests.
 NODE_STAMP := tests/node/node_modules/.stamp
+NODE7_STAMP := tests/node7/node_modules/.stamp
 NODE_READY := $(if $(wildcard tests/node/package.json),$(NODE_STAMP))
 TYPED := src tools tests $(wildcard bench)
 PYTEST := CLEW_HYPOTHESIS_PROFILE=ci $(BIN)/python -m pytest
 
 .PHONY: help
 help: ## list the targets
-	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
 
 $(READY): requirements/dev.txt pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -29,6 +30,10 @@ $(READY): requirements/dev.txt pyproject.toml
 
 $(NODE_STAMP): tests/node/package.json tests/node/package-lock.json
 	cd tests/node && npm ci --no-audit --no-fund --loglevel=error
+	touch $@
+
+$(NODE7_STAMP): tests/node7/package.json tests/node7/package-lock.json
+	cd tests/node7 && npm ci --no-audit --no-fund --loglevel=error
 	touch $@
 
 .PHONY: setup
@@ -60,6 +65,16 @@ kill: export CLEW_ROUNDS ?= 2000
 kill: $(READY) ## the kill campaign, CLEW_ROUNDS rounds (2000)
 	$(PYTEST) -m kill --timeout 0
 
+# The scripts are the same; where they lie decides which version of the client they load.
+.PHONY: test-v7
+test-v7: $(READY) $(NODE7_STAMP) ## the tests with the real client against its next version, ai 7
+	cp tests/node/chat.mjs tests/node/reduce.mjs tests/node7/
+	CLEW_TEST_NODE=node7 $(PYTEST) -n $(WORKERS) tests/integration/test_ai_client.py tests/node7/reducer.py
+
+.PHONY: soak
+soak: $(READY) ## many sessions streaming at once, CLEW_SOAK_SESSIONS of them (1000)
+	$(BIN)/python -m clew.testing.soak
+
 .PHONY: rules
 rules: $(READY) ## each rule with the tests that prove it
 	$(BIN)/python tools/rules.py
@@ -83,6 +98,6 @@ lock: ## write requirements/dev.txt anew
 
 .PHONY: clean
 clean: ## remove what can be made again
-	rm -rf $(VENV) .venv-lock tests/node/node_modules dist build .mypy_cache .ruff_cache .pytest_cache \
+	rm -rf $(VENV) .venv-lock tests/node/node_modules tests/node7/node_modules tests/node7/*.mjs dist build .mypy_cache .ruff_cache .pytest_cache \
 		.import_linter_cache .hypothesis .coverage .coverage.* htmlcov
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from bench import append, branching, engine_path, importing, listing, load, planning, rewinding, size, streams
+from bench import append, branching, engine_path, fanout, importing, listing, load, planning, rewinding, size, streams
 from bench.measure import Bench, Line
 from bench.table import as_json, machine, markdown
 
@@ -26,14 +26,12 @@ WORKLOADS: Final[dict[str, Callable[[Bench], Awaitable[list[Line]]]]] = {
     "P7": branching.measure,
     "P8": rewinding.measure,
     "P9": engine_path.measure,
+    "P10": fanout.measure,
     "P11": importing.measure,
     "P12": size.measure_stored,
     "PLAN": planning.measure,
 }
-NOT_YET: Final = (
-    ("P5", "arrival → viewer in process"),
-    ("P10", "SSE to 50 viewers"),
-)
+NOT_YET: Final[tuple[tuple[str, str], ...]] = ()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

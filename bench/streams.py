@@ -1,4 +1,4 @@
-"""P4 and P5: chunks through the recorder, as fast as it takes them and at a steady pace."""
+"""P4 and P5: chunks through the recorder, as fast as it takes them and at a steady pace, to disk and to a viewer."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from bench.measure import PEER_CHUNKS_PER_S, Bench, Goal, Line, percentile, rati
 from bench.raw import RawChunks, RawGroup, raw_id
 from clew.clock import Clock, SystemClock
 from clew.ids import Mint
+from clew.live.local import LocalStream
 from clew.runtime.recorder import Recorder, assistant_row
 from clew.store.base import Store
 from clew.store.sql.sqlite.store import open_sqlite
@@ -23,6 +24,8 @@ __all__ = ["PER_SECOND", "STREAMS", "Pace", "Streams", "in_tasks", "in_ticks", "
 
 Pace: TypeAlias = Callable[[float, Callable[[int, int], None]], Awaitable[int]]
 """How chunks arrive: it is given the seconds and what writes a chunk, and says how many it wrote."""
+Shown: TypeAlias = Callable[[int, Sequence[c.Chunk]], None]
+"""Called with the number of a stream and its chunks that may be shown."""
 
 STREAMS = 100
 PER_SECOND = 100
@@ -41,10 +44,9 @@ class Streams:
         cls,
         store: Store,
         count: int,
-        on_shown: Callable[[int, int], None] | None = None,
+        on_shown: Shown | None = None,
         clock: Clock | None = None,
     ) -> Streams:
-        """``on_shown`` is called with the number of a stream and how many of its chunks were shown."""
         clock = clock or SystemClock()
         mint = Mint(clock)
         opened = [await (await Scribe.create(store, mint=mint, clock=clock)).prompt("go on") for _ in range(count)]
@@ -66,9 +68,9 @@ class Streams:
         await asyncio.gather(*(recorder.close(*turn.settling()) for turn, recorder in closing))
 
 
-def _recorder(turn: OpenedTurn, number: int, on_shown: Callable[[int, int], None] | None) -> Recorder:
+def _recorder(turn: OpenedTurn, number: int, on_shown: Shown | None) -> Recorder:
     scribe = turn.scribe
-    shown = None if on_shown is None else lambda chunks: on_shown(number, len(chunks))
+    shown = None if on_shown is None else lambda chunks: on_shown(number, chunks)
     return Recorder(
         scribe.store,
         assistant_row(scribe.session_id, scribe.mint.message(), scribe.clock.now_ms(), {}),
@@ -120,8 +122,8 @@ async def _rate(bench: Bench, streams: int, chunks: int, *, turn_each: bool) -> 
     """From the first chunk until all are shown and every turn is settled."""
     counted = [0] * streams
 
-    def count(stream: int, shown: int) -> None:
-        counted[stream] += shown
+    def count(stream: int, shown: Sequence[c.Chunk]) -> None:
+        counted[stream] += len(shown)
 
     store = await open_sqlite(bench.path("p4-clew"))
     made = await Streams.make(store, streams, count)
@@ -152,16 +154,22 @@ async def _rate(bench: Bench, streams: int, chunks: int, *, turn_each: bool) -> 
 async def measure_pace(bench: Bench) -> list[Line]:
     seconds = bench.size(5, 1)
     raw: list[tuple[float, float]] = []
-    ours: list[tuple[float, float]] = []
+    durable: list[tuple[float, float]] = []
+    viewed: list[tuple[float, float]] = []
     for _ in range(bench.rounds):
         raw.append(await _raw_pace(bench, seconds))
-        ours.append(await _pace(bench, seconds))
+        durable.append(await _pace(bench, seconds))
+        viewed.append(await _viewed_pace(bench, seconds))
     lines: list[Line] = []
-    what = f"{STREAMS} streams × {PER_SECOND} chunks/s for {seconds} s, arrival → durable"
-    for place, name in ((0, "p50"), (1, "p99")):
-        floor, mine = [both[place] for both in raw], [both[place] for both in ours]
-        goal = Goal("≤", 3) if name == "p99" else None
-        lines.append(Line("P5", f"{what}, {name}", "ms", floor, mine, ratios(mine, floor), goal))
+    load = f"{STREAMS} streams × {PER_SECOND} chunks/s for {seconds} s"
+    for what, ours, limit in (
+        ("arrival → durable", durable, 3),
+        ("arrival → viewer in process (raw: durable)", viewed, 5),
+    ):
+        for place, name in ((0, "p50"), (1, "p99")):
+            floor, mine = [both[place] for both in raw], [both[place] for both in ours]
+            goal = Goal("≤", limit) if name == "p99" else None
+            lines.append(Line("P5", f"{load}, {what}, {name}", "ms", floor, mine, ratios(mine, floor), goal))
     return lines
 
 
@@ -212,10 +220,10 @@ async def _pace(bench: Bench, seconds: float) -> tuple[float, float]:
     arrived: list[deque[float]] = [deque() for _ in range(STREAMS)]
     latencies: list[float] = []
 
-    def shown(stream: int, count: int) -> None:
+    def shown(stream: int, chunks: Sequence[c.Chunk]) -> None:
         now = time.perf_counter()
         waiting = arrived[stream]
-        latencies.extend(now - waiting.popleft() for _ in range(min(count, len(waiting))))
+        latencies.extend(now - waiting.popleft() for _ in range(min(len(chunks), len(waiting))))
 
     store = await open_sqlite(bench.path("p5-clew"))
     made = await Streams.make(store, STREAMS, shown)
@@ -230,6 +238,45 @@ async def _pace(bench: Bench, seconds: float) -> tuple[float, float]:
     await asyncio.gather(*(recorder.flush() for recorder in recorders))
     assert len(latencies) == total
     await made.finish()
+    await store.close()
+    return _figures(latencies)
+
+
+async def _viewed_pace(bench: Bench, seconds: float) -> tuple[float, float]:
+    """The same with a viewer on each stream, who has a chunk when it has come out of the live layer."""
+    arrived: list[deque[float]] = [deque() for _ in range(STREAMS)]
+    latencies: list[float] = []
+    live: dict[int, LocalStream] = {}
+
+    def show(stream: int, chunks: Sequence[c.Chunk]) -> None:
+        if stream not in live:
+            assert isinstance(chunks[0], c.Start)
+            live[stream] = LocalStream(str(chunks[0].message_id), ())
+        live[stream].show(chunks)
+
+    store = await open_sqlite(bench.path("p5-viewers"))
+    made = await Streams.make(store, STREAMS, show)
+    recorders = made.recorders
+
+    async def view(number: int) -> None:
+        waiting = arrived[number]
+        async for chunks in live[number].follow(replay=True):
+            now = time.perf_counter()
+            latencies.extend(now - waiting.popleft() for _ in range(min(len(chunks), len(waiting))))
+
+    def write(stream: int, n: int) -> None:
+        arrived[stream].append(time.perf_counter())
+        recorders[stream].write(_DELTA)
+
+    viewers = [asyncio.get_running_loop().create_task(view(number)) for number in range(STREAMS)]
+    await asyncio.sleep(0)
+    settle()
+    total = await in_tasks(seconds, write)
+    await made.finish()
+    for stream in live.values():
+        stream.end()
+    await asyncio.gather(*viewers)
+    assert len(latencies) == total
     await store.close()
     return _figures(latencies)
 

@@ -17,6 +17,7 @@ from clew.runtime.compact import Compacted, Plan
 from clew.runtime.hooks import HookRefused
 from clew.testing.clock import FakeClock
 from clew.testing.scripted import Gate, ScriptedModel, call, fail, say, then, wait
+from clew.tools.base import Tool
 from clew.transcript.session import Model
 from clew.transcript.usage import Usage
 
@@ -33,7 +34,7 @@ async def talk(s: Compacting, count: int, *, used: int | None = None, tokens: in
         await s.say(bulk(f"ask{n}", tokens))
 
 
-def large(name: str, tokens: int) -> clew.tools.base.Tool:
+def large(name: str, tokens: int) -> Tool:
     """A tool whose output takes so many tokens."""
 
     async def run() -> str:

@@ -524,6 +524,7 @@ async def _play(
             await machine.close()
 
 
+@pytest.mark.slow
 @pytest.mark.rule("CP-3", "CP-4", "CP-10", "RW-1", "RW-3", "RW-4", "BR-1", "BR-4", "BR-6", "PR-4")
 @settings(max_examples=HISTORIES)
 @given(seed=st.integers(0, 10**6), actions=st.lists(st.sampled_from(ACTIONS), min_size=5, max_size=40))
@@ -532,6 +533,7 @@ async def test_nothing_of_a_history_is_lost_whatever_is_done_to_it(seed: int, ac
     await _play(seed, actions, stored=False)
 
 
+@pytest.mark.slow
 @pytest.mark.rule("CP-3", "RW-3", "BR-1", "SR-4")
 @settings(max_examples=max(HISTORIES // 8, 1))
 @given(seed=st.integers(0, 10**6), actions=st.lists(st.sampled_from(ACTIONS), min_size=5, max_size=30))

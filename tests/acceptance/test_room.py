@@ -479,7 +479,7 @@ async def test_a_copied_turn_is_proven_by_the_one_it_was_copied_from(tmp_path: P
 
 async def proofs(s: Compacting) -> set[bool]:
     """Whether the request of each step of each session is what was sent."""
-    found = set()
+    found: set[bool] = set()
     for session_id in await s.engine.store.session_ids():
         tree = await s.engine.store.load_tree(session_id)
         for turn in tree.turns.values():

@@ -225,7 +225,7 @@ class Campaign:
         way = "branch" if branch and self.rng.random() < 0.8 else self.rng.choice(("shorter", "larger", "by hand"))
         self.ways[way] += 1
         text = self.said[-1] if way == "larger" else f"{number}: go on"
-        if way == "branch":
+        if way == "branch" and branch is not None:
             child = await self.engine.branch(self.session_id, **branch)
             await self.allow(child.id)
             submission = await self.engine.submit(child.id, f"{number}: over here")

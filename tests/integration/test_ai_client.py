@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -21,7 +22,8 @@ from tests.integration.test_serve import SLOW, serving
 
 pytestmark = pytest.mark.node
 
-NODE = Path(__file__).parents[1] / "node"
+# `make test-v7` names the folder of another version of the client.
+NODE = Path(__file__).parents[1] / os.environ.get("CLEW_TEST_NODE", "node")
 
 
 class Page:
@@ -44,7 +46,7 @@ class Page:
 @contextlib.asynccontextmanager
 async def opened(client: SocketClient, session_id: str) -> AsyncIterator[Page]:
     if not (NODE / "node_modules" / "ai").is_dir():
-        pytest.fail("the real client is not installed in tests/node: run make test, which installs it", pytrace=False)
+        pytest.fail(f"the real client is not installed in tests/{NODE.name}: run make, which does it", pytrace=False)
     words = ["node", "chat.mjs", f"http://127.0.0.1:{client.port}", client.token, session_id]
     process = await asyncio.create_subprocess_exec(
         *words, cwd=NODE, stdin=PIPE, stdout=PIPE, stderr=PIPE, limit=1 << 24

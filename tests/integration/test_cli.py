@@ -72,3 +72,13 @@ def test_each_kind_of_failure_has_its_exit_code(tmp_path: Path) -> None:
         assert (code, out) == (expected, "")
         assert err.count("\n") == 1
         assert code_word in err
+
+
+def test_whoever_has_read_enough_may_close_the_pipe(tmp_path: Path) -> None:
+    """No complaint, and no failure; also where the terminal cannot show what is to be shown."""
+    env = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path), "PYTHONIOENCODING": "ascii"}
+    words = ["bash", "-c", 'set -o pipefail; "$0" config | true && "$0" config >&- && "$0" config']
+    command = [*words, str(Path(sys.executable).with_name("clew"))]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False)
+    assert done.stdout.startswith("config file ")

@@ -196,11 +196,13 @@ def test_every_command_is_in_the_reference() -> None:
     assert sorted(listed) == sorted(commands)
 
 
-COMMANDS = ["serve", "run", "continue", "url", "ls", "show", "check", "backup"]
+COMMANDS = ["serve", "chat", "run", "continue", "url", "ls", "show", "check", "backup", "models", "config", "demo"]
+KEEPING_COMMANDS = ["queue", "abort", "archive", "rm", "diff"]
+TRANSFER_COMMANDS = ["search", "export", "import"]
 HISTORY_COMMANDS = ["tree", "reflog", "rewind", "unrewind", "goto", "branch", "fork", "context", "compact", "prune"]
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, *HISTORY_COMMANDS])
+@pytest.mark.parametrize("command", [*COMMANDS, *KEEPING_COMMANDS, *HISTORY_COMMANDS, *TRANSFER_COMMANDS])
 def test_every_option_of_a_command_is_in_the_reference(command: str) -> None:
     """And none that the command does not take; what all take is said once."""
     from clew.fronts.cli.app import app
@@ -214,6 +216,14 @@ def test_every_option_of_a_command_is_in_the_reference(command: str) -> None:
     table = section(DOCS / "reference.md", "Commands").replace("\\|", "/")
     [usage] = re.findall(rf"^\| `(clew {command}\b[^`]*)`", table, re.MULTILINE)
     assert set(re.findall(r"--[a-z-]+", usage)) | {"--store"} == taken
+
+
+def test_every_slash_command_is_in_the_reference() -> None:
+    """And none that is not there."""
+    from clew.fronts.cli.slash import COMMANDS as SLASH
+
+    cells = re.findall(r"^\| (`/[^|]*(?:\\\|[^|]*)*`) \|", section(DOCS / "reference.md", "Chat"), re.MULTILINE)
+    assert sorted(re.findall(r"`/([a-z]+)", " ".join(cells))) == sorted(SLASH)
 
 
 def test_every_route_is_in_the_reference() -> None:

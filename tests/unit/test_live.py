@@ -10,7 +10,7 @@ import pytest
 
 from clew.errors import InternalError, ViewerLagged
 from clew.live.base import Event, Status
-from clew.live.local import LocalLive, LocalStream
+from clew.live.local import MAX_EVENTS, LocalLive, LocalStream
 from clew.testing.chunks import reply, step, text, tool_call, tool_output
 from clew.testing.streams import random_stream
 from clew.transcript import chunk as c
@@ -134,13 +134,13 @@ async def test_subscribers_get_events_from_now_on_and_a_lagging_one_is_let_go_of
     await asyncio.sleep(0)
     live.publish(Event("session_created", {"session_id": "a"}))
     assert [(await event).data for event in first] == [{"session_id": "a"}] * 2
-    for number in range(1_001):
+    for number in range(MAX_EVENTS + 1):
         live.publish(Event("status", {"n": number}))
         assert (await anext(lively)).data == {"n": number}
     left: list[Event] = []
     with pytest.raises(ViewerLagged):
         await read_all(lagging, left)
-    assert len(left) == 1_000
+    assert len(left) == MAX_EVENTS
 
 
 async def read_all(events: AsyncIterator[Event], into: list[Event]) -> None:

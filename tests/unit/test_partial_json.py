@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec import UNSET
 
@@ -125,7 +125,8 @@ def test_two_hundred_levels_are_not_too_deep() -> None:
 
 @given(JSON_VALUES)
 def test_a_whole_text_has_its_value(value: Any) -> None:
-    """Whatever was written can be read."""
+    """Whatever was written can be read, but for a key that clients refuse."""
+    assume("__proto__" not in json.dumps(value))
     assert parse_partial_json(json.dumps(value)) == value
     assert parse_partial_json(json.dumps({"value": value}, ensure_ascii=False)) == {"value": value}
 

@@ -14,7 +14,7 @@ import msgspec
 
 from clew.transcript.chunk import Chunk
 
-__all__ = ["Event", "EventType", "Live", "LiveStream", "Status", "Waiting"]
+__all__ = ["Batch", "Event", "EventType", "Live", "LiveStream", "Status", "Waiting"]
 
 EventType = Literal[
     "session_created",
@@ -28,6 +28,12 @@ EventType = Literal[
     "queue_changed",
     "status",
 ]
+
+
+class Batch(list[Chunk]):
+    """Chunks that were shown together, for everybody who is equally far. ``encoded`` is a front's to keep."""
+
+    encoded: bytes | None = None
 
 
 class Waiting(msgspec.Struct, frozen=True):

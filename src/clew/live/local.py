@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Final
 
 from clew.errors import InternalError, ViewerLagged
-from clew.live.base import Event, Status
+from clew.live.base import Batch, Event, Status
 from clew.transcript.chunk import Abort, Chunk, Error, Finish, Start
 from clew.transcript.fold import Fold
 from clew.transcript.replay import replay as replayed
@@ -22,8 +23,9 @@ from clew.transcript.replay import replay as replayed
 __all__ = ["LocalLive", "LocalStream"]
 
 MAX_LOG: Final = 50_000
-MAX_EVENTS: Final = 1_000
+MAX_EVENTS: Final = 10_000
 MAX_BATCH: Final = 512
+MAX_PIECES: Final = 8
 
 
 class _Bell:
@@ -53,7 +55,14 @@ class _Bell:
 class LocalStream:
     """One run's chunks, kept while somebody may still want them."""
 
-    def __init__(self, message_id: str, parts: Sequence[Mapping[str, Any]], max_log: int = MAX_LOG) -> None:
+    def __init__(
+        self,
+        message_id: str,
+        parts: Sequence[Mapping[str, Any]],
+        max_log: int = MAX_LOG,
+        on_end: Callable[[LocalStream], None] | None = None,
+    ) -> None:
+        self._on_end = on_end
         self.message_id = message_id
         self.ended = False
         self._fold = Fold(message_id, parts=parts)
@@ -63,6 +72,7 @@ class LocalStream:
         self._dropped = 0
         self._max_log = max_log
         self._bell = _Bell()
+        self._pieces: dict[tuple[int, int], tuple[Batch, Batch]] = {}
 
     def show(self, chunks: Sequence[Chunk]) -> None:
         for chunk in chunks:
@@ -80,6 +90,8 @@ class LocalStream:
 
     def end(self) -> None:
         self.ended = True
+        if self._on_end is not None:
+            self._on_end(self)
         self._bell.ring()
 
     async def follow(self, *, replay: bool) -> AsyncIterator[Sequence[Chunk]]:
@@ -94,17 +106,31 @@ class LocalStream:
         while True:
             if place < self._dropped:
                 raise ViewerLagged("this viewer fell too far behind; join the stream again", message_id=self.message_id)
-            batch = self._log[place - self._dropped : place - self._dropped + MAX_BATCH]
-            if batch:
-                place += len(batch)
-                if started and any(isinstance(chunk, Start) for chunk in batch):
-                    # The replay began the message; a run that goes on with it says so once more.
-                    batch = [chunk for chunk in batch if not isinstance(chunk, Start)]
-                yield batch
+            end = min(place + MAX_BATCH, self._dropped + len(self._log))
+            if end > place:
+                batch, goes_on = self._piece(place, end)
+                place = end
+                # The replay began the message; a run that goes on with it says so once more.
+                yield goes_on if started else batch
             elif self.ended:
                 return
             else:
                 await self._bell.wait()
+
+    def _piece(self, place: int, end: int) -> tuple[Batch, Batch]:
+        """A piece of the log, and the same for somebody whose message has begun.
+
+        Viewers who are equally far get the same, so that what a front makes of it is made once.
+        """
+        piece = self._pieces.get((place, end))
+        if piece is None:
+            batch = Batch(self._log[place - self._dropped : end - self._dropped])
+            began = any(isinstance(chunk, Start) for chunk in batch)
+            piece = batch, Batch(chunk for chunk in batch if not isinstance(chunk, Start)) if began else batch
+            if len(self._pieces) >= MAX_PIECES:
+                del self._pieces[next(iter(self._pieces))]
+            self._pieces[place, end] = piece
+        return piece
 
 
 class LocalLive:
@@ -120,17 +146,17 @@ class LocalLive:
         old = self._streams.get(session_id)
         if old is not None and not old.ended:
             raise InternalError("a stream is already open on this session", session_id=session_id)
-        stream = LocalStream(message_id, parts)
+        stream = LocalStream(message_id, parts, on_end=lambda ended: self._drop(session_id, ended))
         self._streams[session_id] = stream
         return stream
 
-    def find_stream(self, session_id: str) -> LocalStream | None:
-        stream = self._streams.get(session_id)
-        if stream is not None and stream.ended:
-            # Those who follow it still hold it; nobody else needs to.
+    def _drop(self, session_id: str, stream: LocalStream) -> None:
+        """Those who follow it still hold it; nobody else needs to, and a long reply is megabytes."""
+        if self._streams.get(session_id) is stream:
             del self._streams[session_id]
-            return None
-        return stream
+
+    def find_stream(self, session_id: str) -> LocalStream | None:
+        return self._streams.get(session_id)
 
     def status(self, session_id: str) -> Status | None:
         return self._status.get(session_id)
@@ -181,7 +207,7 @@ class _Subscriber:
     """A bounded line of events for one reader."""
 
     def __init__(self) -> None:
-        self._events: list[Event] = []
+        self._events: deque[Event] = deque()
         self._lagged = False
         self._bell = _Bell()
 
@@ -195,7 +221,7 @@ class _Subscriber:
     async def __aiter__(self) -> AsyncIterator[Event]:
         while True:
             while self._events:
-                yield self._events.pop(0)
+                yield self._events.popleft()
             if self._lagged:
                 raise ViewerLagged("this subscriber fell too far behind; subscribe again")
             await self._bell.wait()

@@ -8,6 +8,8 @@ large, 7 storage, 130 aborted.
 from __future__ import annotations
 
 import importlib
+import io
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,7 +21,7 @@ import msgspec
 import clew
 from clew.config import default_store_url
 from clew.errors import ClewError, InvalidInput
-from clew.fronts.cli import diff, history, keeping, room, samples, settings
+from clew.fronts.cli import diff, history, keeping, room, samples, settings, transfer
 from clew.fronts.cli.command import Json, Store, end, opened, print_json, read_file, say, shapes
 from clew.fronts.cli.plain import plain
 from clew.fronts.cli.run import run_again, run_prompt
@@ -36,7 +38,7 @@ app = cyclopts.App(
     result_action="return_value",
 )
 _HTTP = "clew.fronts.http.serve"
-for _commands in (m.COMMANDS for m in (history, room, keeping, diff, settings, samples)):
+for _commands in (m.COMMANDS for m in (history, room, keeping, diff, settings, samples, transfer)):
     for _name, _command in _commands.items():
         app.command(_command, name=_name)
 
@@ -230,9 +232,19 @@ def _shown(part: Mapping[str, Any]) -> str:
 
 def main() -> None:
     """Entry point of the ``clew`` command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A terminal that lacks a character is no reason to show nothing.
+            stream.reconfigure(errors="backslashreplace")
     try:
-        sys.exit(app() or 0)
+        code = app() or 0
+        print(end="", flush=True)
+        sys.exit(code)
     except ClewError as error:
         sys.exit(say(error))
+    except BrokenPipeError:
+        # Whoever read this has seen enough. What is left to be written goes nowhere, and says nothing about it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
     except KeyboardInterrupt:
         sys.exit(130)

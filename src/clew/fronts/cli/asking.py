@@ -17,6 +17,7 @@ __all__ = ["KEYS", "NOBODY", "Asking"]
 KEYS: Final = "yspn"
 NOBODY: Final = "there is nobody at this terminal to ask"
 _ALLOW: Final = "allow? [y]es once · this [s]ession · this [p]roject · [n]o: "
+_ALLOW_NARROW: Final = "allow? y/s/p/n: "
 _WHY: Final = "why not? (Enter: no reason) "
 _ANSWER: Final = "your answer: "
 _DECISIONS: Final[Mapping[str, Decision]] = {
@@ -56,7 +57,8 @@ class Asking:
 
     def ask(self, face: Face) -> None:
         """Ask, or ask again what was not answered."""
-        question = {"decide": _ALLOW, "reason": _WHY, "answer": _ANSWER}[self._stage]
+        allow = _ALLOW if face.size[0] > len(_ALLOW) + 10 else _ALLOW_NARROW
+        question = {"decide": allow, "reason": _WHY, "answer": _ANSWER}[self._stage]
         face.ask(question, KEYS if self._stage == "decide" else "")
 
     async def take(self, words: str, face: Face) -> bool:

@@ -89,6 +89,9 @@ async def opened(store: str | None, *, write: bool = False, make: bool = False) 
         except StoreError as error:
             owner = read_owner(location.path) if isinstance(location, SqliteFile) and not write else None
             engine = _reached(owner.url if owner else None, error)
+            if not await engine.answers():
+                # What a server that is gone announced is still there; why the file cannot be read is the reason.
+                raise
         yield engine
 
 

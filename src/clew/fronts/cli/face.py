@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import sys
 import threading
@@ -98,9 +99,11 @@ class Pipe:
             loop.call_soon_threadsafe(self._lines.put_nowait, Act("end"))
 
     def print(self, text: str) -> None:
-        with contextlib.suppress(BrokenPipeError):
+        try:
             sys.stdout.write(text)
             sys.stdout.flush()
+        except BrokenPipeError:
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - for as long as the process lasts
 
     def show(self, lines: Sequence[str], status: str = "", above: str = "") -> None:
         """There is no place for what does not last."""

@@ -15,8 +15,8 @@ from urllib.parse import quote
 
 import msgspec
 
-from clew.engine import SessionList
-from clew.errors import StoreUnavailable
+from clew.engine import ExportFormat, SessionList
+from clew.errors import ClewError, InvalidId, StoreUnavailable
 from clew.fronts.cli.wire import Wire
 from clew.fronts.shape import RewoundShape, SubmissionShape
 from clew.history.compactions import CompactionReport
@@ -31,6 +31,7 @@ from clew.runtime.compact import Compacted
 from clew.runtime.context import ContextReport
 from clew.runtime.desk import OnBusy, Submission, Submitted
 from clew.runtime.run import TurnOutcome
+from clew.store.base import SearchPage
 from clew.transcript.message import Message
 from clew.transcript.session import Model, Session
 from clew.transcript.turn_state import OPEN
@@ -61,6 +62,14 @@ class RemoteEngine:
     def __init__(self, url: str, token: str) -> None:
         self._wire = Wire(url, token)
         self.url = url
+
+    async def answers(self) -> bool:
+        """Whether the server is there."""
+        try:
+            await self._wire.call("GET", "/api/health")
+        except ClewError:
+            return False
+        return True
 
     # Sessions
 
@@ -145,7 +154,7 @@ class RemoteEngine:
         return RemoteSubmission(self, session_id, taken)
 
     async def attach(self, session_id: str) -> AsyncIterator[dict[str, Any]]:
-        async with contextlib.aclosing(self._wire.frames(f"/api/chat/{quote(session_id, safe='')}/stream")) as frames:
+        async with contextlib.aclosing(self._wire.frames(f"/api/chat/{_segment(session_id)}/stream")) as frames:
             async for frame in frames:
                 if frame != _DONE:
                     yield msgspec.json.decode(frame)
@@ -271,6 +280,22 @@ class RemoteEngine:
     async def models(self) -> list[ModelListing]:
         return (await self._get("/api/models", dict[str, list[ModelListing]]))["models"]
 
+    # Finding, coming and going
+
+    async def search(
+        self, q: str, *, limit: int = 20, cursor: str | None = None, session_id: str | None = None
+    ) -> SearchPage:
+        return await self._get("/api/search", SearchPage, q=q, limit=limit, cursor=cursor, session=session_id)
+
+    async def export(
+        self, session_id: str, format: ExportFormat = "json", *, redact: bool = True, hidden: bool = False
+    ) -> bytes:
+        query = {"format": format, "redact": redact, "hidden": hidden}
+        return await self._wire.call("GET", _of(session_id, "export"), query=query)
+
+    async def import_session(self, data: bytes) -> Session:
+        return msgspec.json.decode(await self._wire.call("POST", "/api/import", data), type=Session)
+
     # Inside
 
     async def _get(self, path: str, type_: type[T], **query: Any) -> T:
@@ -281,7 +306,14 @@ class RemoteEngine:
 
 
 def _of(session_id: str, *more: str) -> str:
-    return "/".join(["/api/sessions", *(quote(part, safe="") for part in (session_id, *more))])
+    return "/".join(["/api/sessions", *(_segment(part) for part in (session_id, *more))])
+
+
+def _segment(value: str) -> str:
+    """An id as a part of a path. One that would be several parts, or none, was not given out by clew."""
+    if "/" in value or value in ("", ".", ".."):
+        raise InvalidId(f"{value!r} cannot be an id here")
+    return quote(value, safe="")
 
 
 def _absolute(folder: str | Path) -> str:
@@ -289,7 +321,7 @@ def _absolute(folder: str | Path) -> str:
 
 
 def _turn(turn_id: str) -> str:
-    return f"/api/turns/{quote(turn_id, safe='')}"
+    return f"/api/turns/{_segment(turn_id)}"
 
 
 def _model(model: AnyModel) -> Any:

@@ -74,8 +74,13 @@ async def follow_turn(
         later = await _answers(engine, session, submission.message_id, known)
         return [text for message in later if message.id != without for text in _texts(message.parts)]
 
-    await _follow(engine, session, said, ending, printer)
-    outcome = await ending
+    try:
+        await _follow(engine, session, said, ending, printer)
+        outcome = await ending
+    finally:
+        # When the server is gone, both notice; one says it.
+        ending.cancel()
+        await asyncio.gather(ending, return_exceptions=True)
     if json and not printer.said_anything:
         # It was over before it could be watched.
         for message in await _answers(engine, session, submission.message_id, known):

@@ -27,6 +27,8 @@ __all__ = ["Terminal", "cut"]
 _STYLE: Final = re.compile(r"\x1b\[[0-9;]*m")
 _RESET: Final = "\x1b[0m"
 _BRACKETED: Final = ("\x1b[?2004h", "\x1b[?2004l")
+_MOMENT_S: Final = 0.3
+"""So soon after a question was shown nobody has read it: a key is typing then, and needs Enter to be an answer."""
 _PROMPT: Final = "› "
 
 
@@ -51,6 +53,7 @@ class Terminal:
         self._status = ""
         self._question: str | None = None
         self._asked_keys = ""
+        self._asked_at = 0.0
         self._parked = ""
         self._drawn: list[int] = []
         self._drawing = ""
@@ -58,7 +61,11 @@ class Terminal:
 
     @property
     def size(self) -> tuple[int, int]:
-        columns, rows = shutil.get_terminal_size()
+        try:
+            # Of the terminal itself: a COLUMNS that somebody exported does not follow it.
+            columns, rows = os.get_terminal_size(sys.stdout.fileno())
+        except (OSError, ValueError):
+            columns, rows = shutil.get_terminal_size()
         return max(columns, 10), max(rows, 4)
 
     @contextlib.contextmanager
@@ -113,8 +120,8 @@ class Terminal:
         elif question is None and self._question is not None:
             self._editor.set(self._parked)
             self._parked = ""
-        # Whoever was typing did not mean to answer: then a key alone is no answer.
-        self._question, self._asked_keys = question, "" if self._parked else keys
+        self._question, self._asked_keys = question, keys
+        self._asked_at = asyncio.get_running_loop().time()
         self._draw()
 
     def draft(self, text: str) -> None:
@@ -187,12 +194,15 @@ class Terminal:
             self._press(key)
         self._draw()
 
+    def _is_answer(self, text: str) -> bool:
+        """One key alone; but not of somebody who was typing, or just began to, and did not mean to answer."""
+        alone = len(text) == 1 and text.lower() in self._asked_keys and not self._editor.text and not self._parked
+        return alone and asyncio.get_running_loop().time() - self._asked_at >= _MOMENT_S
+
     def _press(self, key: Key) -> None:
-        if self._asked_keys and key.name == "text":
-            # More than one letter at once was typed before anything was asked.
-            if len(key.text) == 1 and key.text.lower() in self._asked_keys:
-                self._asked_keys = ""
-                self._acts.put_nowait(Act("key", key.text[0].lower()))
+        if self._asked_keys and key.name == "text" and self._is_answer(key.text):
+            self._asked_keys = ""
+            self._acts.put_nowait(Act("key", key.text.lower()))
             return
         act = self._editor.press(key)
         if self._editor.choices:

@@ -58,9 +58,8 @@ async def _help(chat: Conversation, rest: str) -> None:
     width = max(len(f"/{name} {command.usage}") for name, command in COMMANDS.items())
     for name, command in COMMANDS.items():
         chat.say(f"  {f'/{name} {command.usage}':<{width}}  {command.help}")
-    chat.say(
-        "  Ctrl-C aborts the turn, a second one leaves; Ctrl-D leaves; \\ at the end of a line goes on in the next."
-    )
+    chat.say("  Ctrl-C aborts the turn, a second one leaves. Ctrl-D leaves.")
+    chat.say("  A line that ends in \\ goes on in the next one; so does Alt-Enter.")
 
 
 # Going back

@@ -64,6 +64,8 @@ class Wire:
     """Talks to one server. The token goes into a header and nowhere else."""
 
     def __init__(self, url: str, token: str) -> None:
+        if not (token.isascii() and token.isprintable()):
+            raise e.InvalidInput("the token is not one that can be sent; see CLEW_TOKEN")
         place = urlsplit(url)
         # A server announces the address it is bound to, so a name here was not written by one.
         with contextlib.suppress(ValueError):
@@ -78,7 +80,7 @@ class Wire:
         self,
         method: str,
         path: str,
-        body: Mapping[str, Any] | None = None,
+        body: Mapping[str, Any] | bytes | None = None,
         *,
         query: Mapping[str, Any] | None = None,
     ) -> bytes:
@@ -103,11 +105,16 @@ class Wire:
 
     @contextlib.asynccontextmanager
     async def _exchange(
-        self, method: str, path: str, body: Mapping[str, Any] | None, query: Mapping[str, Any] | None, accept: str
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | bytes | None,
+        query: Mapping[str, Any] | None,
+        accept: str,
     ) -> AsyncIterator[tuple[int, dict[str, str], asyncio.StreamReader]]:
         given = {name: _in_query(value) for name, value in (query or {}).items() if value is not None}
         target = f"{path}?{urlencode(given)}" if given else path
-        data = b"" if body is None else msgspec.json.encode(body)
+        data = body if isinstance(body, bytes) else b"" if body is None else msgspec.json.encode(body)
         writer = None
         try:
             async with asyncio.timeout(_CONNECT_S):

@@ -44,6 +44,7 @@ log = logging.getLogger("clew.http")
 DEFAULT_PORT: Final = 7717
 _DEADLINE_S: Final = 4.5
 _DRAIN_S: Final = 2
+_MOST_FILES: Final = 65_536
 
 
 async def serve(
@@ -54,6 +55,7 @@ async def serve(
         raise InvalidInput("--port must be 0 to 65535")
     form = _log_form()
     _refuse_served(store)
+    _raise_limit()
     with _bound(host, port) as listener:
         address, real_port = listener.getsockname()[:2]
         known = load_token()
@@ -184,6 +186,17 @@ def _hosts(listener: socket.socket) -> Container[str]:
     if ipaddress.ip_address(address).is_loopback:
         return names
     return AnyAddress(port, names | {f"{socket.gethostname().lower()}:{port}"})
+
+
+def _raise_limit() -> None:
+    """Every viewer is a file descriptor; what the system allows is taken, not the 1,024 a shell begins with."""
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft != resource.RLIM_INFINITY and (hard == resource.RLIM_INFINITY or soft < hard):
+            wanted = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
 
 
 def _log_form() -> LogForm:

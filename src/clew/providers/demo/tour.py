@@ -69,8 +69,8 @@ a run.
 ## Permissions
 
 Reading inside the workspace is allowed, everything that changes something is asked: writing, editing, shell commands, \
-fetching from the web, and anything outside the workspace. You answer *once*, *for this session* or *no*, and \
-over HTTP or from Python also *for this project*. The wait is stored: there you can answer tomorrow, after a restart.
+fetching from the web, and anything outside the workspace. You answer *once*, *for this session*, \
+*for this project* or *no*. The wait is stored: you can answer tomorrow, after a restart.
 """,
     ),
     (
@@ -143,7 +143,7 @@ while it is in use, and `clew check` proves that it is whole.
 ## Ways in
 
 - `clew serve` is an HTTP API on loopback; AI SDK clients talk to it as they are
-- `clew run "…"` in the terminal; `clew ls`, `show`, `check`, `backup` and `url` beside it
+- `clew chat` in the terminal, `clew run "…"` for one turn; `clew --help` lists the rest
 - in Python:
 
 ```python

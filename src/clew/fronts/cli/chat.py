@@ -1,0 +1,75 @@
+"""``clew chat``: a conversation on a terminal, or through a pipe, with the engine that has the store."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+from clew.config import data_folder
+from clew.errors import InvalidInput
+from clew.fronts.cli.command import AnyEngine, named_model, opened
+from clew.fronts.cli.conversation import AT_WORK, Conversation
+from clew.fronts.cli.face import Face, Pipe
+from clew.fronts.cli.input import Editor
+from clew.fronts.cli.past import Past
+from clew.fronts.cli.remote import RemoteEngine
+from clew.fronts.cli.render import Look
+from clew.fronts.cli.screen import Terminal
+from clew.fronts.cli.slash import completions
+from clew.transcript.session import Session
+
+__all__ = ["chat"]
+
+
+async def chat(store: str | None, session: str | None, model: str | None, new: bool) -> int:
+    """Talk until somebody leaves; the exit code."""
+    if session is not None and new:
+        raise InvalidInput("--new begins a session of its own; leave the id out")
+    async with opened(store, write=True, make=True) as engine:
+        talk: Conversation | None = None
+
+        def complete(line: str) -> list[str]:
+            return completions(line, talk.models, talk.sessions) if talk is not None else []
+
+        past = Past(data_folder() / "chat_history")
+        attended = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+        editor = Editor(await asyncio.to_thread(past.load) if attended else (), complete)
+        face: Face = Terminal(editor) if attended else Pipe()
+        talk = Conversation(engine, face, _look() if attended else Look(colour=False), model=named_model(model))
+        if attended:
+            talk.remember = past.add
+        first = await _first(engine, session, new)
+        with face.taken():
+            code = await talk.talk(first)
+        if attended and talk.session is not None and (await engine.get_status(talk.session.id)).state in AT_WORK:
+            goes_on = isinstance(engine, RemoteEngine)
+            print("the turn goes on in the server" if goes_on else "the turn is interrupted; what was written is kept")
+        if talk.session is not None and attended:
+            print(f"go on with: clew chat {talk.session.id}")
+        return code
+
+
+async def _first(engine: AnyEngine, session: str | None, new: bool) -> Session | None:
+    """The session that was named, else the newest of this folder; None for a new one."""
+    if session is not None:
+        return await engine.get_session(session)
+    here = await asyncio.to_thread(Path.cwd().resolve)
+    page = None if new else await engine.list_sessions(limit=1, workspace=str(here))
+    return page.sessions[0] if page is not None and page.sessions else None
+
+
+def _look() -> Look:
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    own = Console(highlight=False, markup=False, emoji=False)
+
+    def markdown(text: str, width: int) -> str:
+        # Links are spelled out: an address that a terminal hides behind words is one nobody has seen.
+        with own.capture() as captured:
+            own.print(Markdown(text, hyperlinks=False, code_theme="ansi_dark"), width=width)
+        return "\n".join(line.rstrip() for line in captured.get().rstrip("\n").split("\n"))
+
+    return Look(colour=own.color_system is not None and not own.no_color, markdown=markdown)

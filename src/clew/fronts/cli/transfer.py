@@ -1,0 +1,122 @@
+"""Transfer: the commands that find what was said, and carry sessions out and in as files."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+import cyclopts
+
+from clew.errors import InvalidInput
+from clew.fronts.cli.command import Json, Store, end, opened, print_json, shapes
+from clew.fronts.cli.plain import plain
+
+__all__ = ["COMMANDS"]
+
+
+def search(
+    text: str,
+    /,
+    *,
+    session: Annotated[str | None, cyclopts.Parameter(help="Only in this session.")] = None,
+    limit: int = 20,
+    store: Store = None,
+    json: Json = False,
+) -> int:
+    """Find messages by their words, in every session, hidden ones too. The last word may be unfinished.
+
+    Example: clew search "minotaur"
+    """
+
+    async def run() -> int:
+        # The index is brought up to date by the first search, so this writes.
+        async with opened(store, write=True) as engine:
+            page = await engine.search(text, limit=limit, session_id=session)
+        if json:
+            print_json(page)
+        for hit in () if json else page.hits:
+            mark = "hidden  " if hit.hidden else ""
+            print(f"{hit.session_id}  {hit.message_id}  {mark}{plain(' '.join(hit.snippet.split()))}")
+        return 0
+
+    return end(run())
+
+
+def export(
+    session: str,
+    /,
+    *,
+    format: Literal["json", "jsonl", "md", "html"] = "json",
+    out: Annotated[Path | None, cyclopts.Parameter(help="A new file; without it the export is printed.")] = None,
+    keep_secrets: Annotated[
+        bool, cyclopts.Parameter(negative=(), help="Do not strike out what looks like a key or a password.")
+    ] = False,
+    hidden: Annotated[bool, cyclopts.Parameter(negative=(), help="Also what left the conversation.")] = False,
+    store: Store = None,
+) -> int:
+    """Write a session as a file: json and jsonl whole, md and html for reading.
+
+    Example: clew export ses_… --format html --out session.html
+    """
+
+    async def run() -> int:
+        async with opened(store) as engine:
+            data = await engine.export(session, format, redact=not keep_secrets, hidden=hidden)
+        if out is None:
+            sys.stdout.buffer.write(data)
+            sys.stdout.flush()
+        else:
+            _write_new(out, data)
+            print(out)
+        return 0
+
+    return end(run())
+
+
+def import_(
+    file: Annotated[Path, cyclopts.Parameter(help="An export as json or jsonl; - reads stdin.")],
+    /,
+    *,
+    store: Store = None,
+    json: Json = False,
+) -> int:
+    """Take in a session that was exported. It is checked like any input, and taken whole or not at all.
+
+    Example: clew import session.json
+    """
+
+    async def run() -> int:
+        data = _read(file)
+        async with opened(store, write=True, make=True) as engine:
+            session = await engine.import_session(data)
+            if json:
+                print_json((await shapes(engine, [session]))[0])
+            else:
+                print(session.id)
+        return 0
+
+    return end(run())
+
+
+def _read(file: Path) -> bytes:
+    if str(file) == "-":
+        return sys.stdin.buffer.read()
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise InvalidInput(f"{file} cannot be read: {error.strerror}") from error
+
+
+def _write_new(file: Path, data: bytes) -> None:
+    """A file of the user's own that was not there before: a transcript is nobody else's business."""
+    try:
+        with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as target:
+            target.write(data)
+    except OSError as error:
+        raise InvalidInput(f"{file} cannot be written: {error.strerror}") from error
+
+
+COMMANDS: Final[Mapping[str, Callable[..., int]]] = {"search": search, "export": export, "import": import_}

@@ -1,0 +1,574 @@
+"""``clew chat`` on a terminal of its own: what is shown, what keys do, and what nobody else can make it do."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import os
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import clew
+from tests.integration.test_serve import environment, serving
+
+pytestmark = pytest.mark.service
+
+CLEW = str(Path(sys.executable).with_name("clew"))
+READY = "beside talking"
+OURS = re.compile(r"\x1b\[[0-9;]*m|\x1b\[\d*[ACJ]|\x1b\[\?2004[hl]")
+"""Every escape clew writes: colours, going up and right, clearing below, and asking for pastes to be marked."""
+Open = Callable[..., "Screen"]
+
+
+class Screen:
+    """A terminal with ``clew chat`` on it: what it was sent, and what somebody who looks at it sees."""
+
+    def __init__(self, folder: Path, *words: str, columns: int = 80, **env: str) -> None:
+        self.here, there = os.openpty()
+        self.resize(columns)
+
+        def own_terminal() -> None:
+            os.setsid()
+            fcntl.ioctl(there, termios.TIOCSCTTY, 0)
+
+        self.process = subprocess.Popen(
+            [CLEW, "chat", *words],
+            stdin=there,
+            stdout=there,
+            stderr=there,
+            cwd=folder,
+            env=environment(folder, TERM="xterm-256color", **env),
+            preexec_fn=own_terminal,
+        )
+        os.close(there)
+        self.sent = ""
+        self._read = 0
+
+    def resize(self, columns: int) -> None:
+        fcntl.ioctl(self.here, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+
+    def type(self, text: str) -> None:
+        os.write(self.here, text.encode())
+
+    def until(self, text: str) -> str:
+        """Wait for something to be sent after what was waited for last; all that came in between."""
+        deadline = time.monotonic() + 15
+        while (place := self._bare().find(text, self._read)) < 0:
+            assert self._more(deadline), (text, self._bare()[self._read :], self.seen)
+        start, self._read = self._read, place + len(text)
+        return self._bare()[start : self._read]
+
+    def send(self, line: str, *texts: str) -> str:
+        """Type a line where nothing is at work; wait until all that comes of it is to be seen, and is over."""
+        start = self.seen.rindex("\n")
+        self.type(line + "\r")
+        deadline = time.monotonic() + 15
+        while not (self._is_idle() and all(text in self.seen[start:] for text in texts)):
+            assert self._more(deadline), (line, texts, self.seen[start:])
+        self._read = len(self._bare())
+        return self.seen[start:]
+
+    def answer(self, key: str, text: str) -> None:
+        """Press a key at a question, with Enter where it is taken for typing; wait for what comes of it."""
+        self.type(key)
+        deadline = time.monotonic() + 15
+        while not (typed := self.seen.endswith(f"[n]o: {key}")) and text not in self._bare()[self._read :]:
+            assert self._more(deadline), self.seen
+        if typed:
+            self.type("\r")
+        self.until(text)
+
+    def idle(self) -> None:
+        """Wait until nothing is at work."""
+        deadline = time.monotonic() + 15
+        while not self._is_idle():
+            assert self._more(deadline), self.seen
+
+    def _is_idle(self) -> bool:
+        return self.seen.endswith("\n› ") and "… Ctrl-C aborts" not in self.seen
+
+    @property
+    def seen(self) -> str:
+        """Everything that is to be seen, scrolled away or not."""
+        return drawn(self._bare())
+
+    def end(self) -> int:
+        """The exit code, once the process has ended by itself."""
+        deadline = time.monotonic() + 15
+        while self._more(deadline):
+            pass
+        return self.process.wait(5)
+
+    def leave(self) -> int:
+        self.type("\x04")
+        return self.end()
+
+    def _bare(self) -> str:
+        return re.sub(r"\x1b\[[0-9;]*m", "", self.sent)
+
+    def _more(self, deadline: float) -> bool:
+        ready, _, _ = select.select([self.here], [], [], max(deadline - time.monotonic(), 0))
+        data = b""
+        if ready:
+            # Reading fails once nobody has the other end open.
+            with contextlib.suppress(OSError):
+                data = os.read(self.here, 65536)
+        self.sent += data.decode(errors="replace").replace("\r\n", "\n")
+        return bool(data)
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        os.close(self.here)
+
+
+def drawn(sent: str) -> str:
+    """The lines a terminal shows after these bytes, as far as clew makes use of it."""
+    rows, row, column = [""], 0, 0
+    for piece in re.findall(r"\x1b\[\??\d*[A-Za-z]|\r|\n|[^\x1b\r\n]+", sent):
+        if piece == "\n":
+            row, column = row + 1, 0
+            rows += [""] * (row + 1 - len(rows))
+        elif piece == "\r":
+            column = 0
+        elif piece.startswith("\x1b"):
+            count = int(re.sub(r"\D", "", piece) or 1)
+            if piece.endswith("A"):
+                row = max(row - count, 0)
+            elif piece.endswith("C"):
+                column += count
+            elif piece.endswith("J"):
+                rows = [*rows[:row], rows[row][:column]]
+        else:
+            rows[row] = rows[row][:column].ljust(column) + piece + rows[row][column + len(piece) :]
+            column += len(piece)
+    return "\n".join(rows)
+
+
+@pytest.fixture
+def chat(tmp_path: Path) -> Iterator[Open]:
+    """Opens terminals in a folder of their own; whatever happens, they are gone afterwards."""
+    screens: list[Screen] = []
+
+    def open_(*words: str, **options: Any) -> Screen:
+        screens.append(Screen(tmp_path, *words, **options))
+        return screens[-1]
+
+    yield open_
+    for screen in screens:
+        screen.close()
+
+
+def stored(tmp_path: Path) -> list[Any]:
+    """The messages of the newest session."""
+
+    async def load() -> list[Any]:
+        async with clew.open(f"sqlite:///{tmp_path}/store.db", read_only=True) as engine:
+            [session, *_] = (await engine.list_sessions()).sessions
+            return await engine.messages(session.id)
+
+    return asyncio.run(load())
+
+
+def texts(messages: list[Any]) -> list[str]:
+    return [part["text"] for message in messages for part in message.parts if part["type"] == "text"]
+
+
+def sessions(tmp_path: Path) -> list[Any]:
+    command = [CLEW, "ls", "--json"]
+    done = subprocess.run(command, env=environment(tmp_path), cwd=tmp_path, capture_output=True, check=True)
+    return list(json.loads(done.stdout)["sessions"])
+
+
+# Talking
+
+
+def test_a_conversation(chat: Open, tmp_path: Path) -> None:
+    """Markdown is set, the session goes on in its folder, and a new one is made only when asked for."""
+    screen = chat("--model", "demo/tour")
+    screen.until(READY)
+    seen = screen.send("what is clew?", "› what is clew?\n", "soon full\n")
+    assert "## clew" not in seen
+    assert "\n • ask what is clew?," in seen
+    assert "\x1b[3mwhat is clew?\x1b[0m" in screen.sent
+    assert screen.leave() == 0
+    [session] = sessions(tmp_path)
+    assert f"go on with: clew chat {session['id']}" in screen.sent
+    assert (session["workspace_root"], session["model"]["model_id"]) == (str(tmp_path), "tour")
+    again = chat()
+    again.until("soon full")
+    assert again.leave() == 0
+    assert again.seen.startswith(f"{session['id']} · what is clew? · demo/tour\n\n› what is clew?\nclew\n\nA clew is ")
+    new = chat("--new")
+    new.until(READY)
+    assert new.leave() == 0
+    assert len(sessions(tmp_path)) == 1
+    named = chat(session["id"])
+    named.until("soon full")
+    assert named.leave() == 0
+
+
+def test_a_failure_is_said_and_can_be_gone_on_after(chat: Open) -> None:
+    """Trying again is shown while it lasts; /continue tries once more what failed."""
+    screen = chat("--model", "demo/fail")
+    screen.until(READY)
+    screen.type("429 1\r")
+    screen.until("attempt ")
+    screen.until("Ctrl-C aborts")
+    screen.idle()
+    assert "› 429 1\n429 1\n" in screen.seen
+    screen.send("404", "clew: 404: there is no such model\n")
+    assert "\x1b[31mclew: 404: there is no such model\x1b[0m" in screen.sent
+    screen.send("/continue", "clew: 404: there is no such model\n")
+    screen.send("/nothing", "clew: there is no /nothing; /help lists what there is (invalid_input)\n")
+    screen.send("/model demo/nothing", "(invalid_input)\n")
+    screen.send("/model", "demo/fail; there are demo/tour, demo/echo,")
+    screen.send("/help", "/rewind [N|MSG] [TEXT]", "Alt-Enter.\n")
+    screen.type("/quit\r")
+    assert screen.end() == 0
+
+
+def test_ctrl_c_aborts_the_turn_and_a_second_one_leaves(chat: Open, tmp_path: Path) -> None:
+    """What was said is kept; reasoning is dim; prompts typed meanwhile wait, are shown, and run unless cancelled."""
+    screen = chat("--model", "demo/long:slow")
+    screen.until(READY)
+    screen.type("2000 words\r")
+    screen.until("thread stone")
+    assert "\x1b[2mSomebody asked for 2000 words. I will count them as I go.\x1b[0m\n" in screen.sent
+    screen.type("3 words\r")
+    screen.until("⋯ 3 words")
+    screen.type("4 words\r")
+    screen.until("⋯ 4 words")
+    screen.type("/queue cancel 2\r")
+    screen.until("  1  3 words\n")
+    screen.type("\x03")
+    screen.until("aborted\n")
+    screen.until("› 3 words\n")
+    screen.until("thread stone quiet\n")
+    screen.idle()
+    assert "4 words" not in screen.seen.partition("aborted")[2]
+    screen.type("\x03")
+    screen.until("Ctrl-C again leaves")
+    screen.type("\x03")
+    assert screen.end() == 130
+    [first, part, second, whole] = texts(stored(tmp_path))
+    assert (first, second, whole) == ("2000 words", "3 words", "thread stone quiet")
+    assert 2 <= len(part.split()) < 2000
+
+
+def test_leaving_in_the_middle_settles_the_turn(chat: Open) -> None:
+    """What was written is kept, and the next one goes on from there."""
+    screen = chat("--model", "demo/long:slow")
+    screen.until(READY)
+    screen.type("2000 words\r")
+    screen.until("thread stone")
+    assert screen.leave() == 0
+    assert "the turn is interrupted; what was written is kept\n" in screen.sent
+    again = chat()
+    again.until("thread stone")
+    again.idle()
+    again.send("/model demo/echo", "from now on demo/echo\n")
+    again.send("hello again", "› hello again\nhello again\n")
+    assert again.leave() == 0
+
+
+# Being asked
+
+
+def test_what_needs_a_permission_is_asked_by_key(chat: Open, tmp_path: Path) -> None:
+    """The exact call is shown; one key answers it; a denial takes a reason; each call is asked for in its turn."""
+    screen = chat("--model", "demo/tools")
+    screen.until(READY)
+    screen.type("!bash touch one\r")
+    screen.until("allow? [y]es once")
+    assert '\n? bash {\n  "command": "touch one"\n}\n' in screen.seen
+    assert not (tmp_path / "one").exists()
+    screen.answer("y", "✓ bash touch one")
+    screen.idle()
+    assert (tmp_path / "one").exists()
+    screen.type("\x1b[200~!bash touch two\n!bash touch three\x1b[201~")
+    screen.until("⏎!bash touch three")
+    screen.type("\r")
+    screen.until("allow?")
+    screen.answer("n", "why not?")
+    screen.type("not today\r")
+    screen.until("allow?")
+    screen.answer("s", "not today")
+    screen.idle()
+    assert "\n⊘ bash touch two  denied\n✓ bash touch three  [exit code 0]\n" in screen.seen
+    assert [(tmp_path / name).exists() for name in ("two", "three")] == [False, True]
+    # "For this session" was for commands like that one.
+    assert "allow?" not in screen.send("!bash touch three", "✓ bash touch three")
+    assert screen.leave() == 0
+
+
+def test_ctrl_c_denies_what_waits(chat: Open, tmp_path: Path) -> None:
+    """The turn is aborted, and nothing was done."""
+    screen = chat("--model", "demo/tools")
+    screen.until(READY)
+    screen.type("!bash touch made\r")
+    screen.until("allow?")
+    screen.type("x\r")
+    screen.type("\x03")
+    screen.until("aborted\n")
+    screen.idle()
+    assert screen.leave() == 0
+    assert not (tmp_path / "made").exists()
+
+
+def test_whoever_is_typing_does_not_answer_by_accident(chat: Open, tmp_path: Path) -> None:
+    """With half a line written, a key alone is no answer; the line is there again afterwards."""
+    os.mkfifo(tmp_path / "gate")
+    screen = chat("--model", "demo/tools")
+    screen.until(READY)
+    screen.type("!bash cat gate; touch made\r")
+    screen.until("allow?")
+    screen.answer("y", "working")
+    screen.type("!bash touch other\r")
+    screen.until("⋯ !bash touch other")
+    screen.type("half a line, y")
+    screen.until("half a line, y")
+    (tmp_path / "gate").write_text("open")
+    screen.until("[n]o: ")
+    screen.type("y")
+    screen.until("[n]o: y")
+    assert not (tmp_path / "other").exists()
+    screen.type("\r")
+    screen.until("✓ bash touch other")
+    screen.until("› half a line, y")
+    assert (tmp_path / "other").exists()
+    screen.type("\x15")
+    assert screen.leave() == 0
+
+
+def test_a_question_is_answered_inline(chat: Open) -> None:
+    """By the number of an option, or in words."""
+    screen = chat("--model", "demo/tools")
+    screen.until(READY)
+    question = '!question {"question": "Which way?", "options": ["left", "right"]}\r'
+    screen.type(question)
+    screen.until("your answer: ")
+    assert "\n? Which way?\n  1. left\n  2. right\n" in screen.seen
+    screen.type("2\r")
+    screen.until("question done: right")
+    screen.idle()
+    screen.type(question)
+    screen.until("your answer: ")
+    screen.type("neither\r")
+    screen.until("question done: neither")
+    screen.idle()
+    assert screen.leave() == 0
+
+
+# Slash commands
+
+
+def test_going_back_and_aside(chat: Open, tmp_path: Path) -> None:
+    """A rewind hands the words back or says others; it can be undone; a branch is gone on with."""
+    screen = chat("--model", "demo/echo")
+    screen.until(READY)
+    for words in ("one", "two", "three"):
+        screen.send(words, f"› {words}\n{words}\n")
+    screen.type("/rewind\r")
+    screen.until("2 messages left the conversation")
+    screen.until("› three")
+    screen.send(" and a half", "› three and a half\nthree and a half\n")
+    screen.send("/rewind 2 zwei", "4 messages left the conversation\n\n› zwei\nzwei\n")
+    assert texts(stored(tmp_path)) == ["one", "one", "zwei", "zwei"]
+    screen.send("/rewind 9", "there are 2 messages of yours to go back to")
+    screen.send("/unrewind", "(newer_turns)")
+    tree = screen.send("/tree", "(head)  zwei")
+    [first] = re.findall(r"● (trn_\w+)  one", tree)
+    assert [row.split()[3] for row in screen.send("/reflog", "   1  ").splitlines() if "trn_" in row][-4:] == [
+        "rewind",
+        "turn",
+        "turn",
+        "turn",
+    ]
+    screen.send(f"/goto {first}", "2 messages left the conversation")
+    assert texts(stored(tmp_path)) == ["one", "one"]
+    screen.send("/branch", " · one · demo/echo\n\n› one\none\n")
+    screen.send("aside", "› aside\naside\n")
+    screen.send("/title Beside it", "called Beside it")
+    listed = screen.send("/sessions", "  Beside it\n", "  one\n")
+    [branch, parent] = re.findall(r"(ses_\w+)  (?:Beside it|one)", listed)
+    screen.send(f"/switch {parent}", f"{parent} · one · demo/echo\n\n› one\none\n")
+    screen.send("/new", READY)
+    screen.send("/show", "nothing was said here yet")
+    screen.send(f"/switch {branch}", "› aside\naside\n")
+    assert screen.leave() == 0
+
+
+def test_making_room(chat: Open) -> None:
+    """The line says how much was summarised; the gauge is one line; with nothing to do that is said."""
+    screen = chat("--model", "demo/echo")
+    screen.until(READY)
+    screen.send("/compact", "nothing was said here yet")
+    for number in range(5):
+        screen.send(f"{number} " + "word " * 250 + "end", "word end\n")
+    screen.send("/compact the numbers", "── summarised 3 earlier turns ──\n")
+    screen.send("/compact", "nothing to summarise: ")
+    screen.send("/context", " of 8,000 tokens")
+    screen.send("/prune", "nothing to prune: ")
+    assert "── summarised 3 earlier turns ──\n" in screen.send("/show", "› 4 word")
+    assert screen.leave() == 0
+
+
+# The terminal
+
+
+def test_keys_history_and_completion(chat: Open, tmp_path: Path) -> None:
+    """As in a shell; what was typed is kept for its owner alone, and is there the next time."""
+    screen = chat("--model", "demo/echo")
+    screen.until(READY)
+    screen.type("helo")
+    screen.type("\x1b[Dl\x05 there\x01\x0b\x19")
+    screen.send("", "› hello there\nhello there\n")
+    screen.type("/rew\t2")
+    screen.until("› /rewind 2")
+    screen.type("\x15one\\\r")
+    screen.until("one⏎")
+    screen.send("two", "› one\ntwo\n")
+    screen.type("half a line")
+    screen.until("› half a line")
+    screen.type("\x03")
+    screen.idle()
+    assert screen.leave() == 0
+    kept = tmp_path / "data" / "clew" / "chat_history"
+    assert (kept.stat().st_mode & 0o777, kept.read_text()) == (0o600, '"hello there"\n"one\\ntwo"\n')
+    again = chat()
+    again.until("one\ntwo\n")
+    again.idle()
+    again.type("\x1b[A\x1b[A")
+    again.until("› hello there")
+    again.send("", "› hello there\nhello there\n")
+    assert again.leave() == 0
+
+
+def test_a_resize_in_the_middle_of_an_answer(chat: Open) -> None:
+    """What comes after it fits into the new width, and the answer is whole."""
+    screen = chat("--model", "demo/long:slow")
+    screen.until(READY)
+    screen.type("150 words\r")
+    screen.until("thread stone")
+    screen.resize(40)
+    screen.process.send_signal(signal.SIGWINCH)
+    # What was on its way when the signal came is drawn as it was; a reader that is slow finds much of that.
+    before = len(screen.seen.split())
+    while len(screen.seen.split()) < before + 60:
+        screen.until(" ")
+    place = len(screen.sent)
+    screen.idle()
+    rows = [OURS.sub("", row) for row in screen.sent[place:].replace("\r", "\n").split("\n")]
+    assert max(map(len, rows)) <= 40
+    said = screen.seen.rpartition("I go.\n")[2].removesuffix("\n› ")
+    assert (len(said.split()), said.count("\n") > 5) == (150, True)
+    assert screen.leave() == 0
+
+
+def test_escapes_come_out_as_text(tmp_path: Path, chat: Open) -> None:
+    """Clipboard, title, colours, cursor and bidi, in titles, texts, outputs and arguments."""
+    asyncio.run(_make_hostile(tmp_path))
+    screen = chat()
+    screen.until("allow?")
+    asked = screen.seen.rpartition("? bash")[2]
+    screen.answer("y", "✓ bash")
+    screen.idle()
+    screen.send("/tree", "(head)")
+    screen.send("/sessions", "owned")
+    screen.send("/show", "› say")
+    assert screen.leave() == 0
+    assert "\\u001b]52;c;aGk=\\u0007" in asked
+    assert "\\u202e" in asked
+    assert r"\x1b]52;c;aGk=\x07" in screen.seen
+    left = OURS.sub("", screen.sent).replace("\r", "")
+    assert [ch for ch in left if not ch.isprintable() and ch != "\n"] == []
+
+
+async def _make_hostile(tmp_path: Path) -> None:
+    evil = "\x1b]52;c;aGk=\x07\x1b[2J\x9b31m\x1b]0;owned\x07\u202egnp.exe"
+    (tmp_path / "evil.txt").write_text(evil)
+    async with clew.open(f"sqlite:///{tmp_path}/store.db") as engine:
+        session = await engine.create_session(model="demo/echo", title=f"T{evil}", workspace_root=tmp_path)
+        await (await engine.submit(session.id, f"say {evil}")).wait()
+        await (await engine.submit(session.id, "!read evil.txt", model="demo/tools")).wait()
+        await engine.submit(session.id, f"!bash echo '{evil}'", model="demo/tools")
+        async for status in engine.watch_status(session.id):
+            if status.waiting:
+                break
+
+
+# Elsewhere
+
+
+async def test_beside_a_server_it_talks_to_the_server(tmp_path: Path, chat: Open) -> None:
+    """Streams, approvals and aborts; what others do to the session is shown too; leaving leaves the turn alone."""
+    async with serving(tmp_path) as server:
+        screen = chat("--model", "demo/tools")
+
+        def approve() -> None:
+            screen.until(READY)
+            screen.type("!bash touch made\r")
+            screen.until("allow?")
+            screen.answer("y", "✓ bash touch made")
+            screen.idle()
+            screen.send("/model demo/long:slow", "from now on")
+
+        def run_twice() -> int:
+            screen.until("from elsewhere\n")
+            screen.idle()
+            assert "› from elsewhere\nfrom elsewhere\n" in screen.seen
+            screen.type("2000 words\r")
+            screen.until("thread stone")
+            screen.type("\x03")
+            screen.until("aborted\n")
+            screen.idle()
+            screen.type("2001 words\r")
+            screen.until("thread stone")
+            return screen.leave()
+
+        await asyncio.to_thread(approve)
+        assert (tmp_path / "made").exists()
+        [session] = (await server.client.get("/api/sessions")).json()["sessions"]
+        await server.client.prompt(session["id"], "from elsewhere", model="demo/echo")
+        assert await asyncio.to_thread(run_twice) == 0
+        assert "the turn goes on in the server\n" in screen.sent
+        assert (await server.client.status(session["id"]))["state"] == "busy"
+        again = chat(session["id"])
+        await asyncio.to_thread(again.until, "working")
+        server.process.kill()
+        assert await asyncio.to_thread(again.end) == 7
+        assert "does not answer" in again.sent
+
+
+def test_without_a_terminal_lines_are_prompts(tmp_path: Path) -> None:
+    """One after another, with nothing on stdout but what was said; what nobody can be asked is denied."""
+
+    def piped(lines: str, *words: str) -> tuple[int, str, str]:
+        command = [CLEW, "chat", *words]
+        env = environment(tmp_path)
+        done = subprocess.run(command, input=lines, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        return done.returncode, done.stdout, done.stderr
+
+    code, out, err = piped("hello there\none \\\ntwo\n!bash touch made\n/nothing\n", "--model", "demo/tools")
+    assert (code, err) == (0, "clew: there is no /nothing; /help lists what there is (invalid_input)\n")
+    assert out.startswith("hello there\none \ntwo\n✗ bash touch made  denied")
+    assert not (tmp_path / "made").exists()
+    failed = piped("404\n", "--new", "--model", "demo/fail")
+    assert failed == (1, "", "clew: 404: there is no such model\n")
+    for words, code in [(["nonsense"], 2), (["ses_" + "0" * 26], 3), (["x", "--new"], 2), (["a", "b"], 2)]:
+        assert piped("", *words)[0] == code

@@ -1,0 +1,257 @@
+"""Commands beside a running server: those that write ask it, those that read do not need it."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import clew
+from clew.errors import Invalid, NotFound, OwnedByAnotherProcess, StoreUnavailable
+from clew.fronts.cli.command import opened
+from clew.fronts.cli.remote import RemoteEngine
+from clew.fronts.cli.wire import Gone, Unauthorized, Wire, find_token
+from clew.transcript.session import Session
+from tests.integration.http_client import texts, types
+from tests.integration.test_serve import Server, command, interrupted, serving, start
+
+pytestmark = pytest.mark.service
+
+NOBODY = "ses_" + "0" * 26
+NO_TURN = "trn_" + "0" * 26
+
+
+async def talk(server: Server, *prompts: str) -> tuple[str, list[dict[str, Any]]]:
+    """A session of the server in which these were said, and its messages."""
+    session_id = await server.client.session(model="demo/echo")
+    for number, prompt in enumerate(prompts):
+        await server.client.chat(session_id, prompt, f"u{number}")
+    return session_id, await server.client.messages(session_id)
+
+
+def turn_of(message: dict[str, Any]) -> str:
+    return str(message["metadata"]["turn_id"])
+
+
+async def test_a_prompt_runs_in_the_server(tmp_path: Path) -> None:
+    """Its text or its chunks come as they would from this process, and so do its failures and exit codes."""
+    async with serving(tmp_path) as server:
+        assert await command(tmp_path, "run", "hello there", "--model", "demo/echo") == (0, "hello there\n", "")
+        [session] = (await server.client.get("/api/sessions")).json()["sessions"]
+        assert session["workspace_root"] == str(tmp_path)
+        code, out, err = await command(tmp_path, "run", "again", "--session", session["id"], "--json")
+        chunks = [json.loads(line) for line in out.splitlines()]
+        assert (code, err, types(chunks)[0], types(chunks)[-1]) == (0, "", "start", "finish")
+        assert "".join(chunk.get("delta", "") for chunk in chunks) == "again"
+        code, out, err = await command(tmp_path, "run", "30 words", "--model", "demo/long:slow")
+        assert (code, len(out.split()), err) == (0, 30, "")
+        assert await command(tmp_path, "run", "404", "--model", "demo/fail") == (
+            1,
+            "",
+            "clew: 404: there is no such model\n",
+        )
+        code, out, _ = await command(tmp_path, "run", "!bash touch made", "--model", "demo/tools")
+        assert (code, out) == (0, "bash denied: there is nobody at this terminal to ask\n")
+        assert not (tmp_path / "made").exists()
+        for words, expected in [
+            (("run", "x", "--model", "nonsense"), 2),
+            (("run", "x", "--session", "nonsense"), 2),
+            (("run", "x", "--session", NOBODY), 3),
+        ]:
+            code, out, err = await command(tmp_path, *words)
+            assert (code, out, err.count("\n")) == (expected, "", 1)
+
+
+async def test_an_interrupt_aborts_the_turn_in_the_server(tmp_path: Path) -> None:
+    """130, and what was printed is what is stored."""
+    async with serving(tmp_path) as server:
+        process = await start(tmp_path, "run", "2000 words", "--json", "--model", "demo/long:slow")
+        code, out, err = await interrupted(process)
+        assert (code, "aborted; what was written is kept" in err) == (130, True)
+        [session] = (await server.client.get("/api/sessions")).json()["sessions"]
+        [_, said] = await server.client.messages(session["id"])
+        chunks = [json.loads(line) for line in out.splitlines()]
+        assert "".join(c["delta"] for c in chunks if c["type"] == "text-delta") == texts(said)
+
+
+async def test_going_back_and_aside_in_the_server(tmp_path: Path) -> None:
+    """rewind, unrewind, goto, branch, fork and continue: printed as without a server, done by it."""
+    async with serving(tmp_path) as server:
+        session_id, [u1, a1, u2, _] = await talk(server, "one", "two")
+        code, out, _ = await command(tmp_path, "rewind", session_id, u2["id"], "--edit", "zwei")
+        assert (code, out) == (0, f"now at {turn_of(u1)}; 2 messages left the conversation\ndraft: zwei\n")
+        code, out, _ = await command(tmp_path, "unrewind", session_id, "--json")
+        assert (code, json.loads(out)) == (0, {"head_turn_id": turn_of(u2), "hidden": [], "draft": None})
+        code, out, _ = await command(tmp_path, "rewind", session_id, u2["id"], "--edit", "zwei drei", "--run")
+        assert (code, out) == (0, "zwei drei\n")
+        code, out, _ = await command(tmp_path, "goto", session_id, turn_of(u1))
+        assert (code, out) == (0, f"now at {turn_of(u1)}; 2 messages left the conversation\n")
+        assert (await command(tmp_path, "rewind", session_id, u1["id"]))[0] == 0
+        assert await command(tmp_path, "continue", session_id) == (0, "one\n", "")
+        assert (await command(tmp_path, "continue", session_id))[0] == 4
+        code, out, _ = await command(tmp_path, "branch", session_id, a1["id"], "--model", "demo/long", "--json")
+        assert (code, json.loads(out)["parent_message_id"]) == (0, a1["id"])
+        code, out, _ = await command(tmp_path, "fork", turn_of(u1), "--label", "aside")
+        fork = (await server.client.get(f"/api/sessions/{out.strip()}")).json()
+        assert (code, fork["label"], fork["parent_id"]) == (0, "aside", session_id)
+        assert (await command(tmp_path, "fork", NO_TURN))[0] == 3
+
+
+async def test_making_room_and_keeping_order_in_the_server(tmp_path: Path) -> None:
+    """compact, prune, queue, abort, archive and rm."""
+    async with serving(tmp_path) as server:
+        session_id, _ = await talk(server, *(f"{n} " + "word " * 250 for n in range(5)))
+        code, out, _ = await command(tmp_path, "compact", session_id, "--focus", "the numbers")
+        assert (code, out.startswith("summarised 3 earlier turns: ")) == (0, True)
+        code, out, _ = await command(tmp_path, "prune", session_id)
+        assert (code, out.startswith("nothing to prune: ")) == (0, True)
+        slow = {"provider_id": "demo", "model_id": "long", "variant": "slow"}
+        await server.client.prompt(session_id, "2000 words", model=slow)
+        queued = (await server.client.prompt(session_id, "later", message_id="mine")).json()
+        code, out, _ = await command(tmp_path, "queue", session_id)
+        assert (code, out) == (0, f"{queued['message_id']}  later\n")
+        assert await command(tmp_path, "queue", session_id, "--cancel", "mine") == (0, "", "")
+        assert (await command(tmp_path, "queue", session_id, "--cancel", "mine"))[0] == 4
+        assert (await command(tmp_path, "rm", session_id))[0] == 4
+        assert await command(tmp_path, "abort", session_id) == (0, "aborted\n", "")
+        await server.client.idle(session_id)
+        assert await command(tmp_path, "abort", session_id, "--json") == (0, '{"aborted":false}\n', "")
+        assert await command(tmp_path, "archive", session_id) == (0, f"{session_id} is archived\n", "")
+        assert (await server.client.get("/api/sessions")).json()["sessions"] == []
+        code, out, _ = await command(tmp_path, "archive", session_id, "--undo", "--json")
+        assert (code, json.loads(out)["archived_at"]) == (0, None)
+        await server.client.prompt(session_id, "2000 words", model=slow)
+        assert await command(tmp_path, "rm", session_id, "--force") == (0, f"{session_id} is removed\n", "")
+        assert (await command(tmp_path, "rm", session_id))[0] == 3
+        assert (await command(tmp_path, "demo"))[0] == 4
+
+
+async def test_who_may_not_ask_the_server_is_told_so(tmp_path: Path) -> None:
+    """A wrong token is 5, none 4 with the owner's pid; reading needs neither."""
+    async with serving(tmp_path, CLEW_TOKEN="the-right-one") as server:
+        session_id, _ = await talk(server, "one")
+        code, out, err = await command(tmp_path, "abort", session_id, CLEW_TOKEN="another-one")
+        assert (code, out, err.count("\n"), "(unauthorized)" in err) == (5, "", 1, True)
+        code, _, err = await command(tmp_path, "abort", session_id)
+        assert (code, f"process {server.process.pid} " in err, "CLEW_TOKEN" in err) == (4, True, True)
+        assert (await command(tmp_path, "show", session_id))[1] == "user: one\nassistant: one\n"
+        assert (await command(tmp_path, "abort", session_id, CLEW_TOKEN="the-right-one"))[0] == 0
+    assert (await command(tmp_path, "abort", session_id))[0] == 0
+
+
+async def test_a_server_that_dies_is_said_to_be_gone(tmp_path: Path) -> None:
+    """In the middle of a turn: 7, one line. The next command has the store to itself."""
+    async with serving(tmp_path) as server:
+        process = await start(tmp_path, "run", "2000 words", "--model", "demo/long:slow")
+        assert process.stdout is not None
+        await process.stdout.readexactly(10)
+        server.process.send_signal(signal.SIGKILL)
+        _, err = await process.communicate()
+        assert (process.returncode, err.count(b"\n"), b"does not answer" in err) == (7, 1, True)
+    [session] = json.loads((await command(tmp_path, "ls", "--json"))[1])["sessions"]
+    assert (await command(tmp_path, "archive", session["id"]))[0] == 0
+
+
+async def test_the_remote_engine_gives_what_the_engine_gives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same values from both sides of a server, read by the same names."""
+    for name in ("CONFIG", "DATA"):
+        monkeypatch.setenv(f"XDG_{name}_HOME", f"{tmp_path}/{name.lower()}")
+    monkeypatch.delenv("CLEW_TOKEN", raising=False)
+    store = f"sqlite:///{tmp_path}/store.db"
+    async with serving(tmp_path) as server:
+        session_id, [u1, _, u2, _] = await talk(server, "one", "two")
+        async with opened(store, write=True) as remote, clew.open(store, read_only=True) as engine:
+            assert isinstance(remote, RemoteEngine)
+            calls: list[tuple[str, tuple[str, ...], dict[str, Any]]] = [
+                ("get_session", (session_id,), {}),
+                ("list_sessions", (), {"limit": 5, "q": "one"}),
+                ("messages", (session_id,), {"view": "all", "limit": 3}),
+                ("queue", (session_id,), {}),
+                ("get_status", (session_id,), {}),
+                ("tree", (session_id,), {}),
+                ("reflog", (session_id,), {}),
+                ("context", (session_id,), {"model": "demo/small"}),
+                ("turn", (turn_of(u1),), {}),
+                ("request", (turn_of(u2),), {"step": 0}),
+            ]
+            for name, args, options in calls:
+                there, here = getattr(remote, name), getattr(engine, name)
+                assert await there(*args, **options) == await here(*args, **options), name
+            assert [model.id for model in await remote.models()][:2] == ["demo/tour", "demo/echo"]
+            renamed = await remote.rename_session(session_id, "Ünï")
+            assert (isinstance(renamed, Session), renamed.title) == (True, "Ünï")
+            assert [chunk async for chunk in remote.attach(session_id)] == []
+            submission = await remote.submit(session_id, [{"type": "text", "text": "three"}], message_id="u3")
+            outcome = await submission.wait()
+            assert outcome == await submission.wait()
+            assert (outcome.status, outcome.message_id) == ("completed", (await remote.messages(session_id))[-1].id)
+            with pytest.raises(NotFound):
+                await remote.compaction(session_id, u1["id"])
+            with pytest.raises(NotFound):
+                await remote.get_session(NOBODY)
+            with pytest.raises(Invalid):
+                await remote.get_session("../../health")
+            with pytest.raises(Unauthorized):
+                await RemoteEngine(remote.url, "wrong-token").get_session(session_id)
+            url = remote.url
+    with pytest.raises(Gone):
+        await RemoteEngine(url, "any").get_session(session_id)
+
+
+async def test_a_file_that_cannot_be_read_is_read_through_its_server(tmp_path: Path, monkeypatch: Any) -> None:
+    """While the server is there; what a dead one announced does not hide why the file cannot be read."""
+    monkeypatch.setenv("CLEW_TOKEN", "the-right-one")
+    store = f"sqlite:///{tmp_path}/store.db"
+
+    def unreadable(*_: Any, **__: Any) -> Any:
+        raise StoreUnavailable("nobody can read this")
+
+    async with serving(tmp_path, CLEW_TOKEN="the-right-one") as server:
+        session_id, _ = await talk(server, "one")
+        with monkeypatch.context() as patched:
+            patched.setattr(clew, "open", unreadable)
+            async with opened(store) as engine:
+                assert isinstance(engine, RemoteEngine)
+                assert (await engine.get_session(session_id)).id == session_id
+            server.process.kill()
+            await server.process.wait()
+            with pytest.raises(StoreUnavailable, match="nobody can read this"):
+                async with opened(store):
+                    pass
+
+
+def test_a_token_is_sent_only_to_an_address_a_server_announces(tmp_path: Path) -> None:
+    """Never to a name, nor over anything but plain HTTP on this machine's own addresses."""
+    for url in ("http://example.com:80", "https://127.0.0.1:1", "http://127.0.0.1", "nonsense", ""):
+        with pytest.raises(StoreUnavailable):
+            Wire(url, "secret")
+    assert Wire("http://127.0.0.1:7717", "secret").url == "http://127.0.0.1:7717"
+    with pytest.raises(Invalid):
+        Wire("http://127.0.0.1:7717", "two\r\nlines")
+    config = {"XDG_CONFIG_HOME": str(tmp_path)}
+    assert find_token(config) is None
+    (tmp_path / "clew").mkdir()
+    (tmp_path / "clew" / "token").write_text("kept-one\n")
+    assert find_token(config) == "kept-one"
+    assert find_token({**config, "CLEW_TOKEN": "chosen-one"}) == "chosen-one"
+    (tmp_path / "clew" / "token").unlink()
+    (tmp_path / "clew" / "token").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(Invalid):
+        find_token(config)
+
+
+async def test_an_owner_that_serves_nothing_is_4_with_its_pid(tmp_path: Path) -> None:
+    """There is nobody to ask."""
+    async with clew.open(f"sqlite:///{tmp_path}/store.db") as engine:
+        session = await engine.create_session(model="demo/echo")
+        process = await start(tmp_path, "chat", session.id)
+        _, err = await process.communicate()
+        assert (process.returncode, b"(store_owned)" in err) == (4, True)
+        with pytest.raises(OwnedByAnotherProcess) as raised:
+            async with opened(f"sqlite:///{tmp_path}/store.db", write=True):
+                pass
+    assert isinstance(raised.value.ids["pid"], int)
+    assert f"process {raised.value.ids['pid']}" in err.decode()

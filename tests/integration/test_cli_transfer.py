@@ -1,0 +1,64 @@
+"""Finding what was said, and sessions as files, from the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.integration.test_cli_history import Say, say, talk
+from tests.integration.test_http_history import NOBODY
+
+__all__ = ["say"]
+
+
+def test_a_search_prints_where_it_was_said(say: Say) -> None:
+    """Session, message and the words around; as JSON what HTTP answers."""
+    session = talk("the thread of Ariadne", "nothing else")
+    code, out, _ = say("search", "ariad")
+    assert code == 0
+    lines = out.splitlines()
+    assert len(lines) == 2
+    assert all(line.startswith(f"{session}  msg_") and line.endswith("the thread of **Ariadne**") for line in lines)
+    code, out, _ = say("search", "ariad", "--json", "--limit", "1")
+    page = json.loads(out)
+    assert (code, len(page["hits"]), page["hits"][0]["session_id"]) == (0, 1, session)
+    assert say("search", "minotaur") == (0, "", "")
+    assert say("search", "  ")[0] == 2
+    assert say("search", "x", "--session", NOBODY)[0] == 3
+
+
+@pytest.mark.parametrize("form", ["json", "jsonl"])
+def test_an_export_comes_back_by_import(say: Say, tmp_path: Path, form: str) -> None:
+    """Into a new file of one's own, and out of it as a session that says the same."""
+    session = talk("first", "second")
+    file = tmp_path / f"session.{form}"
+    assert say("export", session, "--format", form, "--out", str(file)) == (0, f"{file}\n", "")
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert say("export", session, "--out", str(file))[0] == 2
+    code, out, _ = say("import", str(file))
+    assert code == 0
+    other = out.strip()
+    assert other != session
+    assert say("show", other) == say("show", session)
+
+
+def test_an_export_is_printed_without_a_file(say: Say) -> None:
+    """Markdown and a page, with the words in them."""
+    session = talk("hello there")
+    for form in ("md", "html"):
+        code, out, _ = say("export", session, "--format", form)
+        assert (code, "hello there" in out) == (0, True)
+    assert say("export", NOBODY)[0] == 3
+    assert say("export", session, "--format", "pdf")[0] != 0
+
+
+def test_what_is_no_export_is_not_imported(say: Say, tmp_path: Path) -> None:
+    """Not there, not JSON, not ours."""
+    file = tmp_path / "x.json"
+    assert say("import", str(file))[0] == 2
+    for data in (b"", b"{", b'{"format": "other"}', b"\xff"):
+        file.write_bytes(data)
+        assert say("import", str(file))[0] == 2
+    assert say("ls")[1] == ""
