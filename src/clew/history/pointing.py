@@ -43,7 +43,10 @@ async def find_message(store: Store, session_id: str, message_id: str, tree: Tre
     # An id whose message was cancelled may be used again.
     rows.sort(key=lambda row: "cancelled_at" in row.metadata)
     if not rows:
-        raise MessageNotFound(f"there is no message {message_id} in this session", message_id=message_id)
+        raise MessageNotFound(
+            f"there is no message {message_id} in this session; `clew show SESSION --ids` lists them",
+            message_id=message_id,
+        )
     line = line_turns(tree)
     for row in rows:
         turn = next((turn for turn in line if row.id in tree.links.get(turn.id, ())), None)

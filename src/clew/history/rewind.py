@@ -105,7 +105,8 @@ def plan_undo(tree: Tree) -> HeadMove:
     last = rewinds[-1]
     if _has_grown(tree, last):
         raise NewerTurns(
-            "the conversation went on after that rewind; to go back all the same, go to a turn of the reflog",
+            "the conversation went on after the newest rewind that was not undone; every place it has been at is in "
+            "the reflog: go to a turn of it instead",
             turn_id=last.from_turn_id,
         )
     return last

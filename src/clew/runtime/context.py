@@ -15,6 +15,7 @@ from clew.compaction.budget import (
     Measured,
     Size,
     Window,
+    estimate_message,
     find_measured,
     fires,
     rollup_used,
@@ -251,10 +252,14 @@ def _dropped_steps(context: Context) -> dict[str, int]:
 
 
 def report(context: Context) -> ContextReport:
-    """The context as the gauge shows it."""
+    """The context as the gauge shows it: where the provider counted less than was estimated, each part its share."""
     size, window = context.size, context.window
-    saved = _saved(context)
-    parts = ContextParts(size.system, size.tools, size.summary, size.history, saved)
+    system, tools, summary = size.system, size.tools, size.summary
+    history = sum(map(estimate_message, context.body))
+    whole = system + tools + summary + history
+    if size.used < whole:
+        system, tools, summary = (size.used * part // whole for part in (system, tools, summary))
+    parts = ContextParts(system, tools, summary, size.used - system - tools - summary, _saved(context))
     return ContextReport(window.limit, window.reserve, window.threshold, size.used, size.measured, parts)
 
 

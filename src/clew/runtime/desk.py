@@ -189,7 +189,8 @@ class Desk:
         await fold_streams(self._host.store, self._host.mint, now, session_id)
         waiting = await settle_session(self._host.store, session_id, now, ABORT)
         if waiting is not None:
-            return WaitingForHuman("this session waits for a human's answer", session_id=session_id)
+            ways = "give it, here or in `clew chat`, or abort"
+            return WaitingForHuman(f"this session waits for a human's answer: {ways}", session_id=session_id)
         return None
 
     async def _known(self, session_id: str, client_id: str | None, prompted: Prompted) -> Submission | None:

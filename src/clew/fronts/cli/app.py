@@ -155,11 +155,12 @@ def show(
     model_view: Annotated[
         bool, cyclopts.Parameter(negative=(), help="What the next call would send; short for --view model.")
     ] = False,
+    ids: Annotated[bool, cyclopts.Parameter(negative=(), help="Each message's id above what it says.")] = False,
     json: Json = False,
 ) -> int:
     """Print the messages of a session.
 
-    Example: clew show ses_… --model-view
+    Example: clew show ses_… --ids
     """
 
     async def run() -> int:
@@ -171,6 +172,8 @@ def show(
         if json:
             print_json({"messages": messages})
         for message in () if json else messages:
+            if ids:
+                print(message.id)
             for part in message.parts:
                 if part["type"] != "step-start":
                     print(f"{message.role}: {plain(_shown(part))}")

@@ -169,7 +169,8 @@ def _moved(rewound: Rewound, json: bool) -> int:
         print_json(rewound_shape(rewound))
         return 0
     left = len(rewound.hidden)
-    print(f"now at {rewound.head_turn_id or BEGINNING}; {left} message{'' if left == 1 else 's'} left the conversation")
+    gone = f"; {left} message{'' if left == 1 else 's'} left the conversation" if left else ""
+    print(f"now at {rewound.head_turn_id or BEGINNING}{gone}")
     if rewound.draft is not None:
         print(f"draft: {plain(rewound.draft)}")
     return 0

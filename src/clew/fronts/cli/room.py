@@ -90,7 +90,7 @@ def _told(done: Compacted, what: str, nothing: str, json: bool) -> int:
 def gauge(report: ContextReport) -> str:
     """The context as one line: a bar, the sum, and its parts."""
     share = report.used / report.limit if report.limit else 1.0
-    full = min(round(share * _WIDTH), _WIDTH)
+    full = min(max(round(share * _WIDTH), 1 if report.used else 0), _WIDTH)
     parts = report.parts
     sizes = [("system", parts.system), ("tools", parts.tools), ("summary", parts.summary), ("history", parts.history)]
     held = " · ".join(f"{name} {size:,}" for name, size in sizes)

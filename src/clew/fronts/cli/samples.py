@@ -144,8 +144,9 @@ async def _long(engine: Engine, session_id: str) -> None:
         now = start + number * (_DAY_MS // TURNS)
         turn = Turn(id=engine.host.mint.turn(), session_id=session_id, parent_turn_id=parent, created_at=now)
         line = f"{_TALE[number % len(_TALE)]} (turn {number + 1})"
-        writes += [OpenTurn(turn), *_said(engine, session, turn.id, "user", line, now)]
-        writes += [*_said(engine, session, turn.id, "assistant", line, now), *settling(turn.id, "completed", now)]
+        writes += [OpenTurn(turn), *_said(engine, session, turn.id, "user", line, now, number)]
+        writes += _said(engine, session, turn.id, "assistant", line, now, number)
+        writes += settling(turn.id, "completed", now)
         parent = turn.id
         if (number + 1) % _TURNS_A_UNIT == 0:
             outcome = await engine.store.commit(Unit(session_id, (*writes, PatchSession(updated_at=now))))
@@ -154,7 +155,7 @@ async def _long(engine: Engine, session_id: str) -> None:
             writes.clear()
 
 
-def _said(engine: Engine, session: Session, turn_id: str, role: Role, line: str, now: int) -> list[Write]:
+def _said(engine: Engine, session: Session, turn_id: str, role: Role, line: str, now: int, number: int) -> list[Write]:
     mint = engine.host.mint
     parts = [{"type": "text", "text": line}]
     if role == "assistant":
@@ -164,7 +165,8 @@ def _said(engine: Engine, session: Session, turn_id: str, role: Role, line: str,
     message = MessageRow(mint.message(), session.id, role, now, now, metadata, rows)
     writes: list[Write] = [InsertMessage(message), LinkMessage(turn_id, message.id)]
     if role == "assistant":
-        used = Usage(input=len(line) // 4, output=len(line) // 4)
+        # All that was said so far, on both sides, as if it had been sent.
+        used = Usage(input=number * len(line) // 2, output=len(line) // 4)
         writes.append(EndStep(_step(turn_id, message.id, session, used, now)))
     return [*writes, SealMessage(message.id, seal_of(parts))]
 

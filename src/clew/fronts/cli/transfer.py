@@ -37,6 +37,8 @@ def search(
             page = await engine.search(text, limit=limit, session_id=session)
         if json:
             print_json(page)
+        elif not page.hits and sys.stdout.isatty():
+            print("nothing found")
         for hit in () if json else page.hits:
             mark = "hidden  " if hit.hidden else ""
             print(f"{hit.session_id}  {hit.message_id}  {mark}{plain(' '.join(hit.snippet.split()))}")
@@ -116,7 +118,8 @@ def _write_new(file: Path, data: bytes) -> None:
         with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as target:
             target.write(data)
     except OSError as error:
-        raise InvalidInput(f"{file} cannot be written: {error.strerror}") from error
+        hint = "; name another --out" if isinstance(error, FileExistsError) else ""
+        raise InvalidInput(f"{file} cannot be written: {error.strerror}{hint}") from error
 
 
 COMMANDS: Final[Mapping[str, Callable[..., int]]] = {"search": search, "export": export, "import": import_}
