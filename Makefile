@@ -60,6 +60,12 @@ test: check $(NODE_READY) ## check, then every test
 test-fast: $(READY) ## the tests that need nothing but Python and little time
 	$(PYTEST) -n $(WORKERS) --dist worksteal -m "not slow and not service and not browser and not kill and not node"
 
+.PHONY: test-schemathesis
+test-schemathesis: $(READY) ## schemathesis over the whole API; it is installed beside
+	test -x .venv-schemathesis/bin/schemathesis || { $(PYTHON) -m venv .venv-schemathesis && \
+		.venv-schemathesis/bin/python -m pip install -qq schemathesis==4.32.5; }
+	$(BIN)/python tools/schemathesis.py
+
 .PHONY: kill
 kill: export CLEW_ROUNDS ?= 2000
 kill: $(READY) ## the kill campaign, CLEW_ROUNDS rounds (2000)
@@ -98,6 +104,6 @@ lock: ## write requirements/dev.txt anew
 
 .PHONY: clean
 clean: ## remove what can be made again
-	rm -rf $(VENV) .venv-lock tests/node/node_modules tests/node7/node_modules tests/node7/*.mjs dist build .mypy_cache .ruff_cache .pytest_cache \
+	rm -rf $(VENV) .venv-lock .venv-schemathesis tests/node/node_modules tests/node7/node_modules tests/node7/*.mjs dist build .mypy_cache .ruff_cache .pytest_cache \
 		.import_linter_cache .hypothesis .coverage .coverage.* htmlcov
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

@@ -52,7 +52,7 @@ def test_each_kind_of_failure_has_its_exit_code(tmp_path: Path) -> None:
     """One line on stderr with the code, nothing on stdout, no traceback."""
     code, _, err = run(tmp_path, "ls")
     assert (code, err.count("\n")) == (7, 1)
-    assert "; `clew run` or `clew serve` makes it" in err
+    assert "`clew chat` or `clew serve` makes it" in err
     async_store = f"sqlite:///{tmp_path}/store.db"
     import asyncio
 

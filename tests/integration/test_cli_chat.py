@@ -65,7 +65,7 @@ class Screen:
 
     def until(self, text: str) -> str:
         """Wait for something to be sent after what was waited for last; all that came in between."""
-        deadline = time.monotonic() + 15
+        deadline = time.monotonic() + 60
         while (place := self._bare().find(text, self._read)) < 0:
             assert self._more(deadline), (text, self._bare()[self._read :], self.seen)
         start, self._read = self._read, place + len(text)
@@ -75,7 +75,7 @@ class Screen:
         """Type a line where nothing is at work; wait until all that comes of it is to be seen, and is over."""
         start = self.seen.rindex("\n")
         self.type(line + "\r")
-        deadline = time.monotonic() + 15
+        deadline = time.monotonic() + 60
         while not (self._is_idle() and all(text in self.seen[start:] for text in texts)):
             assert self._more(deadline), (line, texts, self.seen[start:])
         self._read = len(self._bare())
@@ -84,7 +84,7 @@ class Screen:
     def answer(self, key: str, text: str) -> None:
         """Press a key at a question, with Enter where it is taken for typing; wait for what comes of it."""
         self.type(key)
-        deadline = time.monotonic() + 15
+        deadline = time.monotonic() + 60
         while not (typed := self.seen.endswith(f"[n]o: {key}")) and text not in self._bare()[self._read :]:
             assert self._more(deadline), self.seen
         if typed:
@@ -93,7 +93,7 @@ class Screen:
 
     def idle(self) -> None:
         """Wait until nothing is at work."""
-        deadline = time.monotonic() + 15
+        deadline = time.monotonic() + 60
         while not self._is_idle():
             assert self._more(deadline), self.seen
 
@@ -107,7 +107,7 @@ class Screen:
 
     def end(self) -> int:
         """The exit code, once the process has ended by itself."""
-        deadline = time.monotonic() + 15
+        deadline = time.monotonic() + 60
         while self._more(deadline):
             pass
         return self.process.wait(5)
@@ -389,7 +389,7 @@ def test_going_back_and_aside(chat: Open, tmp_path: Path) -> None:
     screen.send(" and a half", "› three and a half\nthree and a half\n")
     screen.send("/rewind 2 zwei", "4 messages left the conversation\n\n› zwei\nzwei\n")
     assert texts(stored(tmp_path)) == ["one", "one", "zwei", "zwei"]
-    screen.send("/rewind 9", "there are 2 messages of yours to go back to")
+    screen.send("/rewind 9", "only 2 messages of yours in sight to go back to")
     screen.send("/unrewind", "(newer_turns)")
     tree = screen.send("/tree", "(head)  zwei")
     [first] = re.findall(r"● (trn_\w+)  one", tree)

@@ -80,7 +80,7 @@ async def opened(store: str | None, *, write: bool = False, make: bool = False) 
     """
     location = parse_url(store or default_store_url())
     if isinstance(location, SqliteFile) and not location.path.exists() and not make:
-        raise StoreUnavailable(f"there is no store at {location.path}; `clew run` or `clew serve` makes it")
+        raise StoreUnavailable(f"there is no store at {location.path}; `clew chat` or `clew serve` makes it")
     async with contextlib.AsyncExitStack() as stack:
         try:
             engine: AnyEngine = await stack.enter_async_context(clew.open(store, read_only=not write))
@@ -100,7 +100,7 @@ async def read_file(store: str | None) -> AsyncIterator[clew.Engine]:
     """The store's own file, for reading, whoever has it open."""
     location = parse_url(store or default_store_url())
     if isinstance(location, SqliteFile) and not location.path.exists():
-        raise StoreUnavailable(f"there is no store at {location.path}; `clew run` or `clew serve` makes it")
+        raise StoreUnavailable(f"there is no store at {location.path}; `clew chat` or `clew serve` makes it")
     async with clew.open(store, read_only=True) as engine:
         yield engine
 

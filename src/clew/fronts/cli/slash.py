@@ -72,7 +72,8 @@ async def _rewind(chat: Conversation, rest: str) -> None:
     which = which or "1"
     if which.isascii() and which.isdigit():
         if not 1 <= int(which) <= len(spoken):
-            raise MessageNotFound(f"there are {len(spoken)} messages of yours to go back to")
+            count = f"{len(spoken)} message{'' if len(spoken) == 1 else 's'}"
+            raise MessageNotFound(f"only {count} of yours in sight to go back to; /tree and /goto reach the others")
         which = spoken[-int(which)].id
     text = text.strip()
     rewound = await chat.engine.rewind(session_id, which, mode="edit", text=text or None, run=bool(text))
@@ -198,6 +199,8 @@ async def _sessions(chat: Conversation, rest: str) -> None:
 
 
 async def _switch(chat: Conversation, rest: str) -> None:
+    if not rest:
+        raise InvalidInput("/switch takes the id of a session; /sessions lists them")
     await chat.enter(await chat.engine.get_session(rest))
 
 
