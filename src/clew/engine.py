@@ -15,7 +15,7 @@ from msgspec import UNSET
 
 from clew import ids
 from clew.config import secret_values
-from clew.errors import InternalError, InvalidInput, MessageNotFound, SessionBusy, SessionNotFound
+from clew.errors import InternalError, InvalidInput, MessageNotFound, SessionBusy, SessionNotFound, TurnNotFound
 from clew.history.views import View, load_messages
 from clew.live.base import Event, EventType, Status
 from clew.store.base import Cursor, SearchPage, SearchQuery, SessionQuery, get_session
@@ -112,7 +112,7 @@ class Engine:
         return session
 
     async def get_session(self, session_id: str) -> Session:
-        return await get_session(self.store, self._session_id(session_id))
+        return await get_session(self.store, self._own(session_id))
 
     async def list_sessions(
         self,
@@ -132,7 +132,7 @@ class Engine:
             raise InvalidInput(f"limit must be from 1 to 200, not {limit}")
         if kind not in ("chat", "subagent", "any"):
             raise InvalidInput(f"kind must be chat, subagent or any, not {kind!r}")
-        parent = None if parent is None else self._session_id(parent)
+        parent = None if parent is None else self._own(parent)
         check_value([agent, workspace, q], "filter")
         query = SessionQuery(
             limit=limit,
@@ -217,7 +217,7 @@ class Engine:
         would send, the summary first. ``all``: every row. ``limit`` takes that many from the end, ``before`` pages
         back from a message.
         """
-        session_id = self._session_id(session_id)
+        session_id = self._own(session_id)
         if view not in ("visible", "all", "model"):
             raise InvalidInput(f"view must be visible, all or model, not {view!r}")
         if limit is not None and not 1 <= limit <= 500:
@@ -247,7 +247,7 @@ class Engine:
         if message_id is not None:
             ids.check_client_message_id(message_id)
         return await self._desk.submit(
-            self._session_id(session_id),
+            self._own(session_id),
             prompt,
             model=model,
             agent=agent,
@@ -301,7 +301,7 @@ class Engine:
 
     async def continue_turn(self, session_id: str) -> Submission:
         """Go on: an unanswered turn, one at its step limit, one that failed or was aborted, or a paused queue."""
-        return await self._desk.continuing.go_on(self._session_id(session_id))
+        return await self._desk.continuing.go_on(self._own(session_id))
 
     async def get_status(self, session_id: str) -> Status:
         session = await self.get_session(session_id)
@@ -313,7 +313,7 @@ class Engine:
 
     async def watch_status(self, session_id: str) -> AsyncIterator[Status]:
         """The present status, then each change."""
-        changes = self.host.live.watch_status(self._session_id(session_id))
+        changes = self.host.live.watch_status(self._own(session_id))
         last = await self.get_status(session_id)
         yield last
         async for status in changes:
@@ -324,16 +324,16 @@ class Engine:
     async def answer(self, session_id: str, approval_id: str, decision: Decision, reason: str | None = None) -> int:
         """Answer a request for approval; how many of the step are still open."""
         check_value([approval_id, reason], "answer")
-        return await self._desk.answers.answer(self._session_id(session_id), approval_id, decision, reason)
+        return await self._desk.answers.answer(self._own(session_id), approval_id, decision, reason)
 
     async def answer_question(self, session_id: str, tool_call_id: str, output: Any) -> int:
         """Answer a question the model asked."""
         check_value([tool_call_id, output], "answer")
-        return await self._desk.answers.answer_question(self._session_id(session_id), tool_call_id, output)
+        return await self._desk.answers.answer_question(self._own(session_id), tool_call_id, output)
 
     async def queue(self, session_id: str) -> list[Message]:
         """The messages that wait, in the order they will be fired."""
-        waiting = await self._desk.queue.load(self._session_id(session_id))
+        waiting = await self._desk.queue.load(self._own(session_id))
         return [shown(entry.message, None) for entry in waiting]
 
     async def cancel_queued(self, session_id: str, message_id: str) -> None:
@@ -356,15 +356,15 @@ class Engine:
         check_value(focus, "focus")
         if focus is not None and len(focus) > 2_000:
             raise InvalidInput("a focus is a sentence or two: at most 2,000 characters")
-        return await self._desk.upkeep.compact(self._session_id(session_id), focus)
+        return await self._desk.upkeep.compact(self._own(session_id), focus)
 
     async def prune(self, session_id: str) -> Compacted:
         """Show the model stubs in place of older tool outputs. What is stored stays whole."""
-        return await self._desk.upkeep.prune(self._session_id(session_id))
+        return await self._desk.upkeep.prune(self._own(session_id))
 
     async def context(self, session_id: str, *, model: str | Model | dict[str, Any] | None = None) -> ContextReport:
         """How large the next request would be, and how large it may be; for the session's model, or another."""
-        return await self._desk.upkeep.context(self._session_id(session_id), model)
+        return await self._desk.upkeep.context(self._own(session_id), model)
 
     async def compaction(self, session_id: str, message_id: str) -> CompactionReport:
         """What the compaction marked by this message summarised."""
@@ -377,13 +377,13 @@ class Engine:
         """A turn with its steps: models, usage, timing, digests."""
         from clew.history.report import load_turn
 
-        return await load_turn(self.store, ids.check_turn_id(turn_id))
+        return await load_turn(self.store, await self._own_turn(turn_id))
 
     async def request(self, turn_id: str, step: int | None = None) -> RequestReport:
         """What the model was sent at a step, put together again and proven by its digest."""
         from clew.history.report import load_request
 
-        return await load_request(self.store, ids.check_turn_id(turn_id), step)
+        return await load_request(self.store, await self._own_turn(turn_id), step)
 
     def subscribe(self) -> AsyncIterator[Event]:
         """What happens on this host, from now on."""
@@ -454,11 +454,24 @@ class Engine:
 
             policy_for(self.config.compaction, self.config.pruning, metadata["compaction"])
 
-    def _session_id(self, value: str) -> str:
-        return ids.check_session_id(value, self.store.capabilities.session_ids)
+    def _own(self, session_id: str) -> str:
+        """The one gate for ids of sessions from outside: their form, and whose they are.
+
+        Every method that takes one passes through here first, and ids of turns by way of their session; a test holds
+        them to it. There is one owner today, ``local``, who owns all there is.
+        """
+        return ids.check_session_id(session_id, self.store.capabilities.session_ids)
+
+    async def _own_turn(self, turn_id: str) -> str:
+        """The same for the id of a turn."""
+        turn = await self.store.find_turn(ids.check_turn_id(turn_id))
+        if turn is None:
+            raise TurnNotFound(f"there is no turn {turn_id}", turn_id=turn_id)
+        self._own(turn.session_id)
+        return turn.id
 
     async def _patch(self, session_id: str, write: Write) -> Session:
-        await self._commit(self._session_id(session_id), write)
+        await self._commit(self._own(session_id), write)
         self._publish("session_updated", session_id)
         return await self.get_session(session_id)
 
@@ -498,20 +511,20 @@ class Engine:
 
         edited = Edited(text=text, parts=parts, model=model, agent=agent, client_message_id=client_message_id)
         return await self._rewinding().rewind(
-            self._session_id(session_id), message_id, mode=mode, edited=edited, run=run, restore_files=restore_files
+            self._own(session_id), message_id, mode=mode, edited=edited, run=run, restore_files=restore_files
         )
 
     async def unrewind(self, session_id: str) -> Rewound:
         """Undo the newest rewind; ``NewerTurns`` once the conversation went on after it."""
-        return await self._rewinding().unrewind(self._session_id(session_id))
+        return await self._rewinding().unrewind(self._own(session_id))
 
     async def set_head(self, session_id: str, turn_id: str | None) -> Rewound:
         """Go to any turn the conversation has been at; None is its empty beginning."""
-        return await self._rewinding().set_head(self._session_id(session_id), turn_id)
+        return await self._rewinding().set_head(self._own(session_id), turn_id)
 
     async def reflog(self, session_id: str) -> list[ReflogEntry]:
         """Every move of the head, newest first."""
-        return await self._rewinding().reflog(self._session_id(session_id))
+        return await self._rewinding().reflog(self._own(session_id))
 
     async def branch(
         self,
@@ -529,7 +542,7 @@ class Engine:
         from clew.history.branch import Branching
 
         return await Branching(self.host, self._desk).branch(
-            self._session_id(session_id),
+            self._own(session_id),
             from_message_id,
             metadata=metadata,
             model=model,
@@ -540,13 +553,13 @@ class Engine:
         """A branch at a turn, also one with children; labelled ``fork-…`` unless said otherwise."""
         from clew.history.branch import Branching
 
-        return await Branching(self.host, self._desk).fork(turn_id, label=label)
+        return await Branching(self.host, self._desk).fork(await self._own_turn(turn_id), label=label)
 
     async def tree(self, session_id: str) -> TreeView:
         """Every turn of the session with its place, and the branches that left it."""
         from clew.history.tree import load_tree_view
 
-        return await load_tree_view(self.store, self._session_id(session_id))
+        return await load_tree_view(self.store, self._own(session_id))
 
     # Permissions
 

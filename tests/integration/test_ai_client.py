@@ -121,6 +121,49 @@ async def test_a_second_page_opened_in_the_middle_shows_the_same(tmp_path: Path)
             assert [bare(m) for m in there["messages"]] == [bare(m) for m in stored]
 
 
+@pytest.mark.rule("SR-3")
+async def test_an_abort_ends_its_stream_where_the_answer_stopped(tmp_path: Path) -> None:
+    """It holds what is stored, is ready, and the next message is answered."""
+    async with serving(tmp_path) as server:
+        client = server.client
+        session_id = await client.session(model="demo/long")
+        async with opened(client, session_id) as page:
+            sending = asyncio.create_task(page.do("send", text="2000 words", body={"model": SLOW}))
+            while not any(texts(message) for message in (await client.messages(session_id))[1:]):
+                pass  # asked again as soon as it has answered
+            assert (await client.post(f"/api/sessions/{session_id}/abort")).json() == {"aborted": True}
+            held = await sending
+            [_, stored] = await client.messages(session_id)
+            assert (held["status"], held["error"]) == ("ready", None)
+            assert bare(held["messages"][-1]) == bare(stored)
+            assert 1 <= len(texts(stored).split()) < 2000
+            assert texts((await page.do("send", text="2 words"))["messages"][-1]) == "thread stone"
+            assert (await page.do("validate"))["valid"] is True
+
+
+@pytest.mark.rule("SR-2", "PM-6")
+async def test_it_comes_back_to_a_turn_that_somebody_else_approved(tmp_path: Path) -> None:
+    """From the first part on, those before the approval too; but for the approval itself, which v6 cannot replay."""
+    async with serving(tmp_path) as server:
+        client = server.client
+        workspace = tmp_path / "work"
+        workspace.mkdir()
+        session_id = await client.session(model="demo/tools", workspace_root=str(workspace))
+        async with opened(client, session_id) as page:
+            await page.do("send", text="!bash sleep 1; echo hi")
+            [wait] = (await client.status(session_id))["waiting"]
+            answer = await client.post(
+                f"/api/sessions/{session_id}/approvals/{wait['approval_id']}", {"decision": "once"}
+            )
+            assert answer.json() == {"remaining": 0}
+            held = await page.do("resume")
+            [_, stored] = await client.messages(session_id)
+            assert (held["status"], held["error"], len(held["messages"])) == ("ready", None, 2)
+            parts = [{k: v for k, v in part.items() if k != "approval"} for part in bare(stored)["parts"]]
+            assert bare(held["messages"][-1])["parts"] == parts
+            assert texts(stored).startswith("bash done: hi")
+
+
 @pytest.mark.rule("PM-6")
 @pytest.mark.parametrize("approved", [True, False])
 async def test_it_approves_or_denies_a_tool_call(tmp_path: Path, approved: bool) -> None:

@@ -31,6 +31,7 @@ async def session_id(tmp_path: Path) -> str:
     return session.id
 
 
+@pytest.mark.rule("ST-6", "ST-8")
 async def test_ls_show_check_and_backup(tmp_path: Path, session_id: str) -> None:
     """Each prints data to stdout and ends with 0; escapes in what was written come out as text."""
     code, out, err = run(tmp_path, "ls")
