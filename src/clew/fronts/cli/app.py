@@ -11,6 +11,7 @@ import importlib
 import io
 import os
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,7 +26,9 @@ from clew.fronts.cli import diff, history, keeping, room, samples, settings, tra
 from clew.fronts.cli.command import Json, Store, end, opened, print_json, read_file, say, shapes
 from clew.fronts.cli.plain import plain
 from clew.fronts.cli.run import run_again, run_prompt
+from clew.history.check import Problem
 from clew.history.check import check as judge
+from clew.history.repair import repair as mend
 from clew.store.location import SqliteFile, parse_url
 from clew.store.owner import read_owner
 
@@ -183,19 +186,38 @@ def show(
 
 
 @app.command
-def check(*, store: Store = None, json: Json = False) -> int:
-    """Look at every session and say what is not as it must be. Changes nothing.
+def check(
+    *,
+    repair: Annotated[
+        bool, cyclopts.Parameter(negative=(), help="Mend what can be worked out anew, after a backup beside the store.")
+    ] = False,
+    store: Store = None,
+    json: Json = False,
+) -> int:
+    """Look at every session and say what is not as it must be. Changes nothing unless it is told to.
 
-    Example: clew check --store sqlite:///clew.db
+    Example: clew check --repair
     """
 
     async def run() -> int:
+        mended: list[Problem] = []
+        if repair:
+            # The file itself is needed: beside a server this ends with whose it is.
+            async with clew.open(store) as writer:
+                location = parse_url(store or default_store_url())
+                if isinstance(location, SqliteFile):
+                    kept = location.path.with_name(f"{location.path.name}.before-repair-{time.time_ns() // 1_000_000}")
+                    await writer.backup(kept)
+                    print(f"the store as it was is in {kept}", file=sys.stderr)
+                mended = await mend(writer.store)
         async with read_file(store) as engine:
             problems = await judge(engine.store)
             count = len(await engine.store.session_ids())
         if json:
-            print_json({"sessions": count, "problems": problems})
+            print_json({"sessions": count, "problems": problems, **({"mended": mended} if repair else {})})
             return 7 if problems else 0
+        for done in mended:
+            print(plain(f"mended {done}"))
         for problem in problems:
             print(plain(str(problem)))
         print(f"{count} sessions, {len(problems)} problems")
