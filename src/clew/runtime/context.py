@@ -129,6 +129,10 @@ class Context:
 
     # How large it is
 
+    def measure(self, measured: Measured) -> None:
+        """Size it anew by what the provider counted."""
+        self.size = self._size(measured)
+
     def _size(self, measured: Measured | None) -> Size:
         tools = self.setting.schemas
         size = size_request(
@@ -217,9 +221,9 @@ async def context_of(
     dropped = _dropped_steps(context)
     steps = {message_id: held for message_id, held in steps.items() if _saw_this(context, held, dropped)}
     measured = find_measured(context.messages, steps, setting.model, since=since, dropped=dropped)
-    if measured is None:
-        return context
-    return Context(setting, policy, line.turns, line.pruned, live=live, measured=measured)
+    if measured is not None:
+        context.measure(measured)
+    return context
 
 
 def _saw_this(context: Context, steps: Sequence[Step], dropped: Mapping[str, int]) -> bool:

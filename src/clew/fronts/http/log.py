@@ -14,6 +14,7 @@ import re
 import secrets
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
@@ -121,7 +122,7 @@ def set_up(form: LogForm, hidden: Iterable[str]) -> None:
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
 
 
-class _Formatter(logging.Formatter):
+class _Formatter(logging.Formatter, ABC):
     def __init__(self, hidden: Iterable[str]) -> None:
         super().__init__()
         long = {value for value in hidden if len(value) >= _SHORTEST_SECRET}
@@ -134,8 +135,9 @@ class _Formatter(logging.Formatter):
             line = line.replace(value, "[hidden]")
         return line
 
+    @abstractmethod
     def line(self, record: logging.LogRecord, fields: Mapping[str, Any]) -> str:
-        raise NotImplementedError
+        """The record in this form."""
 
     def _trace(self, record: logging.LogRecord) -> str:
         return self.formatException(record.exc_info) if record.exc_info and record.exc_info[0] is not None else ""
