@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
-from clew.compaction.presets import DEFAULT_RESERVE, PRESETS, Frame, Pruning, TailMode, When
+from clew.compaction.presets import DEFAULT_RESERVE, PRESETS, Preset, Pruning, TailMode
 from clew.config import CompactionConfig, PruningConfig
 from clew.errors import InvalidInput
 
@@ -34,30 +34,16 @@ _PRUNING_KEYS: Final = ("at_pct", "min_chars", "min_total_chars", "soft_pct", "h
 _Settings = TypeVar("_Settings", CompactionConfig, PruningConfig)
 
 
-class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """All that decides when and how room is made. The fields of the preset are described at :class:`Preset`.
+class Policy(Preset, frozen=True, kw_only=True):
+    """All that decides when and how room is made: a preset's figures as they were changed, and what is in none.
 
     Two bounds hold whatever is set, so that a small window is never wedged: a reserve is at most half the window,
     and the recent tokens that are kept are at most half of what is usable.
     """
 
     preset: str
-    pruning: Pruning
     enabled: bool = True
     prunes: bool = True
-    reserve_tokens: int | None = None
-    at_pct: float | None = None
-    strict: bool = False
-    min_messages: int = 0
-    when: When = "before_call"
-    frame: Frame = "single"
-    tail: TailMode = "turns"
-    tail_turns: int = 2
-    tail_budget_pct: float | None = 0.25
-    keep_recent_tokens: int = 20_000
-    summary_tokens: int = 2_048
-    temperature: float = 0.2
-    timeout_ms: int = 60_000
     retry_on_transient: int = 2
     prune_tool_outputs: bool = True
     chunked_summarize: bool = True

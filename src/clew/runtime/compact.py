@@ -221,76 +221,70 @@ class Compactor:
     async def _commit(
         self, context: Context, plan: Plan, written: _Written, warning: str | None, epoch: int, open_turn: Turn | None
     ) -> Compacted:
-        host, session_id, cut = self._host, plan.session_id, plan.cut
+        host, session_id = self._host, plan.session_id
         now = max(host.clock.now_ms(), await host.store.newest_message_at(session_id))
         tree = await host.store.load_tree(session_id)
-        above = _place_of(tree, open_turn)
         marker_id = host.mint.message()
-        after = _size_after(context, cut, written.text)
-        data = CompactionData(
-            summary=written.text,
-            tail_start_id=cut.tail_start_id or marker_id,
-            split=cut.split,
-            auto=plan.auto,
-            summary_tokens=written.tokens,
-            tokens_before=plan.tokens_before,
-            tokens_after=after,
-            strategy=written.strategy,
-            read_files=written.files.read,
-            modified_files=written.files.modified,
-            directives=written.directives,
-            turns=cut.turns,
-            messages=len(cut.summarised),
-            range=Range(cut.summarised[0].id, cut.summarised[-1].id),
-            focus=plan.focus,
-            usage=written.usage,
-            model=written.model,
-            frame="pair" if context.policy.frame == "pair" else None,
-            warning=warning,
-            previous_id=context.compaction.marker.id if context.compaction else None,
-        )
+        data = _record(context, plan, written, warning, marker_id)
         part = PartRow(host.mint.part(), 0, to_part(data), now, now)
         marker = MessageRow(marker_id, session_id, "assistant", now, now, {"synthetic": True, "summary": True}, (part,))
         turn = Turn(
             id=host.mint.turn(),
             session_id=session_id,
-            parent_turn_id=above,
+            parent_turn_id=_place_of(tree, open_turn),
             created_at=now,
             kind="compaction",
             status="completed",
             settled_at=now,
-            data=_figures(context, data, cut),
+            data=_figures(context, data, plan.cut),
         )
-        grown = moved(with_turn(tree, turn, (marker_id,)), session_id, turn.id, now, "compaction")
-        writes: list[Write] = [
-            OpenTurn(turn),
-            InsertMessage(marker),
-            SealMessage(marker_id, seal_of([part.data])),
-            LinkMessage(turn.id, marker_id),
-            MoveHead(turn.id, now, "compaction"),
-        ]
-        guards: list[Guard] = [EpochIs(epoch), HeadIs(tree.head_turn_id)]
-        if open_turn is not None:
-            writes.append(MoveTurn(open_turn.id, turn.id))
-            guards.append(OpenTurnIs(open_turn.id))
-            below = placed(grown.turns[open_turn.id], grown.turns[turn.id])
-            grown = msgspec.structs.replace(grown, turns={**grown.turns, open_turn.id: below})
-        else:
-            guards.append(NoOpenTurn())
         tails = await load_tails(host.store, session_id, tree)
-        tail = Tail(turn.id, data.tail_start_id, now)
-        writes += projecting(tree, grown, tails, (*tails, tail))
-        outcome = await host.store.commit(Unit(session_id, tuple(writes), tuple(guards), sync="power"))
-        if isinstance(outcome, Refused):
+        unit = plan_unit(tree, tails, turn, marker, data.tail_start_id, epoch=epoch, open_turn=open_turn)
+        if isinstance(await host.store.commit(unit), Refused):
             raise SessionBusy("the session moved on while it was summarised", session_id=session_id)
         return Compacted(
             compacted=True,
             message_id=marker_id,
-            strategy=written.strategy,
-            tokens_before=plan.tokens_before,
-            tokens_after=after,
-            turns=cut.turns,
+            strategy=data.strategy,
+            tokens_before=data.tokens_before,
+            tokens_after=data.tokens_after,
+            turns=data.turns,
         )
+
+
+def plan_unit(
+    tree: Tree,
+    tails: tuple[Tail, ...],
+    turn: Turn,
+    marker: MessageRow,
+    tail_start_id: str,
+    *,
+    epoch: int,
+    open_turn: Turn | None,
+) -> Unit:
+    """The unit that adds a compaction's turn with its marker, moves the head there, and writes the projections.
+
+    An open turn is hung below it.
+    """
+    session_id, now = turn.session_id, turn.created_at
+    grown = moved(with_turn(tree, turn, (marker.id,)), session_id, turn.id, now, "compaction")
+    writes: list[Write] = [
+        OpenTurn(turn),
+        InsertMessage(marker),
+        SealMessage(marker.id, seal_of(part.data for part in marker.parts)),
+        LinkMessage(turn.id, marker.id),
+        MoveHead(turn.id, now, "compaction"),
+    ]
+    guards: list[Guard] = [EpochIs(epoch), HeadIs(tree.head_turn_id)]
+    if open_turn is not None:
+        writes.append(MoveTurn(open_turn.id, turn.id))
+        guards.append(OpenTurnIs(open_turn.id))
+        below = placed(grown.turns[open_turn.id], grown.turns[turn.id])
+        grown = msgspec.structs.replace(grown, turns={**grown.turns, open_turn.id: below})
+    else:
+        guards.append(NoOpenTurn())
+    writes += projecting(tree, grown, tails, (*tails, Tail(turn.id, tail_start_id, now)))
+    return Unit(session_id, tuple(writes), tuple(guards), sync="power")
 
 
 class _Written(msgspec.Struct, frozen=True):
@@ -367,6 +361,33 @@ def _newest(directives: Sequence[Directive], limit_tokens: int) -> tuple[Directi
             break
         kept.append(one)
     return tuple(reversed(kept))
+
+
+def _record(context: Context, plan: Plan, written: _Written, warning: str | None, marker_id: str) -> CompactionData:
+    """All that the compaction's part will say."""
+    cut = plan.cut
+    return CompactionData(
+        summary=written.text,
+        tail_start_id=cut.tail_start_id or marker_id,
+        split=cut.split,
+        auto=plan.auto,
+        summary_tokens=written.tokens,
+        tokens_before=plan.tokens_before,
+        tokens_after=_size_after(context, cut, written.text),
+        strategy=written.strategy,
+        read_files=written.files.read,
+        modified_files=written.files.modified,
+        directives=written.directives,
+        turns=cut.turns,
+        messages=len(cut.summarised),
+        range=Range(cut.summarised[0].id, cut.summarised[-1].id),
+        focus=plan.focus,
+        usage=written.usage,
+        model=written.model,
+        frame="pair" if context.policy.frame == "pair" else None,
+        warning=warning,
+        previous_id=context.compaction.marker.id if context.compaction else None,
+    )
 
 
 def _figures(context: Context, data: CompactionData, cut: Cut) -> dict[str, Any]:
