@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+import clew
 from clew.compaction.file_list import Files, file_tags
-from clew.errors import ClewError, InvalidInput, RowUndecodable
+from clew.errors import ClewError, InvalidInput, MessageTooLarge, NothingToContinue, RowUndecodable
 from clew.providers.base import ModelRequest
 from clew.testing.scripted import Gate, fail, say, wait
 
@@ -88,6 +89,73 @@ async def test_a_compaction_whose_caller_left_twice_goes_on_and_frees_its_sessio
         gate.set()
         assert (queued.queued, (await queued.wait()).status) == (True, "completed")
         assert (await s.kinds()).count("compaction") == 1
+
+
+@pytest.mark.rule("SR-7")
+async def test_a_prompt_sent_during_a_compaction_runs_though_another_was_cancelled(tmp_path: Path) -> None:
+    """What came meanwhile is known by its id, not by how many wait."""
+    gate = Gate()
+    async with opened(tmp_path, [answer(), answer(), fail(400)], summaries=[[wait(gate), say(summary("go"))]]) as s:
+        await s.begin()
+        for word in "ab":
+            await s.say(bulk(word * 3, 2_000))
+        hold = Gate()
+        await s.say("fails")
+        s.model.add([wait(hold), fail(400)])
+        running = await s.engine.submit(s.id, "runs and fails")
+        old = await s.engine.submit(s.id, "old")
+        hold.set()
+        await running.wait()
+        asked = asyncio.create_task(s.engine.compact(s.id))
+        await gate.reached.wait()
+        await s.engine.cancel_queued(s.id, old.message_id)
+        new = await s.engine.submit(s.id, "new")
+        gate.set()
+        await asked
+        assert (await new.wait()).status == "completed"
+
+
+@pytest.mark.rule("CP-12")
+async def test_where_nothing_compacts_by_itself_a_failed_turn_before_a_summary_is_sent_again(tmp_path: Path) -> None:
+    """To try again would go back before the summary, and fail the same way."""
+    config = settings(enabled=False, pruning={"enabled": False})
+    async with opened(tmp_path, [answer(), answer(), fail(400)], config=config) as s:
+        await s.begin()
+        for word in "ab":
+            await s.say(bulk(word * 3, 2_000))
+        assert (await s.say("fails")).status == "failed"
+        assert (await s.engine.compact(s.id)).compacted
+        with pytest.raises(NothingToContinue):
+            await s.engine.continue_turn(s.id)
+        assert (await s.say("again")).status == "completed"
+
+
+@pytest.mark.rule("RN-4")
+async def test_tools_count_when_a_message_is_held_against_an_empty_window(tmp_path: Path) -> None:
+    """A message that only fits without them is not taken."""
+
+    @clew.tool(description="long " * 1_000)
+    async def wordy() -> str:
+        return "x"
+
+    async with opened(tmp_path, window=3_000, max_output=100, tools=[wordy]) as s:
+        await s.begin()
+        with pytest.raises(MessageTooLarge, match="tools"):
+            await s.say(bulk("a", 1_500))
+        assert await s.engine.messages(s.id, view="all") == []
+
+
+@pytest.mark.rule("US-3")
+async def test_each_part_of_the_gauge_has_its_share_when_the_provider_counts_less(tmp_path: Path) -> None:
+    """They add up to what was counted, and a conversation is not shown as nothing."""
+    async with opened(tmp_path, [answer("said", used=20)]) as s:
+        await s.begin()
+        await s.say("asked " * 50)
+        gauge = await s.engine.context(s.id)
+        parts = gauge.parts
+        assert (gauge.used, gauge.measured) == (20, True)
+        assert parts.system + parts.tools + parts.summary + parts.history == 20
+        assert parts.history > 0
 
 
 @pytest.mark.rule("BR-6", "MS-2")

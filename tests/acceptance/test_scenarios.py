@@ -42,6 +42,21 @@ async def test_a_prompt_is_answered(open_scenario: Open) -> None:
         assert await s.check() == []
 
 
+@pytest.mark.rule("SR-5", "SR-6")
+@pytest.mark.parametrize("script", [[say("ok")], [fail(400)]], ids=["answered", "failed"])
+async def test_whoever_sees_the_end_of_a_turn_may_send_the_next(open_scenario: Open, script: Any) -> None:
+    """The last chunks are shown when the session is free, not a moment before."""
+    async with open_scenario(script) as s:
+        await s.begin()
+        last = [
+            (chunk["type"], s.engine.is_idle(s.id))
+            async for chunk in s.engine.run(s.id, "hi")
+            if chunk["type"] in ("error", "finish")
+        ]
+        assert last
+        assert all(idle for _, idle in last)
+
+
 @pytest.mark.rule("SV-1")
 async def test_the_user_message_is_stored_before_the_model_is_called(open_scenario: Open) -> None:
     """The model, at its first breath, finds it in the store."""
