@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from clew.errors import OwnedByAnotherProcess
+from clew.errors import OwnedByAnotherProcess, StoreUnavailable
 from clew.failpoints import FailpointRaised, arm, disarm
 from clew.ids import Mint
 from clew.store.base import SearchHit, SearchPage, SearchQuery
+from clew.store.owner import OwnerLock
 from clew.store.sql.queries import read_sql
 from clew.store.sql.sqlite.migrate import APPLICATION_ID, MIGRATIONS, SCHEMA_VERSION, statements
 from clew.store.sql.sqlite.store import SqliteOptions, open_sqlite
@@ -223,3 +224,26 @@ async def test_of_two_processes_starting_at_once_one_wins_and_the_other_is_told(
         winner.go_on()
         assert winner.wait() == 0
     assert describe(path) == await fresh_schema(tmp_path)
+
+
+@pytest.mark.rule("ST-9")
+@pytest.mark.parametrize("half_made", [b"SQLite format 3\0 and no more", b"tables and no version"])
+async def test_a_file_its_owner_is_still_making_is_owned_and_not_of_another_program(
+    tmp_path: Path, half_made: bytes
+) -> None:
+    """The second to come may look between two writes of the first: what it sees says nothing, the lock says all."""
+    path = tmp_path / "store.db"
+    if half_made.startswith(b"SQLite"):
+        path.write_bytes(half_made)
+    else:
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("CREATE TABLE sessions(id TEXT)")
+    before = path.read_bytes()
+    maker = OwnerLock(path, 0)
+    with pytest.raises(OwnedByAnotherProcess):
+        await open_and_close(path)
+    maker.release()
+    with pytest.raises(StoreUnavailable):
+        await open_and_close(path)
+    OwnerLock(path, 0).release()
+    assert path.read_bytes() == before

@@ -17,7 +17,15 @@ import msgspec
 
 from clew.errors import OwnedByAnotherProcess, StoreUnavailable
 
-__all__ = ["NETWORK_FILE_SYSTEMS", "Owner", "OwnerLock", "file_system_of", "read_owner", "refuse_network_file_system"]
+__all__ = [
+    "NETWORK_FILE_SYSTEMS",
+    "Owner",
+    "OwnerLock",
+    "file_system_of",
+    "owner_path",
+    "read_owner",
+    "refuse_network_file_system",
+]
 
 NETWORK_FILE_SYSTEMS = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "lustre", "ncpfs", "fuse.sshfs", "davfs"}

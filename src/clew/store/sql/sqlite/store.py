@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from clew.clock import Clock, SystemClock
-from clew.errors import InternalError, InvalidInput, NotSupported, StoreClosed, StoreReadOnly, StoreUnavailable
+from clew.errors import ClewError, InternalError, InvalidInput, NotSupported, StoreClosed, StoreReadOnly, StoreUnavailable
 from clew.ids import Mint
 from clew.store.base import (
     Blob,
@@ -27,7 +27,7 @@ from clew.store.base import (
     SessionQuery,
     Whole,
 )
-from clew.store.owner import OwnerLock, refuse_network_file_system
+from clew.store.owner import OwnerLock, owner_path, refuse_network_file_system
 from clew.store.search import plan_search
 from clew.store.sql.sqlite.connection import connect, has_fts5, look, protect, translate
 from clew.store.sql.sqlite.migrate import SCHEMA_VERSION, check_version, migrate
@@ -77,8 +77,7 @@ def _open(path: Path, options: SqliteOptions, clock: Clock, mint: Mint) -> Sqlit
                 _check_readable(path)
                 return SqliteStore(path, ReaderPool(path, options.reader_threads), None, None)
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _refuse_untouched(path)
-            lock = OwnerLock(path, clock.now_ms())
+            lock = _take(path, clock)
             undo.callback(lock.release)
             protect(path)
             connection = connect(path, writer=True)
@@ -102,6 +101,27 @@ def _open(path: Path, options: SqliteOptions, clock: Clock, mint: Mint) -> Sqlit
             raise StoreUnavailable(f"{path} cannot be opened: {error.strerror or error}") from error
         undo.pop_all()
         return SqliteStore(path, ReaderPool(path, options.reader_threads), writer, lock)
+
+
+def _take(path: Path, clock: Clock) -> OwnerLock:
+    """The owner's lock on a file that is clew's, or is not there yet.
+
+    Whoever makes the file at this very moment holds the lock and shows it half made: a file of which clew is, or was,
+    the owner is judged once more with the lock in hand. Beside a file of another program no lock is ever left.
+    """
+    try:
+        _refuse_untouched(path)
+    except (ClewError, sqlite3.Error):
+        if not owner_path(path).exists():
+            raise
+        lock = OwnerLock(path, clock.now_ms())
+        try:
+            _refuse_untouched(path)
+        except BaseException:
+            lock.release()
+            raise
+        return lock
+    return OwnerLock(path, clock.now_ms())
 
 
 def _refuse_untouched(path: Path) -> None:
