@@ -11,7 +11,15 @@ from pathlib import Path
 import msgspec
 
 from clew.clock import Clock, SystemClock
-from clew.errors import ClewError, InternalError, InvalidInput, NotSupported, StoreClosed, StoreReadOnly, StoreUnavailable
+from clew.errors import (
+    ClewError,
+    InternalError,
+    InvalidInput,
+    NotSupported,
+    StoreClosed,
+    StoreReadOnly,
+    StoreUnavailable,
+)
 from clew.ids import Mint
 from clew.store.base import (
     Blob,
