@@ -89,6 +89,10 @@ rules: $(READY) ## each rule with the tests that prove it
 bench: $(READY) ## measure
 	$(BIN)/python -m bench
 
+.PHONY: web-types
+web-types: $(READY) ## write the page's types from the API's document
+	$(BIN)/python -m tools.web_types
+
 .PHONY: web
 web: ## build the page
 	@echo "The web page is not part of this version."

@@ -32,6 +32,8 @@ _IDS: Final[Mapping[str, dict[str, Any]]] = {
     "tool_call_id": {"minLength": 1, "description": "A call, as it stands in the part."},
     "sha256": {"pattern": "^[0-9a-f]{64}$"},
 }
+# These hold more than is said of all of their kind; a client may look at the rest.
+_OPEN: Final = ("Chunk", "EventFrame", "Part", "Problem")
 _EVERYBODY: Final = (401, 429)
 _HEADERS: Final = {"x-request-id": {"$ref": "#/components/headers/RequestId"}}
 _INFO: Final = """\
@@ -99,6 +101,9 @@ class _Schemas:
         self._made = dict(zip(self._types, made, strict=True))
         for component in self.components.values():
             _tell_parts(component.get("properties", {}).get("parts", {}))
+        for name in _OPEN:
+            if name in self.components:
+                self.components[name]["additionalProperties"] = True
 
     def of(self, type_: Any) -> dict[str, Any]:
         found: dict[str, Any] = self._made[type_]

@@ -1,0 +1,170 @@
+"""TypeScript for the web page, written from the OpenAPI document: its schemas, and what each operation takes and gives.
+
+No server is started: the document is made from the routes. The outcome depends on the code alone.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).parent.parent
+TARGET: Final = ROOT / "web" / "src" / "api" / "schema.ts"
+HEADER: Final = "// Generated from the API's own document by `make web-types`. Do not edit."
+
+_JSON: Final = "application/json"
+_STREAM: Final = "text/event-stream"
+_NAME: Final = re.compile(r"[A-Za-z_$][\w$]*", re.ASCII)
+_PLAIN: Final = {"string": "string", "integer": "number", "number": "number", "boolean": "boolean", "null": "null"}
+_NONE: Final = "Record<string, never>"
+
+
+def main(arguments: list[str]) -> int:
+    """Write the file that is named, or the page's own."""
+    target = Path(arguments[0]) if arguments else TARGET
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(generate(), encoding="utf-8")
+    return 0
+
+
+def generate() -> str:
+    """What the page's file should hold now."""
+    from clew.fronts.http.app import make_routes
+    from clew.fronts.http.openapi import make_document
+    from clew.fronts.http.sse import Streams
+
+    return write_types(make_document(make_routes(None, Streams())))  # type: ignore[arg-type]  # no route is called
+
+
+def write_types(document: Mapping[str, Any]) -> str:
+    """The document as TypeScript: a type for each component, then ``Operations``."""
+    schemas = document["components"]["schemas"]
+    components = [_component(name, schemas[name]) for name in sorted(schemas)]
+    operations = [
+        _operation(f"{method.upper()} {path}", said)
+        for path, methods in document["paths"].items()
+        for method, said in methods.items()
+    ]
+    head = "/** What each operation takes and gives; `frame` is one frame of a stream. */"
+    listed = "\n".join([head, "export interface Operations {", *operations, "}"])
+    return "\n\n".join([HEADER, *components, listed]) + "\n"
+
+
+def type_of(schema: Mapping[str, Any]) -> str:
+    """A schema as a type that can stand anywhere."""
+    if "$ref" in schema:
+        return str(schema["$ref"]).rpartition("/")[2]
+    if "const" in schema:
+        return _literal(schema["const"])
+    if "enum" in schema:
+        return _union(_literal(value) for value in schema["enum"])
+    if "anyOf" in schema:
+        return _union(type_of(one) for one in schema["anyOf"])
+    kind = schema.get("type")
+    if kind is None:
+        return "unknown"
+    if kind == "array":
+        return _array(schema)
+    if kind == "object":
+        return _object(schema)
+    if kind not in _PLAIN:
+        raise ValueError(f"there is no type for {json.dumps(schema)}")
+    return _PLAIN[kind]
+
+
+def _component(name: str, schema: Mapping[str, Any]) -> str:
+    said = _comment(schema, "")
+    if "properties" not in schema:
+        return f"{said}export type {name} = {type_of(schema)};"
+    lines = [f"{said}export interface {name} {{", *_fields(schema, "  ")]
+    if schema.get("additionalProperties") is True:
+        lines.append("  [key: string]: unknown;")
+    return "\n".join([*lines, "}"])
+
+
+def _fields(schema: Mapping[str, Any], indent: str) -> list[str]:
+    required = schema.get("required", ())
+    return [
+        f"{_comment(held, indent)}{indent}{_key(name)}{'' if name in required else '?'}: {type_of(held)};"
+        for name, held in schema["properties"].items()
+    ]
+
+
+def _operation(name: str, said: Mapping[str, Any]) -> str:
+    parameters = said.get("parameters", ())
+    answers = [one for status, one in said["responses"].items() if status.startswith("2")]
+    frames = [one["content"][_STREAM]["x-itemSchema"] for one in answers if _STREAM in one.get("content", {})]
+    lines = [
+        f'  "{name}": {{',
+        f"    path: {_parameters(one for one in parameters if one['in'] == 'path')};",
+        f"    query: {_parameters(one for one in parameters if one['in'] == 'query')};",
+        f"    body: {_body(said.get('requestBody'))};",
+        f"    answer: {_union(_answer(one) for one in answers)};",
+    ]
+    if frames:
+        lines.append(f"    frame: {_union(type_of(one) for one in frames)};")
+    summary = _comment({"description": said.get("summary", "")}, "  ")
+    return summary + "\n".join([*lines, "  };"])
+
+
+def _parameters(parameters: Iterable[Mapping[str, Any]]) -> str:
+    fields = [f"{_key(one['name'])}{'' if one['required'] else '?'}: {type_of(one['schema'])}" for one in parameters]
+    return f"{{ {'; '.join(fields)} }}" if fields else _NONE
+
+
+def _body(body: Mapping[str, Any] | None) -> str:
+    if body is None:
+        return "undefined"
+    held = type_of(body["content"][_JSON]["schema"])
+    return held if body.get("required") else f"{held} | undefined"
+
+
+def _answer(answer: Mapping[str, Any]) -> str:
+    """JSON as its type, text as text, other bytes as a blob; a stream has frames and no answer."""
+    content = {kind: held for kind, held in answer.get("content", {}).items() if kind != _STREAM}
+    if not content:
+        return "undefined"
+    if _JSON in content:
+        return type_of(content[_JSON]["schema"])
+    return "string" if all(kind.startswith("text/") for kind in content) else "Blob"
+
+
+def _array(schema: Mapping[str, Any]) -> str:
+    if "prefixItems" in schema:
+        return f"[{', '.join(type_of(one) for one in schema['prefixItems'])}]"
+    held = type_of(schema.get("items", {}))
+    return f"({held})[]" if " | " in held else f"{held}[]"
+
+
+def _object(schema: Mapping[str, Any]) -> str:
+    if "properties" in schema:
+        return f"{{ {' '.join(_fields(schema, '')).rstrip(';')} }}"
+    held = schema.get("additionalProperties", True)
+    return f"Record<string, {type_of(held) if isinstance(held, dict) else 'unknown'}>"
+
+
+def _union(types: Iterable[str]) -> str:
+    """Each once, in order; null last, where a reader looks for it."""
+    found = list(dict.fromkeys(types))
+    return " | ".join(sorted(found, key=lambda one: one == "null"))
+
+
+def _literal(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _key(name: str) -> str:
+    return name if _NAME.fullmatch(name) else _literal(name)
+
+
+def _comment(schema: Mapping[str, Any], indent: str) -> str:
+    text = " ".join(str(schema.get("description", "")).replace("``", "`").replace("*/", "* /").split())
+    return f"{indent}/** {text} */\n" if text else ""
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

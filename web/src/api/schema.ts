@@ -1,0 +1,779 @@
+// Generated from the API's own document by `make web-types`. Do not edit.
+
+/** Whether there was something to stop. */
+export interface Aborted {
+  aborted: boolean;
+}
+
+/** `notices` say which manifests could not be used, and why. */
+export interface AgentList {
+  agents: AgentShape[];
+  notices: string[];
+}
+
+/** An agent a session can have. */
+export interface AgentShape {
+  name: string;
+  description: string;
+  mode: "internal" | "primary" | "subagent";
+  model: Model | null;
+  tools: string[] | null;
+  max_steps: number;
+  source: "builtin" | "project" | "user";
+}
+
+/** A human's answer to a question; null is one too. */
+export interface AnswerBody {
+  output?: unknown;
+}
+
+/** A human's word on a request. */
+export interface ApprovalBody {
+  decision: "deny" | "once" | "project" | "session";
+  reason?: string | null;
+}
+
+/** Where a branch leaves, and what is different in it. */
+export interface BranchBody {
+  from_message_id: string;
+  metadata?: Record<string, unknown> | null;
+  model?: string | Record<string, unknown> | null;
+  start_message_id?: string | null;
+}
+
+/** What a v6 transport posts. Messages stay raw: they are the client's memory, not ours. */
+export interface ChatBody {
+  id: string;
+  messages: unknown[];
+  trigger?: "regenerate-message" | "submit-message";
+  messageId?: string | null;
+  model?: string | Record<string, unknown> | null;
+  agent?: string | null;
+}
+
+/** A chunk of the AI SDK's stream; what else it holds depends on its type. The last frame is `[DONE]`. */
+export interface Chunk {
+  type: string;
+  [key: string]: unknown;
+}
+
+/** What a summary should not leave out. */
+export interface CompactBody {
+  focus?: string | null;
+}
+
+/** What became of it. `turns` is how many earlier turns the summary stands for. */
+export interface Compacted {
+  compacted: boolean;
+  message_id?: string | null;
+  strategy?: string | null;
+  tokens_before?: number;
+  tokens_after?: number;
+  turns?: number;
+  pruned?: number;
+}
+
+/** What a summary stands for. `previous_id` is the marker of the compaction it carries on, if there is one. */
+export interface CompactionReport {
+  message_id: string;
+  turn_id: string;
+  previous_id: string | null;
+  data: Record<string, unknown>;
+  messages: Message[];
+}
+
+/** A rule that matched and did not decide, and why it did not. */
+export interface ConsideredShape {
+  rule: RuleShape;
+  scope: "manifest" | "project" | "session";
+  why: string;
+}
+
+/** What the next request is made of, in tokens. `pruned` is what stubs save; it is not part of the sum. */
+export interface ContextParts {
+  system: number;
+  tools: number;
+  summary: number;
+  history: number;
+  pruned: number;
+}
+
+/** The gauge. `measured` says that the provider counted most of `used`; else it is an estimate. */
+export interface ContextReport {
+  limit: number;
+  reserve: number;
+  threshold: number;
+  used: number;
+  measured: boolean;
+  parts: ContextParts;
+}
+
+/** An event of this host; what else it holds depends on its type. */
+export interface EventFrame {
+  type: string;
+  [key: string]: unknown;
+}
+
+/** What would be decided about a call, by which rule of which scope, and what else was looked at. */
+export interface ExplainedShape {
+  action: "allow" | "ask" | "deny";
+  rule: RuleShape | null;
+  scope: "manifest" | "project" | "session" | null;
+  considered: ConsideredShape[];
+  reason: string;
+  subjects: SubjectShape[];
+}
+
+/** What a fork is called. */
+export interface ForkBody {
+  label?: string | null;
+}
+
+/** The turn to go to; null is the empty beginning. */
+export interface HeadBody {
+  turn_id?: string | null;
+}
+
+/** That clew is here, and the kind of its store. */
+export interface Health {
+  version: string;
+  store: string;
+}
+
+/** A message as a view shows it: an AI SDK `UIMessage`, ready for `useChat`. */
+export interface Message {
+  id: string;
+  role: "assistant" | "system" | "user";
+  parts: Part[];
+  metadata: Record<string, unknown>;
+}
+
+export interface MessageList {
+  messages: Message[];
+}
+
+/** Which model answers: a provider, a model of it, and a variant that lasts for one turn. */
+export interface Model {
+  provider_id: string;
+  model_id: string;
+  variant?: string | null;
+}
+
+export interface ModelList {
+  models: ModelListing[];
+}
+
+/** A line of the list of models. `reason` says why one cannot be used, and what to do about it. */
+export interface ModelListing {
+  id: string;
+  window: number;
+  max_output: number;
+  usable: boolean;
+  reason?: string | null;
+  default?: boolean;
+}
+
+/** A rule as a client sends it. `source` is not believed; `pinned` is named here only to be refused. */
+export interface NewRule {
+  permission: string;
+  pattern: string;
+  action: "allow" | "ask" | "deny";
+  source?: unknown;
+  added_at?: number | null;
+  pinned?: boolean | null;
+}
+
+/** What a new session may be given. */
+export interface NewSession {
+  agent?: string | null;
+  workspace_root?: string | null;
+  model?: string | Record<string, unknown> | null;
+  title?: string | null;
+  metadata?: Record<string, unknown> | null;
+  system_prompt?: string | null;
+}
+
+/** A body that says nothing. */
+export interface Nothing {
+}
+
+/** A part of a message, in the AI SDK's own shape; what else it holds depends on its type. */
+export interface Part {
+  type: string;
+  [key: string]: unknown;
+}
+
+/** An error: `code` is stable, `detail` one sentence for people; the ids it is about stand beside them. */
+export interface Problem {
+  type: string;
+  title: string;
+  status: number;
+  detail: string;
+  code: string;
+  [key: string]: unknown;
+}
+
+/** A prompt: its text, or its parts. */
+export interface PromptBody {
+  text?: string | null;
+  parts?: Part[] | null;
+  model?: string | Record<string, unknown> | null;
+  agent?: string | null;
+  message_id?: string | null;
+  on_busy?: "interrupt" | "queue" | "reject" | null;
+}
+
+/** One move of the head, and what the turn it went to is known by; no text at the empty beginning. */
+export interface ReflogEntry {
+  seq: number;
+  from_turn_id: string | null;
+  to_turn_id: string | null;
+  at: number;
+  why: "branch" | "compaction" | "goto" | "rewind" | "turn" | "unrewind";
+  text: string;
+}
+
+/** Every move of the head, newest first. */
+export interface ReflogList {
+  moves: ReflogEntry[];
+}
+
+/** How many requests of the step are still open; at 0 the run has started. */
+export interface Remaining {
+  remaining: number;
+}
+
+/** A request as it was sent. `digest` is of what was put together here, `recorded` of what was sent. */
+export interface RequestReport {
+  turn_id: string;
+  step: number;
+  model: Model;
+  prompt: Section[];
+  tools: ToolSchema[];
+  messages: Message[];
+  max_output_tokens: number | null;
+  temperature: number | null;
+  digest: string;
+  recorded: string | null;
+  proven: boolean;
+}
+
+/** Which user message to go back to, and what for. */
+export interface RewindBody {
+  message_id: string;
+  mode?: "edit" | "resend" | null;
+  text?: string | null;
+  run?: boolean | null;
+  restore_files?: boolean | null;
+}
+
+/** Where the head went, and what left the line; `message_id` and `queued` of a rewind that runs. */
+export interface RewoundShape {
+  head_turn_id: string | null;
+  hidden: string[];
+  draft: string | null;
+  message_id?: string;
+  queued?: boolean;
+}
+
+export interface RuleList {
+  rules: RuleShape[];
+}
+
+/** A permission rule with the scope it is of. */
+export interface RuleShape {
+  permission: string;
+  pattern: string;
+  action: "allow" | "ask" | "deny";
+  source: "manifest" | "project" | "session";
+  added_at: number | null;
+  pinned: boolean;
+}
+
+/** All the rules the session is to have. */
+export interface RulesBody {
+  rules: NewRule[];
+}
+
+/** A part that matches. `snippet` is plain text with what matched between two `**`, controls and all. `title` is the session's. `hidden` says that the message is not in the conversation any more. */
+export interface SearchHit {
+  session_id: string;
+  message_id: string;
+  part_id: string;
+  title: string | null;
+  snippet: string;
+  hidden: boolean;
+  role: string;
+  created_at: number;
+}
+
+/** A page of hits, the best first; `next_cursor` is None on the last one. */
+export interface SearchPage {
+  hits: SearchHit[];
+  next_cursor: string | null;
+}
+
+/** One part of the prompt, by the name it has in the order. */
+export interface Section {
+  name: string;
+  text: string;
+}
+
+/** Sessions, newest first; null as `next_cursor` on the last page. */
+export interface SessionPage {
+  sessions: SessionShape[];
+  next_cursor: string | null;
+}
+
+/** What of a session can be changed. `agent` is named here only to be refused. */
+export interface SessionPatch {
+  title?: string | null;
+  archived?: boolean;
+  metadata?: Record<string, unknown>;
+  agent?: unknown;
+}
+
+/** A session as clients see it: what lives in its metadata lifted out, its own rules left out. */
+export interface SessionShape {
+  id: string;
+  agent: string;
+  title: string | null;
+  label: string | null;
+  workspace_root: string | null;
+  model: Model;
+  parent_id: string | null;
+  parent_message_id: string | null;
+  kind: "chat" | "subagent";
+  head_turn_id: string | null;
+  metadata: Record<string, unknown>;
+  prompt_tokens: number;
+  completion_tokens: number;
+  reasoning_tokens: number;
+  cache_read: number;
+  cache_write: number;
+  total_tokens: number;
+  cost_usd: number;
+  created_at: number;
+  updated_at: number;
+  archived_at: number | null;
+  status: Status;
+}
+
+/** What a session is doing now. While a human is awaited it is idle, with what is `waiting`. */
+export interface Status {
+  state: "busy" | "error" | "idle" | "retrying";
+  attempt?: number | null;
+  message?: string | null;
+  started_at?: number | null;
+  waiting?: Waiting[];
+  problem?: Record<string, unknown> | null;
+}
+
+/** One step: who answered, what it used, how long it took, and the digests of its prompt and its request. */
+export interface StepReport {
+  index: number;
+  message_id: string;
+  model: Model;
+  usage: Usage;
+  cost_usd: number;
+  started_at: number;
+  finished_at: number;
+  finish_reason: string | null;
+  prompt_digest: string | null;
+  request_digest: string | null;
+}
+
+/** One thing the call would touch: a path, a host, one command or redirect of a line. */
+export interface SubjectShape {
+  permission: string;
+  kind: "command" | "host" | "path" | "plain";
+  shown: string;
+  action: "allow" | "ask" | "deny";
+  rule: RuleShape | null;
+  scope: "manifest" | "project" | "session" | null;
+  reason: string;
+  considered: ConsideredShape[];
+}
+
+/** A prompt that was taken. */
+export interface SubmissionShape {
+  message_id: string;
+  queued: boolean;
+}
+
+/** A tool as a model is told about it. `input_schema` is JSON Schema. */
+export interface ToolSchema {
+  name: string;
+  description: string;
+  input_schema: Record<string, unknown>;
+}
+
+/** A session that starts as a copy of a line of this one. `turn_id` is where it left, if that is known. */
+export interface TreeBranch {
+  session_id: string;
+  title: string | null;
+  label: string | null;
+  from_message_id: string | null;
+  turn_id: string | null;
+  created_at: number;
+}
+
+/** A turn with its place in the tree. `text` is the beginning of its user message, or of its summary. */
+export interface TreeTurn {
+  id: string;
+  parent_turn_id: string | null;
+  kind: "compaction" | "normal";
+  status: "aborted" | "compacting" | "completed" | "failed" | "refused" | "retrying" | "running" | "unanswered" | "waiting";
+  created_at: number;
+  settled_at: number | null;
+  depth: number;
+  origin_turn_id: string | null;
+  on_line: boolean;
+  is_head: boolean;
+  text: string;
+  messages: string[];
+}
+
+/** All turns of a session, parents before children, and its branches, oldest first. */
+export interface TreeView {
+  session_id: string;
+  head_turn_id: string | null;
+  open_turn_id: string | null;
+  turns: TreeTurn[];
+  branches: TreeBranch[];
+}
+
+/** A turn with its steps. `data` holds what its kind and its end left: errors, figures of a compaction. */
+export interface TurnReport {
+  id: string;
+  session_id: string;
+  parent_turn_id: string | null;
+  origin_turn_id: string | null;
+  kind: string;
+  status: "aborted" | "compacting" | "completed" | "failed" | "refused" | "retrying" | "running" | "unanswered" | "waiting";
+  depth: number;
+  created_at: number;
+  settled_at: number | null;
+  data: Record<string, unknown>;
+  messages: string[];
+  steps: StepReport[];
+}
+
+/** `input` without cache, `output` without reasoning; `total` is what was billed in all. */
+export interface Usage {
+  input?: number;
+  output?: number;
+  reasoning?: number;
+  cache_read?: number;
+  cache_write?: number;
+}
+
+/** A call that waits for a human. `approval_id` is None for a question. */
+export interface Waiting {
+  approval_id: string | null;
+  tool_call_id: string;
+  tool: string;
+  since: number;
+}
+
+/** What each operation takes and gives; `frame` is one frame of a stream. */
+export interface Operations {
+  /** The page. */
+  "GET /": {
+    path: Record<string, never>;
+    query: Record<string, never>;
+    body: undefined;
+    answer: string;
+  };
+  /** That the server is up. */
+  "GET /api/health": {
+    path: Record<string, never>;
+    query: Record<string, never>;
+    body: undefined;
+    answer: Health;
+  };
+  /** The models that can be named, the usable ones first. */
+  "GET /api/models": {
+    path: Record<string, never>;
+    query: Record<string, never>;
+    body: undefined;
+    answer: ModelList;
+  };
+  /** The agents a session can have. */
+  "GET /api/agents": {
+    path: Record<string, never>;
+    query: { workspace?: string | null };
+    body: undefined;
+    answer: AgentList;
+  };
+  /** The bytes of a file in a message. */
+  "GET /api/blobs/{sha256}": {
+    path: { sha256: string };
+    query: Record<string, never>;
+    body: undefined;
+    answer: Blob;
+  };
+  /** Sessions, newest first. */
+  "GET /api/sessions": {
+    path: Record<string, never>;
+    query: { limit?: number; cursor?: string | null; agent?: string | null; workspace?: string | null; parent?: string | null; q?: string | null; kind?: "any" | "chat" | "subagent"; archived?: boolean; ephemeral?: boolean };
+    body: undefined;
+    answer: SessionPage;
+  };
+  /** A new, empty session. */
+  "POST /api/sessions": {
+    path: Record<string, never>;
+    query: Record<string, never>;
+    body: NewSession;
+    answer: SessionShape;
+  };
+  /** Remove it for good. */
+  "DELETE /api/sessions/{id}": {
+    path: { id: string };
+    query: { force?: boolean };
+    body: undefined;
+    answer: undefined;
+  };
+  /** A session. */
+  "GET /api/sessions/{id}": {
+    path: { id: string };
+    query: Record<string, never>;
+    body: undefined;
+    answer: SessionShape;
+  };
+  /** Change what is given. */
+  "PATCH /api/sessions/{id}": {
+    path: { id: string };
+    query: Record<string, never>;
+    body: SessionPatch;
+    answer: SessionShape;
+  };
+  /** Its messages. */
+  "GET /api/sessions/{id}/messages": {
+    path: { id: string };
+    query: { view?: "all" | "model" | "visible"; limit?: number | null; before?: string | null };
+    body: undefined;
+    answer: MessageList;
+  };
+  /** Send a prompt. */
+  "POST /api/sessions/{id}/prompt": {
+    path: { id: string };
+    query: Record<string, never>;
+    body: PromptBody;
+    answer: SubmissionShape;
+  };
+  /** Go on. */
+  "POST /api/sessions/{id}/continue": {
+    path: { id: string };
+    query: Record<string, never>;
+    body: Nothing | undefined;
+    answer: SubmissionShape;
+  };
+  /** Stop what runs, or deny what waits. */
+  "POST /api/sessions/{id}/abort": {
+    path: { id: string };
+    query: Record<string, never>;
+    body: Nothing | undefined;
+    answer: Aborted;
+  };
+  /** What it is doing; as a stream the present status, then each change. */
+  "GET /api/sessions/{id}/status": {
+    path: { id: string };
+    query: Record<string, never>;
+    body: undefined;
+    answer: Status;
+    frame: Status;
+  };
+  /** The messages that wait. */
+  "GET /api/sessions/{id}/queue": {
+    path: { id: string };
+    query: Record<string, never>;
+    body: undefined;
+    answer: MessageList;
+  };
+  /** Take a message out of the queue. */
+  "DELETE /api/sessions/{id}/queue/{message_id}": {
+    path: { id: string; message_id: string };
+    query: Record<string, never>;
+    body: undefined;
+    answer: undefined;
+  };
+  /** Answer a request for approval. */
+  "POST /api/sessions/{id}/approvals/{approval_id}": {
+    path: { id: string; approval_id: string };
+    query: Record<string, never>;
+    body: ApprovalBody;
+    answer: Remaining;
+  };
+  /** Answer a question. */
+  "POST /api/sessions/{id}/answers/{tool_call_id}": {
+    path: { id: string; tool_call_id: string };
+    query: Record<string, never>;
+    body: AnswerBody;
+    answer: Remaining;
+  };
+  /** The session's own rules. */
+  "GET /api/sessions/{id}/permissions": {
+    path: { id: string };
+    query: Record<string, never>;
+    body: undefined;
+    answer: RuleList;
+  };
+  /** Replace the session's own rules. */
+  "PUT /api/sessions/{id}/permissions": {
+    path: { id: string };
+    query: Record<string, never>;
+    body: RulesBody;
+    answer: RuleList;
+  };
+  /** What would be decided about a call, and why. */
+  "GET /api/sessions/{id}/permissions/explain": {
+    path: { id: string };
+    query: { tool: string; target?: string };
+    body: undefined;
+    answer: ExplainedShape;
+  };
+  /** Go back to a user message. */
+  "POST /api/sessions/{id}/rewind": {
+    path: { id: string };
+    query: Record<string, never>;
+    body: RewindBody;
+    answer: RewoundShape;
+  };
+  /** Undo the newest rewind. */
+  "POST /api/sessions/{id}/unrewind": {
+    path: { id: string };
+    query: Record<string, never>;
+    body: Nothing | undefined;
+    answer: RewoundShape;
+  };
+  /** Go to any turn. */
+  "POST /api/sessions/{id}/head": {
+    path: { id: string };
+    query: Record<string, never>;
+    body: HeadBody;
+    answer: RewoundShape;
+  };
+  /** Every move of the head, newest first. */
+  "GET /api/sessions/{id}/reflog": {
+    path: { id: string };
+    query: Record<string, never>;
+    body: undefined;
+    answer: ReflogList;
+  };
+  /** A session that starts as a copy. */
+  "POST /api/sessions/{id}/branch": {
+    path: { id: string };
+    query: Record<string, never>;
+    body: BranchBody;
+    answer: SessionShape;
+  };
+  /** Its turns and branches. */
+  "GET /api/sessions/{id}/tree": {
+    path: { id: string };
+    query: Record<string, never>;
+    body: undefined;
+    answer: TreeView;
+  };
+  /** Summarise the older turns. */
+  "POST /api/sessions/{id}/compact": {
+    path: { id: string };
+    query: Record<string, never>;
+    body: CompactBody | undefined;
+    answer: Compacted;
+  };
+  /** Stubs for older outputs. */
+  "POST /api/sessions/{id}/prune": {
+    path: { id: string };
+    query: Record<string, never>;
+    body: Nothing | undefined;
+    answer: Compacted;
+  };
+  /** What a compaction summarised. */
+  "GET /api/sessions/{id}/compactions/{message_id}": {
+    path: { id: string; message_id: string };
+    query: Record<string, never>;
+    body: undefined;
+    answer: CompactionReport;
+  };
+  /** How large the next request would be. */
+  "GET /api/sessions/{id}/context": {
+    path: { id: string };
+    query: { model?: string | null };
+    body: undefined;
+    answer: ContextReport;
+  };
+  /** A turn with its steps. */
+  "GET /api/turns/{id}": {
+    path: { id: string };
+    query: Record<string, never>;
+    body: undefined;
+    answer: TurnReport;
+  };
+  /** A branch at a turn. */
+  "POST /api/turns/{id}/fork": {
+    path: { id: string };
+    query: Record<string, never>;
+    body: ForkBody | undefined;
+    answer: SessionShape;
+  };
+  /** What the model was sent at a step. */
+  "GET /api/turns/{id}/request": {
+    path: { id: string };
+    query: { step?: number | null };
+    body: undefined;
+    answer: RequestReport;
+  };
+  /** A session as a file. */
+  "GET /api/sessions/{id}/export": {
+    path: { id: string };
+    query: { format?: "html" | "json" | "jsonl" | "md"; redact?: boolean; hidden?: boolean };
+    body: undefined;
+    answer: Blob;
+  };
+  /** Take in a session that was exported. */
+  "POST /api/import": {
+    path: Record<string, never>;
+    query: Record<string, never>;
+    body: Record<string, unknown>;
+    answer: SessionShape;
+  };
+  /** Messages that hold these words, hidden ones too. */
+  "GET /api/search": {
+    path: Record<string, never>;
+    query: { q: string; limit?: number; cursor?: string | null; session?: string | null };
+    body: undefined;
+    answer: SearchPage;
+  };
+  /** Chat, as the AI SDK v6 does it. */
+  "POST /api/chat": {
+    path: Record<string, never>;
+    query: Record<string, never>;
+    body: ChatBody;
+    answer: undefined;
+    frame: Chunk;
+  };
+  /** The live message from its first part, and on. */
+  "GET /api/chat/{id}/stream": {
+    path: { id: string };
+    query: Record<string, never>;
+    body: undefined;
+    answer: undefined;
+    frame: Chunk;
+  };
+  /** What happens on this host, from now on. */
+  "GET /api/events": {
+    path: Record<string, never>;
+    query: Record<string, never>;
+    body: undefined;
+    answer: undefined;
+    frame: EventFrame;
+  };
+  /** This document. */
+  "GET /openapi.json": {
+    path: Record<string, never>;
+    query: Record<string, never>;
+    body: undefined;
+    answer: Record<string, unknown>;
+  };
+}
