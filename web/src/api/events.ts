@@ -1,0 +1,100 @@
+/** The host's event stream, which comes back by itself when the server does. */
+
+import type { Client } from './client';
+import { Problem } from './problem';
+import { readEvents } from './sse';
+
+export interface HostEvent {
+  type: string;
+  session_id?: string;
+  [key: string]: unknown;
+}
+
+const WAITS_MS = [250, 500, 1000, 2000, 3000];
+/** The server sends a comment every 15 seconds; silence for longer means that nobody is there. */
+const SILENCE_MS = 40_000;
+
+export class EventFeed {
+  private stopped = false;
+  private current: AbortController | null = null;
+  private wake: () => void = () => undefined;
+
+  constructor(
+    private readonly client: Client,
+    private readonly on: { event: (event: HostEvent) => void; online: (online: boolean) => void },
+  ) {}
+
+  start(): void {
+    void this.loop();
+    window.addEventListener('online', this.hurry);
+    document.addEventListener('visibilitychange', this.hurry);
+  }
+
+  stop(): void {
+    this.stopped = true;
+    this.current?.abort();
+    this.wake();
+    window.removeEventListener('online', this.hurry);
+    document.removeEventListener('visibilitychange', this.hurry);
+  }
+
+  /** Try again at once: the machine woke up, or somebody pressed the button. */
+  readonly hurry = (): void => this.wake();
+
+  private async loop(): Promise<void> {
+    let failures = 0;
+    while (!this.stopped) {
+      const connected = await this.listen();
+      if (this.stopped) return;
+      failures = connected ? 0 : failures + 1;
+      this.on.online(false);
+      await this.pause(WAITS_MS[Math.min(failures, WAITS_MS.length - 1)]!);
+    }
+  }
+
+  /** Listens until the stream ends. True when it had been there. */
+  private async listen(): Promise<boolean> {
+    let connected = false;
+    const controller = new AbortController();
+    this.current = controller;
+    let silence = setTimeout(() => controller.abort(), SILENCE_MS);
+    const heard = () => {
+      clearTimeout(silence);
+      silence = setTimeout(() => controller.abort(), SILENCE_MS);
+    };
+    try {
+      const response = await this.client.fetch('/api/events', { signal: controller.signal });
+      const body = response.body!.pipeThrough(
+        new TransformStream<Uint8Array<ArrayBuffer>, Uint8Array<ArrayBuffer>>({
+          transform: (chunk, sink) => {
+            heard();
+            sink.enqueue(chunk);
+          },
+        }),
+      );
+      for await (const data of readEvents(body)) {
+        const event = JSON.parse(data) as HostEvent;
+        if (event.type === 'hello') {
+          connected = true;
+          this.on.online(true);
+        }
+        this.on.event(event);
+      }
+    } catch (error) {
+      if (error instanceof Problem && error.status === 401) this.stopped = true;
+    } finally {
+      clearTimeout(silence);
+    }
+    return connected;
+  }
+
+  private pause(ms: number): Promise<void> {
+    return new Promise((resolve) => {
+      const timer = setTimeout(resolve, ms);
+      this.wake = () => {
+        clearTimeout(timer);
+        resolve();
+      };
+    });
+  }
+}

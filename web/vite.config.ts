@@ -1,0 +1,20 @@
+import tailwind from '@tailwindcss/vite';
+import react from '@vitejs/plugin-react';
+import { defineConfig } from 'vitest/config';
+
+// The base is relative, so that the page works under any mount path. No source is inlined: the page's CSP has no 'unsafe-inline'.
+export default defineConfig({
+  base: './',
+  plugins: [react(), tailwind()],
+  build: {
+    outDir: '../src/clew/fronts/web/dist',
+    emptyOutDir: true,
+    assetsInlineLimit: 0,
+    chunkSizeWarningLimit: 2000,
+    modulePreload: { polyfill: false },
+  },
+  server: {
+    proxy: { '/api': { target: process.env.CLEW_URL ?? 'http://127.0.0.1:7717', changeOrigin: true } },
+  },
+  test: { environment: 'happy-dom', include: ['src/**/*.test.{ts,tsx}'] },
+});
