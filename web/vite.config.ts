@@ -2,6 +2,8 @@ import tailwind from '@tailwindcss/vite';
 import react from '@vitejs/plugin-react';
 import { defineConfig } from 'vitest/config';
 
+const SERVER = process.env.CLEW_URL ?? 'http://127.0.0.1:7717';
+
 // The base is relative, so that the page works under any mount path. No source is inlined: the page's CSP has no 'unsafe-inline'.
 export default defineConfig({
   base: './',
@@ -14,7 +16,14 @@ export default defineConfig({
     modulePreload: { polyfill: false },
   },
   server: {
-    proxy: { '/api': { target: process.env.CLEW_URL ?? 'http://127.0.0.1:7717', changeOrigin: true } },
+    proxy: {
+      '/api': {
+        target: SERVER,
+        changeOrigin: true,
+        // The server answers only to its own page; while developing, this is it.
+        configure: (proxy) => proxy.on('proxyReq', (request) => request.setHeader('origin', SERVER)),
+      },
+    },
   },
   test: { environment: 'happy-dom', include: ['src/**/*.test.{ts,tsx}'] },
 });

@@ -6,12 +6,10 @@ import type { Operations } from './schema';
 export type Operation = keyof Operations;
 export type Answer<K extends Operation> = Operations[K]['answer'];
 
-type Field<K extends Operation, Name extends string> = Operations[K] extends Record<Name, infer T> ? T : undefined;
-
 export interface Asked<K extends Operation> {
-  path?: Record<string, string>;
-  query?: Field<K, 'query'>;
-  body?: Field<K, 'body'>;
+  path?: Operations[K]['path'];
+  query?: Operations[K]['query'];
+  body?: Operations[K]['body'];
   signal?: AbortSignal;
 }
 
@@ -27,7 +25,8 @@ export class Client {
 
   async call<K extends Operation>(operation: K, asked: Asked<K> = {}): Promise<Answer<K>> {
     const [method, template] = operation.split(' ') as [string, string];
-    const path = template.replace(/\{(\w+)\}/g, (_, name: string) => encodeURIComponent(asked.path?.[name] ?? ''));
+    const values = (asked.path ?? {}) as Record<string, string>;
+    const path = template.replace(/\{(\w+)\}/g, (_, name: string) => encodeURIComponent(values[name] ?? ''));
     const query = new URLSearchParams();
     for (const [name, value] of Object.entries(asked.query ?? {})) {
       if (value !== undefined && value !== null) query.set(name, String(value));

@@ -330,7 +330,7 @@ export class Conversation {
   private async enqueue(messageId: string, parts: Message['parts'], model?: string): Promise<void> {
     await this.client.call('POST /api/sessions/{id}/prompt', {
       path: { id: this.id },
-      body: { parts: parts as never, message_id: messageId, on_busy: 'queue', ...bodyOf(model) } as never,
+      body: { parts: parts, message_id: messageId, on_busy: 'queue', ...bodyOf(model) },
     });
     void this.refreshQueue();
   }
@@ -357,7 +357,7 @@ export class Conversation {
     await this.acting(() =>
       this.client.call('POST /api/sessions/{id}/approvals/{approval_id}', {
         path: { id: this.id, approval_id: approvalId },
-        body: { decision, ...(reason ? { reason } : {}) } as never,
+        body: { decision, ...(reason ? { reason } : {}) },
       }),
     );
     void this.settle();
@@ -367,7 +367,7 @@ export class Conversation {
     await this.acting(() =>
       this.client.call('POST /api/sessions/{id}/answers/{tool_call_id}', {
         path: { id: this.id, tool_call_id: toolCallId },
-        body: { output } as never,
+        body: { output },
       }),
     );
     void this.settle();
@@ -378,7 +378,7 @@ export class Conversation {
     await this.acting(async () => {
       const moved = await this.client.call('POST /api/sessions/{id}/rewind', {
         path: { id: this.id },
-        body: { message_id: messageId, mode: 'edit' } as never,
+        body: { message_id: messageId, mode: 'edit' },
       });
       if (moved.draft) this.offer(moved.draft);
     });
@@ -392,7 +392,7 @@ export class Conversation {
       if (tip === undefined) {
         await this.client.call('POST /api/sessions/{id}/unrewind', { path });
       } else {
-        await this.client.call('POST /api/sessions/{id}/head', { path, body: { turn_id: tip } as never });
+        await this.client.call('POST /api/sessions/{id}/head', { path, body: { turn_id: tip } });
       }
     });
     await this.settle();
@@ -410,20 +410,20 @@ export class Conversation {
     return this.acting(() =>
       this.client.call('POST /api/sessions/{id}/branch', {
         path: { id: this.id },
-        body: { from_message_id: fromMessageId, metadata } as never,
+        body: { from_message_id: fromMessageId, metadata },
       }),
     );
   }
 
   async fork(turnId: string): Promise<Session> {
-    return this.acting(() => this.client.call('POST /api/turns/{id}/fork', { path: { id: turnId }, body: {} as never }));
+    return this.acting(() => this.client.call('POST /api/turns/{id}/fork', { path: { id: turnId }, body: {} }));
   }
 
   async compact(focus?: string): Promise<void> {
     await this.acting(async () => {
       const done = await this.client.call('POST /api/sessions/{id}/compact', {
         path: { id: this.id },
-        body: (focus ? { focus } : {}) as never,
+        body: (focus ? { focus } : {}),
       });
       if (!done.compacted) this.store.set({ notice: 'There is nothing to summarise yet.' });
     });
@@ -447,7 +447,7 @@ export class Conversation {
 
   async patch(change: { title?: string; archived?: boolean; metadata?: Record<string, unknown> }): Promise<void> {
     await this.acting(async () => {
-      const session = await this.client.call('PATCH /api/sessions/{id}', { path: { id: this.id }, body: change as never });
+      const session = await this.client.call('PATCH /api/sessions/{id}', { path: { id: this.id }, body: change });
       this.store.set({ session });
     });
   }

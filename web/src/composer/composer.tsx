@@ -1,0 +1,3 @@
+export function Composer(_: { main: boolean }) {
+  return null;
+}

@@ -1,0 +1,60 @@
+/** The frame: sessions on the left, the conversation in the middle, the inspector on the right. */
+
+import { useEffect, useMemo } from 'react';
+import { Inspector } from '../inspector/inspector';
+import { Sidebar } from '../sidebar/sidebar';
+import { useHost } from '../state/host';
+import { goTo, useRoute } from '../state/route';
+import { useStore } from '../state/store';
+import { view } from '../state/view';
+import { Banner } from './banner';
+import { Pane } from './pane';
+import { useShortcuts } from './shortcuts';
+import { Welcome } from './welcome';
+
+export function Frame() {
+  const host = useHost();
+  const route = useRoute();
+  const sidebar = useStore(view, (state) => state.sidebar);
+  const inspector = useStore(view, (state) => state.inspector);
+  const sessions = useStore(host.store, (state) => state.sessions);
+  const session = useMemo(() => sessions.find((candidate) => candidate.id === route.session), [sessions, route.session]);
+  useShortcuts();
+
+  useEffect(() => {
+    document.title = session?.title ? `${session.title} · clew` : 'clew';
+  }, [session?.title]);
+  useEffect(() => view.set({ sidebar: false, turn: null, against: null }), [route.session]);
+
+  return (
+    <div className="flex h-dvh flex-col">
+      <Banner />
+      <div className="relative flex min-h-0 flex-1">
+        <aside
+          aria-label="Sessions"
+          className={`z-20 w-72 shrink-0 border-r border-line bg-panel max-lg:absolute max-lg:inset-y-0 max-lg:left-0 max-lg:shadow-xl ${sidebar ? '' : 'max-lg:hidden'}`}
+        >
+          <Sidebar />
+        </aside>
+        {sidebar && (
+          <button type="button" aria-label="Close the list of sessions" className="absolute inset-0 z-10 bg-shade lg:hidden" onClick={() => view.set({ sidebar: false })} />
+        )}
+        {route.session ? (
+          <>
+            <Pane key={route.session} id={route.session} message={route.message} main />
+            {route.beside && (
+              <Pane key={`beside ${route.beside}`} id={route.beside} message={null} onClose={() => goTo({ session: route.session })} />
+            )}
+          </>
+        ) : (
+          <Welcome />
+        )}
+        {inspector && route.session && (
+          <aside aria-label="Inspector" className="z-20 w-96 shrink-0 border-l border-line bg-panel max-xl:absolute max-xl:inset-y-0 max-xl:right-0 max-xl:w-[min(24rem,100%)] max-xl:shadow-xl">
+            <Inspector id={route.session} />
+          </aside>
+        )}
+      </div>
+    </div>
+  );
+}

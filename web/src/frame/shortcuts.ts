@@ -1,0 +1,30 @@
+/** Keys that work everywhere: Ctrl or Cmd with K searches, with J is a new session, with I the inspector. */
+
+import { useEffect } from 'react';
+import { useHost } from '../state/host';
+import { goTo } from '../state/route';
+import { view } from '../state/view';
+
+export const SEARCH_FIELD = 'clew-search';
+
+export function useShortcuts(): void {
+  const host = useHost();
+  useEffect(() => {
+    const onKey = (event: KeyboardEvent) => {
+      if (!(event.ctrlKey || event.metaKey) || event.altKey || event.shiftKey) return;
+      if (event.key === 'k') {
+        event.preventDefault();
+        view.set({ sidebar: true });
+        requestAnimationFrame(() => document.getElementById(SEARCH_FIELD)?.focus());
+      } else if (event.key === 'j') {
+        event.preventDefault();
+        void host.create().then((session) => goTo({ session: session.id }), () => undefined);
+      } else if (event.key === 'i') {
+        event.preventDefault();
+        view.set(({ inspector }) => ({ inspector: !inspector }));
+      }
+    };
+    window.addEventListener('keydown', onKey);
+    return () => window.removeEventListener('keydown', onKey);
+  }, [host]);
+}

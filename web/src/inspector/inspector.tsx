@@ -1,0 +1,3 @@
+export function Inspector(_: { id: string }) {
+  return null;
+}

@@ -1,0 +1,241 @@
+/** The host: the connection, the sessions and models it has, and the conversations that are open. */
+
+import { createContext, useContext } from 'react';
+import { Client } from '../api/client';
+import { EventFeed, type HostEvent } from '../api/events';
+import { inWords, Unreachable } from '../api/problem';
+import type { ServerInfo } from '../api/schema';
+import { type ModelListing, modelOf, type Session, type Status } from '../api/types';
+import { Conversation } from './conversation';
+import { Store } from './store';
+
+export interface HostState {
+  /** Null until the first answer. */
+  online: boolean | null;
+  /** The server does not know the token. */
+  unauthorized: boolean;
+  sessions: Session[];
+  /** Whether the list has been read once. */
+  listed: boolean;
+  nextCursor: string | null;
+  archived: boolean;
+  ephemeral: boolean;
+  models: ModelListing[];
+  server: ServerInfo | null;
+  notice: string | null;
+}
+
+const PAGE = 100;
+
+export class Host {
+  readonly store = new Store<HostState>({
+    online: null,
+    unauthorized: false,
+    sessions: [],
+    listed: false,
+    nextCursor: null,
+    archived: false,
+    ephemeral: false,
+    models: [],
+    server: null,
+    notice: null,
+  });
+  private readonly feed: EventFeed;
+  private readonly open = new Map<string, { conversation: Conversation; users: number }>();
+  private readonly asked = new Map<string, ReturnType<typeof setTimeout>>();
+
+  constructor(readonly client: Client) {
+    client.onUnauthorized = () => this.store.set({ unauthorized: true });
+    this.feed = new EventFeed(client, { event: (event) => this.onEvent(event), online: (online) => this.onOnline(online) });
+  }
+
+  start(): void {
+    this.feed.start();
+  }
+
+  stop(): void {
+    this.feed.stop();
+    for (const timer of this.asked.values()) clearTimeout(timer);
+    for (const { conversation } of this.open.values()) conversation.close();
+    this.open.clear();
+  }
+
+  hurry(): void {
+    this.feed.hurry();
+  }
+
+  // ----------------------------------------------------------------- sessions
+
+  async loadSessions(more = false): Promise<void> {
+    const { archived, ephemeral, nextCursor, sessions } = this.store.get();
+    await this.trying(async () => {
+      const page = await this.client.call('GET /api/sessions', {
+        query: { limit: PAGE, kind: 'chat', archived, ephemeral, ...(more && nextCursor ? { cursor: nextCursor } : {}) },
+      });
+      this.store.set({
+        sessions: more ? merge(sessions, page.sessions) : [...page.sessions],
+        nextCursor: page.next_cursor,
+        listed: true,
+      });
+    });
+  }
+
+  async show(filter: { archived?: boolean; ephemeral?: boolean }): Promise<void> {
+    this.store.set(filter);
+    await this.loadSessions();
+  }
+
+  async create(options: { model?: string; title?: string } = {}): Promise<Session> {
+    const { server } = this.store.get();
+    return this.trying(async () => {
+      const session = await this.client.call('POST /api/sessions', {
+        body: {
+          ...(options.model ? { model: modelOf(options.model) } : {}),
+          ...(options.title ? { title: options.title } : {}),
+          ...(server?.workspace_root ? { workspace_root: server.workspace_root } : {}),
+        },
+      });
+      this.put(session);
+      return session;
+    });
+  }
+
+  async rename(id: string, title: string): Promise<void> {
+    await this.trying(async () => this.put(await this.client.call('PATCH /api/sessions/{id}', { path: { id }, body: { title } })));
+  }
+
+  async archive(id: string, archived: boolean): Promise<void> {
+    await this.trying(async () => this.put(await this.client.call('PATCH /api/sessions/{id}', { path: { id }, body: { archived } })));
+  }
+
+  async remove(id: string): Promise<void> {
+    await this.trying(async () => {
+      await this.client.call('DELETE /api/sessions/{id}', { path: { id }, query: { force: true } });
+      this.drop(id);
+    });
+  }
+
+  async loadExamples(): Promise<Session[]> {
+    return this.trying(async () => {
+      const { sessions } = await this.client.call('POST /api/examples', {});
+      await this.loadSessions();
+      return [...sessions];
+    });
+  }
+
+  session(id: string): Session | undefined {
+    return this.store.get().sessions.find((session) => session.id === id);
+  }
+
+  // ------------------------------------------------------------ conversations
+
+  /** The conversation, shared by all that show it. Each `hold` needs its `release`. */
+  hold(id: string): Conversation {
+    const known = this.open.get(id);
+    if (known) {
+      known.users += 1;
+      return known.conversation;
+    }
+    const conversation = new Conversation(id, this.client);
+    this.open.set(id, { conversation, users: 1 });
+    void conversation.open();
+    return conversation;
+  }
+
+  release(id: string): void {
+    const known = this.open.get(id);
+    if (!known) return;
+    known.users -= 1;
+    if (known.users > 0) return;
+    this.open.delete(id);
+    known.conversation.close();
+  }
+
+  // ------------------------------------------------------------------- events
+
+  private onOnline(online: boolean): void {
+    const before = this.store.get().online;
+    this.store.set({ online });
+    if (!online || before === true) return;
+    void this.loadSessions();
+    void this.loadAbout();
+    // The first time they have just been opened; any other time something may have been missed.
+    if (before === false) for (const { conversation } of this.open.values()) void conversation.onBack();
+  }
+
+  private async loadAbout(): Promise<void> {
+    await this.trying(async () => {
+      const [server, { models }] = await Promise.all([
+        this.client.call('GET /api/server', {}),
+        this.client.call('GET /api/models', {}),
+      ]);
+      this.store.set({ server, models: [...models] });
+    });
+  }
+
+  private onEvent(event: HostEvent): void {
+    const id = event.session_id;
+    if (!id) return;
+    this.open.get(id)?.conversation.onEvent(event);
+    if (event.type === 'session_deleted') this.drop(id);
+    else if (event.type === 'status') this.patch(id, { status: event.status as Status });
+    else if (event.type === 'session_created' || event.type === 'session_updated' || event.type === 'turn_finished') this.refetch(id);
+  }
+
+  /** Ask for a session once for a burst of events. */
+  private refetch(id: string): void {
+    if (this.asked.has(id)) return;
+    const timer = setTimeout(() => {
+      this.asked.delete(id);
+      this.client.call('GET /api/sessions/{id}', { path: { id } }).then(
+        (session) => this.put(session),
+        () => undefined, // It is gone again, or the server is; the next event or the next connection tells.
+      );
+    }, 80);
+    this.asked.set(id, timer);
+  }
+
+  private put(session: Session): void {
+    const { sessions, archived, ephemeral } = this.store.get();
+    const shown =
+      session.kind === 'chat' &&
+      (archived || session.archived_at === null) &&
+      (ephemeral || session.metadata.ephemeral !== true);
+    this.store.set({ sessions: shown ? merge(sessions, [session]) : sessions.filter((other) => other.id !== session.id) });
+  }
+
+  private patch(id: string, change: Partial<Session>): void {
+    this.store.set(({ sessions }) => ({
+      sessions: sessions.map((session) => (session.id === id ? { ...session, ...change } : session)),
+    }));
+  }
+
+  private drop(id: string): void {
+    this.store.set(({ sessions }) => ({ sessions: sessions.filter((session) => session.id !== id) }));
+  }
+
+  private async trying<T>(act: () => Promise<T>): Promise<T> {
+    this.store.set({ notice: null });
+    try {
+      return await act();
+    } catch (error) {
+      if (!(error instanceof Unreachable)) this.store.set({ notice: inWords(error) });
+      throw error;
+    }
+  }
+}
+
+/** Newest first, each once. */
+export function merge(sessions: readonly Session[], changed: readonly Session[]): Session[] {
+  const byId = new Map(sessions.map((session) => [session.id, session]));
+  for (const session of changed) byId.set(session.id, session);
+  return [...byId.values()].sort((a, b) => b.updated_at - a.updated_at || (a.id < b.id ? -1 : 1));
+}
+
+export const HostContext = createContext<Host | null>(null);
+
+export function useHost(): Host {
+  const host = useContext(HostContext);
+  if (!host) throw new Error('no host around this component');
+  return host;
+}

@@ -1,0 +1,48 @@
+/** Where the page is: kept in the fragment, so that Back works and a link can be kept. */
+
+import { useSyncExternalStore } from 'react';
+
+export interface Route {
+  session: string | null;
+  /** A message to land on. */
+  message: string | null;
+  /** A session shown beside it. */
+  beside: string | null;
+}
+
+export function parseRoute(hash: string): Route {
+  const found = /^#\/s\/([\w-]+)(?:\/m\/([^?/]+))?(?:\?beside=([\w-]+))?$/.exec(hash);
+  return {
+    session: found?.[1] ?? null,
+    message: found?.[2] ? decodeURIComponent(found[2]) : null,
+    beside: found?.[3] ?? null,
+  };
+}
+
+export function formatRoute(route: Partial<Route>): string {
+  if (!route.session) return '#/';
+  const message = route.message ? `/m/${encodeURIComponent(route.message)}` : '';
+  return `#/s/${route.session}${message}${route.beside ? `?beside=${route.beside}` : ''}`;
+}
+
+export function goTo(route: Partial<Route>, replace = false): void {
+  const target = formatRoute(route);
+  if (window.location.hash === target) return;
+  if (replace) {
+    window.history.replaceState(null, '', target);
+    window.dispatchEvent(new HashChangeEvent('hashchange'));
+  } else {
+    window.location.hash = target;
+  }
+}
+
+export function useRoute(): Route {
+  const hash = useSyncExternalStore(
+    (listener) => {
+      window.addEventListener('hashchange', listener);
+      return () => window.removeEventListener('hashchange', listener);
+    },
+    () => window.location.hash,
+  );
+  return parseRoute(hash);
+}

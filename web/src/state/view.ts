@@ -1,0 +1,40 @@
+/** What is open on the page itself: the side panels, the look. Kept in this browser; the server knows nothing of it. */
+
+import { Store } from './store';
+
+export type Tab = 'turn' | 'tree' | 'reflog' | 'files';
+export type Theme = 'system' | 'light' | 'dark';
+
+export interface ViewState {
+  /** The list of sessions on a narrow screen; it is always there on a wide one. */
+  sidebar: boolean;
+  inspector: boolean;
+  tab: Tab;
+  /** The turn the inspector shows; null is the newest. */
+  turn: string | null;
+  /** The turn it is compared with. */
+  against: string | null;
+  theme: Theme;
+}
+
+const KEY = 'clew.view';
+
+function remembered(): Pick<ViewState, 'inspector' | 'tab' | 'theme'> {
+  const known = { inspector: false, tab: 'turn' as Tab, theme: 'system' as Theme };
+  try {
+    return { ...known, ...(JSON.parse(window.localStorage.getItem(KEY) ?? '{}') as object) };
+  } catch {
+    return known;
+  }
+}
+
+export const view = new Store<ViewState>({ sidebar: false, turn: null, against: null, ...remembered() });
+
+view.subscribe(() => {
+  const { inspector, tab, theme } = view.get();
+  window.localStorage.setItem(KEY, JSON.stringify({ inspector, tab, theme }));
+});
+
+export function inspectTurn(turn: string | null): void {
+  view.set({ inspector: true, tab: 'turn', turn, against: null });
+}

@@ -1,0 +1,3 @@
+export function TopBar(_: { main: boolean; onClose?: () => void }) {
+  return null;
+}

@@ -1,0 +1,45 @@
+import type { ButtonHTMLAttributes, Ref } from 'react';
+import { Icon, type IconName } from './icon';
+
+type Look = 'plain' | 'quiet' | 'thread' | 'danger';
+
+const LOOKS: Record<Look, string> = {
+  plain: 'border border-line bg-raised hover:bg-panel text-ink',
+  quiet: 'text-quiet hover:text-ink hover:bg-panel',
+  thread: 'bg-thread text-thread-ink hover:opacity-90',
+  danger: 'border border-bad text-bad bg-raised hover:bg-bad-soft',
+};
+
+interface Props extends ButtonHTMLAttributes<HTMLButtonElement> {
+  look?: Look;
+  icon?: IconName;
+  ref?: Ref<HTMLButtonElement>;
+}
+
+export function Button({ look = 'plain', icon, className = '', children, type = 'button', ...rest }: Props) {
+  return (
+    <button
+      type={type}
+      className={`inline-flex items-center justify-center gap-1.5 rounded-md px-2.5 py-1 text-sm font-medium whitespace-nowrap disabled:opacity-50 ${LOOKS[look]} ${className}`}
+      {...rest}
+    >
+      {icon && <Icon name={icon} />}
+      {children}
+    </button>
+  );
+}
+
+/** A button that is only an icon; `label` is its name for screen readers and its hint. */
+export function IconButton({ label, icon, look = 'quiet', className = '', type = 'button', ...rest }: Props & { label: string; icon: IconName }) {
+  return (
+    <button
+      type={type}
+      aria-label={label}
+      title={label}
+      className={`inline-flex size-8 shrink-0 items-center justify-center rounded-md disabled:opacity-50 ${LOOKS[look]} ${className}`}
+      {...rest}
+    >
+      <Icon name={icon} />
+    </button>
+  );
+}

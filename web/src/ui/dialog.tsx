@@ -1,0 +1,43 @@
+/** A dialog of the browser's own: it keeps the focus in, Esc closes it, and focus goes back where it was. */
+
+import { type ReactNode, useEffect, useId, useRef } from 'react';
+import { IconButton } from './button';
+
+interface Props {
+  title: string;
+  onClose: () => void;
+  children: ReactNode;
+  wide?: boolean;
+}
+
+export function Dialog({ title, onClose, children, wide = false }: Props) {
+  const ref = useRef<HTMLDialogElement>(null);
+  const heading = useId();
+  useEffect(() => {
+    const dialog = ref.current;
+    if (dialog && !dialog.open) dialog.showModal();
+  }, []);
+  return (
+    <dialog
+      ref={ref}
+      aria-labelledby={heading}
+      onCancel={(event) => {
+        event.preventDefault();
+        onClose();
+      }}
+      // A click on the backdrop is a click on the dialog element itself.
+      onClick={(event) => event.target === ref.current && onClose()}
+      className={`m-auto max-h-[85dvh] w-[calc(100%-2rem)] rounded-xl border border-line bg-raised p-0 text-ink shadow-xl backdrop:bg-shade ${wide ? 'max-w-5xl' : 'max-w-md'}`}
+    >
+      <div className="flex max-h-[85dvh] flex-col">
+        <header className="flex items-center justify-between gap-2 border-b border-line px-4 py-2">
+          <h2 id={heading} className="min-w-0 truncate font-semibold">
+            {title}
+          </h2>
+          <IconButton label="Close" icon="close" onClick={onClose} />
+        </header>
+        <div className="min-h-0 overflow-auto p-4">{children}</div>
+      </div>
+    </dialog>
+  );
+}
