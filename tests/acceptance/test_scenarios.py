@@ -427,11 +427,14 @@ async def test_abort_in_a_retry_wait(open_scenario: Open) -> None:
     """It does not have to be sat out."""
     from clew.testing.clock import FakeClock
 
-    async with open_scenario([fail(429, retry_after_ms=60_000), say("x")], clock=FakeClock()) as s:
+    clock = FakeClock()
+    async with open_scenario([fail(429, retry_after_ms=60_000), say("x")], clock=clock) as s:
         await s.begin()
         submission = await s.send("hi")
         async for status in s.engine.watch_status(s.id):
             if status.state == "retrying":
+                # The moment of the next attempt is there for whoever counts down to it.
+                assert status.retry_at == clock.now_ms() + 60_000
                 break
         await s.engine.abort(s.id)
         assert (await submission.wait()).status == "aborted"

@@ -52,6 +52,7 @@ class Status(msgspec.Struct, frozen=True, omit_defaults=True):
     attempt: int | None = None
     message: str | None = None
     started_at: int | None = None
+    retry_at: int | None = None
     waiting: tuple[Waiting, ...] = ()
     problem: dict[str, Any] | None = None
 

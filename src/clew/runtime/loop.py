@@ -43,7 +43,7 @@ class End(msgspec.Struct, frozen=True):
 class Watcher(MakesRoom, Protocol):
     """Who is told that a call waits before it is tried again, or goes on."""
 
-    async def retrying(self, attempt: int, message: str) -> None: ...
+    async def retrying(self, attempt: int, message: str, at: int) -> None: ...
 
 
 class Loop:
@@ -174,7 +174,8 @@ class Loop:
                 if wait is None:
                     raise
                 attempt += 1
-                await self._watcher.retrying(attempt, f"{failure}; trying again in {max(1, round(wait / 1000))} s")
+                said = f"{failure}; trying again in {max(1, round(wait / 1000))} s"
+                await self._watcher.retrying(attempt, said, self._host.clock.now_ms() + round(wait))
                 await self._host.clock.sleep(wait)
                 await self._watcher.running()
             else:

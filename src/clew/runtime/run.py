@@ -125,8 +125,9 @@ class Run:
 
     # The Watcher of the loop
 
-    async def retrying(self, attempt: int, message: str) -> None:
-        self._set_status(Status("retrying", attempt=attempt, message=message, started_at=self._started_at))
+    async def retrying(self, attempt: int, message: str, at: int) -> None:
+        started_at = self._started_at
+        self._set_status(Status("retrying", attempt=attempt, message=message, started_at=started_at, retry_at=at))
         await self._move("retrying")
 
     async def compacting(self, message: str) -> None:

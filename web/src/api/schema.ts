@@ -365,6 +365,7 @@ export interface Status {
   attempt?: number | null;
   message?: string | null;
   started_at?: number | null;
+  retry_at?: number | null;
   waiting?: Waiting[];
   problem?: Record<string, unknown> | null;
 }
