@@ -1,0 +1,96 @@
+import { beforeEach, describe, expect, it, vi } from 'vitest';
+import { Client } from './client';
+import { inWords, Problem, Unreachable } from './problem';
+import { readEvents } from './sse';
+import { takeToken } from './token';
+import { modelName, modelOf } from './types';
+
+async function read(...pieces: string[]): Promise<string[]> {
+  const encoder = new TextEncoder();
+  const body = new ReadableStream<Uint8Array>({
+    start(sink) {
+      for (const piece of pieces) sink.enqueue(encoder.encode(piece));
+      sink.close();
+    },
+  });
+  const found: string[] = [];
+  for await (const data of readEvents(body)) found.push(data);
+  return found;
+}
+
+describe('readEvents', () => {
+  it('reads frames however they are cut', async () => {
+    const text = ': hello\n\ndata: {"a":"ü"}\n\ndata: 1\ndata: 2\n\n';
+    for (let cut = 0; cut < text.length; cut += 1) {
+      expect(await read(text.slice(0, cut), text.slice(cut))).toEqual(['{"a":"ü"}', '1\n2']);
+    }
+  });
+
+  it('drops a frame that was cut off', async () => {
+    expect(await read('data: 1\n\ndata: 2')).toEqual(['1']);
+  });
+});
+
+describe('Client', () => {
+  const answering = (status: number, body: unknown) => vi.fn(async () => new Response(status === 204 ? null : JSON.stringify(body), { status }));
+
+  it('puts ids and queries where they belong, with the token', async () => {
+    const reach = answering(200, { messages: [] });
+    await new Client('secret', '', reach as never).call('GET /api/sessions/{id}/messages', { path: { id: 'a/b' }, query: { limit: 5 } });
+    const [url, init] = reach.mock.calls[0] as unknown as [string, RequestInit];
+    expect(url).toBe('/api/sessions/a%2Fb/messages?limit=5');
+    expect(new Headers(init.headers).get('authorization')).toBe('Bearer secret');
+  });
+
+  it('throws what the server refused, with its code', async () => {
+    const client = new Client('t', '', answering(409, { code: 'run_in_flight', detail: 'a run is live' }) as never);
+    await expect(client.call('GET /api/health', {})).rejects.toMatchObject({ status: 409, code: 'run_in_flight', message: 'a run is live' });
+  });
+
+  it('says when the token is not known', async () => {
+    const client = new Client('t', '', answering(401, {}) as never);
+    client.onUnauthorized = vi.fn();
+    await expect(client.call('GET /api/models', {})).rejects.toBeInstanceOf(Problem);
+    expect(client.onUnauthorized).toHaveBeenCalledOnce();
+  });
+
+  it('tells a server that is away from one that refuses', async () => {
+    const client = new Client('t', '', vi.fn(async () => Promise.reject(new TypeError('failed'))) as never);
+    await expect(client.call('GET /api/health', {})).rejects.toBeInstanceOf(Unreachable);
+  });
+
+  it('survives an answer that is no JSON', async () => {
+    const client = new Client('t', '', vi.fn(async () => new Response('<html>', { status: 502 })) as never);
+    await expect(client.call('GET /api/health', {})).rejects.toMatchObject({ status: 502, code: 'http_502' });
+  });
+});
+
+describe('the token', () => {
+  beforeEach(() => window.localStorage.clear());
+
+  it('is taken from the fragment once and leaves the address', () => {
+    window.history.replaceState(null, '', '/#token=se%20cret');
+    expect(takeToken()).toBe('se cret');
+    expect(window.location.hash).toBe('');
+    expect(takeToken()).toBe('se cret');
+  });
+
+  it('is not there without one', () => {
+    window.history.replaceState(null, '', '/');
+    expect(takeToken()).toBeNull();
+  });
+});
+
+describe('models', () => {
+  it('are named with their variant, and back', () => {
+    for (const name of ['demo/echo', 'demo/long:slow', 'openrouter/a/b:free:high']) {
+      expect(modelName(modelOf(name) as never)).toBe(name);
+    }
+  });
+});
+
+describe('inWords', () => {
+  it('is a sentence whatever was thrown', () => {
+    expect([inWords(new Error('no room')), inWords('x'), inWords(new Error(''))]).toEqual(['No room', 'X', 'Something went wrong']);
+  });
+});

@@ -1,0 +1,57 @@
+/** The reflog: every move of the head, each one a place to go back to. */
+
+import type { ReflogEntry } from '../api/types';
+import { useStore } from '../state/store';
+import { useAnswer } from '../state/use_answer';
+import { useThis } from '../state/use_conversation';
+import { Button } from '../ui/button';
+import { age, moment } from '../ui/words';
+
+const WHY: Record<ReflogEntry['why'], string> = {
+  branch: 'Branched',
+  compaction: 'Summarised',
+  goto: 'Went to',
+  rewind: 'Rewound to',
+  turn: 'Said',
+  unrewind: 'Un-rewound to',
+};
+
+const SHOWN = 300;
+
+export function ReflogTab() {
+  const conversation = useThis();
+  const head = useStore(conversation.store, (state) => state.session?.head_turn_id ?? null);
+  const version = useStore(conversation.store, (state) => state.tree);
+  const { answer, error } = useAnswer('GET /api/sessions/{id}/reflog', { path: { id: conversation.id } }, version);
+  if (error) return <p className="p-4 text-sm text-bad">{error}</p>;
+  if (!answer) return null;
+  if (answer.moves.length === 0) return <p className="p-4 text-sm text-quiet">Nothing moved yet. Every turn, rewind and jump is kept here.</p>;
+  return (
+    <ol className="divide-y divide-line">
+      {answer.moves.slice(0, SHOWN).map((move) => (
+        <li key={move.seq} className="flex items-start gap-2 px-4 py-2">
+          <div className="min-w-0 flex-1">
+            <p className="text-xs text-quiet" title={moment(move.at)}>
+              {move.seq} · {WHY[move.why]} · {age(move.at)}
+            </p>
+            <p dir="auto" className="line-clamp-2 text-sm [overflow-wrap:anywhere]">
+              {move.text || (move.to_turn_id === null ? 'the beginning' : move.to_turn_id)}
+            </p>
+          </div>
+          {move.to_turn_id === head ? (
+            <span className="rounded-full bg-thread-soft px-2 py-0.5 text-xs text-thread">here</span>
+          ) : (
+            move.to_turn_id !== null && (
+              <Button aria-label={`Go to turn ${move.seq}`} onClick={() => void conversation.goTo(move.to_turn_id!).catch(() => undefined)}>
+                Go there
+              </Button>
+            )
+          )}
+        </li>
+      ))}
+      {answer.moves.length > SHOWN && (
+        <li className="px-4 py-2 text-sm text-quiet">{(answer.moves.length - SHOWN).toLocaleString('en')} older moves: `clew reflog` prints all of them.</li>
+      )}
+    </ol>
+  );
+}

@@ -1,0 +1,42 @@
+import { describe, expect, it } from 'vitest';
+import type { TreeTurn, TreeView } from '../api/types';
+import { rewoundGroups } from './rewound';
+
+let clock = 0;
+function turn(id: string, parent: string | null, onLine: boolean, messages: string[], status: TreeTurn['status'] = 'completed'): TreeTurn {
+  clock += 1;
+  return { id, parent_turn_id: parent, kind: 'normal', status, created_at: clock, settled_at: clock, depth: 0, origin_turn_id: null, on_line: onLine, is_head: false, text: id, messages };
+}
+const tree = (turns: TreeTurn[], open: string | null = null): TreeView => ({ session_id: 's', head_turn_id: null, open_turn_id: open, turns, branches: [] });
+const short = (view: TreeView) => rewoundGroups(view).map(({ root, after, hidden, tip, turns }) => ({ root, after, hidden, tip, turns: turns.length }));
+
+describe('rewoundGroups', () => {
+  it('finds nothing where nothing was rewound', () => {
+    expect(rewoundGroups(null)).toEqual([]);
+    expect(short(tree([turn('a', null, true, ['1', '2'])]))).toEqual([]);
+  });
+
+  it('gathers what left after a turn, with the newest end as its tip', () => {
+    const view = tree([turn('a', null, true, ['1', '2']), turn('b', 'a', false, ['3', '4']), turn('c', 'b', false, ['5', '6', '7'])]);
+    expect(short(view)).toEqual([{ root: 'b', after: 'a', hidden: 5, tip: 'c', turns: 2 }]);
+  });
+
+  it('keeps two ways that left at one place apart', () => {
+    const view = tree([turn('a', null, true, ['1']), turn('b', 'a', false, ['2']), turn('c', 'a', false, ['3'])]);
+    expect(short(view).map((group) => group.root)).toEqual(['b', 'c']);
+  });
+
+  it('puts what was there before the first turn at the beginning', () => {
+    expect(short(tree([turn('a', null, false, ['1', '2'])]))).toEqual([{ root: 'a', after: null, hidden: 2, tip: 'a', turns: 1 }]);
+  });
+
+  it('does not count a message that is still on the line', () => {
+    const view = tree([turn('a', null, false, ['1', '2']), turn('b', null, true, ['1', '3'])]);
+    expect(short(view)).toEqual([{ root: 'a', after: null, hidden: 1, tip: 'a', turns: 1 }]);
+  });
+
+  it('leaves out what was refused, and what runs now', () => {
+    const view = tree([turn('a', null, true, ['1']), turn('b', 'a', false, ['2'], 'refused'), turn('c', 'a', false, ['3'], 'running')], 'c');
+    expect(short(view)).toEqual([]);
+  });
+});
