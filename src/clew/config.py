@@ -99,13 +99,15 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     lock_wait_ms: float = 60_000.0
 
 
-def secret_values(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-    """The secrets of this process's environment, by the names such variables have: never to be written anywhere."""
-    return tuple(
-        value
-        for name, value in environ.items()
-        if name.endswith(("_API_KEY", "_TOKEN", "_SECRET", "_PASSWORD")) and len(value) >= 8
-    )
+def secret_values(config: Config | None = None, environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """The secrets this process knows: never to be written anywhere.
+
+    Those of its environment, by the names such variables have, and the keys in its settings.
+    """
+    endings = ("_API_KEY", "_TOKEN", "_SECRET", "_PASSWORD")
+    known = [value for name, value in environ.items() if name.endswith(endings)]
+    known += [str(one.get("api_key") or "") for one in config.providers.values()] if config is not None else []
+    return tuple(value for value in known if len(value) >= 8)
 
 
 def default_store_url(environ: Mapping[str, str] = os.environ) -> str:

@@ -429,7 +429,7 @@ class Engine:
             raise InvalidInput(f"format must be one of {', '.join(FORMS)}, not {format!r}")
         session = await self.get_session(session_id)
         document = await export_document(self.store, session.id, self._clock.now_ms())
-        secrets = secret_values() if redact else ()
+        secrets = secret_values(self.config) if redact else ()
         return await asyncio.to_thread(format_document, document, format, redact=redact, secrets=secrets, hidden=hidden)
 
     async def import_session(self, data: bytes) -> Session:

@@ -18,7 +18,8 @@ from clew.engine import Engine
 from clew.errors import InvalidInput, SessionNotFound
 from clew.history.check import check
 from clew.history.transfer import export_document, import_document
-from clew.interop.arrival import LEFT_BEHIND
+from clew.ids import Mint
+from clew.interop.arrival import LEFT_BEHIND, renamed
 from clew.interop.document import SessionDocument
 from clew.interop.html import format_html
 from clew.interop.json_form import format_json
@@ -329,6 +330,34 @@ async def test_agent_and_folder_that_are_not_here_are_noted(open_both: Open, tmp
             assert "permissions" not in msgspec.to_builtins(document.session)
 
 
+@pytest.mark.rule("ST-11")
+async def test_no_session_comes_to_be_its_own_ancestor(open_both: Open, tmp_path: Path) -> None:
+    """Neither by itself nor by way of another: it could not be asked about, run or deleted any more."""
+    replace = msgspec.structs.replace
+    async with open_both(echo()) as s:
+        await s.begin()
+        await talk(s, "hello")
+        document = await exported(s.engine, s.id)
+    subagent = {**document.session.metadata, "kind": "subagent"}
+
+    def below(document: SessionDocument, parent_id: str) -> SessionDocument:
+        return replace(document, session=replace(document.session, parent_id=parent_id, metadata=subagent))
+
+    mint = Mint()
+    ids = [mint.session(), mint.session()]
+    first, second = (renamed(document, session_id, mint) for session_id in ids)
+    async with elsewhere("sqlite", tmp_path) as engine:
+        alone = await import_document(engine.host, below(document, document.session.id))
+        assert (alone.parent_id, alone.metadata["imported_from"]["parent_id"]) == (None, document.session.id)
+        assert (await import_document(engine.host, below(first, ids[1]))).parent_id == ids[1]
+        assert (await import_document(engine.host, below(second, ids[0]))).parent_id is None
+        for session_id in (document.session.id, *ids):
+            await engine.explain_permission(session_id, "read", "x")
+        await engine.delete_session(document.session.id)
+        await engine.delete_session(ids[1])
+        assert (await engine.list_sessions(kind="any")).sessions == ()
+
+
 async def test_a_relative_folder_is_no_folder(open_both: Open, tmp_path: Path) -> None:
     """It would be looked for wherever clew was started."""
     async with open_both(echo()) as s:
@@ -516,3 +545,13 @@ async def test_a_redacted_document_is_imported_and_sound(open_both: Open, tmp_pa
             assert again == msgspec.structs.replace(document, redacted=0)
             assert await check(other.store) == []
         assert (await tree_of(s)).head_turn_id == document.session.head_turn_id
+
+
+async def test_the_keys_in_the_settings_leave_in_no_form() -> None:
+    """They need not look like keys: an endpoint of one's own may take any word for one."""
+    config = clew.Config(providers={"own": {"kind": "openai-compatible", "api_key": "open sesame 42"}})
+    async with clew.open("memory:", config=config, providers=FakeProviders(echo())) as engine:
+        session = await engine.create_session(title="say open sesame 42")
+        made = [await engine.export(session.id), await engine.export(session.id, "html")]
+        assert [b"open sesame 42" in data for data in made] == [False, False]
+        assert b"open sesame 42" in await engine.export(session.id, redact=False)

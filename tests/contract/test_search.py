@@ -433,6 +433,21 @@ async def test_a_deleted_session_is_not_found_and_not_indexed(disk: SqliteStore,
     check_index(disk.path)
 
 
+@pytest.mark.rule("ST-11")
+async def test_no_word_of_a_deleted_session_stays_in_the_file(disk: SqliteStore, pen: Scribe) -> None:
+    """Neither in a row nor in the index, where FTS5 would keep the words of what was taken out."""
+    other = await Scribe.create(disk, clock=pen.clock, mint=pen.mint)
+    for scribe, word in ((other, "thimble"), (pen, "quagga")):
+        await say(scribe, f"{word} and more")
+        assert len(await snippets(disk, word)) == 1
+    await pen.commit(DeleteSession())
+    assert len(await snippets(disk, "thimble")) == 1
+    check_index(disk.path)
+    await disk.close()
+    held = await asyncio.to_thread(disk.path.read_bytes)
+    assert (b"thimble" in held, b"quagga" in held) == (True, False)
+
+
 async def test_a_message_that_changed_is_found_by_what_it_says_now(disk: SqliteStore, pen: Scribe) -> None:
     """Sealed anew or not; the old words are gone, from the index too."""
     row = await say_parts(pen, {"type": "text", "text": "thimble"}, {"type": "text", "text": "stays"})

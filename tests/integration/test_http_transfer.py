@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
 
 import pytest
 
+from clew.fronts.http.body import MAX_CHAT_BODY
 from clew.testing.scripted import say
 from tests.integration.http_client import AsgiClient, served, texts
 from tests.integration.test_http_history import NOBODY, refused, talked
@@ -47,6 +49,20 @@ async def test_pages_for_reading_hold_the_text_and_no_secret() -> None:
             assert SECRET.encode() not in page.body
             bare = await client.get(f"/api/sessions/{session_id}/export?format={form}&redact=false")
             assert SECRET.encode() in bare.body
+
+
+async def test_an_export_with_many_files_comes_in_again(tmp_path: Path) -> None:
+    """Each message keeps to the limits of one; together they are larger than any other body may be."""
+    files = [base64.b64encode(bytes([0xFF, n]) * 4_500_000).decode() for n in range(6)]
+    async with served(*[say("seen")] * 3, store=f"sqlite:///{tmp_path}/s.db") as client:
+        session_id = (await client.post("/api/sessions", {})).json()["id"]
+        for pair in (files[:2], files[2:4], files[4:]):
+            parts = [{"type": "file", "mediaType": "image/png", "url": f"data:image/png;base64,{one}"} for one in pair]
+            body = {"id": session_id, "messages": [{"role": "user", "parts": parts}]}
+            assert (await client.post("/api/chat", body)).status == 200
+        out = await client.get(f"/api/sessions/{session_id}/export")
+        assert len(out.body) > MAX_CHAT_BODY
+        assert (await client.post("/api/import", out.body)).status == 201
 
 
 @pytest.mark.parametrize(

@@ -330,6 +330,23 @@ async def test_b32_the_head_of_a_request_has_an_end(tmp_path: Path) -> None:
         assert (await client.get(f"/api/sessions?q={'a' * 40_000}")).status == 200
 
 
+async def test_a_request_that_comes_in_one_piece_is_answered_however_large_its_body_is(tmp_path: Path) -> None:
+    """Only a head has an end: what came behind one, in the same read, is not counted as a head, nor answered twice."""
+    async with serving(tmp_path) as server:
+        port, token = server.client.port, server.client.token
+        for size in (1_000, 70_000, 100_000, 120_000):
+            body = json.dumps({"metadata": {"note": "x" * size}}).encode()
+            head = (
+                f"POST /api/sessions HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\nauthorization: Bearer {token}\r\n"
+                f"connection: close\r\ncontent-length: {len(body)}\r\n\r\n"
+            )
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(head.encode() + body)
+            answer = await reader.read()
+            writer.close()
+            assert (answer.startswith(b"HTTP/1.1 201 "), answer.count(b"HTTP/1.1 ")) == (True, 1), size
+
+
 @pytest.mark.parametrize("form", ["text", "json"])
 async def test_b31_no_secret_is_in_what_a_server_logs(tmp_path: Path, form: str) -> None:
     """The token and keys, from the environment and the settings, sent wherever they can stand; a line per request."""

@@ -320,6 +320,22 @@ def test_what_is_no_document_at_all_is_refused(data: bytes) -> None:
         parse_document(data)
 
 
+@pytest.mark.rule("ST-4")
+@pytest.mark.parametrize("value", [b"NaN", b"-Infinity", b"1e999", b"9" * 5000, b'"\\ud800"'], ids=range(5))
+@pytest.mark.parametrize("form", [format_json, format_jsonl])
+def test_a_value_that_no_store_can_keep_is_told_from_what_is_no_json(
+    form: Callable[[SessionDocument], bytes], value: bytes
+) -> None:
+    """In both forms the same code as everywhere else."""
+    document = sample()
+    session = msgspec.structs.replace(document.session, metadata={"note": "HERE"})
+    data = form(msgspec.structs.replace(document, session=session))
+    with pytest.raises(UnsupportedValue):
+        parse_document(data.replace(b'"HERE"', value))
+    with pytest.raises(InvalidInput):
+        parse_document(data.replace(b'"HERE"', b"HERE"))
+
+
 def test_a_second_open_turn_and_one_off_the_line_are_refused() -> None:
     """At most one turn is open, and it hangs under the head."""
     document = sample()

@@ -74,21 +74,44 @@ def test_what_is_no_secret_stays(given: str) -> None:
 
 
 def test_a_value_under_a_telling_name_goes_whole() -> None:
-    """Whatever it looks like; short ones, numbers and the words of the format stay."""
+    """Whatever it looks like; short ones and numbers stay."""
     redaction = Redaction()
     given = {
         "password": "a b c d e",
         "token": "short",
         "n": {"API-KEY": ["12345678"], "tokens": "12345678"},
-        "type": KEY,
     }
     assert redaction.value(given) == {
         "password": "[redacted: password]",
         "token": "short",
         "n": {"API-KEY": ["[redacted: password]"], "tokens": "12345678"},
-        "type": KEY,
     }
     assert redaction.count == 2
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["AWS_SECRET_ACCESS_KEY", "POSTGRES_DB_PASSWORD", "clientSecret", "spring.datasource.password", "Authorization"],
+)
+def test_a_name_tells_whatever_stands_before_it(name: str) -> None:
+    """As it does where the same name stands in a text."""
+    assert Redaction().value({name: "Basic dXNlcjpwYXNz"}) == {name: "[redacted: password]"}
+
+
+def test_only_a_part_s_own_type_and_state_are_words_of_the_format() -> None:
+    """What a tool was given, or gave back, may use the same names for anything."""
+    held = {"state": {"password": "correct horse"}, "type": KEY, "list": [{"state": JWT}]}
+    part = {"type": "tool-plan", "state": "output-available", "input": {"state": KEY}, "output": held}
+    assert Redaction().part(part) == {
+        "type": "tool-plan",
+        "state": "output-available",
+        "input": {"state": "[redacted: api key]"},
+        "output": {
+            "state": {"password": "[redacted: password]"},
+            "type": "[redacted: api key]",
+            "list": [{"state": "[redacted: jwt]"}],
+        },
+    }
 
 
 def test_given_values_are_taken_literally_the_longest_first() -> None:

@@ -162,7 +162,7 @@ async def _session_here(host: Host, document: SessionDocument, now: int) -> Sess
         agent = catalog.get(host.config.default_agent).name
         metadata["agent_was"] = record.agent
     parent = record.parent_id
-    if parent is not None and not host.store.capabilities.session_ids.value.fullmatch(parent):
+    if parent is not None and not await _may_descend(host.store, record.id, parent):
         came["parent_id"] = parent
         parent = None
     return Session(
@@ -177,6 +177,24 @@ async def _session_here(host: Host, document: SessionDocument, now: int) -> Sess
         metadata={**metadata, "imported_from": came},
         archived_at=record.archived_at,
     )
+
+
+async def _may_descend(store: Store, session_id: str, parent_id: str) -> bool:
+    """Whether the parent could be one here, and nobody above it descends from the session itself.
+
+    Rules are looked for upwards and deleting goes downwards; in a circle neither would end.
+    """
+    if not store.capabilities.session_ids.value.fullmatch(parent_id):
+        return False
+    seen = {session_id}
+    at: str | None = parent_id
+    while at is not None:
+        if at in seen:
+            return False
+        seen.add(at)
+        above = await store.find_session(at)
+        at = above.parent_id if above is not None else None
+    return True
 
 
 def _folder(path: str | None) -> Path | None:

@@ -6,6 +6,7 @@ order of a part's keys is part of its value.
 
 from __future__ import annotations
 
+import json
 from typing import Any, TypeVar
 
 import msgspec
@@ -52,7 +53,21 @@ def decode_value(data: bytes, where: str) -> Any:
     except RecursionError as error:
         raise UnsupportedValue(f"{where} is nested too deeply", where=where) from error
     except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
+        if _reads_leniently(data):
+            raise UnsupportedValue(f"{where} holds a value that cannot be kept: {error}", where=where) from error
         raise InvalidInput(f"{where} is not JSON: {error}", where=where) from error
+
+
+def _reads_leniently(data: bytes) -> bool:
+    """Whether only a value is wrong: half a surrogate pair, or a number that is none or beyond all bounds."""
+    try:
+        json.loads(data.decode())
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        return False
+    except (ValueError, RecursionError):
+        # Read as far as a number with too many digits, or too deep.
+        return True
+    return True
 
 
 def to_record(value: Any, kind: type[Record], where: str) -> Record:

@@ -50,9 +50,10 @@ _SHAPES: Final[tuple[tuple[str, re.Pattern[str]], ...]] = (
     ("password", re.compile(r"(\b[a-z][a-z0-9+.-]{1,20}://[^\s:/@]{1,100}:)(?!\[redacted)[^\s:/@]{4,200}(?=@)")),
 )
 """Kind and shape, the more telling first. What the first group holds stays."""
-_NAMED: Final = re.compile(rf"(?i)(?:[A-Za-z0-9]{{1,40}}[_-])?(?:{_NAMES})", re.ASCII)
+_NAMED: Final = re.compile(rf"(?i)[A-Za-z0-9_.-]{{0,100}}(?:{_NAMES}|authorization|cookie)", re.ASCII)
+"""Names that tell, whatever stands before them: ``AWS_SECRET_ACCESS_KEY``, ``clientSecret``."""
 _STRUCTURE: Final = frozenset({"type", "state"})
-"""Keys of a part whose values are words of the format."""
+"""Keys of a part itself whose values are words of the format. Further in, they are anybody's."""
 _MAX_TITLE: Final = 500
 replace = msgspec.structs.replace
 
@@ -83,8 +84,15 @@ class Redaction:
                 return "[redacted: password]"
             return redacted
         if isinstance(value, dict):
-            return {self.text(key): item if key in _STRUCTURE else self.value(item, key) for key, item in value.items()}
+            return {self.text(key): self.value(item, key) for key, item in value.items()}
         return [self.value(item, name) for item in value] if isinstance(value, list) else value
+
+    def part(self, data: dict[str, Any]) -> dict[str, Any]:
+        """A part with every text in it redacted, but for the words that say what it is."""
+        return {
+            self.text(key): item if key in _STRUCTURE and isinstance(item, str) else self.value(item, key)
+            for key, item in data.items()
+        }
 
     def body(self, body: str) -> str:
         """A text that may be JSON, and then stays JSON."""
@@ -131,7 +139,7 @@ def redact_document(document: SessionDocument, secrets: Sequence[str] = ()) -> S
 
 
 def _redacted_message(row: MessageRecord, redaction: Redaction, names: dict[str, str]) -> MessageRecord:
-    parts = tuple(replace(part, data=_renamed(redaction.value(part.data), names)) for part in row.parts)
+    parts = tuple(replace(part, data=_renamed(redaction.part(part.data), names)) for part in row.parts)
     return replace(row, metadata=_renamed(redaction.value(row.metadata), names), parts=parts)
 
 

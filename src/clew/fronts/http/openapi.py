@@ -38,8 +38,9 @@ _EVERYBODY: Final = (401, 429)
 _HEADERS: Final = {"x-request-id": {"$ref": "#/components/headers/RequestId"}}
 _INFO: Final = """\
 The durable session engine for AI agents. Every GET that does not stream can be asked with HEAD too. Bodies are JSON
-objects of at most 32 MiB, 64 MiB for a chat; keys that are not known are ignored. A frame of a stream is one `data:`
-line; `x-itemSchema` is what it holds. Every answer has an `x-request-id`, which the log has too."""
+objects of at most 32 MiB, 64 MiB for a chat, 256 MiB for an import, which may be lines of JSON as they were exported;
+keys that are not known are ignored. A frame of a stream is one `data:` line; `x-itemSchema` is what it holds. Every
+answer has an `x-request-id`, which the log has too."""
 
 
 class OpenApi:

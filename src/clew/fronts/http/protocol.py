@@ -24,6 +24,7 @@ class BoundedProtocol(HttpToolsProtocol):
     """One connection."""
 
     _in_head = True
+    _heads = 0
     _size = 0
     _late: asyncio.TimerHandle | None = None
 
@@ -36,9 +37,10 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        was = self._in_head
+        was, heads = self._in_head, self._heads
         super().data_received(data)
-        if was and self._in_head and not self.transport.is_closing():
+        # A whole request may come in one piece: it is in a head before and after, and most of the piece was its body.
+        if was and self._in_head and heads == self._heads and not self.transport.is_closing():
             self._size += len(data)
             if self._size > MAX_HEAD:
                 self.send_400_response("the head of this request is too large")
@@ -56,6 +58,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._in_head = False
+        self._heads += 1
         self._stop()
         super().on_headers_complete()
 

@@ -13,11 +13,12 @@ from starlette.routing import BaseRoute
 from clew.engine import Engine
 from clew.fronts.http import query
 from clew.fronts.http.answer import HEADERS, answer
-from clew.fronts.http.body import MAX_CHAT_BODY, read_bytes
+from clew.fronts.http.body import read_bytes
 from clew.fronts.http.operation import operation
 from clew.fronts.http.route import route
 from clew.fronts.shape import SessionShape, session_shape
 from clew.interop.forms import FORMS
+from clew.interop.parse import MAX_DOCUMENT_BYTES
 from clew.store.base import SearchPage
 
 __all__ = ["Transfer"]
@@ -67,7 +68,8 @@ class Transfer:
 
     @operation("Take in a session that was exported.", {201: SessionShape}, body=dict[str, Any])
     async def _import(self, request: Request) -> Any:
-        session = await self._engine.import_session(await read_bytes(request, MAX_CHAT_BODY))
+        # A session may hold more files than one message: what was exported must come in again.
+        session = await self._engine.import_session(await read_bytes(request, MAX_DOCUMENT_BYTES))
         return answer(session_shape(session, await self._engine.get_status(session.id)), 201)
 
     @operation(

@@ -67,6 +67,8 @@ def connect(path: Path, *, writer: bool, busy_timeout_ms: int = BUSY_TIMEOUT_MS)
             )
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute("PRAGMA foreign_keys = ON")
+        # What is deleted is overwritten, whatever this SQLite was built to do with it.
+        connection.execute("PRAGMA secure_delete = ON")
         if not writer:
             connection.execute("PRAGMA query_only = ON")
         connection.create_function("contains_text", 2, _contains_text, deterministic=True)

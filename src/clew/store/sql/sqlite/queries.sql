@@ -618,6 +618,12 @@ SELECT 'delete', t.id, t.text
 FROM chat_parts p CROSS JOIN search_docs d ON d.part_id = p.id CROSS JOIN search_texts t ON t.id = d.id
 WHERE p.session_id = :id
 
+-- name: any_search_doc_of
+SELECT 1 FROM chat_parts p CROSS JOIN search_docs d ON d.part_id = p.id WHERE p.session_id = :id LIMIT 1
+
+-- name: merge_search_index
+INSERT INTO search_index (search_index) VALUES ('optimize')
+
 -- name: delete_search_docs
 DELETE FROM search_docs WHERE part_id IN (
     SELECT id FROM chat_parts WHERE message_id IN (SELECT value FROM json_each(:ids))

@@ -65,9 +65,13 @@ class SearchIndex:
             self.note([message_id])
 
     def forget_session(self, session_id: str) -> None:
-        """Before it is deleted; its rows of ``search_docs`` and ``search_marks`` then go with it."""
-        if self._used:
-            self._unindex("unindex_session", {"id": session_id})
+        """Before it is deleted; its rows of ``search_docs`` and ``search_marks`` then go with it.
+
+        FTS5 only notes what is taken out, word for word; the words leave the file when its pieces are made one.
+        """
+        if self._used and self._sql.first("any_search_doc_of", {"id": session_id}) is not None:
+            for name in ("unindex_session", "merge_search_index"):
+                self._unindex(name, {"id": session_id})
 
     # For a search
 
