@@ -432,12 +432,16 @@ class Engine:
         secrets = secret_values(self.config) if redact else ()
         return await asyncio.to_thread(format_document, document, format, redact=redact, secrets=secrets, hidden=hidden)
 
-    async def import_session(self, data: bytes) -> Session:
-        """A session from a file that clew exported as ``json`` or ``jsonl``; checked like any input, taken whole."""
+    async def import_session(self, data: bytes, *, workspace_root: str | Path | None = None) -> Session:
+        """A session from a file that clew exported as ``json`` or ``jsonl``; checked like any input, taken whole.
+
+        The folder the file names is not believed: the session works in ``workspace_root``, or in none.
+        """
         from clew.history.transfer import import_document
         from clew.interop.parse import parse_document
 
-        return await import_document(self.host, await asyncio.to_thread(parse_document, data))
+        workspace = await asyncio.to_thread(_resolved, workspace_root) if workspace_root is not None else None
+        return await import_document(self.host, await asyncio.to_thread(parse_document, data), workspace)
 
     # Care
 

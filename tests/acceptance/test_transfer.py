@@ -27,12 +27,14 @@ from clew.interop.jsonl_form import format_jsonl
 from clew.interop.markdown import format_markdown
 from clew.interop.parse import parse_document
 from clew.interop.redact import redact_document
+from clew.runtime.host import Host
 from clew.store.unit import AddPruned, PatchMessage, PatchSession, PutParts, SealMessage
 from clew.testing.scenario import Scenario, transcript
 from clew.testing.scripted import FakeProviders, Gate, ScriptedModel, call, fail, say, wait
 from clew.transcript.message import PartRow
 from clew.transcript.pruned import Pruned
 from clew.transcript.seal import seal_of
+from clew.transcript.session import Session
 from clew.transcript.turn_state import SETTLED
 
 from .conftest import Open
@@ -50,6 +52,12 @@ async def elsewhere(kind: str, folder: Path) -> AsyncIterator[Engine]:
     url = "memory:" if kind == "memory" else f"sqlite:///{folder}/elsewhere.db"
     async with clew.open(url, config=clew.Config(), providers=FakeProviders(echo())) as engine:
         yield engine
+
+
+async def taken_in(host: Host, document: SessionDocument) -> Session:
+    """Imported by somebody who trusts it with the folder it comes from."""
+    root = document.session.workspace_root
+    return await import_document(host, document, None if root is None else Path(root))
 
 
 async def exported(engine: Engine, session_id: str) -> SessionDocument:
@@ -78,7 +86,7 @@ async def comes_back_the_same(s: Scenario, tmp_path: Path, session_id: str | Non
         folder = tmp_path / f"{kind}-{session_id}-{len(document.messages)}"
         folder.mkdir()
         async with elsewhere(kind, folder) as other:
-            session = await import_document(other.host, parse_document(format_json(document)))
+            session = await taken_in(other.host, parse_document(format_json(document)))
             assert session.id == session_id
             again = as_it_left(await exported(other, session.id))
             assert again == document
@@ -162,7 +170,7 @@ async def test_what_a_step_was_sent_is_still_proven_after_an_import(open_both: O
         document = await exported(s.engine, s.id)
         for kind in ("memory", "sqlite"):
             async with elsewhere(kind, tmp_path) as other:
-                await import_document(other.host, document)
+                await taken_in(other.host, document)
                 for turn in document.turns:
                     there, here = await s.engine.request(turn.id), await other.request(turn.id)
                     assert here == there
@@ -184,10 +192,10 @@ async def test_whatever_was_done_to_a_session_it_comes_back(
                 await act(s, action, rng)
         document = await exported(engine, s.id)
         async with elsewhere("memory", folder) as other:
-            await import_document(other.host, parse_document(format_jsonl(document)))
+            await taken_in(other.host, parse_document(format_jsonl(document)))
             assert as_it_left(await exported(other, s.id)) == document
             assert await check(other.store) == []
-        copy = await import_document(engine.host, document)
+        copy = await taken_in(engine.host, document)
         assert await model_view(engine, copy.id) == await model_view(engine, s.id)
         assert await check(engine.store) == []
 
@@ -204,7 +212,7 @@ async def test_importing_twice_gives_two_sessions(open_both: Open, tmp_path: Pat
         await s.engine.rewind(s.id, sent[2])
         await summarise(s, sent[1], "so far", split={"message_id": sent[1], "from_part": 0})
         before = await exported(s.engine, s.id)
-        copies = [await import_document(s.engine.host, before) for _ in range(2)]
+        copies = [await taken_in(s.engine.host, before) for _ in range(2)]
         assert len({s.id, *(copy.id for copy in copies)}) == 3
         assert await exported(s.engine, s.id) == before
         for copy in copies:
@@ -232,7 +240,7 @@ async def test_one_message_id_that_is_taken_makes_all_ids_new(tmp_path: Path, op
         text = format_json(document).decode()
         for old, new in names.items():
             text = text.replace(old, new)
-        session = await import_document(s.engine.host, parse_document(text.encode()))
+        session = await taken_in(s.engine.host, parse_document(text.encode()))
         assert session.id not in (s.id, names[s.id])
         assert session.metadata["imported_from"]["session_id"] == names[s.id]
         assert sorted(await s.engine.store.session_ids()) == sorted([s.id, session.id])
@@ -263,7 +271,7 @@ async def test_what_waits_for_a_human_is_settled_and_the_queue_stays(open_both: 
         assert all(parse_document(form(document)) == document for form in FORMS)
         for kind in ("memory", "sqlite"):
             async with elsewhere(kind, tmp_path) as other:
-                session = await import_document(other.host, document)
+                session = await taken_in(other.host, document)
                 status = await other.get_status(session.id)
                 assert (status.waiting, status.state) == ((), "idle")
                 tree = await other.store.load_tree(session.id)
@@ -280,7 +288,7 @@ async def test_what_waits_for_a_human_is_settled_and_the_queue_stays(open_both: 
                 assert await other.store.open_calls(session.id) == ()
                 assert await check(other.store) == []
                 settled = await exported(other, session.id)
-                again = await import_document(other.host, settled)
+                again = await taken_in(other.host, settled)
                 assert transcript(await other.messages(again.id, view="all")) == transcript(
                     await other.messages(session.id, view="all")
                 )
@@ -301,7 +309,7 @@ async def test_a_session_is_exported_while_it_runs(open_both: Open, tmp_path: Pa
         assert all(parse_document(form(document)) == document for form in FORMS)
         for kind in ("memory", "sqlite"):
             async with elsewhere(kind, tmp_path) as other:
-                session = await import_document(other.host, document)
+                session = await taken_in(other.host, document)
                 lines = transcript(await other.messages(session.id))
                 assert lines == ["user: 1", "assistant: one", "user: 2", "assistant: so far"]
                 parts = [part for row in await other.store.load_messages(session.id) for part in row.parts]
@@ -325,8 +333,9 @@ async def test_agent_and_folder_that_are_not_here_are_noted(open_both: Open, tmp
             session = await import_document(other.host, msgspec.structs.replace(document, session=moved))
             assert (session.agent, session.workspace_root, session.permissions) == ("assistant", None, [])
             assert (session.metadata["agent_was"], session.metadata["workspace_was"]) == ("librarian", gone)
-            kept = await import_document(other.host, document)
+            kept = await import_document(other.host, document, s.workspace)
             assert (kept.agent, kept.workspace_root, kept.permissions) == ("assistant", str(s.workspace), [])
+            assert "workspace_was" not in kept.metadata
             assert "permissions" not in msgspec.to_builtins(document.session)
 
 
@@ -347,10 +356,10 @@ async def test_no_session_comes_to_be_its_own_ancestor(open_both: Open, tmp_path
     ids = [mint.session(), mint.session()]
     first, second = (renamed(document, session_id, mint) for session_id in ids)
     async with elsewhere("sqlite", tmp_path) as engine:
-        alone = await import_document(engine.host, below(document, document.session.id))
+        alone = await taken_in(engine.host, below(document, document.session.id))
         assert (alone.parent_id, alone.metadata["imported_from"]["parent_id"]) == (None, document.session.id)
-        assert (await import_document(engine.host, below(first, ids[1]))).parent_id == ids[1]
-        assert (await import_document(engine.host, below(second, ids[0]))).parent_id is None
+        assert (await taken_in(engine.host, below(first, ids[1]))).parent_id == ids[1]
+        assert (await taken_in(engine.host, below(second, ids[0]))).parent_id is None
         for session_id in (document.session.id, *ids):
             await engine.explain_permission(session_id, "read", "x")
         await engine.delete_session(document.session.id)
@@ -358,14 +367,15 @@ async def test_no_session_comes_to_be_its_own_ancestor(open_both: Open, tmp_path
         assert (await engine.list_sessions(kind="any")).sessions == ()
 
 
-async def test_a_relative_folder_is_no_folder(open_both: Open, tmp_path: Path) -> None:
-    """It would be looked for wherever clew was started."""
+async def test_the_folder_that_a_document_names_is_not_believed(open_both: Open, tmp_path: Path) -> None:
+    """What waits in its queue would read and write there, by the rules of that project."""
     async with open_both(echo()) as s:
         await s.begin()
         document = await exported(s.engine, s.id)
-        moved = msgspec.structs.replace(document.session, workspace_root=".")
-        session = await import_document(s.engine.host, msgspec.structs.replace(document, session=moved))
-        assert (session.workspace_root, session.metadata["workspace_was"]) == (None, ".")
+        for named in (str(s.workspace), "/", "."):
+            moved = msgspec.structs.replace(document.session, workspace_root=named)
+            session = await import_document(s.engine.host, msgspec.structs.replace(document, session=moved))
+            assert (session.workspace_root, session.metadata["workspace_was"]) == (None, named)
 
 
 async def test_an_import_is_announced_and_goes_on(open_both: Open, tmp_path: Path) -> None:
@@ -376,7 +386,7 @@ async def test_an_import_is_announced_and_goes_on(open_both: Open, tmp_path: Pat
         document = await exported(s.engine, s.id)
         async with elsewhere("sqlite", tmp_path) as other:
             events = other.subscribe()
-            session = await import_document(other.host, document)
+            session = await taken_in(other.host, document)
             event = await anext(aiter(events))
             assert (event.type, event.data) == ("session_created", {"session_id": session.id})
             async for _ in other.run(session.id, "2"):
@@ -416,7 +426,7 @@ async def test_a_document_that_is_not_sound_writes_nothing(open_both: Open) -> N
         ]
         for one in broken:
             with pytest.raises(InvalidInput):
-                await import_document(s.engine.host, one)
+                await taken_in(s.engine.host, one)
         assert await s.engine.store.session_ids() == (s.id,)
 
 
@@ -503,7 +513,7 @@ async def test_whatever_is_let_in_the_judge_finds_nothing(kind: str, open_scenar
             before = await other.store.session_ids()
             try:
                 parsed = parse_document(msgspec.json.encode(document))
-                session = await import_document(other.host, parsed)
+                session = await taken_in(other.host, parsed)
             except clew.Invalid:
                 assert await other.store.session_ids() == before
                 continue
@@ -534,7 +544,7 @@ async def test_a_redacted_document_is_imported_and_sound(open_both: Open, tmp_pa
         for form in FORMS:
             assert secret.encode() not in form(document)
         async with elsewhere("sqlite", tmp_path) as other:
-            session = await import_document(other.host, parse_document(format_json(document)))
+            session = await taken_in(other.host, parse_document(format_json(document)))
             assert transcript(await other.messages(session.id)) == [
                 "user: [file]",
                 "user: key [redacted: api key]",

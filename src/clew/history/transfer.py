@@ -97,8 +97,11 @@ def _blobs_of(rows: tuple[MessageRow, ...]) -> set[str]:
 # In
 
 
-async def import_document(host: Host, document: SessionDocument) -> Session:
+async def import_document(host: Host, document: SessionDocument, workspace: Path | None = None) -> Session:
     """Write the document as a session of this host's store; what it became.
+
+    It works in ``workspace``, never in the folder it names: what waits in its queue would be run there, by the
+    rules of that project, for whoever wrote the document.
 
     The document is checked again: whoever hands it over may have made it by other means than by parsing.
     """
@@ -107,7 +110,7 @@ async def import_document(host: Host, document: SessionDocument) -> Session:
         policy_for(host.config.compaction, host.config.pruning, document.session.metadata["compaction"])
     store, now = host.store, host.clock.now_ms()
     arriving = settled(document, now, host.mint)
-    session = await _session_here(host, arriving, now)
+    session = await _session_here(host, arriving, workspace, now)
     links = await _links_here(store, arriving)
     outcome: u.Outcome | None = None
     if await _is_free(store, arriving):
@@ -141,7 +144,7 @@ async def _is_free(store: Store, document: SessionDocument) -> bool:
     return True
 
 
-async def _session_here(host: Host, document: SessionDocument, now: int) -> Session:
+async def _session_here(host: Host, document: SessionDocument, workspace: Path | None, now: int) -> Session:
     """The session row as it will be, but for its sums: what this host does not have is noted, not believed."""
     record = document.session
     metadata = dict(record.metadata)
@@ -151,8 +154,7 @@ async def _session_here(host: Host, document: SessionDocument, now: int) -> Sess
         "exporter": document.exporter,
         "at": now,
     }
-    workspace = await asyncio.to_thread(_folder, record.workspace_root)
-    if workspace is None and record.workspace_root is not None:
+    if record.workspace_root is not None and record.workspace_root != str(workspace):
         metadata["workspace_was"] = record.workspace_root
     catalog = await asyncio.to_thread(host.agents, workspace)
     agent = record.agent
@@ -195,15 +197,6 @@ async def _may_descend(store: Store, session_id: str, parent_id: str) -> bool:
         above = await store.find_session(at)
         at = above.parent_id if above is not None else None
     return True
-
-
-def _folder(path: str | None) -> Path | None:
-    """The folder of that name on this machine, without links; None when there is none."""
-    folder = Path(path or "")
-    try:
-        return folder.resolve() if folder.is_absolute() and folder.is_dir() else None
-    except OSError:
-        return None
 
 
 async def _links_here(store: Store, document: SessionDocument) -> tuple[u.LinkBlob, ...]:

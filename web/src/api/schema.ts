@@ -735,7 +735,7 @@ export interface Operations {
   /** Take in a session that was exported. */
   "POST /api/import": {
     path: Record<string, never>;
-    query: Record<string, never>;
+    query: { workspace?: string | null };
     body: Record<string, unknown>;
     answer: SessionShape;
   };

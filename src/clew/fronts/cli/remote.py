@@ -293,8 +293,9 @@ class RemoteEngine:
         query = {"format": format, "redact": redact, "hidden": hidden}
         return await self._wire.call("GET", _of(session_id, "export"), query=query)
 
-    async def import_session(self, data: bytes) -> Session:
-        return msgspec.json.decode(await self._wire.call("POST", "/api/import", data), type=Session)
+    async def import_session(self, data: bytes, *, workspace_root: str | Path | None = None) -> Session:
+        query = {"workspace": None if workspace_root is None else str(workspace_root)}
+        return msgspec.json.decode(await self._wire.call("POST", "/api/import", data, query=query), type=Session)
 
     # Inside
 

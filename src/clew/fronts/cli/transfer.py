@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -82,6 +83,9 @@ def import_(
     file: Annotated[Path, cyclopts.Parameter(help="An export as json or jsonl; - reads stdin.")],
     /,
     *,
+    workspace: Annotated[
+        Path | None, cyclopts.Parameter(help="The folder it is to work in; without it, it has none.")
+    ] = None,
     store: Store = None,
     json: Json = False,
 ) -> int:
@@ -92,8 +96,9 @@ def import_(
 
     async def run() -> int:
         data = _read(file)
+        folder = await asyncio.to_thread(workspace.resolve) if workspace is not None else None
         async with opened(store, write=True, make=True) as engine:
-            session = await engine.import_session(data)
+            session = await engine.import_session(data, workspace_root=folder)
             if json:
                 print_json((await shapes(engine, [session]))[0])
             else:

@@ -44,6 +44,12 @@ class SearchParameters(msgspec.Struct):
     session: str | None = None
 
 
+class ImportQuery(msgspec.Struct, frozen=True):
+    """The folder the session is to work in; the one that the file names is not believed."""
+
+    workspace: str | None = None
+
+
 class Transfer:
     """The routes that carry sessions out and in, and the one that searches them."""
 
@@ -66,10 +72,12 @@ class Transfer:
         named = {"content-disposition": f'attachment; filename="{session.id}{form.suffix}"'}
         return Response(data, 200, {**_FILE_HEADERS, **named}, media_type=form.media_type)
 
-    @operation("Take in a session that was exported.", {201: SessionShape}, body=dict[str, Any])
+    @operation("Take in a session that was exported.", {201: SessionShape}, body=dict[str, Any], query=ImportQuery)
     async def _import(self, request: Request) -> Any:
         # A session may hold more files than one message: what was exported must come in again.
-        session = await self._engine.import_session(await read_bytes(request, MAX_DOCUMENT_BYTES))
+        wanted = query.read(request, ImportQuery)
+        data = await read_bytes(request, MAX_DOCUMENT_BYTES)
+        session = await self._engine.import_session(data, workspace_root=wanted.workspace)
         return answer(session_shape(session, await self._engine.get_status(session.id)), 201)
 
     @operation(
