@@ -16,7 +16,7 @@ from msgspec import UNSET
 from clew import ids
 from clew.config import secret_values
 from clew.errors import InternalError, InvalidInput, MessageNotFound, SessionBusy, SessionNotFound, TurnNotFound
-from clew.history.views import View, load_messages
+from clew.history.views import View, load_messages, load_turn_messages
 from clew.live.base import Event, EventType, Status
 from clew.store.base import Cursor, SearchPage, SearchQuery, SessionQuery, get_session
 from clew.store.unit import DeleteSession, InsertSession, PatchSession, Refused, Unit, Write
@@ -27,6 +27,7 @@ from clew.transcript.session import Model, Session, parse_model
 
 if TYPE_CHECKING:
     # What runs stand on is imported when an engine is opened: importing clew stays quick.
+    from clew.compaction.touched import TouchedFile
     from clew.history.compactions import CompactionReport
     from clew.history.report import RequestReport, TurnReport
     from clew.history.rewind import Rewinding, RewindMode, Rewound
@@ -225,6 +226,16 @@ class Engine:
         if before is not None:
             ids.check_client_message_id(before)
         return await load_messages(self.store, session_id, view, limit, before)
+
+    async def turn_messages(self, turn_id: str) -> list[Message]:
+        """The messages of one turn, also of one that is not on the line any more."""
+        return await load_turn_messages(self.store, await self._own_turn(turn_id))
+
+    async def files(self, session_id: str) -> list[TouchedFile]:
+        """The files that tool calls on the line read and changed, the one touched last first."""
+        from clew.history.files import load_files
+
+        return await load_files(self.store, self._own(session_id))
 
     # Runs
 

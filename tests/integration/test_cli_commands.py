@@ -197,6 +197,8 @@ def test_demo_fills_a_store_once(say: Say) -> None:
     assert len(json.loads(say("tree", long, "--json")[1])["turns"]) == 2_000
     assert say("check") == (0, "7 sessions, 0 problems\n", "")
     assert say("check", "--json") == (0, '{"sessions":7,"problems":[]}\n', "")
+    titles = [row["title"] for row in json.loads(say("ls", "--json")[1])["sessions"]]
+    assert len(set(titles)) == len(titles) == 7
     assert say("demo") == (0, out, "")
     assert [row["id"] for row in json.loads(say("demo", "--json")[1])["sessions"]] == ids
     assert say("check")[1] == "7 sessions, 0 problems\n"

@@ -126,7 +126,19 @@ async def test_making_room_and_keeping_order_in_the_server(tmp_path: Path) -> No
         await server.client.prompt(session_id, "2000 words", model=slow)
         assert await command(tmp_path, "rm", session_id, "--force") == (0, f"{session_id} is removed\n", "")
         assert (await command(tmp_path, "rm", session_id))[0] == 3
-        assert (await command(tmp_path, "demo"))[0] == 4
+
+
+async def test_the_samples_are_made_by_the_server(tmp_path: Path) -> None:
+    """What the command prints is what the server has, and asking again changes nothing."""
+    async with serving(tmp_path) as server:
+        code, out, err = await command(tmp_path, "demo")
+        assert (code, err) == (0, "")
+        assert await command(tmp_path, "demo") == (0, out, "")
+        listed = (await server.client.get("/api/sessions")).json()["sessions"]
+        titles = {session["id"]: session["title"] for session in listed}
+        told = [line.split("  ", 1) for line in out.splitlines()]
+        assert [titles[session_id] for session_id, _ in told] == [title for _, title in told]
+        assert len(told) == 5
 
 
 async def test_who_may_not_ask_the_server_is_told_so(tmp_path: Path) -> None:
@@ -176,6 +188,8 @@ async def test_the_remote_engine_gives_what_the_engine_gives(tmp_path: Path, mon
                 ("context", (session_id,), {"model": "demo/small"}),
                 ("turn", (turn_of(u1),), {}),
                 ("request", (turn_of(u2),), {"step": 0}),
+                ("turn_messages", (turn_of(u2),), {}),
+                ("files", (session_id,), {}),
             ]
             for name, args, options in calls:
                 there, here = getattr(remote, name), getattr(engine, name)

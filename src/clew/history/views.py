@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from clew.errors import MessageNotFound, SessionNotFound
+from clew.errors import MessageNotFound, SessionNotFound, TurnNotFound
 from clew.store.base import LineSlice, Store, get_session
 from clew.transcript.line import line_messages
 from clew.transcript.message import Message, shown
 from clew.transcript.view import model_view, visible_view
 
-__all__ = ["View", "load_messages"]
+__all__ = ["View", "load_messages", "load_turn_messages"]
 
 View = Literal["visible", "all", "model"]
 
@@ -34,6 +34,15 @@ async def load_messages(
         if turns is None or line.complete or (place is not None and place >= (limit or 0)):
             return _page(messages, limit, before)
         turns *= 2
+
+
+async def load_turn_messages(store: Store, turn_id: str) -> list[Message]:
+    """The messages of one turn, on the line or not."""
+    turn = await store.find_turn(turn_id)
+    if turn is None:
+        raise TurnNotFound(f"there is no turn {turn_id}", turn_id=turn_id)
+    line = await store.load_line(turn.session_id, through=turn.id, turns=1, keep_damaged=True)
+    return [shown(row, turn.id) for row in line.turns[-1].messages]
 
 
 async def _line(store: Store, session_id: str, turns: int | None) -> LineSlice:

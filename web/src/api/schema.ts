@@ -124,6 +124,11 @@ export interface ExplainedShape {
   subjects: SubjectShape[];
 }
 
+/** Files that the conversation has read or changed, the one touched last first. */
+export interface FileList {
+  files: TouchedFile[];
+}
+
 /** What a fork is called. */
 export interface ForkBody {
   label?: string | null;
@@ -319,6 +324,19 @@ export interface Section {
   text: string;
 }
 
+/** What is running here. `workspace_root` is the folder it was started in, null when that is gone. `chunk_durable` says that what is streamed is stored before it is shown, `search` that the store can search. */
+export interface ServerShape {
+  version: string;
+  store: string;
+  workspace_root: string | null;
+  chunk_durable: boolean;
+  search: boolean;
+}
+
+export interface SessionList {
+  sessions: SessionShape[];
+}
+
 /** Sessions, newest first; null as `next_cursor` on the last page. */
 export interface SessionPage {
   sessions: SessionShape[];
@@ -409,6 +427,16 @@ export interface ToolSchema {
   input_schema: Record<string, unknown>;
 }
 
+/** A file that completed calls of the file tools read or changed. `count` is how many of them there were. */
+export interface TouchedFile {
+  path: string;
+  read: boolean;
+  modified: boolean;
+  count: number;
+  last_turn_id: string;
+  last_at: number;
+}
+
 /** A session that starts as a copy of a line of this one. `turn_id` is where it left, if that is known. */
 export interface TreeBranch {
   session_id: string;
@@ -493,6 +521,13 @@ export interface Operations {
     body: undefined;
     answer: Health;
   };
+  /** What is running here, and where. */
+  "GET /api/server": {
+    path: Record<string, never>;
+    query: Record<string, never>;
+    body: undefined;
+    answer: ServerShape;
+  };
   /** The models that can be named, the usable ones first. */
   "GET /api/models": {
     path: Record<string, never>;
@@ -513,6 +548,13 @@ export interface Operations {
     query: Record<string, never>;
     body: undefined;
     answer: Blob;
+  };
+  /** Make the sample sessions. */
+  "POST /api/examples": {
+    path: Record<string, never>;
+    query: Record<string, never>;
+    body: Nothing | undefined;
+    answer: SessionList;
   };
   /** Sessions, newest first. */
   "GET /api/sessions": {
@@ -555,6 +597,13 @@ export interface Operations {
     query: { view?: "all" | "model" | "visible"; limit?: number | null; before?: string | null };
     body: undefined;
     answer: MessageList;
+  };
+  /** The files it has read and changed. */
+  "GET /api/sessions/{id}/files": {
+    path: { id: string };
+    query: Record<string, never>;
+    body: undefined;
+    answer: FileList;
   };
   /** Send a prompt. */
   "POST /api/sessions/{id}/prompt": {
@@ -724,6 +773,13 @@ export interface Operations {
     query: { step?: number | null };
     body: undefined;
     answer: RequestReport;
+  };
+  /** The messages of one turn, on the line or not. */
+  "GET /api/turns/{id}/messages": {
+    path: { id: string };
+    query: Record<string, never>;
+    body: undefined;
+    answer: MessageList;
   };
   /** A session as a file. */
   "GET /api/sessions/{id}/export": {

@@ -22,7 +22,7 @@ import msgspec
 import clew
 from clew.config import default_store_url
 from clew.errors import ClewError, InvalidInput
-from clew.fronts.cli import diff, history, keeping, room, samples, settings, transfer
+from clew.fronts.cli import demo, diff, history, keeping, room, settings, transfer
 from clew.fronts.cli.command import Json, Store, end, opened, print_json, read_file, say, shapes
 from clew.fronts.cli.plain import plain
 from clew.fronts.cli.run import run_again, run_prompt
@@ -41,7 +41,7 @@ app = cyclopts.App(
     result_action="return_value",
 )
 _HTTP = "clew.fronts.http.serve"
-for _commands in (m.COMMANDS for m in (history, room, keeping, diff, settings, samples, transfer)):
+for _commands in (m.COMMANDS for m in (history, room, keeping, diff, settings, demo, transfer)):
     for _name, _command in _commands.items():
         app.command(_command, name=_name)
 

@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from clew.compaction.touched import TouchedFile
 from clew.engine import ExportFormat, SessionList
 from clew.errors import ClewError, InvalidId, StoreUnavailable
 from clew.fronts.cli.wire import Wire
@@ -124,6 +125,10 @@ class RemoteEngine:
 
     async def archive_session(self, session_id: str, *, archived: bool = True) -> Session:
         return await self.patch_session(session_id, archived=archived)
+
+    async def examples(self) -> list[Session]:
+        """The sample sessions, made by the server where they are not there yet."""
+        return (await self._post("/api/examples", dict[str, list[Session]]))["sessions"]
 
     async def delete_session(self, session_id: str, *, force: bool = False) -> None:
         await self._wire.call("DELETE", _of(session_id), query={"force": force})
@@ -279,6 +284,12 @@ class RemoteEngine:
 
     async def models(self) -> list[ModelListing]:
         return (await self._get("/api/models", dict[str, list[ModelListing]]))["models"]
+
+    async def turn_messages(self, turn_id: str) -> list[Message]:
+        return (await self._get(f"{_turn(turn_id)}/messages", dict[str, list[Message]]))["messages"]
+
+    async def files(self, session_id: str) -> list[TouchedFile]:
+        return (await self._get(_of(session_id, "files"), dict[str, list[TouchedFile]]))["files"]
 
     # Finding, coming and going
 

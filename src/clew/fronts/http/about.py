@@ -19,7 +19,7 @@ from clew.fronts.http import query
 from clew.fronts.http.answer import answer
 from clew.fronts.http.operation import operation
 from clew.fronts.http.route import route
-from clew.fronts.http.shapes import AgentList, AgentShape, Health, ModelList
+from clew.fronts.http.shapes import AgentList, AgentShape, Health, ModelList, ServerShape
 
 __all__ = ["About"]
 
@@ -46,12 +46,14 @@ class AgentQuery(msgspec.Struct):
 class About:
     """Routes about the host, not about one session."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, workspace_root: Path | None) -> None:
         self._engine = engine
+        self._workspace_root = workspace_root
 
     def routes(self) -> list[BaseRoute]:
         return [
             route("/api/health", GET=self._health),
+            route("/api/server", GET=self._server),
             route("/api/models", GET=self._models),
             route("/api/agents", GET=self._agents),
             route("/api/blobs/{sha256}", GET=self._blob),
@@ -60,7 +62,16 @@ class About:
     @operation("That the server is up.", {200: Health}, open=True)
     async def _health(self, _: Request) -> Any:
         # Asked without a token: the kind of store, not where it lies.
-        return answer(Health(__version__, self._engine.store.url.partition(":")[0]))
+        return answer(Health(__version__, self._store_kind()))
+
+    @operation("What is running here, and where.", {200: ServerShape})
+    async def _server(self, _: Request) -> Any:
+        can = self._engine.store.capabilities
+        root = str(self._workspace_root) if self._workspace_root is not None else None
+        return answer(ServerShape(__version__, self._store_kind(), root, can.chunk_durable, can.search))
+
+    def _store_kind(self) -> str:
+        return self._engine.store.url.partition(":")[0]
 
     @operation("The models that can be named, the usable ones first.", {200: ModelList})
     async def _models(self, _: Request) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container
+from pathlib import Path
 
 from starlette.applications import Starlette
 from starlette.routing import BaseRoute
@@ -15,6 +16,7 @@ from clew.fronts.http.about import About
 from clew.fronts.http.auth import Guard
 from clew.fronts.http.chat import Chat
 from clew.fronts.http.events import Events
+from clew.fronts.http.examples import Examples
 from clew.fronts.http.history import History
 from clew.fronts.http.log import RequestLog
 from clew.fronts.http.openapi import OpenApi
@@ -28,24 +30,32 @@ from clew.fronts.http.transfer import Transfer
 __all__ = ["make_app", "make_routes"]
 
 
-def make_app(engine: Engine, *, token: str, hosts: Container[str], streams: Streams | None = None) -> ASGIApp:
+def make_app(
+    engine: Engine,
+    *,
+    token: str,
+    hosts: Container[str],
+    streams: Streams | None = None,
+    workspace_root: Path | None = None,
+) -> ASGIApp:
     """The API over an engine, as an ASGI app.
 
     ``hosts`` are the Host headers it answers to, with their port. A server that wants its streams to end with it
-    hands in its own ``streams`` and closes them.
+    hands in its own ``streams`` and closes them. ``workspace_root`` is the folder that the page gives new sessions.
     """
     streams = Streams() if streams is None else streams
-    app = Starlette(routes=make_routes(engine, streams), exception_handlers=HANDLERS)
+    app = Starlette(routes=make_routes(engine, streams, workspace_root), exception_handlers=HANDLERS)
     # A redirect would carry the request's own Host back to the client; a path is right or it is not.
     app.router.redirect_slashes = False
     return Shield(RequestLog(Guard(_Gate(app, streams), token=token, hosts=hosts)))
 
 
-def make_routes(engine: Engine, streams: Streams) -> list[BaseRoute]:
+def make_routes(engine: Engine, streams: Streams, workspace_root: Path | None = None) -> list[BaseRoute]:
     """Everything that is served, with the document about it."""
     routes = [
         *page.routes(),
-        *About(engine).routes(),
+        *About(engine, workspace_root).routes(),
+        *Examples(engine, workspace_root).routes(),
         *Sessions(engine).routes(),
         *Runs(engine, streams).routes(),
         *Permissions(engine).routes(),

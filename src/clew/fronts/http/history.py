@@ -16,7 +16,7 @@ from clew.fronts.http.answer import answer
 from clew.fronts.http.body import Nothing, read
 from clew.fronts.http.operation import operation
 from clew.fronts.http.route import route
-from clew.fronts.http.shapes import ModelName, ReflogList
+from clew.fronts.http.shapes import MessageList, ModelName, ReflogList
 from clew.fronts.shape import RewoundShape, SessionShape, rewound_shape, session_shape
 from clew.history.compactions import CompactionReport
 from clew.history.report import RequestReport, TurnReport
@@ -99,6 +99,7 @@ class History:
             route(turn, GET=self._turn),
             route(f"{turn}/fork", POST=self._fork),
             route(f"{turn}/request", GET=self._request),
+            route(f"{turn}/messages", GET=self._turn_messages),
         ]
 
     # Going back
@@ -189,3 +190,7 @@ class History:
     @operation("What the model was sent at a step.", {200: RequestReport}, query=RequestQuery)
     async def _request(self, request: Request) -> Any:
         return answer(await self._engine.request(request.path_params["id"], query.read(request, RequestQuery).step))
+
+    @operation("The messages of one turn, on the line or not.", {200: MessageList})
+    async def _turn_messages(self, request: Request) -> Any:
+        return answer(MessageList(await self._engine.turn_messages(request.path_params["id"])))

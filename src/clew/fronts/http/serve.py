@@ -19,6 +19,7 @@ import socket
 import threading
 import webbrowser
 from collections.abc import Callable, Container, Iterator
+from pathlib import Path
 from typing import Final, cast, get_args
 from urllib.parse import urlsplit
 
@@ -77,7 +78,7 @@ async def _serve(
 ) -> int:
     streams = Streams()
     async with opening.open(store) as engine:
-        app = make_app(engine, token=token.value, hosts=_hosts(listener), streams=streams)
+        app = make_app(engine, token=token.value, hosts=_hosts(listener), streams=streams, workspace_root=_started_in())
 
         def ready() -> None:
             announce = getattr(engine.store, "announce", None)
@@ -186,6 +187,13 @@ def _hosts(listener: socket.socket) -> Container[str]:
     if ipaddress.ip_address(address).is_loopback:
         return names
     return AnyAddress(port, names | {f"{socket.gethostname().lower()}:{port}"})
+
+
+def _started_in() -> Path | None:
+    try:
+        return Path.cwd()
+    except OSError:
+        return None
 
 
 def _raise_limit() -> None:

@@ -17,7 +17,7 @@ from clew.fronts.http.answer import answer, nothing
 from clew.fronts.http.body import read
 from clew.fronts.http.operation import operation
 from clew.fronts.http.route import route
-from clew.fronts.http.shapes import MessageList, ModelName, SessionPage
+from clew.fronts.http.shapes import FileList, MessageList, ModelName, SessionPage
 from clew.fronts.shape import SessionShape, session_shape
 from clew.live.base import Status
 from clew.transcript.session import Session
@@ -84,6 +84,7 @@ class Sessions:
             route("/api/sessions", GET=self._list, POST=self._create),
             route("/api/sessions/{id}", GET=self._get, PATCH=self._patch, DELETE=self._delete),
             route("/api/sessions/{id}/messages", GET=self._messages),
+            route("/api/sessions/{id}/files", GET=self._files),
         ]
 
     @operation("Sessions, newest first.", {200: SessionPage}, query=ListQuery, refuses=(400,))
@@ -155,6 +156,10 @@ class Sessions:
             request.path_params["id"], view=asked.view, limit=asked.limit, before=asked.before
         )
         return answer(MessageList(messages))
+
+    @operation("The files it has read and changed.", {200: FileList})
+    async def _files(self, request: Request) -> Response:
+        return answer(FileList(await self._engine.files(request.path_params["id"])))
 
     async def _shown(self, session: Session) -> Response:
         return answer(session_shape(session, await self._engine.get_status(session.id)))

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from clew.compaction.touched import TouchedFile
 from clew.fronts.shape import RuleShape, SessionShape
 from clew.history.tree import ReflogEntry
 from clew.providers.base import ModelListing
@@ -26,6 +27,7 @@ __all__ = [
     "ConsideredShape",
     "EventFrame",
     "ExplainedShape",
+    "FileList",
     "Health",
     "MessageList",
     "ModelList",
@@ -35,6 +37,8 @@ __all__ = [
     "ReflogList",
     "Remaining",
     "RuleList",
+    "ServerShape",
+    "SessionList",
     "SessionPage",
     "SubjectShape",
 ]
@@ -81,6 +85,19 @@ class Health(msgspec.Struct, frozen=True):
     store: str
 
 
+class ServerShape(msgspec.Struct, frozen=True):
+    """What is running here. ``workspace_root`` is the folder it was started in, null when that is gone.
+
+    ``chunk_durable`` says that what is streamed is stored before it is shown, ``search`` that the store can search.
+    """
+
+    version: str
+    store: str
+    workspace_root: str | None
+    chunk_durable: bool
+    search: bool
+
+
 class ModelList(msgspec.Struct, frozen=True):
     models: Sequence[ModelListing]
 
@@ -109,6 +126,16 @@ class SessionPage(msgspec.Struct, frozen=True):
 
     sessions: Sequence[SessionShape]
     next_cursor: str | None
+
+
+class SessionList(msgspec.Struct, frozen=True):
+    sessions: Sequence[SessionShape]
+
+
+class FileList(msgspec.Struct, frozen=True):
+    """Files that the conversation has read or changed, the one touched last first."""
+
+    files: Sequence[TouchedFile]
 
 
 class MessageList(msgspec.Struct, frozen=True):

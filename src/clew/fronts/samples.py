@@ -1,19 +1,19 @@
-"""Sample sessions, to look at and to try things on: one for each thing that a conversation can come to."""
+"""Sample sessions, to look at and to try things on: one for each thing that a conversation can come to.
+
+Each front that offers them fills the engine it has; a store has one owner, so two never fill it at once.
+"""
 
 from __future__ import annotations
 
-import sys
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-import clew
 from clew.engine import Engine
 from clew.errors import InternalError
-from clew.fronts.cli.command import Json, Store, end, print_json, shapes
-from clew.fronts.cli.plain import plain
 from clew.runtime.turn import settling
 from clew.store.unit import (
     EndStep,
@@ -32,10 +32,11 @@ from clew.transcript.session import Session
 from clew.transcript.turn import Step, Turn
 from clew.transcript.usage import Usage
 
-__all__ = ["COMMANDS", "SAMPLES", "fill"]
+__all__ = ["SAMPLES", "fill"]
 
 TURNS: Final = 2_000
 _TURNS_A_UNIT: Final = 100
+_MARK: Final = "sample"
 _DAY_MS: Final = 86_400_000
 _TALE: Final = (
     "Ariadne gives Theseus a ball of thread at the door of the labyrinth",
@@ -47,52 +48,45 @@ _TALE: Final = (
 )
 
 
-def demo(*, store: Store = None, json: Json = False) -> int:
-    """Fill a store with sample sessions: branches, summaries, an approval, a queue, 2,000 turns. Twice changes nothing.
-
-    Example: clew demo --store sqlite:///demo.db
-    """
-
-    async def run() -> int:
-        async with clew.open(store) as engine:
-            made = await fill(engine, lambda title: _progress(f"making: {title}"))
-            shown = await shapes(engine, made)
-        if json:
-            print_json({"sessions": shown})
-        for session in () if json else shown:
-            print(plain(f"{session.id}  {session.title}"))
-        return 0
-
-    return end(run())
-
-
-COMMANDS: Final[Mapping[str, Callable[..., int]]] = {"demo": demo}
-
-
-async def fill(engine: Engine, tell: Callable[[str], None] = lambda _: None) -> list[Session]:
-    """Make the samples that are not there yet; all of them, in their order."""
-    known = await _labelled(engine)
+async def fill(engine: Engine, workspace_root: Path, tell: Callable[[str], None] = lambda _: None) -> list[Session]:
+    """Make the samples that are not there yet; all of them, in their order. They work in ``workspace_root``."""
+    known = await _known(engine)
     sessions: list[Session] = []
     for label, (title, make) in SAMPLES.items():
         if label not in known:
             tell(title)
-            session = await engine.create_session(model="demo/echo", title=title, workspace_root=Path.cwd())
+            session = await engine.create_session(
+                model="demo/echo", title=title, workspace_root=workspace_root, metadata={_MARK: label}
+            )
             await make(engine, session.id)
             # The label comes last: what was made only half is not taken for a sample.
-            known[label] = await engine.patch_session(session.id, metadata={"label": label})
+            known[label] = await engine.patch_session(session.id, metadata={"label": label, _MARK: None})
         sessions.append(known[label])
     return sessions
 
 
-async def _labelled(engine: Engine) -> dict[str, Session]:
+async def _known(engine: Engine) -> dict[str, Session]:
+    """The samples by their label. What an end in the middle left half made goes, with its branches."""
     found: dict[str, Session] = {}
+    for session in await _listed(engine, q="Sample: "):
+        if session.label in SAMPLES:
+            found[str(session.label)] = session
+        elif session.metadata.get(_MARK) in SAMPLES and session.parent_id is None:
+            for branch in await _listed(engine, parent=session.id):
+                await engine.delete_session(branch.id, force=True)
+            await engine.delete_session(session.id, force=True)
+    return found
+
+
+async def _listed(engine: Engine, *, q: str | None = None, parent: str | None = None) -> list[Session]:
+    sessions: list[Session] = []
     cursor: str | None = None
     while True:
-        page = await engine.list_sessions(limit=200, cursor=cursor, archived=True, q="Sample: ")
-        found |= {str(session.label): session for session in page.sessions if session.label in SAMPLES}
+        page = await engine.list_sessions(limit=200, cursor=cursor, archived=True, q=q, parent=parent)
+        sessions += page.sessions
         cursor = page.next_cursor
         if cursor is None:
-            return found
+            return sessions
 
 
 async def _branches(engine: Engine, session_id: str) -> None:
@@ -108,7 +102,8 @@ async def _branches(engine: Engine, session_id: str) -> None:
     await _talk(engine, session_id, _TALE[5])
     aside = await engine.branch(session_id, answer.id, metadata={"title": "Sample: a branch of it", "label": "aside"})
     await _talk(engine, aside.id, "he turns back and asks her for a second ball")
-    await engine.fork(str(second.metadata["turn_id"]), label="another way")
+    forked = await engine.fork(str(second.metadata["turn_id"]), label="another way")
+    await engine.rename_session(forked.id, "Sample: a fork of it")
 
 
 async def _compacted(engine: Engine, session_id: str) -> None:
@@ -153,6 +148,8 @@ async def _long(engine: Engine, session_id: str) -> None:
             if isinstance(outcome, Refused):
                 raise InternalError(f"a unit was refused: {outcome.reason}", session_id=session_id)
             writes.clear()
+            # Not every store gives the loop away while it writes.
+            await asyncio.sleep(0)
 
 
 def _said(engine: Engine, session: Session, turn_id: str, role: Role, line: str, now: int, number: int) -> list[Write]:
@@ -179,11 +176,6 @@ def _step(turn_id: str, message_id: str, session: Session, used: Usage, now: int
 async def _talk(engine: Engine, session_id: str, *lines: str) -> None:
     for line in lines:
         await (await engine.submit(session_id, line)).wait()
-
-
-def _progress(text: str) -> None:
-    if sys.stderr.isatty():
-        print(f"clew: {text}", file=sys.stderr)
 
 
 SAMPLES: Final[Mapping[str, tuple[str, Callable[[Engine, str], Awaitable[None]]]]] = {
