@@ -1,3 +1,161 @@
-export function Composer(_: { main: boolean }) {
-  return null;
+/** Where messages are written. Enter sends, or queues while something runs; Esc stops it; Up edits the last one. */
+
+import { type ClipboardEvent, type KeyboardEvent, useCallback, useEffect, useId, useMemo, useRef, useState } from 'react';
+import { isLive } from '../state/conversation';
+import { useHost } from '../state/host';
+import { useStore } from '../state/store';
+import { useMessages, useThis } from '../state/use_conversation';
+import { takeFresh } from '../top/sidecar';
+import { AttachmentChips } from './attachment_chips';
+import { type Command, completed } from './commands';
+import { ComposerBar } from './composer_bar';
+import { EditingLine } from './editing_line';
+import { GrowingField } from './growing_field';
+import { HelpDialog } from './help_dialog';
+import { Hints } from './hints';
+import { QueueChips } from './queue_chips';
+import { SlashPopup } from './slash_popup';
+import { ToldLine } from './told_line';
+import { useAttachments } from './use_attachments';
+import { useCompletion } from './use_completion';
+import { useDraft } from './use_draft';
+import { useDrop } from './use_drop';
+import { useEscape } from './use_escape';
+import { useModelChoice } from './use_model_choice';
+import { useSending } from './use_sending';
+
+export function Composer({ main }: { main: boolean }) {
+  const conversation = useThis();
+  const host = useHost();
+  const { streaming } = useMessages(conversation);
+  const status = useStore(conversation.store, (state) => state.status);
+  const live = streaming || isLive(status);
+  const waiting = (status.waiting?.length ?? 0) > 0;
+  const form = useRef<HTMLFormElement>(null);
+  const field = useRef<HTMLTextAreaElement>(null);
+  const popup = useId();
+  const [help, setHelp] = useState(false);
+  const [models, setModels] = useState(false);
+  const [told, setTold] = useState<string | null>(null);
+
+  const toEnd = useCallback(() => {
+    requestAnimationFrame(() => {
+      field.current?.focus();
+      field.current?.setSelectionRange(field.current.value.length, field.current.value.length);
+    });
+  }, []);
+  const draft = useDraft(conversation, toEnd);
+  const attachments = useAttachments(conversation);
+  const model = useModelChoice(conversation);
+  const { choose } = model;
+  const around = useMemo(
+    () => ({ conversation, host, chooseModel: choose, openModels: () => setModels(true), openHelp: () => setHelp(true), tell: setTold }),
+    [conversation, host, choose],
+  );
+  const submit = useSending({ conversation, draft, attachments, model, around });
+  const editing = draft.editing !== null;
+  const completion = useCompletion(draft.text, editing);
+  const dropping = useDrop(form, attachments.add);
+  const stop = useCallback(() => void conversation.abort().catch(() => undefined), [conversation]);
+  useEscape(main && live, stop);
+
+  useEffect(() => {
+    // Ready to be typed in; but a touch screen would open its keyboard over the conversation.
+    const typing = document.activeElement?.matches('input, textarea') ?? false;
+    const wanted = main ? !typing : takeFresh(conversation.id);
+    if (wanted && window.matchMedia('(hover: hover)').matches) field.current?.focus({ preventScroll: true });
+  }, [main, conversation]);
+
+  const type = (text: string) => draft.put({ text, editing: draft.now().editing });
+  const cancelEdit = () => {
+    draft.put({ text: '', editing: null });
+    field.current?.focus();
+  };
+  const editLast = () => {
+    const last = conversation.lastOwn();
+    if (!last) return;
+    draft.put({ text: last.text, editing: last.id });
+    toEnd();
+  };
+  const complete = (command: Command) => {
+    type(completed(command));
+    completion.dismiss();
+    toEnd();
+  };
+
+  const onKeyDown = (event: KeyboardEvent<HTMLTextAreaElement>) => {
+    if (event.nativeEvent.isComposing || event.keyCode === 229) return;
+    const { current, commands, selected, select } = completion;
+    const plain = !event.shiftKey && !event.ctrlKey && !event.metaKey && !event.altKey;
+    if (current && plain && event.key === 'ArrowDown') select(selected + 1);
+    else if (current && plain && event.key === 'ArrowUp') select(selected - 1);
+    else if (current && plain && (event.key === 'Tab' || (event.key === 'Enter' && !completion.ready))) complete(current);
+    else if (commands.length > 0 && event.key === 'Escape') completion.dismiss();
+    else if (event.key === 'Enter' && !event.shiftKey && !event.altKey) void submit();
+    else if (event.key === 'Escape' && editing) cancelEdit();
+    else if (event.key === 'Escape' && live) stop();
+    else if (event.key === 'Escape') event.currentTarget.blur();
+    else if (event.key === 'ArrowUp' && plain && !draft.text && !editing && attachments.items.length === 0) editLast();
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  };
+  const onPaste = (event: ClipboardEvent) => {
+    const files = [...event.clipboardData.files];
+    // Some programs copy a picture of the text beside the text; then the text is meant.
+    if (files.length === 0 || editing || event.clipboardData.types.includes('text/plain')) return;
+    event.preventDefault();
+    attachments.add(files);
+  };
+
+  return (
+    <div className="@container relative z-5 mx-auto w-full max-w-3xl shrink-0 px-4 pt-1 pb-3 max-sm:px-2 max-sm:pb-2">
+      <ToldLine words={told} onDismiss={() => setTold(null)} />
+      <QueueChips />
+      <form
+        ref={form}
+        aria-label="Write a message"
+        className={`relative rounded-xl border bg-raised focus-within:border-thread ${dropping ? 'border-thread border-dashed' : 'border-line'}`}
+        onSubmit={(event) => {
+          event.preventDefault();
+          void submit();
+          field.current?.focus();
+        }}
+      >
+        {editing && <EditingLine onCancel={cancelEdit} />}
+        <AttachmentChips items={attachments.items} onRemove={attachments.remove} />
+        <GrowingField
+          ref={field}
+          value={draft.text}
+          onChange={(event) => type(event.target.value)}
+          onKeyDown={onKeyDown}
+          onPaste={onPaste}
+          aria-label="Message"
+          aria-autocomplete="list"
+          aria-controls={completion.current ? popup : undefined}
+          aria-activedescendant={completion.current ? `${popup}-${completion.selected}` : undefined}
+          placeholder={dropping ? 'Drop the files here' : placeholder(live, waiting)}
+          className="px-3.5 pt-2.5 pb-1 placeholder:text-quiet focus-visible:outline-none"
+        />
+        {completion.current && (
+          <SlashPopup id={popup} commands={completion.commands} selected={completion.selected} onSelect={completion.select} onPick={complete} />
+        )}
+        <ComposerBar
+          model={model}
+          modelsOpen={models}
+          onModels={setModels}
+          onFiles={attachments.add}
+          state={{ live, waiting, editing, empty: !draft.text.trim() && attachments.items.length === 0 }}
+          onStop={stop}
+        />
+      </form>
+      <Hints live={live} editing={editing} />
+      {help && <HelpDialog onClose={() => setHelp(false)} />}
+    </div>
+  );
+}
+
+function placeholder(live: boolean, waiting: boolean): string {
+  if (waiting) return 'Something above waits for your word. What you write is queued.';
+  return live ? 'Write the next message; it is queued' : 'Write a message, or / for commands';
 }

@@ -1,3 +1,116 @@
+/** The conversation itself: thousands of messages in one list that draws only what is seen. */
+
+import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from 'react';
+import { Virtualizer, type VirtualizerHandle } from 'virtua';
+import { isLive } from '../state/conversation';
+import { rewoundGroups } from '../state/rewound';
+import { useStore } from '../state/store';
+import { timeline } from '../state/timeline';
+import { useMessages, useThis } from '../state/use_conversation';
+import { Button } from '../ui/button';
+import { Announcer } from './announcer';
+import { Empty } from './empty';
+import { Foot } from './foot';
+import { grewAtStart, itemOf } from './landing';
+import { Memory, MemoryContext } from './memory';
+import { Notice } from './notice';
+import { Row } from './row';
+import { useEnd } from './use_end';
+
+/** Earlier messages are read when so many screens are left above. */
+const AHEAD = 3;
+
 export function Thread() {
-  return null;
+  const conversation = useThis();
+  const { messages, streaming } = useMessages(conversation);
+  const tree = useStore(conversation.store, (state) => state.tree);
+  const older = useStore(conversation.store, (state) => state.older);
+  const loaded = useStore(conversation.store, (state) => state.loaded);
+  const loadingOlder = useStore(conversation.store, (state) => state.loadingOlder);
+  const live = useStore(conversation.store, (state) => isLive(state.status));
+  const focus = useStore(conversation.store, (state) => state.focus);
+  const groups = useMemo(() => rewoundGroups(tree), [tree]);
+  const items = useMemo(() => timeline(messages, groups, !older), [messages, groups, older]);
+  const [memory] = useState(() => new Memory());
+  const editing = useStore(memory.store, (state) => state.editing);
+  const [held, setHeld] = useState<string | null>(null);
+  const scroller = useRef<HTMLDivElement>(null);
+  const content = useRef<HTMLDivElement>(null);
+  const list = useRef<VirtualizerHandle>(null);
+  const { away, toEnd, leave } = useEnd(scroller, content, memory);
+  const busy = streaming || live;
+  const last = messages.at(-1);
+
+  const firstBefore = useRef<string | undefined>(undefined);
+  const shift = grewAtStart(firstBefore.current, items);
+  useLayoutEffect(() => {
+    firstBefore.current = items[0]?.key;
+  }, [items]);
+
+  const readAhead = useCallback(() => {
+    const element = scroller.current;
+    if (element && element.scrollTop < element.clientHeight * AHEAD) void conversation.loadOlder();
+  }, [conversation]);
+  useEffect(() => {
+    if (loaded && older && !loadingOlder) readAhead();
+  }, [loaded, older, loadingOlder, items.length, readAhead]);
+
+  // Whoever says something here wants to see the answer.
+  const typed = last?.role === 'user' && last.metadata?.turn_id === undefined ? last.id : null;
+  useEffect(() => {
+    if (typed !== null) toEnd();
+  }, [typed, toEnd]);
+
+  const landed = useRef(0);
+  useEffect(() => {
+    if (!focus || landed.current === focus.asked || !loaded) return;
+    const index = itemOf(items, focus.messageId);
+    const item = items[index];
+    if (!item) return;
+    landed.current = focus.asked;
+    leave();
+    memory.store.set({ landing: { ...focus, within: item.key } });
+    list.current?.scrollToIndex(index, { align: 'start', offset: -24 });
+  }, [focus, items, loaded, leave, memory]);
+
+  // A row that holds the focus or an edit stays, wherever the reader scrolls.
+  const kept = useMemo(() => [...new Set([editing, held])].map((key) => items.findIndex((item) => item.key === key)).filter((index) => index >= 0), [items, editing, held]);
+
+  return (
+    <MemoryContext value={memory}>
+      <div className="relative min-h-0 flex-1">
+        {loadingOlder && away && (
+          <div className="pointer-events-none absolute inset-x-0 top-2 z-10 text-center">
+            <span className="rounded-full bg-raised px-3 py-1 text-xs text-quiet shadow-sm">Reading earlier messages…</span>
+          </div>
+        )}
+        <div
+          ref={scroller}
+          role="region"
+          aria-label="Messages"
+          tabIndex={0}
+          onScroll={readAhead}
+          onFocus={(event) => setHeld(event.target.closest<HTMLElement>('[data-row]')?.dataset.row ?? null)}
+          onBlur={(event) => !event.currentTarget.contains(event.relatedTarget) && setHeld(null)}
+          className="h-full overflow-x-hidden overflow-y-auto outline-offset-[-2px] [overflow-anchor:none]"
+        >
+          <div ref={content} className="pt-4">
+            <Virtualizer ref={list} scrollRef={scroller} data={items} shift={shift} keepMounted={kept} startMargin={16} bufferSize={600}>
+              {(item) => <Row key={item.key} item={item} live={busy && item.kind === 'message' && item.message === last} last={item.kind === 'message' && item.message === last} />}
+            </Virtualizer>
+            {loaded && items.length === 0 && !busy ? <Empty /> : <Foot last={last} busy={busy} />}
+          </div>
+        </div>
+        {away && (
+          <div className="pointer-events-none absolute inset-x-0 bottom-3 z-10 flex justify-center">
+            <Button icon="chevron" className="pointer-events-auto rounded-full shadow-md [&_svg]:rotate-90" onClick={toEnd}>
+              Jump to the end
+            </Button>
+          </div>
+        )}
+        <Announcer busy={busy} />
+      </div>
+      <Notice />
+    </MemoryContext>
+  );
 }

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import type { TreeTurn, TreeView } from '../api/types';
-import { LANE, ROW, treeLayout } from './tree_layout';
+import { INDENT, ROW, treeLayout } from './tree_layout';
 
 function turn(id: string, parent: string | null, depth: number, onLine: boolean): TreeTurn {
   return {
@@ -23,31 +23,42 @@ function tree(turns: TreeTurn[], branches: TreeView['branches'] = []): TreeView 
   return { session_id: 's', head_turn_id: null, open_turn_id: null, turns, branches };
 }
 
-const places = (view: TreeView) => Object.fromEntries(treeLayout(view).turns.map(({ turn: { id }, x, y }) => [id, [x / LANE, y / ROW]]));
+const places = (view: TreeView) => Object.fromEntries(treeLayout(view).turns.map(({ turn: { id }, x, y }) => [id, [x / INDENT, y / ROW]]));
 
 describe('treeLayout', () => {
   it('draws the line straight down', () => {
     expect(places(tree([turn('a', null, 0, true), turn('b', 'a', 1, true), turn('c', 'b', 2, true)]))).toEqual({ a: [0, 0], b: [0, 1], c: [0, 2] });
   });
 
-  it('puts what left the line beside it, and keeps it together', () => {
+  it('puts what left the line indented below the turn it left, before the line goes on', () => {
     const view = tree([turn('a', null, 0, true), turn('x', 'a', 1, false), turn('y', 'x', 2, false), turn('b', 'a', 1, true)]);
-    expect(places(view)).toEqual({ a: [0, 0], x: [1, 1], y: [1, 2], b: [0, 1] });
+    expect(places(view)).toEqual({ a: [0, 0], x: [1, 1], y: [1, 2], b: [0, 3] });
+    expect(treeLayout(view).edges).toEqual([
+      { from: 'a', to: 'x', onLine: false, parts: true },
+      { from: 'x', to: 'y', onLine: false, parts: false },
+      { from: 'a', to: 'b', onLine: true, parts: false },
+    ]);
   });
 
-  it('never puts two turns in one place', () => {
+  it('never puts two turns in one row, and leaves none out', () => {
     const turns = [turn('a', null, 0, true)];
     for (let index = 0; index < 40; index += 1) {
       const parent = turns[(index * 7) % turns.length]!;
       turns.push(turn(`t${index}`, parent.id, parent.depth + 1, false));
     }
-    const seen = treeLayout(tree(turns)).turns.map(({ x, y }) => `${x} ${y}`);
-    expect(new Set(seen).size).toBe(turns.length);
+    const rows = treeLayout(tree(turns)).turns.map(({ y }) => y / ROW);
+    expect(rows.toSorted((a, b) => a - b)).toEqual(turns.map((_, index) => index));
   });
 
-  it('puts a branch where it left, in a lane of its own', () => {
+  it('puts a branch where it left', () => {
     const branch = { session_id: 'ses', title: 'Aside', label: null, from_message_id: 'm', turn_id: 'a', created_at: 1 };
-    const laid = treeLayout(tree([turn('a', null, 0, true), turn('x', 'a', 1, false)], [branch]));
-    expect(laid.branches).toEqual([{ sessionId: 'ses', title: 'Aside', turnId: 'a', x: 2 * LANE, y: ROW }]);
+    const laid = treeLayout(tree([turn('a', null, 0, true), turn('b', 'a', 1, true)], [branch]));
+    expect(laid.branches).toEqual([{ sessionId: 'ses', title: 'Aside', turnId: 'a', x: INDENT, y: ROW }]);
+    expect(laid.turns.map(({ y }) => y)).toEqual([0, 2 * ROW]);
+  });
+
+  it('takes a session of many turns', () => {
+    const turns = Array.from({ length: 5000 }, (_, index) => turn(`t${index}`, index ? `t${index - 1}` : null, index, true));
+    expect(treeLayout(tree(turns)).turns.at(-1)).toMatchObject({ x: 0, y: 4999 * ROW });
   });
 });

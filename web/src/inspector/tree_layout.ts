@@ -1,9 +1,12 @@
-/** Where each turn stands: the line straight down, what left it beside it, branches at the place they left. */
+/**
+ * Where each turn stands, for a tall and narrow place: one to a row. The line runs straight down; what left it, and the
+ * branches, stand indented right below the turn they left, before the line goes on.
+ */
 
 import type { TreeTurn, TreeView } from '../api/types';
 
-export const ROW = 64;
-export const LANE = 220;
+export const ROW = 52;
+export const INDENT = 26;
 
 export interface PlacedTurn {
   turn: TreeTurn;
@@ -19,64 +22,70 @@ export interface PlacedBranch {
   y: number;
 }
 
+export interface PlacedEdge {
+  from: string;
+  to: string;
+  onLine: boolean;
+  /** The two stand in different columns. */
+  parts: boolean;
+}
+
 export interface TreeLayout {
   turns: PlacedTurn[];
   branches: PlacedBranch[];
-  edges: { from: string; to: string; onLine: boolean }[];
+  edges: PlacedEdge[];
 }
+
+type Row = { turn: TreeTurn; lane: number } | { branch: TreeView['branches'][number]; lane: number };
 
 export function treeLayout(tree: TreeView): TreeLayout {
   const byId = new Map(tree.turns.map((turn) => [turn.id, turn]));
-  const lane = new Map<string, number>();
-  // The deepest row each lane is used down to: a way that leaves takes the nearest lane that is free from there on.
-  const used: number[] = [Number.POSITIVE_INFINITY];
   const children = new Map<string | null, TreeTurn[]>();
   for (const turn of tree.turns) {
     const parent = turn.parent_turn_id !== null && byId.has(turn.parent_turn_id) ? turn.parent_turn_id : null;
-    children.set(parent, [...(children.get(parent) ?? []), turn]);
+    const siblings = children.get(parent);
+    if (siblings) siblings.push(turn);
+    else children.set(parent, [turn]);
   }
-  const end = (turn: TreeTurn): number => {
-    let at = turn;
-    for (;;) {
-      const next = children.get(at.id)?.[0];
-      if (!next) return at.depth;
-      at = next;
-    }
+  const leaving = new Map<string | null, TreeView['branches']>();
+  for (const branch of tree.branches) {
+    const from = branch.turn_id !== null && byId.has(branch.turn_id) ? branch.turn_id : null;
+    leaving.set(from, [...(leaving.get(from) ?? []), branch]);
+  }
+
+  const column = new Map<string, number>();
+  const layout: TreeLayout = { turns: [], branches: [], edges: [] };
+  // What is still to be placed, the next one last: sessions of thousands of turns are too deep for recursion.
+  const rest: Row[] = [];
+  const follow = (id: string | null, lane: number) => {
+    const next = [...(children.get(id) ?? [])];
+    // One goes on in the same column: the line, or, off it, the first.
+    const on = next.find((turn) => turn.on_line) ?? (id === null ? undefined : next[0]);
+    const beside: Row[] = [
+      ...(leaving.get(id) ?? []).map((branch) => ({ branch, lane: lane + 1 })),
+      ...next.filter((turn) => turn !== on).map((turn) => ({ turn, lane: lane + 1 })),
+    ];
+    if (on) rest.push({ turn: on, lane });
+    rest.push(...beside.reverse());
   };
-  const take = (turn: TreeTurn): number => {
-    for (let index = 1; ; index += 1) {
-      if ((used[index] ?? -1) < turn.depth) {
-        used[index] = end(turn) + 1;
-        return index;
-      }
-    }
-  };
-  for (const turn of tree.turns) {
-    if (turn.on_line) {
-      lane.set(turn.id, 0);
+  follow(null, 0);
+  for (let row = 0, item = rest.pop(); item; row += 1, item = rest.pop()) {
+    const x = item.lane * INDENT;
+    const y = row * ROW;
+    if ('branch' in item) {
+      const { branch } = item;
+      const turnId = branch.turn_id !== null && byId.has(branch.turn_id) ? branch.turn_id : null;
+      layout.branches.push({ sessionId: branch.session_id, title: branch.title || branch.label || 'A branch', turnId, x, y });
       continue;
     }
-    const parent = turn.parent_turn_id !== null ? byId.get(turn.parent_turn_id) : undefined;
-    const first = parent && !parent.on_line && children.get(parent.id)?.[0]?.id === turn.id;
-    lane.set(turn.id, first ? lane.get(parent.id)! : take(turn));
+    const { turn, lane } = item;
+    layout.turns.push({ turn, x, y });
+    column.set(turn.id, x);
+    const parent = turn.parent_turn_id === null ? undefined : byId.get(turn.parent_turn_id);
+    if (parent) {
+      layout.edges.push({ from: parent.id, to: turn.id, onLine: turn.on_line, parts: column.get(parent.id) !== x });
+    }
+    follow(turn.id, lane);
   }
-  const turns = tree.turns.map((turn) => ({ turn, x: lane.get(turn.id)! * LANE, y: turn.depth * ROW }));
-  const edges = tree.turns
-    .filter((turn) => turn.parent_turn_id !== null && byId.has(turn.parent_turn_id))
-    .map((turn) => ({ from: turn.parent_turn_id!, to: turn.id, onLine: turn.on_line }));
-  const branches = tree.branches.map((branch) => {
-    const from = branch.turn_id === null ? undefined : byId.get(branch.turn_id);
-    const depth = (from?.depth ?? -1) + 1;
-    let index = 1;
-    while ((used[index] ?? -1) >= depth) index += 1;
-    used[index] = depth;
-    return {
-      sessionId: branch.session_id,
-      title: branch.title || branch.label || 'A branch',
-      turnId: from?.id ?? null,
-      x: index * LANE,
-      y: depth * ROW,
-    };
-  });
-  return { turns, branches, edges };
+  return layout;
 }

@@ -1,6 +1,6 @@
 /** The tree: turns as a graph, with the head, what left the line, summaries and branches. */
 
-import { Background, Controls, type Edge, Handle, type Node, type NodeProps, Position, ReactFlow, ReactFlowProvider, useReactFlow } from '@xyflow/react';
+import { Background, Controls, type Edge, Handle, type Node, type NodeProps, Position, ReactFlow, ReactFlowProvider, useNodesInitialized, useReactFlow } from '@xyflow/react';
 import '@xyflow/react/dist/style.css';
 import { useEffect, useMemo } from 'react';
 import type { TreeTurn } from '../api/types';
@@ -14,6 +14,9 @@ import { treeLayout } from './tree_layout';
 
 type TurnNode = Node<{ turn: TreeTurn }, 'turn'>;
 type BranchNode = Node<{ sessionId: string; title: string }, 'branch'>;
+
+/** Up to so many turns a tree can be read as a whole. */
+const WHOLE = 12;
 
 const TYPES = { turn: TurnBox, branch: BranchBox };
 
@@ -31,9 +34,16 @@ export function TreeTab() {
       ...laid.branches.map(({ sessionId, title, x, y }): BranchNode => ({ id: sessionId, type: 'branch', position: { x, y }, data: { sessionId, title }, ariaLabel: `Branch ${title}` })),
     ];
     const lines: Edge[] = [
-      ...laid.edges.map(({ from, to, onLine }) => ({ id: `${from} ${to}`, source: from, target: to, style: { stroke: onLine ? 'var(--thread)' : 'var(--line)', strokeWidth: onLine ? 2 : 1.5 } })),
+      ...laid.edges.map(({ from, to, onLine, parts }) => ({
+        id: `${from} ${to}`,
+        type: 'smoothstep',
+        source: from,
+        target: to,
+        targetHandle: parts ? 'side' : 'top',
+        style: { stroke: onLine ? 'var(--thread)' : 'var(--quiet)', strokeWidth: onLine ? 2 : 1.2 },
+      })),
       ...laid.branches.flatMap(({ sessionId, turnId }) =>
-        turnId === null ? [] : [{ id: `${turnId} ${sessionId}`, source: turnId, target: sessionId, style: { stroke: 'var(--info)', strokeDasharray: '4 3' } }],
+        turnId === null ? [] : [{ id: `${turnId} ${sessionId}`, type: 'smoothstep', source: turnId, target: sessionId, targetHandle: 'side', style: { stroke: 'var(--info)', strokeDasharray: '4 3' } }],
       ),
     ];
     return { nodes: shown, edges: lines };
@@ -63,7 +73,7 @@ export function TreeTab() {
           >
             <Background color="var(--line)" />
             <Controls showInteractive={false} />
-            <AtHead id={tree.open_turn_id ?? tree.head_turn_id} />
+            <AtHead id={tree.open_turn_id ?? tree.head_turn_id} turns={tree.turns.length} />
           </ReactFlow>
         </ReactFlowProvider>
       </div>
@@ -75,14 +85,15 @@ function pick(node: TurnNode | BranchNode): void {
   if (node.type === 'turn') inspectTurn(node.data.turn.id);
 }
 
-/** Opens where the head is: in a long session the beginning says little. */
-function AtHead({ id }: { id: string | null }) {
+/** A small tree is shown whole; a large one where the head is, since its beginning says little. */
+function AtHead({ id, turns }: { id: string | null; turns: number }) {
   const flow = useReactFlow();
+  const drawn = useNodesInitialized();
   useEffect(() => {
     const node = id === null ? undefined : flow.getNode(id);
-    if (node) void flow.setCenter(node.position.x + 90, node.position.y - 60, { zoom: 0.9 });
-    else void flow.fitView({ maxZoom: 1 });
-  }, [flow, id]);
+    if (node && turns > WHOLE) void flow.setCenter(node.position.x + 150, node.position.y - 120, { zoom: 1 });
+    else void flow.fitView({ maxZoom: 1, padding: 0.05 });
+  }, [flow, id, turns, drawn]);
   return null;
 }
 
@@ -95,8 +106,8 @@ function TurnBox({ data: { turn } }: NodeProps<TurnNode>) {
   const picked = useStore(view, (state) => state.turn === turn.id);
   const look = turn.is_head ? 'border-thread bg-thread-soft' : turn.on_line ? 'border-thread bg-raised' : 'border-line bg-panel text-quiet';
   return (
-    <div className={`w-44 rounded-lg border px-2 py-1 text-xs ${look} ${turn.kind === 'compaction' ? 'border-dashed' : ''} ${picked ? 'ring-2 ring-thread' : ''}`}>
-      <Handle type="target" position={Position.Top} className="opacity-0!" />
+    <div className={`h-10 w-72 rounded-lg border px-2 py-0.5 text-xs ${look} ${turn.kind === 'compaction' ? 'border-dashed' : ''} ${picked ? 'ring-2 ring-thread' : ''}`}>
+      <Ends />
       <p dir="auto" className="truncate">
         {turn.kind === 'compaction' ? 'Summary' : turn.text || turn.id}
       </p>
@@ -104,20 +115,31 @@ function TurnBox({ data: { turn } }: NodeProps<TurnNode>) {
         {turn.is_head ? 'head · ' : ''}
         {turn.status}
       </p>
-      <Handle type="source" position={Position.Bottom} className="opacity-0!" />
     </div>
+  );
+}
+
+/** Where the lines end: at the top for the next of a column, at the side for what stands indented. */
+function Ends() {
+  const hidden = 'left-3! opacity-0! pointer-events-none!';
+  return (
+    <>
+      <Handle id="top" type="target" position={Position.Top} className={hidden} />
+      <Handle id="side" type="target" position={Position.Left} className="opacity-0! pointer-events-none!" />
+      <Handle id="below" type="source" position={Position.Bottom} className={hidden} />
+    </>
   );
 }
 
 function BranchBox({ data: { sessionId, title } }: NodeProps<BranchNode>) {
   const conversation = useThis();
   return (
-    <div className="w-44 rounded-lg border border-dashed border-info bg-info-soft px-2 py-1 text-xs text-ink">
-      <Handle type="target" position={Position.Top} className="opacity-0!" />
-      <p dir="auto" className="truncate" title={title}>
+    <div className="flex h-9 w-72 items-center gap-1 rounded-lg border border-dashed border-info bg-info-soft px-2 text-xs text-ink">
+      <Ends />
+      <p dir="auto" className="min-w-0 flex-1 truncate" title={title}>
         {title}
       </p>
-      <div className="nodrag flex gap-1">
+      <div className="nodrag flex">
         <Button look="quiet" className="px-1 py-0 text-xs underline" onClick={() => goTo({ session: sessionId })}>
           Open
         </Button>

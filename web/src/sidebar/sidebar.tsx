@@ -1,3 +1,90 @@
+/** The left side: a new session, the search, all sessions. */
+
+import { useEffect, useRef, useState } from 'react';
+import { useHost } from '../state/host';
+import { goTo } from '../state/route';
+import { view } from '../state/view';
+import { Button, IconButton } from '../ui/button';
+import { ListFilters } from './list_filters';
+import { SearchField } from './search_field';
+import { RESULTS_ID, SearchResults } from './search_results';
+import { LIST_ID, SessionList } from './session_list';
+import { SidebarFoot } from './sidebar_foot';
+import { useSearch } from './use_search';
+
 export function Sidebar() {
-  return null;
+  const host = useHost();
+  const [text, setText] = useState('');
+  const field = useRef<HTMLInputElement>(null);
+  const { found, searching, more } = useSearch(text);
+  const asking = text.trim() !== '';
+  // Enter came before the answer: the first hit is opened when it is there.
+  const hurried = useRef(false);
+  useEffect(() => {
+    if (!hurried.current || found?.query !== text.trim()) return;
+    hurried.current = false;
+    down(true);
+  }, [found]);
+
+  const begin = () =>
+    void host.create().then(
+      (session) => {
+        goTo({ session: session.id });
+        view.set({ sidebar: false });
+      },
+      () => undefined,
+    );
+  const down = (open: boolean) => {
+    if (open && found?.query !== text.trim()) {
+      hurried.current = true;
+      return;
+    }
+    const first = asking
+      ? document.getElementById(RESULTS_ID)?.querySelector<HTMLElement>('a[data-hit]')
+      : document.getElementById(LIST_ID)?.querySelector<HTMLElement>('a[tabindex="0"]');
+    if (open) first?.click();
+    else first?.focus();
+  };
+  const type = (given: string) => {
+    hurried.current = false;
+    setText(given);
+  };
+  const clear = () => {
+    setText('');
+    field.current?.focus();
+  };
+
+  return (
+    <div
+      className="flex h-full flex-col"
+      onKeyDown={(event) => {
+        // The drawer of a narrow screen closes as one expects.
+        if (event.key === 'Escape' && !event.defaultPrevented) view.set({ sidebar: false });
+      }}
+    >
+      <header className="flex items-center gap-2 px-3 pt-2.5 pb-2">
+        <a href="#/" className="flex min-w-0 flex-1 items-center gap-2 rounded-md text-lg font-semibold tracking-tight">
+          <img src="./clew.svg" alt="" className="size-5" />
+          clew
+        </a>
+        <Button icon="plus" title="New session (Ctrl J)" aria-keyshortcuts="Control+J Meta+J" onClick={begin}>
+          New session
+        </Button>
+        <IconButton label="Close the list" icon="close" className="lg:hidden" onClick={() => view.set({ sidebar: false })} />
+      </header>
+      <SearchField ref={field} text={text} onText={type} onDown={down} />
+      <div className="mt-1.5 min-h-0 flex-1 overflow-y-auto overscroll-contain">
+        {asking ? (
+          <SearchResults found={found} searching={searching} more={more} field={field} onClear={clear} />
+        ) : (
+          <>
+            <ListFilters />
+            <div className="h-1" />
+            <SessionList />
+          </>
+        )}
+      </div>
+      <SidebarFoot />
+    </div>
+  );
 }

@@ -4,7 +4,7 @@ import { createContext, useContext } from 'react';
 import { Client } from '../api/client';
 import { EventFeed, type HostEvent } from '../api/events';
 import { inWords, Unreachable } from '../api/problem';
-import type { ServerInfo } from '../api/schema';
+import type { ServerShape } from '../api/schema';
 import { type ModelListing, modelOf, type Session, type Status } from '../api/types';
 import { Conversation } from './conversation';
 import { Store } from './store';
@@ -21,7 +21,7 @@ export interface HostState {
   archived: boolean;
   ephemeral: boolean;
   models: ModelListing[];
-  server: ServerInfo | null;
+  server: ServerShape | null;
   notice: string | null;
 }
 

@@ -1,3 +1,40 @@
-export function TopBar(_: { main: boolean; onClose?: () => void }) {
-  return null;
+/** Above the conversation: what it is called, what it is doing, how full its window is, and what can be done. */
+
+import { modelName } from '../api/types';
+import { view } from '../state/view';
+import { IconButton } from '../ui/button';
+import { BesideBar } from './beside_bar';
+import { Gauge } from './gauge';
+import { ParentLink } from './parent_link';
+import { SessionTitle } from './session_title';
+import { StatusLine } from './status_line';
+import { TopActions } from './top_actions';
+import { useSession } from './use_session';
+
+export function TopBar({ main, onClose }: { main: boolean; onClose?: () => void }) {
+  return main ? <MainBar /> : <BesideBar onClose={onClose} />;
+}
+
+function MainBar() {
+  const session = useSession();
+  const model = modelName(session?.model);
+  const archived = (session?.archived_at ?? null) !== null;
+  return (
+    <header className="@container relative z-5 flex items-center gap-2 border-b border-line bg-paper px-3 py-1.5">
+      <IconButton label="Sessions" icon="menu" className="lg:hidden" onClick={() => view.set({ sidebar: true })} />
+      <div className="grid min-w-0 flex-1">
+        <SessionTitle />
+        <div className="flex min-w-0 items-center text-xs text-quiet">
+          <StatusLine />
+          <span className="me-2 min-w-0 truncate" title={model}>
+            {model}
+          </span>
+          {archived && <span className="me-2 shrink-0">archived</span>}
+          <ParentLink />
+        </div>
+      </div>
+      <Gauge />
+      <TopActions />
+    </header>
+  );
 }

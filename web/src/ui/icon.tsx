@@ -12,6 +12,7 @@ const PATHS = {
   copy: 'M9 9h10v11H9zM5 15V4h10',
   edit: 'M4 20l1-4L16 5l3 3L8 19zM14 7l3 3',
   more: 'M6 12h.01M12 12h.01M18 12h.01',
+  dots: 'M5 12a1 1 0 102 0 1 1 0 10-2 0zM11 12a1 1 0 102 0 1 1 0 10-2 0zM17 12a1 1 0 102 0 1 1 0 10-2 0z',
   chevron: 'M9 6l6 6-6 6',
   check: 'M5 13l4 4L19 7',
   warning: 'M12 4l9 16H3zM12 10v4M12 17h.01',

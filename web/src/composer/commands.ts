@@ -1,0 +1,58 @@
+/** Slash commands: a table, how a line is read, and what a beginning could become. */
+
+export const COMMANDS = [
+  { name: 'rewind', usage: '[N]', help: 'Take back your last message, or your Nth last one' },
+  { name: 'unrewind', usage: '', help: 'Undo the newest rewind' },
+  { name: 'branch', usage: '', help: 'Go on in a copy of this conversation' },
+  { name: 'compact', usage: '[FOCUS]', help: 'Summarise the older turns; the focus is kept in it' },
+  { name: 'prune', usage: '', help: 'Show the model stubs in place of older tool outputs' },
+  { name: 'model', usage: '[MODEL]', help: 'Pick the model of the next message' },
+  { name: 'queue', usage: '[cancel N]', help: 'Say what waits, or cancel the Nth of it' },
+  { name: 'abort', usage: '', help: 'Stop what runs, or deny what waits for you' },
+  { name: 'continue', usage: '', help: 'Go on after a failure, a stop or the step limit' },
+  { name: 'title', usage: 'TEXT', help: 'Give the session a title' },
+  { name: 'new', usage: '', help: 'Begin a new session' },
+  { name: 'archive', usage: '', help: 'Put the session out of sight, or back' },
+  { name: 'sidecar', usage: '', help: 'Ask beside the conversation, in a copy that is not listed' },
+  { name: 'tree', usage: '', help: 'Every turn as a graph' },
+  { name: 'reflog', usage: '', help: 'Every move of the conversation, newest first' },
+  { name: 'context', usage: '', help: 'How full the window is' },
+  { name: 'help', usage: '', help: 'This list, and the keys' },
+] as const;
+
+export type Command = (typeof COMMANDS)[number];
+export type CommandName = Command['name'];
+
+export type Line =
+  | { kind: 'text'; text: string }
+  | { kind: 'command'; name: CommandName; rest: string }
+  | { kind: 'unknown'; name: string };
+
+/** Two slashes send a text that begins with one. */
+export function readLine(text: string): Line {
+  if (text.startsWith('//')) return { kind: 'text', text: text.slice(1) };
+  const found = /^\/(\S*)\s*([\s\S]*)$/.exec(text);
+  if (!found) return { kind: 'text', text };
+  const name = found[1]!.toLowerCase();
+  const command = COMMANDS.find((known) => known.name === name);
+  if (!command) return { kind: 'unknown', name: found[1]! };
+  return { kind: 'command', name: command.name, rest: found[2]!.trim() };
+}
+
+/** The commands that a text could become while its name is still being typed. */
+export function completions(text: string): Command[] {
+  const found = /^\/([a-zA-Z]*)$/.exec(text);
+  if (!found) return [];
+  const typed = found[1]!.toLowerCase();
+  return COMMANDS.filter((command) => command.name.startsWith(typed));
+}
+
+/** The text after a command was picked: ready to run, or ready for the words it takes. */
+export function completed(command: Command): string {
+  return command.usage ? `/${command.name} ` : `/${command.name}`;
+}
+
+/** A number from 1 on, as a command takes it; null when it is none. */
+export function ordinal(word: string): number | null {
+  return /^[1-9][0-9]{0,5}$/.test(word) ? Number(word) : null;
+}

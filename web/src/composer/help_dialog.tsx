@@ -1,0 +1,44 @@
+/** All commands and keys on one page. */
+
+import { Dialog } from '../ui/dialog';
+import { COMMANDS } from './commands';
+
+const KEYS = [
+  ['Enter', 'Send, or queue while something runs'],
+  ['Shift Enter', 'A new line'],
+  ['Esc', 'Stop what runs'],
+  ['Up', 'Edit your last message, in an empty field'],
+  ['Ctrl J', 'A new session'],
+  ['Ctrl K', 'Search all sessions'],
+  ['Ctrl I', 'The inspector'],
+  ['F2', 'Rename a session, in the list'],
+] as const;
+
+export function HelpDialog({ onClose }: { onClose: () => void }) {
+  return (
+    <Dialog title="Commands and keys" onClose={onClose}>
+      <div className="grid gap-4 text-sm">
+        <dl className="grid gap-1.5">
+          {COMMANDS.map((command) => (
+            <div key={command.name} className="grid grid-cols-[9rem_1fr] gap-2 max-sm:grid-cols-1 max-sm:gap-0">
+              <dt className="font-mono">
+                /{command.name} <span className="text-quiet">{command.usage}</span>
+              </dt>
+              <dd className="text-quiet">{command.help}</dd>
+            </div>
+          ))}
+        </dl>
+        <dl className="grid gap-1.5 border-t border-line pt-4">
+          {KEYS.map(([key, what]) => (
+            <div key={key} className="grid grid-cols-[9rem_1fr] gap-2">
+              <dt>
+                <kbd className="rounded border border-line bg-panel px-1.5 font-mono text-xs">{key}</kbd>
+              </dt>
+              <dd className="text-quiet">{what}</dd>
+            </div>
+          ))}
+        </dl>
+      </div>
+    </Dialog>
+  );
+}

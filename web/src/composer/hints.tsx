@@ -1,0 +1,15 @@
+/** The keys, in one quiet line; there is no room for it on a narrow screen. */
+
+interface Props {
+  live: boolean;
+  editing: boolean;
+}
+
+export function Hints({ live, editing }: Props) {
+  const words = editing
+    ? ['Enter resends', 'Esc cancels']
+    : live
+      ? ['Enter queues', 'Esc stops', 'Shift Enter for a new line']
+      : ['Enter sends', 'Shift Enter for a new line', 'Up edits your last message', '/ for commands'];
+  return <p className="hidden truncate px-2 pt-1 text-xs text-quiet @lg:block">{words.join(' · ')}</p>;
+}

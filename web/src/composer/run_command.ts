@@ -1,0 +1,91 @@
+/** What each slash command does. */
+
+import { type Conversation, isLive } from '../state/conversation';
+import type { Host } from '../state/host';
+import { goTo } from '../state/route';
+import { view } from '../state/view';
+import { gaugeWords } from '../top/gauge_parts';
+import { branchHere, openSidecar } from '../top/sidecar';
+import { textOf } from '../api/types';
+import { type CommandName, ordinal } from './commands';
+import { isName } from './model_choice';
+
+export interface Surroundings {
+  conversation: Conversation;
+  host: Host;
+  chooseModel: (name: string) => void;
+  openModels: () => void;
+  openHelp: () => void;
+  /** Says something that is no refusal. */
+  tell: (words: string | null) => void;
+}
+
+type Run = (around: Surroundings, rest: string) => Promise<void> | void;
+
+const RUNS: Record<CommandName, Run> = {
+  rewind: ({ conversation }, rest) => {
+    const spoken = conversation.chat.messages.filter((message) => message.role === 'user' && !message.metadata?.synthetic);
+    const back = rest ? ordinal(rest) : 1;
+    if (back === null) return conversation.say('Write /rewind, or /rewind and how many of your messages to go back.');
+    const message = spoken.at(-back);
+    if (!message) return conversation.say(spoken.length ? `Only ${spoken.length} of your messages are in sight.` : 'There is nothing to take back yet.');
+    return conversation.rewind(message.id);
+  },
+  unrewind: ({ conversation }) => conversation.unrewind(),
+  branch: async ({ conversation }) => {
+    const session = await branchHere(conversation);
+    if (session) goTo({ session: session.id });
+  },
+  compact: ({ conversation }, rest) => conversation.compact(rest || undefined),
+  prune: ({ conversation }) => conversation.prune(),
+  model: ({ conversation, chooseModel, openModels, host, tell }, rest) => {
+    if (!rest) return openModels();
+    const known = host.store.get().models.find((model) => model.id === rest || model.id.endsWith(`/${rest}`));
+    const name = known?.id ?? rest;
+    if (!isName(name)) return conversation.say(`There is no model “${rest}”. Write provider/model, or /model alone to pick one.`);
+    if (known && !known.usable) return conversation.say(`${known.id} cannot be used: ${known.reason ?? 'it is not set up'}.`);
+    chooseModel(name);
+    tell(`The next message goes to ${name}.`);
+  },
+  queue: ({ conversation, tell }, rest) => {
+    const { queue } = conversation.store.get();
+    const [word, number] = rest.split(/\s+/);
+    if (word === 'cancel') {
+      const message = queue[(ordinal(number ?? '1') ?? 0) - 1];
+      return message ? conversation.cancelQueued(message.id) : conversation.say('There is no such message in the queue.');
+    }
+    const first = queue[0];
+    if (!first) return tell('Nothing waits.');
+    const words = textOf(first).slice(0, 60);
+    tell(`${queue.length === 1 ? 'One message waits' : `${queue.length} messages wait, the next one`}: ${words || 'files'}`);
+  },
+  abort: ({ conversation, tell }) => {
+    const { status } = conversation.store.get();
+    if (!isLive(status) && !conversation.streaming && !status.waiting?.length) return tell('Nothing is running.');
+    return conversation.abort();
+  },
+  continue: ({ conversation }) => conversation.goOn(),
+  title: ({ conversation }, rest) => (rest ? conversation.patch({ title: rest }) : conversation.say('Write the title behind /title.')),
+  new: async ({ host }) => goTo({ session: (await host.create()).id }),
+  archive: async ({ conversation, host, tell }) => {
+    const archived = conversation.store.get().session?.archived_at === null;
+    await host.archive(conversation.id, archived);
+    tell(archived ? 'Archived. “Show archived” lists it, /archive brings it back.' : 'Back in the list.');
+  },
+  sidecar: async ({ conversation }) => openSidecar(conversation),
+  tree: () => view.set({ inspector: true, tab: 'tree' }),
+  reflog: () => view.set({ inspector: true, tab: 'reflog' }),
+  context: async ({ conversation, tell }) => {
+    await conversation.refreshContext();
+    const { context } = conversation.store.get();
+    tell(context ? gaugeWords(context) : 'The size of the context is not known yet.');
+  },
+  help: ({ openHelp }) => openHelp(),
+};
+
+/** A refusal has been said by whoever was asked; it is thrown on, so that the caller knows. */
+export async function runCommand(name: CommandName, rest: string, around: Surroundings): Promise<void> {
+  around.conversation.say(null);
+  around.tell(null);
+  await RUNS[name](around, rest);
+}

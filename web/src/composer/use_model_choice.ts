@@ -1,0 +1,24 @@
+/** The model of the next message, remembered for the session until it is the session's own. */
+
+import { useCallback, useEffect, useState } from 'react';
+import type { Conversation } from '../state/conversation';
+import { useStore } from '../state/store';
+import { afterSend, loadChoice, ownName, saveChoice, standing } from './model_choice';
+
+export function useModelChoice(conversation: Conversation) {
+  const own = useStore(conversation.store, (state) => ownName(state.session?.model));
+  const [choice, setChoice] = useState(() => loadChoice(conversation.id));
+  const choose = useCallback(
+    (name: string | null) => {
+      setChoice(name);
+      saveChoice(conversation.id, name);
+    },
+    [conversation],
+  );
+  useEffect(() => {
+    if (choice !== null && own && standing(choice, own) === null) choose(null);
+  }, [choice, own, choose]);
+  const picked = standing(choice, own);
+  const sent = useCallback((name: string | null) => name !== null && choose(afterSend(name)), [choose]);
+  return { own, picked, shown: picked ?? own, choose, sent };
+}

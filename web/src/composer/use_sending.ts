@@ -1,0 +1,78 @@
+/** What Enter does: edit, run a command, or send; and everything comes back when it could not be done. */
+
+import { useCallback } from 'react';
+import { inWords } from '../api/problem';
+import { type Conversation, isLive } from '../state/conversation';
+import { asPart } from './attachments';
+import { readLine } from './commands';
+import { joinDrafts } from './draft';
+import { runCommand, type Surroundings } from './run_command';
+import type { useAttachments } from './use_attachments';
+import type { DraftField } from './use_draft';
+import type { useModelChoice } from './use_model_choice';
+
+interface Parts {
+  conversation: Conversation;
+  draft: DraftField;
+  attachments: ReturnType<typeof useAttachments>;
+  model: ReturnType<typeof useModelChoice>;
+  around: Surroundings;
+}
+
+export function useSending({ conversation, draft, attachments, model, around }: Parts): () => Promise<void> {
+  const { picked, sent } = model;
+
+  const edit = async (messageId: string) => {
+    if (!draft.now().text.trim()) return;
+    if (conversation.streaming || isLive(conversation.store.get().status)) {
+      conversation.say('Something is running. Stop it with Esc, then send your change.');
+      return;
+    }
+    const handed = draft.hand();
+    try {
+      await conversation.edit(messageId, handed.draft.text.trim(), picked ?? undefined);
+      sent(picked);
+    } catch {
+      draft.put({ text: joinDrafts(handed.draft.text, draft.now().text), editing: messageId });
+    } finally {
+      handed.settled();
+    }
+  };
+
+  const send = async (text: string) => {
+    const handed = draft.hand();
+    const files = attachments.take();
+    try {
+      const parts = await Promise.all(files.files.map(asPart)).catch((error: unknown) => {
+        conversation.offer(text);
+        conversation.say(`${inWords(error)}.`);
+        throw error;
+      });
+      await conversation.send({ text, files: parts, model: picked ?? undefined });
+      sent(picked);
+    } catch {
+      // The conversation has handed the text back and says why; the files are ours to keep.
+      files.give();
+    } finally {
+      handed.settled();
+    }
+  };
+
+  const submit = async () => {
+    const { text, editing } = draft.now();
+    around.tell(null);
+    if (editing !== null) return edit(editing);
+    const line = readLine(text.trim());
+    if (line.kind === 'unknown') {
+      conversation.say(`There is no command /${line.name}; /help lists what there is. To send a text that begins with a slash, write two.`);
+    } else if (line.kind === 'command') {
+      const handed = draft.hand();
+      await runCommand(line.name, line.rest, around)
+        .catch(() => line.rest && conversation.offer(text))
+        .finally(handed.settled);
+    } else if (line.text || attachments.items.length) {
+      await send(line.text);
+    }
+  };
+  return useCallback(submit, [conversation, draft, attachments, picked, sent, around]);
+}

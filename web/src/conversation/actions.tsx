@@ -1,0 +1,31 @@
+/** The row of small buttons under a message: there on hover, on focus and on touch, its room always kept. */
+
+import type { ReactNode } from 'react';
+import { Icon, type IconName } from '../ui/icon';
+
+export function Actions({ label, always = false, children, className = '' }: { label: string; always?: boolean; children: ReactNode; className?: string }) {
+  return (
+    <div
+      role="group"
+      aria-label={label}
+      className={`flex h-7 items-center gap-0.5 ${always ? '' : 'opacity-0 transition-opacity group-focus-within/message:opacity-100 group-hover/message:opacity-100 pointer-coarse:opacity-100'} ${className}`}
+    >
+      {children}
+    </div>
+  );
+}
+
+export function Action({ label, icon, disabled, onClick }: { label: string; icon: IconName; disabled?: boolean; onClick: () => void }) {
+  return (
+    <button
+      type="button"
+      aria-label={label}
+      title={label}
+      disabled={disabled}
+      onClick={onClick}
+      className="inline-flex size-7 shrink-0 items-center justify-center rounded-md text-quiet hover:bg-panel hover:text-ink disabled:opacity-50"
+    >
+      <Icon name={icon} className="size-3.5" />
+    </button>
+  );
+}

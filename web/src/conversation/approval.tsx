@@ -1,0 +1,106 @@
+/** A call that waits for a word: exactly what it would do, which rule asked, and the answers there are. */
+
+import { useRef, useState } from 'react';
+import type { Decision } from '../state/conversation';
+import { useStore } from '../state/store';
+import { useThis } from '../state/use_conversation';
+import { Button } from '../ui/button';
+import { targetWords, whoAsked } from './approval_words';
+import { useDraft } from './memory';
+import { usePoliteFocus } from './polite_focus';
+import { ToolInput } from './tool_input';
+import { type Approval as Asked, toolName, type ToolPart } from './tool_part';
+
+export function Approval({ part, approval }: { part: ToolPart; approval: Asked }) {
+  const conversation = useThis();
+  const rooted = useStore(conversation.store, (state) => state.session?.workspace_root != null);
+  const [sending, setSending] = useState(false);
+  const [denying, setDenying] = useState(false);
+  const [reason, setReason] = useDraft(`reason ${approval.id}`);
+  const ref = useRef<HTMLDivElement>(null);
+  const name = toolName(part);
+  usePoliteFocus(ref, approval.id);
+
+  const decide = async (decision: Decision) => {
+    setSending(true);
+    try {
+      await conversation.decide(approval.id, decision, decision === 'deny' ? reason.trim() || undefined : undefined);
+    } catch {
+      // The notice above the composer says why.
+    } finally {
+      setSending(false);
+    }
+  };
+
+  return (
+    <div ref={ref} role="group" tabIndex={-1} aria-label={`${name} waits for your word`} className="grid min-w-0 gap-3 rounded-md">
+      <ToolInput id={`ask ${part.toolCallId}`} name={name} input={part.input} />
+      <div className="grid gap-1 text-sm">
+        <Targets approval={approval} />
+        <p className="break-words text-quiet">{whoAsked(approval)}</p>
+      </div>
+      <div className="flex flex-wrap gap-2">
+        <Button look="thread" disabled={sending} onClick={() => void decide('once')}>
+          Allow once
+        </Button>
+        <Button disabled={sending} onClick={() => void decide('session')}>
+          For this session
+        </Button>
+        {rooted && (
+          <Button disabled={sending} onClick={() => void decide('project')}>
+            Always in this project
+          </Button>
+        )}
+        {!denying && (
+          <Button look="danger" disabled={sending} onClick={() => setDenying(true)}>
+            Deny
+          </Button>
+        )}
+      </div>
+      {denying && (
+        <form
+          className="flex flex-wrap items-end gap-2"
+          onSubmit={(event) => {
+            event.preventDefault();
+            void decide('deny');
+          }}
+          onKeyDown={(event) => {
+            if (event.key !== 'Escape') return;
+            event.stopPropagation();
+            setDenying(false);
+            ref.current?.focus();
+          }}
+        >
+          <label className="grid min-w-40 flex-1 gap-1 text-xs text-quiet">
+            Why not (the model is told; may be empty)
+            <input dir="auto" autoFocus value={reason} onChange={(event) => setReason(event.target.value)} className="rounded-md border border-line bg-paper px-2 py-1 text-sm text-ink" />
+          </label>
+          <Button type="submit" look="danger" disabled={sending}>
+            Deny
+          </Button>
+          <Button look="quiet" disabled={sending} onClick={() => setDenying(false)}>
+            Cancel
+          </Button>
+        </form>
+      )}
+    </div>
+  );
+}
+
+function Targets({ approval }: { approval: Asked }) {
+  const targets = (approval.descriptor?.targets ?? []).map(targetWords).filter((target) => target.value !== '');
+  if (targets.length === 0) return null;
+  return (
+    <ul aria-label="What it would touch" className="grid gap-1">
+      {targets.map((target, index) => (
+        <li key={index} className="flex min-w-0 flex-wrap items-baseline gap-x-2">
+          <span className="text-xs text-quiet">{target.what}</span>
+          <code dir="ltr" className="min-w-0 font-mono text-[13px] break-all">
+            {target.value}
+          </code>
+          {target.where && <span className={`text-xs ${target.where.startsWith('outside') ? 'text-warn' : 'text-quiet'}`}>{target.where}</span>}
+        </li>
+      ))}
+    </ul>
+  );
+}

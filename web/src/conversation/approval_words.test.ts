@@ -1,0 +1,23 @@
+import { expect, test } from 'vitest';
+import { decided, targetWords, whoAsked } from './approval_words';
+
+test('the rule that asked is named with its scope', () => {
+  const rule = { permission: 'bash', pattern: 'git *', action: 'ask', source: 'project' };
+  expect(whoAsked({ id: 'a', descriptor: { rule, scope: 'project' } })).toBe('Asked by the rule “bash git *: ask” of this project.');
+  expect(whoAsked({ id: 'a', descriptor: { rule: null } })).toBe('No rule covers this, so you are asked.');
+  expect(whoAsked({ id: 'a' })).toBe('No rule covers this, so you are asked.');
+});
+
+test('a path says whether it lies in the workspace', () => {
+  expect(targetWords({ permission: 'write', kind: 'path', value: '/w/a', inside: true })).toEqual({ what: 'write · path', value: '/w/a', where: 'in the workspace' });
+  expect(targetWords({ permission: 'read', kind: 'path', value: '/etc' })).toEqual({ what: 'read · path', value: '/etc', where: 'outside the workspace' });
+  expect(targetWords({ permission: 'task', kind: 'plain', value: '' })).toEqual({ what: 'task', value: '', where: '' });
+});
+
+test('what was decided is told, and nothing where nobody was asked', () => {
+  expect(decided(undefined)).toBe(null);
+  expect(decided({ id: 'a' })).toBe(null);
+  expect(decided({ id: 'a', approved: true })).toBe('You allowed this.');
+  expect(decided({ id: 'a', approved: false })).toBe('Denied.');
+  expect(decided({ id: 'a', approved: false, reason: 'not now' })).toBe('Denied: not now');
+});

@@ -1,0 +1,30 @@
+/** Why a call waits, and what it would touch, in plain words. */
+
+import type { Approval, Target } from './tool_part';
+
+const SCOPES: Record<string, string> = { manifest: 'the agent', session: 'this session', project: 'this project' };
+const KINDS: Record<string, string> = { path: 'path', command: 'command', host: 'host', plain: '' };
+
+export function whoAsked(approval: Approval): string {
+  const rule = approval.descriptor?.rule;
+  if (!rule) return 'No rule covers this, so you are asked.';
+  const scope = SCOPES[approval.descriptor?.scope ?? rule.source ?? ''];
+  return `Asked by the rule “${rule.permission} ${rule.pattern}: ${rule.action}”${scope ? ` of ${scope}` : ''}.`;
+}
+
+/** What is touched: how it is called, the thing itself, and a word about where it is. */
+export function targetWords(target: Target): { what: string; value: string; where: string } {
+  const kind = KINDS[target.kind] ?? '';
+  return {
+    what: kind && kind !== target.permission ? `${target.permission} · ${kind}` : target.permission,
+    value: target.value,
+    where: target.kind === 'path' ? (target.inside ? 'in the workspace' : 'outside the workspace') : '',
+  };
+}
+
+/** How it was decided, for a call that no longer waits; null when nobody was asked. */
+export function decided(approval: Approval | undefined): string | null {
+  if (!approval || approval.approved === undefined) return null;
+  if (approval.approved) return 'You allowed this.';
+  return approval.reason ? `Denied: ${approval.reason}` : 'Denied.';
+}

@@ -1,0 +1,81 @@
+/** What a model said and did, step by step. */
+
+import { Fragment, memo } from 'react';
+import { type Message, textOf } from '../api/types';
+import { isLive } from '../state/conversation';
+import { goTo } from '../state/route';
+import { useStore } from '../state/store';
+import { useThis } from '../state/use_conversation';
+import { inspectTurn } from '../state/view';
+import { Action, Actions } from './actions';
+import { CopyButton } from './copy_button';
+import { MessageFrame } from './message_frame';
+import { MessagePart } from './message_part';
+import { stepsOf } from './steps';
+import { asTool } from './tool_part';
+import { TurnEnd } from './turn_end';
+import { Usage } from './usage';
+
+interface Props {
+  message: Message;
+  /** It is being written right now. */
+  live?: boolean;
+  /** It is the newest one. */
+  last?: boolean;
+  past?: boolean;
+}
+
+export const AssistantMessage = memo(function AssistantMessage({ message, live = false, last = false, past = false }: Props) {
+  const steps = stepsOf(message.parts);
+  const pruned = message.metadata?.pruned;
+  return (
+    <MessageFrame message={message} label="Assistant" past={past} className="py-1">
+      {steps.map((step) => (
+        <Fragment key={step.first}>
+          {step.number > 1 && <StepMark number={step.number} />}
+          {step.parts.map((part, index) => (
+            <MessagePart
+              key={step.first + index}
+              id={`part ${message.id} ${step.first + index}`}
+              part={part}
+              live={live}
+              pruned={pruned?.includes(asTool(part)?.toolCallId ?? '') ?? false}
+              past={past}
+            />
+          ))}
+        </Fragment>
+      ))}
+      {!live && <TurnEnd message={message} last={last && !past} />}
+      {!past && <AssistantActions message={message} live={live} last={last} />}
+    </MessageFrame>
+  );
+});
+
+function StepMark({ number }: { number: number }) {
+  return (
+    <div role="separator" aria-label={`Step ${number}`} className="my-2.5 flex items-center gap-2 text-xs text-quiet">
+      <span className="h-px flex-1 bg-line" />
+      step {number}
+      <span className="h-px flex-1 bg-line" />
+    </div>
+  );
+}
+
+function AssistantActions({ message, live, last }: { message: Message; live: boolean; last: boolean }) {
+  const conversation = useThis();
+  const busy = useStore(conversation.store, (state) => isLive(state.status));
+  const turn = message.metadata?.turn_id;
+  // The room is kept while it is written, so that nothing moves when it is done.
+  if (live) return <div className="h-7" />;
+  const text = textOf(message);
+  const branch = async () => goTo({ session: (await conversation.branch(message.id)).id });
+  return (
+    <Actions label="This answer" always={last} className="-ml-1.5">
+      {text !== '' && <CopyButton text={() => text} label="Copy the answer" />}
+      <Action label="Answer again" icon="retry" disabled={busy} onClick={() => void conversation.regenerate(message.id).catch(() => undefined)} />
+      <Action label="Branch from here" icon="branch" onClick={() => void branch().catch(() => undefined)} />
+      {turn && <Action label="Inspect the turn" icon="panel" onClick={() => inspectTurn(turn)} />}
+      <Usage message={message} />
+    </Actions>
+  );
+}

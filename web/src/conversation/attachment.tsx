@@ -1,0 +1,52 @@
+/** A file of a message: a picture, or a chip that saves it. */
+
+import type { FileUIPart } from 'ai';
+import { useState } from 'react';
+import { useHost } from '../state/host';
+import { Icon } from '../ui/icon';
+import { bytesOf, isPicture, usePicture } from './blob';
+
+export function Attachment({ part }: { part: FileUIPart }) {
+  return isPicture(part) ? <Picture part={part} /> : <FileChip part={part} />;
+}
+
+function Picture({ part }: { part: FileUIPart }) {
+  const src = usePicture(part);
+  if (src === false) return <FileChip part={part} />;
+  // The height is there before the picture is, so that nothing jumps.
+  return (
+    <span className="inline-flex h-40 min-w-20 items-center justify-center overflow-hidden rounded-lg border border-line bg-panel">
+      {src && <img src={src} alt={part.filename ?? 'Attached picture'} className="h-full max-w-full object-contain" />}
+    </span>
+  );
+}
+
+function FileChip({ part }: { part: FileUIPart }) {
+  const { client } = useHost();
+  const [failed, setFailed] = useState(false);
+  const name = part.filename ?? part.mediaType;
+  const save = async () => {
+    try {
+      const url = URL.createObjectURL(await bytesOf(client, part));
+      const link = document.createElement('a');
+      link.href = url;
+      link.download = part.filename ?? 'file';
+      link.click();
+      setTimeout(() => URL.revokeObjectURL(url), 10_000);
+      setFailed(false);
+    } catch {
+      setFailed(true);
+    }
+  };
+  return (
+    <button
+      type="button"
+      onClick={() => void save()}
+      title={failed ? 'This file cannot be read' : `Save ${name}`}
+      className="inline-flex max-w-full items-center gap-1.5 rounded-lg border border-line bg-raised px-2 py-1 text-sm hover:bg-panel"
+    >
+      <Icon name={failed ? 'warning' : 'file'} className="size-3.5 text-quiet" />
+      <span className="truncate">{name}</span>
+    </button>
+  );
+}

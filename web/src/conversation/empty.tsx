@@ -1,0 +1,66 @@
+/** A session in which nothing was said yet. */
+
+import { modelName } from '../api/types';
+import { useStore } from '../state/store';
+import { useThis } from '../state/use_conversation';
+
+interface Thing {
+  text: string;
+  gives: string;
+}
+
+/** What each demo model can be asked; the guide is asked when it is not one of these. */
+const DEMO: Record<string, readonly Thing[]> = {
+  tour: [
+    { text: 'What is clew?', gives: 'a short tour, streamed as Markdown' },
+    { text: 'List the files in this folder', gives: 'a tool call that needs no asking' },
+    { text: 'Run `echo hello from the labyrinth`', gives: 'a command that waits for your word' },
+  ],
+  tools: [
+    { text: '!ls', gives: 'a tool call that needs no asking' },
+    { text: '!bash echo hello from the labyrinth', gives: 'a command that waits for your word' },
+    { text: '!task What is a labyrinth?', gives: 'a subagent with a session of its own' },
+  ],
+  long: [
+    { text: '300', gives: 'so many words' },
+    { text: '3000', gives: 'long enough to close the page and come back' },
+    { text: '100000', gives: 'long enough to stop it' },
+  ],
+  fail: [
+    { text: '401', gives: 'a key that is not valid' },
+    { text: '429 2', gives: 'two failures, then an answer' },
+    { text: '500', gives: 'a provider that breaks' },
+  ],
+};
+const OTHERS: readonly Thing[] = [
+  { text: 'What is in this folder?', gives: 'a look around the workspace' },
+  { text: 'Explain what this project does', gives: 'reading, then a summary' },
+  { text: 'Write a plan for ', gives: 'yours to finish' },
+];
+
+export function Empty() {
+  const conversation = useThis();
+  const model = useStore(conversation.store, (state) => state.session?.model);
+  const name = modelName(model);
+  const things = model?.provider_id === 'demo' ? (DEMO[model.model_id] ?? DEMO.tour!) : OTHERS;
+  return (
+    <div className="mx-auto grid w-full max-w-xl gap-4 px-4 py-10">
+      <h2 className="text-xl font-semibold">Nothing said yet</h2>
+      <p className="text-quiet">Write below, or begin with one of these. {name && `${name} answers.`}</p>
+      <ul className="grid gap-2">
+        {things.map((thing) => (
+          <li key={thing.text}>
+            <button
+              type="button"
+              onClick={() => conversation.offer(thing.text)}
+              className="grid w-full gap-0.5 rounded-lg border border-line bg-raised px-3.5 py-2.5 text-left hover:bg-panel"
+            >
+              <span>{thing.text}</span>
+              <span className="text-sm text-quiet">{thing.gives}</span>
+            </button>
+          </li>
+        ))}
+      </ul>
+    </div>
+  );
+}

@@ -1,0 +1,82 @@
+/**
+ * Markdown that a model wrote, while it writes and after. It is untrusted: HTML in it is shown as the text it is,
+ * nothing is loaded for it, and only links that open a page or a letter can be followed.
+ */
+
+import { memo, type ReactNode } from 'react';
+import { Streamdown, type Components } from 'streamdown';
+import { CodeBlock } from './code_block';
+import { safeUrl } from './safe_url';
+import './thread.css';
+
+function Link({ href, children }: { href?: string; children?: ReactNode }) {
+  const safe = safeUrl(href);
+  if (safe === null) return <span>{children}</span>;
+  return (
+    <a href={safe} target="_blank" rel="noopener noreferrer" className="text-thread underline decoration-from-font underline-offset-2">
+      {children}
+    </a>
+  );
+}
+
+/** An image is never loaded; whoever wants to see it opens it. */
+function ImageLink({ src, alt }: { src?: unknown; alt?: string }) {
+  const name = alt?.trim() || 'image';
+  return safeUrl(src) === null ? <span className="text-quiet">[{name}]</span> : <Link href={src as string}>{`[${name}]`}</Link>;
+}
+
+function InlineCode({ children }: { children?: ReactNode }) {
+  return (
+    <code dir="ltr" className="rounded bg-panel px-1 py-0.5 font-mono text-[0.88em]">
+      {children}
+    </code>
+  );
+}
+
+function Table({ children }: { children?: ReactNode }) {
+  return (
+    <div tabIndex={0} role="region" aria-label="Table" className="my-2.5 overflow-x-auto rounded-lg border border-line">
+      <table className="w-full border-collapse text-sm">{children}</table>
+    </div>
+  );
+}
+
+function Tick({ checked }: { checked?: boolean }) {
+  return (
+    <span role="img" aria-label={checked ? 'done' : 'to do'} className="mr-1">
+      {checked ? '☑' : '☐'}
+    </span>
+  );
+}
+
+const COMPONENTS = {
+  a: Link,
+  img: ImageLink,
+  code: InlineCode,
+  pre: CodeBlock,
+  table: Table,
+  input: Tick,
+  ...Object.fromEntries(
+    ['h1', 'h2', 'h3', 'h4', 'h5', 'h6', 'p', 'ul', 'ol', 'li', 'blockquote', 'hr', 'strong', 'section', 'sub', 'sup', 'thead', 'tbody', 'tr', 'th', 'td'].map((tag) => [tag, tag]),
+  ),
+} as unknown as Components;
+// Without a plugin that reads HTML there is none; and nothing has to be cleaned.
+const NO_PLUGINS: [] = [];
+const urlTransform = (url: string) => safeUrl(url) ?? '';
+
+export const Markdown = memo(function Markdown({ text, streaming = false }: { text: string; streaming?: boolean }) {
+  return (
+    <Streamdown
+      mode="streaming"
+      parseIncompleteMarkdown={streaming}
+      dir="auto"
+      className="clew-prose"
+      components={COMPONENTS}
+      rehypePlugins={NO_PLUGINS}
+      urlTransform={urlTransform}
+      controls={false}
+    >
+      {text}
+    </Streamdown>
+  );
+});

@@ -1,0 +1,74 @@
+/** A user message, being said differently: Enter sends, Esc leaves it as it was. */
+
+import { useState } from 'react';
+import { keyOf, type Message, textOf } from '../api/types';
+import { useThis } from '../state/use_conversation';
+import { Button } from '../ui/button';
+import { useDraft, useMemory } from './memory';
+
+export function MessageEditor({ message, files }: { message: Message; files: number }) {
+  const conversation = useThis();
+  const memory = useMemory();
+  const key = `edit ${keyOf(message)}`;
+  const [text, setText] = useDraft(key, textOf(message));
+  const [sending, setSending] = useState(false);
+
+  const close = () => {
+    memory.drafts.delete(key);
+    memory.store.set({ editing: null });
+  };
+  const send = async () => {
+    if (!text.trim() || sending) return;
+    setSending(true);
+    try {
+      await conversation.edit(message.id, text);
+      close();
+    } catch {
+      // It stays open with what was typed; the notice says why.
+      setSending(false);
+    }
+  };
+
+  return (
+    <form
+      aria-label="Edit the message"
+      className="grid w-full gap-2 rounded-2xl border border-line bg-raised p-2.5"
+      onSubmit={(event) => {
+        event.preventDefault();
+        void send();
+      }}
+    >
+      <textarea
+        autoFocus
+        dir="auto"
+        aria-label="The message"
+        value={text}
+        onChange={(event) => setText(event.target.value)}
+        onFocus={(event) => event.target.setSelectionRange(event.target.value.length, event.target.value.length)}
+        onKeyDown={(event) => {
+          if (event.nativeEvent.isComposing) return;
+          if (event.key === 'Enter' && !event.shiftKey) {
+            event.preventDefault();
+            void send();
+          } else if (event.key === 'Escape') {
+            event.preventDefault();
+            event.stopPropagation();
+            close();
+          }
+        }}
+        className="field-sizing-content max-h-80 min-h-16 w-full resize-none rounded-md bg-transparent px-1.5 py-1 outline-offset-2"
+      />
+      <div className="flex flex-wrap items-center justify-end gap-2">
+        <span className="min-w-0 flex-1 text-xs text-quiet">
+          {files > 0 ? 'Its files are not sent again. ' : ''}What came after stays, hidden by a rewind.
+        </span>
+        <Button look="quiet" onClick={close}>
+          Cancel
+        </Button>
+        <Button type="submit" look="thread" disabled={sending || !text.trim()}>
+          Send
+        </Button>
+      </div>
+    </form>
+  );
+}

@@ -1,0 +1,48 @@
+/** Messages of the past, drawn greyed: they can be read, and nothing can be done with them. */
+
+import { type ReactNode, useEffect, useState } from 'react';
+import type { Message } from '../api/types';
+import { inWords } from '../api/problem';
+import { isSummary } from '../state/timeline';
+import { Button } from '../ui/button';
+import { AssistantMessage } from './assistant_message';
+import { UserMessage } from './user_message';
+
+export function PastMessages({ messages }: { messages: readonly Message[] }) {
+  return (
+    <div className="border-l-2 border-dashed border-line pl-3 text-quiet grayscale">
+      {messages.map((message) => {
+        if (isSummary(message)) return null;
+        return message.role === 'user' ? <UserMessage key={message.id} message={message} past /> : <AssistantMessage key={message.id} message={message} past />;
+      })}
+      {messages.length === 0 && <p className="py-1 text-sm">There is nothing in it.</p>}
+    </div>
+  );
+}
+
+/** Reads something once, and says so while it does and when it cannot. `read` must stay the same function. */
+export function Reading<T>({ read, children }: { read: () => Promise<T>; children: (value: T) => ReactNode }) {
+  const [state, setState] = useState<{ value: T } | { error: unknown } | null>(null);
+  const [tries, setTries] = useState(0);
+  useEffect(() => {
+    let gone = false;
+    setState(null);
+    read().then(
+      (value) => !gone && setState({ value }),
+      (error: unknown) => !gone && setState({ error }),
+    );
+    return () => {
+      gone = true;
+    };
+  }, [read, tries]);
+  if (state === null) return <p className="py-1 text-sm text-quiet">Reading…</p>;
+  if ('error' in state) {
+    return (
+      <p role="alert" className="flex flex-wrap items-center gap-2 py-1 text-sm text-bad">
+        These messages cannot be shown: {inWords(state.error)}.
+        <Button onClick={() => setTries(tries + 1)}>Try again</Button>
+      </p>
+    );
+  }
+  return children(state.value);
+}

@@ -1,0 +1,66 @@
+/** A question only a person can answer: its options, and room for an answer of one's own. */
+
+import { useId, useRef, useState } from 'react';
+import { useThis } from '../state/use_conversation';
+import { Button } from '../ui/button';
+import { useDraft } from './memory';
+import { usePoliteFocus } from './polite_focus';
+import type { ToolPart } from './tool_part';
+
+export function Question({ part }: { part: ToolPart }) {
+  const conversation = useThis();
+  const [sending, setSending] = useState(false);
+  const [own, setOwn] = useDraft(`answer ${part.toolCallId}`);
+  const ref = useRef<HTMLDivElement>(null);
+  const asked = useId();
+  const input = (part.input ?? {}) as { question?: unknown; options?: unknown };
+  const options = Array.isArray(input.options) ? input.options.filter((option): option is string => typeof option === 'string') : [];
+  usePoliteFocus(ref, part.toolCallId);
+
+  const answer = async (text: string) => {
+    setSending(true);
+    try {
+      await conversation.answer(part.toolCallId, text);
+    } catch {
+      // The notice above the composer says why.
+    } finally {
+      setSending(false);
+    }
+  };
+
+  return (
+    <div ref={ref} role="group" tabIndex={-1} aria-labelledby={asked} className="grid min-w-0 gap-3 rounded-md">
+      <p id={asked} dir="auto" className="break-words whitespace-pre-wrap">
+        {typeof input.question === 'string' ? input.question : 'The model has a question.'}
+      </p>
+      {options.length > 0 && (
+        <div className="flex flex-wrap gap-2">
+          {options.map((option, index) => (
+            <Button key={index} dir="auto" disabled={sending} className="max-w-full text-left break-words !whitespace-normal" onClick={() => void answer(option)}>
+              {option}
+            </Button>
+          ))}
+        </div>
+      )}
+      <form
+        className="flex flex-wrap gap-2"
+        onSubmit={(event) => {
+          event.preventDefault();
+          if (own.trim()) void answer(own.trim());
+        }}
+      >
+        <input
+          dir="auto"
+          aria-label="Your own answer"
+          placeholder={options.length > 0 ? 'Or answer in your own words' : 'Your answer'}
+          value={own}
+          onChange={(event) => setOwn(event.target.value)}
+          className="min-w-40 flex-1 rounded-md border border-line bg-paper px-2.5 py-1 text-sm placeholder:text-quiet"
+        />
+        <Button type="submit" disabled={sending || !own.trim()}>
+          Answer
+        </Button>
+      </form>
+    </div>
+  );
+}

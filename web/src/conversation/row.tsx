@@ -1,0 +1,34 @@
+/** One item of the timeline. Drawn again only when what it shows has changed. */
+
+import { memo } from 'react';
+import type { TimelineItem } from '../state/timeline';
+import { AssistantMessage } from './assistant_message';
+import { RewoundBanner } from './rewound_banner';
+import { SummaryLine } from './summary_line';
+import { UserMessage } from './user_message';
+
+interface Props {
+  item: TimelineItem;
+  live: boolean;
+  last: boolean;
+}
+
+export const Row = memo(
+  function Row({ item, live, last }: Props) {
+    return (
+      <div data-row={item.key} className="mx-auto w-full max-w-3xl px-4">
+        {item.kind === 'summary' && <SummaryLine id={item.key} message={item.message} />}
+        {item.kind === 'rewound' && <RewoundBanner id={item.key} group={item.group} />}
+        {item.kind === 'message' &&
+          (item.message.role === 'user' ? <UserMessage message={item.message} /> : <AssistantMessage message={item.message} live={live} last={last} />)}
+      </div>
+    );
+  },
+  (before, after) => before.live === after.live && before.last === after.last && sameThing(before.item, after.item),
+);
+
+function sameThing(before: TimelineItem, after: TimelineItem): boolean {
+  if (before.key !== after.key || before.kind !== after.kind) return false;
+  if (before.kind === 'rewound') return after.kind === 'rewound' && before.group === after.group;
+  return after.kind !== 'rewound' && before.message === after.message;
+}

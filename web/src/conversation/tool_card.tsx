@@ -1,0 +1,81 @@
+/** A tool call: one line with its name, its gist and its state, that opens to exactly what went in and came out. */
+
+import { memo, useId } from 'react';
+import { useStore } from '../state/store';
+import { useThis } from '../state/use_conversation';
+import { Approval } from './approval';
+import { decided } from './approval_words';
+import { FoldButton } from './fold_button';
+import { useOpen } from './memory';
+import { Question } from './question';
+import { ToolInput } from './tool_input';
+import { SubagentLink, ToolOutput } from './tool_output';
+import { gist, STATE_WORDS, subagentOf, toolName, type ToolPart, type ToolState, toolState } from './tool_part';
+
+const TONES: Record<ToolState, string> = {
+  preparing: 'text-quiet',
+  running: 'text-info',
+  waiting: 'text-warn',
+  done: 'text-quiet',
+  failed: 'text-bad',
+  denied: 'text-bad',
+  unfinished: 'text-quiet',
+};
+
+interface Props {
+  part: ToolPart;
+  live: boolean;
+  pruned: boolean;
+  /** Shown from the past: nothing can be decided any more. */
+  past: boolean;
+}
+
+export const ToolCard = memo(function ToolCard({ part, live, pruned, past }: Props) {
+  const conversation = useThis();
+  const asked = useStore(conversation.store, (state) => !past && (state.status.waiting ?? []).some((wait) => wait.tool_call_id === part.toolCallId));
+  const state = toolState(part, live, asked);
+  const name = toolName(part);
+  const [open, setOpen] = useOpen(`tool ${part.toolCallId}`);
+  const body = useId();
+  const child = subagentOf(part);
+  const pending = state === 'waiting' && !past;
+  const question = name === 'question';
+  const outcome = state === 'denied' || open ? decided(part.approval) : null;
+  return (
+    <div className={`my-2 min-w-0 rounded-lg border bg-raised ${pending ? 'border-warn' : 'border-line'}`} data-tool={name} data-state={state}>
+      <FoldButton open={open} onChange={setOpen} controls={body} className="w-full px-2.5 py-1.5 hover:bg-panel">
+        <span className="shrink-0 font-mono text-[13px] font-medium">{name}</span>
+        <span dir="auto" className="min-w-0 flex-1 truncate font-mono text-[13px] text-quiet">
+          {gist(name, part.input)}
+        </span>
+        <span className={`shrink-0 text-xs ${TONES[state]} ${state === 'running' || state === 'preparing' ? 'clew-breath' : ''}`}>{STATE_WORDS[state]}</span>
+      </FoldButton>
+      {pruned && <p className="px-2.5 pb-1.5 pl-[1.85rem] text-xs text-quiet">The model sees a stub of this output. {open ? 'Below is all of it.' : 'Open to see all of it.'}</p>}
+      {(open || outcome || pending || (question && state === 'done')) && (
+        <div id={body} className="grid min-w-0 gap-2.5 border-t border-line px-2.5 py-2.5">
+          {question && pending && <Question part={part} />}
+          {question && state === 'done' && !open && <Answered part={part} />}
+          {!question && pending && part.approval && <Approval part={part} approval={part.approval} />}
+          {open && !(pending && !question) && <ToolInput id={`in ${part.toolCallId}`} name={name} input={part.input} />}
+          {open && <ToolOutput id={`out ${part.toolCallId}`} part={part} />}
+          {outcome && <p className="text-sm break-words text-quiet">{outcome}</p>}
+        </div>
+      )}
+      {child && (
+        <div className="px-1.5 pb-1.5 pl-[1.6rem]">
+          <SubagentLink session={child} />
+        </div>
+      )}
+    </div>
+  );
+});
+
+function Answered({ part }: { part: ToolPart }) {
+  const asked = (part.input as { question?: unknown } | undefined)?.question;
+  return (
+    <div dir="auto" className="grid gap-1 text-sm">
+      {typeof asked === 'string' && <p className="break-words text-quiet">{asked}</p>}
+      <p className="break-words whitespace-pre-wrap">{typeof part.output === 'string' ? part.output : JSON.stringify(part.output)}</p>
+    </div>
+  );
+}

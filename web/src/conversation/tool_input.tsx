@@ -1,0 +1,47 @@
+/** The exact input of a call: as a person would write it where that is known, as JSON where it is not. */
+
+import { FoldedText } from './folded_text';
+import { asText } from './tool_part';
+
+/** Which fields of the tools we know are shown as text of their own, and under which name. */
+const FIELDS: Record<string, { field: string; label: string }[]> = {
+  bash: [{ field: 'command', label: 'Command' }],
+  read: [{ field: 'path', label: 'Path' }],
+  write: [
+    { field: 'path', label: 'Path' },
+    { field: 'content', label: 'Content' },
+  ],
+  edit: [
+    { field: 'path', label: 'Path' },
+    { field: 'old', label: 'Replace' },
+    { field: 'new', label: 'With' },
+  ],
+  task: [{ field: 'prompt', label: 'Task' }],
+};
+
+export function ToolInput({ id, name, input }: { id: string; name: string; input: unknown }) {
+  if (input === undefined) return <p className="text-sm text-quiet">No input yet.</p>;
+  const known = FIELDS[name];
+  const fields = input && typeof input === 'object' ? (input as Record<string, unknown>) : null;
+  if (!known || !fields || !known.every(({ field }) => typeof fields[field] === 'string')) {
+    return <Labelled id={id} label="Input" text={asText(input)} />;
+  }
+  const rest = Object.fromEntries(Object.entries(fields).filter(([field]) => !known.some((one) => one.field === field)));
+  return (
+    <div className="grid min-w-0 gap-2">
+      {known.map(({ field, label }) => (
+        <Labelled key={field} id={`${id} ${field}`} label={label} text={fields[field] as string} />
+      ))}
+      {Object.keys(rest).length > 0 && <Labelled id={`${id} rest`} label="Also" text={asText(rest)} />}
+    </div>
+  );
+}
+
+export function Labelled({ id, label, text, tone }: { id: string; label: string; text: string; tone?: 'bad' }) {
+  return (
+    <div className="min-w-0">
+      <div className="mb-0.5 text-xs text-quiet">{label}</div>
+      <FoldedText id={id} label={label} text={text === '' ? '(empty)' : text} tone={tone} />
+    </div>
+  );
+}

@@ -1,0 +1,32 @@
+/** What a call gave back: text, JSON, an error, or what a subagent said at its end. */
+
+import { formatRoute } from '../state/route';
+import { Markdown } from './markdown';
+import { Labelled } from './tool_input';
+import { asText, subagentOf, type ToolPart } from './tool_part';
+
+export function ToolOutput({ id, part }: { id: string; part: ToolPart }) {
+  if (part.state === 'output-error') return <Labelled id={`${id} error`} label="Error" text={part.errorText ?? 'It failed.'} tone="bad" />;
+  if (part.state !== 'output-available') return null;
+  const child = subagentOf(part);
+  const said = child ? (part.output as { text?: unknown }).text : undefined;
+  if (child && typeof said === 'string') {
+    return (
+      <div className="grid gap-1">
+        <div className="text-xs text-quiet">What the subagent said</div>
+        <div className="rounded-md bg-panel px-2.5 py-2 text-sm">
+          <Markdown text={said} />
+        </div>
+      </div>
+    );
+  }
+  return <Labelled id={`${id} output`} label="Output" text={asText(part.output)} />;
+}
+
+export function SubagentLink({ session }: { session: string }) {
+  return (
+    <a href={formatRoute({ session })} className="rounded px-1 text-sm text-thread underline underline-offset-2">
+      Open the subagent’s session
+    </a>
+  );
+}

@@ -1,0 +1,46 @@
+import { expect, test } from 'vitest';
+import { asText, gist, subagentOf, toolName, toolState, type ToolPart } from './tool_part';
+
+const part = (state: string, more: Partial<ToolPart> = {}): ToolPart => ({ type: 'tool-bash', toolCallId: 'c', state, ...more });
+
+test('the gist is the field that says most, on one line', () => {
+  expect(gist('bash', { command: 'ls -l\n  | wc', timeout_ms: 5 })).toBe('ls -l | wc');
+  expect(gist('write', { content: 'long', path: 'a.txt' })).toBe('a.txt');
+  expect(gist('grep', { path: 'src', pattern: 'x+' })).toBe('x+');
+  expect(gist('todo', { items: [{}, {}] })).toBe('2 items');
+  expect(gist('weather', { town: 'Ulm' })).toBe('{"town":"Ulm"}');
+  expect(gist('ls', {})).toBe('');
+  expect(gist('x', undefined)).toBe('');
+  expect(gist('bash', { command: 'x'.repeat(500) })).toBe(`${'x'.repeat(160)}…`);
+});
+
+test('a name comes from the part or from its type', () => {
+  expect(toolName(part('done'))).toBe('bash');
+  expect(toolName(part('done', { type: 'dynamic-tool', toolName: 'mine' }))).toBe('mine');
+});
+
+test('states in words know whether anything runs', () => {
+  expect(toolState(part('input-streaming'), true, false)).toBe('preparing');
+  expect(toolState(part('input-available'), true, false)).toBe('running');
+  expect(toolState(part('input-available'), false, false)).toBe('unfinished');
+  expect(toolState(part('input-available'), false, true)).toBe('waiting');
+  expect(toolState(part('approval-requested'), false, true)).toBe('waiting');
+  expect(toolState(part('approval-responded', { approval: { id: 'a', approved: true } }), true, false)).toBe('running');
+  expect(toolState(part('approval-responded', { approval: { id: 'a', approved: false } }), true, false)).toBe('denied');
+  expect(toolState(part('output-available', { preliminary: true }), true, false)).toBe('running');
+  expect(toolState(part('output-available'), false, false)).toBe('done');
+  expect(toolState(part('output-error'), false, false)).toBe('failed');
+  expect(toolState(part('output-denied'), false, false)).toBe('denied');
+});
+
+test('text stays as it is, the rest is JSON', () => {
+  expect(asText('<b>')).toBe('<b>');
+  expect(asText({ a: 1 })).toBe('{\n  "a": 1\n}');
+  expect(asText(undefined)).toBe('');
+});
+
+test('a subagent is known by the session its output names', () => {
+  expect(subagentOf(part('output-available', { output: { session_id: 'ses_1' } }))).toBe('ses_1');
+  expect(subagentOf(part('output-available', { output: { session_id: '../x' } }))).toBe(null);
+  expect(subagentOf(part('output-available', { output: 'text' }))).toBe(null);
+});

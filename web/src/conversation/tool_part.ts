@@ -1,0 +1,117 @@
+/** A tool call as the page reads it: its name, its state in words, one line of what it was given. */
+
+import type { Part } from '../api/types';
+
+export interface Target {
+  permission: string;
+  kind: 'path' | 'command' | 'host' | 'plain';
+  value: string;
+  inside?: boolean;
+}
+
+export interface Rule {
+  permission: string;
+  pattern: string;
+  action: string;
+  source?: string;
+  pinned?: boolean;
+}
+
+export interface Approval {
+  id: string;
+  approved?: boolean;
+  reason?: string;
+  descriptor?: { targets?: Target[]; rule?: Rule | null; scope?: string | null; since?: number };
+}
+
+export interface ToolPart {
+  type: string;
+  toolName?: string;
+  toolCallId: string;
+  state: string;
+  input?: unknown;
+  output?: unknown;
+  errorText?: string;
+  preliminary?: boolean;
+  approval?: Approval;
+}
+
+export function asTool(part: Part): ToolPart | null {
+  return part.type.startsWith('tool-') || part.type === 'dynamic-tool' ? (part as unknown as ToolPart) : null;
+}
+
+export function toolName(part: ToolPart): string {
+  return part.toolName ?? part.type.replace(/^tool-/, '');
+}
+
+export type ToolState = 'preparing' | 'running' | 'waiting' | 'done' | 'failed' | 'denied' | 'unfinished';
+
+/** `live` says that the turn it belongs to is being run; `asked` that a person is awaited for it. */
+export function toolState(part: ToolPart, live: boolean, asked: boolean): ToolState {
+  switch (part.state) {
+    case 'input-streaming':
+      return live ? 'preparing' : 'unfinished';
+    case 'input-available':
+      return asked ? 'waiting' : live ? 'running' : 'unfinished';
+    case 'approval-requested':
+      return 'waiting';
+    case 'approval-responded':
+      return part.approval?.approved === false ? 'denied' : live ? 'running' : 'unfinished';
+    case 'output-available':
+      return part.preliminary ? 'running' : 'done';
+    case 'output-error':
+      return 'failed';
+    case 'output-denied':
+      return 'denied';
+    default:
+      return 'unfinished';
+  }
+}
+
+export const STATE_WORDS: Record<ToolState, string> = {
+  preparing: 'preparing',
+  running: 'running',
+  waiting: 'waiting for you',
+  done: 'done',
+  failed: 'failed',
+  denied: 'denied',
+  unfinished: 'not finished',
+};
+
+/** The field that says most, by tool; then any of the usual ones. */
+const TELLING: Record<string, string> = { bash: 'command', task: 'prompt', question: 'question', web_fetch: 'url', grep: 'pattern', glob: 'pattern', recall: 'query', skill: 'name' };
+const USUAL = ['command', 'path', 'file_path', 'url', 'pattern', 'query', 'prompt', 'question', 'name'];
+const GIST_CHARS = 160;
+
+/** One line of the input. */
+export function gist(name: string, input: unknown): string {
+  if (typeof input === 'string') return oneLine(input);
+  if (!input || typeof input !== 'object' || Array.isArray(input)) return input === undefined || input === null ? '' : oneLine(JSON.stringify(input));
+  const fields = input as Record<string, unknown>;
+  if (name === 'todo' && Array.isArray(fields.items)) return `${fields.items.length} ${fields.items.length === 1 ? 'item' : 'items'}`;
+  for (const field of [TELLING[name], ...USUAL]) {
+    const value = field === undefined ? undefined : fields[field];
+    if (typeof value === 'string' && value.trim() !== '') return oneLine(value);
+  }
+  const entries = Object.entries(fields);
+  return entries.length === 0 ? '' : oneLine(JSON.stringify(input));
+}
+
+function oneLine(text: string): string {
+  const line = text.trim().replace(/\s+/g, ' ');
+  return line.length > GIST_CHARS ? `${line.slice(0, GIST_CHARS)}…` : line;
+}
+
+/** Text as it is, anything else as JSON that can be read. */
+export function asText(value: unknown): string {
+  if (typeof value === 'string') return value;
+  if (value === undefined) return '';
+  return JSON.stringify(value, null, 2);
+}
+
+/** The session a subagent worked in. */
+export function subagentOf(part: ToolPart): string | null {
+  const output = part.output as { session_id?: unknown } | null | undefined;
+  const named = output && typeof output === 'object' ? output.session_id : undefined;
+  return typeof named === 'string' && /^[\w-]+$/.test(named) ? named : null;
+}

@@ -1,0 +1,32 @@
+import { expect, test } from 'vitest';
+import { ending, failureWords } from './turn_words';
+
+test('a turn that ended well says nothing', () => {
+  expect(ending(undefined)).toBe(null);
+  expect(ending({ status: 'completed', stopped: null })).toBe(null);
+  expect(ending({ status: 'running' })).toBe(null);
+  expect(ending({ status: 'waiting' })).toBe(null);
+});
+
+test('the step limit offers to go on', () => {
+  expect(ending({ status: 'completed', stopped: 'step_limit' })).toEqual({ tone: 'quiet', words: 'Stopped at the step limit.', next: 'Continue' });
+});
+
+test('a failure is told in plain words with what was said', () => {
+  expect(ending({ status: 'failed', error: { code: 'model_failed', message: '401: the key is not valid' } })).toEqual({
+    tone: 'bad',
+    words: 'The model could not answer.',
+    detail: '401: the key is not valid.',
+    next: 'Try again',
+  });
+  expect(ending({ status: 'failed' })).toEqual({ tone: 'bad', words: 'This turn failed.', next: 'Try again' });
+});
+
+test('a stopped turn can go on', () => {
+  expect(ending({ status: 'aborted', stopped: 'aborted' })).toEqual({ tone: 'quiet', words: 'Stopped.', next: 'Continue' });
+  expect(ending({ status: 'aborted', stopped: 'the server was restarted' })).toEqual({ tone: 'quiet', words: 'Stopped.', detail: 'The server was restarted.', next: 'Continue' });
+});
+
+test('an unknown code is told by its own sentence', () => {
+  expect(failureWords({ code: 'new_thing', message: 'it rains' })).toEqual({ words: 'It rains.' });
+});

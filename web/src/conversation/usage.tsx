@@ -1,0 +1,50 @@
+/** What a turn used: one quiet number, and all of it on hover and focus. */
+
+import { useState } from 'react';
+import { type Message, modelName } from '../api/types';
+import { useThis } from '../state/use_conversation';
+import { duration, moment, tokens } from '../ui/words';
+
+export function Usage({ message }: { message: Message }) {
+  const conversation = useThis();
+  const [open, setOpen] = useState(false);
+  const { usage, model, created_at: at, turn_id: turnId } = message.metadata ?? {};
+  if (!usage) return null;
+  const total = usage.input + usage.output + usage.reasoning + usage.cache_read + usage.cache_write;
+  const turn = open ? conversation.store.get().tree?.turns.find((candidate) => candidate.id === turnId) : undefined;
+  const rows: [string, string][] = [
+    ['Input', usage.input.toLocaleString('en')],
+    ['Output', usage.output.toLocaleString('en')],
+    ['Reasoning', usage.reasoning.toLocaleString('en')],
+    ['Cache read', usage.cache_read.toLocaleString('en')],
+    ['Cache written', usage.cache_write.toLocaleString('en')],
+  ];
+  if (model) rows.push(['Model', modelName(model)]);
+  if (turn?.settled_at) rows.push(['Took', duration(turn.settled_at - turn.created_at)]);
+  if (at) rows.push(['At', moment(at)]);
+  return (
+    <span className="relative inline-flex" onPointerEnter={() => setOpen(true)} onPointerLeave={() => setOpen(false)}>
+      <button
+        type="button"
+        aria-label={`${total.toLocaleString('en')} tokens. ${rows.map(([name, value]) => `${name} ${value}`).join(', ')}`}
+        onFocus={() => setOpen(true)}
+        onBlur={() => setOpen(false)}
+        onClick={() => setOpen(true)}
+        onKeyDown={(event) => event.key === 'Escape' && setOpen(false)}
+        className="rounded-md px-1.5 py-1 text-xs text-quiet hover:bg-panel hover:text-ink"
+      >
+        {tokens(total)} tokens
+      </button>
+      {open && (
+        <span role="tooltip" className="absolute bottom-full left-0 z-20 mb-1 grid w-max max-w-[80vw] grid-cols-[auto_auto] gap-x-4 gap-y-0.5 rounded-lg border border-line bg-raised px-3 py-2 text-xs shadow-lg">
+          {rows.map(([name, value]) => (
+            <span key={name} className="contents">
+              <span className="text-quiet">{name}</span>
+              <span className="text-right break-all tabular-nums">{value}</span>
+            </span>
+          ))}
+        </span>
+      )}
+    </span>
+  );
+}

@@ -1,0 +1,25 @@
+/** Archived sessions and sidecars are out of sight until asked for. */
+
+import { useHost } from '../state/host';
+import { useStore } from '../state/store';
+
+export function ListFilters() {
+  const host = useHost();
+  const archived = useStore(host.store, (state) => state.archived);
+  const ephemeral = useStore(host.store, (state) => state.ephemeral);
+  return (
+    <div className="flex gap-4 px-3 text-xs text-quiet">
+      <Toggle label="Show archived" on={archived} onChange={(on) => void host.show({ archived: on }).catch(() => undefined)} />
+      <Toggle label="Show sidecars" on={ephemeral} onChange={(on) => void host.show({ ephemeral: on }).catch(() => undefined)} />
+    </div>
+  );
+}
+
+function Toggle({ label, on, onChange }: { label: string; on: boolean; onChange: (on: boolean) => void }) {
+  return (
+    <label className="flex cursor-pointer items-center gap-1.5 py-1 hover:text-ink">
+      <input type="checkbox" checked={on} onChange={(event) => onChange(event.target.checked)} className="size-3.5 accent-thread" />
+      {label}
+    </label>
+  );
+}

@@ -1,0 +1,121 @@
+/** All sessions, branches under their parents. Arrows move, Enter opens, F2 renames, Delete asks. */
+
+import { type KeyboardEvent, useEffect, useMemo, useRef, useState } from 'react';
+import { forgetDraft } from '../composer/draft';
+import type { Session } from '../api/types';
+import { useHost } from '../state/host';
+import { goTo, useRoute } from '../state/route';
+import { useStore } from '../state/store';
+import { Button } from '../ui/button';
+import { DeleteDialog } from './delete_dialog';
+import { useNow } from './now';
+import { type RowActions, SessionRow } from './session_row';
+import { arrange } from './session_tree';
+
+export const LIST_ID = 'clew-sessions';
+
+export function SessionList() {
+  const host = useHost();
+  const route = useRoute();
+  const sessions = useStore(host.store, (state) => state.sessions);
+  const listed = useStore(host.store, (state) => state.listed);
+  const more = useStore(host.store, (state) => state.nextCursor !== null);
+  const lines = useMemo(() => arrange(sessions), [sessions]);
+  const now = useNow(30_000);
+  const list = useRef<HTMLUListElement>(null);
+  const [active, setActive] = useState<string | null>(null);
+  const [renaming, setRenaming] = useState<string | null>(null);
+  const [deleting, setDeleting] = useState<Session | null>(null);
+  const [loading, setLoading] = useState(false);
+
+  const rows = () => [...(list.current?.querySelectorAll<HTMLAnchorElement>('a[data-session]') ?? [])];
+  const focusRow = (id: string) => requestAnimationFrame(() => rows().find((row) => row.dataset.session === id)?.focus());
+  const actions = useMemo<RowActions>(
+    () => ({
+      startRename: setRenaming,
+      rename: (id, title) => {
+        setRenaming(null);
+        focusRow(id);
+        if (title !== null) void host.rename(id, title).catch(() => undefined);
+      },
+      archive: (session) => void host.archive(session.id, session.archived_at === null).catch(() => undefined),
+      askDelete: setDeleting,
+      setActive,
+    }),
+    // What it closes over stays: the host for the page's life, the list by reference.
+    [host],
+  );
+
+  useEffect(() => {
+    if (!listed || !route.session) return;
+    rows()
+      .find((row) => row.dataset.session === route.session)
+      ?.scrollIntoView({ block: 'nearest' });
+  }, [listed, route.session]);
+
+  const onKeyDown = (event: KeyboardEvent) => {
+    const row = (event.target as HTMLElement).closest<HTMLAnchorElement>('a[data-session]');
+    if (!row || event.ctrlKey || event.metaKey || event.altKey) return;
+    const all = rows();
+    const at = all.indexOf(row);
+    const step = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: all.length - 1 }[event.key];
+    const session = host.session(row.dataset.session ?? '');
+    if (step !== undefined) all[Math.max(0, Math.min(step, all.length - 1))]?.focus();
+    else if (event.key === 'F2' && session) setRenaming(session.id);
+    else if (event.key === 'Delete' && session) setDeleting(session);
+    else return;
+    event.preventDefault();
+  };
+
+  const onDeleted = (session: Session, deleted: boolean) => {
+    setDeleting(null);
+    if (!deleted) return focusRow(session.id);
+    forgetDraft(session.id);
+    const at = lines.findIndex((line) => line.session.id === session.id);
+    const next = lines[at + 1] ?? lines[at - 1];
+    if (next) focusRow(next.session.id);
+    if (route.session === session.id) goTo({ session: null });
+    else if (route.beside === session.id) goTo({ session: route.session });
+  };
+
+  const loadMore = async () => {
+    setLoading(true);
+    await host.loadSessions(true).catch(() => undefined);
+    setLoading(false);
+  };
+
+  const reachable = lines.some((line) => line.session.id === active) ? active : (lines.find((line) => line.session.id === route.session) ?? lines[0])?.session.id;
+  if (listed && lines.length === 0) return <p className="px-4 py-6 text-sm text-quiet">No sessions yet. Begin one, and it is kept here.</p>;
+  return (
+    <>
+      <ul id={LIST_ID} ref={list} aria-label="List of sessions" className="grid content-start gap-0.5 px-2 pb-2" onKeyDown={onKeyDown}>
+        {lines.map(({ session, depth }) => (
+          <SessionRow
+            key={session.id}
+            session={session}
+            depth={depth}
+            now={now}
+            current={session.id === route.session}
+            active={session.id === reachable}
+            renaming={session.id === renaming}
+            actions={actions}
+          />
+        ))}
+      </ul>
+      {more && (
+        <div className="px-3 pb-3">
+          <Button look="quiet" className="w-full" disabled={loading} onClick={() => void loadMore()}>
+            {loading ? 'Loading…' : 'Show more'}
+          </Button>
+        </div>
+      )}
+      {deleting && (
+        <DeleteDialog
+          session={deleting}
+          branches={sessions.filter((session) => session.parent_id === deleting.id).length}
+          onClose={(deleted) => onDeleted(deleting, deleted)}
+        />
+      )}
+    </>
+  );
+}

@@ -1,0 +1,110 @@
+/** One session in the list. */
+
+import { memo, useState } from 'react';
+import { modelName, type Session } from '../api/types';
+import { formatRoute } from '../state/route';
+import { Icon } from '../ui/icon';
+import { Menu } from '../ui/menu';
+import { age, cost, count, moment, tokens } from '../ui/words';
+import { RenameField } from './rename_field';
+import { StateDot } from './state_dot';
+
+export interface RowActions {
+  startRename: (id: string) => void;
+  rename: (id: string, title: string | null) => void;
+  archive: (session: Session) => void;
+  askDelete: (session: Session) => void;
+  /** The row that Tab reaches. */
+  setActive: (id: string) => void;
+}
+
+interface Props {
+  session: Session;
+  depth: number;
+  now: number;
+  current: boolean;
+  active: boolean;
+  renaming: boolean;
+  actions: RowActions;
+}
+
+/** Where nothing hovers, a menu that waits for it would never be seen. */
+const TOUCH = typeof window !== 'undefined' && window.matchMedia?.('(hover: none)').matches;
+const MENU_ROOM = 160;
+
+export const SessionRow = memo(function SessionRow({ session, depth, now, current, active, renaming, actions }: Props) {
+  const [hot, setHot] = useState(false);
+  const [up, setUp] = useState(false);
+  const place = (row: HTMLElement) => setUp(row.getBoundingClientRect().bottom > window.innerHeight - MENU_ROOM - 60);
+  const archived = session.archived_at !== null;
+  const title = session.title || 'Untitled';
+  return (
+    <li
+      className={`group relative rounded-md ${current ? 'bg-thread-soft' : 'hover:bg-raised'}`}
+      style={{ marginInlineStart: `${Math.min(depth, 4) * 0.875}rem` }}
+      onPointerEnter={(event) => {
+        setHot(true);
+        place(event.currentTarget);
+      }}
+      onPointerLeave={() => setHot(false)}
+      onFocus={(event) => {
+        place(event.currentTarget);
+        actions.setActive(session.id);
+      }}
+    >
+      {depth > 0 && <span aria-hidden="true" className="absolute -left-2 top-0 h-4 w-1.5 rounded-bl border-b border-l border-line" />}
+      {renaming ? (
+        <div className="px-1 py-2">
+          <RenameField title={session.title} onDone={(given) => actions.rename(session.id, given)} className="text-sm" />
+        </div>
+      ) : (
+        <a
+          href={formatRoute({ session: session.id })}
+          data-session={session.id}
+          tabIndex={active ? 0 : -1}
+          aria-current={current ? 'page' : undefined}
+          className={`block rounded-md px-2 py-1.5 ${archived ? 'italic' : ''}`}
+          title={session.title ?? undefined}
+        >
+          <span className="flex items-center gap-1.5">
+            <StateDot status={session.status} />
+            <bdi dir="auto" className={`min-w-0 flex-1 truncate text-sm ${session.title ? '' : 'text-quiet'} ${current ? 'font-medium' : ''}`}>
+              {title}
+            </bdi>
+            <time className="shrink-0 text-xs text-quiet" dateTime={new Date(session.updated_at).toISOString()} title={moment(session.updated_at)}>
+              {age(session.updated_at, now)}
+            </time>
+          </span>
+          <span className="flex items-center gap-1.5 pe-7 text-xs text-quiet">
+            <span className="truncate">{modelName({ ...session.model, variant: null })}</span>
+            {session.total_tokens > 0 && (
+              <span className="shrink-0 whitespace-nowrap" title={count(session.total_tokens, 'token')}>
+                · {tokens(session.total_tokens)}
+                <span className="sr-only"> tokens</span>
+              </span>
+            )}
+            {session.cost_usd > 0 && <span className="shrink-0 whitespace-nowrap">· {cost(session.cost_usd)}</span>}
+            {archived && <span className="shrink-0">· archived</span>}
+            {session.metadata.ephemeral === true && <span className="shrink-0">· sidecar</span>}
+          </span>
+        </a>
+      )}
+      {!renaming && (hot || active || current || TOUCH) && (
+        <div className={`absolute right-1 bottom-1 opacity-0 group-focus-within:opacity-100 group-hover:opacity-100 pointer-coarse:opacity-100 [@media(hover:none)]:opacity-100`}>
+          <Menu
+            label={`Actions for ${title}`}
+            up={up}
+            className="inline-flex size-6 items-center justify-center rounded text-quiet hover:bg-panel hover:text-ink"
+            items={[
+              { label: 'Rename', icon: 'edit', pick: () => actions.startRename(session.id) },
+              { label: archived ? 'Unarchive' : 'Archive', icon: 'archive', pick: () => actions.archive(session) },
+              { label: 'Delete…', icon: 'trash', danger: true, pick: () => actions.askDelete(session) },
+            ]}
+          >
+            <Icon name="dots" />
+          </Menu>
+        </div>
+      )}
+    </li>
+  );
+});

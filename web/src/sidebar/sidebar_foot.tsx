@@ -1,0 +1,29 @@
+/** Below the list: the connection, which server this is, and the look of the page. */
+
+import { useHost } from '../state/host';
+import { useStore } from '../state/store';
+import { ThemeSwitch } from './theme_switch';
+
+export function SidebarFoot() {
+  const host = useHost();
+  const online = useStore(host.store, (state) => state.online);
+  const server = useStore(host.store, (state) => state.server);
+  const state = online === null ? 'Connecting' : online ? 'Connected' : 'Server away';
+  const look = online === null ? 'bg-quiet' : online ? 'bg-good' : 'bg-bad';
+  return (
+    <footer className="flex items-center gap-2 border-t border-line px-3 py-2 text-xs text-quiet">
+      <div className="grid min-w-0 flex-1">
+        <span className="flex items-center gap-1.5">
+          <span aria-hidden="true" className={`size-2 shrink-0 rounded-full ${look}`} />
+          <span className="truncate">{state}</span>
+        </span>
+        {server && (
+          <span className="truncate" title={`clew ${server.version}, store: ${server.store}`}>
+            clew {server.version} · {server.store}
+          </span>
+        )}
+      </div>
+      <ThemeSwitch />
+    </footer>
+  );
+}

@@ -1,0 +1,33 @@
+import { expect, test } from 'vitest';
+import { pieces } from './snippet';
+
+const drawn = (snippet: string, query: string) =>
+  pieces(snippet, query)
+    .map((piece) => (piece.found ? `[${piece.text}]` : piece.text))
+    .join('');
+
+test('what was found is told from what stands around it', () => {
+  expect(drawn('…a ball of **thread** at the door…', 'thread')).toBe('…a ball of [thread] at the door…');
+});
+
+test('the last word counts as the beginning of a word', () => {
+  expect(drawn('**the** way to **Theseus**', 'the')).toBe('[the] way to [Theseus]');
+});
+
+test('asterisks of the text itself are left out and mark nothing', () => {
+  expect(drawn('**Bold** words and **thread** and **more**', 'thread')).toBe('Bold words and [thread] and more');
+  expect(drawn('****thread**** runs', 'thread')).toBe('[thread] runs');
+});
+
+test('a phrase and letters with marks are found', () => {
+  expect(drawn('say **ball of thread** now', '"ball of thread"')).toBe('say [ball of thread] now');
+  expect(drawn('a **café** here', 'cafe')).toBe('a [café] here');
+});
+
+test('where no piece is a word that was asked for, the asterisks are believed', () => {
+  expect(drawn('one **zwei** three', 'two')).toBe('one [zwei] three');
+});
+
+test('controls and direction overrides do not reach the page', () => {
+  expect(drawn('a\u0007b\u202Ec\nd **x**', 'x')).toBe('a b c d [x]');
+});

@@ -1,0 +1,17 @@
+/** A dot for what a session is doing; nothing while it rests. */
+
+import type { Status } from '../api/types';
+import { STATE_WORDS, type StateName, stateOf } from './session_state';
+
+const LOOKS: Record<Exclude<StateName, 'idle'>, string> = {
+  busy: 'bg-info animate-pulse',
+  retrying: 'bg-warn animate-pulse',
+  waiting: 'border-2 border-thread',
+  error: 'bg-bad',
+};
+
+export function StateDot({ status }: { status: Status }) {
+  const state = stateOf(status);
+  if (state === 'idle') return null;
+  return <span role="img" aria-label={STATE_WORDS[state]} title={STATE_WORDS[state]} className={`inline-block size-2 shrink-0 rounded-full ${LOOKS[state]}`} />;
+}

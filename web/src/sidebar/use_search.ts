@@ -1,0 +1,81 @@
+/** Searching while somebody types: texts of all sessions, and their titles. */
+
+import { useCallback, useEffect, useRef, useState } from 'react';
+import { inWords, Problem, Unreachable } from '../api/problem';
+import type { SearchHit, Session } from '../api/types';
+import { useHost } from '../state/host';
+
+const PAUSE_MS = 200;
+const PAGE = 20;
+const TITLES = 5;
+
+export interface Found {
+  /** What it was found for; the field may already say more. */
+  query: string;
+  titles: Session[];
+  hits: SearchHit[];
+  next: string | null;
+  problem: string | null;
+}
+
+export function useSearch(text: string): { found: Found | null; searching: boolean; more: () => void } {
+  const host = useHost();
+  const query = text.trim();
+  const [found, setFound] = useState<Found | null>(null);
+  const [searching, setSearching] = useState(false);
+  const running = useRef<AbortController | null>(null);
+
+  useEffect(() => {
+    running.current?.abort();
+    if (!query) {
+      setFound(null);
+      setSearching(false);
+      return;
+    }
+    const controller = new AbortController();
+    running.current = controller;
+    const { signal } = controller;
+    setSearching(true);
+    const timer = setTimeout(async () => {
+      const [titles, page] = await Promise.allSettled([
+        host.client.call('GET /api/sessions', { query: { q: query, limit: TITLES, kind: 'chat', archived: true, ephemeral: true }, signal }),
+        host.client.call('GET /api/search', { query: { q: query, limit: PAGE }, signal }),
+      ]);
+      if (signal.aborted) return;
+      setSearching(false);
+      setFound({
+        query,
+        titles: titles.status === 'fulfilled' ? [...titles.value.sessions] : [],
+        hits: page.status === 'fulfilled' ? [...page.value.hits] : [],
+        next: page.status === 'fulfilled' ? page.value.next_cursor : null,
+        problem: page.status === 'rejected' ? sentence(page.reason) : null,
+      });
+    }, PAUSE_MS);
+    return () => {
+      clearTimeout(timer);
+      controller.abort();
+    };
+  }, [host, query]);
+
+  const more = useCallback(() => {
+    const signal = running.current?.signal;
+    if (!found?.next || searching) return;
+    setSearching(true);
+    host.client
+      .call('GET /api/search', { query: { q: found.query, limit: PAGE, cursor: found.next }, signal })
+      .then(
+        (page) => setFound({ ...found, hits: [...found.hits, ...page.hits], next: page.next_cursor }),
+        (error) => !signal?.aborted && setFound({ ...found, problem: sentence(error) }),
+      )
+      .finally(() => !signal?.aborted && setSearching(false));
+  }, [host, found, searching]);
+
+  return { found: found && query ? found : null, searching, more };
+}
+
+function sentence(error: unknown): string {
+  if (error instanceof Unreachable) return 'The server is away. Search again when it is back.';
+  // Typing has only begun: a sign alone is no word yet.
+  if (error instanceof Problem && error.code === 'invalid_input') return 'Type a word with a letter or a digit in it.';
+  return `${inWords(error)}.`;
+}

@@ -1,0 +1,29 @@
+/** A session as a file on this machine. */
+
+import type { Client } from '../api/client';
+
+export const FORMATS = { json: 'JSON', md: 'Markdown', html: 'HTML' } as const;
+export type Format = keyof typeof FORMATS;
+
+/** A name that every file system takes. */
+export function fileName(title: string | null, format: Format): string {
+  const plain = (title ?? '')
+    .normalize('NFKC')
+    .replace(/[^\p{L}\p{N}\p{M}._ -]+/gu, ' ')
+    .replace(/\s+/g, ' ')
+    .replace(/^[. ]+|[. ]+$/g, '')
+    .slice(0, 80)
+    .trim();
+  return `${plain || 'session'}.${format}`;
+}
+
+export async function download(client: Client, id: string, title: string | null, format: Format): Promise<void> {
+  const response = await client.fetch(`/api/sessions/${encodeURIComponent(id)}/export?format=${format}`);
+  // Typed as bytes: a saved page must not be opened with this page's rights.
+  const url = URL.createObjectURL(new Blob([await response.arrayBuffer()], { type: 'application/octet-stream' }));
+  const link = document.createElement('a');
+  link.href = url;
+  link.download = fileName(title, format);
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(url), 10_000);
+}

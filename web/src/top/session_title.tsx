@@ -1,0 +1,45 @@
+/** The title of the session; a click or F2 renames it where it stands. */
+
+import { useState } from 'react';
+import { RenameField } from '../sidebar/rename_field';
+import { useStore } from '../state/store';
+import { useThis } from '../state/use_conversation';
+import { useSession } from './use_session';
+
+interface Props {
+  /** Shown when there is no title. */
+  fallback?: string;
+}
+
+export function SessionTitle({ fallback = 'Untitled' }: Props) {
+  const conversation = useThis();
+  const title = useSession()?.title ?? null;
+  const loaded = useStore(conversation.store, (state) => state.loaded);
+  const [renaming, setRenaming] = useState(false);
+  if (renaming) {
+    return (
+      <RenameField
+        title={title}
+        className="text-base font-semibold"
+        onDone={(given) => {
+          setRenaming(false);
+          if (given !== null) void conversation.patch({ title: given }).catch(() => undefined);
+        }}
+      />
+    );
+  }
+  return (
+    <h1 className="flex min-w-0">
+      <button
+        type="button"
+        title={title ? `${title}\n(click or F2 to rename)` : 'Click or F2 to rename'}
+        onClick={() => setRenaming(true)}
+        onKeyDown={(event) => event.key === 'F2' && setRenaming(true)}
+        className={`min-w-0 truncate rounded text-start font-semibold ${title ? '' : 'text-quiet'}`}
+      >
+        <bdi dir="auto">{title || (loaded ? fallback : '…')}</bdi>
+        <span className="sr-only">, rename</span>
+      </button>
+    </h1>
+  );
+}

@@ -1,0 +1,34 @@
+/** What the session is doing now, with the seconds until the next attempt. */
+
+import { useNow } from '../sidebar/now';
+import { StateDot } from '../sidebar/state_dot';
+import { useStore } from '../state/store';
+import { useThis } from '../state/use_conversation';
+import { retryAt, statusWords } from './status_words';
+
+const LOOKS = { idle: '', busy: 'text-info', retrying: 'text-warn', waiting: 'text-thread', error: 'text-bad' } as const;
+
+export function StatusLine() {
+  const conversation = useThis();
+  const status = useStore(conversation.store, (state) => state.status);
+  const now = useNow(retryAt(status) === null ? null : 500);
+  const { state, words, detail } = statusWords(status, now);
+  return (
+    <span className={`flex shrink-0 items-center gap-1.5 ${state === 'idle' ? '' : 'me-2'} ${LOOKS[state]}`}>
+      {state !== 'idle' && (
+        <span aria-hidden="true" className="flex">
+          <StateDot status={status} />
+        </span>
+      )}
+      {/* The words alone are announced; the seconds would never let a listener go. */}
+      <span role="status" className="shrink-0 whitespace-nowrap">
+        {state === 'idle' ? '' : words}
+      </span>
+      {detail && (
+        <span dir="auto" className="max-w-32 truncate @2xl:max-w-64" title={status.message ?? detail}>
+          {detail}
+        </span>
+      )}
+    </span>
+  );
+}

@@ -1,0 +1,28 @@
+import { expect, test } from 'vitest';
+import type { Status } from '../api/types';
+import { retryAt, statusWords } from './status_words';
+
+const words = (status: object, now = 0) => statusWords(status as Status, now);
+
+test('a session that rests, works or waits', () => {
+  expect(words({ state: 'idle' })).toEqual({ state: 'idle', words: 'Idle', detail: null });
+  expect(words({ state: 'busy' })).toEqual({ state: 'busy', words: 'Working', detail: null });
+  expect(words({ state: 'idle', waiting: [{}] })).toEqual({ state: 'waiting', words: 'Waiting for you', detail: null });
+});
+
+test('a retry counts down to the moment the server names', () => {
+  const status = { state: 'retrying', attempt: 2, message: 'too many requests', retry_at: 10_000 };
+  expect(words(status, 7500)).toEqual({ state: 'retrying', words: 'Retrying, attempt 2', detail: 'in 3 s' });
+  expect(words(status, 11_000).detail).toBe('now');
+  expect([retryAt(status as Status), retryAt({ state: 'busy', retry_at: 1 } as Status)]).toEqual([10_000, null]);
+});
+
+test('a retry without a moment says why', () => {
+  expect(words({ state: 'retrying', message: 'too many requests' })).toEqual({ state: 'retrying', words: 'Retrying', detail: 'too many requests' });
+});
+
+test('a failure says what went wrong, wherever that stands', () => {
+  expect(words({ state: 'error', problem: { detail: 'the key is wrong' } })).toEqual({ state: 'error', words: 'Failed', detail: 'the key is wrong' });
+  expect(words({ state: 'error', message: 'no answer' }).detail).toBe('no answer');
+  expect(words({ state: 'error' }).detail).toBe(null);
+});

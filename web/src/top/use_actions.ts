@@ -1,0 +1,38 @@
+/** What the top bar can do with the session, and which of it is under way. */
+
+import { useCallback, useMemo, useState } from 'react';
+import { inWords } from '../api/problem';
+import { useHost } from '../state/host';
+import { useThis } from '../state/use_conversation';
+import { download, type Format } from './export';
+import { openSidecar } from './sidecar';
+
+export type Doing = 'compact' | 'prune' | 'sidecar' | 'export';
+
+export function useActions() {
+  const conversation = useThis();
+  const { client } = useHost();
+  const [doing, setDoing] = useState<Doing | null>(null);
+  const during = useCallback(
+    async (what: Doing, act: () => Promise<void>) => {
+      setDoing(what);
+      // Whoever was asked has said why it could not be done.
+      await act().catch(() => undefined);
+      setDoing(null);
+    },
+    [],
+  );
+  return useMemo(
+    () => ({
+      doing,
+      compact: () => void during('compact', () => conversation.compact()),
+      prune: () => void during('prune', () => conversation.prune()),
+      sidecar: () => void during('sidecar', () => openSidecar(conversation)),
+      save: (format: Format) =>
+        void during('export', () =>
+          download(client, conversation.id, conversation.store.get().session?.title ?? null, format).catch((error: unknown) => conversation.say(`${inWords(error)}.`)),
+        ),
+    }),
+    [conversation, client, doing, during],
+  );
+}
