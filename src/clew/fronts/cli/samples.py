@@ -108,7 +108,8 @@ async def _branches(engine: Engine, session_id: str) -> None:
     await _talk(engine, session_id, _TALE[5])
     aside = await engine.branch(session_id, answer.id, metadata={"title": "Sample: a branch of it", "label": "aside"})
     await _talk(engine, aside.id, "he turns back and asks her for a second ball")
-    await engine.fork(str(second.metadata["turn_id"]), label="another way")
+    fork = await engine.fork(str(second.metadata["turn_id"]), label="another way")
+    await engine.patch_session(fork.id, title="Sample: a fork of it")
 
 
 async def _compacted(engine: Engine, session_id: str) -> None:
