@@ -79,7 +79,9 @@ def export(
 
 
 def import_(
-    file: Annotated[Path, cyclopts.Parameter(help="An export as json or jsonl; - reads stdin.")],
+    file: Annotated[
+        Path, cyclopts.Parameter(help="An export as json or jsonl; - reads stdin.", allow_leading_hyphen=True)
+    ],
     /,
     *,
     store: Store = None,
