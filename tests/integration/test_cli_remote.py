@@ -65,6 +65,24 @@ async def test_a_prompt_runs_in_the_server(tmp_path: Path) -> None:
             assert (code, out, err.count("\n")) == (expected, "", 1)
 
 
+@pytest.mark.parametrize("model", ["demo/tools", "demo/tools:slow"])
+async def test_chunks_go_on_after_an_answer(tmp_path: Path, model: str) -> None:
+    """Each is printed once, however soon the run that goes on is over: it begins again, with what is new."""
+    async with serving(tmp_path):
+        words = ("run", "!bash touch made\n!ls .", "--json", "--model", model)
+        code, out, err = await command(tmp_path, *words)
+        assert (code, err) == (0, "")
+        chunks = [json.loads(line) for line in out.splitlines()]
+        lines = [line for line in types(chunks) if not line.startswith("text-") and "ls" not in line]
+        asked = lines.index("finish") + 1
+        assert lines[asked - 3 : asked] == ["tool-approval-request", "finish-step", "finish"]
+        assert lines[asked:] == ["start", "tool-output-denied", "start-step", "finish-step", "finish"]
+        assert len({chunk["messageId"] for chunk in chunks if chunk["type"] == "start"}) == 1
+        assert types(chunks).count("tool-input-available") == 2
+        said = "".join(chunk["delta"] for chunk in chunks if chunk["type"] == "text-delta")
+        assert said.count("bash denied: there is nobody at this terminal to ask") == 1
+
+
 async def test_an_interrupt_aborts_the_turn_in_the_server(tmp_path: Path) -> None:
     """130, and what was printed is what is stored."""
     async with serving(tmp_path) as server:
