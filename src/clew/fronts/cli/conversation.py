@@ -156,8 +156,9 @@ class Conversation:
         self._interrupted = False
         if act.kind == "end":
             self.leaving = 0 if self.face.attended else self._code
-        elif self._asking is not None:
-            await self._safely(self._answer(self._asking, act.text))
+        elif act.asked:
+            if self._asking is not None:
+                await self._safely(self._answer(self._asking, act.text))
         elif act.kind == "line" and act.text.strip():
             self.remember(act.text)
             is_command = re.match(r"/[a-z]*(?: |\Z)", act.text)
@@ -280,7 +281,9 @@ class Conversation:
         self._code = _CODES.get(str(reason), 0)
         self._status = await self.engine.get_status(self.need())
         if reason == "abort":
-            self.note("aborted")
+            count = len(self._queue)
+            going_on = f"; going on with the {'message' if count == 1 else f'first of {count} messages'} in the queue"
+            self.note(f"aborted{going_on if count else ''}")
         elif reason in ("error", "refused"):
             self._complain(str(error.get("message")))
             self.face.draft(str(error.get("text") or ""))
