@@ -83,3 +83,41 @@ def test_whoever_has_read_enough_may_close_the_pipe(tmp_path: Path) -> None:
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, "Traceback" in done.stderr) == (0, False)
     assert done.stdout.startswith("config file ")
+
+
+def test_wrong_usage_is_one_line(tmp_path: Path) -> None:
+    """Like every other failure, and nothing in it is taken for markup or steers the terminal."""
+    for words, said in [
+        (("ls", "--nope"), "Unknown option"),
+        (("run", "-5 degrees"), "goes behind --."),
+        (("ls", "--limit", "abc"), "abc"),
+        (("show",), "SESSION"),
+        (("nonsense",), "nonsense"),
+        (("ls", "[red]x[/red]"), "[red]x[/red]"),
+        (("ls", "\x1b[31mx" + "y" * 200), r"\x1b[31mx" + "y" * 200),
+        (("export", "x", "--format", "pdf"), "jsonl"),
+    ]:
+        code, out, err = run(tmp_path, *words)
+        assert (code, out, err.count("\n"), err.endswith(" (usage)\n")) == (2, "", 1, True), err
+        assert said in err
+
+
+def test_files_that_are_closed_or_full(tmp_path: Path) -> None:
+    """Closed ones are read and written as if they were empty; what finds no room is said, in one line."""
+    env = {**os.environ, "CLEW_STORE": f"sqlite:///{tmp_path}/store.db", "XDG_CONFIG_HOME": str(tmp_path)}
+    clew_command = str(Path(sys.executable).with_name("clew"))
+
+    def shell(line: str) -> tuple[int, str, str]:
+        words = ["bash", "-c", line, clew_command]
+        done = subprocess.run(words, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+        return done.returncode, done.stdout, done.stderr
+
+    assert shell('"$0" run hi --model demo/echo <&-') == (0, "hi\n", "")
+    assert shell('"$0" run hi --model demo/echo >&-') == (0, "", "")
+    assert shell('"$0" run hi --model demo/echo <&- >&- 2>&-') == (0, "", "")
+    assert shell('"$0" show nonsense 2>&-') == (2, "", "")
+    assert shell('"$0" chat <&-') == (0, "", "")
+    for words in ("ls", "ls --json", "run hi --model demo/echo"):
+        code, _, err = shell(f'"$0" {words} >/dev/full')
+        assert (code, err) == (1, "clew: the output could not be written: No space left on device (output)\n")
+    assert shell('"$0" check') == (0, "4 sessions, 0 problems\n", "")
