@@ -119,5 +119,8 @@ def test_files_that_are_closed_or_full(tmp_path: Path) -> None:
     assert shell('"$0" chat <&-') == (0, "", "")
     for words in ("ls", "ls --json", "run hi --model demo/echo"):
         code, _, err = shell(f'"$0" {words} >/dev/full')
-        assert (code, err) == (1, "clew: the output could not be written: No space left on device (output)\n")
+        assert (code, err) == (1, "clew: the output could not be written: No space left on device (system)\n")
     assert shell('"$0" check') == (0, "4 sessions, 0 problems\n", "")
+    gone = "clew: the folder this was started in is not there any more; start it in another (system)\n"
+    for words in ("run hi", "chat", "run hi --store sqlite:///relative.db"):
+        assert shell(f'mkdir gone && cd gone && rmdir ../gone && "$0" {words} </dev/null') == (1, "", gone)

@@ -282,6 +282,30 @@ def _fill_standard_files() -> None:
             setattr(sys, name, open(fd, "w" if fd else "r", closefd=False))  # noqa: SIM115 - as long as the process
 
 
+def _say_system(error: OSError) -> int:
+    """What the system refused, in one line."""
+    reason = error.strerror or str(error)
+    if error.filename is not None:
+        said = f"{os.fsdecode(error.filename)}: {reason}" if isinstance(error.filename, str | bytes) else reason
+    elif isinstance(error, FileNotFoundError) and not _has_folder():
+        said = "the folder this was started in is not there any more; start it in another"
+    elif error.errno in _NO_ROOM:
+        said = f"the output could not be written: {reason}"
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing is tried again on the way out
+    else:
+        said = reason
+    print(f"clew: {plain(said)} (system)", file=sys.stderr)
+    return 1
+
+
+def _has_folder() -> bool:
+    try:
+        os.getcwd()
+    except OSError:
+        return False
+    return True
+
+
 def main() -> None:
     """Entry point of the ``clew`` command."""
     _fill_standard_files()
@@ -300,10 +324,6 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except OSError as error:
-        if error.errno not in _NO_ROOM:
-            raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        print(f"clew: the output could not be written: {error.strerror} (output)", file=sys.stderr)
-        sys.exit(1)
+        sys.exit(_say_system(error))
     except KeyboardInterrupt:
         sys.exit(130)

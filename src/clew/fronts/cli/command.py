@@ -42,6 +42,7 @@ __all__ = [
     "Json",
     "Store",
     "end",
+    "exit_code",
     "named_model",
     "opened",
     "print_json",
@@ -143,6 +144,10 @@ def end(command: Coroutine[Any, Any, int]) -> int:
 def say(error: ClewError) -> int:
     """Why it failed, for a person; which kind of failure, for a program."""
     print(f"clew: {plain(str(error))} ({error.code})", file=sys.stderr)
+    return exit_code(error)
+
+
+def exit_code(error: ClewError) -> int:
     return next((code for kind, code in EXIT_CODES if isinstance(error, kind)), 1)
 
 

@@ -17,7 +17,7 @@ import msgspec
 
 from clew.errors import ClewError, InvalidInput
 from clew.fronts.cli.asking import Asking
-from clew.fronts.cli.command import AnyEngine
+from clew.fronts.cli.command import AnyEngine, exit_code
 from clew.fronts.cli.face import Face
 from clew.fronts.cli.input import Act
 from clew.fronts.cli.keeping import first_words
@@ -192,10 +192,16 @@ class Conversation:
                     raise
             else:
                 await self.engine.submit(self.session.id, text, model=self.model, attended=self.face.attended)
-        except ClewError:
+        except ClewError as error:
             self.face.busy(self.running)
-            self.face.draft(text)
+            self._code = exit_code(error)
+            self._hand_back(text)
             raise
+
+    def _hand_back(self, text: str) -> None:
+        """What was not taken, to whoever can change it; whoever piped it in has it."""
+        if self.face.attended:
+            self.face.draft(text)
 
     # The session
 
@@ -286,7 +292,7 @@ class Conversation:
             self.note(f"aborted{going_on if count else ''}")
         elif reason in ("error", "refused"):
             self._complain(str(error.get("message")))
-            self.face.draft(str(error.get("text") or ""))
+            self._hand_back(str(error.get("text") or ""))
         elif reason == "finish":
             stopped = (await self.engine.turn(str(data["turn_id"]))).data.get("stopped")
             if stopped in _STOPPED:
