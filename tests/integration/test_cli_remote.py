@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 from pathlib import Path
@@ -16,7 +17,7 @@ from clew.fronts.cli.remote import RemoteEngine
 from clew.fronts.cli.wire import Gone, Unauthorized, Wire, find_token
 from clew.transcript.session import Session
 from tests.integration.http_client import texts, types
-from tests.integration.test_serve import Server, command, interrupted, serving, start
+from tests.integration.test_serve import Server, command, interrupted, on_a_terminal, serving, start
 
 pytestmark = pytest.mark.service
 
@@ -81,6 +82,27 @@ async def test_chunks_go_on_after_an_answer(tmp_path: Path, model: str) -> None:
         assert types(chunks).count("tool-input-available") == 2
         said = "".join(chunk["delta"] for chunk in chunks if chunk["type"] == "text-delta")
         assert said.count("bash denied: there is nobody at this terminal to ask") == 1
+
+
+async def test_what_is_answered_elsewhere_is_not_asked_for_any_more(tmp_path: Path) -> None:
+    """The turn goes on, and is printed."""
+    async with serving(tmp_path) as server:
+        session_id = await server.client.session(model="demo/tools", workspace_root=str(tmp_path))
+        words = ("run", "!bash touch made", "--session", session_id)
+        asked = asyncio.create_task(on_a_terminal(tmp_path, *words, answers=[]))
+        async with server.client.open("GET", "/api/events") as events:
+            async for event in events.frames():
+                if event["type"] == "approval_requested":
+                    approval_id = event["approval_id"]
+                    break
+        # What waits is put to somebody a moment later.
+        await asyncio.sleep(1)
+        path = f"/api/sessions/{session_id}/approvals/{approval_id}"
+        assert (await server.client.post(path, {"decision": "once"})).status == 200
+        code, seen = await asked
+        assert (code, seen.count("allow?"), seen.count("bash done")) == (0, 1, 1), seen
+        assert "(answered elsewhere)\n" in seen
+        assert (tmp_path / "made").exists()
 
 
 async def test_an_interrupt_aborts_the_turn_in_the_server(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import msgspec
 
-from clew.errors import ClewError
+from clew.errors import AlreadyAnswered, ClewError
 from clew.fronts.cli.asking import Asking
 from clew.fronts.cli.command import AnyEngine, named_model, opened
 from clew.fronts.cli.printer import Printer
@@ -232,20 +232,36 @@ async def _ask(
         termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
     if not await asking.begin(desk, Look(colour=False)):
         return
-    while True:
-        line = await _line(desk.question, ending)
-        if line is None:
-            return
-        if not line:
-            desk.print("\n")
-            await asking.refuse()
-            return
-        if await asking.take(line, desk):
+    elsewhere = asyncio.ensure_future(_answered(engine, session_id, wait))
+    try:
+        while True:
+            line = await _line(desk.question, ending, elsewhere)
+            if line is None:
+                if not ending.done():
+                    desk.print("\n(answered elsewhere)\n")
+                return
+            if not line:
+                desk.print("\n")
+                await asking.refuse()
+                return
+            if await asking.take(line, desk):
+                return
+    except AlreadyAnswered:
+        desk.print("(answered elsewhere)\n")
+    finally:
+        elsewhere.cancel()
+        await asyncio.gather(elsewhere, return_exceptions=True)
+
+
+async def _answered(engine: AnyEngine, session_id: str, wait: Waiting) -> None:
+    """Until it does not wait any more; beside a server others may answer, too."""
+    async for status in engine.watch_status(session_id):
+        if all(other.tool_call_id != wait.tool_call_id for other in status.waiting):
             return
 
 
-async def _line(question: str, ending: asyncio.Future[TurnOutcome]) -> str | None:
-    """What is typed, empty at its end; None when the turn ended meanwhile. Not in a thread: that could not be left."""
+async def _line(question: str, *over: asyncio.Future[Any]) -> str | None:
+    """What is typed, empty at its end; None when one of these came first. Not in a thread: that could not be left."""
     loop = asyncio.get_running_loop()
     typed: asyncio.Future[str] = loop.create_future()
     fd = sys.stdin.fileno()
@@ -261,8 +277,7 @@ async def _line(question: str, ending: asyncio.Future[TurnOutcome]) -> str | Non
     print(question, end="", flush=True)
     loop.add_reader(fd, read)
     try:
-        both: set[asyncio.Future[Any]] = {typed, ending}
-        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({typed, *over}, return_when=asyncio.FIRST_COMPLETED)
     finally:
         loop.remove_reader(fd)
     return typed.result() if typed.done() else None
