@@ -14,6 +14,8 @@ import clew
 from clew.testing.chunks import text
 from clew.testing.scribe import Scribe
 
+EVIL = "hi \x1b]52;c;x\x07 \x9b\u202e\U000e0041"
+
 
 def run(tmp_path: Path, *words: str) -> tuple[int, str, str]:
     """Run ``clew`` as a user would, with a store of its own."""
@@ -27,7 +29,7 @@ def run(tmp_path: Path, *words: str) -> tuple[int, str, str]:
 async def session_id(tmp_path: Path) -> str:
     async with clew.open(f"sqlite:///{tmp_path}/store.db") as engine:
         session = await engine.create_session(title="a \x1b[31mred\x1b[0m title")
-        await Scribe(engine.store, session.id, engine._mint, engine._clock).turn("hello", text("hi \x1b]52;c;x\x07"))
+        await Scribe(engine.store, session.id, engine._mint, engine._clock).turn("hello", text(EVIL))
     return session.id
 
 
@@ -40,8 +42,13 @@ async def test_ls_show_check_and_backup(tmp_path: Path, session_id: str) -> None
     assert "\x1b" not in out
     code, out, _ = run(tmp_path, "ls", "--json")
     assert [row["id"] for row in json.loads(out)["sessions"]] == [session_id]
+    code, out, _ = run(tmp_path, "show", session_id, "--json")
+    assert json.loads(out)["messages"][1]["parts"][-1]["text"] == EVIL
+    assert out.rstrip("\n").isprintable()
+    code, out, _ = run(tmp_path, "export", session_id, "--format", "md")
+    assert "hi U+001B]52;c;xU+0007 U+009BU+202E" in out
     code, out, _ = run(tmp_path, "show", session_id)
-    assert (code, out) == (0, "user: hello\nassistant: hi \\x1b]52;c;x\\x07\n")
+    assert (code, out) == (0, "user: hello\nassistant: hi \\x1b]52;c;x\\x07 \\x9b\\u202e\\U000e0041\n")
     code, out, _ = run(tmp_path, "check")
     assert (code, out) == (0, "1 sessions, 0 problems\n")
     code, out, _ = run(tmp_path, "backup", str(tmp_path / "copy.db"))

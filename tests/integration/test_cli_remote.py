@@ -91,10 +91,8 @@ async def test_what_is_answered_elsewhere_is_not_asked_for_any_more(tmp_path: Pa
         words = ("run", "!bash touch made", "--session", session_id)
         asked = asyncio.create_task(on_a_terminal(tmp_path, *words, answers=[]))
         async with server.client.open("GET", "/api/events") as events:
-            async for event in events.frames():
-                if event["type"] == "approval_requested":
-                    approval_id = event["approval_id"]
-                    break
+            asking = (event async for event in events.frames() if event["type"] == "approval_requested")
+            approval_id = (await anext(asking))["approval_id"]
         # What waits is put to somebody a moment later.
         await asyncio.sleep(1)
         path = f"/api/sessions/{session_id}/approvals/{approval_id}"

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from clew.interop.document import SessionDocument
+from clew.interop.markup import UNSEEN
 from clew.interop.reading import MARKS, Passage, ToolUse, left_out, read_document, shown_json, shown_time, tool_use
 from clew.transcript.view import COMPACTION_PART
 
@@ -39,7 +40,8 @@ def format_markdown(document: SessionDocument, *, hidden: bool = False) -> str:
             turn = passage.turn
             blocks.append(f"## Turn {turn}")
         blocks += _message(passage)
-    return "\n\n".join(blocks) + "\n"
+    # Whoever looks at it in a terminal is not steered by it.
+    return UNSEEN.sub(lambda found: f"U+{ord(found[0]):04X}", "\n\n".join(blocks)) + "\n"
 
 
 def _message(passage: Passage) -> Iterator[str]:

@@ -28,7 +28,7 @@ from clew.errors import (
     StoreError,
     StoreUnavailable,
 )
-from clew.fronts.cli.plain import plain
+from clew.fronts.cli.plain import plain, plain_json
 from clew.fronts.cli.remote import RemoteEngine
 from clew.fronts.cli.wire import find_token
 from clew.fronts.shape import SessionShape, session_shape
@@ -153,4 +153,4 @@ def exit_code(error: ClewError) -> int:
 
 def print_json(value: Any) -> None:
     """A value as HTTP would answer it, on one line."""
-    print(msgspec.json.encode(value).decode())
+    print(plain_json(msgspec.json.encode(value).decode()))

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from clew.fronts.cli.fresh import Fresh
-from clew.fronts.cli.plain import plain
+from clew.fronts.cli.plain import plain, plain_json
 from clew.transcript import chunk as c
 
 __all__ = ["Printer"]
@@ -29,7 +29,7 @@ class Printer:
         if self.json:
             fresh = [new for chunk in chunks for new in self._fresh.take(chunk, replayed=replayed)]
             self._end_shown |= any(isinstance(chunk, c.Error | c.Abort) for chunk in fresh)
-            self._print("".join(c.encode_chunk(chunk).decode() + "\n" for chunk in fresh))
+            self._print("".join(plain_json(c.encode_chunk(chunk).decode()) + "\n" for chunk in fresh))
             return
         for chunk in chunks:
             if isinstance(chunk, c.TextStart):
