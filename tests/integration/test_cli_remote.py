@@ -193,6 +193,21 @@ async def test_a_server_that_dies_is_said_to_be_gone(tmp_path: Path) -> None:
     assert (await command(tmp_path, "archive", session["id"]))[0] == 0
 
 
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+async def test_a_server_that_goes_away_at_a_question_is_said_to_be_gone(tmp_path: Path, how: signal.Signals) -> None:
+    """On a line of its own; nobody answered it."""
+    async with serving(tmp_path) as server:
+        words = ("run", "!bash touch made", "--model", "demo/tools")
+        asked = asyncio.create_task(on_a_terminal(tmp_path, *words, answers=[]))
+        async with server.client.open("GET", "/api/events") as events:
+            await anext(event async for event in events.frames() if event["type"] == "approval_requested")
+        await asyncio.sleep(1)
+        server.process.send_signal(how)
+        code, seen = await asked
+        assert (code, "elsewhere" in seen) == (7, False), seen
+        assert "[n]o: \nclew: " in seen
+
+
 async def test_the_remote_engine_gives_what_the_engine_gives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same values from both sides of a server, read by the same names."""
     for name in ("CONFIG", "DATA"):

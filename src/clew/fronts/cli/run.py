@@ -8,6 +8,7 @@ denied. Ctrl-C aborts the turn, which settles before the command ends; a second 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 import signal
@@ -237,8 +238,7 @@ async def _ask(
         while True:
             line = await _line(desk.question, ending, elsewhere)
             if line is None:
-                if not ending.done():
-                    desk.print("\n(answered elsewhere)\n")
+                desk.print("\n" if ending.done() else "\n(answered elsewhere)\n")
                 return
             if not line:
                 desk.print("\n")
@@ -255,9 +255,12 @@ async def _ask(
 
 async def _answered(engine: AnyEngine, session_id: str, wait: Waiting) -> None:
     """Until it does not wait any more; beside a server others may answer, too."""
-    async for status in engine.watch_status(session_id):
-        if all(other.tool_call_id != wait.tool_call_id for other in status.waiting):
-            return
+    with contextlib.suppress(ClewError):
+        async for status in engine.watch_status(session_id):
+            if all(other.tool_call_id != wait.tool_call_id for other in status.waiting):
+                return
+    # The server is gone, and nobody answered; whoever waits for the turn says so.
+    await asyncio.get_running_loop().create_future()
 
 
 async def _line(question: str, *over: asyncio.Future[Any]) -> str | None:
