@@ -596,6 +596,10 @@ def test_without_a_terminal_lines_are_prompts(tmp_path: Path) -> None:
     assert not (tmp_path / "made").exists()
     failed = piped("404\n", "--new", "--model", "demo/fail")
     assert failed == (1, "", "clew: 404: there is no such model\n")
+    full = "word " * 150
+    code, out, err = piped(f"{full}\n" * 5, "--new", "--model", "demo/small")
+    assert (code, set(out.split())) == (0, {"word"})
+    assert re.fullmatch(r"(clew: ── summarised \d+ earlier turns? ──\n)+", err)
     code, out, err = piped("hello\n", "--new", "--model", "demo/nothing")
     assert (code, out, err.count("\n"), err.endswith("(invalid_input)\n")) == (2, "", 1, True)
     for words, code in [(["nonsense"], 2), (["ses_" + "0" * 26], 3), (["x", "--new"], 2), (["a", "b"], 2)]:

@@ -70,8 +70,11 @@ class Conversation:
         self.face.print(plain(text) + "\n")
 
     def note(self, text: str) -> None:
-        """Something about the conversation that is not part of it."""
-        self.face.print(self.look.style(plain(text), "dim") + "\n")
+        """Something about the conversation that is not part of it; to whoever reads a pipe, not in it."""
+        if self.face.attended:
+            self.face.print(self.look.style(plain(text), "dim") + "\n")
+        else:
+            print(f"clew: {plain(text)}", file=sys.stderr, flush=True)
 
     def need(self) -> str:
         if self.session is None:
