@@ -77,7 +77,9 @@ async def test_chunks_go_on_after_an_answer(tmp_path: Path, model: str) -> None:
         lines = [line for line in types(chunks) if not line.startswith("text-") and "ls" not in line]
         asked = lines.index("finish") + 1
         assert lines[asked - 3 : asked] == ["tool-approval-request", "finish-step", "finish"]
-        assert lines[asked:] == ["start", "tool-output-denied", "start-step", "finish-step", "finish"]
+        # Whoever comes at the very end is shown the last step without its end.
+        rest = ["start", "tool-output-denied", "start-step", "finish-step", "finish"]
+        assert lines[asked:] in (rest, [*rest[:3], rest[4]])
         assert len({chunk["messageId"] for chunk in chunks if chunk["type"] == "start"}) == 1
         assert types(chunks).count("tool-input-available") == 2
         said = "".join(chunk["delta"] for chunk in chunks if chunk["type"] == "text-delta")

@@ -69,6 +69,19 @@ def test_what_goes_on_begins_again_and_repeats_nothing() -> None:
         assert taken(fresh, replay(folded([*BEFORE, *AFTER]).message(), finish=True), replayed=True) == []
 
 
+def test_an_end_that_was_printed_is_over() -> None:
+    """A server shows whoever comes at the very end a last step without its end; that alone is nothing new."""
+    whole = folded([*BEFORE, *AFTER])
+    fresh = Fresh()
+    late = [*replay(whole.message()), parse_chunk(FINISH)]
+    assert taken(fresh, late, replayed=True) == late
+    assert taken(fresh, replay(whole.message(), finish=True), replayed=True) == []
+    cut = Fresh()
+    taken(cut, replay(whole.message()), replayed=True)
+    rest = taken(cut, replay(whole.message(), finish=True), replayed=True)
+    assert [chunk.type for chunk in rest] == ["start", "finish-step", "finish"]
+
+
 def test_a_failure_is_never_old() -> None:
     """Even with nothing else to say."""
     fresh = Fresh()

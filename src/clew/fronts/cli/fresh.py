@@ -26,6 +26,7 @@ class _Message:
         self.keys: set[_Key] = set()
         self.counts: Counter[str] = Counter()
         self.lengths: Counter[_Key] = Counter()
+        self.finished = False
 
 
 class Fresh:
@@ -51,12 +52,11 @@ class Fresh:
             self._open(self._messages.setdefault(message_id, _Message()), chunk, replayed=replayed)
             if not again:
                 yield from self._begun()
-        elif isinstance(chunk, c.Finish):
-            # With nothing before it that is new, it was printed as well.
-            if self._start is None:
-                yield chunk
-        elif (new := self._new(chunk)) is not None:
+        elif (new := chunk if isinstance(chunk, c.Finish) else self._new(chunk)) is not None:
+            if isinstance(chunk, c.Finish | c.FinishStep) and self._start is not None and self._message.finished:
+                return  # with nothing before it that is new, the end was printed as well
             yield from self._begun()
+            self._message.finished = isinstance(chunk, c.Finish)
             yield new
 
     def _begun(self) -> Iterator[c.Chunk]:
