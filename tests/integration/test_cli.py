@@ -14,6 +14,8 @@ import clew
 from clew.testing.chunks import text
 from clew.testing.scribe import Scribe
 
+EVIL = "hi \x1b]52;c;x\x07 \x9b\u202e\U000e0041"
+
 
 def run(tmp_path: Path, *words: str) -> tuple[int, str, str]:
     """Run ``clew`` as a user would, with a store of its own."""
@@ -27,7 +29,7 @@ def run(tmp_path: Path, *words: str) -> tuple[int, str, str]:
 async def session_id(tmp_path: Path) -> str:
     async with clew.open(f"sqlite:///{tmp_path}/store.db") as engine:
         session = await engine.create_session(title="a \x1b[31mred\x1b[0m title")
-        await Scribe(engine.store, session.id, engine._mint, engine._clock).turn("hello", text("hi \x1b]52;c;x\x07"))
+        await Scribe(engine.store, session.id, engine._mint, engine._clock).turn("hello", text(EVIL))
     return session.id
 
 
@@ -40,8 +42,13 @@ async def test_ls_show_check_and_backup(tmp_path: Path, session_id: str) -> None
     assert "\x1b" not in out
     code, out, _ = run(tmp_path, "ls", "--json")
     assert [row["id"] for row in json.loads(out)["sessions"]] == [session_id]
+    code, out, _ = run(tmp_path, "show", session_id, "--json")
+    assert json.loads(out)["messages"][1]["parts"][-1]["text"] == EVIL
+    assert out.rstrip("\n").isprintable()
+    code, out, _ = run(tmp_path, "export", session_id, "--format", "md")
+    assert "hi U+001B]52;c;xU+0007 U+009BU+202E" in out
     code, out, _ = run(tmp_path, "show", session_id)
-    assert (code, out) == (0, "user: hello\nassistant: hi \\x1b]52;c;x\\x07\n")
+    assert (code, out) == (0, "user: hello\nassistant: hi \\x1b]52;c;x\\x07 \\x9b\\u202e\\U000e0041\n")
     code, out, _ = run(tmp_path, "check")
     assert (code, out) == (0, "1 sessions, 0 problems\n")
     code, out, _ = run(tmp_path, "backup", str(tmp_path / "copy.db"))
@@ -83,3 +90,44 @@ def test_whoever_has_read_enough_may_close_the_pipe(tmp_path: Path) -> None:
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, "Traceback" in done.stderr) == (0, False)
     assert done.stdout.startswith("config file ")
+
+
+def test_wrong_usage_is_one_line(tmp_path: Path) -> None:
+    """Like every other failure, and nothing in it is taken for markup or steers the terminal."""
+    for words, said in [
+        (("ls", "--nope"), "Unknown option"),
+        (("run", "-5 degrees"), "goes behind --."),
+        (("ls", "--limit", "abc"), "abc"),
+        (("show",), "SESSION"),
+        (("nonsense",), "nonsense"),
+        (("ls", "[red]x[/red]"), "[red]x[/red]"),
+        (("ls", "\x1b[31mx" + "y" * 200), r"\x1b[31mx" + "y" * 200),
+        (("export", "x", "--format", "pdf"), "jsonl"),
+    ]:
+        code, out, err = run(tmp_path, *words)
+        assert (code, out, err.count("\n"), err.endswith(" (usage)\n")) == (2, "", 1, True), err
+        assert said in err
+
+
+def test_files_that_are_closed_or_full(tmp_path: Path) -> None:
+    """Closed ones are read and written as if they were empty; what finds no room is said, in one line."""
+    env = {**os.environ, "CLEW_STORE": f"sqlite:///{tmp_path}/store.db", "XDG_CONFIG_HOME": str(tmp_path)}
+    clew_command = str(Path(sys.executable).with_name("clew"))
+
+    def shell(line: str) -> tuple[int, str, str]:
+        words = ["bash", "-c", line, clew_command]
+        done = subprocess.run(words, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+        return done.returncode, done.stdout, done.stderr
+
+    assert shell('"$0" run hi --model demo/echo <&-') == (0, "hi\n", "")
+    assert shell('"$0" run hi --model demo/echo >&-') == (0, "", "")
+    assert shell('"$0" run hi --model demo/echo <&- >&- 2>&-') == (0, "", "")
+    assert shell('"$0" show nonsense 2>&-') == (2, "", "")
+    assert shell('"$0" chat <&-') == (0, "", "")
+    for words in ("ls", "ls --json", "run hi --model demo/echo"):
+        code, _, err = shell(f'"$0" {words} >/dev/full')
+        assert (code, err) == (1, "clew: the output could not be written: No space left on device (system)\n")
+    assert shell('"$0" check') == (0, "4 sessions, 0 problems\n", "")
+    gone = "clew: the folder this was started in is not there any more; start it in another (system)\n"
+    for words in ("run hi", "chat", "run hi --store sqlite:///relative.db"):
+        assert shell(f'mkdir gone && cd gone && rmdir ../gone && "$0" {words} </dev/null') == (1, "", gone)

@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 
 import clew
+from clew.fronts.cli.screen import _MOMENT_S
 from tests.integration.test_serve import environment, serving
 
 pytestmark = pytest.mark.service
@@ -82,13 +83,9 @@ class Screen:
         return self.seen[start:]
 
     def answer(self, key: str, text: str) -> None:
-        """Press a key at a question, with Enter where it is taken for typing; wait for what comes of it."""
+        """Press a key at a question once it could have been read; wait for what comes of it."""
+        time.sleep(_MOMENT_S + 0.1)
         self.type(key)
-        deadline = time.monotonic() + 60
-        while not (typed := self.seen.endswith(f"[n]o: {key}")) and text not in self._bare()[self._read :]:
-            assert self._more(deadline), self.seen
-        if typed:
-            self.type("\r")
         self.until(text)
 
     def idle(self) -> None:
@@ -256,7 +253,7 @@ def test_ctrl_c_aborts_the_turn_and_a_second_one_leaves(chat: Open, tmp_path: Pa
     screen.type("/queue cancel 2\r")
     screen.until("  1  3 words\n")
     screen.type("\x03")
-    screen.until("aborted\n")
+    screen.until("aborted; going on with the message in the queue\n")
     screen.until("› 3 words\n")
     screen.until("thread stone quiet\n")
     screen.idle()
@@ -296,6 +293,13 @@ def test_what_needs_a_permission_is_asked_by_key(chat: Open, tmp_path: Path) -> 
     screen.type("!bash touch one\r")
     screen.until("allow? [y]es once")
     assert '\n? bash {\n  "command": "touch one"\n}\n' in screen.seen
+    keys = "y allows it once, s for this session, p for this project, n denies it\n"
+    screen.answer("x", f"x is no answer: {keys}")
+    screen.until("[n]o: ")
+    screen.answer("\r", keys)
+    screen.until("[n]o: ")
+    screen.answer("ok then\r", f"ok then is no answer: {keys}")
+    screen.until("[n]o: ")
     assert not (tmp_path / "one").exists()
     screen.answer("y", "✓ bash touch one")
     screen.idle()
@@ -316,13 +320,36 @@ def test_what_needs_a_permission_is_asked_by_key(chat: Open, tmp_path: Path) -> 
     assert screen.leave() == 0
 
 
+def test_a_session_without_a_folder_has_no_project_to_remember_for(chat: Open, tmp_path: Path) -> None:
+    """So it is not offered, and the key is none."""
+    session_id = asyncio.run(_make_waiting(tmp_path))
+    screen = chat(session_id)
+    screen.until("allow? [y]es once · this [s]ession · [n]o: ")
+    screen.answer("p", "p is no answer: y allows it once, s for this session, n denies it\n")
+    screen.answer("n", "why not?")
+    screen.type("\r")
+    screen.until("web_fetch denied")
+    screen.idle()
+    assert screen.leave() == 0
+
+
+async def _make_waiting(tmp_path: Path) -> str:
+    async with clew.open(f"sqlite:///{tmp_path}/store.db") as engine:
+        session = await engine.create_session(model="demo/tools")
+        await engine.submit(session.id, "!web_fetch http://127.0.0.1:9/")
+        async for status in engine.watch_status(session.id):
+            if status.waiting:
+                break
+        return session.id
+
+
 def test_ctrl_c_denies_what_waits(chat: Open, tmp_path: Path) -> None:
     """The turn is aborted, and nothing was done."""
     screen = chat("--model", "demo/tools")
     screen.until(READY)
     screen.type("!bash touch made\r")
     screen.until("allow?")
-    screen.type("x\r")
+    screen.answer("x\r", "x is no answer: ")
     screen.type("\x03")
     screen.until("aborted\n")
     screen.idle()
@@ -344,12 +371,13 @@ def test_whoever_is_typing_does_not_answer_by_accident(chat: Open, tmp_path: Pat
     screen.until("half a line, y")
     (tmp_path / "gate").write_text("open")
     screen.until("[n]o: ")
-    screen.type("y")
-    screen.until("[n]o: y")
+    screen.type(" and yes")
+    screen.until("⋯ half a line, y and yes  (kept; answer with Enter)")
+    screen.answer("y", "[n]o: y")
     assert not (tmp_path / "other").exists()
     screen.type("\r")
     screen.until("✓ bash touch other")
-    screen.until("› half a line, y")
+    screen.until("› half a line, y and yes")
     assert (tmp_path / "other").exists()
     screen.type("\x15")
     assert screen.leave() == 0
@@ -363,13 +391,11 @@ def test_a_question_is_answered_inline(chat: Open) -> None:
     screen.type(question)
     screen.until("your answer: ")
     assert "\n? Which way?\n  1. left\n  2. right\n" in screen.seen
-    screen.type("2\r")
-    screen.until("question done: right")
+    screen.answer("2\r", "question done: right")
     screen.idle()
     screen.type(question)
     screen.until("your answer: ")
-    screen.type("neither\r")
-    screen.until("question done: neither")
+    screen.answer("neither\r", "question done: neither")
     screen.idle()
     assert screen.leave() == 0
 
@@ -570,5 +596,11 @@ def test_without_a_terminal_lines_are_prompts(tmp_path: Path) -> None:
     assert not (tmp_path / "made").exists()
     failed = piped("404\n", "--new", "--model", "demo/fail")
     assert failed == (1, "", "clew: 404: there is no such model\n")
+    full = "word " * 150
+    code, out, err = piped(f"{full}\n" * 5, "--new", "--model", "demo/small")
+    assert (code, set(out.split())) == (0, {"word"})
+    assert re.fullmatch(r"(clew: ── summarised \d+ earlier turns? ──\n)+", err)
+    code, out, err = piped("hello\n", "--new", "--model", "demo/nothing")
+    assert (code, out, err.count("\n"), err.endswith("(invalid_input)\n")) == (2, "", 1, True)
     for words, code in [(["nonsense"], 2), (["ses_" + "0" * 26], 3), (["x", "--new"], 2), (["a", "b"], 2)]:
         assert piped("", *words)[0] == code

@@ -195,6 +195,8 @@ def test_demo_fills_a_store_once(say: Say) -> None:
     assert [wait["tool"] for wait in status[waiting]["waiting"]] == ["bash"]
     assert len(say("queue", queued)[1].splitlines()) == 3
     assert len(json.loads(say("tree", long, "--json")[1])["turns"]) == 2_000
+    titles = [row["title"] for row in json.loads(say("ls", "--json")[1])["sessions"]]
+    assert len(set(titles)) == len(titles) == 7
     assert say("check") == (0, "7 sessions, 0 problems\n", "")
     assert say("check", "--json") == (0, '{"sessions":7,"problems":[]}\n', "")
     titles = [row["title"] for row in json.loads(say("ls", "--json")[1])["sessions"]]

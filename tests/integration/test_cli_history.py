@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -411,3 +412,19 @@ def test_each_has_help_with_an_example(say: Say, name: str) -> None:
 def _failed(outcome: tuple[int, str, str], code: int, word: str) -> None:
     assert (outcome[0], outcome[1], outcome[2].count("\n")) == (code, "", 1), outcome
     assert outcome[2].endswith(f"({word})\n")
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_a_run_that_made_room_says_so(say: Say, options: tuple[str, ...]) -> None:
+    """One line on stderr, when it did and only then; stdout has what the model said."""
+    words = "word " * 150
+    session_id = talk(f"1 {words}", model="demo/small")
+    told: list[str] = []
+    for number in range(2, 7):
+        code, out, err = say("run", f"{number} {words}", "--session", session_id, *options)
+        assert (code, "summarised" in out) == (0, False)
+        told.append(err)
+    said = [err for err in told if err]
+    assert 1 <= len(said) < len(told)
+    pattern = r"clew: made room: summarised \d+ earlier turns?; they stay stored\n"
+    assert all(re.fullmatch(pattern, err) for err in said)

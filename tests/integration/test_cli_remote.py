@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 from pathlib import Path
@@ -16,7 +17,7 @@ from clew.fronts.cli.remote import RemoteEngine
 from clew.fronts.cli.wire import Gone, Unauthorized, Wire, find_token
 from clew.transcript.session import Session
 from tests.integration.http_client import texts, types
-from tests.integration.test_serve import Server, command, interrupted, serving, start
+from tests.integration.test_serve import Server, command, interrupted, on_a_terminal, serving, start
 
 pytestmark = pytest.mark.service
 
@@ -63,6 +64,45 @@ async def test_a_prompt_runs_in_the_server(tmp_path: Path) -> None:
         ]:
             code, out, err = await command(tmp_path, *words)
             assert (code, out, err.count("\n")) == (expected, "", 1)
+
+
+@pytest.mark.parametrize("model", ["demo/tools", "demo/tools:slow"])
+async def test_chunks_go_on_after_an_answer(tmp_path: Path, model: str) -> None:
+    """Each is printed once, however soon the run that goes on is over: it begins again, with what is new."""
+    async with serving(tmp_path):
+        words = ("run", "!bash touch made\n!ls .", "--json", "--model", model)
+        code, out, err = await command(tmp_path, *words)
+        assert (code, err) == (0, "")
+        chunks = [json.loads(line) for line in out.splitlines()]
+        lines = [line for line in types(chunks) if not line.startswith("text-") and "ls" not in line]
+        asked = lines.index("finish") + 1
+        assert lines[asked - 3 : asked] == ["tool-approval-request", "finish-step", "finish"]
+        # Whoever comes at the very end is shown the last step without its end.
+        rest = ["start", "tool-output-denied", "start-step", "finish-step", "finish"]
+        assert lines[asked:] in (rest, [*rest[:3], rest[4]])
+        assert len({chunk["messageId"] for chunk in chunks if chunk["type"] == "start"}) == 1
+        assert types(chunks).count("tool-input-available") == 2
+        said = "".join(chunk["delta"] for chunk in chunks if chunk["type"] == "text-delta")
+        assert said.count("bash denied: there is nobody at this terminal to ask") == 1
+
+
+async def test_what_is_answered_elsewhere_is_not_asked_for_any_more(tmp_path: Path) -> None:
+    """The turn goes on, and is printed."""
+    async with serving(tmp_path) as server:
+        session_id = await server.client.session(model="demo/tools", workspace_root=str(tmp_path))
+        words = ("run", "!bash touch made", "--session", session_id)
+        asked = asyncio.create_task(on_a_terminal(tmp_path, *words, answers=[]))
+        async with server.client.open("GET", "/api/events") as events:
+            asking = (event async for event in events.frames() if event["type"] == "approval_requested")
+            approval_id = (await anext(asking))["approval_id"]
+        # What waits is put to somebody a moment later.
+        await asyncio.sleep(1)
+        path = f"/api/sessions/{session_id}/approvals/{approval_id}"
+        assert (await server.client.post(path, {"decision": "once"})).status == 200
+        code, seen = await asked
+        assert (code, seen.count("allow?"), seen.count("bash done")) == (0, 1, 1), seen
+        assert "(answered elsewhere)\n" in seen
+        assert (tmp_path / "made").exists()
 
 
 async def test_an_interrupt_aborts_the_turn_in_the_server(tmp_path: Path) -> None:
@@ -165,6 +205,21 @@ async def test_a_server_that_dies_is_said_to_be_gone(tmp_path: Path) -> None:
         assert (process.returncode, err.count(b"\n"), b"does not answer" in err) == (7, 1, True)
     [session] = json.loads((await command(tmp_path, "ls", "--json"))[1])["sessions"]
     assert (await command(tmp_path, "archive", session["id"]))[0] == 0
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+async def test_a_server_that_goes_away_at_a_question_is_said_to_be_gone(tmp_path: Path, how: signal.Signals) -> None:
+    """On a line of its own; nobody answered it."""
+    async with serving(tmp_path) as server:
+        words = ("run", "!bash touch made", "--model", "demo/tools")
+        asked = asyncio.create_task(on_a_terminal(tmp_path, *words, answers=[]))
+        async with server.client.open("GET", "/api/events") as events:
+            await anext(event async for event in events.frames() if event["type"] == "approval_requested")
+        await asyncio.sleep(1)
+        server.process.send_signal(how)
+        code, seen = await asked
+        assert (code, "elsewhere" in seen) == (7, False), seen
+        assert "[n]o: \nclew: " in seen
 
 
 async def test_the_remote_engine_gives_what_the_engine_gives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

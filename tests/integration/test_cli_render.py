@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -210,32 +211,63 @@ def test_tab_completes_commands_models_and_sessions() -> None:
     assert len(completions("/", [], [])) == len(COMMANDS)
 
 
+WORDS = ("y", "yes", "once", "n", "no")
+
+
 async def test_a_key_answers_a_question_that_somebody_could_have_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Alone and not at once: what is typed in the first moment, or beside half a line, needs Enter."""
+    """Alone; beside half a line it needs Enter. A key that begins a word goes into the line; any other is told."""
+    monkeypatch.setattr(screen, "_MOMENT_S", 0.0)
     editor = Editor()
     terminal = Terminal(editor)
-    terminal.ask("allow? ", "yn")
-    terminal._press(Key("text", "y"))
-    terminal._press(Key("enter"))
-    assert await terminal.next() == Act("line", "y")
-    monkeypatch.setattr(screen, "_MOMENT_S", 0.0)
-    for key in ("x", "yes"):
-        terminal._press(Key("text", key))
-        assert editor.text == key
+    terminal.ask("allow? ", WORDS)
+    terminal._press(Key("text", "x"))
+    assert (await terminal.next(), editor.text) == (Act("key", "x", 1), "")
+    for text in ("o", "yes"):
+        terminal._press(Key("text", text))
         terminal._press(Key("text", "y"))
-        assert editor.text == key + "y"
+        assert editor.text == text + "y"
         terminal.clear()
     terminal._press(Key("paste", "y"))
     terminal.clear()
     terminal._press(Key("text", "Y"))
-    assert (await terminal.next(), editor.text) == (Act("key", "y"), "")
+    assert (await terminal.next(), editor.text) == (Act("key", "y", 1), "")
     terminal.ask(None)
     editor.set("half")
-    terminal.ask("allow? ", "yn")
+    terminal.ask("allow? ", WORDS)
     terminal._press(Key("text", "y"))
     assert (editor.text, terminal._acts.empty()) == ("y", True)
+    terminal._press(Key("enter"))
+    assert await terminal.next() == Act("line", "y", 2)
     terminal.ask(None)
     assert editor.text == "half"
+
+
+async def test_what_was_typed_ahead_answers_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a pause it belongs to the line before the question; and an answer belongs to its own question."""
+    now = 100.0
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now)
+    editor = Editor()
+    terminal = Terminal(editor)
+    editor.set("so ")
+    terminal.ask("allow? ", WORDS)
+    for key in (Key("text", "y"), Key("text", "e"), Key("text", "s")):
+        now += 0.2
+        terminal._press(key)
+    terminal._press(Key("enter"))
+    assert (await terminal.next(), editor.text) == (Act("line", "so yes"), "")
+    terminal._press(Key("text", "y"))
+    assert (terminal._acts.empty(), editor.text) == (True, "")
+    terminal.ask(None)
+    assert editor.text == "y"
+    terminal.clear()
+    terminal.ask("allow? ", WORDS)
+    now += 1
+    terminal._press(Key("text", "y"))
+    terminal.ask(None)  # answered elsewhere, before anybody took the key
+    terminal.ask("allow? ", WORDS)
+    now += 1
+    terminal._press(Key("text", "n"))
+    assert await terminal.next() == Act("key", "n", 3)
 
 
 def test_what_was_typed_is_kept_for_its_owner_alone(tmp_path: Path) -> None:

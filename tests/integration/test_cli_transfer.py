@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
 import pytest
 
-from tests.integration.test_cli_history import Say, say, talk
+from tests.integration.test_cli_history import Say, messages, say, talk
 from tests.integration.test_http_history import NOBODY
 
 __all__ = ["say"]
@@ -62,3 +63,29 @@ def test_what_is_no_export_is_not_imported(say: Say, tmp_path: Path) -> None:
         file.write_bytes(data)
         assert say("import", str(file))[0] == 2
     assert say("ls")[1] == ""
+    file = tmp_path / "page.html"
+    file.write_text("<!doctype html>\n<title>a page</title>\n")
+    code, _, err = say("import", str(file))
+    assert (code, "only exports as json or jsonl can be imported" in err, err.count("\n")) == (2, True, 1)
+
+
+def test_a_dash_is_stdin(say: Say, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one command prints, the other takes."""
+    session = talk("first")
+    exported = say("export", session)[1].encode()
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(exported)))
+    code, out, err = say("import", "-")
+    assert (code, err) == (0, "")
+    assert say("show", out.strip()) == say("show", session)
+
+
+def test_an_export_for_people_says_what_it_leaves_out(say: Say) -> None:
+    """Messages that were summarised or left, and the option that shows them; nothing when all is there."""
+    session = talk("one", "two")
+    for form in ("md", "html"):
+        assert "--hidden" not in say("export", session, "--format", form)[1]
+    assert say("rewind", session, messages(session)[2].id)[0] == 0
+    for form in ("md", "html"):
+        shown = say("export", session, "--format", form)[1]
+        assert "1 message is not shown: summarised, or left behind; an export with --hidden" in shown
+        assert "not shown" not in say("export", session, "--format", form, "--hidden")[1]

@@ -476,10 +476,12 @@ async def on_a_terminal(tmp_path: Path, *words: str, answers: list[bytes]) -> tu
         ([b"y\n"], 0, True),
         ([b"Once\n"], 0, True),
         ([b"session\n"], 0, True),
+        ([b"p\n"], 0, True),
         ([b"yep\n", b"yes\n"], 0, True),
-        ([b"n\n"], 0, False),
-        ([b"deny\n"], 0, False),
-        ([b"\n"], 0, False),
+        ([b"\n", b"y\n"], 0, True),
+        ([b"n\nnot today\n"], 0, False),
+        ([b"deny\n\n"], 0, False),
+        ([b"\x04"], 0, False),
         ([b"\x03"], 130, False),
     ],
 )
@@ -488,9 +490,11 @@ async def test_run_on_a_terminal_asks(tmp_path: Path, answers: list[bytes], code
     words = ("run", "!bash touch made", "--model", "demo/tools")
     ended, seen = await on_a_terminal(tmp_path, *words, answers=answers)
     assert ended == code, seen
-    assert 'bash {"command":"touch made"}\n' in seen
-    assert seen.count("allow?") == len(answers)
-    assert ("\ndenied\n" in seen) is (code == 0 and not made)
+    assert '? bash {\n  "command": "touch made"\n}\n' in seen
+    assert seen.count("allow? [y]es once · this [s]ession · this [p]roject · [n]o: ") == len(answers)
+    assert seen.count("y allows it once, s for this session, p for this project, n denies it\n") == len(answers) - 1
+    assert ("bash denied" in seen) is (code == 0 and not made)
+    assert ("bash denied: not today" in seen) is (b"not today" in answers[0])
     assert (tmp_path / "made").exists() is made
     [session] = json.loads((await command(tmp_path, "ls", "--json"))[1])["sessions"]
     assert seen.startswith(f"clew: session {session['id']}\n")
@@ -501,7 +505,7 @@ async def test_run_on_a_terminal_asks(tmp_path: Path, answers: list[bytes], code
 async def test_run_on_a_terminal_shows_what_came_after_an_answer(tmp_path: Path, pause: str) -> None:
     """Once, however soon the run that goes on ends; and each call is asked for in its turn."""
     prompt = f"!bash {pause}echo one\n!bash {pause}echo two"
-    code, seen = await on_a_terminal(tmp_path, "run", prompt, "--model", "demo/tools", answers=[b"y\n", b"n\n"])
+    code, seen = await on_a_terminal(tmp_path, "run", prompt, "--model", "demo/tools", answers=[b"y\ny\n", b"n\n\n"])
     assert code == 0, seen
     assert seen.count("allow?") == 2
     [session] = json.loads((await command(tmp_path, "ls", "--json"))[1])["sessions"]

@@ -304,7 +304,8 @@ def test_hidden_messages_are_left_out_unless_asked_for() -> None:
     """What waits is shown as such; with hidden, all that was left behind is marked."""
     assert format_markdown(rewound()) == (
         "# A title\n\ndemo/echo · assistant · 1970-01-01 00:00 UTC\n\n"
-        "## Turn 1\n\n### User\n\nsecond try\n\n### Assistant\n\nsecond answer\n\n"
+        "*3 messages are not shown: summarised, or left behind; an export with --hidden "
+        "(hidden=true over HTTP) has all.*\n\n## Turn 1\n\n### User\n\nsecond try\n\n### Assistant\n\nsecond answer\n\n"
         "## Turn 2\n\n### User (waits in the queue)\n\nlater\n"
     )
     every = format_markdown(rewound(), hidden=True)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from clew.interop.document import BlobRecord, SessionDocument
 from clew.interop.markup import escape_text, render_markdown
-from clew.interop.reading import MARKS, Passage, ToolUse, read_document, shown_json, shown_time, tool_use
+from clew.interop.reading import MARKS, Passage, ToolUse, left_out, read_document, shown_json, shown_time, tool_use
 from clew.transcript.view import COMPACTION_PART
 
 __all__ = ["POLICY", "format_html"]
@@ -61,6 +61,8 @@ def format_html(document: SessionDocument, *, hidden: bool = False) -> str:
     about = [str(session.model), session.agent, shown_time(session.created_at), session.id]
     if document.redacted:
         about.append(f"{document.redacted} redacted")
+    passages = read_document(document, hidden=hidden)
+    missing = left_out(document, passages)
     blobs = {f"/api/blobs/{blob.sha256}": blob for blob in document.blobs}
     return "".join(
         (
@@ -70,8 +72,10 @@ def format_html(document: SessionDocument, *, hidden: bool = False) -> str:
             '<meta name="referrer" content="no-referrer">\n',
             f"<title>{_UNPRINTED.sub(' ', title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n",
             f'<header>\n<h1 dir="auto">{escape_text(title)}</h1>\n',
-            f'<p class="about">{escape_text(" · ".join(about))}</p>\n</header>\n<main>\n',
-            *_turns(read_document(document, hidden=hidden), blobs),
+            f'<p class="about">{escape_text(" · ".join(about))}</p>\n',
+            f'<p class="about">{escape_text(missing)}</p>\n' if missing else "",
+            "</header>\n<main>\n",
+            *_turns(passages, blobs),
             f"</main>\n<footer>Exported by {escape_text(document.exporter)}, ",
             f"{escape_text(shown_time(document.exported_at))}</footer>\n</body>\n</html>\n",
         )

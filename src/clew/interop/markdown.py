@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from clew.interop.document import SessionDocument
-from clew.interop.reading import MARKS, Passage, ToolUse, read_document, shown_json, shown_time, tool_use
+from clew.interop.markup import UNSEEN
+from clew.interop.reading import MARKS, Passage, ToolUse, left_out, read_document, shown_json, shown_time, tool_use
 from clew.transcript.view import COMPACTION_PART
 
 __all__ = ["contained", "fenced", "format_markdown"]
@@ -30,13 +31,17 @@ def format_markdown(document: SessionDocument, *, hidden: bool = False) -> str:
     if document.redacted:
         about.append(f"{document.redacted} redacted")
     blocks = [f"# {_plain(session.metadata.get('title') or 'Untitled session')}", _plain(" · ".join(about))]
+    passages = read_document(document, hidden=hidden)
+    if missing := left_out(document, passages):
+        blocks.append(f"*{missing}*")
     turn = 0
-    for passage in read_document(document, hidden=hidden):
+    for passage in passages:
         if passage.turn != turn:
             turn = passage.turn
             blocks.append(f"## Turn {turn}")
         blocks += _message(passage)
-    return "\n\n".join(blocks) + "\n"
+    # Whoever looks at it in a terminal is not steered by it.
+    return UNSEEN.sub(lambda found: f"U+{ord(found[0]):04X}", "\n\n".join(blocks)) + "\n"
 
 
 def _message(passage: Passage) -> Iterator[str]:

@@ -12,9 +12,9 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-__all__ = ["escape_text", "render_markdown", "safe_link"]
+__all__ = ["UNSEEN", "escape_text", "render_markdown", "safe_link"]
 
-_UNSEEN: Final = re.compile(
+UNSEEN: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u115f\u1160\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff"
     "\ufff9-\ufffb\U000e0000-\U000e007f]"
 )
@@ -40,7 +40,7 @@ _MAX_DEPTH: Final = 6
 
 def escape_text(text: str) -> str:
     """The text as HTML that shows it and does nothing else."""
-    return _UNSEEN.sub(_number, html.escape(text.replace("\r\n", "\n"), quote=True))
+    return UNSEEN.sub(_number, html.escape(text.replace("\r\n", "\n"), quote=True))
 
 
 def _number(found: re.Match[str]) -> str:
@@ -49,7 +49,7 @@ def _number(found: re.Match[str]) -> str:
 
 def safe_link(target: str) -> str | None:
     """The target when a link may go there; None when it is only to be shown."""
-    return target if _LINK_TARGET.fullmatch(target) and not _UNSEEN.search(target) else None
+    return target if _LINK_TARGET.fullmatch(target) and not UNSEEN.search(target) else None
 
 
 def render_markdown(text: str, depth: int = 0) -> str:

@@ -15,7 +15,17 @@ from clew.transcript.message import MessageRow
 from clew.transcript.project import project, tails_of
 from clew.transcript.view import compaction_data, visible_view
 
-__all__ = ["MARKS", "Mark", "Passage", "ToolUse", "read_document", "shown_json", "shown_time", "tool_use"]
+__all__ = [
+    "MARKS",
+    "Mark",
+    "Passage",
+    "ToolUse",
+    "left_out",
+    "read_document",
+    "shown_json",
+    "shown_time",
+    "tool_use",
+]
 
 Mark = Literal["rewind", "compaction", "refused", "queued", "cancelled"]
 MARKS: Final[dict[Mark, str]] = {
@@ -72,6 +82,15 @@ def read_document(document: SessionDocument, *, hidden: bool = False) -> tuple[P
         Passage(row, numbers.setdefault(holders.get(row.id, row.id), len(numbers) + 1), marks.get(row.id))
         for row in shown
     )
+
+
+def left_out(document: SessionDocument, shown: tuple[Passage, ...]) -> str:
+    """Of what is not shown, how much and how to see it; nothing when all is."""
+    count = len(document.messages) - len(shown)
+    if count <= 0:
+        return ""
+    which = "1 message is" if count == 1 else f"{count} messages are"
+    return f"{which} not shown: summarised, or left behind; an export with --hidden (hidden=true over HTTP) has all."
 
 
 def tool_use(data: dict[str, Any]) -> ToolUse | None:

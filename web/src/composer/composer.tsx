@@ -114,7 +114,7 @@ export function Composer({ main }: { main: boolean }) {
       <QueueChips />
       <form
         ref={form}
-        aria-label="Write a message"
+        aria-label={main ? 'Write a message' : 'Write a message beside'}
         className={`relative rounded-xl border bg-raised focus-within:border-thread ${dropping ? 'border-thread border-dashed' : 'border-line'}`}
         onSubmit={(event) => {
           event.preventDefault();
@@ -149,7 +149,7 @@ export function Composer({ main }: { main: boolean }) {
           onStop={stop}
         />
       </form>
-      <Hints live={live} editing={editing} />
+      <Hints live={live} waiting={waiting} editing={editing} />
       {help && <HelpDialog onClose={() => setHelp(false)} />}
     </div>
   );

@@ -37,7 +37,7 @@ export function SlashPopup({ id, commands, selected, onSelect, onPick }: Props) 
             event.preventDefault();
             onPick(command);
           }}
-          className={`flex cursor-pointer flex-wrap items-baseline gap-x-3 rounded px-2 py-1 text-sm ${index === selected ? 'bg-thread-soft' : ''}`}
+          className={`flex cursor-pointer flex-col gap-x-3 rounded @md:flex-row @md:items-baseline px-2 py-1 text-sm ${index === selected ? 'bg-thread-soft' : ''}`}
         >
           <span className="w-40 shrink-0 font-mono">
             /{command.name} <span className="text-quiet">{command.usage}</span>

@@ -36,7 +36,7 @@ export function Approval({ part, approval }: { part: ToolPart; approval: Asked }
     <div ref={ref} role="group" tabIndex={-1} aria-label={`${name} waits for your word`} className="grid min-w-0 gap-3 rounded-md">
       <ToolInput id={`ask ${part.toolCallId}`} name={name} input={part.input} />
       <div className="grid gap-1 text-sm">
-        <Targets approval={approval} />
+        <Targets approval={approval} command={(part.input as { command?: unknown } | undefined)?.command} />
         <p className="break-words text-quiet">{whoAsked(approval)}</p>
       </div>
       <div className="flex flex-wrap gap-2">
@@ -87,8 +87,9 @@ export function Approval({ part, approval }: { part: ToolPart; approval: Asked }
   );
 }
 
-function Targets({ approval }: { approval: Asked }) {
-  const targets = (approval.descriptor?.targets ?? []).map(targetWords).filter((target) => target.value !== '');
+function Targets({ approval, command }: { approval: Asked; command: unknown }) {
+  // A command that stands above, word for word, is not said twice.
+  const targets = (approval.descriptor?.targets ?? []).map(targetWords).filter((target) => target.value !== '' && target.value !== command);
   if (targets.length === 0) return null;
   return (
     <ul aria-label="What it would touch" className="grid gap-1">

@@ -5,14 +5,14 @@ import { useStore } from '../state/store';
 import { useThis } from '../state/use_conversation';
 import { Icon } from '../ui/icon';
 import { saysNothing } from './steps';
-import { StatusEnd } from './turn_end';
+import { StatusEnd, TurnEnd, useTurn } from './turn_end';
 import { ending } from './turn_words';
 
 export function Foot({ last, busy }: { last: Message | undefined; busy: boolean }) {
   const conversation = useThis();
   const status = useStore(conversation.store, (state) => state.status);
   const quiet = !last || last.role === 'user' || saysNothing(last);
-  const told = last !== undefined && ending(last.metadata?.turn) !== null;
+  const told = ending(useTurn(last, true)) !== null;
   return (
     <div className="mx-auto w-full max-w-3xl px-4 pb-6">
       {status.state === 'retrying' ? (
@@ -32,7 +32,7 @@ export function Foot({ last, busy }: { last: Message | undefined; busy: boolean 
           </p>
         )
       )}
-      {!busy && !told && <StatusEnd />}
+      {!busy && (told ? last?.role === 'user' && <TurnEnd message={last} last /> : <StatusEnd />)}
     </div>
   );
 }

@@ -49,6 +49,21 @@ function Tick({ checked }: { checked?: boolean }) {
   );
 }
 
+/** Text that runs the way its own first letters do. */
+function flowing(Tag: 'p' | 'ul' | 'ol' | 'blockquote' | 'td' | 'th' | 'h1' | 'h2' | 'h3' | 'h4' | 'h5' | 'h6') {
+  return function Flowing({ children, start }: { children?: ReactNode; start?: number }) {
+    return Tag === 'ol' ? (
+      <ol dir="auto" start={start}>
+        {children}
+      </ol>
+    ) : (
+      <Tag dir="auto">{children}</Tag>
+    );
+  };
+}
+
+const FLOWING = ['p', 'ul', 'ol', 'blockquote', 'td', 'th', 'h1', 'h2', 'h3', 'h4', 'h5', 'h6'] as const;
+const PLAIN = ['li', 'hr', 'strong', 'section', 'sub', 'sup', 'thead', 'tbody', 'tr'] as const;
 const COMPONENTS = {
   a: Link,
   img: ImageLink,
@@ -56,9 +71,8 @@ const COMPONENTS = {
   pre: CodeBlock,
   table: Table,
   input: Tick,
-  ...Object.fromEntries(
-    ['h1', 'h2', 'h3', 'h4', 'h5', 'h6', 'p', 'ul', 'ol', 'li', 'blockquote', 'hr', 'strong', 'section', 'sub', 'sup', 'thead', 'tbody', 'tr', 'th', 'td'].map((tag) => [tag, tag]),
-  ),
+  ...Object.fromEntries(FLOWING.map((tag) => [tag, flowing(tag)])),
+  ...Object.fromEntries(PLAIN.map((tag) => [tag, tag])),
 } as unknown as Components;
 // Without a plugin that reads HTML there is none; and nothing has to be cleaned.
 const NO_PLUGINS: [] = [];
@@ -69,8 +83,7 @@ export const Markdown = memo(function Markdown({ text, streaming = false }: { te
     <Streamdown
       mode="streaming"
       parseIncompleteMarkdown={streaming}
-      dir="auto"
-      className="clew-prose"
+      className="clew-prose space-y-0"
       components={COMPONENTS}
       rehypePlugins={NO_PLUGINS}
       urlTransform={urlTransform}

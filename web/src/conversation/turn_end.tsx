@@ -1,7 +1,7 @@
 /** How a turn ended that did not end well, in plain words, and the way on. */
 
-import type { Message } from '../api/types';
 import type { BranchBody } from '../api/schema';
+import type { Message, Metadata } from '../api/types';
 import { useHost } from '../state/host';
 import { goTo } from '../state/route';
 import { useStore } from '../state/store';
@@ -10,12 +10,26 @@ import { Button } from '../ui/button';
 import { Icon } from '../ui/icon';
 import { ending, type Ending, type TurnProblem } from './turn_words';
 
-export function TurnEnd({ message, last }: { message: Message; last: boolean }) {
-  const end = ending(message.metadata?.turn);
-  return end && <EndLine end={end} problem={(message.metadata?.turn?.error ?? null) as TurnProblem | null} last={last} />;
+const ENDED = new Set(['failed', 'aborted', 'unanswered']);
+
+/** What is known of the end of a message's turn: what the message says, or for the newest one what stands around it. */
+export function useTurn(message: Message | undefined, last: boolean): Metadata['turn'] {
+  const conversation = useThis();
+  const told = message?.metadata?.turn;
+  const id = message?.metadata?.turn_id;
+  const status = useStore(conversation.store, ({ tree }) => (last && !told && id ? (tree?.turns.findLast((turn) => turn.id === id)?.status ?? null) : null));
+  const problem = useStore(conversation.store, (state) => (last && state.status.state === 'error' ? (state.status.problem ?? null) : null));
+  if (told || status === null || !ENDED.has(status)) return told;
+  return { status, error: status === 'aborted' ? null : (problem as { code: string; message: string } | null) };
 }
 
-/** The same, when only the session's status tells it. */
+export function TurnEnd({ message, last }: { message: Message; last: boolean }) {
+  const turn = useTurn(message, last);
+  const end = ending(turn);
+  return end && <EndLine end={end} problem={(turn?.error ?? null) as TurnProblem | null} last={last} />;
+}
+
+/** The same, when only the session's status tells it: the turn was refused, and its prompt is not on the line. */
 export function StatusEnd() {
   const conversation = useThis();
   const problem = useStore(conversation.store, ({ status }) => (status.state === 'error' ? (status.problem ?? null) : null)) as TurnProblem | null;

@@ -1,6 +1,6 @@
 /** Asked before a session goes for good. */
 
-import { useState } from 'react';
+import { useEffect, useRef, useState } from 'react';
 import type { Session } from '../api/types';
 import { useHost } from '../state/host';
 import { Button } from '../ui/button';
@@ -16,6 +16,9 @@ interface Props {
 export function DeleteDialog({ session, branches, onClose }: Props) {
   const host = useHost();
   const [deleting, setDeleting] = useState(false);
+  const keep = useRef<HTMLButtonElement>(null);
+  // After the dialog has opened and taken the focus itself.
+  useEffect(() => keep.current?.focus(), []);
   const live = ['busy', 'retrying'].includes(stateOf(session.status));
 
   const remove = async () => {
@@ -41,7 +44,7 @@ export function DeleteDialog({ session, branches, onClose }: Props) {
         {live && <p className="text-warn">It is working right now. Deleting it stops that first.</p>}
         <p className="text-quiet">{branches > 0 ? 'Branches made from it stay.' : 'Archive it instead to keep it out of sight.'}</p>
         <div className="flex flex-wrap justify-end gap-2">
-          <Button autoFocus onClick={() => onClose(false)}>
+          <Button ref={keep} onClick={() => onClose(false)}>
             Keep it
           </Button>
           <Button look="danger" icon="trash" disabled={deleting} onClick={() => void remove()}>

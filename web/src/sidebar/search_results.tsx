@@ -33,12 +33,12 @@ export function SearchResults({ found, searching, more, field, onClear }: Props)
   const nothing = found && !found.problem && found.hits.length === 0 && found.titles.length === 0;
   const summary = !found ? 'Searching…' : nothing ? 'Nothing found. Words must all be in one message.' : `${count(found.hits.length, 'place')}${found.next ? ' and more' : ''}`;
   return (
-    <div id={RESULTS_ID} role="region" aria-label="Search results" className={`grid content-start gap-1 px-2 pb-3 ${searching && found ? 'opacity-70' : ''}`} onKeyDown={onKeyDown}>
+    <div id={RESULTS_ID} role="region" aria-label="Search results" className={`grid grid-cols-1 content-start gap-1 px-2 pb-3 ${searching && found ? 'opacity-70' : ''}`} onKeyDown={onKeyDown}>
       <p role="status" className="px-2 text-xs text-quiet">
         {found?.problem ?? summary}
       </p>
       {found && found.titles.length > 0 && (
-        <ul aria-label="Sessions with this title" className="grid gap-0.5">
+        <ul aria-label="Sessions with this title" className="grid grid-cols-1 gap-0.5">
           {found.titles.map((session) => (
             <li key={session.id}>
               <a href={formatRoute({ session: session.id })} data-hit className="flex items-baseline gap-1.5 rounded-md px-2 py-1.5 hover:bg-raised">
@@ -54,7 +54,7 @@ export function SearchResults({ found, searching, more, field, onClear }: Props)
         </ul>
       )}
       {found && found.hits.length > 0 && (
-        <ul aria-label="Places in the text" className="grid gap-0.5">
+        <ul aria-label="Places in the text" className="grid grid-cols-1 gap-0.5">
           {found.hits.map((hit) => (
             <SearchHit key={hit.part_id} hit={hit} query={found.query} now={now} />
           ))}

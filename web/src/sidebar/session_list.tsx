@@ -88,7 +88,7 @@ export function SessionList() {
   if (listed && lines.length === 0) return <p className="px-4 py-6 text-sm text-quiet">No sessions yet. Begin one, and it is kept here.</p>;
   return (
     <>
-      <ul id={LIST_ID} ref={list} aria-label="List of sessions" className="grid content-start gap-0.5 px-2 pb-2" onKeyDown={onKeyDown}>
+      <ul id={LIST_ID} ref={list} aria-label="List of sessions" className="grid grid-cols-1 content-start gap-0.5 px-2 pb-2" onKeyDown={onKeyDown}>
         {lines.map(({ session, depth }) => (
           <SessionRow
             key={session.id}

@@ -12,7 +12,7 @@ export function SidebarFoot() {
   const look = online === null ? 'bg-quiet' : online ? 'bg-good' : 'bg-bad';
   return (
     <footer className="flex items-center gap-2 border-t border-line px-3 py-2 text-xs text-quiet">
-      <div className="grid min-w-0 flex-1">
+      <div className="grid min-w-0 flex-1 grid-cols-1">
         <span className="flex items-center gap-1.5">
           <span aria-hidden="true" className={`size-2 shrink-0 rounded-full ${look}`} />
           <span className="truncate">{state}</span>

@@ -22,7 +22,7 @@ export function BesideBar({ onClose }: { onClose?: () => void }) {
   const words = ephemeral ? 'Nothing said here goes back to the conversation' : `Compare with ${other ? `“${other}”` : 'the conversation beside it'}`;
   return (
     <header className="@container relative z-5 flex items-center gap-2 border-b border-line bg-paper px-3 py-1.5">
-      <div className="grid min-w-0 flex-1">
+      <div className="grid min-w-0 flex-1 grid-cols-1">
         <SessionTitle fallback={ephemeral ? 'Sidecar' : 'Untitled'} />
         <div className="flex min-w-0 items-center text-xs text-quiet">
           <StatusLine />

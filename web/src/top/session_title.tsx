@@ -32,12 +32,13 @@ export function SessionTitle({ fallback = 'Untitled' }: Props) {
     <h1 className="flex min-w-0">
       <button
         type="button"
+        dir="auto"
         title={title ? `${title}\n(click or F2 to rename)` : 'Click or F2 to rename'}
         onClick={() => setRenaming(true)}
         onKeyDown={(event) => event.key === 'F2' && setRenaming(true)}
         className={`min-w-0 truncate rounded text-start font-semibold ${title ? '' : 'text-quiet'}`}
       >
-        <bdi dir="auto">{title || (loaded ? fallback : '…')}</bdi>
+        {title || (loaded ? fallback : '…')}
         <span className="sr-only">, rename</span>
       </button>
     </h1>

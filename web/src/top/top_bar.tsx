@@ -22,7 +22,7 @@ function MainBar() {
   return (
     <header className="@container relative z-5 flex items-center gap-2 border-b border-line bg-paper px-3 py-1.5">
       <IconButton label="Sessions" icon="menu" className="lg:hidden" onClick={() => view.set({ sidebar: true })} />
-      <div className="grid min-w-0 flex-1">
+      <div className="grid min-w-0 flex-1 grid-cols-1">
         <SessionTitle />
         <div className="flex min-w-0 items-center text-xs text-quiet">
           <StatusLine />

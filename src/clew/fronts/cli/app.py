@@ -7,6 +7,7 @@ large, 7 storage, 130 aborted.
 
 from __future__ import annotations
 
+import errno
 import importlib
 import io
 import os
@@ -34,13 +35,28 @@ from clew.store.owner import read_owner
 
 __all__ = ["main"]
 
+
+def _usage(error: cyclopts.CycloptsError) -> Any:
+    """What is wrong with how a command was written, in one line like every other failure."""
+    from rich.text import Text
+
+    if error.console is not None:
+        error.console.soft_wrap = True  # one line, however wide the terminal is
+    words = " ".join(str(error).split())
+    if isinstance(error, cyclopts.UnknownOptionError):
+        words += " What is no option but begins with - goes behind --."
+    return Text(f"clew: {plain(words)} (usage)")
+
+
 app = cyclopts.App(
     name="clew",
     help="The durable session engine for AI agents.",
     version=clew.__version__,
     result_action="return_value",
+    error_formatter=_usage,
 )
 _HTTP = "clew.fronts.http.serve"
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 for _commands in (m.COMMANDS for m in (history, room, keeping, diff, settings, demo, transfer)):
     for _name, _command in _commands.items():
         app.command(_command, name=_name)
@@ -255,8 +271,44 @@ def _shown(part: Mapping[str, Any]) -> str:
     return text if isinstance(text, str) else f"[{part['type']}]"
 
 
+def _fill_standard_files() -> None:
+    """Whoever closed one of the three gets nothing from it; a file that is opened later must not take its place."""
+    for fd, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest that is free: this one
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(fd, "w" if fd else "r", closefd=False))  # noqa: SIM115 - as long as the process
+
+
+def _say_system(error: OSError) -> int:
+    """What the system refused, in one line."""
+    reason = error.strerror or str(error)
+    if error.filename is not None:
+        said = f"{os.fsdecode(error.filename)}: {reason}" if isinstance(error.filename, str | bytes) else reason
+    elif isinstance(error, FileNotFoundError) and not _has_folder():
+        said = "the folder this was started in is not there any more; start it in another"
+    elif error.errno in _NO_ROOM:
+        said = f"the output could not be written: {reason}"
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing is tried again on the way out
+    else:
+        said = reason
+    print(f"clew: {plain(said)} (system)", file=sys.stderr)
+    return 1
+
+
+def _has_folder() -> bool:
+    try:
+        os.getcwd()
+    except OSError:
+        return False
+    return True
+
+
 def main() -> None:
     """Entry point of the ``clew`` command."""
+    _fill_standard_files()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # A terminal that lacks a character is no reason to show nothing.
@@ -271,5 +323,7 @@ def main() -> None:
         # Whoever read this has seen enough. What is left to be written goes nowhere, and says nothing about it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
+    except OSError as error:
+        sys.exit(_say_system(error))
     except KeyboardInterrupt:
         sys.exit(130)

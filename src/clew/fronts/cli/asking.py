@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal, Protocol
 
 from clew.fronts.cli.command import AnyEngine
-from clew.fronts.cli.face import Face
 from clew.fronts.cli.plain import plain
 from clew.fronts.cli.render import Look, asked_call
 from clew.live.base import Waiting
 from clew.runtime.answers import Decision
 
-__all__ = ["KEYS", "NOBODY", "Asking"]
+__all__ = ["NOBODY", "Asker", "Asking"]
 
-KEYS: Final = "yspn"
 NOBODY: Final = "there is nobody at this terminal to ask"
-_ALLOW: Final = "allow? [y]es once · this [s]ession · this [p]roject · [n]o: "
-_ALLOW_NARROW: Final = "allow? y/s/p/n: "
+_ALLOW: Final = "allow? [y]es once · this [s]ession{} · [n]o: "
+_ALLOW_NARROW: Final = "allow? y/s{}/n: "
+_KEYS: Final = "y allows it once, s for this session{}, n denies it"
 _WHY: Final = "why not? (Enter: no reason) "
 _ANSWER: Final = "your answer: "
 _DECISIONS: Final[Mapping[str, Decision]] = {
@@ -26,6 +25,19 @@ _DECISIONS: Final[Mapping[str, Decision]] = {
     **dict.fromkeys(("p", "project"), "project"),
     **dict.fromkeys(("n", "no", "deny"), "deny"),
 }
+
+
+class Asker(Protocol):
+    """What of a face is needed to ask."""
+
+    attended: bool
+
+    @property
+    def size(self) -> tuple[int, int]: ...
+
+    def print(self, text: str) -> None: ...
+
+    def ask(self, question: str | None, words: Sequence[str] = ()) -> None: ...
 
 
 class Asking:
@@ -37,13 +49,17 @@ class Asking:
         self._session_id = session_id
         self._stage: Literal["decide", "reason", "answer"] = "answer" if wait.approval_id is None else "decide"
         self._options: list[str] = []
+        self._decisions: Mapping[str, Decision] = _DECISIONS
 
-    async def begin(self, face: Face, look: Look) -> bool:
+    async def begin(self, face: Asker, look: Look) -> bool:
         """Show what it is and ask; without anybody to be asked it is denied, and False."""
         if not face.attended:
             await self._give("deny", NOBODY)
             return False
         given = await self._input()
+        if (await self._engine.get_session(self._session_id)).workspace_root is None:
+            # Without a folder there is no project that it could be remembered for.
+            self._decisions = {word: decision for word, decision in _DECISIONS.items() if decision != "project"}
         question = given.get("question") if isinstance(given, Mapping) else None
         if self._stage == "answer" and isinstance(question, str):
             self._options = [str(option) for option in given.get("options") or ()]
@@ -55,13 +71,17 @@ class Asking:
         self.ask(face)
         return True
 
-    def ask(self, face: Face) -> None:
+    def ask(self, face: Asker) -> None:
         """Ask, or ask again what was not answered."""
-        allow = _ALLOW if face.size[0] > len(_ALLOW) + 10 else _ALLOW_NARROW
-        question = {"decide": allow, "reason": _WHY, "answer": _ANSWER}[self._stage]
-        face.ask(question, KEYS if self._stage == "decide" else "")
+        if self._stage != "decide":
+            face.ask(_WHY if self._stage == "reason" else _ANSWER)
+            return
+        project = "p" in self._decisions
+        allow = _ALLOW.format(" · this [p]roject" if project else "")
+        narrow = _ALLOW_NARROW.format("/p" if project else "")
+        face.ask(allow if face.size[0] > len(allow) + 10 else narrow, tuple(self._decisions))
 
-    async def take(self, words: str, face: Face) -> bool:
+    async def take(self, words: str, face: Asker) -> bool:
         """What was typed. True once it was an answer; then the question is over."""
         words = words.strip()
         if self._stage == "reason":
@@ -71,14 +91,22 @@ class Asking:
             number = int(words) if words.isascii() and words.isdigit() else 0
             await self._give_answer(self._options[number - 1] if 1 <= number <= len(self._options) else words)
             return True
-        decision = _DECISIONS.get(words.lower())
+        decision = self._decisions.get(words.lower())
         if decision == "deny":
             self._stage = "reason"
         elif decision is not None:
             await self._give(decision, None)
             return True
+        else:
+            keys = _KEYS.format(", p for this project" if "p" in self._decisions else "")
+            typed = f"{plain(_short(words))} is no answer: " if words else ""
+            face.print(f"{typed}{keys}\n")
         self.ask(face)
         return False
+
+    async def refuse(self) -> None:
+        """Nobody answers any more: no."""
+        await self._give("deny", None)
 
     async def _give(self, decision: Decision, reason: str | None) -> None:
         if self.wait.approval_id is None:
@@ -96,3 +124,8 @@ class Asking:
                 if part.get("toolCallId") == self.wait.tool_call_id:
                     return part.get("input")
         return None
+
+
+def _short(words: str) -> str:
+    line = " ".join(words.split())
+    return line if len(line) <= 20 else f"{line[:19]}…"

@@ -28,7 +28,7 @@ from clew.errors import (
     StoreError,
     StoreUnavailable,
 )
-from clew.fronts.cli.plain import plain
+from clew.fronts.cli.plain import plain, plain_json
 from clew.fronts.cli.remote import RemoteEngine
 from clew.fronts.cli.wire import find_token
 from clew.fronts.shape import SessionShape, session_shape
@@ -42,6 +42,7 @@ __all__ = [
     "Json",
     "Store",
     "end",
+    "exit_code",
     "named_model",
     "opened",
     "print_json",
@@ -143,9 +144,13 @@ def end(command: Coroutine[Any, Any, int]) -> int:
 def say(error: ClewError) -> int:
     """Why it failed, for a person; which kind of failure, for a program."""
     print(f"clew: {plain(str(error))} ({error.code})", file=sys.stderr)
+    return exit_code(error)
+
+
+def exit_code(error: ClewError) -> int:
     return next((code for kind, code in EXIT_CODES if isinstance(error, kind)), 1)
 
 
 def print_json(value: Any) -> None:
     """A value as HTTP would answer it, on one line."""
-    print(msgspec.json.encode(value).decode())
+    print(plain_json(msgspec.json.encode(value).decode()))

@@ -17,7 +17,7 @@ import msgspec
 
 from clew.errors import ClewError, InvalidInput
 from clew.fronts.cli.asking import Asking
-from clew.fronts.cli.command import AnyEngine
+from clew.fronts.cli.command import AnyEngine, exit_code
 from clew.fronts.cli.face import Face
 from clew.fronts.cli.input import Act
 from clew.fronts.cli.keeping import first_words
@@ -70,8 +70,11 @@ class Conversation:
         self.face.print(plain(text) + "\n")
 
     def note(self, text: str) -> None:
-        """Something about the conversation that is not part of it."""
-        self.face.print(self.look.style(plain(text), "dim") + "\n")
+        """Something about the conversation that is not part of it; to whoever reads a pipe, not in it."""
+        if self.face.attended:
+            self.face.print(self.look.style(plain(text), "dim") + "\n")
+        else:
+            print(f"clew: {plain(text)}", file=sys.stderr, flush=True)
 
     def need(self) -> str:
         if self.session is None:
@@ -156,8 +159,9 @@ class Conversation:
         self._interrupted = False
         if act.kind == "end":
             self.leaving = 0 if self.face.attended else self._code
-        elif self._asking is not None:
-            await self._safely(self._answer(self._asking, act.text))
+        elif act.asked:
+            if self._asking is not None:
+                await self._safely(self._answer(self._asking, act.text))
         elif act.kind == "line" and act.text.strip():
             self.remember(act.text)
             is_command = re.match(r"/[a-z]*(?: |\Z)", act.text)
@@ -191,10 +195,16 @@ class Conversation:
                     raise
             else:
                 await self.engine.submit(self.session.id, text, model=self.model, attended=self.face.attended)
-        except ClewError:
+        except ClewError as error:
             self.face.busy(self.running)
-            self.face.draft(text)
+            self._code = exit_code(error)
+            self._hand_back(text)
             raise
+
+    def _hand_back(self, text: str) -> None:
+        """What was not taken, to whoever can change it; whoever piped it in has it."""
+        if self.face.attended:
+            self.face.draft(text)
 
     # The session
 
@@ -280,10 +290,12 @@ class Conversation:
         self._code = _CODES.get(str(reason), 0)
         self._status = await self.engine.get_status(self.need())
         if reason == "abort":
-            self.note("aborted")
+            count = len(self._queue)
+            going_on = f"; going on with the {'message' if count == 1 else f'first of {count} messages'} in the queue"
+            self.note(f"aborted{going_on if count else ''}")
         elif reason in ("error", "refused"):
             self._complain(str(error.get("message")))
-            self.face.draft(str(error.get("text") or ""))
+            self._hand_back(str(error.get("text") or ""))
         elif reason == "finish":
             stopped = (await self.engine.turn(str(data["turn_id"]))).data.get("stopped")
             if stopped in _STOPPED:

@@ -39,8 +39,8 @@ class Face(Protocol):
         """What is shown for now, until something else is; ``above``, said for good in the same moment."""
         ...
 
-    def ask(self, question: str | None, keys: str = "") -> None:
-        """Put a question in front of the line; with ``keys``, one of them is the answer. None: no question."""
+    def ask(self, question: str | None, words: Sequence[str] = ()) -> None:
+        """Put a question in front of the line; with ``words``, one of them is the answer. None: no question."""
         ...
 
     def draft(self, text: str) -> None:
@@ -109,7 +109,7 @@ class Pipe:
         """There is no place for what does not last."""
         self.print(above)
 
-    def ask(self, question: str | None, keys: str = "") -> None:
+    def ask(self, question: str | None, words: Sequence[str] = ()) -> None:
         """There is nobody to be asked."""
 
     def draft(self, text: str) -> None:

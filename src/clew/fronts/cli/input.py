@@ -124,6 +124,8 @@ class Act(msgspec.Struct, frozen=True):
 
     kind: Literal["line", "interrupt", "end", "suspend", "clear", "key"]
     text: str = ""
+    asked: int = 0
+    """Which question it was typed at, counted from 1; 0 when at none."""
 
 
 class Editor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["plain"]
+__all__ = ["plain", "plain_json"]
 
 
 def plain(text: str) -> str:
@@ -10,3 +10,15 @@ def plain(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(ch if ch in "\n\t" or ch.isprintable() else ch.encode("unicode_escape").decode() for ch in text)
+
+
+def plain_json(text: str) -> str:
+    """JSON that means the same, with everything but newlines and printable characters as escapes."""
+    if text.isprintable():
+        return text
+    return "".join(ch if ch == "\n" or ch.isprintable() else _units(ch) for ch in text)
+
+
+def _units(ch: str) -> str:
+    data = ch.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{data[at] << 8 | data[at + 1]:04x}" for at in range(0, len(data), 2))

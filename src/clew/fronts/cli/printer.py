@@ -6,7 +6,8 @@ import os
 import sys
 from collections.abc import Sequence
 
-from clew.fronts.cli.plain import plain
+from clew.fronts.cli.fresh import Fresh
+from clew.fronts.cli.plain import plain, plain_json
 from clew.transcript import chunk as c
 
 __all__ = ["Printer"]
@@ -20,13 +21,15 @@ class Printer:
         self._at_start = True
         self._said: list[str] = []
         self._places: dict[str, int] = {}
-        self._error_shown = False
-        self.said_anything = False
+        self._end_shown = False
+        self._fresh = Fresh()
 
-    def show(self, chunks: Sequence[c.Chunk]) -> None:
-        self.said_anything = True
+    def show(self, chunks: Sequence[c.Chunk], *, replayed: bool = False) -> None:
+        """Print chunks of the turn. ``replayed``: from the message's first part on, whatever was printed of it."""
         if self.json:
-            self._print("".join(c.encode_chunk(chunk).decode() + "\n" for chunk in chunks))
+            fresh = [new for chunk in chunks for new in self._fresh.take(chunk, replayed=replayed)]
+            self._end_shown |= any(isinstance(chunk, c.Error | c.Abort) for chunk in fresh)
+            self._print("".join(plain_json(c.encode_chunk(chunk).decode()) + "\n" for chunk in fresh))
             return
         for chunk in chunks:
             if isinstance(chunk, c.TextStart):
@@ -39,10 +42,19 @@ class Printer:
 
     def show_error(self, text: str) -> None:
         """Why the turn failed, once; among chunks it is one of them."""
-        if not self.json and not self._error_shown:
-            self._error_shown = True
+        if self._end_shown:
+            return
+        self._end_shown = True
+        if self.json:
+            self.show([c.Error(text), c.Finish("error")])
+        else:
             self.end()
             print(f"clew: {plain(text)}", file=sys.stderr)
+
+    def show_abort(self) -> None:
+        """Among chunks, that the turn was aborted, unless that was one of them."""
+        if self.json and not self._end_shown:
+            self.show([c.Abort()])
 
     def catch_up(self, texts: Sequence[str]) -> None:
         """Print what of these, all the texts so far, was not printed yet."""

@@ -17,7 +17,17 @@ from rich.cells import cell_len, chop_cells
 from clew.fronts.cli.plain import plain
 from clew.transcript.message import Message
 
-__all__ = ["Look", "Reply", "asked_call", "card", "history_lines", "split_blocks"]
+__all__ = [
+    "Look",
+    "Reply",
+    "asked_call",
+    "card",
+    "history_lines",
+    "said",
+    "split_blocks",
+    "summarised",
+    "summary_of",
+]
 
 Part = Mapping[str, Any]
 _ENDED: Final = frozenset({"output-available", "output-error", "output-denied"})
@@ -202,12 +212,19 @@ def asked_call(tool: str, given: object, look: Look) -> str:
 def history_lines(messages: Sequence[Message], look: Look, width: int) -> Iterator[str]:
     """Messages that are over, as they looked while they came."""
     for message in messages:
-        if summary := next((part for part in message.parts if part["type"] == "data-compaction"), None):
-            yield look.style(summarised(summary.get("data")), "dim") + "\n"
+        if (summary := summary_of(message)) is not None:
+            yield look.style(summarised(summary), "dim") + "\n"
         elif message.role == "user":
             yield said(message, look)
         else:
             yield from Reply(look).finished(message.parts, width, final=True)
+
+
+def summary_of(message: Message) -> Mapping[str, Any] | None:
+    """What a summary records; None of any other message."""
+    part = next((part for part in message.parts if part["type"] == "data-compaction"), None)
+    data = part.get("data") if part is not None else None
+    return data if isinstance(data, Mapping) else None if part is None else {}
 
 
 def summarised(data: Mapping[str, Any] | None) -> str:

@@ -1,29 +1,32 @@
 """One turn, its text or its chunks on stdout: a prompt, or one that is answered again.
 
 It runs in this process, or in the server that has the store, which is then watched as by any other viewer. On a
-terminal what needs a permission is asked for; without one it is denied. Ctrl-C aborts the turn, which settles before
-the command ends; a second one ends the command.
+terminal what needs a permission is asked for, in the words and with the keys of ``clew chat``; without one it is
+denied. Ctrl-C aborts the turn, which settles before the command ends; a second one ends the command.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import shutil
 import signal
 import sys
+import termios
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from clew.errors import ClewError
+from clew.errors import AlreadyAnswered, ClewError
+from clew.fronts.cli.asking import Asking
 from clew.fronts.cli.command import AnyEngine, named_model, opened
-from clew.fronts.cli.plain import plain
 from clew.fronts.cli.printer import Printer
 from clew.fronts.cli.remote import RemoteEngine
+from clew.fronts.cli.render import Look, summary_of
 from clew.live.base import Waiting
-from clew.runtime.answers import Decision
 from clew.runtime.desk import Submission
 from clew.runtime.run import TurnOutcome
 from clew.transcript import chunk as c
@@ -35,18 +38,12 @@ __all__ = ["follow_turn", "run_again", "run_prompt"]
 
 Said = Callable[..., Awaitable[list[str]]]
 _POLL_S: Final = 0.02
-_DECISIONS: Final[dict[str, Decision]] = {
-    **dict.fromkeys(("y", "yes", "once"), "once"),
-    **dict.fromkeys(("s", "session"), "session"),
-    **dict.fromkeys(("n", "no", "deny", ""), "deny"),
-}
-_NOBODY: Final = "there is nobody at this terminal to ask"
 _FAILURES: Final = {"permission_denied": 5, "context_too_large": 6, "storage_full": 7}
 
 
 async def run_prompt(store: str | None, prompt: str, session: str | None, model: str | None, json: bool) -> int:
     """Run one turn and return the exit code."""
-    attended = sys.stdin.isatty() and sys.stdout.isatty() and not json
+    attended = _is_attended(json)
     async with opened(store, write=True, make=True) as engine:
         submission, session = await _submit(engine, prompt, session, model, attended)
         if sys.stderr.isatty():
@@ -81,13 +78,16 @@ async def follow_turn(
         # When the server is gone, both notice; one says it.
         ending.cancel()
         await asyncio.gather(ending, return_exceptions=True)
-    if json and not printer.said_anything:
-        # It was over before it could be watched.
+    if json:
+        # What was over before it could be watched.
         for message in await _answers(engine, session, submission.message_id, known):
-            printer.show(list(replay(msgspec.to_builtins(message), finish=True)))
+            whole = replay(msgspec.to_builtins(message), finish=outcome.status == "completed")
+            printer.show(list(whole), replayed=True)
+    await _tell_summary(engine, session, submission.message_id, known)
     if outcome.status in ("failed", "refused") and outcome.error is not None:
         printer.show_error(str(outcome.error.get("message")))
     if outcome.status == "aborted":
+        printer.show_abort()
         print(
             f'clew: aborted; what was written is kept in {session}; go on with `clew run --session {session} "…"`',
             file=sys.stderr,
@@ -131,7 +131,7 @@ async def _follow(
         if waiting:
             printer.catch_up(await said())
             printer.end()
-            await _ask(engine, session_id, waiting[0], ending)
+            await _ask(engine, session_id, waiting[0], ending, attended=_is_attended(printer.json))
         # Looked at before the next stream is: that may be one of the queue's, which is not ours to print.
         await asyncio.wait({ending}, timeout=_POLL_S)
     printer.catch_up(await said())
@@ -162,7 +162,7 @@ async def _show_served(engine: RemoteEngine, session_id: str, said: Said, printe
             before = [] if printer.json else await said(fold.message_id)
         fold.apply(chunk)
         if printer.json:
-            printer.show([chunk])
+            printer.show([chunk], replayed=True)
         elif loop.time() - shown_at > _POLL_S:
             shown_at = loop.time()
             printer.catch_up([*before, *_texts(fold.parts)])
@@ -182,68 +182,109 @@ async def _answers(engine: AnyEngine, session_id: str, prompt_id: str, known: fr
     for message in await engine.messages(session_id):
         if message.role == "user":
             ours = message.id == prompt_id
-        elif ours and message.id not in known:
+        elif ours and message.id not in known and summary_of(message) is None:
             answers.append(message)
     return answers
 
 
-async def _ask(engine: AnyEngine, session_id: str, wait: Waiting, ending: asyncio.Future[TurnOutcome]) -> None:
-    """Put one thing that waits to whoever sits at the terminal."""
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        await _deny(engine, session_id, wait)
+async def _tell_summary(engine: AnyEngine, session_id: str, prompt_id: str, known: frozenset[str]) -> None:
+    """Say that room was made on the way: the model does not see all of the conversation any more."""
+    messages = await engine.messages(session_id)
+    # A prompt that is out of sight itself was summarised since.
+    asked_at = next((message.metadata["created_at"] for message in messages if message.id == prompt_id), 0)
+    for message in messages:
+        summary = summary_of(message)
+        if summary is None or message.id in known or message.metadata["created_at"] < asked_at:
+            continue
+        turns = summary.get("turns")
+        what = f"{turns} earlier turn{'' if turns == 1 else 's'}" if turns else "earlier turns"
+        print(f"clew: made room: summarised {what}; they stay stored", file=sys.stderr)
+
+
+def _is_attended(json: bool) -> bool:
+    """Somebody sees what is asked and can answer; among chunks there is no place for a question."""
+    return sys.stdin.isatty() and sys.stdout.isatty() and not json
+
+
+class _Desk:
+    """Where a run asks: a line of the terminal for each answer."""
+
+    def __init__(self, *, attended: bool) -> None:
+        self.attended = attended
+        self.question = ""
+
+    @property
+    def size(self) -> tuple[int, int]:
+        return shutil.get_terminal_size()
+
+    def print(self, text: str) -> None:
+        print(text, end="", flush=True)
+
+    def ask(self, question: str | None, words: Sequence[str] = ()) -> None:
+        self.question = question or ""
+
+
+async def _ask(
+    engine: AnyEngine, session_id: str, wait: Waiting, ending: asyncio.Future[TurnOutcome], *, attended: bool
+) -> None:
+    """Put one thing that waits to whoever sits at the terminal; without anybody there it is denied."""
+    desk, asking = _Desk(attended=attended), Asking(engine, session_id, wait)
+    if attended:
+        # What was typed before the question was there does not answer it.
+        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
+    if not await asking.begin(desk, Look(colour=False)):
         return
-    shown = await _input_of(engine, session_id, wait.tool_call_id)
-    if wait.approval_id is None:
-        line = await _line(f"{wait.tool} {shown}\nyour answer: ", ending)
-        if line is not None:
-            await engine.answer_question(session_id, wait.tool_call_id, line.strip())
-        return
-    print(f"{wait.tool} {shown}")
-    decision: Decision | None = None
-    while decision is None:
-        line = await _line("allow? [y]es once, for this [s]ession, [N]o: ", ending)
-        if line is None:
-            return
-        decision = _DECISIONS.get(line.strip().lower())
-    if decision == "deny":
-        print("denied")
-    await engine.answer(session_id, wait.approval_id, decision)
+    elsewhere = asyncio.ensure_future(_answered(engine, session_id, wait))
+    try:
+        while True:
+            line = await _line(desk.question, ending, elsewhere)
+            if line is None:
+                desk.print("\n" if ending.done() else "\n(answered elsewhere)\n")
+                return
+            if not line:
+                desk.print("\n")
+                await asking.refuse()
+                return
+            if await asking.take(line, desk):
+                return
+    except AlreadyAnswered:
+        desk.print("(answered elsewhere)\n")
+    finally:
+        elsewhere.cancel()
+        await asyncio.gather(elsewhere, return_exceptions=True)
 
 
-async def _deny(engine: AnyEngine, session_id: str, wait: Waiting) -> None:
-    """Nobody can be asked. The message was sent by somebody who could; whoever goes on with it here cannot."""
-    if wait.approval_id is None:
-        await engine.answer_question(session_id, wait.tool_call_id, _NOBODY)
-    else:
-        await engine.answer(session_id, wait.approval_id, "deny", _NOBODY)
+async def _answered(engine: AnyEngine, session_id: str, wait: Waiting) -> None:
+    """Until it does not wait any more; beside a server others may answer, too."""
+    with contextlib.suppress(ClewError):
+        async for status in engine.watch_status(session_id):
+            if all(other.tool_call_id != wait.tool_call_id for other in status.waiting):
+                return
+    # The server is gone, and nobody answered; whoever waits for the turn says so.
+    await asyncio.get_running_loop().create_future()
 
 
-async def _line(question: str, ending: asyncio.Future[TurnOutcome]) -> str | None:
-    """What is typed; None when the turn ended meanwhile. Not in a thread: that could not be left."""
+async def _line(question: str, *over: asyncio.Future[Any]) -> str | None:
+    """What is typed, empty at its end; None when one of these came first. Not in a thread: that could not be left."""
     loop = asyncio.get_running_loop()
     typed: asyncio.Future[str] = loop.create_future()
+    fd = sys.stdin.fileno()
 
     def read() -> None:
         if not typed.done():
-            typed.set_result(sys.stdin.readline())
+            try:
+                # A terminal gives a line at a time; what is behind it stays there and can be dropped.
+                typed.set_result(os.read(fd, 65536).decode(errors="replace"))
+            except OSError:
+                typed.set_result("")
 
     print(question, end="", flush=True)
-    loop.add_reader(sys.stdin.fileno(), read)
+    loop.add_reader(fd, read)
     try:
-        both: set[asyncio.Future[Any]] = {typed, ending}
-        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({typed, *over}, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        loop.remove_reader(sys.stdin.fileno())
+        loop.remove_reader(fd)
     return typed.result() if typed.done() else None
-
-
-async def _input_of(engine: AnyEngine, session_id: str, tool_call_id: str) -> str:
-    """The exact arguments of a call, as a terminal can show them; never the model's words about it."""
-    for message in reversed(await engine.messages(session_id, limit=20)):
-        for part in message.parts:
-            if part.get("toolCallId") == tool_call_id:
-                return plain(msgspec.json.encode(part.get("input")).decode())
-    return ""
 
 
 def _abort_on_signal(engine: AnyEngine, session_id: str) -> None:

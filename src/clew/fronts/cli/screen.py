@@ -21,6 +21,7 @@ from typing import Any, Final
 from rich.cells import cell_len, set_cell_size
 
 from clew.fronts.cli.input import Act, Editor, Key, Keys
+from clew.fronts.cli.plain import plain
 
 __all__ = ["Terminal", "cut"]
 
@@ -28,7 +29,7 @@ _STYLE: Final = re.compile(r"\x1b\[[0-9;]*m")
 _RESET: Final = "\x1b[0m"
 _BRACKETED: Final = ("\x1b[?2004h", "\x1b[?2004l")
 _MOMENT_S: Final = 0.3
-"""So soon after a question was shown nobody has read it: a key is typing then, and needs Enter to be an answer."""
+"""So soon after a question was shown nobody has read it: what is typed then, without a pause, is no answer."""
 _PROMPT: Final = "› "
 
 
@@ -52,7 +53,8 @@ class Terminal:
         self._lines: Sequence[str] = ()
         self._status = ""
         self._question: str | None = None
-        self._asked_keys = ""
+        self._words: Sequence[str] = ()
+        self._asked = 0
         self._asked_at = 0.0
         self._parked = ""
         self._drawn: list[int] = []
@@ -113,15 +115,16 @@ class Terminal:
         self._lines, self._status = lines, status
         self._draw(above)
 
-    def ask(self, question: str | None, keys: str = "") -> None:
+    def ask(self, question: str | None, words: Sequence[str] = ()) -> None:
         if question is not None and self._question is None:
             self._parked = self._editor.text
             self._editor.set("")
+            self._asked += 1
+            self._asked_at = asyncio.get_running_loop().time()
         elif question is None and self._question is not None:
             self._editor.set(self._parked)
             self._parked = ""
-        self._question, self._asked_keys = question, keys
-        self._asked_at = asyncio.get_running_loop().time()
+        self._question, self._words = question, words
         self._draw()
 
     def draft(self, text: str) -> None:
@@ -138,7 +141,8 @@ class Terminal:
     def _draw(self, above: str = "") -> None:
         width, height = self.size
         prompt = _PROMPT if self._question is None else self._question
-        shown = [cut(line, width - 1) for line in [*self._lines, *([self._status] if self._status else [])]]
+        kept = f"⋯ {_one_row(self._parked)}  (kept; answer with Enter)" if self._parked else ""
+        shown = [cut(line, width - 1) for line in [*self._lines, *filter(None, (self._status, kept))]]
         shown = shown[-(height - 2) :] if height > 2 else []
         room = max(width - 1 - cell_len(prompt), 8)
         text, column = self._editor.view(room)
@@ -179,7 +183,9 @@ class Terminal:
         """Whoever sits at a terminal may go on typing."""
 
     async def next(self) -> Act:
-        return await self._acts.get()
+        while (act := await self._acts.get()).asked not in (0, self._asked if self._question is not None else 0):
+            pass  # what it was typed at is answered already, perhaps elsewhere
+        return act
 
     def _read(self) -> None:
         try:
@@ -194,17 +200,35 @@ class Terminal:
             self._press(key)
         self._draw()
 
-    def _is_answer(self, text: str) -> bool:
-        """One key alone; but not of somebody who was typing, or just began to, and did not mean to answer."""
-        alone = len(text) == 1 and text.lower() in self._asked_keys and not self._editor.text and not self._parked
-        return alone and asyncio.get_running_loop().time() - self._asked_at >= _MOMENT_S
+    def _is_key(self, key: Key) -> bool:
+        """One key alone, at a question that one key answers; not of somebody who has half a line written."""
+        alone = key.name == "text" and len(key.text) == 1 and not self._editor.text and not self._parked
+        typed = key.text.lower()
+        begins = any(len(word) > 1 and word.startswith(typed) for word in self._words) and typed not in self._words
+        return bool(self._words) and alone and not begins
 
     def _press(self, key: Key) -> None:
-        if self._asked_keys and key.name == "text" and self._is_answer(key.text):
-            self._asked_keys = ""
-            self._acts.put_nowait(Act("key", key.text.lower()))
-            return
-        act = self._editor.press(key)
+        asked = self._asked if self._question is not None else 0
+        if asked and key.name not in ("interrupt", "end-of-input", "suspend", "clear"):
+            now = asyncio.get_running_loop().time()
+            if now - self._asked_at < _MOMENT_S:
+                # Somebody who types on has not seen the question: this belongs to the line it was asked in.
+                self._asked_at, asked = now, 0
+                answer = self._editor.text
+                self._editor.set(self._parked)
+                act = self._editor.press(key)
+                self._parked = self._editor.text
+                self._editor.set(answer)
+                self._acted(act, asked)
+                return
+            if self._is_key(key):
+                if key.text.lower() in self._words:
+                    self._words = ()
+                self._acts.put_nowait(Act("key", key.text.lower(), asked))
+                return
+        self._acted(self._editor.press(key), asked)
+
+    def _acted(self, act: Act | None, asked: int) -> None:
         if self._editor.choices:
             self.print("  ".join(self._editor.choices))
         if act is None:
@@ -216,7 +240,13 @@ class Terminal:
             self._give_back()
             os.kill(0, signal.SIGTSTP)
             self._raw()
-        else:
-            if act.kind == "line" and self._question is None:
+        elif act.kind == "line":
+            if not asked:
                 self._editor.remember(act.text)
+            self._acts.put_nowait(Act("line", act.text, asked))
+        else:
             self._acts.put_nowait(act)
+
+
+def _one_row(text: str) -> str:
+    return plain(" ".join(text.split()))

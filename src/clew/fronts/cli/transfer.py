@@ -13,7 +13,7 @@ import cyclopts
 
 from clew.errors import InvalidInput
 from clew.fronts.cli.command import Json, Store, end, opened, print_json, shapes
-from clew.fronts.cli.plain import plain
+from clew.fronts.cli.plain import plain, plain_json
 
 __all__ = ["COMMANDS"]
 
@@ -68,7 +68,9 @@ def export(
     async def run() -> int:
         async with opened(store) as engine:
             data = await engine.export(session, format, redact=not keep_secrets, hidden=hidden)
-        if out is None:
+        if out is None and sys.stdout.isatty():
+            print((plain_json if format in ("json", "jsonl") else plain)(data.decode()))
+        elif out is None:
             sys.stdout.buffer.write(data)
             sys.stdout.flush()
         else:
@@ -80,7 +82,9 @@ def export(
 
 
 def import_(
-    file: Annotated[Path, cyclopts.Parameter(help="An export as json or jsonl; - reads stdin.")],
+    file: Annotated[
+        Path, cyclopts.Parameter(help="An export as json or jsonl; - reads stdin.", allow_leading_hyphen=True)
+    ],
     /,
     *,
     workspace: Annotated[
