@@ -118,7 +118,9 @@ class Spool:
     def _start_file(self) -> None:
         """The file, with what was taken so far: up to here head and tail are everything."""
         try:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # The mode goes to the last folder of a path only, and the data folder is for its owner alone too.
+            for folder in (self._folder.parent, self._folder):
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._path = self._folder / f"{self._stem}-{secrets.token_hex(8)}.txt"
             self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         except OSError as error:
