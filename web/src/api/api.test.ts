@@ -87,6 +87,11 @@ describe('models', () => {
       expect(modelName(modelOf(name) as never)).toBe(name);
     }
   });
+
+  it('keep a colon that is part of their name', () => {
+    expect(modelOf('ollama/llama3:8b')).toEqual({ provider_id: 'ollama', model_id: 'llama3:8b' });
+    expect(modelOf('demo/long:slow')).toEqual({ provider_id: 'demo', model_id: 'long', variant: 'slow' });
+  });
 });
 
 describe('inWords', () => {

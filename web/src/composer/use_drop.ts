@@ -5,7 +5,7 @@ import { type RefObject, useEffect, useState } from 'react';
 export function useDrop(inside: RefObject<HTMLElement | null>, onFiles: (files: File[]) => void): boolean {
   const [over, setOver] = useState(false);
   useEffect(() => {
-    const pane = inside.current?.closest('main, [aria-label^="Conversation"]') ?? inside.current;
+    const pane = inside.current?.closest<HTMLElement>('main, [aria-label^="Conversation"]') ?? inside.current;
     if (!pane) return;
     const holdsFiles = (event: DragEvent) => event.dataTransfer?.types.includes('Files') ?? false;
     const onOver = (event: DragEvent) => {

@@ -2,11 +2,11 @@
 
 import { useCallback, useEffect, useState } from 'react';
 import type { Conversation } from '../state/conversation';
-import { useStore } from '../state/store';
+import { useSession } from '../top/use_session';
 import { afterSend, loadChoice, ownName, saveChoice, standing } from './model_choice';
 
 export function useModelChoice(conversation: Conversation) {
-  const own = useStore(conversation.store, (state) => ownName(state.session?.model));
+  const own = ownName(useSession()?.model);
   const [choice, setChoice] = useState(() => loadChoice(conversation.id));
   const choose = useCallback(
     (name: string | null) => {

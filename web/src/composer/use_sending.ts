@@ -25,7 +25,7 @@ export function useSending({ conversation, draft, attachments, model, around }: 
   const edit = async (messageId: string) => {
     if (!draft.now().text.trim()) return;
     if (conversation.streaming || isLive(conversation.store.get().status)) {
-      conversation.say('Something is running. Stop it with Esc, then send your change.');
+      conversation.say('Something is running. Press Stop, then resend your change.');
       return;
     }
     const handed = draft.hand();

@@ -12,7 +12,7 @@ export function CodeBlock({ children }: { children?: ReactNode }) {
         <span className="truncate font-mono text-xs text-quiet">{language || 'text'}</span>
         <CopyButton text={() => code} label="Copy the code" className="hover:bg-raised" />
       </div>
-      <pre tabIndex={0} aria-label={`Code${language ? `, ${language}` : ''}`} role="region" className="overflow-x-auto px-3 py-2 font-mono text-[13px] leading-normal">
+      <pre tabIndex={0} aria-label={`Code${language ? `, ${language}` : ''}`} role="group" className="overflow-x-auto px-3 py-2 font-mono text-[13px] leading-normal">
         <code>{code}</code>
       </pre>
     </div>

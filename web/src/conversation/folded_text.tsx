@@ -21,7 +21,7 @@ export function FoldedText({ id, label, text, tone = 'plain' }: Props) {
       <pre
         dir="auto"
         tabIndex={0}
-        role="region"
+        role="group"
         aria-label={label}
         className={`max-h-[70vh] overflow-auto rounded-md px-2.5 py-2 font-mono text-[13px] leading-normal break-words whitespace-pre-wrap ${tone === 'bad' ? 'bg-bad-soft text-bad' : 'bg-panel'}`}
       >

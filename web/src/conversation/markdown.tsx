@@ -35,7 +35,7 @@ function InlineCode({ children }: { children?: ReactNode }) {
 
 function Table({ children }: { children?: ReactNode }) {
   return (
-    <div tabIndex={0} role="region" aria-label="Table" className="my-2.5 overflow-x-auto rounded-lg border border-line">
+    <div tabIndex={0} role="group" aria-label="Table" className="my-2.5 overflow-x-auto rounded-lg border border-line">
       <table className="w-full border-collapse text-sm">{children}</table>
     </div>
   );

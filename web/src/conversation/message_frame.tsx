@@ -25,9 +25,14 @@ export function MessageFrame({ message, label, past, className = '', children }:
     if (asked === 0 || memory.landed === asked) return;
     memory.landed = asked;
     setFlash(asked);
-    ref.current?.focus({ preventScroll: true });
-    // What lies inside another item is not known to the list; wait until it has been measured.
-    if (past) requestAnimationFrame(() => requestAnimationFrame(() => ref.current?.scrollIntoView({ block: 'center' })));
+    // Not before it has been measured: until then it cannot be seen.
+    requestAnimationFrame(() =>
+      requestAnimationFrame(() => {
+        ref.current?.focus({ preventScroll: true });
+        // What lies inside another item is not known to the list.
+        if (past) ref.current?.scrollIntoView({ block: 'center' });
+      }),
+    );
   }, [asked, memory, past]);
   return (
     <article

@@ -66,12 +66,16 @@ export function Thread() {
     if (!focus || landed.current === focus.asked || !loaded) return;
     const index = itemOf(items, focus.messageId);
     const item = items[index];
-    if (!item) return;
+    if (!item) {
+      // Further back than what was read so far.
+      if (older && !loadingOlder) void conversation.loadOlder();
+      return;
+    }
     landed.current = focus.asked;
     leave();
     memory.store.set({ landing: { ...focus, within: item.key } });
     list.current?.scrollToIndex(index, { align: 'start', offset: -24 });
-  }, [focus, items, loaded, leave, memory]);
+  }, [conversation, focus, items, loaded, older, loadingOlder, leave, memory]);
 
   // A row that holds the focus or an edit stays, wherever the reader scrolls.
   const kept = useMemo(() => [...new Set([editing, held])].map((key) => items.findIndex((item) => item.key === key)).filter((index) => index >= 0), [items, editing, held]);

@@ -26,7 +26,7 @@ export function Usage({ message }: { message: Message }) {
     <span className="relative inline-flex" onPointerEnter={() => setOpen(true)} onPointerLeave={() => setOpen(false)}>
       <button
         type="button"
-        aria-label={`${total.toLocaleString('en')} tokens. ${rows.map(([name, value]) => `${name} ${value}`).join(', ')}`}
+        aria-label={`${tokens(total)} tokens. ${rows.map(([name, value]) => `${name} ${value}`).join(', ')}`}
         onFocus={() => setOpen(true)}
         onBlur={() => setOpen(false)}
         onClick={() => setOpen(true)}

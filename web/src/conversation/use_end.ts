@@ -1,14 +1,8 @@
-/** The end of the thread: a reader who is there stays there while it grows; one who left is left alone. */
+/** The end of the thread, for the thread: whether the reader is elsewhere, and the ways there and away. */
 
-import { type RefObject, useCallback, useEffect, useLayoutEffect, useState } from 'react';
+import { type RefObject, useCallback, useEffect, useLayoutEffect, useRef, useState } from 'react';
+import { EndKeeper } from './end_keeper';
 import type { Memory } from './memory';
-
-/** So near counts as being at the end. */
-const NEAR = 48;
-/** How long after a key, a wheel or a finger a move is taken as the reader's own. */
-const INTENT_MS = 400;
-/** How long what was opened may take to be there. */
-const OPENING_MS = 1500;
 
 export interface End {
   /** The reader is somewhere else. */
@@ -19,71 +13,36 @@ export interface End {
 
 export function useEnd(scroller: RefObject<HTMLElement | null>, content: RefObject<HTMLElement | null>, memory: Memory): End {
   const [away, setAway] = useState(false);
-
-  const pin = useCallback(() => {
-    const element = scroller.current;
-    if (element && memory.atEnd) element.scrollTop = element.scrollHeight;
-  }, [scroller, memory]);
-
-  const put = useCallback(
-    (atEnd: boolean) => {
-      memory.atEnd = atEnd;
-      setAway(!atEnd);
-    },
-    [memory],
-  );
+  const keeper = useRef<EndKeeper | null>(null);
 
   useEffect(() => {
-    const element = scroller.current;
-    if (!element || !content.current) return;
-    let top = element.scrollTop;
-    let height = element.scrollHeight;
-    let intent = -INTENT_MS;
-    const isNear = () => element.scrollHeight - element.scrollTop - element.clientHeight <= NEAR;
-    const onIntent = () => {
-      intent = performance.now();
-    };
-    const onScroll = () => {
-      const moved = element.scrollTop - top;
-      const shrank = element.scrollHeight < height;
-      top = element.scrollTop;
-      height = element.scrollHeight;
-      if (isNear()) {
-        if (moved > 0) put(true);
-      }
-      // Going up is leaving, unless what is above only turned out to be smaller than it was thought to be.
-      else if (moved < -1 && (!shrank || performance.now() - intent < INTENT_MS)) put(false);
-    };
-    // What a reader opens grows below the line they pressed: that line stays where it is.
-    const onClick = (event: MouseEvent) => {
-      if (!(event.target as Element).closest('[aria-expanded]') || !memory.atEnd) return;
-      memory.atEnd = false;
-      setTimeout(() => put(isNear()), OPENING_MS);
-    };
-    const sizes = new ResizeObserver(() => {
-      pin();
-      if (!memory.atEnd) setAway(!isNear());
+    if (!scroller.current || !content.current) return;
+    const made = new EndKeeper(scroller.current, content.current, {
+      get: () => memory.atEnd,
+      put: (atEnd) => {
+        memory.atEnd = atEnd;
+        if (atEnd) setAway(false);
+      },
+      away: setAway,
     });
-    sizes.observe(element);
-    sizes.observe(content.current);
-    element.addEventListener('scroll', onScroll, { passive: true });
-    element.addEventListener('click', onClick, true);
-    for (const kind of ['wheel', 'touchmove', 'keydown', 'pointerdown'] as const) element.addEventListener(kind, onIntent, { passive: true });
+    keeper.current = made;
+    made.pin();
     return () => {
-      sizes.disconnect();
-      element.removeEventListener('scroll', onScroll);
-      element.removeEventListener('click', onClick, true);
-      for (const kind of ['wheel', 'touchmove', 'keydown', 'pointerdown'] as const) element.removeEventListener(kind, onIntent);
+      keeper.current = null;
+      made.stop();
     };
-  }, [scroller, content, pin, put, memory]);
+  }, [scroller, content, memory]);
 
   // What was just drawn is measured later; until then this is near enough.
-  useLayoutEffect(pin);
+  useLayoutEffect(() => keeper.current?.pin());
 
   const toEnd = useCallback(() => {
-    put(true);
-    pin();
-  }, [put, pin]);
-  const leave = useCallback(() => put(false), [put]);
+    memory.atEnd = true;
+    setAway(false);
+    keeper.current?.pin();
+  }, [memory]);
+  const leave = useCallback(() => {
+    memory.atEnd = false;
+  }, [memory]);
   return { away, toEnd, leave };
 }

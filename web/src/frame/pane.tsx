@@ -21,10 +21,12 @@ interface Props {
 
 export function Pane({ id, message, main = false, onClose }: Props) {
   const conversation = useConversation(id);
+  // A page has one main part.
+  const Place = main ? 'main' : 'section';
   return (
-    <main aria-label={main ? 'Conversation' : 'Conversation beside'} className={`flex min-w-0 flex-1 flex-col ${main ? '' : 'border-l border-line max-lg:absolute max-lg:inset-0 max-lg:z-10 max-lg:bg-paper'}`}>
+    <Place aria-label={main ? 'Conversation' : 'Conversation beside'} className={`flex min-w-0 flex-1 flex-col ${main ? '' : 'border-l border-line max-lg:absolute max-lg:inset-0 max-lg:z-10 max-lg:bg-paper'}`}>
       {conversation && <Opened conversation={conversation} message={message} main={main} onClose={onClose} />}
-    </main>
+    </Place>
   );
 }
 

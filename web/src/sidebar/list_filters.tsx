@@ -8,7 +8,7 @@ export function ListFilters() {
   const archived = useStore(host.store, (state) => state.archived);
   const ephemeral = useStore(host.store, (state) => state.ephemeral);
   return (
-    <div className="flex gap-4 px-3 text-xs text-quiet">
+    <div className="mt-1.5 flex gap-4 px-3 text-xs text-quiet">
       <Toggle label="Show archived" on={archived} onChange={(on) => void host.show({ archived: on }).catch(() => undefined)} />
       <Toggle label="Show sidecars" on={ephemeral} onChange={(on) => void host.show({ ephemeral: on }).catch(() => undefined)} />
     </div>

@@ -73,15 +73,12 @@ export function Sidebar() {
         <IconButton label="Close the list" icon="close" className="lg:hidden" onClick={() => view.set({ sidebar: false })} />
       </header>
       <SearchField ref={field} text={text} onText={type} onDown={down} />
-      <div className="mt-1.5 min-h-0 flex-1 overflow-x-hidden overflow-y-auto overscroll-contain">
+      {!asking && <ListFilters />}
+      <div className="mt-1 min-h-0 flex-1 overflow-x-hidden overflow-y-auto overscroll-contain">
         {asking ? (
           <SearchResults found={found} searching={searching} more={more} field={field} onClear={clear} />
         ) : (
-          <>
-            <ListFilters />
-            <div className="h-1" />
-            <SessionList />
-          </>
+          <SessionList />
         )}
       </div>
       <SidebarFoot />

@@ -164,13 +164,11 @@ export class Host {
   }
 
   private async loadAbout(): Promise<void> {
-    await this.trying(async () => {
-      const [server, { models }] = await Promise.all([
-        this.client.call('GET /api/server', {}),
-        this.client.call('GET /api/models', {}),
-      ]);
-      this.store.set({ server, models: [...models] });
-    });
+    // Each by itself: a page without the one can still show the other.
+    await Promise.allSettled([
+      this.trying(async () => this.store.set({ server: await this.client.call('GET /api/server', {}) })),
+      this.trying(async () => this.store.set({ models: [...(await this.client.call('GET /api/models', {})).models] })),
+    ]);
   }
 
   private onEvent(event: HostEvent): void {

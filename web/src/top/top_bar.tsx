@@ -1,6 +1,9 @@
 /** Above the conversation: what it is called, what it is doing, how full its window is, and what can be done. */
 
 import { modelName } from '../api/types';
+import { stateOf } from '../sidebar/session_state';
+import { useStore } from '../state/store';
+import { useThis } from '../state/use_conversation';
 import { view } from '../state/view';
 import { IconButton } from '../ui/button';
 import { BesideBar } from './beside_bar';
@@ -16,8 +19,11 @@ export function TopBar({ main, onClose }: { main: boolean; onClose?: () => void 
 }
 
 function MainBar() {
+  const conversation = useThis();
   const session = useSession();
   const model = modelName(session?.model);
+  // On a narrow screen what it is doing says more than who answers.
+  const resting = useStore(conversation.store, (state) => stateOf(state.status) === 'idle');
   const archived = (session?.archived_at ?? null) !== null;
   return (
     <header className="@container relative z-5 flex items-center gap-2 border-b border-line bg-paper px-3 py-1.5">
@@ -26,7 +32,7 @@ function MainBar() {
         <SessionTitle />
         <div className="flex min-w-0 items-center text-xs text-quiet">
           <StatusLine />
-          <span className="me-2 min-w-0 truncate" title={model}>
+          <span className={`me-2 min-w-0 truncate ${resting ? '' : 'hidden @lg:inline'}`} title={model}>
             {model}
           </span>
           {archived && <span className="me-2 shrink-0">archived</span>}

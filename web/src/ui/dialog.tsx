@@ -15,7 +15,11 @@ export function Dialog({ title, onClose, children, wide = false }: Props) {
   const heading = useId();
   useEffect(() => {
     const dialog = ref.current;
-    if (dialog && !dialog.open) dialog.showModal();
+    if (!dialog || dialog.open) return;
+    // React has focused what asked for it; opening would take that away.
+    const wanted = dialog.contains(document.activeElement) ? (document.activeElement as HTMLElement) : null;
+    dialog.showModal();
+    wanted?.focus();
   }, []);
   return (
     <dialog

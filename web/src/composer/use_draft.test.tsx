@@ -1,0 +1,60 @@
+import { act, renderHook } from '@testing-library/react';
+import { beforeEach, expect, test } from 'vitest';
+import { Client } from '../api/client';
+import { Conversation } from '../state/conversation';
+import { loadDraft } from './draft';
+import { type DraftField, useDraft } from './use_draft';
+
+beforeEach(() => window.localStorage.clear());
+
+function opened(id = 'ses_1') {
+  const conversation = new Conversation(id, new Client('token', '', () => Promise.reject(new Error('no network here'))));
+  return { conversation, hook: renderHook(() => useDraft(conversation, () => undefined)) };
+}
+
+function handOver(hook: ReturnType<typeof opened>['hook']) {
+  let handed: ReturnType<DraftField['hand']> | undefined;
+  act(() => {
+    handed = hook.result.current.hand();
+  });
+  return handed!;
+}
+
+test('every keystroke is kept, and there again on the next opening', () => {
+  const { hook } = opened();
+  act(() => hook.result.current.put({ text: 'half a thou', editing: null }));
+  expect(loadDraft('ses_1')).toEqual({ text: 'half a thou', editing: null });
+  hook.unmount();
+  expect(opened().hook.result.current.text).toBe('half a thou');
+});
+
+test('what is being sent leaves the field at once and the storage only when the server has it', () => {
+  const { hook } = opened();
+  act(() => hook.result.current.put({ text: 'sent', editing: null }));
+  const handed = handOver(hook);
+  expect([hook.result.current.text, loadDraft('ses_1').text]).toEqual(['', 'sent']);
+  act(() => hook.result.current.put({ text: 'typed since', editing: null }));
+  expect(loadDraft('ses_1').text).toBe('sent\n\ntyped since');
+  act(() => handed.settled());
+  expect([hook.result.current.text, loadDraft('ses_1').text]).toEqual(['typed since', 'typed since']);
+});
+
+test('a refused text comes back before what was typed since, once', () => {
+  const { conversation, hook } = opened();
+  act(() => hook.result.current.put({ text: 'sent', editing: null }));
+  const handed = handOver(hook);
+  act(() => hook.result.current.put({ text: 'typed since', editing: null }));
+  act(() => conversation.offer('sent'));
+  act(() => handed.settled());
+  expect([hook.result.current.text, loadDraft('ses_1').text]).toEqual(['sent\n\ntyped since', 'sent\n\ntyped since']);
+});
+
+test('an offered text is not taken again by a composer that is drawn anew', () => {
+  const { conversation, hook } = opened();
+  act(() => conversation.offer('from a rewind'));
+  expect(hook.result.current.text).toBe('from a rewind');
+  act(() => hook.result.current.put({ text: '', editing: null }));
+  hook.unmount();
+  const again = renderHook(() => useDraft(conversation, () => undefined));
+  expect(again.result.current.text).toBe('');
+});
