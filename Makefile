@@ -14,6 +14,7 @@ READY := $(VENV)/.stamp
 # Node modules are needed as soon as there are node tests.
 NODE_STAMP := tests/node/node_modules/.stamp
 NODE7_STAMP := tests/node7/node_modules/.stamp
+WEB_STAMP := web/node_modules/.stamp
 NODE_READY := $(if $(wildcard tests/node/package.json),$(NODE_STAMP))
 TYPED := src tools tests $(wildcard bench)
 PYTEST := CLEW_HYPOTHESIS_PROFILE=ci $(BIN)/python -m pytest
@@ -93,9 +94,17 @@ bench: $(READY) ## measure
 web-types: $(READY) ## write the page's types from the API's document
 	$(BIN)/python -m tools.web_types
 
+$(WEB_STAMP): web/package.json web/package-lock.json
+	cd web && npm ci --no-audit --no-fund --loglevel=error
+	touch $@
+
+# The build goes to src/clew/fronts/web/dist, with the hash of what it was made from.
 .PHONY: web
-web: ## build the page
-	@echo "The web page is not part of this version."
+web: web-types $(WEB_STAMP) ## check and build the page
+	cd web && npm run --silent types
+	cd web && npm test --silent
+	cd web && npm run --silent build
+	$(BIN)/python -m tools.web_hash --write
 
 # uv sits in an environment of its own. The outcome names no registry and no path.
 .PHONY: lock
@@ -108,6 +117,6 @@ lock: ## write requirements/dev.txt anew
 
 .PHONY: clean
 clean: ## remove what can be made again
-	rm -rf $(VENV) .venv-lock .venv-schemathesis tests/node/node_modules tests/node7/node_modules tests/node7/*.mjs dist build .mypy_cache .ruff_cache .pytest_cache \
+	rm -rf $(VENV) .venv-lock .venv-schemathesis tests/node/node_modules tests/node7/node_modules tests/node7/*.mjs web/node_modules tests/browser/node_modules dist build .mypy_cache .ruff_cache .pytest_cache \
 		.import_linter_cache .hypothesis .coverage .coverage.* htmlcov
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

@@ -472,6 +472,8 @@ async def test_pruning_by_hand_changes_what_is_sent_and_not_what_is_stored(tmp_p
             "pruned": 1,
         }
         assert (gauge["parts"]["pruned"], after["parts"]["pruned"] > 0) == (0, True)
+        # What a client sees is whole, and says which output the model no longer does.
+        before[1]["metadata"]["pruned"] = ["call1"]
         assert await client.messages(session_id) == before
         nothing = (await client.post(f"{path}/prune")).json()
         assert (nothing["compacted"], nothing["tokens_before"]) == (False, after["used"])

@@ -72,7 +72,7 @@ def test_every_operation_says_how_it_is_refused() -> None:
         assert responses >= expected, (method, path)
         assert [status for status in responses if status.startswith("2")], (method, path)
     open_ = [path for _, path, said in OPERATIONS if said.get("security") == []]
-    assert open_ == ["/", "/api/health"]
+    assert open_ == ["/", "/assets/{name}", "/api/health"]
 
 
 def test_ids_in_paths_have_their_forms() -> None:
@@ -90,6 +90,7 @@ def test_ids_in_paths_have_their_forms() -> None:
         "message_id": {r"^[\x20-\x7e]{1,128}$"},
         "sha256": {"^[0-9a-f]{64}$"},
         "approval_id": {""},
+        "name": {""},
         "tool_call_id": {""},
     }
     uuids = make_document(make_routes(None, Streams()), SessionIdForm.UUID)  # type: ignore[arg-type]

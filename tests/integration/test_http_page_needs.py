@@ -17,7 +17,7 @@ from clew.fronts.http.app import make_app
 from clew.fronts.http.sse import Streams
 from clew.fronts.samples import SAMPLES, fill
 from clew.store.unit import Outcome, Unit
-from clew.testing.scripted import call, say
+from clew.testing.scripted import call, cut_after, fail, hang, say
 from tests.integration.http_client import HOST, TOKEN, AsgiClient, served, texts
 
 LABELS = ["demo:branches", "demo:compacted", "demo:waiting", "demo:queue", "demo:long"]
@@ -178,3 +178,51 @@ async def test_the_files_of_the_line_are_listed(tmp_path: Path) -> None:
         [one] = (await client.get(files)).json()["files"]
         assert (one["count"], one["last_turn_id"]) == (1, messages[0]["metadata"]["turn_id"])
         assert (await client.get(f"/api/sessions/ses_{'0' * 26}/files")).code == "session_not_found"
+
+
+async def ends(client: AsgiClient, session: str, view: str = "visible") -> list[tuple[str, Any]]:
+    answer = await client.get(f"/api/sessions/{session}/messages?view={view}")
+    return [(m["role"], m["metadata"].get("turn")) for m in answer.json()["messages"]]
+
+
+async def test_how_a_turn_ended_is_in_its_messages() -> None:
+    """A failure before and after the first word, an abort; in the views for people, not in the model's."""
+    script: list[Any] = [fail(401), say("well"), cut_after(3, say("half an answer"), by=fail(400)), [say("no"), hang()]]
+    async with served(*script) as client:
+        session = await client.session()
+        await client.chat(session, "one", "u1")
+        role, told = (await ends(client, session))[-1]
+        assert (told["status"], sorted(told["error"])) == ("failed", ["code", "message"])
+        await client.chat(session, "two", "u2")
+        assert (await ends(client, session))[-1] == ("assistant", None)
+        await client.chat(session, "three", "u3")
+        role, told = (await ends(client, session))[-1]
+        assert (role, told["status"], sorted(told["error"])) == ("assistant", "failed", ["code", "message"])
+        await client.prompt(session, "four")
+        await client.post(f"/api/sessions/{session}/abort")
+        await client.idle(session)
+        assert (await ends(client, session))[-1][1] == {"status": "aborted", "stopped": "aborted by the user"}
+        assert [told and told["status"] for _, told in await ends(client, session, "all") if told] == [
+            "failed",
+            "failed",
+            "aborted",
+        ]
+        assert [told for _, told in await ends(client, session, "model") if told] == []
+
+
+async def test_a_request_says_which_rule_asked_and_why(tmp_path: Path) -> None:
+    """In the part that waits: the rule with its scope, what it asked about, and a sentence."""
+    rules = [{"permission": "bash", "pattern": "touch *", "action": "ask"}]
+    async with served(call("bash", {"command": "touch b"})) as client:
+        session = await client.session(workspace_root=str(tmp_path))
+        assert (await client.request("PUT", f"/api/sessions/{session}/permissions", {"rules": rules})).status == 200
+        await client.chat(session, "go", "u1")
+        [part] = [part for part in (await client.messages(session))[-1]["parts"] if "approval" in part]
+        told = part["approval"]["descriptor"]
+        assert (told["rule"]["permission"], told["rule"]["pattern"], told["rule"]["action"]) == (
+            "bash",
+            "touch *",
+            "ask",
+        )
+        assert (told["scope"], told["target"]["value"]) == ("session", "touch b")
+        assert told["reason"] == "the session rule `bash touch *` asks"

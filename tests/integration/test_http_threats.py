@@ -28,13 +28,14 @@ from tests.integration.http_client import HOST, TOKEN, AsgiClient, chat_body, se
 from tests.integration.http_document import document
 
 OPERATIONS = [(method.upper(), path) for path, said in document()["paths"].items() for method in said]
-OPEN = [("GET", "/"), ("GET", "/api/health")]
+OPEN = [("GET", "/"), ("GET", "/assets/{name}"), ("GET", "/api/health")]
 GOOD = {
     "id": "ses_" + "0" * 26,
     "message_id": "m1",
     "approval_id": "apr_" + "0" * 26,
     "tool_call_id": "call_1",
     "sha256": "0" * 64,
+    "name": "index-00000000.js",
 }
 
 
@@ -514,4 +515,4 @@ def test_every_answer_that_holds_text_is_declared() -> None:
     routes = [one for one in make_routes(None, Streams()) if isinstance(one, Served)]  # type: ignore[arg-type]
     said: list[tuple[str, Operation]] = [(one.path, held) for one in routes for held in one.operations.values()]
     other = {path for path, held in said if held.media != "application/json"}
-    assert other == {"/", "/api/blobs/{sha256}", "/api/sessions/{id}/export"}
+    assert other == {"/", "/assets/{name}", "/api/blobs/{sha256}", "/api/sessions/{id}/export"}

@@ -103,6 +103,8 @@ class Caller:
             "targets": [msgspec.to_builtins(target) for target in targets],
             "rule": msgspec.to_builtins(decision.rule) if decision.rule else None,
             "scope": decision.scope,
+            "target": msgspec.to_builtins(decision.target) if decision.target else None,
+            "reason": decision.reason,
         }
         if decision.action == "allow":
             granted = msgspec.structs.replace(call, granted=tuple(targets))

@@ -15,8 +15,8 @@ __all__ = ["STORE_KEYS", "VIEW_KEYS", "Message", "MessageRow", "PartRow", "Role"
 
 Role = Literal["user", "assistant", "system"]
 
-VIEW_KEYS = frozenset({"turn_id", "created_at", "user_message_id"})
-"""Metadata a view adds; it names the way to a message, so it is never stored with one."""
+VIEW_KEYS = frozenset({"turn_id", "created_at", "user_message_id", "turn", "pruned"})
+"""Metadata a view adds: the way to a message, and what is known of it elsewhere. It is never stored with one."""
 
 STORE_KEYS = frozenset({"usage", "hidden_at", "hidden_by", "queued_at"})
 """Metadata that only the store's own writes set, each from one source; a stream that carries them is not believed."""

@@ -514,6 +514,13 @@ export interface Operations {
     body: undefined;
     answer: string;
   };
+  /** A file of the page. */
+  "GET /assets/{name}": {
+    path: { name: string };
+    query: Record<string, never>;
+    body: undefined;
+    answer: Blob;
+  };
   /** That the server is up. */
   "GET /api/health": {
     path: Record<string, never>;

@@ -11,7 +11,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from clew.engine import Engine
 from clew.errors import StoreClosed
-from clew.fronts.http import page
 from clew.fronts.http.about import About
 from clew.fronts.http.auth import Guard
 from clew.fronts.http.chat import Chat
@@ -20,12 +19,14 @@ from clew.fronts.http.examples import Examples
 from clew.fronts.http.history import History
 from clew.fronts.http.log import RequestLog
 from clew.fronts.http.openapi import OpenApi
+from clew.fronts.http.page import Pages
 from clew.fronts.http.permissions import Permissions
 from clew.fronts.http.problem import HANDLERS, Shield, problem
 from clew.fronts.http.runs import Runs
 from clew.fronts.http.sessions import Sessions
 from clew.fronts.http.sse import Streams
 from clew.fronts.http.transfer import Transfer
+from clew.fronts.web.page import Page, load_page
 
 __all__ = ["make_app", "make_routes"]
 
@@ -37,23 +38,27 @@ def make_app(
     hosts: Container[str],
     streams: Streams | None = None,
     workspace_root: Path | None = None,
+    page: Page | None = None,
 ) -> ASGIApp:
     """The API over an engine, as an ASGI app.
 
     ``hosts`` are the Host headers it answers to, with their port. A server that wants its streams to end with it
-    hands in its own ``streams`` and closes them. ``workspace_root`` is the folder that the page gives new sessions.
+    hands in its own ``streams`` and closes them. ``workspace_root`` is the folder that the page gives new sessions,
+    ``page`` one that is served in place of the built one.
     """
     streams = Streams() if streams is None else streams
-    app = Starlette(routes=make_routes(engine, streams, workspace_root), exception_handlers=HANDLERS)
+    app = Starlette(routes=make_routes(engine, streams, workspace_root, page), exception_handlers=HANDLERS)
     # A redirect would carry the request's own Host back to the client; a path is right or it is not.
     app.router.redirect_slashes = False
     return Shield(RequestLog(Guard(_Gate(app, streams), token=token, hosts=hosts)))
 
 
-def make_routes(engine: Engine, streams: Streams, workspace_root: Path | None = None) -> list[BaseRoute]:
+def make_routes(
+    engine: Engine, streams: Streams, workspace_root: Path | None = None, page: Page | None = None
+) -> list[BaseRoute]:
     """Everything that is served, with the document about it."""
     routes = [
-        *page.routes(),
+        *Pages(page or load_page()).routes(),
         *About(engine, workspace_root).routes(),
         *Examples(engine, workspace_root).routes(),
         *Sessions(engine).routes(),

@@ -1,8 +1,8 @@
 """Who may ask: the Host, the Origin and the token of every request, before any route is looked for.
 
 The Host check keeps out pages that had a name of theirs point at this machine; the Origin check keeps out pages of
-other servers; the token keeps out everybody else on the machine. Only the health route and the page itself are
-answered without a token, and those too only under a Host of ours.
+other servers; the token keeps out everybody else on the machine. Only the health route and the page with its files
+are answered without a token, and those too only under a Host of ours.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from clew.fronts.http.problem import ForbiddenHost, RateLimited, Unauthorized, p
 __all__ = ["AnyAddress", "Guard", "loopback_hosts"]
 
 _OPEN: Final = frozenset({"/", "/api/health"})
+_ASSETS: Final = "/assets/"
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
 MAX_FAILURES: Final = 30
 WINDOW_S: Final = 10.0
@@ -103,7 +104,8 @@ class Guard:
         return None
 
     def _refuse_token(self, scope: Scope, headers: dict[bytes, list[bytes]]) -> ClewError | None:
-        if scope["path"] in _OPEN and scope["method"] in ("GET", "HEAD"):
+        is_open = scope["path"] in _OPEN or scope["path"].startswith(_ASSETS)
+        if is_open and scope["method"] in ("GET", "HEAD"):
             return None
         given = headers.get(b"authorization", [])
         if len(given) == 1:

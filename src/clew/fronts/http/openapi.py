@@ -30,6 +30,7 @@ _IDS: Final[Mapping[str, dict[str, Any]]] = {
     "message_id": {"pattern": r"^[\x20-\x7e]{1,128}$", "description": "A message, by the client's id or clew's."},
     "approval_id": {"minLength": 1, "description": "A request, as it stands in the part and in the status."},
     "tool_call_id": {"minLength": 1, "description": "A call, as it stands in the part."},
+    "name": {"minLength": 1, "description": "A file, as the page names it."},
     "sha256": {"pattern": "^[0-9a-f]{64}$"},
 }
 # These hold more than is said of all of their kind; a client may look at the rest.
@@ -175,9 +176,9 @@ def _responses(path: str, said: Operation, schemas: _Schemas) -> dict[str, Any]:
 
 def _answer(status: int, type_: Any, said: Operation, schemas: _Schemas) -> dict[str, Any]:
     content: dict[str, Any] = {}
-    if said.media != JSON:
+    if said.media != JSON and type_ is not None:
         content[said.media] = {"schema": {"type": "string"} if said.media.startswith("text/") else {}}
-    elif type_ is not None:
+    elif said.media == JSON and type_ is not None:
         content[JSON] = {"schema": schemas.of(type_)}
     if said.streams is not None and status == 200:
         content[_STREAM] = {"schema": {"type": "string"}, "x-itemSchema": schemas.of(said.streams)}

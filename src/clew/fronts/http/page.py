@@ -1,50 +1,48 @@
-"""The page at ``/``: for now, what this is and how to talk to it."""
+"""The page at ``/`` and its files under ``/assets/``: answered to anybody who asks under a Host of ours."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
+from clew.errors import NotFound
 from clew.fronts.http.operation import operation
 from clew.fronts.http.route import route
+from clew.fronts.web.page import Page, PageFile
 
-__all__ = ["routes"]
-
-_HEADERS: Final = {
-    "cache-control": "no-store",
-    "content-security-policy": "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-    "referrer-policy": "no-referrer",
-    "x-content-type-options": "nosniff",
-    "x-frame-options": "DENY",
-}
-_PAGE: Final = """<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<title>clew</title>
-<h1>clew</h1>
-<p>A durable session engine for AI agents is running here. It speaks HTTP and the AI SDK's stream protocol.</p>
-<p>The token is the part of the address after <code>#token=</code>; <code>clew url</code> prints it again.</p>
-<pre>
-TOKEN=…
-BASE=…                        # this page's address, without what follows the port
-
-curl $BASE/api/health
-curl $BASE/api/sessions -H "Authorization: Bearer $TOKEN"
-curl $BASE/api/sessions -H "Authorization: Bearer $TOKEN" -d '{"model": "demo/echo"}'
-curl $BASE/api/sessions/ses_…/prompt -H "Authorization: Bearer $TOKEN" -d '{"text": "hello"}'
-curl -N $BASE/api/chat/ses_…/stream -H "Authorization: Bearer $TOKEN"
-curl $BASE/api/sessions/ses_…/messages -H "Authorization: Bearer $TOKEN"
-</pre>
-"""
+__all__ = ["Pages"]
 
 
-def routes() -> list[BaseRoute]:
-    return [route("/", GET=_page)]
+class AssetNotFound(NotFound):
+    code = "asset_not_found"
 
 
-@operation("The page.", {200: str}, media="text/html; charset=utf-8", open=True)
-async def _page(_: Request) -> Any:
-    return Response(_PAGE, 200, _HEADERS, media_type="text/html")
+class Pages:
+    """Serves what was loaded; nothing a request says becomes a path."""
+
+    def __init__(self, page: Page) -> None:
+        self._page = page
+
+    def routes(self) -> list[BaseRoute]:
+        return [route("/", GET=self._index), route("/assets/{name}", GET=self._asset)]
+
+    @operation("The page.", {200: str, 304: None}, media="text/html; charset=utf-8", open=True)
+    async def _index(self, request: Request) -> Any:
+        return _served(request, self._page.index)
+
+    @operation("A file of the page.", {200: bytes, 304: None}, media="*/*", open=True)
+    async def _asset(self, request: Request) -> Any:
+        file = self._page.assets.get(request.path_params["name"])
+        if file is None:
+            raise AssetNotFound("the page has no such file")
+        return _served(request, file)
+
+
+def _served(request: Request, file: PageFile) -> Response:
+    known = [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]
+    if file.etag in known or known == ["*"]:
+        return Response(None, 304, file.headers)
+    return Response(file.data, 200, {**file.headers, "content-type": file.media_type})

@@ -1,0 +1,120 @@
+"""The page's files, read once: what a request may name is what was there then, and nothing is looked up for it.
+
+``dist`` is made by ``make web`` and committed. In a checkout without it, a small page says so.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+__all__ = ["DIST", "Page", "PageFile", "load_page"]
+
+DIST: Final = Path(__file__).parent / "dist"
+
+_SAFE: Final = {
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+}
+_NOTHING: Final = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+_OWN: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; font-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_ASK_AGAIN: Final = "no-cache"
+_FOR_GOOD: Final = "public, max-age=31536000, immutable"
+# The build puts a hash of eight characters at the end of a name.
+_HASHED: Final = re.compile(r"-[A-Za-z0-9_-]{8}\.[a-z0-9]+")
+_HTML: Final = "text/html; charset=utf-8"
+# Not the system's own table: what a script is called must not depend on the machine.
+_TYPES: Final[Mapping[str, str]] = {
+    ".css": "text/css; charset=utf-8",
+    ".gif": "image/gif",
+    ".html": _HTML,
+    ".ico": "image/x-icon",
+    ".jpg": "image/jpeg",
+    ".js": "text/javascript; charset=utf-8",
+    ".json": "application/json",
+    ".map": "application/json",
+    ".mjs": "text/javascript; charset=utf-8",
+    ".png": "image/png",
+    ".svg": "image/svg+xml",
+    ".txt": "text/plain; charset=utf-8",
+    ".wasm": "application/wasm",
+    ".webp": "image/webp",
+    ".woff": "font/woff",
+    ".woff2": "font/woff2",
+}
+_STAND_IN: Final = """<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<title>clew</title>
+<h1>clew</h1>
+<p>A durable session engine for AI agents is running here. It speaks HTTP and the AI SDK's stream protocol.</p>
+<p>The web page is not built in this checkout: run <code>make web</code>, then start the server again.</p>
+<p>The token is the part of the address after <code>#token=</code>; <code>clew url</code> prints it again.</p>
+<pre>
+TOKEN=…
+BASE=…                        # this page's address, without what follows the port
+
+curl $BASE/api/health
+curl $BASE/api/sessions -H "Authorization: Bearer $TOKEN"
+curl $BASE/api/sessions -H "Authorization: Bearer $TOKEN" -d '{"model": "demo/echo"}'
+curl $BASE/api/sessions/ses_…/prompt -H "Authorization: Bearer $TOKEN" -d '{"text": "hello"}'
+curl -N $BASE/api/chat/ses_…/stream -H "Authorization: Bearer $TOKEN"
+curl $BASE/api/sessions/ses_…/messages -H "Authorization: Bearer $TOKEN"
+</pre>
+"""
+
+
+class PageFile(msgspec.Struct, frozen=True):
+    """One file with the headers it is served under."""
+
+    data: bytes
+    media_type: str
+    headers: dict[str, str]
+
+    @property
+    def etag(self) -> str:
+        return self.headers["etag"]
+
+
+class Page(msgspec.Struct, frozen=True):
+    """What ``/`` is, and by name what lies under ``/assets/``."""
+
+    index: PageFile
+    assets: Mapping[str, PageFile]
+
+
+@functools.cache
+def load_page(dist: Path = DIST) -> Page:
+    """The page that was built, or the one that says how to build it."""
+    try:
+        index = (dist / "index.html").read_bytes()
+    except FileNotFoundError:
+        return Page(_file(_STAND_IN.encode(), _HTML, _ASK_AGAIN, _NOTHING), {})
+    folder = dist / "assets"
+    found = sorted(folder.iterdir()) if folder.is_dir() else []
+    return Page(
+        _file(index, _HTML, _ASK_AGAIN, _OWN),
+        {path.name: _asset(path) for path in found if path.is_file() and not path.is_symlink()},
+    )
+
+
+def _asset(path: Path) -> PageFile:
+    media_type = _TYPES.get(path.suffix.lower(), "application/octet-stream")
+    cached = _FOR_GOOD if _HASHED.search(path.name) else _ASK_AGAIN
+    # An image opened by its address is a page of its own: it gets nothing to run.
+    return _file(path.read_bytes(), media_type, cached, _NOTHING)
+
+
+def _file(data: bytes, media_type: str, cached: str, policy: str) -> PageFile:
+    headers = {"cache-control": cached, "content-security-policy": policy, **_SAFE}
+    return PageFile(data, media_type, {**headers, "etag": f'"{sha256(data).hexdigest()[:32]}"'})

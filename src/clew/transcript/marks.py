@@ -1,0 +1,71 @@
+"""Marks: what a view says of a message beside what is stored with it.
+
+Two things decide how a message is to be read and stand elsewhere: which of its tool outputs the model is shown only a
+stub of, and how the turn it ends has ended. A view for people puts both into the message's metadata.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from clew.transcript.message import Message
+from clew.transcript.pruned import Pruned, output_text, pruned_through
+from clew.transcript.turn import Turn
+from clew.transcript.turn_state import OPEN
+
+__all__ = ["ending_of", "marked"]
+
+
+def marked(messages: Sequence[Message], turns: Mapping[str, Turn], pruned: Iterable[Pruned]) -> list[Message]:
+    """The messages with their marks: ``pruned`` where outputs are, ``turn`` where one ended otherwise than well.
+
+    The end of a turn is told on its last assistant message; of one that has none, on the message that led to it.
+    """
+    stubs = pruned_through(pruned)
+    ends = _ends(messages)
+    told: list[Message] = []
+    for place, message in enumerate(messages):
+        marks: dict[str, Any] = {}
+        calls = [part["toolCallId"] for n, part in enumerate(message.parts) if _is_stub(message, n, part, stubs)]
+        if calls:
+            marks["pruned"] = calls
+        turn = turns.get(str(message.metadata.get("turn_id")))
+        ending = ending_of(turn) if turn is not None and ends.get(turn.id) == place else None
+        if ending is not None:
+            marks["turn"] = ending
+        told.append(
+            msgspec.structs.replace(message, metadata={**message.metadata, **marks}) if marks else message,
+        )
+    return told
+
+
+def ending_of(turn: Turn) -> dict[str, Any] | None:
+    """How a turn ended, where there is something to say: failed, aborted, refused, or stopped before it was done."""
+    stopped, error = turn.data.get("stopped"), turn.data.get("error")
+    if turn.status in OPEN or (turn.status in ("completed", "unanswered") and not (stopped or error)):
+        return None
+    ending: dict[str, Any] = {"status": turn.status}
+    if stopped:
+        ending["stopped"] = str(stopped)
+    if isinstance(error, Mapping):
+        ending["error"] = {"code": str(error.get("code", "")), "message": str(error.get("message", ""))}
+    return ending
+
+
+def _ends(messages: Sequence[Message]) -> dict[str, int]:
+    """Where each turn's end is told."""
+    places: dict[str, int] = {}
+    for place, message in enumerate(messages):
+        turn_id = str(message.metadata.get("turn_id"))
+        if message.role == "assistant":
+            places[turn_id] = place
+        else:
+            places.setdefault(turn_id, place)
+    return places
+
+
+def _is_stub(message: Message, index: int, part: Mapping[str, Any], stubs: Mapping[tuple[str, int], Pruned]) -> bool:
+    return (message.id, index) in stubs and output_text(part) is not None

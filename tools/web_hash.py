@@ -1,0 +1,56 @@
+"""The hash of what the page is built from: of every file in `web/` that can change the build, by path and content.
+
+`make web` writes it beside the build, and a test compares the two: a page that is older than its source is found out.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parent.parent
+WEB: Final = ROOT / "web"
+DIST: Final = ROOT / "src" / "clew" / "fronts" / "web" / "dist"
+STAMP: Final = DIST / "source.sha256"
+
+# What tools leave behind, and what is only for tests: none of it is in the build.
+_FOLDERS: Final = frozenset(
+    {"node_modules", "dist", "coverage", "test-results", "playwright-report", "__snapshots__", "test", "tests"}
+)
+_ENDINGS: Final = (".test.ts", ".test.tsx", ".spec.ts", ".spec.tsx", ".tsbuildinfo", ".log", ".orig", ".rej", ".swp")
+
+
+def main(arguments: list[str]) -> int:
+    """Print the hash; with `--write`, leave it beside the build."""
+    found = web_hash()
+    if "--write" in arguments:
+        STAMP.write_text(found + "\n", encoding="ascii")
+    print(found)
+    return 0
+
+
+def web_hash(web: Path = WEB) -> str:
+    """One hash of all the files, in the order of their paths."""
+    digest = sha256()
+    for name, path in sorted((path.relative_to(web).as_posix(), path) for path in _files(web)):
+        data = path.read_bytes()
+        # Lengths keep the end of one from being taken for the beginning of the next.
+        digest.update(f"{len(name.encode())}:{name}{len(data)}:".encode())
+        digest.update(data)
+    return digest.hexdigest()
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    for path in folder.iterdir():
+        if path.is_dir():
+            if path.name not in _FOLDERS and not path.name.startswith("."):
+                yield from _files(path)
+        elif not path.name.endswith(_ENDINGS) and path.name != ".DS_Store":
+            yield path
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
