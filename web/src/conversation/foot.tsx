@@ -19,7 +19,7 @@ export function Foot({ last, busy }: { last: Message | undefined; busy: boolean 
         <p role="status" className="flex items-center gap-2 py-1.5 text-sm text-warn">
           <Icon name="retry" className="size-3.5" />
           <span className="min-w-0 break-words">
-            {status.message ? `${sentence(status.message)} ` : 'The provider did not answer. '}Trying again{status.attempt ? `, attempt ${status.attempt}` : ''}.
+            {status.message ? sentence(status.message) : 'The provider did not answer.'} Trying again{status.attempt ? `, attempt ${status.attempt}` : ''}.
           </span>
         </p>
       ) : (
@@ -37,7 +37,9 @@ export function Foot({ last, busy }: { last: Message | undefined; busy: boolean 
   );
 }
 
-function sentence(text: string): string {
+/** What happened, without the time of the next attempt: the top bar counts that down. */
+function sentence(message: string): string {
+  const text = message.split(';')[0]!.trim();
   const capital = text.charAt(0).toUpperCase() + text.slice(1);
   return /[.!?…]$/.test(capital) ? capital : `${capital}.`;
 }

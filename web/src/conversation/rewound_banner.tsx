@@ -34,7 +34,7 @@ export function RewoundBanner({ id, group }: { id: string; group: RewoundGroup }
     }
   };
   return (
-    <section aria-label="Hidden by a rewind" className="py-1">
+    <div role="group" aria-label="Hidden by a rewind" className="py-1">
       <div className="flex flex-wrap items-center gap-x-3 gap-y-0.5 rounded-md border border-dashed border-line px-3 py-1 text-sm text-quiet">
         <span className="min-w-0 flex-1">{count(group.hidden, 'message')} hidden by a rewind</span>
         <span className="flex flex-wrap gap-x-1">
@@ -50,7 +50,7 @@ export function RewoundBanner({ id, group }: { id: string; group: RewoundGroup }
         </span>
       </div>
       {open && <Hidden group={group} />}
-    </section>
+    </div>
   );
 }
 

@@ -40,7 +40,7 @@ function Summary({ messageId, data, seeking }: { messageId: string; data: Compac
     setShown(true);
   }, [seeking, setOpen, setShown]);
   return (
-    <section aria-label="Summary of earlier turns" className="py-2" data-message={messageId}>
+    <div role="group" aria-label="Summary of earlier turns" className="py-2" data-message={messageId}>
       <div className="flex items-center gap-3">
         <span className="h-px flex-1 bg-line" />
         <FoldButton open={open} onChange={setOpen} className="px-1 text-sm text-quiet hover:text-ink">
@@ -61,7 +61,7 @@ function Summary({ messageId, data, seeking }: { messageId: string; data: Compac
           {shown && <Summarised messageId={messageId} seeking={seeking} />}
         </div>
       )}
-    </section>
+    </div>
   );
 }
 

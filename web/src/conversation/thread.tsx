@@ -19,6 +19,8 @@ import { useEnd } from './use_end';
 
 /** Earlier messages are read when so many screens are left above. */
 const AHEAD = 3;
+/** So many rows at the end are always drawn. */
+const NEWEST = 12;
 
 export function Thread() {
   const conversation = useThis();
@@ -77,8 +79,13 @@ export function Thread() {
     list.current?.scrollToIndex(index, { align: 'start', offset: -24 });
   }, [conversation, focus, items, loaded, older, loadingOlder, leave, memory]);
 
-  // A row that holds the focus or an edit stays, wherever the reader scrolls.
-  const kept = useMemo(() => [...new Set([editing, held])].map((key) => items.findIndex((item) => item.key === key)).filter((index) => index >= 0), [items, editing, held]);
+  // A row that holds the focus or an edit stays, wherever the reader scrolls; and so do the newest ones, which would
+  // come and go with every line that is written.
+  const kept = useMemo(() => {
+    const named = [editing, held].map((key) => items.findIndex((item) => item.key === key)).filter((index) => index >= 0);
+    const newest = items.slice(-NEWEST).map((_, index) => Math.max(0, items.length - NEWEST) + index);
+    return [...new Set([...named, ...newest])];
+  }, [items, editing, held]);
 
   return (
     <MemoryContext value={memory}>
@@ -102,7 +109,8 @@ export function Thread() {
             <Virtualizer ref={list} scrollRef={scroller} data={items} shift={shift} keepMounted={kept} startMargin={16} bufferSize={600}>
               {(item) => <Row key={item.key} item={item} live={busy && item.kind === 'message' && item.message === last} last={item.kind === 'message' && item.message === last} />}
             </Virtualizer>
-            {loaded && items.length === 0 && !busy ? <Empty /> : <Foot last={last} busy={busy} />}
+            {loaded && items.length === 0 && !busy && <Empty />}
+            <Foot last={last} busy={busy} />
           </div>
         </div>
         {away && (

@@ -1,13 +1,23 @@
 /** What a turn used: one quiet number, and all of it on hover and focus. */
 
-import { useState } from 'react';
+import { useLayoutEffect, useRef, useState } from 'react';
 import { type Message, modelName } from '../api/types';
 import { useThis } from '../state/use_conversation';
 import { duration, moment, tokens } from '../ui/words';
 
+/** How high it is, at most. */
+const ROOM = 190;
+
 export function Usage({ message }: { message: Message }) {
   const conversation = useThis();
   const [open, setOpen] = useState(false);
+  const [below, setBelow] = useState(false);
+  const around = useRef<HTMLSpanElement>(null);
+  // Above the number, unless there is no room for it.
+  useLayoutEffect(() => {
+    const box = around.current;
+    if (open && box) setBelow(box.getBoundingClientRect().top - (box.closest('[role="region"]')?.getBoundingClientRect().top ?? 0) < ROOM);
+  }, [open]);
   const { usage, model, created_at: at, turn_id: turnId } = message.metadata ?? {};
   if (!usage) return null;
   const total = usage.input + usage.output + usage.reasoning + usage.cache_read + usage.cache_write;
@@ -23,7 +33,7 @@ export function Usage({ message }: { message: Message }) {
   if (turn?.settled_at) rows.push(['Took', duration(turn.settled_at - turn.created_at)]);
   if (at) rows.push(['At', moment(at)]);
   return (
-    <span className="relative inline-flex" onPointerEnter={() => setOpen(true)} onPointerLeave={() => setOpen(false)}>
+    <span ref={around} className="relative inline-flex" onPointerEnter={() => setOpen(true)} onPointerLeave={() => setOpen(false)}>
       <button
         type="button"
         aria-label={`${tokens(total)} tokens. ${rows.map(([name, value]) => `${name} ${value}`).join(', ')}`}
@@ -36,7 +46,7 @@ export function Usage({ message }: { message: Message }) {
         {tokens(total)} tokens
       </button>
       {open && (
-        <span role="tooltip" className="absolute bottom-full left-0 z-20 mb-1 grid w-max max-w-[80vw] grid-cols-[auto_auto] gap-x-4 gap-y-0.5 rounded-lg border border-line bg-raised px-3 py-2 text-xs shadow-lg">
+        <span role="tooltip" className={`absolute left-0 z-20 grid w-max max-w-[60vw] grid-cols-[auto_auto] gap-x-4 gap-y-0.5 rounded-lg border border-line bg-raised px-3 py-2 text-xs shadow-lg ${below ? 'top-full mt-1' : 'bottom-full mb-1'}`}>
           {rows.map(([name, value]) => (
             <span key={name} className="contents">
               <span className="text-quiet">{name}</span>

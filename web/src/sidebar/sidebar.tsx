@@ -11,6 +11,7 @@ import { RESULTS_ID, SearchResults } from './search_results';
 import { LIST_ID, SessionList } from './session_list';
 import { SidebarFoot } from './sidebar_foot';
 import { useSearch } from './use_search';
+import mark from '../clew.svg';
 
 export function Sidebar() {
   const host = useHost();
@@ -64,7 +65,7 @@ export function Sidebar() {
     >
       <header className="flex items-center gap-2 px-3 pt-2.5 pb-2">
         <a href="#/" className="flex min-w-0 flex-1 items-center gap-2 rounded-md text-lg font-semibold tracking-tight">
-          <img src="./clew.svg" alt="" className="size-5" />
+          <img src={mark} alt="" className="size-5" />
           clew
         </a>
         <Button icon="plus" title="New session (Ctrl J)" aria-keyshortcuts="Control+J Meta+J" onClick={begin}>
