@@ -15,6 +15,8 @@ READY := $(VENV)/.stamp
 NODE_STAMP := tests/node/node_modules/.stamp
 NODE7_STAMP := tests/node7/node_modules/.stamp
 WEB_STAMP := web/node_modules/.stamp
+BROWSER_STAMP := tests/browser/node_modules/.stamp
+BROWSER_READY := $(if $(wildcard tests/browser/package.json),$(BROWSER_STAMP) chromium)
 NODE_READY := $(if $(wildcard tests/node/package.json),$(NODE_STAMP))
 TYPED := src tools tests $(wildcard bench)
 PYTEST := CLEW_HYPOTHESIS_PROFILE=ci $(BIN)/python -m pytest
@@ -37,6 +39,22 @@ $(NODE7_STAMP): tests/node7/package.json tests/node7/package-lock.json
 	cd tests/node7 && npm ci --no-audit --no-fund --loglevel=error
 	touch $@
 
+$(BROWSER_STAMP): tests/browser/package.json tests/browser/package-lock.json
+	cd tests/browser && npm ci --no-audit --no-fund --loglevel=error
+	touch $@
+
+# The system's Chromium, installed where that can be done; where not, the browser tests say loudly that they were skipped.
+.PHONY: chromium
+chromium:
+	@if command -v chromium chromium-browser google-chrome > /dev/null; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
+		echo "Installing Chromium for the browser tests."; \
+		export DEBIAN_FRONTEND=noninteractive; \
+		apt-get install -qq -y chromium > /dev/null 2>&1 \
+			|| { apt-get update -qq > /dev/null && apt-get install -qq -y chromium > /dev/null; } \
+			|| echo "Chromium could not be installed; the browser tests will be skipped."; \
+	else echo "There is no Chromium; the browser tests will be skipped."; fi
+
 .PHONY: setup
 setup: $(READY) $(NODE_READY) ## make .venv and the node modules of the tests
 
@@ -54,7 +72,7 @@ check: $(READY) ## lint, format, types, import contracts
 	$(BIN)/lint-imports --no-logo
 
 .PHONY: test
-test: check $(NODE_READY) ## check, then every test
+test: check $(NODE_READY) $(BROWSER_READY) ## check, then every test
 	$(PYTEST) -n $(WORKERS) --dist worksteal
 
 .PHONY: test-fast

@@ -32,6 +32,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     seconds: defaultdict[str, float] = defaultdict(float)
     tests: defaultdict[str, set[str]] = defaultdict(set)
     figures: list[str] = []
+    unseen: list[str] = []
     for reports in terminalreporter.stats.values():
         for report in reports:
             if not isinstance(report, pytest.TestReport):
@@ -39,6 +40,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             suite = _suite_of(report.nodeid)
             seconds[suite] += report.duration
             tests[suite].add(report.nodeid)
+            if suite == "browser" and report.skipped:
+                unseen.append(str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr))
             if report.when == "call":
                 figures += [str(value) for name, value in report.user_properties if name == "figure"]
     if not tests:
@@ -47,6 +50,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.write_line(f"{'suite':<16}{'tests':>8}{'seconds':>10}")
     for suite in sorted(tests):
         terminalreporter.write_line(f"{suite:<16}{len(tests[suite]):>8}{seconds[suite]:>10.1f}")
+    if unseen:
+        # A skip that nobody reads would pass for a test.
+        terminalreporter.section("BROWSER TESTS SKIPPED", red=True, bold=True)
+        for reason in sorted(set(unseen)):
+            terminalreporter.write_line(f"{unseen.count(reason)} tests: {reason}", red=True, bold=True)
     if figures:
         terminalreporter.section("figures")
         for figure in sorted(figures):

@@ -1,0 +1,230 @@
+/**
+ * What a browser test stands on: the real server, the real Chromium, and a page that is watched.
+ *
+ * Cases are registered with `test(name, body)`; `runner.mjs` runs them by name. Whatever a case opened is closed after
+ * it, and a page that complained, broke its policy or called anybody but its server fails the case.
+ */
+import { spawn } from "node:child_process";
+import { mkdtemp, readFile, rm } from "node:fs/promises";
+import { createRequire } from "node:module";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+import { fileURLToPath } from "node:url";
+import { chromium } from "playwright-core";
+
+const ROOT = fileURLToPath(new URL("../..", import.meta.url));
+const CLEW = process.env.CLEW_BIN ?? join(ROOT, ".venv", "bin", "clew");
+const FLAGS = [
+  "--headless",
+  "--no-sandbox",
+  "--disable-gpu",
+  "--disable-quic",
+  "--no-first-run",
+  "--disable-background-networking",
+  "--disable-component-update",
+  "--disable-sync",
+  // Whatever a page is made to ask for, nothing leaves this machine.
+  "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+];
+const READY_MS = 20_000;
+
+export const cases = new Map();
+let browser;
+const kept = []; // closed when the file is done
+const opened = []; // closed when the case is done
+const watched = []; // problems of the pages of the case
+
+/** Register a case. Its name is a sentence, written out where it stands: pytest reads it from there. */
+export function test(name, body) {
+  if (cases.has(name)) throw new Error(`there are two cases ${JSON.stringify(name)}`);
+  cases.set(name, body);
+}
+
+/** A server of its own on a store of its own. `shared` ones live as long as the file's browser. */
+export async function startServer({ store, env = {}, shared = false } = {}) {
+  const folder = await mkdtemp(join(tmpdir(), "clew-browser-"));
+  const server = new Server(folder, store ?? `sqlite:///${folder}/store.db`, env);
+  (shared ? kept : opened).push(() => server.remove());
+  await server.start();
+  return server;
+}
+
+class Server {
+  #process;
+  #gone;
+
+  constructor(folder, store, env) {
+    this.folder = folder;
+    this.store = store;
+    this.port = 0;
+    this.log = "";
+    const home = { HOME: folder, XDG_CONFIG_HOME: join(folder, "config"), XDG_DATA_HOME: join(folder, "data") };
+    this.env = { ...process.env, ...home, ...env };
+    for (const name of Object.keys(this.env)) {
+      if (name === "CLEW_TOKEN" || name === "CLEW_STORE" || name.endsWith("_API_KEY")) delete this.env[name];
+    }
+    Object.assign(this.env, env);
+  }
+
+  get pid() {
+    return this.#process?.pid;
+  }
+
+  /** Start, or start again on the same port and store. */
+  async start() {
+    const words = ["serve", "--port", String(this.port), "--store", this.store];
+    const process_ = spawn(CLEW, words, { cwd: this.folder, env: this.env, stdio: ["ignore", "pipe", "pipe"] });
+    this.#process = process_;
+    this.#gone = new Promise((resolve) => process_.once("exit", resolve));
+    process_.stderr.on("data", (data) => (this.log = (this.log + data).slice(-20_000)));
+    const line = await within(READY_MS, "the server did not start", firstLine(process_, () => this.log));
+    const [, base, token] = /^clew (http:\S+)\/#token=(\S+)$/.exec(line) ?? [];
+    if (!base) throw new Error(`the server said ${JSON.stringify(line)}`);
+    this.url = base;
+    this.token = token;
+    this.address = `${base}/#token=${token}`;
+    this.port = Number(new URL(base).port);
+  }
+
+  /** The end nobody prepared for. */
+  async kill9() {
+    this.#process.kill("SIGKILL");
+    await this.#gone;
+  }
+
+  /** The end in good order. */
+  async stop() {
+    if (this.#process && this.#process.exitCode === null && this.#process.signalCode === null) {
+      this.#process.kill("SIGTERM");
+      await within(READY_MS, "the server did not end", this.#gone);
+    }
+  }
+
+  async restart() {
+    await this.stop();
+    await this.start();
+  }
+
+  /** A call of the API as a program makes it; the answer as JSON, null for none. */
+  async call(method, path, body) {
+    const answer = await fetch(this.url + path, {
+      method,
+      headers: { authorization: `Bearer ${this.token}`, "content-type": "application/json" },
+      body: body === undefined ? undefined : JSON.stringify(body),
+    });
+    const text = await answer.text();
+    if (!answer.ok) throw new Error(`${method} ${path} answered ${answer.status}: ${text}`);
+    return text ? JSON.parse(text) : null;
+  }
+
+  async remove() {
+    await this.stop();
+    await rm(this.folder, { recursive: true, force: true });
+  }
+}
+
+/**
+ * The server's page in a window of its own. `context` shares storage with another window; `path` is what follows the
+ * server's address, the token's fragment unless said.
+ */
+export async function openPage(server, options = {}) {
+  const { width = 1280, height = 800, dark = false, path, context: given, wait = "load" } = options;
+  const context = given ?? (await newContext({ width, height, dark }));
+  const page = await context.newPage();
+  await watch(page, server);
+  await page.goto(path === undefined ? server.address : server.url + path, { waitUntil: wait });
+  return page;
+}
+
+/** A window's own storage: what one person's browser holds. */
+export async function newContext({ width = 1280, height = 800, dark = false } = {}) {
+  browser ??= await launch();
+  const context = await browser.newContext({
+    viewport: { width, height },
+    colorScheme: dark ? "dark" : "light",
+    reducedMotion: "reduce",
+    locale: "en-GB",
+    timezoneId: "UTC",
+  });
+  opened.push(() => context.close());
+  return context;
+}
+
+/** Everything about a page that must not happen is noted in `page.problems`; `page.allow(/…/)` says what may. */
+async function watch(page, server) {
+  const allowed = [];
+  const seen = [];
+  const note = (text) => seen.push(text);
+  page.allow = (pattern) => allowed.push(pattern);
+  Object.defineProperty(page, "problems", {
+    get: () => seen.filter((text) => !allowed.some((pattern) => pattern.test(text))),
+  });
+  page.forgetProblems = () => seen.splice(0);
+  watched.push(page);
+  page.on("console", (message) => {
+    if (message.type() === "error") note(`console: ${message.text()} (${message.location().url})`);
+  });
+  page.on("pageerror", (error) => note(`page error: ${error.stack ?? error}`));
+  page.on("crash", () => note("the page crashed"));
+  page.on("websocket", (socket) => note(`socket: ${socket.url()}`));
+  page.on("request", (request) => {
+    const url = request.url();
+    const own = url.startsWith(`${server.url}/`) || url === server.url || /^(data|blob|about):/.test(url);
+    if (!own) note(`request: ${request.method()} ${url}`);
+  });
+  await page.exposeBinding("clewViolation", (_, text) => note(`policy: ${text}`));
+  await page.addInitScript(() => {
+    document.addEventListener("securitypolicyviolation", (event) => {
+      window.clewViolation(`${event.effectiveDirective} ${event.blockedURI}`);
+    });
+  });
+}
+
+/** What axe finds on a page that is serious or worse, one line each. */
+export async function audit(page, { tags = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"] } = {}) {
+  const source = await readFile(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+  await page.evaluate(source);
+  const found = await page.evaluate((values) => window.axe.run(document, { runOnly: { type: "tag", values } }), tags);
+  return found.violations
+    .filter(({ impact }) => impact === "serious" || impact === "critical")
+    .map(({ id, help, nodes }) => `${id}: ${help} at ${nodes.map(({ target }) => target.join(" ")).join(", ")}`);
+}
+
+/** Close what a case opened; what its pages complained about. */
+export async function finishCase() {
+  const problems = watched.splice(0).flatMap((page) => page.problems);
+  for (const close of opened.splice(0).reverse()) await close();
+  return problems;
+}
+
+export async function finishFile() {
+  await finishCase();
+  for (const close of kept.splice(0).reverse()) await close();
+  await browser?.close();
+}
+
+async function launch() {
+  const executablePath = process.env.CLEW_CHROMIUM;
+  if (!executablePath) throw new Error("CLEW_CHROMIUM does not name a Chromium");
+  return chromium.launch({ executablePath, args: FLAGS, headless: true });
+}
+
+async function firstLine(process_, log) {
+  const lines = createInterface({ input: process_.stdout });
+  return new Promise((resolve, reject) => {
+    lines.once("line", resolve);
+    process_.once("error", reject);
+    process_.once("exit", (code) => reject(new Error(`the server ended with ${code}: ${log()}`)));
+  });
+}
+
+async function within(ms, what, promise) {
+  let timer;
+  const late = new Promise((_, reject) => (timer = setTimeout(() => reject(new Error(what)), ms)));
+  try {
+    return await Promise.race([promise, late]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
