@@ -1,4 +1,4 @@
-/** The newest refusal, between the thread and the composer. */
+/** The newest refusal, or what was found not to be needed, between the thread and the composer. */
 
 import { useStore } from '../state/store';
 import { useThis } from '../state/use_conversation';
@@ -10,11 +10,11 @@ export function Notice() {
   if (!notice) return null;
   return (
     <div className="mx-auto w-full max-w-3xl px-4 pb-2">
-      <div role="alert" className="flex items-center gap-2 rounded-lg bg-bad-soft py-1 pr-1 pl-3 text-sm text-bad">
+      <div role={notice.bad ? 'alert' : 'status'} className={`flex items-center gap-2 rounded-lg py-1 pr-1 pl-3 text-sm ${notice.bad ? 'bg-bad-soft text-bad' : 'bg-panel text-quiet'}`}>
         <span dir="auto" className="min-w-0 flex-1 break-words">
-          {notice}
+          {notice.text}
         </span>
-        <IconButton label="Dismiss" icon="close" className="!text-bad" onClick={() => conversation.say(null)} />
+        <IconButton label="Dismiss" icon="close" className={notice.bad ? '!text-bad' : ''} onClick={() => conversation.say(null)} />
       </div>
     </div>
   );

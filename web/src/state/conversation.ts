@@ -21,6 +21,8 @@ import { joinTail } from './tail';
 /** How much is read when a session is opened, and with each step back. */
 export const FIRST_PAGE = 40;
 export const OLDER_PAGE = 200;
+/** The largest page there is, for a long way back. */
+const MOST = 500;
 
 export interface Focus {
   messageId: string;
@@ -41,8 +43,8 @@ export interface ConversationState {
   queue: Message[];
   context: ContextReport | null;
   tree: TreeView | null;
-  /** The newest refusal, for people. */
-  notice: string | null;
+  /** The newest refusal, for people; or what was found not to be needed. */
+  notice: { text: string; bad: boolean } | null;
   focus: Focus | null;
   /** A text for the composer: what a rewind handed back, or what could not be sent. */
   draft: { text: string; asked: number } | null;
@@ -80,6 +82,7 @@ export class Conversation {
   /** A turn started while another stream was being read: look again when that one is over. */
   private lookAgain = false;
   private answered: { taken: () => void; refused: (error: unknown) => void } | null = null;
+  private goingBack: Promise<void> | null = null;
   private reading: Promise<void> | null = null;
   private readAgain = false;
 
@@ -127,21 +130,28 @@ export class Conversation {
     void this.chat.stop();
   }
 
-  async loadOlder(): Promise<void> {
-    const { older, loadingOlder } = this.store.get();
+  /** One page further back. Whoever asks while it is on its way waits for the same one. */
+  loadOlder(limit = OLDER_PAGE): Promise<void> {
+    this.goingBack ??= this.readOlder(limit).finally(() => {
+      this.goingBack = null;
+    });
+    return this.goingBack;
+  }
+
+  private async readOlder(limit: number): Promise<void> {
     const first = this.chat.messages[0];
-    if (!older || loadingOlder || !first) return;
+    if (!this.store.get().older || !first) return;
     this.store.set({ loadingOlder: true });
     try {
       const page = await this.client.call('GET /api/sessions/{id}/messages', {
         path: { id: this.id },
-        query: { limit: OLDER_PAGE, before: first.id },
+        query: { limit, before: first.id },
       });
       const messages = page.messages.map(asMessage);
       // A refresh may have moved the beginning meanwhile; then this page joins nothing.
       if (this.chat.messages[0]?.id === first.id) {
         this.chat.messages = [...messages, ...this.chat.messages];
-        this.store.set({ older: messages.length === OLDER_PAGE });
+        this.store.set({ older: messages.length === limit });
       }
     } catch (error) {
       this.fail(error);
@@ -158,7 +168,7 @@ export class Conversation {
     const hidden = !this.onLine(messageId);
     while (!hidden && !here() && this.store.get().older && !this.closed) {
       const before = this.chat.messages.length;
-      await this.loadOlder();
+      await this.loadOlder(MOST);
       if (this.chat.messages.length === before) break;
     }
     this.counter += 1;
@@ -337,7 +347,10 @@ export class Conversation {
 
   /** Say something else in the place of a user message. */
   async edit(messageId: string, text: string, model?: string): Promise<void> {
-    await this.acting(() => this.stream(() => this.chat.sendMessage({ text, messageId }, { body: bodyOf(model) })));
+    // Its files go along: only the words are said anew.
+    const files = this.chat.messages.find((message) => message.id === messageId)?.parts.filter((part) => part.type === 'file') ?? [];
+    const parts: Message['parts'] = [...files, { type: 'text', text }];
+    await this.acting(() => this.stream(() => this.chat.sendMessage({ parts, messageId }, { body: bodyOf(model) })));
   }
 
   /** Have a user message answered once more; `messageId` is the answer's. */
@@ -425,7 +438,7 @@ export class Conversation {
         path: { id: this.id },
         body: (focus ? { focus } : {}),
       });
-      if (!done.compacted) this.store.set({ notice: 'There is nothing to summarise yet.' });
+      if (!done.compacted) this.say('There is nothing to summarise yet.');
     });
     await this.settle();
   }
@@ -433,7 +446,7 @@ export class Conversation {
   async prune(): Promise<void> {
     await this.acting(async () => {
       const done = await this.client.call('POST /api/sessions/{id}/prune', { path: { id: this.id } });
-      if (!done.compacted) this.store.set({ notice: 'There are no older tool outputs to prune.' });
+      if (!done.compacted) this.say('There are no older tool outputs to prune.');
     });
     await this.settle();
   }
@@ -458,8 +471,9 @@ export class Conversation {
     this.store.set({ draft: { text, asked: this.counter } });
   }
 
-  say(notice: string | null): void {
-    this.store.set({ notice });
+  /** Tell something that is no failure; null takes back what was told. */
+  say(text: string | null): void {
+    this.store.set({ notice: text === null ? null : { text, bad: false } });
   }
 
   /** The text of the newest user message, for Up in an empty composer. */
@@ -521,7 +535,7 @@ export class Conversation {
     }
     // The banner of the connection says that the server is away; one sentence is enough.
     if (error instanceof Unreachable) return;
-    this.store.set({ notice: inWords(error) });
+    this.store.set({ notice: { text: inWords(error), bad: true } });
   }
 
   private async quietly(read: () => Promise<void>): Promise<void> {

@@ -157,7 +157,7 @@ export class Host {
     const before = this.store.get().online;
     this.store.set({ online });
     if (!online || before === true) return;
-    void this.loadSessions();
+    void this.loadSessions().catch(() => undefined);
     void this.loadAbout();
     // The first time they have just been opened; any other time something may have been missed.
     if (before === false) for (const { conversation } of this.open.values()) void conversation.onBack();
