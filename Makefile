@@ -72,7 +72,7 @@ check: $(READY) ## lint, format, types, import contracts
 	$(BIN)/lint-imports --no-logo
 
 .PHONY: test
-test: check $(NODE_READY) $(BROWSER_READY) ## check, then every test
+test: check web-check $(NODE_READY) $(BROWSER_READY) ## check, then every test
 	$(PYTEST) -n $(WORKERS) --dist worksteal
 
 .PHONY: test-fast
@@ -112,15 +112,19 @@ bench: $(READY) ## measure
 web-types: $(READY) ## write the page's types from the API's document
 	$(BIN)/python -m tools.web_types
 
+# Not `npm ci`: it wants the binaries of every system in the lock, and a registry need not have them all.
 $(WEB_STAMP): web/package.json web/package-lock.json
-	cd web && npm ci --no-audit --no-fund --loglevel=error
+	cd web && npm install --no-save --no-audit --no-fund --loglevel=error
 	touch $@
+
+.PHONY: web-check
+web-check: $(WEB_STAMP) ## the page's types and unit tests
+	cd web && npm run --silent types
+	cd web && npm test --silent
 
 # The build goes to src/clew/fronts/web/dist, with the hash of what it was made from.
 .PHONY: web
-web: web-types $(WEB_STAMP) ## check and build the page
-	cd web && npm run --silent types
-	cd web && npm test --silent
+web: web-types web-check ## check and build the page
 	cd web && npm run --silent build
 	$(BIN)/python -m tools.web_hash --write
 

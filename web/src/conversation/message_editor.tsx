@@ -60,7 +60,7 @@ export function MessageEditor({ message, files }: { message: Message; files: num
       />
       <div className="flex flex-wrap items-center justify-end gap-2">
         <span className="min-w-0 flex-1 text-xs text-quiet">
-          {files > 0 ? 'Its files are not sent again. ' : ''}What came after stays, hidden by a rewind.
+          {files > 0 ? 'Its files go along. ' : ''}What came after stays, hidden by a rewind.
         </span>
         <Button look="quiet" onClick={close}>
           Cancel
