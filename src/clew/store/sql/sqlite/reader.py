@@ -31,7 +31,7 @@ from clew.store.base import (
 )
 from clew.store.lines import view_line
 from clew.store.search import SearchPage, SearchPlan
-from clew.store.sql import rows
+from clew.store.sql import rows, triggers
 from clew.store.sql.journal import decode_entries
 from clew.store.sql.sqlite.connection import SqliteStatements, connect, is_undecodable, translate
 from clew.store.sql.sqlite.search import find_hits
@@ -42,6 +42,10 @@ from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.pruned import Pruned
 from clew.transcript.session import Session, SessionState
 from clew.transcript.turn import Step, Tree, Turn
+from clew.triggers.ledger import Direction, EventPage, EventQuery, LedgerEvent
+from clew.triggers.routing import RouteKind
+from clew.triggers.schedule import Schedule
+from clew.triggers.webhook import Webhook
 
 __all__ = ["Reader", "ReaderPool"]
 
@@ -145,6 +149,10 @@ class Reader:
     def list_children(self, parent_id: str) -> tuple[Session, ...]:
         found = self._sql.rows("list_children", {"id": parent_id})
         return tuple(rows.to_session(row, keep_damaged=True) for row in found)
+
+    def find_routed(self, kind: RouteKind, name: str) -> Session | None:
+        row = self._sql.first("find_labelled" if kind == "label" else "find_keyed", {"name": name})
+        return rows.to_session(row) if row else None
 
     def load_state(self, session_id: str) -> SessionState:
         row = self._sql.first("get_state", {"id": session_id})
@@ -355,6 +363,31 @@ class Reader:
     def load_project_rules(self, project: str) -> tuple[dict[str, object], ...]:
         row = self._sql.first("load_project_rules", {"project": project})
         return tuple(rows.decode(row[0], "rules of a project", project=project)) if row else ()
+
+    # Triggers
+
+    def find_event(self, direction: Direction, source: str, source_id: str) -> LedgerEvent | None:
+        params = {"direction": direction, "source": source, "source_id": source_id}
+        row = self._sql.first("find_event", params)
+        return triggers.to_event(row) if row else None
+
+    def list_events(self, query: EventQuery) -> EventPage:
+        name = "list_events" if query.session_id is None else "list_events_of_session"
+        if query.turn_id is not None:
+            name = "list_events_of_turn"
+        found = [triggers.to_event(row) for row in self._sql.rows(name, triggers.query_params(query))]
+        page = tuple(found[: query.limit])
+        return EventPage(page, page[-1].seq if len(found) > query.limit else None)
+
+    def open_events(self, session_id: str | None) -> tuple[LedgerEvent, ...]:
+        name = "open_events" if session_id is None else "open_events_of_session"
+        return tuple(triggers.to_event(row) for row in self._sql.rows(name, {"session_id": session_id}))
+
+    def list_schedules(self) -> tuple[Schedule, ...]:
+        return tuple(triggers.to_schedule(row) for row in self._sql.rows("list_schedules", {}))
+
+    def list_webhooks(self) -> tuple[Webhook, ...]:
+        return tuple(triggers.to_webhook(row) for row in self._sql.rows("list_webhooks", {}))
 
     def seals(self, session_id: str) -> dict[str, str]:
         return {row[0]: row[1] for row in self._sql.rows("load_seals", {"id": session_id})}
