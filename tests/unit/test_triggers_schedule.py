@@ -82,7 +82,7 @@ def test_the_next_time_is_later_and_the_latest_is_not(cron: str, zone: str, now:
 
 @pytest.mark.parametrize(
     "cron",
-    ["", "* * * *", "* * * * * *", "60 * * * *", "x", "0 0 31 2 *", "@daily", "* " * 60, "1-", "*/0 * * * *", 
+    ["", "* * * *", "* * * * * *", "60 * * * *", "x", "0 0 31 2 *", "@daily", "* " * 60, "1-", "*/0 * * * *",
      "L/2#9 * * * *", "9" * 90 + " * * * *", "* * * * 1#2/3", "٣ * * * *", "\x00 * * * *"],
 )  # fmt: skip
 def test_what_is_no_schedule_is_refused(cron: str) -> None:
