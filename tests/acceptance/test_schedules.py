@@ -289,6 +289,6 @@ async def test_only_what_can_be_changed_is_changed(engine: tuple[clew.Engine, Fa
     schedule = await made.schedules.add("0 * * * *", "go")
     for changes in ({"routing": Routing()}, {"id": NOBODY}, {"cron": "x"}, {"missed": "x"}, {"prompt": ""}):
         with pytest.raises(InvalidInput):
-            await made.schedules.change(schedule.id, **changes)  # type: ignore[arg-type]
+            await made.schedules.change(schedule.id, **changes)
     assert await made.schedules.list() == (schedule,)
     assert isinstance(schedule, Schedule)

@@ -13,11 +13,11 @@ __all__ = ["answered", "ended", "napping"]
 async def answered(engine: clew.Engine, count: int) -> None:
     """Until so many events have gone out. What goes out comes before ``turn_finished``, so that is what is awaited."""
     events = engine.subscribe()
-    coming = asyncio.ensure_future(anext(events))  # type: ignore[arg-type]
+    coming = asyncio.ensure_future(anext(events))
     await asyncio.sleep(0)
     while len((await engine.events.list(direction="out", limit=200)).events) < count:
         await coming
-        coming = asyncio.ensure_future(anext(events))  # type: ignore[arg-type]
+        coming = asyncio.ensure_future(anext(events))
     coming.cancel()
 
 

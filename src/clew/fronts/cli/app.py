@@ -22,7 +22,7 @@ import msgspec
 import clew
 from clew.config import default_store_url
 from clew.errors import ClewError, InvalidInput
-from clew.fronts.cli import diff, history, keeping, room, samples, settings, transfer
+from clew.fronts.cli import diff, history, hook, keeping, ledger, room, samples, schedule, settings, transfer
 from clew.fronts.cli.command import Json, Store, end, opened, print_json, read_file, say, shapes
 from clew.fronts.cli.plain import plain
 from clew.fronts.cli.run import run_again, run_prompt
@@ -41,9 +41,11 @@ app = cyclopts.App(
     result_action="return_value",
 )
 _HTTP = "clew.fronts.http.serve"
-for _commands in (m.COMMANDS for m in (history, room, keeping, diff, settings, samples, transfer)):
+for _commands in (m.COMMANDS for m in (history, room, keeping, diff, settings, samples, transfer, ledger)):
     for _name, _command in _commands.items():
         app.command(_command, name=_name)
+app.command(schedule.app)
+app.command(hook.app)
 
 
 @app.command
@@ -203,7 +205,7 @@ def check(
         mended: list[Problem] = []
         if repair:
             # The file itself is needed: beside a server this ends with whose it is.
-            async with clew.open(store) as writer:
+            async with clew.open(store, triggers=False) as writer:
                 location = parse_url(store or default_store_url())
                 if isinstance(location, SqliteFile):
                     kept = location.path.with_name(f"{location.path.name}.before-repair-{time.time_ns() // 1_000_000}")

@@ -54,7 +54,7 @@ def demo(*, store: Store = None, json: Json = False) -> int:
     """
 
     async def run() -> int:
-        async with clew.open(store) as engine:
+        async with clew.open(store, triggers=False) as engine:
             made = await fill(engine, lambda title: _progress(f"making: {title}"))
             shown = await shapes(engine, made)
         if json:
