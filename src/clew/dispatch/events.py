@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from clew import ids
-from clew.dispatch.router import Inbound, Own, Received, Router
+from clew.dispatch.router import MAX_CONTENT, Inbound, Own, Received, Router
 from clew.errors import InvalidInput, TurnNotFound
 from clew.runtime.host import Host
 from clew.transcript.gate import check_value
@@ -57,6 +57,7 @@ class Events:
         """
         if text is None and payload is None:
             raise InvalidInput("an event needs a text or a payload")
+        check_value([source, source_id, text, payload, type], "the event", max_bytes=MAX_CONTENT)
         check_type(type)
         said = text if text is not None else f"An event{f' of type {type}' if type else ''} came in from {source}."
         parts: list[dict[str, Any]] = [{"type": "text", "text": said}]

@@ -20,7 +20,6 @@ from clew.runtime.desk import Desk, Noting
 from clew.runtime.host import Host
 from clew.store.base import get_session
 from clew.store.unit import AddEvent, EventIsNew, InsertSession, Unit, Write
-from clew.transcript.gate import check_value
 from clew.transcript.message import MessageRow
 from clew.transcript.session import Session
 from clew.triggers.envelope import Trigger
@@ -30,7 +29,7 @@ from clew.triggers.routing import Routing
 __all__ = ["MAX_CONTENT", "Draft", "Inbound", "Own", "Received", "Router"]
 
 MAX_CONTENT: Final = 1024 * 1024
-"""Bytes of text and payload of one event."""
+"""Bytes of text and payload of one event. Whoever makes an :class:`Inbound` has checked what is in it."""
 
 Draft = Callable[..., Awaitable[Session]]
 """A session as ``create_session`` would make it, not stored."""
@@ -73,7 +72,6 @@ class Router:
 
     async def receive(self, inbound: Inbound, also: Sequence[Write] = ()) -> tuple[Received, bool]:
         """Take an event, and whether it is new. ``also`` is written in its unit, and only then."""
-        check_value([inbound.content, inbound.type], "the event", max_bytes=MAX_CONTENT)
         digest = digest_of({"type": inbound.type, **inbound.content})
         async with self._lock("event", inbound.source, inbound.source_id):
             known = await self._host.store.find_event("in", inbound.source, inbound.source_id)

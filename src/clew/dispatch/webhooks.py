@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from clew.dispatch.router import Inbound, Own, Received, Router
+from clew.dispatch.router import MAX_CONTENT, Inbound, Own, Received, Router
 from clew.dispatch.schedules import check_prompt
 from clew.errors import Conflict, InvalidInput, SignatureInvalid, TriggerNotFound, TriggerPaused
 from clew.runtime.host import Host
@@ -128,6 +128,7 @@ class Webhooks:
     async def _take(self, webhook: Webhook, delivery_id: str, payload: Any, headers: dict[str, str]) -> Received:
         if payload in ("", None):
             raise InvalidInput("the delivery is empty")
+        check_value(payload, "the delivery", max_bytes=MAX_CONTENT)
         said = webhook.prompt or f"A delivery came in at the webhook {webhook.name}."
         trigger = Trigger(
             source="webhook",
