@@ -18,6 +18,7 @@ from clew.store.sql.sqlite.store import open_sqlite
 from clew.testing.chunks import reasoning, text, tool_call, tool_output
 from clew.testing.scribe import Scribe
 from clew.transcript.usage import Usage
+from clew.triggers.routing import Routing
 
 # column: (type, required, default); written out from the format's description, not from our SQL
 SESSIONS = {
@@ -199,6 +200,39 @@ async def test_everything_else_is_a_table_of_its_own(file: Path) -> None:
     for name, query in QUERIES.items():
         if "json_extract" in query and query.startswith("SELECT"):
             assert "INDEXED BY" in query, f"{name} looks into JSON without an index"
+
+
+@pytest.mark.rule("EV-1")
+async def test_no_program_can_change_what_stands_in_the_ledger(file: Path) -> None:
+    """The database itself refuses it; only with its session a row goes."""
+    async with clew.open(f"sqlite:///{file}", config=clew.Config()) as engine:
+        got = await engine.events.receive("test", "1", Routing(key="k", model="demo/echo"), text="one")
+    with sqlite3.connect(file) as db:
+        db.execute("PRAGMA foreign_keys = ON")
+        with pytest.raises(sqlite3.IntegrityError, match="only grows"):
+            db.execute("UPDATE ledger_events SET at = 0")
+        db.execute("DELETE FROM chat_sessions WHERE id = ?", (got.session_id,))
+        assert db.execute("SELECT count(*) FROM ledger_events").fetchone() == (0,)
+
+
+@pytest.mark.rule("EV-1")
+async def test_the_ledger_is_read_by_its_indexes(file: Path) -> None:
+    """By session, by turn, and what is open; none sorts, none walks the whole ledger for a part of it."""
+    params = dict.fromkeys(re.findall(r":([a-z_]+)", " ".join(QUERIES.values())), None)
+    db = connect(file, writer=False)
+    try:
+        plans = {
+            name: " ".join(row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {QUERIES[name]}", params))
+            for name in ("list_events_of_session", "list_events_of_turn", "open_events", "find_event", "find_labelled")
+        }
+    finally:
+        db.close()
+    assert "SEARCH e USING INDEX ledger_events_by_session (session_id=? AND seq<?)" in plans["list_events_of_session"]
+    assert "SEARCH e USING INTEGER PRIMARY KEY" in plans["list_events_of_turn"]
+    assert "ledger_events USING COVERING INDEX ledger_events_once" in plans["open_events"]
+    assert "SEARCH e USING INDEX ledger_events_once (source=? AND source_id=? AND direction=?)" in plans["find_event"]
+    assert "SEARCH s USING INDEX chat_sessions_by_label" in plans["find_labelled"]
+    assert "SCAN ledger_events USING INDEX" not in plans["list_events_of_turn"]
 
 
 @pytest.mark.rule("ST-6")

@@ -35,6 +35,8 @@ class Schedules:
         # Firing and changing read a schedule and write it back: one at a time.
         self._lock = asyncio.Lock()
         self.on_change: Callable[[], None] = lambda: None
+        # When the last look was. Before the first one nothing is known of the clock.
+        self._looked_at: int | None = None
 
     async def add(
         self,
@@ -105,7 +107,7 @@ class Schedules:
             if [getattr(old, name) for name in timing] != [getattr(schedule, name) for name in timing]:
                 schedule = msgspec.structs.replace(schedule, next_fire_at=None)
             schedule = self._checked(schedule, self._host.clock.now_ms())
-            await self._commit(PutSchedule(schedule))
+            await self._keep(schedule)
         self.on_change()
         return schedule
 
@@ -136,18 +138,32 @@ class Schedules:
 
     async def tick(self) -> float | None:
         """Do what is due now; milliseconds until something is due again, None when nothing will be."""
-        waits: list[float] = []
+        waits: list[int] = []
+        now = self._host.clock.now_ms()
+        steady = self._looked_at is not None and self._looked_at <= now
         for known in await self.list():
-            async with self._lock:
-                # Changed or removed while another was fired: what is stored now counts.
-                schedule = next((one for one in await self.list() if one.id == known.id), None)
-                if schedule is None or schedule.paused:
-                    continue
-                now = self._host.clock.now_ms()
-                next_at = await self._advance(schedule, now)
-                if next_at is not None:
-                    waits.append(max(next_at - now, 0))
+            next_at = known.next_fire_at
+            if known.paused:
+                continue
+            if not steady or next_at is None or next_at <= now:
+                next_at = await self._look(known.id, now)
+            if next_at is not None:
+                waits.append(max(next_at - now, 0))
+        self._looked_at = now
         return min(waits, default=None)
+
+    async def _look(self, schedule_id: str, now: int) -> int | None:
+        """Do what one schedule has to do; when it has to do something again."""
+        async with self._lock:
+            # Changed or removed while another was fired: what is stored now counts.
+            schedule = next((one for one in await self.list() if one.id == schedule_id), None)
+            if schedule is None or schedule.paused:
+                return None
+            try:
+                return await self._advance(schedule, now)
+            except TriggerNotFound:
+                # Its session was deleted at this moment, and it went along.
+                return None
 
     async def _advance(self, schedule: Schedule, now: int) -> int | None:
         """Fire the schedule or leave a run out, and note when the next one is."""
@@ -166,7 +182,7 @@ class Schedules:
             except ClewError as error:
                 after = msgspec.structs.replace(after, last_error=f"{error.code}: {error}"[:1000])
         if after != schedule:
-            await self._commit(PutSchedule(after))
+            await self._keep(after)
         return next_at
 
     async def _fire(self, after: Schedule, now: int) -> tuple[Received, bool]:
@@ -205,6 +221,14 @@ class Schedules:
         if next_at is None:
             raise InvalidInput(f"{schedule.cron!r} never comes")
         return msgspec.structs.replace(schedule, next_fire_at=next_at)
+
+    async def _keep(self, schedule: Schedule) -> None:
+        """Store it, unless it went with its session since it was read."""
+        try:
+            await self._commit(PutSchedule(schedule))
+        except ClewError:
+            await self.get(schedule.id)
+            raise
 
     async def _commit(self, write: Write) -> None:
         await self._host.store.commit(Unit(STORE_WIDE, (write,), sync="power"))

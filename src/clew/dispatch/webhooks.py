@@ -6,6 +6,7 @@ not, and the same delivery again changes nothing.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -13,7 +14,7 @@ import msgspec
 
 from clew.dispatch.router import MAX_CONTENT, Inbound, Own, Received, Router
 from clew.dispatch.schedules import check_prompt
-from clew.errors import Conflict, InvalidInput, SignatureInvalid, TriggerNotFound, TriggerPaused
+from clew.errors import ClewError, Conflict, InvalidInput, SignatureInvalid, TriggerNotFound, TriggerPaused
 from clew.runtime.host import Host
 from clew.store.base import get_session
 from clew.store.unit import STORE_WIDE, DropWebhook, PutWebhook, Unit, Write
@@ -38,6 +39,8 @@ class Webhooks:
         self._router = router
         self._own = own
         self._nobodys = new_secret()
+        # Changing reads a webhook and writes it back: one at a time.
+        self._lock = asyncio.Lock()
 
     async def add(
         self, name: str, *, prompt: str | None = None, paused: bool = False, routing: Routing | None = None
@@ -55,11 +58,15 @@ class Webhooks:
         if routing.session_id is not None:
             await get_session(self._host.store, self._own(routing.session_id))
         await self._router.check(routing)
-        known = await self.list()
-        if any(webhook.name == name for webhook in known):
-            raise Conflict(f"there is a webhook {name} already", webhook=name)
-        if len(known) >= MAX_WEBHOOKS:
-            raise InvalidInput(f"there are {MAX_WEBHOOKS} webhooks already; remove some first")
+        async with self._lock:
+            known = await self.list()
+            if any(webhook.name == name for webhook in known):
+                raise Conflict(f"there is a webhook {name} already", webhook=name)
+            if len(known) >= MAX_WEBHOOKS:
+                raise InvalidInput(f"there are {MAX_WEBHOOKS} webhooks already; remove some first")
+            return await self._make(name, prompt, paused, routing)
+
+    async def _make(self, name: str, prompt: str | None, paused: bool, routing: Routing) -> Webhook:
         webhook = Webhook(
             name=name,
             secret=new_secret(),
@@ -88,19 +95,28 @@ class Webhooks:
         changes: dict[str, Any] = {} if paused is None else {"paused": paused}
         if prompt is not None:
             changes["prompt"] = prompt or None
-        webhook = msgspec.structs.replace(await self.get(name), **changes)
-        await self._commit(PutWebhook(webhook))
-        return webhook
+        return await self._replace(name, **changes)
 
     async def rotate(self, name: str) -> Webhook:
         """A new secret, shown once; the old one counts no more."""
-        webhook = msgspec.structs.replace(await self.get(name), secret=new_secret())
-        await self._commit(PutWebhook(webhook))
-        return webhook
+        return await self._replace(name, secret=new_secret())
 
     async def remove(self, name: str) -> None:
-        await self.get(name)
-        await self._commit(DropWebhook(name))
+        """Take it out. What came in stays."""
+        async with self._lock:
+            await self.get(name)
+            await self._commit(DropWebhook(name))
+
+    async def _replace(self, name: str, **changes: Any) -> Webhook:
+        async with self._lock:
+            webhook = msgspec.structs.replace(await self.get(name), **changes)
+            try:
+                await self._commit(PutWebhook(webhook))
+            except ClewError:
+                # It may have gone with its session since it was read.
+                await self.get(name)
+                raise
+            return webhook
 
     async def deliver(self, name: str, body: bytes, headers: Iterable[tuple[str, str]]) -> Received:
         """Take a delivery in: signed, new, and not too large, or refused."""

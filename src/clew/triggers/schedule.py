@@ -10,10 +10,8 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, tzinfo
 from typing import Final, Literal, NamedTuple
-from zoneinfo import ZoneInfo
 
 import msgspec
-from cronsim import CronSim, CronSimError
 
 from clew.errors import InvalidInput
 from clew.triggers.routing import Routing
@@ -64,6 +62,8 @@ class Plan(NamedTuple):
 
 def check_cron(cron: str, timezone: str) -> None:
     """Refuse an expression or a zone that is none."""
+    from cronsim import CronSim, CronSimError  # here and below when it is needed: importing clew stays quick
+
     zone = _zone(timezone)
     if len(cron) > 100 or len(cron.split()) != 5:
         raise InvalidInput(
@@ -110,6 +110,8 @@ def plan(schedule: Schedule, now: int) -> Plan:
 
 
 def _step(cron: str, timezone: str, at: int, *, reverse: bool) -> int | None:
+    from cronsim import CronSim, CronSimError
+
     # From whole seconds and microseconds, so that no fraction of a millisecond comes of it.
     start = datetime.fromtimestamp(at // 1000, UTC).replace(microsecond=at % 1000 * 1000)
     try:
@@ -126,6 +128,8 @@ def _step(cron: str, timezone: str, at: int, *, reverse: bool) -> int | None:
 def _zone(name: str) -> tzinfo:
     if name == "UTC":
         return UTC
+    from zoneinfo import ZoneInfo
+
     try:
         if not _ZONE.fullmatch(name):
             raise ValueError(name)
