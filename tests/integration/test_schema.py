@@ -273,3 +273,23 @@ async def test_the_engine_and_the_judge_agree_with_the_plain_reader(file: Path) 
         assert (session.title, session.total_tokens) == ("thread", 28)
         assert [message.role for message in await engine.messages(session.id)] == ["user", "assistant"]
         assert await check(engine.store) == []
+
+
+async def test_a_damaged_row_of_a_trigger_costs_itself(file: Path) -> None:
+    """The store opens, the others are there and fire, and a look at the whole store names it."""
+    async with clew.open(f"sqlite:///{file}", config=clew.Config(), triggers=False) as engine:
+        await engine.events.receive("test", "1", Routing(key="k", model="demo/echo"), text="one")
+        broken = await engine.schedules.add("* * * * *", "x", routing=Routing(model="demo/echo"))
+        kept = await engine.schedules.add("* * * * *", "y", routing=Routing(model="demo/echo"))
+        await engine.webhooks.add("broken")
+        await engine.webhooks.add("kept")
+    with sqlite3.connect(file) as db:
+        db.execute("DROP TRIGGER ledger_events_never_change")
+        db.execute("UPDATE ledger_events SET data_json = '{' WHERE direction = 'in'")
+        db.execute("UPDATE schedules SET data_json = '{}' WHERE id = ?", (broken.id,))
+        db.execute("UPDATE webhooks SET data_json = 'x' WHERE name = 'broken'")
+    async with clew.open(f"sqlite:///{file}", config=clew.Config()) as engine:
+        assert [one.id for one in await engine.schedules.list()] == [kept.id]
+        assert [one.name for one in await engine.webhooks.list()] == ["kept"]
+        assert "damaged" in (await engine.events.list(direction="in")).events[0].data
+        assert [one.id for one in await engine.store.verify()] == [broken.id, "broken"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Iterable
 from typing import Final
 
 from clew.dispatch.events import Events
@@ -41,12 +42,9 @@ class Dispatcher:
     async def open(self, *, fire: bool) -> None:
         """Make good what a dead process left of its events; with ``fire``, go on with them and watch the schedules."""
         left = await self._desk.ledger.recover()
-        if not fire:
-            return
-        for session_id in left:
-            await self._router.resume(session_id)
-        self.schedules.on_change = self._wake.set
-        self._task = asyncio.get_running_loop().create_task(self._watch())
+        if fire:
+            self.schedules.on_change = self._wake.set
+            self._task = asyncio.get_running_loop().create_task(self._watch(left))
 
     async def close(self) -> None:
         """End the loop. What it has just begun to fire it fires, so that nothing is stored without its run."""
@@ -59,7 +57,13 @@ class Dispatcher:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
 
-    async def _watch(self) -> None:
+    async def _watch(self, left: Iterable[str]) -> None:
+        for session_id in left:
+            if not self._ending.is_set():
+                try:
+                    await self._router.resume(session_id)
+                except Exception:
+                    log.exception("what waits on %s could not be gone on with", session_id)
         while not self._ending.is_set():
             self._wake.clear()
             try:

@@ -44,9 +44,18 @@ def to_event(row: Row) -> LedgerEvent:
         type=type_,
         status=status,
         digest=digest,
-        data=decode(data, "data of an event", event_id=id_),
+        data=_data(data, id_),
         at=at,
     )
+
+
+def _data(text: Any, event_id: str) -> dict[str, Any]:
+    """What an event holds. One that no longer reads says so: it must not keep the others from being seen or closed."""
+    try:
+        value = decode(text, "data of an event", event_id=event_id)
+    except RowUndecodable as error:
+        return {"damaged": str(error)}
+    return value if isinstance(value, dict) else {"damaged": "the data of an event is not an object"}
 
 
 def query_params(query: EventQuery) -> Params:

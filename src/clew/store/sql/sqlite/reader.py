@@ -7,9 +7,10 @@ in the same snapshot; so a reader in another process sees all that was acknowled
 from __future__ import annotations
 
 import asyncio
+import logging
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
@@ -48,6 +49,8 @@ from clew.triggers.schedule import Schedule
 from clew.triggers.webhook import Webhook
 
 __all__ = ["Reader", "ReaderPool"]
+
+log = logging.getLogger("clew.store")
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -384,17 +387,17 @@ class Reader:
         return tuple(triggers.to_event(row) for row in self._sql.rows(name, {"session_id": session_id}))
 
     def list_schedules(self) -> tuple[Schedule, ...]:
-        return tuple(triggers.to_schedule(row) for row in self._sql.rows("list_schedules", {}))
+        return tuple(_readable(triggers.to_schedule, self._sql.rows("list_schedules", {})))
 
     def list_webhooks(self) -> tuple[Webhook, ...]:
-        return tuple(triggers.to_webhook(row) for row in self._sql.rows("list_webhooks", {}))
+        return tuple(_readable(triggers.to_webhook, self._sql.rows("list_webhooks", {})))
 
     def seals(self, session_id: str) -> dict[str, str]:
         return {row[0]: row[1] for row in self._sql.rows("load_seals", {"id": session_id})}
 
     def verify(self) -> tuple[Damage, ...]:
         found: list[Damage] = []
-        for look in (self._verify_pages, self._verify_references, self._verify_journal):
+        for look in (self._verify_pages, self._verify_references, self._verify_journal, self._verify_triggers):
             try:
                 found += look()
             except (sqlite3.DatabaseError, RowUndecodable) as error:
@@ -419,6 +422,24 @@ class Reader:
             yield Damage("the journal holds a stream that has no mark", id=message_id)
         for message_id in sorted(marks - held):
             yield Damage("a mark names a stream that the journal does not hold", id=message_id)
+
+    def _verify_triggers(self) -> Iterable[Damage]:
+        """Every schedule and every webhook can be read."""
+        for name, read in (("list_schedules", triggers.to_schedule), ("list_webhooks", triggers.to_webhook)):
+            for row in self._sql.rows(name, {}):
+                try:
+                    read(row)
+                except RowUndecodable as error:
+                    yield Damage(str(error), id=row[0])
+
+
+def _readable(read: Callable[[tuple[Any, ...]], T], found: Iterable[tuple[Any, ...]]) -> Iterator[T]:
+    """What can be read. A row that cannot costs itself; ``verify`` names it."""
+    for row in found:
+        try:
+            yield read(row)
+        except RowUndecodable as error:
+            log.error("%s", error)
 
 
 def _list_statement(query: SessionQuery) -> str:
