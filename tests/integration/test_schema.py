@@ -223,11 +223,20 @@ async def test_the_ledger_is_read_by_its_indexes(file: Path) -> None:
     try:
         plans = {
             name: " ".join(row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {QUERIES[name]}", params))
-            for name in ("list_events_of_session", "list_events_of_turn", "open_events", "find_event", "find_labelled")
+            for name in (
+                "list_events_of_session",
+                "list_events_of_source",
+                "list_events_of_turn",
+                "open_events",
+                "find_event",
+                "find_labelled",
+            )
         }
     finally:
         db.close()
     assert "SEARCH e USING INDEX ledger_events_by_session (session_id=? AND seq<?)" in plans["list_events_of_session"]
+    assert "SEARCH e USING INDEX ledger_events_by_source (source=? AND seq<?)" in plans["list_events_of_source"]
+    assert not any("TEMP B-TREE FOR ORDER BY" in plans[f"list_events_of_{of}"] for of in ("session", "source"))
     assert "SEARCH e USING INTEGER PRIMARY KEY" in plans["list_events_of_turn"]
     assert "ledger_events USING COVERING INDEX ledger_events_once" in plans["open_events"]
     assert "SEARCH e USING INDEX ledger_events_once (source=? AND source_id=? AND direction=?)" in plans["find_event"]

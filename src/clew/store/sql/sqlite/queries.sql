@@ -694,7 +694,12 @@ WHERE e.source = :source AND e.source_id = :source_id AND e.direction = :directi
 -- name: list_events
 SELECT {event_columns} FROM ledger_events e
 WHERE e.seq < :before
-AND (:source IS NULL OR e.source = :source)
+AND (:direction IS NULL OR e.direction = :direction)
+ORDER BY e.seq DESC LIMIT :limit
+
+-- name: list_events_of_source
+SELECT {event_columns} FROM ledger_events e INDEXED BY ledger_events_by_source
+WHERE e.source = :source AND e.seq < :before
 AND (:direction IS NULL OR e.direction = :direction)
 ORDER BY e.seq DESC LIMIT :limit
 

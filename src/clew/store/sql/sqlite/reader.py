@@ -375,9 +375,12 @@ class Reader:
         return triggers.to_event(row) if row else None
 
     def list_events(self, query: EventQuery) -> EventPage:
-        name = "list_events" if query.session_id is None else "list_events_of_session"
-        if query.turn_id is not None:
-            name = "list_events_of_turn"
+        name = "list_events"
+        # The narrowest first: what else is asked for is looked at row by row.
+        for asked, of in ((query.turn_id, "turn"), (query.session_id, "session"), (query.source, "source")):
+            if asked is not None:
+                name = f"list_events_of_{of}"
+                break
         found = [triggers.to_event(row) for row in self._sql.rows(name, triggers.query_params(query))]
         page = tuple(found[: query.limit])
         return EventPage(page, page[-1].seq if len(found) > query.limit else None)

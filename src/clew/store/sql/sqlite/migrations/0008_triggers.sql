@@ -19,6 +19,7 @@ CREATE TABLE ledger_events (
 
 CREATE UNIQUE INDEX ledger_events_once ON ledger_events (source, source_id, direction);
 CREATE INDEX ledger_events_by_session ON ledger_events (session_id, seq);
+CREATE INDEX ledger_events_by_source ON ledger_events (source, seq);
 CREATE INDEX ledger_events_by_turn ON ledger_events (turn_id) WHERE turn_id IS NOT NULL;
 CREATE INDEX ledger_events_by_message ON ledger_events (message_id) WHERE message_id IS NOT NULL;
 
