@@ -58,6 +58,7 @@ class Engine:
     """Sessions and what can be done with them. Made by :func:`clew.open`."""
 
     def __init__(self, host: Host, snapshots: SnapshotLayer | None = None) -> None:
+        from clew.dispatch.dispatcher import Dispatcher
         from clew.history.snapshot import attach
         from clew.runtime.desk import Desk
 
@@ -68,6 +69,10 @@ class Engine:
         self._mint = host.mint
         self._desk = Desk(host)
         self._snapshots = snapshots
+        self.dispatcher = Dispatcher(host, self._desk, lambda session_id: self._own(session_id), self._draft)
+        self.events = self.dispatcher.events
+        self.schedules = self.dispatcher.schedules
+        self.webhooks = self.dispatcher.webhooks
         if snapshots is not None:
             attach(host.hooks, snapshots)
 
@@ -87,26 +92,9 @@ class Engine:
         ``workspace_root`` must be a folder; it is kept as an absolute path without links. The model is the one given,
         else the agent's, else the default.
         """
-        now = self._clock.now_ms()
-        check_value([agent, title, dict(metadata or {})], "session")
-        workspace = await asyncio.to_thread(_resolved, workspace_root) if workspace_root is not None else None
-        catalog = await asyncio.to_thread(self.host.agents, workspace)
-        manifest = catalog.get(agent or self.config.default_agent)
-        bag = dict(metadata or {})
-        if title is not None:
-            bag["title"] = title
-        self._check_settings(bag)
-        session = Session(
-            id=self._mint.session(self.store.capabilities.session_ids),
-            agent=manifest.name,
-            model=parse_model(model) if model is not None else manifest.model or self.host.providers.default_model(),
-            workspace_root=str(workspace) if workspace is not None else None,
-            metadata=bag,
-            created_at=now,
-            updated_at=now,
+        session = await self._draft(
+            model=model, agent=agent, workspace_root=workspace_root, title=title, metadata=metadata
         )
-        check_value(msgspec.to_builtins(session.model), "model")
-        _check_title(bag.get("title"))
         await self._commit(session.id, InsertSession(session))
         self._publish("session_created", session.id)
         self.host.hooks.observe("session_create", session)
@@ -406,6 +394,7 @@ class Engine:
 
     async def close(self) -> None:
         """End every run, settled as interrupted. Called when the engine's context is left."""
+        await self.dispatcher.close()
         await self._desk.close()
         await self.host.hooks.drain()
         await self.host.providers.close()
@@ -461,6 +450,38 @@ class Engine:
         await self.store.backup(Path(target))
 
     # Inside
+
+    async def _draft(
+        self,
+        *,
+        model: str | Model | dict[str, Any] | None,
+        agent: str | None,
+        workspace_root: str | Path | None,
+        title: str | None,
+        metadata: Mapping[str, Any] | None,
+    ) -> Session:
+        """A session as it would be stored."""
+        now = self._clock.now_ms()
+        check_value([agent, title, dict(metadata or {})], "session")
+        workspace = await asyncio.to_thread(_resolved, workspace_root) if workspace_root is not None else None
+        catalog = await asyncio.to_thread(self.host.agents, workspace)
+        manifest = catalog.get(agent or self.config.default_agent)
+        bag = dict(metadata or {})
+        if title is not None:
+            bag["title"] = title
+        self._check_settings(bag)
+        session = Session(
+            id=self._mint.session(self.store.capabilities.session_ids),
+            agent=manifest.name,
+            model=parse_model(model) if model is not None else manifest.model or self.host.providers.default_model(),
+            workspace_root=str(workspace) if workspace is not None else None,
+            metadata=bag,
+            created_at=now,
+            updated_at=now,
+        )
+        check_value(msgspec.to_builtins(session.model), "model")
+        _check_title(bag.get("title"))
+        return session
 
     def _check_settings(self, metadata: Mapping[str, Any]) -> None:
         """A session's own compaction settings are refused here, where somebody can still mend them."""

@@ -3,12 +3,12 @@
 ::
 
     ClewError
-    ├── NotFound            SessionNotFound · MessageNotFound · TurnNotFound · ApprovalNotFound
+    ├── NotFound            SessionNotFound · MessageNotFound · TurnNotFound · ApprovalNotFound · TriggerNotFound
     ├── Conflict            SessionBusy · WaitingForHuman · NothingToContinue · AlreadyAnswered · DuplicateMessage
-    │                       NewerTurns · NothingToUndo · OwnedByAnotherProcess
+    │                       DuplicateEvent · TriggerPaused · NewerTurns · NothingToUndo · OwnedByAnotherProcess
     ├── Invalid             InvalidId · InvalidInput · UnsupportedValue · MessageTooLarge · TooManyFiles
     │                       RewindTargetInvalid · BranchPointInvalid · IllegalChunk · IllegalTransition
-    ├── PermissionDenied
+    ├── PermissionDenied    SignatureInvalid
     ├── RunError            ModelFailed · ToolFailed · RunAborted · ContextTooLarge · ViewerLagged
     ├── CompactionError
     ├── SnapshotFailed
@@ -33,6 +33,7 @@ __all__ = [
     "CompactionError",
     "Conflict",
     "ContextTooLarge",
+    "DuplicateEvent",
     "DuplicateMessage",
     "IllegalChunk",
     "IllegalTransition",
@@ -57,6 +58,7 @@ __all__ = [
     "SchemaTooNew",
     "SessionBusy",
     "SessionNotFound",
+    "SignatureInvalid",
     "SnapshotFailed",
     "StaleEpoch",
     "StorageFull",
@@ -67,6 +69,8 @@ __all__ = [
     "StoreUnavailable",
     "TooManyFiles",
     "ToolFailed",
+    "TriggerNotFound",
+    "TriggerPaused",
     "TurnNotFound",
     "UnsupportedValue",
     "ViewerLagged",
@@ -110,6 +114,12 @@ class ApprovalNotFound(NotFound):
     code = "approval_not_found"
 
 
+class TriggerNotFound(NotFound):
+    """No such schedule, or no such webhook."""
+
+    code = "trigger_not_found"
+
+
 class Conflict(ClewError):
     """The request is sound, the present state does not allow it."""
 
@@ -134,6 +144,14 @@ class AlreadyAnswered(Conflict):
 
 class DuplicateMessage(Conflict):
     code = "duplicate_message"
+
+
+class DuplicateEvent(Conflict):
+    code = "duplicate_event"
+
+
+class TriggerPaused(Conflict):
+    code = "trigger_paused"
 
 
 class NewerTurns(Conflict):
@@ -196,6 +214,12 @@ class IllegalTransition(Invalid):
 
 class PermissionDenied(ClewError):
     code = "permission_denied"
+
+
+class SignatureInvalid(PermissionDenied):
+    """A delivery that nobody who knows the secret has signed, or not just now."""
+
+    code = "signature_invalid"
 
 
 class RunError(ClewError):

@@ -29,6 +29,7 @@ __all__ = [
     "check_client_message_id",
     "check_message_id",
     "check_part_id",
+    "check_schedule_id",
     "check_session_id",
     "check_turn_id",
     "stamp_of",
@@ -50,6 +51,7 @@ _CLEW = "[0-9a-f]{12}[0-9A-Za-z]{14}"
 _MESSAGE = re.compile(f"msg_{_CLEW}", re.ASCII)
 _PART = re.compile(f"prt_{_CLEW}", re.ASCII)
 _TURN = re.compile(f"trn_{_CLEW}", re.ASCII)
+_SCHEDULE = re.compile(f"sch_{_CLEW}", re.ASCII)
 _CLIENT_MESSAGE = re.compile(r"[\x20-\x7e]{1,128}", re.ASCII)
 
 
@@ -88,6 +90,12 @@ class Mint:
 
     def approval(self) -> str:
         return self._make("apr_")
+
+    def event(self) -> str:
+        return self._make("evt_")
+
+    def schedule(self) -> str:
+        return self._make("sch_")
 
     def _stamp(self) -> int:
         with self._lock:
@@ -145,6 +153,10 @@ def check_part_id(value: object) -> str:
 
 def check_turn_id(value: object) -> str:
     return _check(_TURN, value, "turn")
+
+
+def check_schedule_id(value: object) -> str:
+    return _check(_SCHEDULE, value, "schedule")
 
 
 def check_client_message_id(value: object) -> str:

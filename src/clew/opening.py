@@ -40,13 +40,15 @@ async def open(
     tools: Iterable[Tool] = (),
     live: Live | None = None,
     snapshots: SnapshotLayer | None = None,
+    triggers: bool = True,
 ) -> AsyncIterator[Engine]:
     """Open a store and everything around it.
 
     ``url`` is ``sqlite:///file.db`` or ``memory:``; without one, ``CLEW_STORE`` or the user's data folder. What an
     earlier process left unfinished is recovered before the engine is handed out. ``read_only`` takes no lock and
     works beside a running owner. ``tools`` are added to the built-in ones, ``providers`` replace the configured ones.
-    ``snapshots`` keeps the workspace's past, so that a rewind can bring files back too.
+    ``snapshots`` keeps the workspace's past, so that a rewind can bring files back too. Schedules are fired while the
+    store is open for writing; ``triggers=False`` is for whoever opens it for a moment.
     """
     from clew.runtime.recovery import recover
 
@@ -60,6 +62,8 @@ async def open(
         host = _compose(store, config, clock, mint, providers, tools, live)
         engine = Engine(host, snapshots)
         try:
+            if not read_only:
+                await engine.dispatcher.open(fire=triggers)
             yield engine
         finally:
             await engine.close()

@@ -18,8 +18,10 @@ from tests.integration.test_http_history import NO_TURN, NOBODY
 
 __all__ = ["say"]
 
-COMMANDS = sorted(name for name in app if not name.startswith("-"))
-WITHOUT_JSON = {"serve", "chat", "url", "backup", "rm", "export"}
+GROUPS = ("schedule", "hook")
+COMMANDS = sorted(name for name in app if not name.startswith("-") and name not in GROUPS)
+COMMANDS += sorted(f"{group} {name}" for group in GROUPS for name in app[group] if not name.startswith("-"))
+WITHOUT_JSON = {"serve", "chat", "url", "backup", "rm", "export", "schedule rm", "hook rm"}
 
 
 def failed(outcome: tuple[int, str, str], code: int, word: str) -> None:
@@ -212,7 +214,7 @@ def test_demo_fills_a_store_once(say: Say) -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_help_with_an_example(say: Say, name: str) -> None:
     """And takes --store, and --json where it prints data."""
-    code, out, _ = say(name, "--help")
+    code, out, _ = say(*name.split(), "--help")
     assert code == 0
     assert f"Example: clew {name}" in out
     assert "--store" in out

@@ -1185,6 +1185,8 @@ def test_no_statement_begins_a_transaction_that_could_wait_for_its_lock() -> Non
     assert {name for name, text in begins if text == "BEGIN DEFERRED"} == {"store/sql/sqlite/reader.py"}
     for path in SOURCE.rglob("*.sql"):
         bare = re.sub(r"--.*", "", path.read_text(encoding="utf-8"))
+        # The body of a trigger begins so too, and begins no transaction.
+        bare = re.sub(r"^CREATE TRIGGER .*\nBEGIN$", "", bare, flags=re.MULTILINE)
         assert re.search(r"\b(BEGIN|SAVEPOINT)\b", bare) is None, path
 
 

@@ -72,7 +72,7 @@ def test_every_operation_says_how_it_is_refused() -> None:
         assert responses >= expected, (method, path)
         assert [status for status in responses if status.startswith("2")], (method, path)
     open_ = [path for _, path, said in OPERATIONS if said.get("security") == []]
-    assert open_ == ["/", "/assets/{name}", "/api/health"]
+    assert open_ == ["/", "/assets/{file}", "/api/health", "/api/hooks/{name}"]
 
 
 def test_ids_in_paths_have_their_forms() -> None:
@@ -81,7 +81,8 @@ def test_ids_in_paths_have_their_forms() -> None:
     for _, path, said in OPERATIONS:
         for parameter in said.get("parameters", ()):
             if parameter["in"] == "path":
-                kind = "turn" if path.startswith("/api/turns") else parameter["name"]
+                kinds = {"turns": "turn", "schedules": "schedule"}
+                kind = kinds.get(path.split("/")[2], parameter["name"])
                 patterns.setdefault(kind, set()).add(parameter["schema"].get("pattern", ""))
     clew = "[0-9a-f]{12}[0-9A-Za-z]{14}"
     assert patterns == {
@@ -90,8 +91,10 @@ def test_ids_in_paths_have_their_forms() -> None:
         "message_id": {r"^[\x20-\x7e]{1,128}$"},
         "sha256": {"^[0-9a-f]{64}$"},
         "approval_id": {""},
-        "name": {""},
+        "file": {""},
         "tool_call_id": {""},
+        "schedule": {f"^sch_{clew}$"},
+        "name": {"^[a-z0-9][a-z0-9_-]{0,63}$"},
     }
     uuids = make_document(make_routes(None, Streams()), SessionIdForm.UUID)  # type: ignore[arg-type]
     [parameter] = uuids["paths"]["/api/sessions/{id}"]["get"]["parameters"]

@@ -28,19 +28,22 @@ from tests.integration.http_client import HOST, TOKEN, AsgiClient, chat_body, se
 from tests.integration.http_document import document
 
 OPERATIONS = [(method.upper(), path) for path, said in document()["paths"].items() for method in said]
-OPEN = [("GET", "/"), ("GET", "/assets/{name}"), ("GET", "/api/health")]
+OPEN = [("GET", "/"), ("GET", "/assets/{file}"), ("GET", "/api/health")]
 GOOD = {
     "id": "ses_" + "0" * 26,
     "message_id": "m1",
     "approval_id": "apr_" + "0" * 26,
     "tool_call_id": "call_1",
     "sha256": "0" * 64,
-    "name": "index-00000000.js",
+    "file": "index-00000000.js",
+    "name": "door",
 }
+KINDS = {"turns": "trn_", "schedules": "sch_"}
 
 
 def path_of(path: str, **ids: str) -> str:
-    good = {**GOOD, "id": "trn_" + "0" * 26} if path.startswith("/api/turns/") else GOOD
+    kind = KINDS.get("/".join(path.split("/")[2:3]))
+    good = GOOD if kind is None else {**GOOD, "id": kind + "0" * 26}
     return path.format(**{**good, **ids})
 
 
@@ -50,7 +53,8 @@ async def test_b01_no_operation_of_the_document_answers_a_stranger() -> None:
         for method, path in OPERATIONS:
             answer = await client.request(method, path_of(path), headers={"authorization": None})
             assert (answer.status in (401, 429)) is ((method, path) not in OPEN), path
-            if path not in ("/api/events", "/api/chat"):
+            # A delivery is let in by its signature, and by nothing else.
+            if (method, path) not in (("GET", "/api/events"), ("POST", "/api/chat"), ("POST", "/api/hooks/{name}")):
                 assert (await client.request(method, path_of(path))).status != 401, path
 
 
@@ -428,7 +432,8 @@ async def test_b31_a_keys_value_is_in_no_answer() -> None:
         session_id = await client.session(model="demo/echo")
         for _, path in [one for one in OPERATIONS if one[0] == "GET"]:
             if path not in ("/api/events", "/api/chat/{id}/stream"):
-                answer = await client.get(path_of(path, id=session_id) if "/turns/" not in path else path_of(path))
+                ids = {"id": session_id} if path.startswith("/api/sessions/") else {}
+                answer = await client.get(path_of(path, **ids))
                 assert secret not in answer.body.decode(errors="replace"), path
 
 
@@ -515,4 +520,4 @@ def test_every_answer_that_holds_text_is_declared() -> None:
     routes = [one for one in make_routes(None, Streams()) if isinstance(one, Served)]  # type: ignore[arg-type]
     said: list[tuple[str, Operation]] = [(one.path, held) for one in routes for held in one.operations.values()]
     other = {path for path, held in said if held.media != "application/json"}
-    assert other == {"/", "/assets/{name}", "/api/blobs/{sha256}", "/api/sessions/{id}/export"}
+    assert other == {"/", "/assets/{file}", "/api/blobs/{sha256}", "/api/sessions/{id}/export"}

@@ -9,6 +9,7 @@ import pytest
 
 import clew
 from clew.errors import SessionNotFound
+from clew.triggers.routing import Routing
 
 VALUES: dict[str, Any] = {
     "prompt": "x",
@@ -78,3 +79,28 @@ async def test_no_method_that_takes_a_turn_gets_past_its_owner(name: str, monkey
         monkeypatch.setattr(clew.Engine, "_own", refuse)
         with pytest.raises(SessionNotFound, match="not yours"):
             await called(engine, name, session_id=session.id, turn_id=head)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda engine, id_, turn: engine.events.receive("test", "1", Routing(session_id=id_), text="x"),
+        lambda engine, id_, turn: engine.events.list(session_id=id_),
+        lambda engine, id_, turn: engine.events.list(turn_id=turn),
+        lambda engine, id_, turn: engine.schedules.add("* * * * *", "x", routing=Routing(session_id=id_)),
+        lambda engine, id_, turn: engine.webhooks.add("door", routing=Routing(session_id=id_)),
+    ],
+)
+async def test_no_trigger_gets_past_the_owner_of_a_session(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither an event, a schedule and a webhook for it, nor a look at what came in."""
+    async with clew.open("memory:", config=clew.Config()) as engine:
+        session = await engine.create_session(model="demo/echo")
+        await (await engine.submit(session.id, "hello")).wait()
+        head = (await engine.get_session(session.id)).head_turn_id
+
+        def refuse(self: clew.Engine, session_id: str) -> str:
+            raise SessionNotFound("not yours", session_id=session_id)
+
+        monkeypatch.setattr(clew.Engine, "_own", refuse)
+        with pytest.raises(SessionNotFound, match="not yours"):
+            await call(engine, session.id, head)

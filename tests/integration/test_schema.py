@@ -18,6 +18,7 @@ from clew.store.sql.sqlite.store import open_sqlite
 from clew.testing.chunks import reasoning, text, tool_call, tool_output
 from clew.testing.scribe import Scribe
 from clew.transcript.usage import Usage
+from clew.triggers.routing import Routing
 
 # column: (type, required, default); written out from the format's description, not from our SQL
 SESSIONS = {
@@ -192,10 +193,55 @@ async def test_everything_else_is_a_table_of_its_own(file: Path) -> None:
             "project_rules",
             "search_docs",
             "search_marks",
+            "ledger_events",
+            "schedules",
+            "webhooks",
         }
     for name, query in QUERIES.items():
         if "json_extract" in query and query.startswith("SELECT"):
             assert "INDEXED BY" in query, f"{name} looks into JSON without an index"
+
+
+@pytest.mark.rule("EV-1")
+async def test_no_program_can_change_what_stands_in_the_ledger(file: Path) -> None:
+    """The database itself refuses it; only with its session a row goes."""
+    async with clew.open(f"sqlite:///{file}", config=clew.Config()) as engine:
+        got = await engine.events.receive("test", "1", Routing(key="k", model="demo/echo"), text="one")
+    with sqlite3.connect(file) as db:
+        db.execute("PRAGMA foreign_keys = ON")
+        with pytest.raises(sqlite3.IntegrityError, match="only grows"):
+            db.execute("UPDATE ledger_events SET at = 0")
+        db.execute("DELETE FROM chat_sessions WHERE id = ?", (got.session_id,))
+        assert db.execute("SELECT count(*) FROM ledger_events").fetchone() == (0,)
+
+
+@pytest.mark.rule("EV-1")
+async def test_the_ledger_is_read_by_its_indexes(file: Path) -> None:
+    """By session, by turn, and what is open; none sorts, none walks the whole ledger for a part of it."""
+    params = dict.fromkeys(re.findall(r":([a-z_]+)", " ".join(QUERIES.values())), None)
+    db = connect(file, writer=False)
+    try:
+        plans = {
+            name: " ".join(row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {QUERIES[name]}", params))
+            for name in (
+                "list_events_of_session",
+                "list_events_of_source",
+                "list_events_of_turn",
+                "open_events",
+                "find_event",
+                "find_labelled",
+            )
+        }
+    finally:
+        db.close()
+    assert "SEARCH e USING INDEX ledger_events_by_session (session_id=? AND seq<?)" in plans["list_events_of_session"]
+    assert "SEARCH e USING INDEX ledger_events_by_source (source=? AND seq<?)" in plans["list_events_of_source"]
+    assert not any("TEMP B-TREE FOR ORDER BY" in plans[f"list_events_of_{of}"] for of in ("session", "source"))
+    assert "SEARCH e USING INTEGER PRIMARY KEY" in plans["list_events_of_turn"]
+    assert "ledger_events USING COVERING INDEX ledger_events_once" in plans["open_events"]
+    assert "SEARCH e USING INDEX ledger_events_once (source=? AND source_id=? AND direction=?)" in plans["find_event"]
+    assert "SEARCH s USING INDEX chat_sessions_by_label" in plans["find_labelled"]
+    assert "SCAN ledger_events USING INDEX" not in plans["list_events_of_turn"]
 
 
 @pytest.mark.rule("ST-6")
@@ -236,3 +282,23 @@ async def test_the_engine_and_the_judge_agree_with_the_plain_reader(file: Path) 
         assert (session.title, session.total_tokens) == ("thread", 28)
         assert [message.role for message in await engine.messages(session.id)] == ["user", "assistant"]
         assert await check(engine.store) == []
+
+
+async def test_a_damaged_row_of_a_trigger_costs_itself(file: Path) -> None:
+    """The store opens, the others are there and fire, and a look at the whole store names it."""
+    async with clew.open(f"sqlite:///{file}", config=clew.Config(), triggers=False) as engine:
+        await engine.events.receive("test", "1", Routing(key="k", model="demo/echo"), text="one")
+        broken = await engine.schedules.add("* * * * *", "x", routing=Routing(model="demo/echo"))
+        kept = await engine.schedules.add("* * * * *", "y", routing=Routing(model="demo/echo"))
+        await engine.webhooks.add("broken")
+        await engine.webhooks.add("kept")
+    with sqlite3.connect(file) as db:
+        db.execute("DROP TRIGGER ledger_events_never_change")
+        db.execute("UPDATE ledger_events SET data_json = '{' WHERE direction = 'in'")
+        db.execute("UPDATE schedules SET data_json = '{}' WHERE id = ?", (broken.id,))
+        db.execute("UPDATE webhooks SET data_json = 'x' WHERE name = 'broken'")
+    async with clew.open(f"sqlite:///{file}", config=clew.Config()) as engine:
+        assert [one.id for one in await engine.schedules.list()] == [kept.id]
+        assert [one.name for one in await engine.webhooks.list()] == ["kept"]
+        assert "damaged" in (await engine.events.list(direction="in")).events[0].data
+        assert [one.id for one in await engine.store.verify()] == [broken.id, "broken"]

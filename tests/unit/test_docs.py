@@ -23,6 +23,9 @@ import pytest
 
 import clew
 from clew import errors
+from clew.dispatch.events import Events
+from clew.dispatch.schedules import Schedules
+from clew.dispatch.webhooks import Webhooks
 from clew.fronts.http.problem import status_of
 from clew.live.base import EventType
 from clew.providers.demo import DEMO_MODELS
@@ -156,6 +159,10 @@ def test_every_method_of_the_engine_is_in_the_reference_with_its_signature() -> 
     for name, method in vars(clew.Engine).items():
         if inspect.isfunction(method) and not name.startswith("_"):
             assert f"{name}{_plain_signature(method)} -> " in written
+    for attribute, kind in (("events", Events), ("schedules", Schedules), ("webhooks", Webhooks)):
+        for name, method in vars(kind).items():
+            if inspect.isfunction(method) and not name.startswith("_"):
+                assert f"{attribute}.{name}{_plain_signature(method)} -> " in written
     assert f"open{_plain_signature(inspect.unwrap(clew.open))}\n" in written
 
 
@@ -191,25 +198,38 @@ def test_every_command_is_in_the_reference() -> None:
     """And no command that is not there."""
     from clew.fronts.cli.app import app
 
-    commands = {name for name in app if not name.startswith("-")}
-    listed = re.findall(r"^\| `clew ([a-z]+)", section(DOCS / "reference.md", "Commands"), re.MULTILINE)
+    commands = {name for name in app if not name.startswith("-") and name not in GROUPS}
+    commands |= {f"{group} {name}" for group in GROUPS for name in app[group] if not name.startswith("-")}
+    pattern = rf"^\| `clew ((?:(?:{'|'.join(GROUPS)}) )?[a-z]+)"
+    listed = re.findall(pattern, section(DOCS / "reference.md", "Commands"), re.MULTILINE)
     assert sorted(listed) == sorted(commands)
 
 
 COMMANDS = ["serve", "chat", "run", "continue", "url", "ls", "show", "check", "backup", "models", "config", "demo"]
 KEEPING_COMMANDS = ["queue", "abort", "archive", "rm", "diff"]
 TRANSFER_COMMANDS = ["search", "export", "import"]
+GROUPS = ("schedule", "hook")
+TRIGGER_COMMANDS = [
+    "events",
+    *(f"schedule {name}" for name in ("add", "ls", "show", "pause", "resume", "rm", "run")),
+    *(f"hook {name}" for name in ("add", "ls", "show", "pause", "resume", "rotate", "rm")),
+]
 HISTORY_COMMANDS = ["tree", "reflog", "rewind", "unrewind", "goto", "branch", "fork", "context", "compact", "prune"]
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, *KEEPING_COMMANDS, *HISTORY_COMMANDS, *TRANSFER_COMMANDS])
+@pytest.mark.parametrize(
+    "command", [*COMMANDS, *KEEPING_COMMANDS, *HISTORY_COMMANDS, *TRANSFER_COMMANDS, *TRIGGER_COMMANDS]
+)
 def test_every_option_of_a_command_is_in_the_reference(command: str) -> None:
     """And none that the command does not take; what all take is said once."""
     from clew.fronts.cli.app import app
 
+    found = app
+    for word in command.split():
+        found = found[word]
     taken = {
         name
-        for argument in app[command].assemble_argument_collection()
+        for argument in found.assemble_argument_collection()
         for name in argument.names
         if name.startswith("--") and not name.startswith("--no-")
     }

@@ -12,16 +12,20 @@ from clew.live.base import Status
 from clew.runtime.desk import Submission
 from clew.transcript.rule import Rule
 from clew.transcript.session import Model, Session
+from clew.triggers.routing import Routing
+from clew.triggers.webhook import Webhook
 
 __all__ = [
     "RewoundShape",
     "RuleShape",
     "SessionShape",
     "SubmissionShape",
+    "WebhookShape",
     "rewound_shape",
     "rule_shape",
     "session_shape",
     "submission_shape",
+    "webhook_shape",
 ]
 
 
@@ -121,3 +125,25 @@ def submission_shape(submission: Submission) -> SubmissionShape:
 
 def rule_shape(rule: Rule) -> RuleShape:
     return RuleShape(rule.permission, rule.pattern, rule.action, rule.source, rule.added_at, rule.pinned)
+
+
+class WebhookShape(msgspec.Struct, frozen=True, kw_only=True):
+    """A webhook as clients see it. The secret is there once, when it was made."""
+
+    name: str
+    prompt: str | None
+    paused: bool
+    routing: Routing
+    created_at: int
+    secret: str | UnsetType = UNSET
+
+
+def webhook_shape(webhook: Webhook, *, secret: bool = False) -> WebhookShape:
+    return WebhookShape(
+        name=webhook.name,
+        prompt=webhook.prompt,
+        paused=webhook.paused,
+        routing=webhook.routing,
+        created_at=webhook.created_at,
+        secret=webhook.secret if secret else UNSET,
+    )

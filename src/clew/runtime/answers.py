@@ -150,6 +150,7 @@ class Answers:
         await self._desk.commit(
             Unit(session_id, tuple(writes), (EpochIs(state.epoch), OpenTurnIs(turn.id)), sync="power")
         )
+        await self._desk.ledger.settle(session_id)
         self._host.live.set_status(session_id, Status("idle"))
         self._desk.publish("status", session_id, status={"state": "idle"})
         self._desk.publish("turn_finished", session_id, turn_id=turn.id, reason="abort", error=None)

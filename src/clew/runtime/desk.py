@@ -7,7 +7,7 @@ a busy session's prompts wait in its durable queue, and a turn that waits for a 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final, Literal, TypeVar
 from weakref import WeakValueDictionary
 
@@ -15,6 +15,7 @@ import msgspec
 
 from clew.errors import (
     Conflict,
+    DuplicateEvent,
     DuplicateMessage,
     InternalError,
     InvalidInput,
@@ -29,6 +30,7 @@ from clew.runtime.answers import Answers
 from clew.runtime.belongings import Belongings
 from clew.runtime.continuing import Continuing
 from clew.runtime.host import Host, Setting
+from clew.runtime.ledger import Ledger
 from clew.runtime.occupation import Occupations
 from clew.runtime.queue import Queue
 from clew.runtime.recovery import fold_streams
@@ -41,15 +43,18 @@ from clew.runtime.turn import plan_open
 from clew.runtime.upkeep import Upkeep
 from clew.runtime.waiting import waits_of
 from clew.store.base import get_session
-from clew.store.unit import EpochIs, HeadIs, NoOpenTurn, Refused, Unit, Write
+from clew.store.unit import EpochIs, HeadIs, NoOpenTurn, Refused, Unit, Write, joined
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.session import Model, Session
 from clew.transcript.turn import Turn
 from clew.transcript.turn_state import OPEN
 
-__all__ = ["Desk", "OnBusy", "Submission", "Submitted"]
+__all__ = ["Desk", "Noting", "OnBusy", "Submission", "Submitted"]
 
 OnBusy = Literal["queue", "reject", "interrupt"]
+Noting = Callable[[MessageRow], Unit]
+"""What is stored with a prompt's message, given that: writes and guards that join its unit."""
+
 T = TypeVar("T")
 _REASONS: Final = {"completed": "finish", "aborted": "abort", "waiting": "waiting", "refused": "refused"}
 
@@ -95,6 +100,7 @@ class Desk:
         self.subagents = Subagents(host, self)
         self.upkeep = Upkeep(host, self)
         self.occupations = Occupations(host, self)
+        self.ledger = Ledger(host, self)
 
     def lock(self, session_id: str) -> asyncio.Lock:
         lock = self._locks.get(session_id)
@@ -132,6 +138,7 @@ class Desk:
         on_busy: OnBusy = "queue",
         attended: bool = True,
         metadata: Mapping[str, Any] | None = None,
+        noting: Noting | None = None,
     ) -> Submission:
         """Take a prompt: run it, or queue it, or refuse it, as ``on_busy`` says when the session is busy."""
         if on_busy not in ("queue", "reject", "interrupt"):
@@ -146,10 +153,10 @@ class Desk:
             row = await self.user_row(session, setting, prompted, message_id, given)
             busy = await self.busy(session_id)
             if busy is None:
-                return await self.open(session, setting, row, prompted)
+                return await self.open(session, setting, row, prompted, noting=noting)
             if on_busy == "reject":
                 raise busy
-            submission = await self.queue.add(row, prompted, interrupt=on_busy == "interrupt")
+            submission = await self.queue.add(row, prompted, interrupt=on_busy == "interrupt", noting=noting)
         if on_busy == "interrupt":
             await self.abort(session_id, reason="interrupted by a new prompt")
         return submission
@@ -257,6 +264,7 @@ class Desk:
         *,
         moving: Sequence[Write] = (),
         below: str | None = None,
+        noting: Noting | None = None,
     ) -> Submission:
         """Store the message, synced, and start its run. The same unit may take the head to ``below`` by ``moving``."""
         host = self._host
@@ -267,7 +275,8 @@ class Desk:
         at = msgspec.structs.replace(state, head_turn_id=below) if moving else state
         unit = plan_open(at, turn_id, row, setting.model, *kept, *prompted.blobs)
         guards = (EpochIs(state.epoch), HeadIs(state.head_turn_id), NoOpenTurn())
-        await self.commit(msgspec.structs.replace(unit, writes=(*moving, *unit.writes), guards=guards))
+        unit = msgspec.structs.replace(unit, writes=(*moving, *unit.writes), guards=guards)
+        await self.commit(joined(unit, noting(row)) if noting else unit)
         submission = self.submission(row.id, queued=False, turn_id=turn_id)
         self.start(setting, turn_id, state.epoch + 1, row.id)
         self.updated(session.id)
@@ -322,6 +331,7 @@ class Desk:
         async with self.lock(session_id):
             if self._runs.get(session_id) is run:
                 del self._runs[session_id]
+            await self.ledger.settle(session_id)
             status = await self._status_after(session_id, outcome)
             self.show(session_id, status)
             reason = _REASONS.get(outcome.status, "error")
@@ -353,6 +363,9 @@ class Desk:
             if outcome.status in ("completed", "aborted") or run.signal.aborted:
                 # A turn that failed or waits pauses the queue; so does a restart, since nothing ends after it.
                 await self.queue.fire(session_id)
+            elif outcome.status != "waiting":
+                # Nobody is there to go on with what a trigger sent.
+                await self.queue.fire(session_id, triggered=True)
 
     def _beside(self, work: Coroutine[Any, Any, None], session_id: str) -> None:
         """Do something in nobody's way."""
@@ -499,6 +512,8 @@ class Desk:
                 raise SessionBusy("the session was taken by another run", session_id=unit.session_id)
             if outcome.reason == "session_not_found":
                 raise SessionNotFound(f"there is no session {unit.session_id}", session_id=unit.session_id)
+            if outcome.reason == "event_exists":
+                raise DuplicateEvent("this event was received before", session_id=unit.session_id)
             raise InternalError(f"a unit was refused: {outcome.reason}", session_id=unit.session_id)
 
     def publish(self, kind: Any, session_id: str, **data: Any) -> None:

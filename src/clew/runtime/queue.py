@@ -32,13 +32,14 @@ from clew.store.unit import (
     StillQueued,
     Unit,
     Write,
+    joined,
 )
 from clew.transcript.message import MessageRow
 from clew.transcript.seal import seal_of
 from clew.transcript.turn import Turn
 
 if TYPE_CHECKING:
-    from clew.runtime.desk import Desk, Submission
+    from clew.runtime.desk import Desk, Noting, Submission
 
 __all__ = ["Queue"]
 
@@ -52,7 +53,9 @@ class Queue:
         self._host = host
         self._desk = desk
 
-    async def add(self, row: MessageRow, prompted: Prompted, *, interrupt: bool) -> Submission:
+    async def add(
+        self, row: MessageRow, prompted: Prompted, *, interrupt: bool, noting: Noting | None = None
+    ) -> Submission:
         seal = SealMessage(row.id, seal_of(part.data for part in row.parts))
         writes: tuple[Write, ...] = (
             InsertMessage(row),
@@ -60,14 +63,20 @@ class Queue:
             Enqueue(row.id, row.created_at, interrupt),
             *prompted.blobs,
         )
-        await self._desk.commit(Unit(row.session_id, writes, sync="power"))
+        unit = Unit(row.session_id, writes, sync="power")
+        await self._desk.commit(joined(unit, noting(row)) if noting else unit)
         self._desk.publish("queue_changed", row.session_id)
         return self._desk.submission(row.id, queued=True)
 
-    async def fire(self, session_id: str) -> None:
-        """Fire the next queued message; one per turn. Held under the session's lock."""
+    async def fire(self, session_id: str, *, triggered: bool = False) -> None:
+        """Fire the next queued message; one per turn. Held under the session's lock.
+
+        With ``triggered`` only what no human sent: where a queue stands still until somebody says go on, nobody will.
+        """
         queue = await self._host.store.load_queue(session_id)
         for queued in queue:
+            if triggered and "trigger" not in queued.message.metadata:
+                continue
             try:
                 if await self._fire_one(session_id, queued):
                     return
@@ -139,4 +148,5 @@ class Queue:
         if future is not None and not future.done():
             future.cancel()
         self._desk.publish("queue_changed", session_id)
+        await self._desk.ledger.settle(session_id)
         return True

@@ -25,6 +25,10 @@ from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.pruned import Pruned
 from clew.transcript.session import Session, SessionState
 from clew.transcript.turn import Step, Tree, Turn
+from clew.triggers.ledger import Direction, EventPage, EventQuery, LedgerEvent
+from clew.triggers.routing import RouteKind
+from clew.triggers.schedule import Schedule
+from clew.triggers.webhook import Webhook
 
 __all__ = [
     "Blob",
@@ -173,6 +177,13 @@ class Store(Protocol):
         """Every session whose parent this is, oldest first; found by ``parent_id`` alone."""
         ...
 
+    async def find_routed(self, kind: RouteKind, name: str) -> Session | None:
+        """The oldest session, by (created_at, id), whose metadata has this name under that key.
+
+        Archived ones and those of subagents are passed over.
+        """
+        ...
+
     async def load_state(self, session_id: str) -> SessionState: ...
 
     async def load_line(
@@ -247,6 +258,24 @@ class Store(Protocol):
     async def find_blob(self, sha256: str) -> Blob | None: ...
 
     async def load_project_rules(self, project: str) -> tuple[dict[str, object], ...]: ...
+
+    async def find_event(self, direction: Direction, source: str, source_id: str) -> LedgerEvent | None: ...
+
+    async def list_events(self, query: EventQuery) -> EventPage:
+        """The events ledger, newest first. An inbound event names the first turn that holds its message."""
+        ...
+
+    async def open_events(self, session_id: str | None = None) -> tuple[LedgerEvent, ...]:
+        """Inbound events that nothing went out for yet, oldest first; of one session or of all."""
+        ...
+
+    async def list_schedules(self) -> tuple[Schedule, ...]:
+        """All of them, by id."""
+        ...
+
+    async def list_webhooks(self) -> tuple[Webhook, ...]:
+        """All of them, by name."""
+        ...
 
     async def pending_streams(self, session_id: str | None = None) -> tuple[PendingStream, ...]:
         """Streams with chunks that no part holds yet, of one session or of all."""

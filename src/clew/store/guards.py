@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from clew.store.unit import (
+    STORE_WIDE,
     EpochIs,
+    EventIsNew,
     HeadIs,
     InsertSession,
     NoOpenTurn,
     OpenTurnIs,
     Refused,
+    StillQueued,
     Unit,
 )
 from clew.transcript.session import SessionState
@@ -18,8 +21,17 @@ from clew.transcript.session import SessionState
 __all__ = ["refusal"]
 
 
-def refusal(unit: Unit, state: SessionState | None, is_queued: Callable[[str], bool]) -> Refused | None:
+def refusal(
+    unit: Unit,
+    state: SessionState | None,
+    is_queued: Callable[[str], bool],
+    has_event: Callable[[EventIsNew], bool],
+) -> Refused | None:
     """Why this unit must not be written, or None. ``state`` is None when the session is not there."""
+    if any(isinstance(guard, EventIsNew) and has_event(guard) for guard in unit.guards):
+        return Refused("event_exists")
+    if unit.session_id == STORE_WIDE:
+        return None
     creates = bool(unit.writes) and isinstance(unit.writes[0], InsertSession)
     if state is None:
         return None if creates else Refused("session_not_found")
@@ -38,6 +50,6 @@ def refusal(unit: Unit, state: SessionState | None, is_queued: Callable[[str], b
         elif isinstance(guard, OpenTurnIs):
             if state.open_turn_id != guard.turn_id:
                 return Refused("turn_not_open")
-        elif not is_queued(guard.message_id):
+        elif isinstance(guard, StillQueued) and not is_queued(guard.message_id):
             return Refused("not_queued")
     return None

@@ -40,8 +40,16 @@ from clew.transcript.message import MessageRow
 from clew.transcript.pruned import Pruned
 from clew.transcript.session import Session, SessionState
 from clew.transcript.turn import Step, Tree, Turn
+from clew.triggers.ledger import Direction, EventPage, EventQuery, LedgerEvent
+from clew.triggers.routing import RouteKind
+from clew.triggers.schedule import Schedule
+from clew.triggers.webhook import Webhook
 
 __all__ = ["MemoryStore"]
+
+
+EventKey = tuple[Direction, str, str]
+"""What makes an event of the ledger one of its kind: direction, source and source id."""
 
 
 class MemoryStore:
@@ -53,6 +61,9 @@ class MemoryStore:
         self._prompts: dict[str, str] = {}
         self._blobs: dict[str, Blob] = {}
         self._project_rules: dict[str, tuple[dict[str, Any], ...]] = {}
+        self._events: dict[EventKey, LedgerEvent] = {}
+        self._schedules: dict[str, Schedule] = {}
+        self._webhooks: dict[str, Webhook] = {}
         self._closed = False
 
     @property
@@ -81,7 +92,10 @@ class MemoryStore:
             raise StoreClosed("the store is closed")
         value = self._values.get(unit.session_id)
         refused = refusal(
-            unit, value.state["state"] if value else None, lambda id_: value is not None and id_ in value.queue
+            unit,
+            value.state["state"] if value else None,
+            lambda id_: value is not None and id_ in value.queue,
+            lambda guard: (guard.direction, guard.source, guard.source_id) in self._events,
         )
         if refused is not None:
             return refused
@@ -107,6 +121,12 @@ class MemoryStore:
     def _delete_session(self, change: Change, session_id: str, write: u.DeleteSession) -> None:
         named = self._values[session_id].blobs
         change.drop(self._values, session_id)
+        for key in [key for key, event in self._events.items() if event.session_id == session_id]:
+            change.drop(self._events, key)
+        for id_ in [id_ for id_, one in self._schedules.items() if one.routing.session_id == session_id]:
+            change.drop(self._schedules, id_)
+        for name in [name for name, one in self._webhooks.items() if one.routing.session_id == session_id]:
+            change.drop(self._webhooks, name)
         for sha256 in named:
             if not any(sha256 in other.blobs for other in self._values.values()):
                 change.drop(self._blobs, sha256)
@@ -132,6 +152,32 @@ class MemoryStore:
     def _put_project_rules(self, change: Change, session_id: str, write: u.PutProjectRules) -> None:
         change.put(self._project_rules, write.project, write.rules)
 
+    def _add_event(self, change: Change, session_id: str, write: u.AddEvent) -> None:
+        event = write.event
+        key: EventKey = (event.direction, event.source, event.source_id)
+        if key in self._events or event.session_id != session_id:
+            raise InternalError("an event is in the ledger already, or of another session", event_id=event.id)
+        seq = max((held.seq for held in self._events.values()), default=0) + 1
+        change.put(self._events, key, msgspec.structs.replace(event, seq=seq))
+
+    def _put_schedule(self, change: Change, session_id: str, write: u.PutSchedule) -> None:
+        self._must_be_there(write.schedule.routing.session_id)
+        change.put(self._schedules, write.schedule.id, write.schedule)
+
+    def _drop_schedule(self, change: Change, session_id: str, write: u.DropSchedule) -> None:
+        change.drop(self._schedules, write.schedule_id)
+
+    def _put_webhook(self, change: Change, session_id: str, write: u.PutWebhook) -> None:
+        self._must_be_there(write.webhook.routing.session_id)
+        change.put(self._webhooks, write.webhook.name, write.webhook)
+
+    def _drop_webhook(self, change: Change, session_id: str, write: u.DropWebhook) -> None:
+        change.drop(self._webhooks, write.name)
+
+    def _must_be_there(self, session_id: str | None) -> None:
+        if session_id is not None and session_id not in self._values:
+            raise InternalError("a write names a session that is not there", session_id=session_id)
+
     # Reading
 
     def _find(self, session_id: str) -> SessionValue | None:
@@ -156,6 +202,11 @@ class MemoryStore:
     async def list_children(self, parent_id: str) -> tuple[Session, ...]:
         children = (value.session for value in self._values.values() if value.session.parent_id == parent_id)
         return tuple(sorted(children, key=lambda session: (session.created_at, session.id)))
+
+    async def find_routed(self, kind: RouteKind, name: str) -> Session | None:
+        found = [value.session for value in self._values.values() if value.session.metadata.get(kind) == name]
+        named = [session for session in found if session.archived_at is None and session.kind == "chat"]
+        return min(named, key=lambda session: (session.created_at, session.id), default=None)
 
     async def load_state(self, session_id: str) -> SessionState:
         value = self._find(session_id)
@@ -268,6 +319,40 @@ class MemoryStore:
     async def load_project_rules(self, project: str) -> tuple[dict[str, object], ...]:
         return self._project_rules.get(project, ())
 
+    async def find_event(self, direction: Direction, source: str, source_id: str) -> LedgerEvent | None:
+        found = self._events.get((direction, source, source_id))
+        return self._with_turn(found) if found is not None else None
+
+    async def list_events(self, query: EventQuery) -> EventPage:
+        held = sorted((self._with_turn(event) for event in self._events.values()), key=lambda one: -one.seq)
+        wanted = [event for event in held if _is_asked_for(event, query)]
+        page = tuple(wanted[: query.limit])
+        return EventPage(page, page[-1].seq if len(wanted) > query.limit else None)
+
+    async def open_events(self, session_id: str | None = None) -> tuple[LedgerEvent, ...]:
+        answered = {(event.source, event.source_id) for event in self._events.values() if event.direction == "out"}
+        found = [
+            self._with_turn(event)
+            for event in self._events.values()
+            if event.direction == "in"
+            and (event.source, event.source_id) not in answered
+            and session_id in (None, event.session_id)
+        ]
+        return tuple(sorted(found, key=lambda event: event.seq))
+
+    def _with_turn(self, event: LedgerEvent) -> LedgerEvent:
+        value = self._values.get(event.session_id)
+        if event.turn_id is not None or value is None:
+            return event
+        holders = [turn_id for turn_id, held in value.links.items() if event.message_id in held]
+        return msgspec.structs.replace(event, turn_id=min(holders, default=None))
+
+    async def list_schedules(self) -> tuple[Schedule, ...]:
+        return tuple(self._schedules[id_] for id_ in sorted(self._schedules))
+
+    async def list_webhooks(self) -> tuple[Webhook, ...]:
+        return tuple(self._webhooks[name] for name in sorted(self._webhooks))
+
     async def pending_streams(self, session_id: str | None = None) -> tuple[PendingStream, ...]:
         ids = tuple(self._values) if session_id is None else (session_id,)
         return tuple(
@@ -341,6 +426,17 @@ def _matches(session: Session, query: SessionQuery) -> bool:
     return cursor is None or (session.updated_at, session.id) < (cursor.updated_at, cursor.id)
 
 
+def _is_asked_for(event: LedgerEvent, query: EventQuery) -> bool:
+    wanted = (
+        (query.session_id, event.session_id),
+        (query.source, event.source),
+        (query.turn_id, event.turn_id),
+        (query.direction, event.direction),
+    )
+    before = query.before is None or event.seq < query.before
+    return before and not any(value is not None and value != actual for value, actual in wanted)
+
+
 _SHARED: dict[type, Callable[[MemoryStore, Change, str, Any], None]] = {
     u.InsertSession: MemoryStore._insert_session,
     u.DeleteSession: MemoryStore._delete_session,
@@ -349,5 +445,10 @@ _SHARED: dict[type, Callable[[MemoryStore, Change, str, Any], None]] = {
     u.PutBlob: MemoryStore._put_blob,
     u.LinkBlob: MemoryStore._link_blob,
     u.PutProjectRules: MemoryStore._put_project_rules,
+    u.AddEvent: MemoryStore._add_event,
+    u.PutSchedule: MemoryStore._put_schedule,
+    u.DropSchedule: MemoryStore._drop_schedule,
+    u.PutWebhook: MemoryStore._put_webhook,
+    u.DropWebhook: MemoryStore._drop_webhook,
 }
 """Writes that reach beyond one session's value."""

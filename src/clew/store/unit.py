@@ -8,7 +8,7 @@ which is an answer, not an error. Each store turns the same units into its own f
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -19,8 +19,13 @@ from clew.transcript.pruned import Pruned
 from clew.transcript.session import Model, Session
 from clew.transcript.turn import MoveReason, Step, Turn
 from clew.transcript.turn_state import TurnStatus
+from clew.triggers.ledger import Direction, LedgerEvent
+from clew.triggers.schedule import Schedule
+from clew.triggers.webhook import Webhook
 
 __all__ = [
+    "STORE_WIDE",
+    "AddEvent",
     "AddPruned",
     "AppendChunks",
     "Committed",
@@ -29,9 +34,12 @@ __all__ = [
     "CopyLine",
     "DeleteSession",
     "Dequeue",
+    "DropSchedule",
+    "DropWebhook",
     "EndStep",
     "Enqueue",
     "EpochIs",
+    "EventIsNew",
     "Guard",
     "HeadIs",
     "InsertMessage",
@@ -52,6 +60,8 @@ __all__ = [
     "PutParts",
     "PutProjectRules",
     "PutPrompt",
+    "PutSchedule",
+    "PutWebhook",
     "Refused",
     "SealMessage",
     "SetEpoch",
@@ -61,10 +71,15 @@ __all__ = [
     "Sync",
     "Unit",
     "Write",
+    "joined",
 ]
 
 Sync = Literal["process", "power"]
 """What a commit survives on return: the death of the process, or also a loss of power."""
+
+
+STORE_WIDE: Final = ""
+"""The ``session_id`` of a unit that belongs to no session: schedules and webhooks."""
 
 
 class JournalEntry(NamedTuple):
@@ -110,7 +125,15 @@ class StillQueued(_Piece, frozen=True):
     message_id: str
 
 
-Guard = EpochIs | HeadIs | NoOpenTurn | OpenTurnIs | StillQueued
+class EventIsNew(_Piece, frozen=True):
+    """No event of that direction, source and id is in the ledger. ``event_exists`` otherwise."""
+
+    direction: Direction
+    source: str
+    source_id: str
+
+
+Guard = EpochIs | HeadIs | NoOpenTurn | OpenTurnIs | StillQueued | EventIsNew
 
 
 # Writes
@@ -312,6 +335,32 @@ class PutProjectRules(_Piece, frozen=True):
     updated_at: int
 
 
+class AddEvent(_Piece, frozen=True):
+    """Append to the events ledger; guard it with :class:`EventIsNew`. The store numbers it."""
+
+    event: LedgerEvent
+
+
+class PutSchedule(_Piece, frozen=True):
+    """Keep a schedule, or replace it. One that names a session goes when that is deleted."""
+
+    schedule: Schedule
+
+
+class DropSchedule(_Piece, frozen=True):
+    schedule_id: str
+
+
+class PutWebhook(_Piece, frozen=True):
+    """Keep a webhook, or replace it. One that names a session goes when that is deleted."""
+
+    webhook: Webhook
+
+
+class DropWebhook(_Piece, frozen=True):
+    name: str
+
+
 Write = (
     InsertSession
     | PatchSession
@@ -338,16 +387,26 @@ Write = (
     | PutBlob
     | LinkBlob
     | PutProjectRules
+    | AddEvent
+    | PutSchedule
+    | DropSchedule
+    | PutWebhook
+    | DropWebhook
 )
 
 
 class Unit(msgspec.Struct, frozen=True):
-    """Writes to one session that commit as one, or not at all."""
+    """Writes to one session, or to what is nobody's (``STORE_WIDE``), that commit as one, or not at all."""
 
     session_id: str
     writes: tuple[Write, ...]
     guards: tuple[Guard, ...] = ()
     sync: Sync = "process"
+
+
+def joined(unit: Unit, other: Unit) -> Unit:
+    """Both as one: what the other writes comes last, its guards count too."""
+    return msgspec.structs.replace(unit, writes=(*unit.writes, *other.writes), guards=(*unit.guards, *other.guards))
 
 
 class Committed(msgspec.Struct, frozen=True):
@@ -358,7 +417,14 @@ class Refused(msgspec.Struct, frozen=True):
     """A guard did not hold; nothing was written. ``reason`` is the guard's word for it."""
 
     reason: Literal[
-        "stale_epoch", "head_moved", "turn_open", "turn_not_open", "not_queued", "session_not_found", "session_exists"
+        "stale_epoch",
+        "head_moved",
+        "turn_open",
+        "turn_not_open",
+        "not_queued",
+        "session_not_found",
+        "session_exists",
+        "event_exists",
     ]
 
 

@@ -23,7 +23,7 @@ import msgspec
 import clew
 from clew.config import default_store_url
 from clew.errors import ClewError, InvalidInput
-from clew.fronts.cli import demo, diff, history, keeping, room, settings, transfer
+from clew.fronts.cli import demo, diff, history, hook, keeping, ledger, room, schedule, settings, transfer
 from clew.fronts.cli.command import Json, Store, end, opened, print_json, read_file, say, shapes
 from clew.fronts.cli.plain import plain
 from clew.fronts.cli.run import run_again, run_prompt
@@ -57,9 +57,11 @@ app = cyclopts.App(
 )
 _HTTP = "clew.fronts.http.serve"
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-for _commands in (m.COMMANDS for m in (history, room, keeping, diff, settings, demo, transfer)):
+for _commands in (m.COMMANDS for m in (history, room, keeping, diff, settings, demo, transfer, ledger)):
     for _name, _command in _commands.items():
         app.command(_command, name=_name)
+app.command(schedule.app)
+app.command(hook.app)
 
 
 @app.command
@@ -219,7 +221,7 @@ def check(
         mended: list[Problem] = []
         if repair:
             # The file itself is needed: beside a server this ends with whose it is.
-            async with clew.open(store) as writer:
+            async with clew.open(store, triggers=False) as writer:
                 location = parse_url(store or default_store_url())
                 if isinstance(location, SqliteFile):
                     kept = location.path.with_name(f"{location.path.name}.before-repair-{time.time_ns() // 1_000_000}")

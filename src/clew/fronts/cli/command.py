@@ -84,7 +84,9 @@ async def opened(store: str | None, *, write: bool = False, make: bool = False) 
         raise StoreUnavailable(f"there is no store at {location.path}; `clew chat` or `clew serve` makes it")
     async with contextlib.AsyncExitStack() as stack:
         try:
-            engine: AnyEngine = await stack.enter_async_context(clew.open(store, read_only=not write))
+            # A command is gone in a moment: what it fired it would have to abort.
+            own = clew.open(store, read_only=not write, triggers=False)
+            engine: AnyEngine = await stack.enter_async_context(own)
         except OwnedByAnotherProcess as error:
             engine = _reached(error.ids.get("url"), error)
         except StoreError as error:

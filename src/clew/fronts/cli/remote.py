@@ -11,14 +11,14 @@ import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
-from urllib.parse import quote
 
 import msgspec
 
 from clew.compaction.touched import TouchedFile
 from clew.engine import ExportFormat, SessionList
-from clew.errors import ClewError, InvalidId, StoreUnavailable
-from clew.fronts.cli.wire import Wire
+from clew.errors import ClewError, StoreUnavailable
+from clew.fronts.cli.remote_triggers import RemoteEvents, RemoteSchedules, RemoteWebhooks
+from clew.fronts.cli.wire import Wire, segment
 from clew.fronts.shape import RewoundShape, SubmissionShape
 from clew.history.compactions import CompactionReport
 from clew.history.report import RequestReport, TurnReport
@@ -63,6 +63,9 @@ class RemoteEngine:
     def __init__(self, url: str, token: str) -> None:
         self._wire = Wire(url, token)
         self.url = url
+        self.events = RemoteEvents(self._wire)
+        self.schedules = RemoteSchedules(self._wire)
+        self.webhooks = RemoteWebhooks(self._wire)
 
     async def answers(self) -> bool:
         """Whether the server is there."""
@@ -159,7 +162,7 @@ class RemoteEngine:
         return RemoteSubmission(self, session_id, taken)
 
     async def attach(self, session_id: str) -> AsyncIterator[dict[str, Any]]:
-        async with contextlib.aclosing(self._wire.frames(f"/api/chat/{_segment(session_id)}/stream")) as frames:
+        async with contextlib.aclosing(self._wire.frames(f"/api/chat/{segment(session_id)}/stream")) as frames:
             async for frame in frames:
                 if frame != _DONE:
                     yield msgspec.json.decode(frame)
@@ -318,14 +321,7 @@ class RemoteEngine:
 
 
 def _of(session_id: str, *more: str) -> str:
-    return "/".join(["/api/sessions", *(_segment(part) for part in (session_id, *more))])
-
-
-def _segment(value: str) -> str:
-    """An id as a part of a path. One that would be several parts, or none, was not given out by clew."""
-    if "/" in value or value in ("", ".", ".."):
-        raise InvalidId(f"{value!r} cannot be an id here")
-    return quote(value, safe="")
+    return "/".join(["/api/sessions", *(segment(part) for part in (session_id, *more))])
 
 
 def _absolute(folder: str | Path) -> str:
@@ -333,7 +329,7 @@ def _absolute(folder: str | Path) -> str:
 
 
 def _turn(turn_id: str) -> str:
-    return f"/api/turns/{_segment(turn_id)}"
+    return f"/api/turns/{segment(turn_id)}"
 
 
 def _model(model: AnyModel) -> Any:

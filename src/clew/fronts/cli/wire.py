@@ -13,14 +13,14 @@ import os
 import stat
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Any, Final, NoReturn
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
 from clew import errors as e
 from clew.config import config_folder
 
-__all__ = ["Gone", "Unauthorized", "Wire", "find_token"]
+__all__ = ["Gone", "Unauthorized", "Wire", "find_token", "segment"]
 
 _CONNECT_S: Final = 5.0
 _LONGEST_LINE: Final = 1024 * 1024
@@ -136,6 +136,13 @@ class Wire:
         finally:
             if writer is not None:
                 writer.transport.abort()
+
+
+def segment(value: str) -> str:
+    """An id as a part of a path. One that would be several parts, or none, was not given out by clew."""
+    if "/" in value or value in ("", ".", ".."):
+        raise e.InvalidId(f"{value!r} cannot be an id here")
+    return quote(value, safe="")
 
 
 def _in_query(value: object) -> str:

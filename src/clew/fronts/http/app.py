@@ -23,9 +23,11 @@ from clew.fronts.http.page import Pages
 from clew.fronts.http.permissions import Permissions
 from clew.fronts.http.problem import HANDLERS, Shield, problem
 from clew.fronts.http.runs import Runs
+from clew.fronts.http.schedules import Schedules
 from clew.fronts.http.sessions import Sessions
 from clew.fronts.http.sse import Streams
 from clew.fronts.http.transfer import Transfer
+from clew.fronts.http.webhooks import Webhooks
 from clew.fronts.web.page import Page, load_page
 
 __all__ = ["make_app", "make_routes"]
@@ -68,6 +70,8 @@ def make_routes(
         *Transfer(engine).routes(),
         *Chat(engine, streams).routes(),
         *Events(engine, streams).routes(),
+        *Schedules(engine).routes(),
+        *Webhooks(engine).routes(),
     ]
     return [*routes, *OpenApi(engine).routes(routes)]
 

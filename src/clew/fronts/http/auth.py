@@ -2,13 +2,14 @@
 
 The Host check keeps out pages that had a name of theirs point at this machine; the Origin check keeps out pages of
 other servers; the token keeps out everybody else on the machine. Only the health route and the page with its files
-are answered without a token, and those too only under a Host of ours.
+are answered without a token, and deliveries to webhooks, which are signed; those too only under a Host of ours.
 """
 
 from __future__ import annotations
 
 import hmac
 import ipaddress
+import re
 import time
 from collections.abc import Callable, Container
 from typing import Final
@@ -18,10 +19,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from clew.errors import ClewError
 from clew.fronts.http.problem import ForbiddenHost, RateLimited, Unauthorized, problem
 
-__all__ = ["AnyAddress", "Guard", "loopback_hosts"]
+__all__ = ["AnyAddress", "Failures", "Guard", "loopback_hosts"]
 
 _OPEN: Final = frozenset({"/", "/api/health"})
 _ASSETS: Final = "/assets/"
+_DELIVERY: Final = re.compile(r"/api/hooks/[^/]+", re.DOTALL)
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
 MAX_FAILURES: Final = 30
 WINDOW_S: Final = 10.0
@@ -67,7 +69,7 @@ class Guard:
         self._app = app
         self._token = token.encode()
         self._hosts = hosts
-        self._failures = _Failures(now)
+        self._failures = Failures(now)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -107,6 +109,8 @@ class Guard:
         is_open = scope["path"] in _OPEN or scope["path"].startswith(_ASSETS)
         if is_open and scope["method"] in ("GET", "HEAD"):
             return None
+        if scope["method"] == "POST" and _DELIVERY.fullmatch(scope["path"]):
+            return None
         given = headers.get(b"authorization", [])
         if len(given) == 1:
             scheme, _, value = given[0].partition(b" ")
@@ -117,7 +121,7 @@ class Guard:
         return Unauthorized("this needs the token: Authorization: Bearer …; `clew url` prints it")
 
 
-class _Failures:
+class Failures:
     """Counts failed tries in a window. Whoever has the token is never held up by those who have not."""
 
     def __init__(self, now: Callable[[], float]) -> None:

@@ -32,6 +32,8 @@ _IDS: Final[Mapping[str, dict[str, Any]]] = {
     "tool_call_id": {"minLength": 1, "description": "A call, as it stands in the part."},
     "name": {"minLength": 1, "description": "A file, as the page names it."},
     "sha256": {"pattern": "^[0-9a-f]{64}$"},
+    "schedule": {"pattern": f"^sch_{_CLEW}$"},
+    "name": {"pattern": "^[a-z0-9][a-z0-9_-]{0,63}$", "description": "The name of a webhook."},
 }
 # These hold more than is said of all of their kind; a client may look at the rest.
 _OPEN: Final = ("Chunk", "EventFrame", "Part", "Problem")
@@ -144,7 +146,8 @@ def _path_parameter(path: str, name: str, ids: SessionIdForm) -> dict[str, Any]:
     if name != "id":
         said = _IDS[name]
     else:
-        said = _IDS["turn"] if path.startswith("/api/turns/") else {"pattern": f"^{ids.value.pattern}$"}
+        kind = {"turns": "turn", "schedules": "schedule"}.get(path.split("/")[2], "")
+        said = _IDS.get(kind) or {"pattern": f"^{ids.value.pattern}$"}
     schema = {"type": "string", **{key: value for key, value in said.items() if key != "description"}}
     described = {"description": said["description"]} if "description" in said else {}
     return {"name": name, "in": "path", "required": True, "schema": schema, **described}

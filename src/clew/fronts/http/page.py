@@ -27,7 +27,7 @@ class Pages:
         self._page = page
 
     def routes(self) -> list[BaseRoute]:
-        return [route("/", GET=self._index), route("/assets/{name}", GET=self._asset)]
+        return [route("/", GET=self._index), route("/assets/{file}", GET=self._asset)]
 
     @operation("The page.", {200: str, 304: None}, media="text/html; charset=utf-8", open=True)
     async def _index(self, request: Request) -> Any:
@@ -35,7 +35,7 @@ class Pages:
 
     @operation("A file of the page.", {200: bytes, 304: None}, media="*/*", open=True)
     async def _asset(self, request: Request) -> Any:
-        file = self._page.assets.get(request.path_params["name"])
+        file = self._page.assets.get(request.path_params["file"])
         if file is None:
             raise AssetNotFound("the page has no such file")
         return _served(request, file)

@@ -80,6 +80,7 @@ _STATUS: Final[dict[type[e.ClewError], int]] = {
     ForbiddenHost: 403,
     RateLimited: 429,
     e.PermissionDenied: 403,
+    e.SignatureInvalid: 401,
     HookRefused: 422,
     # A model that has no key or a prompt that fits no window is found out before anything runs: the request is wrong.
     e.RunError: 422,

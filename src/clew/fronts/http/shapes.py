@@ -13,11 +13,13 @@ import msgspec
 from msgspec import Meta
 
 from clew.compaction.touched import TouchedFile
-from clew.fronts.shape import RuleShape, SessionShape
+from clew.fronts.shape import RuleShape, SessionShape, WebhookShape
 from clew.history.tree import ReflogEntry
 from clew.providers.base import ModelListing
 from clew.transcript.message import Message
-from clew.transcript.session import Model
+from clew.transcript.session import Model, parse_model
+from clew.triggers.routing import Routing
+from clew.triggers.schedule import Schedule
 
 __all__ = [
     "Aborted",
@@ -36,11 +38,15 @@ __all__ = [
     "Problem",
     "ReflogList",
     "Remaining",
+    "RoutingBody",
     "RuleList",
+    "ScheduleList",
     "ServerShape",
     "SessionList",
     "SessionPage",
     "SubjectShape",
+    "WebhookList",
+    "routed",
 ]
 
 ModelName = Annotated[str, Meta(description="provider/model", examples=["demo/echo"])] | dict[str, Any]
@@ -194,3 +200,39 @@ class ExplainedShape(msgspec.Struct, frozen=True):
     considered: Sequence[ConsideredShape]
     reason: str
     subjects: Sequence[SubjectShape]
+
+
+class RoutingBody(msgspec.Struct):
+    """One of these: a session by its id, its label, or a routing key. The latter two are made when missing."""
+
+    session_id: str | None = None
+    label: str | None = None
+    key: str | None = None
+
+
+def routed(
+    body: RoutingBody | None, model: ModelName | None, agent: str | None, workspace_root: str | None, title: str | None
+) -> Routing:
+    """Where something goes, and what a session that is made for it gets."""
+    chosen = body or RoutingBody()
+    return Routing(
+        session_id=chosen.session_id,
+        label=chosen.label,
+        key=chosen.key,
+        model=parse_model(model) if model is not None else None,
+        agent=agent,
+        workspace_root=workspace_root,
+        title=title,
+    )
+
+
+class ScheduleList(msgspec.Struct, frozen=True):
+    """All schedules, by their ids."""
+
+    schedules: Sequence[Schedule]
+
+
+class WebhookList(msgspec.Struct, frozen=True):
+    """All webhooks, by their names; without their secrets."""
+
+    webhooks: Sequence[WebhookShape]

@@ -16,7 +16,7 @@ from clew.ids import Mint
 from clew.store import unit as u
 from clew.store.copies import plan_copy
 from clew.store.guards import refusal
-from clew.store.sql import rows
+from clew.store.sql import rows, triggers
 from clew.store.sql.journal import JournalBook, decode_entries
 from clew.transcript.chunk import encode_rows
 from clew.transcript.message import PartRow
@@ -78,7 +78,9 @@ class UnitWriter:
         self._book.load(((row[0], row[1]) for row in self._sql.rows("load_journal", {})), marks)
 
     def apply(self, unit: u.Unit) -> u.Outcome:
-        refused = refusal(unit, self._state(unit.session_id), lambda id_: self._is_queued(unit.session_id, id_))
+        refused = refusal(
+            unit, self._state(unit.session_id), lambda id_: self._is_queued(unit.session_id, id_), self._has_event
+        )
         if refused is not None:
             return refused
         for write in unit.writes:
@@ -120,6 +122,9 @@ class UnitWriter:
 
     def _is_queued(self, session_id: str, message_id: str) -> bool:
         return self._sql.first("is_queued", {"session_id": session_id, "message_id": message_id}) is not None
+
+    def _has_event(self, guard: u.EventIsNew) -> bool:
+        return self._sql.first("has_event", msgspec.structs.asdict(guard)) is not None
 
     # Sessions
 
@@ -361,6 +366,23 @@ class UnitWriter:
         }
         self._sql.run("put_project_rules", params)
 
+    # Triggers
+
+    def _add_event(self, session_id: str, write: u.AddEvent) -> None:
+        self._must("add_event", {**triggers.event_params(write.event), "of_session": session_id})
+
+    def _put_schedule(self, session_id: str, write: u.PutSchedule) -> None:
+        self._sql.run("put_schedule", triggers.schedule_params(write.schedule))
+
+    def _drop_schedule(self, session_id: str, write: u.DropSchedule) -> None:
+        self._sql.run("drop_schedule", msgspec.structs.asdict(write))
+
+    def _put_webhook(self, session_id: str, write: u.PutWebhook) -> None:
+        self._sql.run("put_webhook", triggers.webhook_params(write.webhook))
+
+    def _drop_webhook(self, session_id: str, write: u.DropWebhook) -> None:
+        self._sql.run("drop_webhook", msgspec.structs.asdict(write))
+
 
 def _ids(params: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in params.items() if key.endswith("_id")}
@@ -392,4 +414,9 @@ _APPLY: dict[type, Callable[[UnitWriter, str, Any], None]] = {
     u.PutBlob: UnitWriter._put_blob,
     u.LinkBlob: UnitWriter._link_blob,
     u.PutProjectRules: UnitWriter._put_project_rules,
+    u.AddEvent: UnitWriter._add_event,
+    u.PutSchedule: UnitWriter._put_schedule,
+    u.DropSchedule: UnitWriter._drop_schedule,
+    u.PutWebhook: UnitWriter._put_webhook,
+    u.DropWebhook: UnitWriter._drop_webhook,
 }

@@ -659,3 +659,114 @@ WHERE (:session_id IS NULL OR p.session_id = :session_id)
 AND NOT EXISTS (SELECT 1 FROM json_each(:words) w WHERE NOT contains_text(t.text, w.value))
 ORDER BY d.id DESC
 LIMIT :limit OFFSET :offset
+
+
+-- Triggers
+
+-- fragment: event_columns
+e.seq, e.id, e.direction, e.source, e.source_id, e.session_id, e.message_id,
+ifnull(e.turn_id, (SELECT min(l.turn_id) FROM turn_messages l WHERE l.message_id = e.message_id)),
+e.type, e.status, e.digest, e.data_json, e.at
+
+-- name: find_labelled
+SELECT {session_columns} FROM chat_sessions s INDEXED BY chat_sessions_by_label
+LEFT JOIN session_state t ON t.session_id = s.id
+WHERE iif(json_valid(metadata_json), json_extract(metadata_json, '$.label'), NULL) IS NOT NULL
+AND iif(json_valid(metadata_json), json_extract(metadata_json, '$.label'), NULL) = :name
+AND s.archived_at IS NULL AND {kind} <> 'subagent'
+ORDER BY s.created_at, s.id LIMIT 1
+
+-- name: find_keyed
+SELECT {session_columns} FROM chat_sessions s INDEXED BY chat_sessions_by_routing_key
+LEFT JOIN session_state t ON t.session_id = s.id
+WHERE iif(json_valid(metadata_json), json_extract(metadata_json, '$.routing_key'), NULL) IS NOT NULL
+AND iif(json_valid(metadata_json), json_extract(metadata_json, '$.routing_key'), NULL) = :name
+AND s.archived_at IS NULL AND {kind} <> 'subagent'
+ORDER BY s.created_at, s.id LIMIT 1
+
+-- name: has_event
+SELECT 1 FROM ledger_events WHERE source = :source AND source_id = :source_id AND direction = :direction
+
+-- name: add_event
+INSERT INTO ledger_events
+    (id, direction, source, source_id, session_id, message_id, turn_id, type, status, digest, data_json, at)
+SELECT :id, :direction, :source, :source_id, id, :message_id, :turn_id, :type, :status, :digest, :data_json, :at
+FROM chat_sessions WHERE id = :session_id AND id = :of_session
+
+-- name: find_event
+SELECT {event_columns} FROM ledger_events e
+WHERE e.source = :source AND e.source_id = :source_id AND e.direction = :direction
+
+-- name: list_events
+SELECT {event_columns} FROM ledger_events e
+WHERE e.seq < :before
+AND (:direction IS NULL OR e.direction = :direction)
+ORDER BY e.seq DESC LIMIT :limit
+
+-- name: list_events_of_source
+SELECT {event_columns} FROM ledger_events e INDEXED BY ledger_events_by_source
+WHERE e.source = :source AND e.seq < :before
+AND (:direction IS NULL OR e.direction = :direction)
+ORDER BY e.seq DESC LIMIT :limit
+
+-- name: list_events_of_session
+SELECT {event_columns} FROM ledger_events e INDEXED BY ledger_events_by_session
+WHERE e.session_id = :session_id AND e.seq < :before
+AND (:source IS NULL OR e.source = :source)
+AND (:direction IS NULL OR e.direction = :direction)
+ORDER BY e.seq DESC LIMIT :limit
+
+-- name: list_events_of_turn
+-- Those that name the turn, and those whose message began it.
+SELECT {event_columns} FROM ledger_events e
+WHERE e.seq IN (
+    SELECT seq FROM ledger_events WHERE turn_id = :turn_id
+    UNION
+    SELECT i.seq FROM turn_messages l JOIN ledger_events i ON i.message_id = l.message_id
+    WHERE l.turn_id = :turn_id AND i.turn_id IS NULL
+    AND l.turn_id = (SELECT min(f.turn_id) FROM turn_messages f WHERE f.message_id = l.message_id)
+)
+AND e.seq < :before
+AND (:session_id IS NULL OR e.session_id = :session_id)
+AND (:source IS NULL OR e.source = :source)
+AND (:direction IS NULL OR e.direction = :direction)
+ORDER BY e.seq DESC LIMIT :limit
+
+-- name: open_events
+-- An event and its answer lie side by side in the index; one that lies there alone is open.
+SELECT {event_columns} FROM (
+    SELECT source, source_id FROM ledger_events INDEXED BY ledger_events_once
+    GROUP BY source, source_id HAVING count(*) = 1
+) o CROSS JOIN ledger_events e ON e.source = o.source AND e.source_id = o.source_id AND e.direction = 'in'
+ORDER BY e.seq
+
+-- name: open_events_of_session
+SELECT {event_columns} FROM ledger_events e INDEXED BY ledger_events_by_session
+WHERE e.session_id = :session_id AND e.direction = 'in'
+AND NOT EXISTS (
+    SELECT 1 FROM ledger_events o WHERE o.source = e.source AND o.source_id = e.source_id AND o.direction = 'out'
+)
+ORDER BY e.seq
+
+-- name: put_schedule
+INSERT INTO schedules (id, session_id, paused, next_fire_at, data_json)
+VALUES (:id, :session_id, :paused, :next_fire_at, :data_json)
+ON CONFLICT (id) DO UPDATE SET session_id = excluded.session_id, paused = excluded.paused,
+    next_fire_at = excluded.next_fire_at, data_json = excluded.data_json
+
+-- name: drop_schedule
+DELETE FROM schedules WHERE id = :schedule_id
+
+-- name: list_schedules
+SELECT id, data_json FROM schedules ORDER BY id
+
+-- name: put_webhook
+INSERT INTO webhooks (name, session_id, secret, data_json) VALUES (:name, :session_id, :secret, :data_json)
+ON CONFLICT (name) DO UPDATE SET session_id = excluded.session_id, secret = excluded.secret,
+    data_json = excluded.data_json
+
+-- name: drop_webhook
+DELETE FROM webhooks WHERE name = :name
+
+-- name: list_webhooks
+SELECT name, secret, data_json FROM webhooks ORDER BY name

@@ -7,9 +7,10 @@ in the same snapshot; so a reader in another process sees all that was acknowled
 from __future__ import annotations
 
 import asyncio
+import logging
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
@@ -31,7 +32,7 @@ from clew.store.base import (
 )
 from clew.store.lines import view_line
 from clew.store.search import SearchPage, SearchPlan
-from clew.store.sql import rows
+from clew.store.sql import rows, triggers
 from clew.store.sql.journal import decode_entries
 from clew.store.sql.sqlite.connection import SqliteStatements, connect, is_undecodable, translate
 from clew.store.sql.sqlite.search import find_hits
@@ -42,8 +43,14 @@ from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.pruned import Pruned
 from clew.transcript.session import Session, SessionState
 from clew.transcript.turn import Step, Tree, Turn
+from clew.triggers.ledger import Direction, EventPage, EventQuery, LedgerEvent
+from clew.triggers.routing import RouteKind
+from clew.triggers.schedule import Schedule
+from clew.triggers.webhook import Webhook
 
 __all__ = ["Reader", "ReaderPool"]
+
+log = logging.getLogger("clew.store")
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -145,6 +152,10 @@ class Reader:
     def list_children(self, parent_id: str) -> tuple[Session, ...]:
         found = self._sql.rows("list_children", {"id": parent_id})
         return tuple(rows.to_session(row, keep_damaged=True) for row in found)
+
+    def find_routed(self, kind: RouteKind, name: str) -> Session | None:
+        row = self._sql.first("find_labelled" if kind == "label" else "find_keyed", {"name": name})
+        return rows.to_session(row) if row else None
 
     def load_state(self, session_id: str) -> SessionState:
         row = self._sql.first("get_state", {"id": session_id})
@@ -356,12 +367,40 @@ class Reader:
         row = self._sql.first("load_project_rules", {"project": project})
         return tuple(rows.decode(row[0], "rules of a project", project=project)) if row else ()
 
+    # Triggers
+
+    def find_event(self, direction: Direction, source: str, source_id: str) -> LedgerEvent | None:
+        params = {"direction": direction, "source": source, "source_id": source_id}
+        row = self._sql.first("find_event", params)
+        return triggers.to_event(row) if row else None
+
+    def list_events(self, query: EventQuery) -> EventPage:
+        name = "list_events"
+        # The narrowest first: what else is asked for is looked at row by row.
+        for asked, of in ((query.turn_id, "turn"), (query.session_id, "session"), (query.source, "source")):
+            if asked is not None:
+                name = f"list_events_of_{of}"
+                break
+        found = [triggers.to_event(row) for row in self._sql.rows(name, triggers.query_params(query))]
+        page = tuple(found[: query.limit])
+        return EventPage(page, page[-1].seq if len(found) > query.limit else None)
+
+    def open_events(self, session_id: str | None) -> tuple[LedgerEvent, ...]:
+        name = "open_events" if session_id is None else "open_events_of_session"
+        return tuple(triggers.to_event(row) for row in self._sql.rows(name, {"session_id": session_id}))
+
+    def list_schedules(self) -> tuple[Schedule, ...]:
+        return tuple(_readable(triggers.to_schedule, self._sql.rows("list_schedules", {})))
+
+    def list_webhooks(self) -> tuple[Webhook, ...]:
+        return tuple(_readable(triggers.to_webhook, self._sql.rows("list_webhooks", {})))
+
     def seals(self, session_id: str) -> dict[str, str]:
         return {row[0]: row[1] for row in self._sql.rows("load_seals", {"id": session_id})}
 
     def verify(self) -> tuple[Damage, ...]:
         found: list[Damage] = []
-        for look in (self._verify_pages, self._verify_references, self._verify_journal):
+        for look in (self._verify_pages, self._verify_references, self._verify_journal, self._verify_triggers):
             try:
                 found += look()
             except (sqlite3.DatabaseError, RowUndecodable) as error:
@@ -386,6 +425,24 @@ class Reader:
             yield Damage("the journal holds a stream that has no mark", id=message_id)
         for message_id in sorted(marks - held):
             yield Damage("a mark names a stream that the journal does not hold", id=message_id)
+
+    def _verify_triggers(self) -> Iterable[Damage]:
+        """Every schedule and every webhook can be read."""
+        for name, read in (("list_schedules", triggers.to_schedule), ("list_webhooks", triggers.to_webhook)):
+            for row in self._sql.rows(name, {}):
+                try:
+                    read(row)
+                except RowUndecodable as error:
+                    yield Damage(str(error), id=row[0])
+
+
+def _readable(read: Callable[[tuple[Any, ...]], T], found: Iterable[tuple[Any, ...]]) -> Iterator[T]:
+    """What can be read. A row that cannot costs itself; ``verify`` names it."""
+    for row in found:
+        try:
+            yield read(row)
+        except RowUndecodable as error:
+            log.error("%s", error)
 
 
 def _list_statement(query: SessionQuery) -> str:

@@ -47,6 +47,10 @@ from clew.transcript.message import MessageRow
 from clew.transcript.pruned import Pruned
 from clew.transcript.session import Session, SessionState
 from clew.transcript.turn import Step, Tree, Turn
+from clew.triggers.ledger import Direction, EventPage, EventQuery, LedgerEvent
+from clew.triggers.routing import RouteKind
+from clew.triggers.schedule import Schedule
+from clew.triggers.webhook import Webhook
 
 __all__ = ["SqliteOptions", "SqliteStore", "open_sqlite"]
 
@@ -206,6 +210,9 @@ class SqliteStore:
     async def list_children(self, parent_id: str) -> tuple[Session, ...]:
         return await self._readers.run(Reader.list_children, parent_id)
 
+    async def find_routed(self, kind: RouteKind, name: str) -> Session | None:
+        return await self._readers.run(Reader.find_routed, kind, name)
+
     async def load_state(self, session_id: str) -> SessionState:
         return await self._readers.run(Reader.load_state, session_id)
 
@@ -266,6 +273,21 @@ class SqliteStore:
 
     async def load_project_rules(self, project: str) -> tuple[dict[str, object], ...]:
         return await self._readers.run(Reader.load_project_rules, project)
+
+    async def find_event(self, direction: Direction, source: str, source_id: str) -> LedgerEvent | None:
+        return await self._readers.run(Reader.find_event, direction, source, source_id)
+
+    async def list_events(self, query: EventQuery) -> EventPage:
+        return await self._readers.run(Reader.list_events, query)
+
+    async def open_events(self, session_id: str | None = None) -> tuple[LedgerEvent, ...]:
+        return await self._readers.run(Reader.open_events, session_id)
+
+    async def list_schedules(self) -> tuple[Schedule, ...]:
+        return await self._readers.run(Reader.list_schedules)
+
+    async def list_webhooks(self) -> tuple[Webhook, ...]:
+        return await self._readers.run(Reader.list_webhooks)
 
     async def pending_streams(self, session_id: str | None = None) -> tuple[PendingStream, ...]:
         return await self._readers.run(Reader.pending_streams, session_id)

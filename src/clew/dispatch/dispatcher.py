@@ -1,0 +1,84 @@
+"""The dispatcher: the three ways in put together, and the loop that fires schedules while the store is owned."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Iterable
+from typing import Final
+
+from clew.dispatch.events import Events
+from clew.dispatch.router import Draft, Own, Router
+from clew.dispatch.schedules import Schedules
+from clew.dispatch.webhooks import Webhooks
+from clew.runtime.desk import Desk
+from clew.runtime.host import Host
+
+__all__ = ["NAP_MS", "Dispatcher"]
+
+log = logging.getLogger("clew.dispatch")
+
+NAP_MS: Final = 30_000.0
+"""The longest the loop waits before it looks at the clock again: the wall clock may be set while it waits."""
+
+_END_S: Final = 2.0
+
+
+class Dispatcher:
+    """Begins with ``open``, for the process that owns the store alone; ends with ``close``."""
+
+    def __init__(self, host: Host, desk: Desk, own: Own, draft: Draft) -> None:
+        self._host = host
+        self._desk = desk
+        self._router = Router(host, desk, own, draft)
+        self.events = Events(host, self._router, own)
+        self.schedules = Schedules(host, self._router, own)
+        self.webhooks = Webhooks(host, self._router, own)
+        self._wake = asyncio.Event()
+        self._ending = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def open(self, *, fire: bool) -> None:
+        """Make good what a dead process left of its events; with ``fire``, go on with them and watch the schedules."""
+        left = await self._desk.ledger.recover()
+        if fire:
+            self.schedules.on_change = self._wake.set
+            self._task = asyncio.get_running_loop().create_task(self._watch(left))
+
+    async def close(self) -> None:
+        """End the loop. What it has just begun to fire it fires, so that nothing is stored without its run."""
+        self._ending.set()
+        self._wake.set()
+        task, self._task = self._task, None
+        if task is not None:
+            await asyncio.wait({task}, timeout=_END_S)
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    async def _watch(self, left: Iterable[str]) -> None:
+        for session_id in left:
+            if not self._ending.is_set():
+                try:
+                    await self._router.resume(session_id)
+                except Exception:
+                    log.exception("what waits on %s could not be gone on with", session_id)
+        while not self._ending.is_set():
+            self._wake.clear()
+            try:
+                wait = await self.schedules.tick()
+            except Exception:
+                # One that cannot be read or written must not stop the others for good.
+                log.exception("schedules could not be looked at; trying again")
+                wait = NAP_MS
+            if self._ending.is_set():
+                return
+            timer = None
+            if wait is not None:
+                timer = self._host.clock.call_later(min(wait, NAP_MS), self._wake.set)
+            try:
+                await self._wake.wait()
+            finally:
+                if timer is not None:
+                    timer.cancel()

@@ -1,0 +1,110 @@
+"""Events from outside over the API, and the ledger as it is asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from clew import ids
+from clew.dispatch.router import MAX_CONTENT, Inbound, Own, Received, Router
+from clew.errors import InvalidInput, TurnNotFound
+from clew.runtime.host import Host
+from clew.transcript.gate import check_value
+from clew.triggers.envelope import Trigger
+from clew.triggers.ledger import (
+    Direction,
+    EventQuery,
+    LedgerEvent,
+    check_source,
+    check_source_id,
+    check_type,
+    event_text,
+)
+from clew.triggers.routing import Routing, check_routing
+
+__all__ = ["EventList", "Events"]
+
+
+class EventList(msgspec.Struct, frozen=True):
+    """A page of the events ledger, newest first. ``next_cursor`` is None on the last page."""
+
+    events: tuple[LedgerEvent, ...]
+    next_cursor: str | None
+
+
+class Events:
+    """``engine.events``: take an event in, and look at the ledger."""
+
+    def __init__(self, host: Host, router: Router, own: Own) -> None:
+        self._host = host
+        self._router = router
+        self._own = own
+
+    async def receive(
+        self,
+        source: str,
+        source_id: str,
+        routing: Routing,
+        *,
+        text: str | None = None,
+        payload: Any = None,
+        type: str | None = None,
+    ) -> Received:
+        """Take an event and start, or queue, its turn. The same one again changes nothing and is answered alike.
+
+        The message is the ``text``, and the ``payload`` as JSON after it. Nobody is asked during its turn.
+        """
+        if text is None and payload is None:
+            raise InvalidInput("an event needs a text or a payload")
+        check_value([source, source_id, text, payload, type], "the event", max_bytes=MAX_CONTENT)
+        check_type(type)
+        said = text if text is not None else f"An event{f' of type {type}' if type else ''} came in from {source}."
+        parts: list[dict[str, Any]] = [{"type": "text", "text": said}]
+        if payload is not None:
+            parts.append({"type": "text", "text": event_text(payload)})
+        received, _ = await self._router.receive(
+            Inbound(
+                source=check_source(source),
+                source_id=check_source_id(source_id),
+                trigger=Trigger(source=source, fired_at=self._host.clock.now_ms(), auth_subject="local"),
+                content={name: value for name, value in (("text", text), ("payload", payload)) if value is not None},
+                parts=tuple(parts),
+                routing=check_routing(routing, needed=True),
+                type=type,
+                tags={"source": "api"},
+            )
+        )
+        return received
+
+    async def list(
+        self,
+        *,
+        limit: int = 50,
+        cursor: str | None = None,
+        session_id: str | None = None,
+        source: str | None = None,
+        turn_id: str | None = None,
+        direction: Direction | None = None,
+    ) -> EventList:
+        """The ledger, newest first: all of it, or what belongs to a session, a source or a turn."""
+        if not 1 <= limit <= 200:
+            raise InvalidInput(f"limit must be from 1 to 200, not {limit}")
+        if direction not in (None, "in", "out"):
+            raise InvalidInput(f"direction must be in or out, not {direction!r}")
+        if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) < 19):
+            raise InvalidInput("this cursor was not made by clew; start again without one")
+        check_value([source], "filter")
+        if session_id is not None:
+            self._own(session_id)
+        if turn_id is not None:
+            turn = await self._host.store.find_turn(ids.check_turn_id(turn_id))
+            if turn is None:
+                raise TurnNotFound(f"there is no turn {turn_id}", turn_id=turn_id)
+            self._own(turn.session_id)
+        before = None if cursor is None else int(cursor)
+        query = EventQuery(
+            limit=limit, before=before, session_id=session_id, source=source, turn_id=turn_id, direction=direction
+        )
+        page = await self._host.store.list_events(query)
+        return EventList(page.events, None if page.next is None else str(page.next))

@@ -1,0 +1,191 @@
+"""The router: the one way in for everything that is not a person.
+
+An event is taken once, by its source and source id. It finds its session, or makes it, and its message, its place in
+the ledger and the session are one unit. Whoever comes to a busy session waits in its queue, so that many at once make
+one session and a chain.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from clew.errors import DuplicateEvent, SessionNotFound
+from clew.live.base import Event
+from clew.runtime.desk import Desk, Noting
+from clew.runtime.host import Host
+from clew.store.base import get_session
+from clew.store.unit import AddEvent, EventIsNew, InsertSession, Unit, Write
+from clew.transcript.message import MessageRow
+from clew.transcript.session import Session
+from clew.triggers.envelope import Trigger
+from clew.triggers.ledger import LedgerEvent, digest_of
+from clew.triggers.routing import Routing
+
+__all__ = ["MAX_CONTENT", "Draft", "Inbound", "Own", "Received", "Router"]
+
+MAX_CONTENT: Final = 1024 * 1024
+"""Bytes of text and payload of one event. Whoever makes an :class:`Inbound` has checked what is in it."""
+
+Draft = Callable[..., Awaitable[Session]]
+"""A session as ``create_session`` would make it, not stored."""
+
+Own = Callable[[str], str]
+"""The gate for ids of sessions from outside."""
+
+
+class Inbound(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that came in. ``content`` decides whether it is the same again; ``tags`` go onto a session it makes."""
+
+    source: str
+    source_id: str
+    trigger: Trigger
+    content: dict[str, Any]
+    parts: tuple[dict[str, Any], ...]
+    routing: Routing
+    type: str | None = None
+    tags: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class Received(msgspec.Struct, frozen=True):
+    """What every delivery of the same event is answered with."""
+
+    event_id: str
+    session_id: str
+    message_id: str
+
+
+class Router:
+    """Takes events in. ``receive`` is safe to call from any number of tasks."""
+
+    def __init__(self, host: Host, desk: Desk, own: Own, draft: Draft) -> None:
+        self._host = host
+        self._desk = desk
+        self._own = own
+        self._draft = draft
+        # A lock lives while somebody holds or awaits it.
+        self._locks: WeakValueDictionary[tuple[str, ...], asyncio.Lock] = WeakValueDictionary()
+
+    async def receive(self, inbound: Inbound, also: Sequence[Write] = ()) -> tuple[Received, bool]:
+        """Take an event, and whether it is new. ``also`` is written in its unit, and only then."""
+        digest = digest_of({"type": inbound.type, **inbound.content})
+        async with self._lock("event", inbound.source, inbound.source_id):
+            known = await self._host.store.find_event("in", inbound.source, inbound.source_id)
+            if known is not None:
+                if known.digest != digest:
+                    raise DuplicateEvent(
+                        f"event {inbound.source_id!r} of {inbound.source} came before with other content",
+                        event_id=known.id,
+                    )
+                return _received(known), False
+            return await self._take(inbound, digest, also), True
+
+    async def check(self, routing: Routing) -> None:
+        """Refuse now what could not be answered later: an agent, a model or a folder that is not there."""
+        if routing.session_id is None or routing.model is not None or routing.agent is not None:
+            session = await self._draft_of(routing, {})
+            await self._desk.admit(session, "x", model=None, agent=None, attended=False)
+
+    async def _take(self, inbound: Inbound, digest: str, also: Sequence[Write]) -> Received:
+        routing = inbound.routing
+        if routing.session_id is not None:
+            session = await get_session(self._host.store, self._own(routing.session_id))
+            return await self._submit(inbound, session, digest, also)
+        if routing.name is None:
+            return await self._begin(inbound, digest, also)
+        async with self._lock(*routing.name):
+            found = await self._host.store.find_routed(*routing.name)
+            if found is not None:
+                try:
+                    return await self._submit(inbound, found, digest, also)
+                except SessionNotFound:
+                    # Deleted under our hands: then it is one that has to be made.
+                    pass
+            return await self._begin(inbound, digest, also)
+
+    async def _submit(self, inbound: Inbound, session: Session, digest: str, also: Sequence[Write]) -> Received:
+        noted: list[LedgerEvent] = []
+        await self._desk.submit(
+            session.id,
+            inbound.parts,
+            model=inbound.routing.model,
+            agent=inbound.routing.agent,
+            attended=False,
+            metadata={"trigger": inbound.trigger.metadata()},
+            noting=self._noting(inbound, digest, also, noted),
+        )
+        # Once more: somebody else's end may have come between.
+        self._desk.ledger.expect(session.id)
+        return _received(noted[-1])
+
+    async def _begin(self, inbound: Inbound, digest: str, also: Sequence[Write]) -> Received:
+        """A session of its own for the event; its first turn is in the unit that makes it."""
+        desk, routing = self._desk, inbound.routing
+        session = await self._draft_of(routing, inbound.tags)
+        noted: list[LedgerEvent] = []
+        async with desk.lock(session.id):
+            if not desk.may_go_on(session.id):
+                await desk.take(session.id)
+            setting, prompted = await desk.admit(session, inbound.parts, model=None, agent=None, attended=False)
+            metadata = {"trigger": inbound.trigger.metadata(), "unattended": True}
+            row = await desk.user_row(session, setting, prompted, None, metadata)
+            noting = self._noting(inbound, digest, also, noted)
+            await desk.open(session, setting, row, prompted, moving=(InsertSession(session),), noting=noting)
+        desk.ledger.expect(session.id)
+        self._host.live.publish(Event("session_created", {"session_id": session.id}))
+        self._host.hooks.observe("session_create", session)
+        return _received(noted[-1])
+
+    async def _draft_of(self, routing: Routing, tags: dict[str, Any]) -> Session:
+        return await self._draft(
+            model=routing.model,
+            agent=routing.agent,
+            workspace_root=routing.workspace_root,
+            title=routing.title,
+            metadata={**tags, **(dict([routing.name]) if routing.name is not None else {})},
+        )
+
+    def _noting(self, inbound: Inbound, digest: str, also: Sequence[Write], noted: list[LedgerEvent]) -> Noting:
+        def note(row: MessageRow) -> Unit:
+            event = LedgerEvent(
+                id=self._host.mint.event(),
+                direction="in",
+                source=inbound.source,
+                source_id=inbound.source_id,
+                session_id=row.session_id,
+                message_id=row.id,
+                type=inbound.type,
+                digest=digest,
+                data=inbound.content,
+                at=self._host.clock.now_ms(),
+            )
+            noted.append(event)
+            self._desk.ledger.expect(row.session_id)
+            guard = EventIsNew("in", inbound.source, inbound.source_id)
+            return Unit(row.session_id, (AddEvent(event), *also), (guard,))
+
+        return note
+
+    def _lock(self, *name: str) -> asyncio.Lock:
+        lock = self._locks.get(name)
+        if lock is None:
+            self._locks[name] = lock = asyncio.Lock()
+        return lock
+
+    async def resume(self, session_id: str) -> None:
+        """Fire what a trigger left in the queue of a session before a restart."""
+        desk = self._desk
+        try:
+            async with desk.lock(session_id):
+                if desk.may_go_on(session_id) and await desk.busy(session_id) is None:
+                    await desk.queue.fire(session_id, triggered=True)
+        except SessionNotFound:
+            pass
+
+
+def _received(event: LedgerEvent) -> Received:
+    return Received(event.id, event.session_id, event.message_id or "")

@@ -1,0 +1,243 @@
+"""Schedules: kept, changed, and fired when they are due. A schedule never overlaps itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from clew import ids
+from clew.dispatch.router import Inbound, Own, Received, Router
+from clew.errors import ClewError, InvalidInput, SessionBusy, StoreError, TriggerNotFound
+from clew.runtime.host import Host
+from clew.store.base import get_session
+from clew.store.unit import STORE_WIDE, DropSchedule, PutSchedule, Unit, Write
+from clew.transcript.gate import check_value
+from clew.triggers.envelope import Trigger
+from clew.triggers.routing import MAX_NAME, Routing, check_routing
+from clew.triggers.schedule import MissedPolicy, Schedule, check_cron, next_fire, plan
+
+__all__ = ["MAX_PROMPT", "MAX_SCHEDULES", "Schedules", "check_prompt"]
+
+MAX_PROMPT: Final = 64 * 1024
+MAX_SCHEDULES: Final = 1_000
+
+
+class Schedules:
+    """``engine.schedules``. ``tick`` does what is due now; a loop calls it where the store's owner wants one."""
+
+    def __init__(self, host: Host, router: Router, own: Own) -> None:
+        self._host = host
+        self._router = router
+        self._own = own
+        # Firing and changing read a schedule and write it back: one at a time.
+        self._lock = asyncio.Lock()
+        self.on_change: Callable[[], None] = lambda: None
+        # When the last look was. Before the first one nothing is known of the clock.
+        self._looked_at: int | None = None
+
+    async def add(
+        self,
+        cron: str,
+        prompt: str,
+        *,
+        timezone: str = "UTC",
+        name: str | None = None,
+        missed: MissedPolicy = "skip",
+        paused: bool = False,
+        routing: Routing | None = None,
+    ) -> Schedule:
+        """Keep a schedule. Without a routing each run has a session of its own.
+
+        ``missed`` says what becomes of runs that were due while nobody had the store open: ``skip`` or ``once``.
+        """
+        routing = check_routing(routing or Routing())
+        check_value([cron, prompt, timezone, name, msgspec.to_builtins(routing)], "schedule")
+        if routing.session_id is not None:
+            await get_session(self._host.store, self._own(routing.session_id))
+        now = self._host.clock.now_ms()
+        async with self._lock:
+            if len(await self._host.store.list_schedules()) >= MAX_SCHEDULES:
+                raise InvalidInput(f"there are {MAX_SCHEDULES} schedules already; remove some first")
+            schedule = self._checked(
+                Schedule(
+                    id=self._host.mint.schedule(),
+                    cron=cron,
+                    prompt=prompt,
+                    timezone=timezone,
+                    name=name,
+                    missed=missed,
+                    paused=paused,
+                    routing=routing,
+                    created_at=now,
+                ),
+                now,
+            )
+            # Resolved like a session's would be, so that what could never run is refused while somebody is there.
+            await self._router.check(routing)
+            await self._commit(PutSchedule(schedule))
+        self.on_change()
+        return schedule
+
+    async def list(self) -> tuple[Schedule, ...]:
+        return await self._host.store.list_schedules()
+
+    async def get(self, schedule_id: str) -> Schedule:
+        ids.check_schedule_id(schedule_id)
+        found = next((one for one in await self.list() if one.id == schedule_id), None)
+        if found is None:
+            raise TriggerNotFound(f"there is no schedule {schedule_id}", schedule_id=schedule_id)
+        return found
+
+    async def change(self, schedule_id: str, **changes: Any) -> Schedule:
+        """Change ``cron``, ``timezone``, ``prompt``, ``name``, ``missed`` or ``paused``.
+
+        What would have been due while it was paused is not made up for.
+        """
+        unknown = changes.keys() - {"cron", "timezone", "prompt", "name", "missed", "paused"}
+        if unknown:
+            raise InvalidInput(f"{', '.join(sorted(unknown))} of a schedule cannot be changed; add another")
+        check_value(changes, "schedule")
+        async with self._lock:
+            old = await self.get(schedule_id)
+            schedule = msgspec.structs.replace(old, **changes)
+            timing = ("cron", "timezone", "paused")
+            if [getattr(old, name) for name in timing] != [getattr(schedule, name) for name in timing]:
+                schedule = msgspec.structs.replace(schedule, next_fire_at=None)
+            schedule = self._checked(schedule, self._host.clock.now_ms())
+            await self._keep(schedule)
+        self.on_change()
+        return schedule
+
+    async def pause(self, schedule_id: str) -> Schedule:
+        return await self.change(schedule_id, paused=True)
+
+    async def resume(self, schedule_id: str) -> Schedule:
+        return await self.change(schedule_id, paused=False)
+
+    async def remove(self, schedule_id: str) -> None:
+        """Take it out. What it has run stays."""
+        async with self._lock:
+            await self.get(schedule_id)
+            await self._commit(DropSchedule(schedule_id))
+        self.on_change()
+
+    async def run(self, schedule_id: str) -> Received:
+        """Run it now, also while it is paused; its next time stays. ``SessionBusy`` while an earlier run goes on."""
+        async with self._lock:
+            schedule = await self.get(schedule_id)
+            if await self._is_running(schedule):
+                raise SessionBusy("the last run of this schedule has not ended", schedule_id=schedule_id)
+            now = self._host.clock.now_ms()
+            own_id = self._host.mint.event().removeprefix("evt_")
+            after = msgspec.structs.replace(schedule, last_fired_at=now, last_id=f"now-{own_id}", last_error=None)
+            received, _ = await self._fire(after, now)
+            return received
+
+    async def tick(self) -> float | None:
+        """Do what is due now; milliseconds until something is due again, None when nothing will be."""
+        waits: list[int] = []
+        now = self._host.clock.now_ms()
+        steady = self._looked_at is not None and self._looked_at <= now
+        for known in await self.list():
+            next_at = known.next_fire_at
+            if known.paused:
+                continue
+            if not steady or next_at is None or next_at <= now:
+                next_at = await self._look(known.id, now)
+            if next_at is not None:
+                waits.append(max(next_at - now, 0))
+        self._looked_at = now
+        return min(waits, default=None)
+
+    async def _look(self, schedule_id: str, now: int) -> int | None:
+        """Do what one schedule has to do; when it has to do something again."""
+        async with self._lock:
+            # Changed or removed while another was fired: what is stored now counts.
+            schedule = next((one for one in await self.list() if one.id == schedule_id), None)
+            if schedule is None or schedule.paused:
+                return None
+            try:
+                return await self._advance(schedule, now)
+            except TriggerNotFound:
+                # Its session was deleted at this moment, and it went along.
+                return None
+
+    async def _advance(self, schedule: Schedule, now: int) -> int | None:
+        """Fire the schedule or leave a run out, and note when the next one is."""
+        due, next_at, missed = plan(schedule, now)
+        after = msgspec.structs.replace(schedule, next_fire_at=next_at)
+        if missed or (due is not None and await self._is_running(schedule)):
+            after = msgspec.structs.replace(after, skipped=schedule.skipped + 1)
+        elif due is not None:
+            after = msgspec.structs.replace(after, last_fired_at=now, last_id=str(due), last_error=None)
+            try:
+                _, new = await self._fire(after, now)
+                if new:
+                    return next_at
+            except StoreError:
+                raise
+            except ClewError as error:
+                after = msgspec.structs.replace(after, last_error=f"{error.code}: {error}"[:1000])
+        if after != schedule:
+            await self._keep(after)
+        return next_at
+
+    async def _fire(self, after: Schedule, now: int) -> tuple[Received, bool]:
+        """Start a run; the schedule as it is afterwards is written in the same unit."""
+        trigger = Trigger(source="schedule", fired_at=now, schedule_id=after.id)
+        inbound = Inbound(
+            source=after.source,
+            source_id=after.last_id or "",
+            trigger=trigger,
+            content={"text": after.prompt},
+            parts=({"type": "text", "text": after.prompt},),
+            routing=after.routing if after.routing.title else _titled(after),
+            tags={"source": "cron", "cron_job_id": after.id},
+        )
+        return await self._router.receive(inbound, (PutSchedule(after),))
+
+    async def _is_running(self, schedule: Schedule) -> bool:
+        """The last run has come in and nothing went out for it."""
+        if schedule.last_id is None:
+            return False
+        find = self._host.store.find_event
+        began = await find("in", schedule.source, schedule.last_id)
+        return began is not None and await find("out", schedule.source, schedule.last_id) is None
+
+    def _checked(self, schedule: Schedule, now: int) -> Schedule:
+        """The schedule with its next time, or why it cannot be one."""
+        check_cron(schedule.cron, schedule.timezone)
+        check_prompt(schedule.prompt)
+        if schedule.name is not None and not (schedule.name.strip() and len(schedule.name) <= MAX_NAME):
+            raise InvalidInput(f"a name is text of 1 to {MAX_NAME} characters")
+        if schedule.missed not in ("skip", "once"):
+            raise InvalidInput(f"missed must be skip or once, not {schedule.missed!r}")
+        if schedule.next_fire_at is not None or schedule.paused:
+            return schedule
+        next_at = next_fire(schedule.cron, schedule.timezone, now)
+        if next_at is None:
+            raise InvalidInput(f"{schedule.cron!r} never comes")
+        return msgspec.structs.replace(schedule, next_fire_at=next_at)
+
+    async def _keep(self, schedule: Schedule) -> None:
+        """Store it, unless it went with its session since it was read."""
+        try:
+            await self._commit(PutSchedule(schedule))
+        except ClewError:
+            await self.get(schedule.id)
+            raise
+
+    async def _commit(self, write: Write) -> None:
+        await self._host.store.commit(Unit(STORE_WIDE, (write,), sync="power"))
+
+
+def check_prompt(prompt: str) -> None:
+    if not prompt.strip() or len(prompt.encode()) > MAX_PROMPT:
+        raise InvalidInput(f"a prompt is text of 1 to {MAX_PROMPT} bytes")
+
+
+def _titled(schedule: Schedule) -> Routing:
+    return msgspec.structs.replace(schedule.routing, title=schedule.name)

@@ -1,0 +1,112 @@
+"""The events ledger as values: what came in, and what went out for it.
+
+An inbound event and the outbound one that answers it have the same ``source`` and ``source_id``. Rows are added and
+never changed, so the turn of an inbound event, which begins only after its row, is looked up through its message.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any, Final, Literal
+
+import msgspec
+import orjson
+
+from clew.errors import InvalidInput
+
+__all__ = [
+    "Direction",
+    "EventCursor",
+    "EventPage",
+    "EventQuery",
+    "LedgerEvent",
+    "check_source",
+    "check_source_id",
+    "check_type",
+    "digest_of",
+    "event_text",
+]
+
+Direction = Literal["in", "out"]
+_SOURCE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
+_SOURCE_ID: Final = re.compile(r"[\x21-\x7e]{1,200}", re.ASCII)
+_TYPE: Final = re.compile(r"[\x21-\x7e]{1,100}", re.ASCII)
+_OWN: Final = frozenset({"schedule", "hook", "clew"})
+
+
+class LedgerEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of the ledger. ``seq`` is given by the store; ``status`` is the turn's, of outbound ones alone.
+
+    ``turn_id`` is stored with outbound events and looked up for inbound ones. ``digest`` is of what came in.
+    """
+
+    id: str
+    direction: Direction
+    source: str
+    source_id: str
+    session_id: str
+    message_id: str | None
+    at: int
+    type: str | None = None
+    turn_id: str | None = None
+    status: str | None = None
+    digest: str | None = None
+    data: dict[str, Any] = msgspec.field(default_factory=dict)
+    seq: int = 0
+
+
+class EventCursor(msgspec.Struct, frozen=True, array_like=True):
+    """Where a page ended."""
+
+    seq: int
+
+
+class EventQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which events to list, newest first."""
+
+    limit: int = 50
+    before: int | None = None
+    session_id: str | None = None
+    source: str | None = None
+    turn_id: str | None = None
+    direction: Direction | None = None
+
+
+class EventPage(msgspec.Struct, frozen=True):
+    """A page of the ledger; ``next`` is where the next one begins, None on the last."""
+
+    events: tuple[LedgerEvent, ...]
+    next: int | None
+
+
+def check_source(source: str) -> str:
+    """The name of a source as somebody outside may choose it: none of clew's own."""
+    if not _SOURCE.fullmatch(source) or source.lower() in _OWN:
+        raise InvalidInput(
+            "a source is 1 to 64 letters, digits, dots, dashes and underscores, and not schedule, hook or clew"
+        )
+    return source
+
+
+def check_source_id(source_id: str) -> str:
+    if not _SOURCE_ID.fullmatch(source_id):
+        raise InvalidInput("a source_id is 1 to 200 printable ASCII characters without spaces")
+    return source_id
+
+
+def check_type(type_: str | None) -> str | None:
+    if type_ is not None and not _TYPE.fullmatch(type_):
+        raise InvalidInput("a type is 1 to 100 printable ASCII characters without spaces")
+    return type_
+
+
+def digest_of(content: Mapping[str, Any]) -> str:
+    """What makes two deliveries of an event the same one."""
+    return sha256(orjson.dumps(content, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+def event_text(payload: Any) -> str:
+    """A payload as the model reads it."""
+    return payload if isinstance(payload, str) else orjson.dumps(payload, option=orjson.OPT_INDENT_2).decode()

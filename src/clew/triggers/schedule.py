@@ -1,0 +1,138 @@
+"""Schedules: when the next run is due, and what to do with runs that were missed.
+
+Times are wall times of a zone, worked out by cronsim, which does with a change of the clocks what Debian's cron does:
+a fixed time that is skipped in spring comes right after the gap, one that comes twice in autumn runs once; a pattern
+of every so many minutes goes by what the clock shows. Pure: the time is always given.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, tzinfo
+from typing import Final, Literal, NamedTuple
+
+import msgspec
+
+from clew.errors import InvalidInput
+from clew.triggers.routing import Routing
+
+__all__ = ["GRACE_MS", "MissedPolicy", "Plan", "Schedule", "check_cron", "latest_fire", "next_fire", "plan"]
+
+MissedPolicy = Literal["skip", "once"]
+"""What becomes of runs that were due while nobody was there: left out, or made up for by one."""
+
+GRACE_MS: Final = 60_000
+"""A run that is at most this late is not a missed one."""
+
+_DAY_MS: Final = 86_400_000
+_ZONE: Final = re.compile(r"[A-Za-z0-9_+/-]{1,64}", re.ASCII)
+
+
+class Schedule(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that fires by itself. ``last_id`` is the source id of its newest run, ``skipped`` counts runs left out."""
+
+    id: str
+    cron: str
+    prompt: str
+    created_at: int
+    timezone: str = "UTC"
+    name: str | None = None
+    missed: MissedPolicy = "skip"
+    paused: bool = False
+    routing: Routing = Routing()
+    next_fire_at: int | None = None
+    last_fired_at: int | None = None
+    last_id: str | None = None
+    last_error: str | None = None
+    skipped: int = 0
+
+    @property
+    def source(self) -> str:
+        """What its events have as their source."""
+        return f"schedule:{self.id}"
+
+
+class Plan(NamedTuple):
+    """What is to be done now: the moment a run is due for, None for no run; and when the next one is."""
+
+    due: int | None
+    next_at: int | None
+    missed: bool = False
+
+
+def check_cron(cron: str, timezone: str) -> None:
+    """Refuse an expression or a zone that is none."""
+    from cronsim import CronSim, CronSimError  # here and below when it is needed: importing clew stays quick
+
+    zone = _zone(timezone)
+    if len(cron) > 100 or len(cron.split()) != 5:
+        raise InvalidInput(
+            "cron is five fields: minute, hour, day of month, month, day of week; such as 0 9 * * MON-FRI"
+        )
+    try:
+        CronSim(cron, datetime(2024, 1, 1, tzinfo=zone))
+    except (CronSimError, AssertionError, TypeError, ValueError) as error:
+        raise InvalidInput(f"{cron!r} is not a schedule: {error}") from error
+
+
+def next_fire(cron: str, timezone: str, after: int) -> int | None:
+    """The first moment after ``after`` that the expression names; None when there is none for decades."""
+    return _step(cron, timezone, after, reverse=False)
+
+
+def latest_fire(cron: str, timezone: str, now: int) -> int | None:
+    """The last moment up to and with ``now`` that the expression names."""
+    found = _step(cron, timezone, now + 1, reverse=True)
+    # Looking back from the hour that comes twice misses what was in it the first time.
+    while found is not None and (later := next_fire(cron, timezone, found)) is not None and later <= now:
+        found = later
+    return found
+
+
+def plan(schedule: Schedule, now: int) -> Plan:
+    """What a schedule has to do at ``now``."""
+    following = next_fire(schedule.cron, schedule.timezone, now)
+    waiting = schedule.next_fire_at
+    if schedule.paused:
+        return Plan(None, waiting)
+    if waiting is None:
+        return Plan(None, following)
+    if waiting > now:
+        # The clock went back: what it passes again was run before. One that was wrong by days is not believed.
+        last = schedule.last_fired_at
+        went_back = following is not None and waiting > following
+        return Plan(None, following if went_back and (last is None or last - now > _DAY_MS) else waiting)
+    latest = latest_fire(schedule.cron, schedule.timezone, now)
+    due = waiting if latest is None else max(latest, waiting)
+    if schedule.missed == "skip" and now - due > GRACE_MS:
+        return Plan(None, following, missed=True)
+    return Plan(due, following)
+
+
+def _step(cron: str, timezone: str, at: int, *, reverse: bool) -> int | None:
+    from cronsim import CronSim, CronSimError
+
+    # From whole seconds and microseconds, so that no fraction of a millisecond comes of it.
+    start = datetime.fromtimestamp(at // 1000, UTC).replace(microsecond=at % 1000 * 1000)
+    try:
+        for found in CronSim(cron, start.astimezone(_zone(timezone)), reverse=reverse):
+            moment = int(found.timestamp()) * 1000
+            # In the hour that comes twice a fixed time is found where it was the first time, which may be behind.
+            if (moment < at) if reverse else (moment > at):
+                return moment
+    except (OverflowError, CronSimError):
+        pass
+    return None
+
+
+def _zone(name: str) -> tzinfo:
+    if name == "UTC":
+        return UTC
+    from zoneinfo import ZoneInfo
+
+    try:
+        if not _ZONE.fullmatch(name):
+            raise ValueError(name)
+        return ZoneInfo(name)
+    except (ValueError, OSError, KeyError) as error:
+        raise InvalidInput(f"{name[:64]!r} is not a time zone this machine knows; such as Europe/Vienna") from error

@@ -1,0 +1,294 @@
+"""Schedules at work: on a clock that a test moves, through restarts, jumps and changes of daylight saving."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+
+import clew
+from clew.errors import InvalidId, InvalidInput, SessionBusy, TriggerNotFound
+from clew.testing.clock import FakeClock
+from clew.testing.scenario import transcript
+from clew.testing.scripted import FakeProviders, Gate, ScriptedModel, say, wait
+from clew.triggers.routing import Routing
+from clew.triggers.schedule import Schedule
+from tests.acceptance.conftest import Open
+from tests.acceptance.triggered import answered, ended, napping
+
+HOUR, DAY, MINUTE = 3_600_000, 86_400_000, 60_000
+NOBODY = "sch_" + "0" * 26
+
+
+def at(text: str) -> int:
+    return int(datetime.fromisoformat(text).replace(tzinfo=ZoneInfo("Europe/Vienna")).timestamp()) * 1000
+
+
+NOON = at("2027-05-03T12:00")
+
+
+def talker() -> ScriptedModel:
+    return ScriptedModel([say("done")] * 60)
+
+
+async def runs(engine: clew.Engine) -> list[str]:
+    """When each run was due, in Vienna, oldest first."""
+    page = await engine.events.list(direction="in", limit=200)
+    dues = [one.source_id for one in reversed(page.events)]
+    zone = ZoneInfo("Europe/Vienna")
+    moments = {due: datetime.fromtimestamp(int(due) / 1000, zone) for due in dues if due.isdigit()}
+    return [moments[due].strftime("%m-%d %H:%M%z") if due in moments else due[:3] for due in dues]
+
+
+async def passing(engine: clew.Engine, clock: FakeClock, until: int, step: int) -> None:
+    """Let time pass in steps, with a look at the schedules after each."""
+    while clock.now_ms() < until:
+        clock.advance(min(step, until - clock.now_ms()))
+        await engine.schedules.tick()
+        await ended(engine)
+
+
+@pytest.fixture
+async def engine() -> AsyncIterator[tuple[clew.Engine, FakeClock]]:
+    clock = FakeClock(NOON)
+    providers = FakeProviders(talker())
+    async with clew.open("memory:", config=clew.Config(), clock=clock, providers=providers, triggers=False) as made:
+        yield made, clock
+
+
+@pytest.mark.rule("EV-2")
+async def test_the_loop_fires_what_is_due_and_tags_what_it_makes(open_scenario: Open) -> None:
+    """By itself, when the clock gets there: a session of its own for each run, with the job's id."""
+    clock = FakeClock(NOON)
+    async with open_scenario(talker(), clock=clock) as made:
+        engine = made.engine
+        schedule = await engine.schedules.add("*/10 * * * *", "look around", name="rounds")
+        assert schedule.next_fire_at == NOON + 10 * MINUTE
+        for n in range(2):
+            await napping(engine)
+            clock.advance(10 * MINUTE)
+            await answered(engine, n + 1)
+        sessions = (await engine.list_sessions()).sessions
+        assert [one.metadata["source"] for one in sessions] == ["cron", "cron"]
+        assert [one.metadata["cron_job_id"] for one in sessions] == [schedule.id, schedule.id]
+        assert [one.title for one in sessions] == ["rounds", "rounds"]
+        user, _ = await engine.messages(sessions[0].id)
+        assert user.metadata["trigger"] == {
+            "source": "schedule",
+            "fired_at": user.metadata["trigger"]["fired_at"],
+            "schedule_id": schedule.id,
+        }
+        assert user.metadata["unattended"] is True
+        assert await runs(engine) == ["05-03 12:10+0200", "05-03 12:20+0200"]
+
+
+@pytest.mark.rule("EV-2")
+async def test_through_spring_and_autumn_a_daily_job_runs_once_a_day(engine: tuple[clew.Engine, FakeClock]) -> None:
+    """At the end of the gap, and in the first of the two hours."""
+    made, clock = engine
+    clock.set_wall(at("2027-03-27T00:00"))
+    await made.schedules.add("30 2 * * *", "go", timezone="Europe/Vienna")
+    await passing(made, clock, at("2027-03-30T00:00"), 15 * MINUTE)
+    assert await runs(made) == ["03-27 02:30+0100", "03-28 03:00+0200", "03-29 02:30+0200"]
+    clock.set_wall(at("2027-10-30T00:00"))
+    await made.schedules.tick()
+    await passing(made, clock, at("2027-11-02T00:00"), 15 * MINUTE)
+    assert (await runs(made))[3:] == ["10-30 02:30+0200", "10-31 02:30+0200", "11-01 02:30+0100"]
+
+
+@pytest.mark.rule("EV-2")
+async def test_a_clock_that_jumps_ahead_makes_up_for_at_most_one_run(engine: tuple[clew.Engine, FakeClock]) -> None:
+    """By its policy; and from there on it goes as ever."""
+    made, clock = engine
+    skip = await made.schedules.add("0 * * * *", "go")
+    once = await made.schedules.add("30 * * * *", "go", missed="once")
+    clock.set_wall(NOON + 5 * HOUR + 45 * MINUTE)
+    await made.schedules.tick()
+    await ended(made)
+    assert await runs(made) == ["05-03 17:30+0200"]
+    assert (await made.schedules.get(skip.id)).skipped == 1
+    assert (await made.schedules.get(once.id)).next_fire_at == NOON + 6 * HOUR + 30 * MINUTE
+    await passing(made, clock, NOON + 7 * HOUR, 15 * MINUTE)
+    assert await runs(made) == ["05-03 17:30+0200", "05-03 18:00+0200", "05-03 18:30+0200", "05-03 19:00+0200"]
+
+
+@pytest.mark.rule("EV-2")
+async def test_a_clock_that_jumps_back_runs_nothing_twice(engine: tuple[clew.Engine, FakeClock]) -> None:
+    """What was run stays run, until the clock is past it again."""
+    made, clock = engine
+    await made.schedules.add("0 * * * *", "go")
+    await passing(made, clock, NOON + 2 * HOUR, 30 * MINUTE)
+    clock.set_wall(NOON - HOUR)
+    await passing(made, clock, NOON + 3 * HOUR, 30 * MINUTE)
+    assert await runs(made) == ["05-03 13:00+0200", "05-03 14:00+0200", "05-03 15:00+0200"]
+
+
+@pytest.mark.rule("EV-2")
+async def test_a_restart_keeps_schedules_and_deals_with_what_was_missed(open_scenario: Open) -> None:
+    """Each by its policy, as soon as the store is open."""
+    clock = FakeClock(NOON)
+    async with open_scenario(talker(), clock=clock) as made:
+        skip = await made.engine.schedules.add("0 * * * *", "skip", missed="skip")
+        once = await made.engine.schedules.add("0 * * * *", "once", missed="once")
+        paused = await made.engine.schedules.add("0 * * * *", "paused", missed="once", paused=True)
+    clock.advance(3 * HOUR + 20 * MINUTE)
+    async with open_scenario(talker(), clock=clock) as made:
+        engine = made.engine
+        await napping(engine)
+        await answered(engine, 1)
+        assert await runs(engine) == ["05-03 15:00+0200"]
+        assert (await engine.events.list()).events[0].source == once.source
+        found = {one.id: (one.skipped, one.next_fire_at) for one in await engine.schedules.list()}
+        assert found == {skip.id: (1, NOON + 4 * HOUR), once.id: (0, NOON + 4 * HOUR), paused.id: (0, None)}
+
+
+@pytest.mark.rule("EV-2")
+async def test_a_schedule_never_overlaps_itself(open_scenario: Open) -> None:
+    """While a run goes on the next is left out, by hand it is a conflict; another schedule is not held up."""
+    clock, gate = FakeClock(NOON), Gate()
+    script = [[wait(gate), say("slow")], say("other"), say("again")]
+    async with open_scenario(script, clock=clock, triggers=False) as made:
+        engine = made.engine
+        slow = await engine.schedules.add("* * * * *", "slow", name="slow")
+        clock.advance(MINUTE)
+        await engine.schedules.tick()
+        await gate.reached.wait()
+        other = await engine.schedules.add("* * * * *", "other", name="other")
+        for _ in range(3):
+            clock.advance(MINUTE)
+            await engine.schedules.tick()
+            if (await engine.schedules.get(other.id)).last_id is not None:
+                await engine.schedules.pause(other.id)
+        assert await runs(engine) == ["05-03 12:01+0200", "05-03 12:02+0200"]
+        assert (await engine.schedules.get(slow.id)).skipped == 3
+        with pytest.raises(SessionBusy):
+            await engine.schedules.run(slow.id)
+        gate.set()
+        await ended(engine)
+        clock.advance(MINUTE)
+        await engine.schedules.tick()
+        await ended(engine)
+        assert (await runs(engine))[-1] == "05-03 12:05+0200"
+
+
+async def test_pause_resume_change_run_and_remove(engine: tuple[clew.Engine, FakeClock]) -> None:
+    """What was due while it was paused is not made up for; the next time is always shown."""
+    made, clock = engine
+    schedule = await made.schedules.add("0 * * * *", "go", missed="once")
+    assert (await made.schedules.pause(schedule.id)).paused
+    await passing(made, clock, NOON + 5 * HOUR + MINUTE, 30 * MINUTE)
+    assert await runs(made) == []
+    await made.schedules.run(schedule.id)
+    await ended(made)
+    assert await runs(made) == ["now"]
+    resumed = await made.schedules.resume(schedule.id)
+    assert (resumed.paused, resumed.next_fire_at) == (False, NOON + 6 * HOUR)
+    changed = await made.schedules.change(schedule.id, cron="15 * * * *", timezone="Europe/Vienna", prompt="other")
+    assert changed.next_fire_at == NOON + 5 * HOUR + 15 * MINUTE
+    await passing(made, clock, NOON + 5 * HOUR + 16 * MINUTE, MINUTE)
+    [newest, _] = (await made.list_sessions()).sessions
+    assert transcript(await made.messages(newest.id)) == ["user: other", "assistant: done"]
+    await made.schedules.remove(schedule.id)
+    assert await made.schedules.list() == ()
+    assert await made.schedules.tick() is None
+    for call in (made.schedules.get, made.schedules.run, made.schedules.remove, made.schedules.pause):
+        with pytest.raises(TriggerNotFound):
+            await call(schedule.id)
+        with pytest.raises(InvalidId):
+            await call("sch_")
+
+
+async def test_a_schedule_runs_where_it_is_told_to(engine: tuple[clew.Engine, FakeClock]) -> None:
+    """In a session by its id, or one by its name, made once; runs in one session make a chain."""
+    made, clock = engine
+    session = await made.create_session(model="test/scripted")
+    await made.schedules.add("0 * * * *", "by id", routing=Routing(session_id=session.id))
+    await made.schedules.add("0 * * * *", "by key", routing=Routing(key="daily", title="Daily"))
+    await passing(made, clock, NOON + 2 * HOUR, 30 * MINUTE)
+    asked = {one.id: transcript(await made.messages(one.id))[::2] for one in (await made.list_sessions()).sessions}
+    assert sorted(asked.values()) == [["user: by id"] * 2, ["user: by key"] * 2]
+    assert "source" not in (await made.get_session(session.id)).metadata
+    [keyed] = [id_ for id_ in asked if id_ != session.id]
+    assert (await made.get_session(keyed)).metadata["source"] == "cron"
+
+
+@pytest.mark.rule("ST-11")
+async def test_a_session_takes_its_schedules_and_webhooks_along(engine: tuple[clew.Engine, FakeClock]) -> None:
+    """Those that name it by its id; one that makes its session anew stays."""
+    made, clock = engine
+    session = await made.create_session(model="test/scripted")
+    await made.schedules.add("0 * * * *", "go", routing=Routing(session_id=session.id))
+    kept = await made.schedules.add("0 * * * *", "go", routing=Routing(key="k"))
+    await made.webhooks.add("gone", routing=Routing(session_id=session.id))
+    await made.webhooks.add("kept")
+    await passing(made, clock, NOON + HOUR, 30 * MINUTE)
+    await made.delete_session(session.id)
+    assert [one.id for one in await made.schedules.list()] == [kept.id]
+    assert [one.name for one in await made.webhooks.list()] == ["kept"]
+    assert {one.source for one in (await made.events.list()).events} == {kept.source}
+    await passing(made, clock, NOON + 2 * HOUR, 30 * MINUTE)
+    assert {one.source for one in (await made.events.list()).events} == {kept.source}
+
+
+async def test_a_run_that_cannot_begin_is_noted_and_the_next_one_is_tried(
+    engine: tuple[clew.Engine, FakeClock], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reason stands in the schedule until a run begins again."""
+    made, clock = engine
+    schedule = await made.schedules.add("0 * * * *", "go")
+    router: Any = made.dispatcher._router
+    draft = router._draft
+
+    async def refuse(**_: object) -> None:
+        raise InvalidInput("the agent is gone")
+
+    router._draft = refuse
+    await passing(made, clock, NOON + HOUR, 30 * MINUTE)
+    assert (await made.schedules.get(schedule.id)).last_error == "invalid_input: the agent is gone"
+    router._draft = draft
+    await passing(made, clock, NOON + 2 * HOUR, 30 * MINUTE)
+    assert (await made.schedules.get(schedule.id)).last_error is None
+    assert await runs(made) == ["05-03 14:00+0200"]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"cron": "x"},
+        {"cron": "0 0 30 2 *"},
+        {"timezone": "Nowhere"},
+        {"prompt": " "},
+        {"prompt": "x" * 70_000},
+        {"prompt": "\x00"},
+        {"name": ""},
+        {"name": "x" * 300},
+        {"missed": "twice"},
+        {"routing": Routing(label="a", key="b")},
+        {"routing": Routing(agent="nobody")},
+        {"routing": Routing(model="nonsense")},
+        {"routing": Routing(session_id="x")},
+        {"routing": Routing(session_id="ses_" + "0" * 26)},
+    ],
+)
+async def test_what_is_no_schedule_is_refused_and_not_kept(
+    engine: tuple[clew.Engine, FakeClock], given: dict[str, Any]
+) -> None:
+    """While somebody is there to mend it."""
+    made, _ = engine
+    with pytest.raises((clew.Invalid, clew.NotFound)):
+        await made.schedules.add(**{"cron": "0 * * * *", "prompt": "go", **given})
+    assert await made.schedules.list() == ()
+
+
+async def test_only_what_can_be_changed_is_changed(engine: tuple[clew.Engine, FakeClock]) -> None:
+    """Where it runs is not."""
+    made, _ = engine
+    schedule = await made.schedules.add("0 * * * *", "go")
+    for changes in ({"routing": Routing()}, {"id": NOBODY}, {"cron": "x"}, {"missed": "x"}, {"prompt": ""}):
+        with pytest.raises(InvalidInput):
+            await made.schedules.change(schedule.id, **changes)
+    assert await made.schedules.list() == (schedule,)
+    assert isinstance(schedule, Schedule)

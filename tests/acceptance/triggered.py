@@ -1,0 +1,36 @@
+"""What tests of events and schedules wait for."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import clew
+
+__all__ = ["answered", "ended", "napping"]
+
+
+async def answered(engine: clew.Engine, count: int) -> None:
+    """Until so many events have gone out. What goes out comes before ``turn_finished``, so that is what is awaited."""
+    events = engine.subscribe()
+    coming = asyncio.ensure_future(anext(events))
+    await asyncio.sleep(0)
+    while len((await engine.events.list(direction="out", limit=200)).events) < count:
+        await coming
+        coming = asyncio.ensure_future(anext(events))
+    coming.cancel()
+
+
+async def ended(engine: clew.Engine) -> None:
+    """Until nothing runs and nothing is about to."""
+    desk: Any = engine._desk
+    while desk._runs or desk._tasks:
+        await asyncio.gather(*(run.wait() for run in desk._runs.values()), *desk._tasks, return_exceptions=True)
+        await asyncio.sleep(0)
+
+
+async def napping(engine: clew.Engine) -> None:
+    """Until the loop has looked at everything and waits for its clock."""
+    wake: Any = engine.dispatcher._wake
+    while wake.is_set() or not wake._waiters:  # noqa: ASYNC110  # what it waits for has no event
+        await asyncio.sleep(0)

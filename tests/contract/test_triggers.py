@@ -1,0 +1,216 @@
+"""The events ledger, schedules and webhooks, as every store keeps them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from clew.errors import ClewError
+from clew.history.check import check
+from clew.ids import Mint
+from clew.store.base import Store
+from clew.store.unit import (
+    STORE_WIDE,
+    AddEvent,
+    Committed,
+    DeleteSession,
+    DropSchedule,
+    DropWebhook,
+    EventIsNew,
+    InsertSession,
+    PatchSession,
+    PutSchedule,
+    PutWebhook,
+    Refused,
+    Unit,
+    Write,
+)
+from clew.testing.chunks import text
+from clew.testing.clock import FakeClock
+from clew.testing.scribe import MODEL, Scribe
+from clew.transcript.session import Session
+from clew.triggers.ledger import Direction, EventPage, EventQuery, LedgerEvent
+from clew.triggers.routing import Routing
+from clew.triggers.schedule import Schedule
+from clew.triggers.webhook import Webhook
+
+
+def event(scribe: Scribe, source_id: str, direction: Direction = "in", **fields: Any) -> LedgerEvent:
+    given = {"source": "test", "session_id": scribe.session_id, "message_id": None, "at": 5, **fields}
+    return LedgerEvent(id=scribe.mint.event(), direction=direction, source_id=source_id, **given)
+
+
+def guard(one: LedgerEvent) -> EventIsNew:
+    return EventIsNew(one.direction, one.source, one.source_id)
+
+
+async def add(scribe: Scribe, *events: LedgerEvent) -> None:
+    for one in events:
+        await scribe.commit(AddEvent(one), guards=[guard(one)])
+
+
+async def listed(store: Store, **query: Any) -> list[tuple[str, str]]:
+    page = await store.list_events(EventQuery(**query))
+    return [(one.direction, one.source_id) for one in page.events]
+
+
+@pytest.mark.rule("EV-1")
+async def test_an_event_comes_back_as_it_was_given_with_its_number(scribe: Scribe) -> None:
+    """Every field; unknown keys of its data too."""
+    one = event(scribe, "a", type="push", digest="d", data={"payload": {"deep": [1, None, "🧵"]}}, message_id="msg_x")
+    other = event(scribe, "a", "out", turn_id="trn_x", status="completed", data={"text": "done"})
+    await add(scribe, one, other)
+    page = await scribe.store.list_events(EventQuery())
+    expected = (msgspec.structs.replace(other, seq=2), msgspec.structs.replace(one, seq=1))
+    assert page == EventPage(expected, None)
+    assert await scribe.store.find_event("in", "test", "a") == expected[1]
+    assert await scribe.store.find_event("out", "test", "b") is None
+
+
+@pytest.mark.rule("EV-1")
+async def test_an_event_is_in_the_ledger_once(scribe: Scribe, store: Store, mint: Mint) -> None:
+    """By direction, source and id, whichever session it is of; also in a unit that makes its session."""
+    one = event(scribe, "a")
+    await add(scribe, one)
+    again = msgspec.structs.replace(one, id=scribe.mint.event())
+    assert await scribe.try_commit(PatchSession(metadata={"x": 1}), AddEvent(again), guards=[guard(again)]) == Refused(
+        "event_exists"
+    )
+    assert "x" not in (await scribe.session()).metadata
+    session = Session(id=mint.session(), agent="assistant", model=MODEL, created_at=1, updated_at=1)
+    elsewhere = msgspec.structs.replace(again, session_id=session.id)
+    unit = Unit(session.id, (InsertSession(session), AddEvent(elsewhere)), (guard(elsewhere),))
+    assert await store.commit(unit) == Refused("event_exists")
+    assert await store.find_session(session.id) is None
+    # Without its guard it is an error, and nothing of the unit is written.
+    with pytest.raises(ClewError):
+        await scribe.commit(PatchSession(metadata={"x": 1}), AddEvent(again))
+    with pytest.raises(ClewError):
+        await scribe.commit(AddEvent(msgspec.structs.replace(elsewhere, source_id="b")))
+    assert "x" not in (await scribe.session()).metadata
+    await add(scribe, event(scribe, "a", "out"), event(scribe, "a", source="other"))
+    assert await listed(store) == [("in", "a"), ("out", "a"), ("in", "a")]
+
+
+async def test_the_ledger_is_listed_newest_first_by_page_and_by_filter(
+    store: Store, mint: Mint, clock: FakeClock
+) -> None:
+    """Session, source, turn and direction, one by one and together."""
+    one = await Scribe.create(store, clock=clock, mint=mint)
+    other = await Scribe.create(store, clock=clock, mint=mint)
+    turn, user, assistant = await one.turn("go", text("gone"))
+    await add(
+        one,
+        event(one, "a", message_id=user),
+        event(one, "a", "out", message_id=assistant, turn_id=turn),
+        event(one, "b", source="second"),
+    )
+    await add(other, event(other, "c"), event(other, "d"))
+    assert await listed(store) == [("in", "d"), ("in", "c"), ("in", "b"), ("out", "a"), ("in", "a")]
+    assert await listed(store, session_id=one.session_id) == [("in", "b"), ("out", "a"), ("in", "a")]
+    assert await listed(store, source="second") == [("in", "b")]
+    assert await listed(store, turn_id=turn) == [("out", "a"), ("in", "a")]
+    assert await listed(store, turn_id=turn, direction="in") == [("in", "a")]
+    assert await listed(store, turn_id=turn, session_id=other.session_id) == []
+    assert await listed(store, session_id=one.session_id, source="test", direction="out") == [("out", "a")]
+    first = await store.list_events(EventQuery(limit=2))
+    second = await store.list_events(EventQuery(limit=2, before=first.next))
+    third = await store.list_events(EventQuery(limit=2, before=second.next))
+    assert [len(page.events) for page in (first, second, third)] == [2, 2, 1]
+    assert [page.next is None for page in (first, second, third)] == [False, False, True]
+
+
+async def test_an_inbound_event_names_the_first_turn_of_its_message(scribe: Scribe) -> None:
+    """Which begins after the event was stored; nothing is written for it."""
+    opened = await scribe.prompt("go")
+    await add(scribe, event(scribe, "a", message_id=opened.user.id), event(scribe, "b", message_id="msg_none"))
+    found = {one.source_id: one.turn_id for one in await scribe.store.open_events(scribe.session_id)}
+    assert found == {"a": opened.id, "b": None}
+
+
+async def test_an_event_is_open_until_something_went_out_for_it(store: Store, mint: Mint, clock: FakeClock) -> None:
+    """Oldest first, of one session or of all."""
+    one = await Scribe.create(store, clock=clock, mint=mint)
+    other = await Scribe.create(store, clock=clock, mint=mint)
+    await add(one, event(one, "b"), event(one, "a"))
+    await add(other, event(other, "c"))
+    assert [found.source_id for found in await store.open_events()] == ["b", "a", "c"]
+    await add(one, event(one, "b", "out"))
+    assert [found.source_id for found in await store.open_events()] == ["a", "c"]
+    assert [found.source_id for found in await store.open_events(one.session_id)] == ["a"]
+    assert await store.open_events(mint.session()) == ()
+
+
+SCHEDULE = Schedule(id="sch_1", cron="0 9 * * *", prompt="go", created_at=1, timezone="Europe/Vienna", next_fire_at=7)
+WEBHOOK = Webhook(name="door", secret="whsec_x", created_at=1, prompt="look", routing=Routing(label="inbox"))
+
+
+async def wide(store: Store, *writes: Write) -> None:
+    assert await store.commit(Unit(STORE_WIDE, writes)) == Committed()
+
+
+async def test_schedules_and_webhooks_are_kept_replaced_and_dropped(store: Store) -> None:
+    """Without a session; each by its own name."""
+    await wide(store, PutSchedule(SCHEDULE), PutWebhook(WEBHOOK))
+    assert await store.list_schedules() == (SCHEDULE,)
+    assert await store.list_webhooks() == (WEBHOOK,)
+    changed = msgspec.structs.replace(SCHEDULE, paused=True, last_error="x", routing=Routing(key="k", model=MODEL))
+    rotated = msgspec.structs.replace(WEBHOOK, secret="whsec_y")
+    await wide(store, PutSchedule(changed), PutWebhook(rotated), PutWebhook(msgspec.structs.replace(WEBHOOK, name="b")))
+    assert await store.list_schedules() == (changed,)
+    assert [(one.name, one.secret) for one in await store.list_webhooks()] == [("b", "whsec_x"), ("door", "whsec_y")]
+    await wide(store, DropSchedule("sch_1"), DropWebhook("door"), DropWebhook("never"))
+    assert await store.list_schedules() == ()
+    assert [one.name for one in await store.list_webhooks()] == ["b"]
+
+
+@pytest.mark.rule("ST-11")
+async def test_what_hangs_on_a_session_goes_with_it(store: Store, mint: Mint, clock: FakeClock) -> None:
+    """Its events, schedules and webhooks; those of others, and those of nobody, stay."""
+    one = await Scribe.create(store, clock=clock, mint=mint)
+    other = await Scribe.create(store, clock=clock, mint=mint)
+    for name, scribe in (("one", one), ("other", other)):
+        routing = Routing(session_id=scribe.session_id)
+        await add(scribe, event(scribe, name))
+        await wide(
+            store,
+            PutSchedule(msgspec.structs.replace(SCHEDULE, id=f"sch_{name}", routing=routing)),
+            PutWebhook(msgspec.structs.replace(WEBHOOK, name=name, routing=routing)),
+        )
+    await wide(store, PutSchedule(SCHEDULE), PutWebhook(WEBHOOK))
+    await one.commit(DeleteSession())
+    assert [found.id for found in await store.list_schedules()] == ["sch_1", "sch_other"]
+    assert [found.name for found in await store.list_webhooks()] == ["door", "other"]
+    assert await listed(store) == [("in", "other")]
+    with pytest.raises(ClewError):
+        await wide(store, PutSchedule(msgspec.structs.replace(SCHEDULE, routing=Routing(session_id=one.session_id))))
+    assert await check(store) == []
+
+
+async def test_a_session_is_found_by_its_label_or_its_routing_key(store: Store, mint: Mint, clock: FakeClock) -> None:
+    """The oldest that is neither archived nor a subagent's."""
+    made = {}
+    for name, metadata in (
+        ("subagent", {"label": "inbox", "kind": "subagent"}),
+        ("archived", {"label": "inbox"}),
+        ("first", {"label": "inbox", "routing_key": "k"}),
+        ("second", {"label": "inbox"}),
+        ("odd", {"label": 7, "routing_key": ["k"]}),
+    ):
+        clock.advance(1)
+        made[name] = await Scribe.create(store, clock=clock, mint=mint, metadata=metadata)
+    await made["archived"].commit(PatchSession(archived_at=9))
+    for kind, name, expected in (
+        ("label", "inbox", "first"),
+        ("routing_key", "k", "first"),
+        ("label", "k", None),
+        ("routing_key", "", None),
+    ):
+        found = await store.find_routed(kind, name)  # type: ignore[arg-type]
+        assert (found.id if found else None) == (made[expected].session_id if expected else None)
+    await made["first"].commit(DeleteSession())
+    found = await store.find_routed("label", "inbox")
+    assert found is not None
+    assert found.id == made["second"].session_id
