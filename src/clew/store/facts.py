@@ -141,11 +141,11 @@ class Present(Protocol):
 
 
 def is_growing(data: Mapping[str, Any]) -> bool:
-    """Whether more of a part is still to come: a text that streams, a call without its final result."""
+    """Whether more of a part may still come: a text that streams, a call without its final result, named data."""
     state = data.get("state")
     if "toolCallId" in data:
         return not str(state).startswith("output-") or data.get("preliminary") is True
-    return state == "streaming"
+    return state == "streaming" or ("id" in data and str(data.get("type")).startswith("data-"))
 
 
 def is_session_stream(stream_id: str) -> bool:

@@ -667,7 +667,10 @@ SELECT seq, type FROM event_log WHERE stream_id = :stream_id ORDER BY seq DESC L
 SELECT stream_id, seq, at, type, data_json FROM event_log WHERE stream_id = :stream_id ORDER BY seq
 
 -- name: load_all_facts
-SELECT stream_id, seq, at, type, data_json FROM event_log ORDER BY n
+SELECT stream_id, seq, at, type, data_json, n FROM event_log ORDER BY n
+
+-- name: restore_fact
+INSERT INTO event_log (stream_id, seq, at, type, data_json, n) VALUES (:stream_id, :seq, :at, :type, :data_json, :n)
 
 -- name: delete_facts
 DELETE FROM event_log WHERE stream_id = :stream_id
@@ -695,6 +698,7 @@ WHERE p.message_id = :message_id AND p.session_id = :session_id ORDER BY p."inde
 SELECT p.message_id, p."index" FROM json_each(:ids) i CROSS JOIN chat_parts p ON p.message_id = i.value
 WHERE p.session_id = :session_id AND (
     (p.tool_call_id IS NULL AND instr(p.data_json, '"state":"streaming"'))
+    OR (substr(p.type, 1, 5) = 'data-' AND json_valid(p.data_json) AND json_type(p.data_json, '$.id') IS NOT NULL)
     OR (p.tool_call_id IS NOT NULL
         AND (substr(ifnull(p.tool_state, ''), 1, 7) <> 'output-' OR instr(p.data_json, '"preliminary":true')))
 )

@@ -44,6 +44,8 @@ _TABLES: Final[dict[str, str]] = {
     "blobs": "sha256",
 }
 """What a log must give back, and the order in which it is compared."""
+_FACT: Final = ("stream_id", "seq", "at", "type", "data_json", "n")
+_BLOB: Final = ("sha256", "media_type", "size", "data", "created_at")
 _MOST: Final = 100
 
 
@@ -91,10 +93,8 @@ def _restore_all(original: sqlite3.Connection, copy: sqlite3.Connection) -> int:
         if fact.type == "blob.linked":
             blob = original.execute(QUERIES["get_blob_row"], fact.data).fetchone()
             if blob is not None:
-                names = ("sha256", "media_type", "size", "data", "created_at")
-                sql.run("put_blob", dict(zip(names, blob, strict=True)))
-        names = ("stream_id", "seq", "at", "type", "data_json")
-        sql.run("add_fact", dict(zip(names, row, strict=True)))
+                sql.run("put_blob", dict(zip(_BLOB, blob, strict=True)))
+        sql.run("restore_fact", dict(zip(_FACT, row, strict=True)))
         count += 1
     return count
 
