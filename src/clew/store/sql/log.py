@@ -64,10 +64,12 @@ class EventLog:
         self._clock = clock
         self._present = SqlPresent(sql)
         self._last: dict[str, int] = {}
+        self._n: int | None = None
 
     def reset(self) -> None:
         """Forget the numbers given out; needed whenever a transaction was rolled back."""
         self._last.clear()
+        self._n = None
 
     def note(self, unit: Unit) -> None:
         self._add(facts_of(unit, self._present))
@@ -95,13 +97,15 @@ class EventLog:
             last = self._number(told.stream_id)
             if told.once and last:
                 continue
+            n = self._next()
             if told.type == "session.deleted":
-                # Nothing of what was said stays; the number goes on, so that a follower sees that it was.
+                # Nothing of what was said stays; the numbers go on, so that a follower sees that it was.
                 self._sql.run("delete_facts", {"stream_id": told.stream_id})
             self._last[told.stream_id] = last + 1
             self._sql.run(
                 "add_fact",
                 {
+                    "n": n,
                     "stream_id": told.stream_id,
                     "seq": last + 1,
                     "at": now,
@@ -109,6 +113,13 @@ class EventLog:
                     "data_json": rows.encode(told.data),
                 },
             )
+
+    def _next(self) -> int:
+        if self._n is None:
+            row = self._sql.first("last_n", {})
+            self._n = row[0] if row else 0
+        self._n += 1
+        return self._n
 
     def _number(self, stream_id: str) -> int:
         last = self._last.get(stream_id)

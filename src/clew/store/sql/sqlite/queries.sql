@@ -658,7 +658,11 @@ LIMIT :limit OFFSET :offset
 -- The event log. What it tells of is read as it is when the unit was applied.
 
 -- name: add_fact
-INSERT INTO event_log (stream_id, seq, at, type, data_json) VALUES (:stream_id, :seq, :at, :type, :data_json)
+INSERT INTO event_log (n, stream_id, seq, at, type, data_json)
+VALUES (:n, :stream_id, :seq, :at, :type, :data_json)
+
+-- name: last_n
+SELECT ifnull(max(n), 0) FROM event_log
 
 -- name: last_fact
 SELECT seq, type FROM event_log WHERE stream_id = :stream_id ORDER BY seq DESC LIMIT 1
@@ -668,9 +672,6 @@ SELECT stream_id, seq, at, type, data_json FROM event_log WHERE stream_id = :str
 
 -- name: load_all_facts
 SELECT stream_id, seq, at, type, data_json, n FROM event_log ORDER BY n
-
--- name: restore_fact
-INSERT INTO event_log (stream_id, seq, at, type, data_json, n) VALUES (:stream_id, :seq, :at, :type, :data_json, :n)
 
 -- name: delete_facts
 DELETE FROM event_log WHERE stream_id = :stream_id

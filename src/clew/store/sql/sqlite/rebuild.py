@@ -94,7 +94,7 @@ def _restore_all(original: sqlite3.Connection, copy: sqlite3.Connection) -> int:
             blob = original.execute(QUERIES["get_blob_row"], fact.data).fetchone()
             if blob is not None:
                 sql.run("put_blob", dict(zip(_BLOB, blob, strict=True)))
-        sql.run("restore_fact", dict(zip(_FACT, row, strict=True)))
+        sql.run("add_fact", dict(zip(_FACT, row, strict=True)))
         count += 1
     return count
 
