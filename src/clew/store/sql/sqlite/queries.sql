@@ -685,18 +685,19 @@ SELECT {message_columns}, s.digest FROM chat_messages m LEFT JOIN message_seals 
 WHERE m.id = :id AND m.session_id = :session_id
 
 -- name: load_parts_at
-SELECT {part_columns} FROM chat_parts p
+SELECT {part_columns} FROM chat_parts p INDEXED BY chat_parts_by_message
 WHERE p.message_id = :message_id AND p.session_id = :session_id
 AND p."index" IN (SELECT value FROM json_each(:indexes)) ORDER BY p."index"
 
 -- name: load_parts_of
-SELECT {part_columns} FROM chat_parts p
+SELECT {part_columns} FROM chat_parts p INDEXED BY chat_parts_by_message
 WHERE p.message_id = :message_id AND p.session_id = :session_id ORDER BY p."index"
 
 -- name: load_growing
 -- Looked for in the text, which is quicker than taking it apart. A quote inside a string is escaped, so what is found
 -- is a key, and one that is found in vain only costs a row.
-SELECT p.message_id, p."index" FROM json_each(:ids) i CROSS JOIN chat_parts p ON p.message_id = i.value
+SELECT p.message_id, p."index" FROM json_each(:ids) i
+CROSS JOIN chat_parts p INDEXED BY chat_parts_by_message ON p.message_id = i.value
 WHERE p.session_id = :session_id AND (
     (p.tool_call_id IS NULL AND instr(p.data_json, '"state":"streaming"'))
     OR (substr(p.type, 1, 5) = 'data-' AND json_valid(p.data_json) AND json_type(p.data_json, '$.id') IS NOT NULL)
