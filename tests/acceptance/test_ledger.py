@@ -291,6 +291,8 @@ async def test_after_any_history_the_views_say_what_the_store_says(seed: int, ac
     await _play(seed, actions, SETTINGS[seed % len(SETTINGS)])
 
 
+@pytest.mark.slow
+@pytest.mark.rule("BR-8")
 async def test_after_a_long_history_the_views_say_what_the_store_says() -> None:
     """One that has every kind of step in it."""
     await _play(3, [*["prompt"] * 5, "answer", "fork", "branch", *Random(3).choices(ACTIONS, k=50)], SETTINGS[3])

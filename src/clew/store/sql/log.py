@@ -6,11 +6,12 @@ the log begins, in a store that holds something already or after a time without 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Protocol
 
 from clew.clock import Clock
-from clew.errors import InternalError
+from clew.errors import InternalError, RowUndecodable
 from clew.store.facts import (
     LOG_STREAM,
     BlobName,
@@ -31,6 +32,8 @@ from clew.transcript.session import Session
 from clew.transcript.turn import HeadMove, Step, Turn
 
 __all__ = ["EventLog", "Lookups", "SqlPresent", "is_kept", "to_fact"]
+
+log = logging.getLogger("clew.store")
 
 _ALL = 2**31
 _MOST_STREAMS = 10_000
@@ -77,7 +80,12 @@ class EventLog:
     def start(self) -> None:
         """Begin: tell all there is, and of sessions told of before and gone since that they are."""
         for (session_id,) in self._sql.rows("all_session_ids", {}):
-            self._add(facts_of_session(session_id, self._present))
+            try:
+                facts = facts_of_session(session_id, self._present)
+            except RowUndecodable as error:
+                log.warning("session %s cannot be told to the event log, clew check says why: %s", session_id, error)
+            else:
+                self._add(facts)
         for (stream_id,) in self._sql.rows("streams_without_session", {}):
             last = self._sql.first("last_fact", {"stream_id": stream_id})
             if is_session_stream(stream_id) and last is not None and last[1] != "session.deleted":
@@ -173,8 +181,8 @@ class SqlPresent:
         return [row[0] for row in found]
 
     def steps(self, session_id: str, turn_id: str, indexes: Collection[int] | None) -> Iterable[Step]:
-        found = [rows.to_step(row) for row in self._sql.rows("load_steps", {"id": turn_id})]
-        return [step for step in found if indexes is None or step.index in indexes]
+        found = self._sql.rows("load_steps", {"id": turn_id})
+        return [rows.to_step(row) for row in found if indexes is None or row[1] in indexes]
 
     def moves(self, session_id: str, count: int | None) -> Iterable[HeadMove]:
         found = self._sql.rows("newest_moves", {"id": session_id, "count": _ALL if count is None else count})

@@ -11,7 +11,7 @@ import sqlite3
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import orjson
 
@@ -48,6 +48,8 @@ _FACT: Final = ("stream_id", "seq", "at", "type", "data_json", "n")
 _BLOB: Final = ("sha256", "media_type", "size", "data", "created_at")
 _MOST: Final = 100
 
+Row: TypeAlias = tuple[Any, ...]
+
 
 def rebuild(source: Path, target: Path) -> Rebuilt:
     """Make ``target`` from the log of ``source``, and say where the two differ."""
@@ -63,6 +65,11 @@ def rebuild(source: Path, target: Path) -> Rebuilt:
                 )
             return _rebuild(original, target)
     except (sqlite3.Error, OSError) as error:
+        if isinstance(error, sqlite3.IntegrityError):
+            raise StoreUnavailable(
+                f"the event log of {source} does not hold together ({error}); its tables are not touched by that: "
+                "look with clew check, and open it once without event_log to have all of it told anew"
+            ) from error
         if isinstance(error, OSError):
             raise StoreUnavailable(f"{target} cannot be written: {error.strerror or error}") from error
         raise translate(error, target) from error
@@ -106,17 +113,31 @@ def differences(original: sqlite3.Connection, copy: sqlite3.Connection) -> Itera
         columns = [row[1] for row in original.execute(f"PRAGMA table_info({table})")]
         keys = [columns.index(name.strip(' "')) for name in key.split(",")]
         asked = f"SELECT * FROM {table} ORDER BY {key}"
-        here = {tuple(row[n] for n in keys): row for row in original.execute(asked)}
-        there = {tuple(row[n] for n in keys): row for row in copy.execute(asked)}
-        for name in sorted(here.keys() | there.keys()):
-            if table == "chat_parts" and name in flowing:
+        for name, one, other in _side_by_side(original.execute(asked), copy.execute(asked), keys):
+            if one == other or (table == "chat_parts" and name in flowing):
                 continue
-            one, other = here.get(name), there.get(name)
-            if one == other or (one is not None and other is not None and _equal(columns, one, other)):
+            if one is not None and other is not None and _equal(columns, one, other):
                 continue
             what = "is not in the log" if other is None else "is only in the log" if one is None else "differs"
             session = (one or other or ())[columns.index("session_id")] if "session_id" in columns else None
             yield Damage(f"a row of {table} {what}", session, " ".join(map(str, name)))
+
+
+def _side_by_side(here: Iterator[Row], there: Iterator[Row], keys: list[int]) -> Iterator[tuple[Row, Any, Any]]:
+    """Two tables in the order of their keys, row beside row; None where one has nothing."""
+    one, other = next(here, None), next(there, None)
+    while one is not None or other is not None:
+        a = tuple(one[n] for n in keys) if one is not None else None
+        b = tuple(other[n] for n in keys) if other is not None else None
+        if b is None or (a is not None and a < b):
+            yield a or (), one, None
+            one = next(here, None)
+        elif a is None or b < a:
+            yield b, None, other
+            other = next(there, None)
+        else:
+            yield a, one, other
+            one, other = next(here, None), next(there, None)
 
 
 def _equal(columns: list[str], one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
