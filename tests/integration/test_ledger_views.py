@@ -156,8 +156,8 @@ def test_a_summary_is_the_same_by_its_text(rows: Rows) -> None:
         if session == "b":
             rows.turn("b1", None, ["d1"], "a1")
             rows.turn("b2", "b1", ["d2", "d3"], "a2")
-        record = {"summary": text, "tail_start_id": kept, "range": {"through_message_id": through}}
-        record |= {"tokens_before": 900, "tokens_after": 90}
+        record: dict[str, Any] = {"summary": text, "tail_start_id": kept, "range": {"through_message_id": through}}
+        record.update(tokens_before=900, tokens_after=90)
         rows.turn(f"{session}3", f"{session}2", [session], None if session == "a" else "a3", summary=record)
     assert rows.shown() == {**ORIGIN, "a3": "a2"}
     asked = (
