@@ -8,13 +8,16 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from clew.engine import Engine
 from clew.store.base import Store
 from clew.transcript.line import path_to
 from clew.transcript.message import MessageRow
 from clew.transcript.turn import Tree, Turn
 from clew.transcript.view import compaction_data
 
-__all__ = ["ask", "chain", "disagreements"]
+__all__ = ["ask", "chain", "disagreements", "lines_differ"]
+
+_TEXTS = "SELECT text FROM ledger_messages WHERE turn_id = ? ORDER BY position"
 
 
 def ask(path: Path, question: str, *given: Any) -> list[tuple[Any, ...]]:
@@ -92,6 +95,26 @@ async def disagreements(path: Path, store: Store) -> list[str]:
         *_compare("messages", _messages(books, shown), _messages_in_sql(path)),
         *_compare("tool calls", _calls(books, shown), _calls_in_sql(path)),
     ]
+
+
+async def lines_differ(path: Path, engine: Engine) -> list[str]:
+    """Sessions whose line, walked in the ledger from ``current_turn_id`` up, is not the one the engine shows."""
+    books, found = await Books.load(engine.store), []
+    for session_id, turn_id in ask(path, "SELECT id, current_turn_id FROM ledger_sessions"):
+        view = await engine.tree(session_id)
+        # A turn that is gone on with after it had settled is open, and the head still.
+        settled = [turn for turn in view.turns if turn.is_head or turn.id != view.open_turn_id]
+        shown = sorted((turn.depth, turn.id) for turn in settled if turn.on_line)
+        walked = chain(path, turn_id)
+        if walked != [books.first_id(id_) for _, id_ in shown]:
+            found.append(f"{session_id}: {walked} in the ledger, {shown} in the tree")
+        words = [text for id_ in walked for (text,) in ask(path, _TEXTS, id_)]
+        every = {message.id: message for message in await engine.messages(session_id, view="all")}
+        held = [every[id_] for _, turn in shown for id_ in books.trees[session_id].links.get(turn, ())]
+        texts = [[part["text"] for part in message.parts if part["type"] == "text"] for message in held]
+        if words != ["\n".join(one) if one else None for one in texts]:
+            found.append(f"{session_id}: {words} in the ledger, {texts} in the engine's messages")
+    return found
 
 
 def _compare(what: str, expected: dict[Any, Any], found: dict[Any, Any]) -> list[str]:

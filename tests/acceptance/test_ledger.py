@@ -18,7 +18,7 @@ from clew.testing.scripted import Gate, ScriptedModel, call, say, wait
 
 from .compacting import Compacting, bulk, opened
 from .conftest import Open
-from .ledgers import ask, chain, disagreements
+from .ledgers import ask, chain, disagreements, lines_differ
 from .test_history_properties import ACTIONS, SETTINGS, Machine
 from .test_rewind import talk
 from .test_scenarios import allow
@@ -278,6 +278,7 @@ async def _play(seed: int, actions: Sequence[str], own: Any) -> None:
                 await machine.act(action)
             assert machine.path is not None
             assert await disagreements(machine.path, machine.engine.store) == []
+            assert await lines_differ(machine.path, machine.engine) == []
         finally:
             await machine.close()
 

@@ -431,6 +431,7 @@ async def test_killed_while_the_past_is_changed_the_log_and_the_tables_say_the_s
     await agrees(path, "killed")
 
 
+@pytest.mark.kill
 def test_the_log_is_judged_after_a_kill_at_every_failpoint() -> None:
     """All but those of a migration, which is over before a log begins."""
     named = set(re.findall(r"\"([a-z_]+\.[a-z_]+)=kill", Path(__file__).read_text()))
