@@ -12,7 +12,20 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from bench import append, branching, engine_path, fanout, importing, listing, load, planning, rewinding, size, streams
+from bench import (
+    append,
+    branching,
+    engine_path,
+    event_log,
+    fanout,
+    importing,
+    listing,
+    load,
+    planning,
+    rewinding,
+    size,
+    streams,
+)
 from bench.measure import Bench, Line
 from bench.table import as_json, machine, markdown
 
@@ -30,6 +43,7 @@ WORKLOADS: Final[dict[str, Callable[[Bench], Awaitable[list[Line]]]]] = {
     "P11": importing.measure,
     "P12": size.measure_stored,
     "PLAN": planning.measure,
+    "LOG": event_log.measure,
 }
 NOT_YET: Final[tuple[tuple[str, str], ...]] = ()
 

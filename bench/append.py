@@ -12,12 +12,12 @@ from bench.measure import Bench, Goal, Line, median, ratios, settle
 from bench.raw import RawStore
 from clew.ids import Mint
 from clew.runtime.turn import plan_open
-from clew.store.sql.sqlite.store import SqliteStore, open_sqlite
+from clew.store.sql.sqlite.store import SqliteOptions, SqliteStore, open_sqlite
 from clew.store.unit import Unit
 from clew.testing.scribe import user_row
 from clew.transcript.session import SessionState
 
-__all__ = ["measure"]
+__all__ = ["Appender", "measure", "said"]
 
 _BLOCK = 25
 _EARLY = 100
@@ -27,19 +27,19 @@ async def measure(bench: Bench) -> list[Line]:
     return [await _speed(bench), await _growth(bench)]
 
 
-class _Appender:
+class Appender:
     """Appends turns to one session of a store, as a run does: open, then everything else as one unit."""
 
     def __init__(self, store: SqliteStore, mint: Mint, session_id: str, head: str | None = None) -> None:
-        self._store = store
+        self.store = store
         self._mint = mint
         self._session_id = session_id
         self._state = SessionState(head_turn_id=head)
 
     @classmethod
-    async def make(cls, bench: Bench, name: str, turns: int = 0) -> _Appender:
+    async def make(cls, bench: Bench, name: str, turns: int = 0, options: SqliteOptions | None = None) -> Appender:
         """With a session of that many turns."""
-        store, mint = await open_sqlite(bench.path(name)), Mint()
+        store, mint = await open_sqlite(bench.path(name), options), Mint()
         session_id = await add_sessions(store, mint, 1, lambda _: {})
         head = await fill_turns(store, mint, session_id, range(turns))
         return cls(store, mint, session_id, head)
@@ -47,32 +47,32 @@ class _Appender:
     async def turn(self, text: str, parts: list[dict[str, Any]], now: int) -> None:
         mint, session_id = self._mint, self._session_id
         turn_id = mint.turn()
-        check(await self._store.commit(plan_open(self._state, turn_id, user_row(mint, session_id, text, now))))
+        check(await self.store.commit(plan_open(self._state, turn_id, user_row(mint, session_id, text, now))))
         writes = answer(mint, session_id, turn_id, parts, now)
-        check(await self._store.commit(Unit(session_id, writes, sync="power")))
+        check(await self.store.commit(Unit(session_id, writes, sync="power")))
         self._state = SessionState(turn_id, None, self._state.epoch + 1)
 
     async def close(self) -> None:
-        await self._store.close()
+        await self.store.close()
 
 
-def _said(turns: range) -> list[tuple[str, list[dict[str, Any]], int]]:
+def said(turns: range) -> list[tuple[str, list[dict[str, Any]], int]]:
     return [(talk.prompt(n), talk.assistant_parts(n), talk.START_MS + n) for n in turns]
 
 
 async def _speed(bench: Bench) -> Line:
     turns = bench.size(1_000, 200)
-    said = _said(range(turns))
+    spoken = said(range(turns))
     raw: list[float] = []
     clew: list[float] = []
     for _ in range(bench.rounds):
         floor = RawStore(bench.path("p1-raw"), "FULL")
         session_id = floor.add_sessions(1, lambda _: {})
-        ours = await _Appender.make(bench, "p1-clew")
+        ours = await Appender.make(bench, "p1-clew")
         took = [0.0, 0.0]
         settle()
         for at in range(0, turns, _BLOCK):
-            block = said[at : at + _BLOCK]
+            block = spoken[at : at + _BLOCK]
             begin = time.perf_counter()
             for text, parts, now in block:
                 floor.append_turn(session_id, text, parts, now)
@@ -94,19 +94,19 @@ async def _growth(bench: Bench) -> Line:
     """A short and a long session grow side by side, turn by turn, so that both feel the same machine."""
     late, width = bench.size(2_000, 1_000), bench.size(100, 50)
     first, last = range(_EARLY - width // 2, _EARLY + width // 2), range(late - width // 2, late + width // 2)
-    said = list(zip(_said(first), _said(last), strict=True))
+    spoken = list(zip(said(first), said(last), strict=True))
     growth: list[float] = []
     raw_growth: list[float] = []
     for _ in range(bench.rounds):
-        short = await _Appender.make(bench, "p1-short", first[0])
-        long = await _Appender.make(bench, "p1-long", last[0])
+        short = await Appender.make(bench, "p1-short", first[0])
+        long = await Appender.make(bench, "p1-long", last[0])
         raw_short, raw_long = RawStore(bench.path("p1-raw-short"), "FULL"), RawStore(bench.path("p1-raw-long"), "FULL")
         raw_sessions = [floor.add_sessions(1, lambda _: {}) for floor in (raw_short, raw_long)]
         raw_short.fill(raw_sessions[0], range(first[0]))
         raw_long.fill(raw_sessions[1], range(last[0]))
         took: list[list[float]] = [[], [], [], []]
         settle()
-        for early, later in said:
+        for early, later in spoken:
             marks = [time.perf_counter()]
             raw_short.append_turn(raw_sessions[0], *early)
             marks.append(time.perf_counter())

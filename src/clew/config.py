@@ -86,7 +86,10 @@ class PruningConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything a host may set. ``durability="power"`` makes every commit survive a loss of power."""
+    """Everything a host may set. ``durability="power"`` makes every commit survive a loss of power.
+
+    ``event_log`` keeps a log of every settled fact beside the tables, from which they can be rebuilt.
+    """
 
     default_model: str | None = None
     providers: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
@@ -97,6 +100,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     durability: Literal["process", "power"] = "process"
     group_window_ms: float = 0.0
     lock_wait_ms: float = 60_000.0
+    event_log: bool = False
 
 
 def secret_values(config: Config | None = None, environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from clew.config import secret_values
 from clew.errors import InternalError, InvalidInput, MessageNotFound, SessionBusy, SessionNotFound, TurnNotFound
 from clew.history.views import View, load_messages, load_turn_messages
 from clew.live.base import Event, EventType, Status
-from clew.store.base import Cursor, SearchPage, SearchQuery, SessionQuery, get_session
+from clew.store.base import Cursor, Rebuilt, SearchPage, SearchQuery, SessionQuery, get_session
 from clew.store.unit import DeleteSession, InsertSession, PatchSession, Refused, Unit, Write
 from clew.transcript.chunk import chunk_dict
 from clew.transcript.gate import check_value
@@ -448,6 +448,10 @@ class Engine:
     async def backup(self, target: str | Path) -> None:
         """A consistent copy of the store, made while it is in use."""
         await self.store.backup(Path(target))
+
+    async def rebuild(self, target: str | Path) -> Rebuilt:
+        """Make a new store from the event log alone, and compare it with this one. Needs ``event_log``."""
+        return await self.store.rebuild(Path(target))
 
     # Inside
 

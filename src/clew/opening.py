@@ -136,7 +136,7 @@ async def _open_store(
             raise InvalidInput("a memory store is new and empty: there is nothing to read in it")
         from clew.store.memory import MemoryStore
 
-        return MemoryStore()
+        return MemoryStore(event_log=config.event_log, clock=clock)
     from clew.store.sql.sqlite.store import SqliteOptions, open_sqlite
 
     options = SqliteOptions(
@@ -144,5 +144,6 @@ async def _open_store(
         every_commit_full=config.durability == "power",
         window_ms=config.group_window_ms,
         lock_wait_ms=config.lock_wait_ms,
+        event_log=config.event_log,
     )
     return await open_sqlite(location.path, options, clock=clock, mint=mint)

@@ -82,6 +82,7 @@ class Machine:
         self.path = folder / "store.db" if stored else None
         self.url = f"sqlite:///{self.path}" if stored else "memory:"
         self.settings = settings
+        self.config = clew.Config()
         self.sessions: list[str] = []
         self.partial: set[str] = set()
         """Sessions that hold only a slice of another's line, so that a summary may be missing."""
@@ -98,7 +99,7 @@ class Machine:
     async def open(self) -> None:
         info = ModelInfo(model=MODEL, window=self.rng.choice(WINDOWS), max_output=800, summariser=MODEL)
         providers = FakeProviders(self.model, infos=[info])
-        self._context = clew.open(self.url, config=clew.Config(), providers=providers, tools=[look, touch])
+        self._context = clew.open(self.url, config=self.config, providers=providers, tools=[look, touch])
         self.engine = await self._context.__aenter__()
         if not self.sessions:
             metadata = {"compaction": dict(self.settings)}

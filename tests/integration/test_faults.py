@@ -1182,7 +1182,8 @@ def test_no_statement_begins_a_transaction_that_could_wait_for_its_lock() -> Non
         if re.match(r"\s*(BEGIN|SAVEPOINT)\b", text)
     ]
     assert {text for _, text in begins} == {"BEGIN IMMEDIATE", "BEGIN DEFERRED"}
-    assert {name for name, text in begins if text == "BEGIN DEFERRED"} == {"store/sql/sqlite/reader.py"}
+    readers = {"store/sql/sqlite/reader.py", "store/sql/sqlite/rebuild.py"}
+    assert {name for name, text in begins if text == "BEGIN DEFERRED"} == readers
     for path in SOURCE.rglob("*.sql"):
         bare = re.sub(r"--.*", "", path.read_text(encoding="utf-8"))
         # The body of a trigger begins so too, and begins no transaction.

@@ -30,6 +30,7 @@ from clew.fronts.http.problem import status_of
 from clew.live.base import EventType
 from clew.providers.demo import DEMO_MODELS
 from clew.runtime.hooks import CHANGING, OBSERVING
+from clew.store.facts import FactType
 from clew.store.sql.queries import read_sql
 from clew.store.sql.sqlite.migrate import SCHEMA_VERSION
 from clew.testing.chunks import reply, step, text, tool_call
@@ -206,6 +207,7 @@ def test_every_command_is_in_the_reference() -> None:
 
 
 COMMANDS = ["serve", "chat", "run", "continue", "url", "ls", "show", "check", "backup", "models", "config", "demo"]
+CARE_COMMANDS = ["rebuild"]
 KEEPING_COMMANDS = ["queue", "abort", "archive", "rm", "diff"]
 TRANSFER_COMMANDS = ["search", "export", "import"]
 GROUPS = ("schedule", "hook")
@@ -218,7 +220,7 @@ HISTORY_COMMANDS = ["tree", "reflog", "rewind", "unrewind", "goto", "branch", "f
 
 
 @pytest.mark.parametrize(
-    "command", [*COMMANDS, *KEEPING_COMMANDS, *HISTORY_COMMANDS, *TRANSFER_COMMANDS, *TRIGGER_COMMANDS]
+    "command", [*COMMANDS, *CARE_COMMANDS, *KEEPING_COMMANDS, *HISTORY_COMMANDS, *TRANSFER_COMMANDS, *TRIGGER_COMMANDS]
 )
 def test_every_option_of_a_command_is_in_the_reference(command: str) -> None:
     """And none that the command does not take; what all take is said once."""
@@ -303,6 +305,23 @@ def test_every_table_and_column_is_described() -> None:
     """Each table has a section of its own, whose rows are its columns in order."""
     described = {table: first_cells(section(DOCS / "storage-format.md", f"`{table}`")) for table in schema()}
     assert described == schema()
+
+
+def test_every_view_of_the_ledger_is_described() -> None:
+    """Each has a section of its own, whose rows are its columns in order."""
+    with sqlite3.connect(":memory:") as db:
+        db.executescript(read_sql("sqlite/schema.sql"))
+        views = [row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'view' ORDER BY name")]
+        columns = {view: [row[1] for row in db.execute(f"PRAGMA table_info({view})")] for view in views}
+    assert [view for view in views if not view.startswith("ledger_")] == []
+    assert {view: first_cells(section(DOCS / "storage-format.md", f"`{view}`")) for view in views} == columns
+
+
+def test_every_fact_is_described() -> None:
+    """In the table of types, in the order of the source."""
+    cells = re.findall(r"^\| (`[^|]*`) \|", section(DOCS / "storage-format.md", "Facts"), re.MULTILINE)
+    named = re.findall(r"`(\w+\.\w+)`", " ".join(cells))
+    assert sorted(named) == sorted(get_args(FactType))
 
 
 def test_every_table_is_in_the_picture() -> None:

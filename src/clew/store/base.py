@@ -18,6 +18,7 @@ import msgspec
 
 from clew.errors import SessionNotFound
 from clew.ids import SessionIdForm
+from clew.store.facts import Fact
 from clew.store.search import SearchHit, SearchPage, SearchQuery
 from clew.store.unit import JournalEntry, Outcome, Unit
 from clew.transcript.line import LineTurn
@@ -39,6 +40,7 @@ __all__ = [
     "OpenCall",
     "PendingStream",
     "QueuedMessage",
+    "Rebuilt",
     "SearchHit",
     "SearchPage",
     "SearchQuery",
@@ -140,6 +142,14 @@ class Whole(msgspec.Struct, frozen=True):
     pending: tuple[PendingStream, ...]
     damaged: tuple[Damage, ...] = ()
     pruned: tuple[Pruned, ...] = ()
+
+
+class Rebuilt(msgspec.Struct, frozen=True):
+    """What came of a store that was made anew from its log; ``differences`` is empty when it equals the original."""
+
+    sessions: int
+    facts: int
+    differences: tuple[Damage, ...] = ()
 
 
 class Blob(msgspec.Struct, frozen=True):
@@ -310,6 +320,14 @@ class Store(Protocol):
 
     async def verify(self) -> Sequence[Damage]:
         """The engine's own look at its storage (pages, foreign keys); slow, changes nothing."""
+        ...
+
+    async def load_facts(self, stream_id: str) -> tuple[Fact, ...]:
+        """The event log's facts of one stream, oldest first; none where no log is kept."""
+        ...
+
+    async def rebuild(self, target: Path) -> Rebuilt:
+        """Make a new store at ``target`` from the event log alone, and compare it with this one."""
         ...
 
     async def backup(self, target: Path) -> None:

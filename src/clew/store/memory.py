@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from clew.clock import Clock, SystemClock
 from clew.errors import InternalError, NotSupported, StoreClosed
 from clew.ids import Mint
 from clew.store import unit as u
@@ -25,6 +26,7 @@ from clew.store.base import (
     OpenCall,
     PendingStream,
     QueuedMessage,
+    Rebuilt,
     SearchPage,
     SearchQuery,
     SessionPage,
@@ -32,8 +34,10 @@ from clew.store.base import (
     Whole,
 )
 from clew.store.copies import plan_copy
+from clew.store.facts import Fact, facts_of
 from clew.store.guards import refusal
 from clew.store.lines import view_line
+from clew.store.memory_present import ValuePresent
 from clew.store.session_value import Change, SessionValue
 from clew.transcript.line import LineTurn, end_of_line, path_to
 from clew.transcript.message import MessageRow
@@ -55,8 +59,10 @@ EventKey = tuple[Direction, str, str]
 class MemoryStore:
     """The contract held in dictionaries. What it acknowledges lives as long as the process."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, event_log: bool = False, clock: Clock | None = None) -> None:
         self._mint = Mint()
+        self._clock = clock or SystemClock()
+        self._log: dict[str, tuple[Fact, ...]] | None = {} if event_log else None
         self._values: dict[str, SessionValue] = {}
         self._prompts: dict[str, str] = {}
         self._blobs: dict[str, Blob] = {}
@@ -107,6 +113,8 @@ class MemoryStore:
                     shared(self, change, unit.session_id, write)
                 else:
                     self._values[unit.session_id].apply(change, write)
+            if self._log is not None:
+                self._tell(change, unit, self._log)
         except KeyError as error:
             change.undo()
             raise InternalError(f"a write names what is not there: {error}", session_id=unit.session_id) from error
@@ -114,6 +122,17 @@ class MemoryStore:
             change.undo()
             raise
         return u.Committed()
+
+    def _tell(self, change: Change, unit: u.Unit, log: dict[str, tuple[Fact, ...]]) -> None:
+        """Add what the unit has settled to the log, as part of it."""
+        for told in facts_of(unit, ValuePresent(self._values, self._blobs)):
+            held = log.get(told.stream_id, ())
+            if told.once and held:
+                continue
+            seq = held[-1].seq + 1 if held else 1
+            kept = () if told.type == "session.deleted" else held
+            fact = Fact(told.stream_id, seq, self._clock.now_ms(), told.type, told.data)
+            change.put(log, told.stream_id, (*kept, fact))
 
     def _insert_session(self, change: Change, session_id: str, write: u.InsertSession) -> None:
         change.put(self._values, session_id, SessionValue(write.session))
@@ -398,6 +417,12 @@ class MemoryStore:
 
     async def verify(self) -> Sequence[Damage]:
         return ()
+
+    async def load_facts(self, stream_id: str) -> tuple[Fact, ...]:
+        return self._log.get(stream_id, ()) if self._log is not None else ()
+
+    async def rebuild(self, target: Path) -> Rebuilt:
+        raise NotSupported("the event log of a memory store ends with its process; open a sqlite: store to rebuild one")
 
     async def backup(self, target: Path) -> None:
         raise NotSupported("a memory store has nothing to back up; open a sqlite: store to keep sessions")

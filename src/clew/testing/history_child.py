@@ -64,6 +64,7 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
     now_ms: int
     session_id: str | None = None
     failpoints: str = ""
+    event_log: bool = False
 
 
 @tool(targets=lambda given, workspace: [Target("todo", "plain", "look")])
@@ -92,7 +93,7 @@ def _model(now_ms: int) -> ScriptedModel:
 
 
 @asynccontextmanager
-async def open_at(url: str, now_ms: int) -> AsyncIterator[Engine]:
+async def open_at(url: str, now_ms: int, *, event_log: bool = False) -> AsyncIterator[Engine]:
     """An engine at a moment in time. Everything it makes up follows from that moment."""
     infos = [
         ModelInfo(model=_WIDE, window=60_000, max_output=800, summariser=_WIDE),
@@ -100,7 +101,8 @@ async def open_at(url: str, now_ms: int) -> AsyncIterator[Engine]:
     ]
     providers = FakeProviders(_model(now_ms), infos=infos, default=_WIDE)
     clock = FakeClock(now_ms)
-    async with open_engine(url, config=Config(), clock=clock, providers=providers, tools=[look]) as engine:
+    config = Config(event_log=event_log)
+    async with open_engine(url, config=config, clock=clock, providers=providers, tools=[look]) as engine:
         engine.host.mint._random = Random(now_ms).randrange
         yield engine
 
@@ -169,7 +171,7 @@ _DONE_BY: Final[dict[Deed, Callable[[Engine, str], Any]]] = {
 
 
 async def _run(orders: Orders) -> None:
-    async with open_at(orders.store, orders.now_ms) as engine:
+    async with open_at(orders.store, orders.now_ms, event_log=orders.event_log) as engine:
         session_id = orders.session_id
         if session_id is None:
             session_id = (await engine.create_session(title="a past")).id

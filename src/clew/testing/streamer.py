@@ -65,6 +65,7 @@ class Orders(msgspec.Struct, frozen=True, kw_only=True):
     ack_early: bool = False
     wait: bool = False
     durability: Literal["process", "power"] = "process"
+    event_log: bool = False
 
 
 class StreamOf(msgspec.Struct, frozen=True):
@@ -245,7 +246,7 @@ async def _record_all(orders: Orders) -> None:
 
 @contextlib.asynccontextmanager
 async def _opened(orders: Orders, clock: Clock | None, window_ms: float = 0.0) -> AsyncIterator[Engine]:
-    config = Config(durability=orders.durability, group_window_ms=window_ms)
+    config = Config(durability=orders.durability, group_window_ms=window_ms, event_log=orders.event_log)
     async with clew.open(orders.store, config=config, clock=clock) as engine:
         _report("ready")
         yield engine

@@ -114,6 +114,12 @@ export interface EventFrame {
   [key: string]: unknown;
 }
 
+/** A page of the events ledger, newest first. `next_cursor` is None on the last page. */
+export interface EventList {
+  events: LedgerEvent[];
+  next_cursor: string | null;
+}
+
 /** What would be decided about a call, by which rule of which scope, and what else was looked at. */
 export interface ExplainedShape {
   action: "allow" | "ask" | "deny";
@@ -143,6 +149,23 @@ export interface HeadBody {
 export interface Health {
   version: string;
   store: string;
+}
+
+/** A row of the ledger. `seq` is given by the store; `status` is the turn's, of outbound ones alone. `turn_id` is stored with outbound events and looked up for inbound ones. `digest` is of what came in. */
+export interface LedgerEvent {
+  id: string;
+  direction: "in" | "out";
+  source: string;
+  source_id: string;
+  session_id: string;
+  message_id: string | null;
+  at: number;
+  type?: string | null;
+  turn_id?: string | null;
+  status?: string | null;
+  digest?: string | null;
+  data?: Record<string, unknown>;
+  seq?: number;
 }
 
 /** A message as a view shows it: an AI SDK `UIMessage`, ready for `useChat`. */
@@ -178,6 +201,20 @@ export interface ModelListing {
   default?: boolean;
 }
 
+/** Something that happened elsewhere. The rest is for a session that has to be made for it. */
+export interface NewEvent {
+  source: string;
+  source_id: string;
+  routing: RoutingBody;
+  type?: string | null;
+  text?: string | null;
+  payload?: unknown;
+  model?: string | Record<string, unknown> | null;
+  agent?: string | null;
+  workspace_root?: string | null;
+  title?: string | null;
+}
+
 /** A rule as a client sends it. `source` is not believed; `pinned` is named here only to be refused. */
 export interface NewRule {
   permission: string;
@@ -188,6 +225,20 @@ export interface NewRule {
   pinned?: boolean | null;
 }
 
+/** What is said when, and where. Without a routing each run has a session of its own. */
+export interface NewSchedule {
+  cron: string;
+  prompt: string;
+  timezone?: string;
+  name?: string | null;
+  missed?: "once" | "skip";
+  paused?: boolean;
+  routing?: RoutingBody | null;
+  model?: string | Record<string, unknown> | null;
+  agent?: string | null;
+  workspace_root?: string | null;
+}
+
 /** What a new session may be given. */
 export interface NewSession {
   agent?: string | null;
@@ -196,6 +247,17 @@ export interface NewSession {
   title?: string | null;
   metadata?: Record<string, unknown> | null;
   system_prompt?: string | null;
+}
+
+/** A door and where it leads. Without a routing each delivery has a session of its own. */
+export interface NewWebhook {
+  name: string;
+  prompt?: string | null;
+  paused?: boolean;
+  routing?: RoutingBody | null;
+  model?: string | Record<string, unknown> | null;
+  agent?: string | null;
+  workspace_root?: string | null;
 }
 
 /** A body that says nothing. */
@@ -226,6 +288,13 @@ export interface PromptBody {
   agent?: string | null;
   message_id?: string | null;
   on_busy?: "interrupt" | "queue" | "reject" | null;
+}
+
+/** What every delivery of the same event is answered with. */
+export interface Received {
+  event_id: string;
+  session_id: string;
+  message_id: string;
 }
 
 /** One move of the head, and what the turn it went to is known by; no text at the empty beginning. */
@@ -281,6 +350,24 @@ export interface RewoundShape {
   queued?: boolean;
 }
 
+/** Where to: a session by its id, by its label, or by a routing key; without any, a new session each time. The rest is what a session that has to be made gets. `model` and `agent` also answer in one that is there. */
+export interface Routing {
+  session_id?: string | null;
+  label?: string | null;
+  key?: string | null;
+  model?: string | Model | null;
+  agent?: string | null;
+  workspace_root?: string | null;
+  title?: string | null;
+}
+
+/** One of these: a session by its id, its label, or a routing key. The latter two are made when missing. */
+export interface RoutingBody {
+  session_id?: string | null;
+  label?: string | null;
+  key?: string | null;
+}
+
 export interface RuleList {
   rules: RuleShape[];
 }
@@ -298,6 +385,39 @@ export interface RuleShape {
 /** All the rules the session is to have. */
 export interface RulesBody {
   rules: NewRule[];
+}
+
+/** A job that fires by itself. `last_id` is the source id of its newest run, `skipped` counts runs left out. */
+export interface Schedule {
+  id: string;
+  cron: string;
+  prompt: string;
+  created_at: number;
+  timezone?: string;
+  name?: string | null;
+  missed?: "once" | "skip";
+  paused?: boolean;
+  routing?: Routing;
+  next_fire_at?: number | null;
+  last_fired_at?: number | null;
+  last_id?: string | null;
+  last_error?: string | null;
+  skipped?: number;
+}
+
+/** All schedules, by their ids. */
+export interface ScheduleList {
+  schedules: Schedule[];
+}
+
+/** What of a schedule can be changed; `paused` pauses and resumes it. */
+export interface SchedulePatch {
+  cron?: string;
+  prompt?: string;
+  timezone?: string;
+  name?: string | null;
+  missed?: "once" | "skip";
+  paused?: boolean;
 }
 
 /** A part that matches. `snippet` is plain text with what matched between two `**`, controls and all. `title` is the session's. `hidden` says that the message is not in the conversation any more. */
@@ -505,6 +625,27 @@ export interface Waiting {
   since: number;
 }
 
+/** All webhooks, by their names; without their secrets. */
+export interface WebhookList {
+  webhooks: WebhookShape[];
+}
+
+/** What of a webhook can be changed; `paused` pauses and resumes it. */
+export interface WebhookPatch {
+  paused?: boolean;
+  prompt?: string | null;
+}
+
+/** A webhook as clients see it. The secret is there once, when it was made. */
+export interface WebhookShape {
+  name: string;
+  prompt: string | null;
+  paused: boolean;
+  routing: Routing;
+  created_at: number;
+  secret?: string;
+}
+
 /** What each operation takes and gives; `frame` is one frame of a stream. */
 export interface Operations {
   /** The page. */
@@ -515,8 +656,8 @@ export interface Operations {
     answer: string;
   };
   /** A file of the page. */
-  "GET /assets/{name}": {
-    path: { name: string };
+  "GET /assets/{file}": {
+    path: { file: string };
     query: Record<string, never>;
     body: undefined;
     answer: Blob;
@@ -832,6 +973,111 @@ export interface Operations {
     body: undefined;
     answer: undefined;
     frame: EventFrame;
+  };
+  /** Take an event in and start, or queue, its turn. The same again is answered alike. */
+  "POST /api/events": {
+    path: Record<string, never>;
+    query: Record<string, never>;
+    body: NewEvent;
+    answer: Received;
+  };
+  /** What came in and what went out for it, newest first. */
+  "GET /api/events/ledger": {
+    path: Record<string, never>;
+    query: { limit?: number; cursor?: string | null; session?: string | null; source?: string | null; turn?: string | null; direction?: "in" | "out" | null };
+    body: undefined;
+    answer: EventList;
+  };
+  /** All schedules. */
+  "GET /api/schedules": {
+    path: Record<string, never>;
+    query: Record<string, never>;
+    body: undefined;
+    answer: ScheduleList;
+  };
+  /** Keep a schedule. */
+  "POST /api/schedules": {
+    path: Record<string, never>;
+    query: Record<string, never>;
+    body: NewSchedule;
+    answer: Schedule;
+  };
+  /** Take a schedule out. What it has run stays. */
+  "DELETE /api/schedules/{id}": {
+    path: { id: string };
+    query: Record<string, never>;
+    body: undefined;
+    answer: undefined;
+  };
+  /** A schedule, with when it fires next. */
+  "GET /api/schedules/{id}": {
+    path: { id: string };
+    query: Record<string, never>;
+    body: undefined;
+    answer: Schedule;
+  };
+  /** Change what is given, pause, or resume. */
+  "PATCH /api/schedules/{id}": {
+    path: { id: string };
+    query: Record<string, never>;
+    body: SchedulePatch;
+    answer: Schedule;
+  };
+  /** Run a schedule now; its next time stays. */
+  "POST /api/schedules/{id}/run": {
+    path: { id: string };
+    query: Record<string, never>;
+    body: undefined;
+    answer: Received;
+  };
+  /** All webhooks, without their secrets. */
+  "GET /api/hooks": {
+    path: Record<string, never>;
+    query: Record<string, never>;
+    body: undefined;
+    answer: WebhookList;
+  };
+  /** Keep a webhook. Its secret is in this answer and in no other. */
+  "POST /api/hooks": {
+    path: Record<string, never>;
+    query: Record<string, never>;
+    body: NewWebhook;
+    answer: WebhookShape;
+  };
+  /** Take a webhook out. What came in stays. */
+  "DELETE /api/hooks/{name}": {
+    path: { name: string };
+    query: Record<string, never>;
+    body: undefined;
+    answer: undefined;
+  };
+  /** A webhook. */
+  "GET /api/hooks/{name}": {
+    path: { name: string };
+    query: Record<string, never>;
+    body: undefined;
+    answer: WebhookShape;
+  };
+  /** Change what is given, pause, or resume. */
+  "PATCH /api/hooks/{name}": {
+    path: { name: string };
+    query: Record<string, never>;
+    body: WebhookPatch;
+    answer: WebhookShape;
+  };
+  /** A delivery, signed with the secret of the webhook; no token. The same again is answered alike. */
+  "POST /api/hooks/{name}": {
+    path: { name: string };
+    query: Record<string, never>;
+    body: Record<string, unknown>;
+    answer: Received;
+  };
+  /** A new secret, in this answer and in no other. The old one counts no more. */
+  "POST /api/hooks/{name}/rotate": {
+    path: { name: string };
+    query: Record<string, never>;
+    body: undefined;
+    answer: WebhookShape;
   };
   /** This document. */
   "GET /openapi.json": {

@@ -260,6 +260,28 @@ def backup(file: Path, /, *, store: Store = None) -> int:
     return end(run())
 
 
+@app.command
+def rebuild(target: Path, /, *, store: Store = None, json: Json = False) -> int:
+    """Make a new store from the event log alone, and say whether it equals this one. Needs the setting event_log.
+
+    Example: clew rebuild ~/clew-rebuilt.db
+    """
+
+    async def run() -> int:
+        async with read_file(store) as engine:
+            made = await engine.rebuild(target)
+        if json:
+            print_json(made)
+            return 7 if made.differences else 0
+        for damage in made.differences:
+            print(plain(str(Problem(damage.what, damage.session_id, damage.id))))
+        verdict = f"{len(made.differences)} differences" if made.differences else "equal to the store"
+        print(f"{made.facts} facts, {made.sessions} sessions, {verdict}: {plain(str(target))}")
+        return 7 if made.differences else 0
+
+    return end(run())
+
+
 def _shown(part: Mapping[str, Any]) -> str:
     """A part as a person reads it: its text, or a call with what came of it."""
     if part["type"] == "data-compaction":

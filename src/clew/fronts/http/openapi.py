@@ -30,7 +30,7 @@ _IDS: Final[Mapping[str, dict[str, Any]]] = {
     "message_id": {"pattern": r"^[\x20-\x7e]{1,128}$", "description": "A message, by the client's id or clew's."},
     "approval_id": {"minLength": 1, "description": "A request, as it stands in the part and in the status."},
     "tool_call_id": {"minLength": 1, "description": "A call, as it stands in the part."},
-    "name": {"minLength": 1, "description": "A file, as the page names it."},
+    "file": {"minLength": 1, "description": "A file, as the page names it."},
     "sha256": {"pattern": "^[0-9a-f]{64}$"},
     "schedule": {"pattern": f"^sch_{_CLEW}$"},
     "name": {"pattern": "^[a-z0-9][a-z0-9_-]{0,63}$", "description": "The name of a webhook."},

@@ -26,7 +26,7 @@ from clew.transcript.session import SessionState
 from clew.transcript.turn import Turn, placed
 from clew.transcript.turn_state import OPEN, check_transition
 
-__all__ = ["Index", "Statements", "UnitWriter"]
+__all__ = ["Index", "Log", "Statements", "UnitWriter"]
 
 
 class Statements(Protocol):
@@ -61,12 +61,25 @@ class Index(Protocol):
         ...
 
 
+class Log(Protocol):
+    """What an event log has to be told while units are applied."""
+
+    def note(self, unit: u.Unit) -> None:
+        """This unit was applied just now."""
+        ...
+
+    def reset(self) -> None:
+        """The transaction was rolled back."""
+        ...
+
+
 class UnitWriter:
     """Applies units one after another; ``seal`` writes the journal row they share."""
 
-    def __init__(self, statements: Statements, mint: Mint, index: Index) -> None:
+    def __init__(self, statements: Statements, mint: Mint, index: Index, log: Log | None = None) -> None:
         self._sql = statements
         self._index = index
+        self._log = log
         self._mint = mint
         self._book = JournalBook()
         self._states: dict[str, SessionState | None] = {}
@@ -74,6 +87,8 @@ class UnitWriter:
     def reset(self) -> None:
         """Forget what was learnt; needed whenever a transaction was rolled back."""
         self._states.clear()
+        if self._log is not None:
+            self._log.reset()
         marks = {row[0]: (row[1], row[2]) for row in self._sql.rows("load_marks", {})}
         self._book.load(((row[0], row[1]) for row in self._sql.rows("load_journal", {})), marks)
 
@@ -85,6 +100,8 @@ class UnitWriter:
             return refused
         for write in unit.writes:
             _APPLY[type(write)](self, unit.session_id, write)
+        if self._log is not None:
+            self._log.note(unit)
         return u.Committed()
 
     def seal(self) -> None:

@@ -770,3 +770,180 @@ DELETE FROM webhooks WHERE name = :name
 
 -- name: list_webhooks
 SELECT name, secret, data_json FROM webhooks ORDER BY name
+
+
+-- The event log. What it tells of is read as it is when the unit was applied.
+
+-- name: add_fact
+INSERT INTO event_log (n, stream_id, seq, at, type, data_json)
+VALUES (:n, :stream_id, :seq, :at, :type, :data_json)
+
+-- name: last_n
+SELECT ifnull(max(n), 0) FROM event_log
+
+-- name: last_fact
+SELECT seq, type FROM event_log WHERE stream_id = :stream_id ORDER BY seq DESC LIMIT 1
+
+-- name: load_facts
+SELECT stream_id, seq, at, type, data_json FROM event_log WHERE stream_id = :stream_id ORDER BY seq
+
+-- name: load_all_facts
+SELECT stream_id, seq, at, type, data_json, n FROM event_log ORDER BY n
+
+-- name: delete_facts
+DELETE FROM event_log WHERE stream_id = :stream_id
+
+-- name: streams_without_session
+SELECT DISTINCT e.stream_id FROM event_log e
+WHERE NOT EXISTS (SELECT 1 FROM chat_sessions s WHERE s.id = e.stream_id)
+
+-- name: get_message_and_seal
+SELECT {message_columns}, s.digest FROM chat_messages m LEFT JOIN message_seals s ON s.message_id = m.id
+WHERE m.id = :id AND m.session_id = :session_id
+
+-- name: load_parts_at
+SELECT {part_columns} FROM chat_parts p INDEXED BY chat_parts_by_message
+WHERE p.message_id = :message_id AND p.session_id = :session_id
+AND p."index" IN (SELECT value FROM json_each(:indexes)) ORDER BY p."index"
+
+-- name: load_parts_of
+SELECT {part_columns} FROM chat_parts p INDEXED BY chat_parts_by_message
+WHERE p.message_id = :message_id AND p.session_id = :session_id ORDER BY p."index"
+
+-- name: load_growing
+-- Looked for in the text, which is quicker than taking it apart. A quote inside a string is escaped, so what is found
+-- is a key, and one that is found in vain only costs a row.
+SELECT p.message_id, p."index" FROM json_each(:ids) i
+CROSS JOIN chat_parts p INDEXED BY chat_parts_by_message ON p.message_id = i.value
+WHERE p.session_id = :session_id AND (
+    (p.tool_call_id IS NULL AND instr(p.data_json, '"state":"streaming"'))
+    OR (substr(p.type, 1, 5) = 'data-' AND json_valid(p.data_json) AND json_type(p.data_json, '$.id') IS NOT NULL)
+    OR (p.tool_call_id IS NOT NULL
+        AND (substr(ifnull(p.tool_state, ''), 1, 7) <> 'output-' OR instr(p.data_json, '"preliminary":true')))
+)
+
+-- name: turns_holding
+SELECT l.turn_id FROM turn_messages l JOIN chat_turns t ON t.id = l.turn_id
+WHERE l.message_id = :message_id AND t.session_id = :session_id
+
+-- name: newest_moves
+SELECT seq, session_id, from_turn_id, to_turn_id, at, why FROM (
+    SELECT * FROM head_moves WHERE session_id = :id ORDER BY seq DESC LIMIT :count
+) ORDER BY seq
+
+-- name: newest_pruned
+SELECT seq, message_id, part, tokens, keep, at FROM pruned_outputs
+WHERE session_id = :id AND seq > (SELECT max(seq) FROM pruned_outputs WHERE session_id = :id) - :count
+ORDER BY seq, message_id, part
+
+-- name: get_queued
+SELECT message_id, queued_at, interrupt FROM message_queue WHERE message_id = :message_id AND session_id = :session_id
+
+-- name: blobs_of_session
+SELECT b.sha256, b.media_type, b.size FROM blob_links l JOIN blobs b ON b.sha256 = l.sha256
+WHERE l.session_id = :id ORDER BY b.sha256
+
+-- name: message_ids
+SELECT id FROM chat_messages WHERE session_id = :id ORDER BY created_at, id
+
+-- name: turn_ids
+SELECT id FROM chat_turns WHERE session_id = :id ORDER BY depth, created_at, id
+
+-- name: all_prompts
+SELECT digest, body, created_at FROM system_prompts ORDER BY digest
+
+-- name: all_project_rules
+SELECT project, rules_json, updated_at FROM project_rules ORDER BY project
+
+
+-- A store put together again from its log: each fact says all of what it tells of, and may say it again.
+
+-- name: restore_session
+INSERT INTO chat_sessions (
+    id, agent, workspace_root, model_json, parent_id, parent_message_id, permissions_json, metadata_json,
+    prompt_tokens, completion_tokens, reasoning_tokens, cache_read, cache_write, total_tokens, cost_usd,
+    created_at, updated_at, archived_at
+) VALUES (
+    :id, :agent, :workspace_root, :model_json, :parent_id, :parent_message_id, :permissions_json, :metadata_json,
+    :prompt_tokens, :completion_tokens, :reasoning_tokens, :cache_read, :cache_write, :total_tokens, :cost_usd,
+    :created_at, :updated_at, :archived_at
+)
+ON CONFLICT (id) DO UPDATE SET
+    agent = excluded.agent, workspace_root = excluded.workspace_root, model_json = excluded.model_json,
+    parent_id = excluded.parent_id, parent_message_id = excluded.parent_message_id,
+    permissions_json = excluded.permissions_json, metadata_json = excluded.metadata_json,
+    prompt_tokens = excluded.prompt_tokens, completion_tokens = excluded.completion_tokens,
+    reasoning_tokens = excluded.reasoning_tokens, cache_read = excluded.cache_read,
+    cache_write = excluded.cache_write, total_tokens = excluded.total_tokens, cost_usd = excluded.cost_usd,
+    created_at = excluded.created_at, updated_at = excluded.updated_at, archived_at = excluded.archived_at
+
+-- name: restore_epoch
+INSERT INTO session_state (session_id, epoch) VALUES (:id, :epoch)
+ON CONFLICT (session_id) DO UPDATE SET epoch = excluded.epoch
+
+-- name: restore_message
+INSERT INTO chat_messages (id, session_id, role, metadata_json, created_at, updated_at)
+VALUES (:id, :session_id, :role, :metadata_json, :created_at, :updated_at)
+ON CONFLICT (id) DO UPDATE SET
+    metadata_json = excluded.metadata_json, created_at = excluded.created_at, updated_at = excluded.updated_at
+
+-- name: restore_part
+INSERT INTO chat_parts
+    (id, message_id, session_id, "index", type, data_json, tool_call_id, tool_state, created_at, updated_at)
+VALUES
+    (:id, :message_id, :session_id, :index, :type, :data_json, :tool_call_id, :tool_state, :created_at, :updated_at)
+ON CONFLICT (id) DO UPDATE SET
+    type = excluded.type, data_json = excluded.data_json, tool_call_id = excluded.tool_call_id,
+    tool_state = excluded.tool_state, created_at = excluded.created_at, updated_at = excluded.updated_at
+
+-- name: restore_turn
+INSERT INTO chat_turns ({turn_columns}) VALUES (
+    :id, :session_id, :parent_turn_id, :turn_type, :status, :depth, :compaction_turn_id, :origin_turn_id, :data_json,
+    :created_at, :settled_at
+)
+ON CONFLICT (id) DO UPDATE SET
+    parent_turn_id = excluded.parent_turn_id, status = excluded.status, depth = excluded.depth,
+    compaction_turn_id = excluded.compaction_turn_id, data_json = excluded.data_json,
+    settled_at = excluded.settled_at
+
+-- name: restore_open_turn
+UPDATE session_state SET open_turn_id = :id WHERE session_id = :session_id
+
+-- name: restore_settled_turn
+UPDATE session_state SET open_turn_id = NULL WHERE session_id = :session_id AND open_turn_id = :id
+
+-- name: delete_links
+DELETE FROM turn_messages WHERE turn_id = :turn_id
+
+-- name: restore_link
+INSERT INTO turn_messages (turn_id, position, message_id) VALUES (:turn_id, :position, :message_id)
+
+-- name: restore_step
+INSERT OR REPLACE INTO turn_steps (
+    turn_id, step, message_id, model_json, input, output, reasoning, cache_read, cache_write, cost_usd,
+    finish_reason, prompt_digest, data_json, started_at, finished_at
+) VALUES (
+    :turn_id, :step, :message_id, :model_json, :input, :output, :reasoning, :cache_read, :cache_write, :cost_usd,
+    :finish_reason, :prompt_digest, :data_json, :started_at, :finished_at
+)
+
+-- name: restore_move
+INSERT OR REPLACE INTO head_moves (session_id, seq, from_turn_id, to_turn_id, at, why)
+VALUES (:session_id, :seq, :from_turn_id, :to_turn_id, :at, :why)
+
+-- name: restore_head
+UPDATE session_state SET head_turn_id = :to_turn_id WHERE session_id = :session_id
+
+-- name: restore_pruned
+INSERT OR REPLACE INTO pruned_outputs (session_id, seq, message_id, part, tokens, keep, at)
+VALUES (:session_id, :seq, :message_id, :part, :tokens, :keep, :at)
+
+-- name: restore_queued
+INSERT OR REPLACE INTO message_queue (message_id, session_id, queued_at, interrupt)
+VALUES (:message_id, :session_id, :queued_at, :interrupt)
+
+-- name: restore_blob_link
+INSERT OR IGNORE INTO blob_links (session_id, sha256) VALUES (:session_id, :sha256)
+
+-- name: get_blob_row
+SELECT sha256, media_type, size, data, created_at FROM blobs WHERE sha256 = :sha256

@@ -30,10 +30,12 @@ from clew.store.base import (
     SessionQuery,
     Whole,
 )
+from clew.store.facts import Fact
 from clew.store.lines import view_line
 from clew.store.search import SearchPage, SearchPlan
 from clew.store.sql import rows, triggers
 from clew.store.sql.journal import decode_entries
+from clew.store.sql.log import to_fact
 from clew.store.sql.sqlite.connection import SqliteStatements, connect, is_undecodable, translate
 from clew.store.sql.sqlite.search import find_hits
 from clew.store.tail import with_tail
@@ -397,6 +399,9 @@ class Reader:
 
     def seals(self, session_id: str) -> dict[str, str]:
         return {row[0]: row[1] for row in self._sql.rows("load_seals", {"id": session_id})}
+
+    def load_facts(self, stream_id: str) -> tuple[Fact, ...]:
+        return tuple(to_fact(row) for row in self._sql.rows("load_facts", {"stream_id": stream_id}))
 
     def verify(self) -> tuple[Damage, ...]:
         found: list[Damage] = []

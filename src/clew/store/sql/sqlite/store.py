@@ -20,6 +20,7 @@ from clew.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
+from clew.failpoints import failpoint
 from clew.ids import Mint
 from clew.store.base import (
     Blob,
@@ -29,17 +30,21 @@ from clew.store.base import (
     OpenCall,
     PendingStream,
     QueuedMessage,
+    Rebuilt,
     SearchPage,
     SearchQuery,
     SessionPage,
     SessionQuery,
     Whole,
 )
+from clew.store.facts import Fact
 from clew.store.owner import OwnerLock, owner_path, refuse_network_file_system
 from clew.store.search import plan_search
-from clew.store.sql.sqlite.connection import connect, has_fts5, look, protect, translate
+from clew.store.sql.log import EventLog, is_kept
+from clew.store.sql.sqlite.connection import SqliteStatements, connect, has_fts5, look, protect, translate
 from clew.store.sql.sqlite.migrate import SCHEMA_VERSION, check_version, migrate
 from clew.store.sql.sqlite.reader import Reader, ReaderPool
+from clew.store.sql.sqlite.rebuild import rebuild
 from clew.store.sql.sqlite.search_index import SearchIndex
 from clew.store.sql.sqlite.writer import Writer
 from clew.store.unit import Outcome, Unit
@@ -65,6 +70,7 @@ class SqliteOptions(msgspec.Struct, frozen=True, kw_only=True):
     reader_threads: int = 2
     max_pages: int | None = None
     checkpoints: bool = True
+    event_log: bool = False
 
 
 async def open_sqlite(
@@ -98,6 +104,7 @@ def _open(path: Path, options: SqliteOptions, clock: Clock, mint: Mint) -> Sqlit
             if options.max_pages is not None:
                 connection.execute(f"PRAGMA max_page_count = {options.max_pages}")
             protect(path)
+            log = _keep_log(connection, clock, wanted=options.event_log)
             writer = Writer(
                 connection,
                 path,
@@ -106,6 +113,7 @@ def _open(path: Path, options: SqliteOptions, clock: Clock, mint: Mint) -> Sqlit
                 window_ms=options.window_ms,
                 lock_wait_ms=options.lock_wait_ms,
                 checkpoints=options.checkpoints,
+                log=log,
             )
         except (sqlite3.Error, UnicodeDecodeError) as error:
             raise translate(error, path) from error
@@ -113,6 +121,23 @@ def _open(path: Path, options: SqliteOptions, clock: Clock, mint: Mint) -> Sqlit
             raise StoreUnavailable(f"{path} cannot be opened: {error.strerror or error}") from error
         undo.pop_all()
         return SqliteStore(path, ReaderPool(path, options.reader_threads), writer, lock)
+
+
+def _keep_log(connection: sqlite3.Connection, clock: Clock, *, wanted: bool) -> EventLog | None:
+    """The log, begun or ended as it is wanted now; without a word when that is how it was."""
+    statements = SqliteStatements(connection)
+    log = EventLog(statements, clock)
+    if is_kept(statements) is not wanted:
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            (log.start if wanted else log.stop)()
+            failpoint("log.before_switch")
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+    return log if wanted else None
 
 
 def _take(path: Path, clock: Clock) -> OwnerLock:
@@ -348,6 +373,12 @@ class SqliteStore:
 
     async def verify(self) -> Sequence[Damage]:
         return await self._readers.run(Reader.verify)
+
+    async def load_facts(self, stream_id: str) -> tuple[Fact, ...]:
+        return await self._readers.run(Reader.load_facts, stream_id)
+
+    async def rebuild(self, target: Path) -> Rebuilt:
+        return await asyncio.to_thread(rebuild, self.path, target)
 
     async def backup(self, target: Path) -> None:
         await asyncio.to_thread(_backup, self.path, target)

@@ -24,6 +24,7 @@ from clew.errors import InternalError, StoreClosed, StoreUnavailable
 from clew.failpoints import failpoint
 from clew.ids import Mint
 from clew.store.sql.apply import UnitWriter
+from clew.store.sql.log import EventLog
 from clew.store.sql.sqlite.connection import SqliteStatements, has_fts5, is_broken, is_busy, translate
 from clew.store.sql.sqlite.search_index import SearchIndex
 from clew.store.unit import Outcome, Sync, Unit
@@ -68,13 +69,14 @@ class Writer:
         window_ms: float,
         lock_wait_ms: float,
         checkpoints: bool = True,
+        log: EventLog | None = None,
     ) -> None:
         self._connection = connection
         self._wal = path.with_name(path.name + "-wal")
         self._path = path
         statements = SqliteStatements(connection)
         self._index = SearchIndex(statements, available=has_fts5())
-        self._units = UnitWriter(statements, mint, self._index)
+        self._units = UnitWriter(statements, mint, self._index, log)
         self._units.reset()
         self._default_sync: Sync = "power" if every_commit_full else "process"
         self._sync: Sync = "process"

@@ -1,0 +1,207 @@
+"""The event log in SQL: what units have settled, numbered and written inside their own transaction.
+
+Which facts there are is decided in :mod:`clew.store.facts`; here the present is looked up, and rows are added. Where
+the log begins, in a store that holds something already or after a time without it, everything is told once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Protocol
+
+from clew.clock import Clock
+from clew.errors import InternalError, RowUndecodable
+from clew.store.facts import (
+    LOG_STREAM,
+    BlobName,
+    Everything,
+    Fact,
+    Told,
+    facts_of,
+    facts_of_session,
+    is_session_stream,
+    prompt_fact,
+    rules_fact,
+)
+from clew.store.sql import rows
+from clew.store.unit import Enqueue, Unit
+from clew.transcript.message import MessageRow, PartRow
+from clew.transcript.pruned import Pruned
+from clew.transcript.session import Session
+from clew.transcript.turn import HeadMove, Step, Turn
+
+__all__ = ["EventLog", "Lookups", "SqlPresent", "is_kept", "to_fact"]
+
+log = logging.getLogger("clew.store")
+
+_ALL = 2**31
+_MOST_STREAMS = 10_000
+
+
+class Lookups(Protocol):
+    """Runs named statements inside the transaction that is open now."""
+
+    def run(self, name: str, params: Mapping[str, Any]) -> int: ...
+
+    def first(self, name: str, params: Mapping[str, Any]) -> tuple[Any, ...] | None: ...
+
+    def rows(self, name: str, params: Mapping[str, Any]) -> Iterable[tuple[Any, ...]]: ...
+
+
+def to_fact(row: tuple[Any, ...]) -> Fact:
+    return Fact(row[0], row[1], row[2], row[3], rows.decode(row[4], "data of a fact", stream_id=row[0]))
+
+
+def is_kept(sql: Lookups) -> bool:
+    """Whether every unit since the log began is in it."""
+    last = sql.first("last_fact", {"stream_id": LOG_STREAM})
+    return last is not None and last[1] == "log.started"
+
+
+class EventLog:
+    """Adds facts to the log of one store. Told of every unit right after it was applied."""
+
+    def __init__(self, sql: Lookups, clock: Clock) -> None:
+        self._sql = sql
+        self._clock = clock
+        self._present = SqlPresent(sql)
+        self._last: dict[str, int] = {}
+        self._n: int | None = None
+
+    def reset(self) -> None:
+        """Forget the numbers given out; needed whenever a transaction was rolled back."""
+        self._last.clear()
+        self._n = None
+
+    def note(self, unit: Unit) -> None:
+        self._add(facts_of(unit, self._present))
+
+    def start(self) -> None:
+        """Begin: tell all there is, and of sessions told of before and gone since that they are."""
+        for (session_id,) in self._sql.rows("all_session_ids", {}):
+            try:
+                facts = facts_of_session(session_id, self._present)
+            except RowUndecodable as error:
+                log.warning("session %s cannot be told to the event log, clew check says why: %s", session_id, error)
+            else:
+                self._add(facts)
+        for (stream_id,) in self._sql.rows("streams_without_session", {}):
+            last = self._sql.first("last_fact", {"stream_id": stream_id})
+            if is_session_stream(stream_id) and last is not None and last[1] != "session.deleted":
+                self._add([Told(stream_id, "session.deleted", {})])
+        self._add(prompt_fact(*row) for row in self._sql.rows("all_prompts", {}))
+        for project, rules, updated_at in self._sql.rows("all_project_rules", {}):
+            self._add([rules_fact(project, rows.decode(rules, "rules of a project", project=project), updated_at)])
+        self._add([Told(LOG_STREAM, "log.started", {})])
+
+    def stop(self) -> None:
+        """Units from here on are not in the log."""
+        self._add([Told(LOG_STREAM, "log.stopped", {})])
+
+    def _add(self, facts: Iterable[Told]) -> None:
+        now = self._clock.now_ms()
+        for told in facts:
+            last = self._number(told.stream_id)
+            if told.once and last:
+                continue
+            n = self._next()
+            if told.type == "session.deleted":
+                # Nothing of what was said stays; the numbers go on, so that a follower sees that it was.
+                self._sql.run("delete_facts", {"stream_id": told.stream_id})
+            self._last[told.stream_id] = last + 1
+            self._sql.run(
+                "add_fact",
+                {
+                    "n": n,
+                    "stream_id": told.stream_id,
+                    "seq": last + 1,
+                    "at": now,
+                    "type": told.type,
+                    "data_json": rows.encode(told.data),
+                },
+            )
+
+    def _next(self) -> int:
+        if self._n is None:
+            row = self._sql.first("last_n", {})
+            self._n = row[0] if row else 0
+        self._n += 1
+        return self._n
+
+    def _number(self, stream_id: str) -> int:
+        last = self._last.get(stream_id)
+        if last is None:
+            if len(self._last) > _MOST_STREAMS:
+                self._last.clear()
+            row = self._sql.first("last_fact", {"stream_id": stream_id})
+            last = self._last[stream_id] = row[0] if row else 0
+        return last
+
+
+class SqlPresent:
+    """What the tables hold now, for :func:`clew.store.facts.facts_of`."""
+
+    def __init__(self, sql: Lookups) -> None:
+        self._sql = sql
+
+    def _get(self, name: str, **params: Any) -> tuple[Any, ...]:
+        row = self._sql.first(name, params)
+        if row is None:
+            raise InternalError(f"{name}: the log would tell of what is not there", **params)
+        return row
+
+    def session(self, session_id: str) -> tuple[Session, int]:
+        row = self._get("find_session", id=session_id)
+        return rows.to_session(row, keep_damaged=True), self._get("get_state", id=session_id)[2]
+
+    def message(self, session_id: str, message_id: str) -> tuple[MessageRow, str | None]:
+        row = self._get("get_message_and_seal", id=message_id, session_id=session_id)
+        return rows.to_message(row, (), True), row[6]
+
+    def parts(self, session_id: str, message_id: str, indexes: Collection[int] | None) -> Iterable[PartRow]:
+        params: dict[str, Any] = {"session_id": session_id, "message_id": message_id}
+        if indexes is None:
+            found = self._sql.rows("load_parts_of", params)
+        else:
+            found = self._sql.rows("load_parts_at", {**params, "indexes": rows.encode(sorted(indexes))})
+        return [rows.to_part(row, True) for row in found]
+
+    def growing(self, session_id: str, message_ids: Collection[str]) -> Iterable[tuple[str, int]]:
+        found = self._sql.rows("load_growing", {"session_id": session_id, "ids": rows.encode(sorted(message_ids))})
+        return [(row[0], row[1]) for row in found]
+
+    def turn(self, session_id: str, turn_id: str) -> tuple[Turn, tuple[str, ...]]:
+        turn = rows.to_turn(self._get("get_turn", id=turn_id, session_id=session_id))
+        links = self._sql.rows("load_links_of_turns", {"ids": rows.encode([turn_id])})
+        return turn, tuple(row[1] for row in links)
+
+    def turns_holding(self, session_id: str, message_id: str) -> Iterable[str]:
+        found = self._sql.rows("turns_holding", {"session_id": session_id, "message_id": message_id})
+        return [row[0] for row in found]
+
+    def steps(self, session_id: str, turn_id: str, indexes: Collection[int] | None) -> Iterable[Step]:
+        found = self._sql.rows("load_steps", {"id": turn_id})
+        return [rows.to_step(row) for row in found if indexes is None or row[1] in indexes]
+
+    def moves(self, session_id: str, count: int | None) -> Iterable[HeadMove]:
+        found = self._sql.rows("newest_moves", {"id": session_id, "count": _ALL if count is None else count})
+        return [rows.to_move(row) for row in found]
+
+    def pruned(self, session_id: str, count: int | None) -> Iterable[Pruned]:
+        found = self._sql.rows("newest_pruned", {"id": session_id, "count": _ALL if count is None else count})
+        return [rows.to_pruned(row) for row in found]
+
+    def queued(self, session_id: str, message_id: str) -> Enqueue | None:
+        row = self._sql.first("get_queued", {"session_id": session_id, "message_id": message_id})
+        return Enqueue(row[0], row[1], bool(row[2])) if row else None
+
+    def blobs(self, session_id: str, sha256: Collection[str] | None) -> Iterable[BlobName]:
+        found = [BlobName(*row) for row in self._sql.rows("blobs_of_session", {"id": session_id})]
+        return [blob for blob in found if sha256 is None or blob.sha256 in sha256]
+
+    def everything(self, session_id: str) -> Everything:
+        asked = {"id": session_id}
+        messages = tuple(row[0] for row in self._sql.rows("message_ids", asked))
+        turns = tuple(row[0] for row in self._sql.rows("turn_ids", asked))
+        return Everything(messages, turns, tuple(row[0] for row in self._sql.rows("load_queue", asked)))

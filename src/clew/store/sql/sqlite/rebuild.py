@@ -1,0 +1,180 @@
+"""A store made anew from its event log, and compared with the one the log is of.
+
+Both are looked at in one read transaction of the original, so it may be in use meanwhile. The log holds no bytes of
+blobs: those are taken over from the original, as are the rows of the log itself, the events ledger and the triggers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import orjson
+
+from clew.errors import InvalidInput, StoreUnavailable
+from clew.store.base import Damage, Rebuilt
+from clew.store.facts import is_growing
+from clew.store.owner import refuse_network_file_system
+from clew.store.sql.log import is_kept, to_fact
+from clew.store.sql.restore import restore
+from clew.store.sql.sqlite.connection import QUERIES, SqliteStatements, connect, protect, translate
+from clew.store.sql.sqlite.migrate import migrate
+
+__all__ = ["differences", "rebuild"]
+
+_TABLES: Final[dict[str, str]] = {
+    "chat_sessions": "id",
+    "session_state": "session_id",
+    "chat_messages": "id",
+    "message_seals": "message_id",
+    "chat_parts": 'message_id, "index"',
+    "chat_turns": "id",
+    "turn_messages": "turn_id, position",
+    "turn_steps": "turn_id, step",
+    "head_moves": "session_id, seq",
+    "pruned_outputs": "session_id, seq, message_id, part",
+    "message_queue": "message_id",
+    "system_prompts": "digest",
+    "project_rules": "project",
+    "blob_links": "session_id, sha256",
+    "blobs": "sha256",
+    "schedules": "id",
+    "webhooks": "name",
+    "ledger_events": "seq",
+}
+"""What a log must give back, and the order in which it is compared."""
+_TAKEN_OVER: Final = ("ledger_events", "schedules", "webhooks")
+"""Not facts of a session: a ledger of its own, and what people set up."""
+_FACT: Final = ("stream_id", "seq", "at", "type", "data_json", "n")
+_BLOB: Final = ("sha256", "media_type", "size", "data", "created_at")
+_MOST: Final = 100
+
+Row: TypeAlias = tuple[Any, ...]
+
+
+def rebuild(source: Path, target: Path) -> Rebuilt:
+    """Make ``target`` from the log of ``source``, and say where the two differ."""
+    if target.exists():
+        raise InvalidInput(f"{target} is already there; name a new file")
+    refuse_network_file_system(target)
+    try:
+        with contextlib.closing(connect(source, writer=False)) as original:
+            original.execute("BEGIN DEFERRED")
+            if not is_kept(SqliteStatements(original)):
+                raise InvalidInput(
+                    f"{source} keeps no event log; set event_log = true in your settings and open it once for writing"
+                )
+            return _rebuild(original, target)
+    except (sqlite3.Error, OSError) as error:
+        if isinstance(error, sqlite3.IntegrityError):
+            raise StoreUnavailable(
+                f"the event log of {source} does not hold together ({error}); its tables are not touched by that: "
+                "look with clew check, and open it once without event_log to have all of it told anew"
+            ) from error
+        if isinstance(error, OSError):
+            raise StoreUnavailable(f"{target} cannot be written: {error.strerror or error}") from error
+        raise translate(error, target) from error
+
+
+def _rebuild(original: sqlite3.Connection, target: Path) -> Rebuilt:
+    with contextlib.ExitStack() as undo:
+        undo.callback(_remove, target)
+        protect(target)
+        with contextlib.closing(connect(target, writer=True)) as copy:
+            migrate(copy, target)
+            copy.execute("BEGIN IMMEDIATE")
+            # Facts come in the order they happened, in which a turn may name a message of later.
+            copy.execute("PRAGMA defer_foreign_keys = ON")
+            count = _restore_all(original, copy)
+            copy.execute("COMMIT")
+            found = tuple(islice(differences(original, copy), _MOST))
+            (sessions,) = copy.execute("SELECT count(*) FROM chat_sessions").fetchone()
+        undo.pop_all()
+        return Rebuilt(sessions, count, found)
+
+
+def _restore_all(original: sqlite3.Connection, copy: sqlite3.Connection) -> int:
+    sql, count = SqliteStatements(copy), 0
+    for row in original.execute(QUERIES["load_all_facts"]):
+        fact = to_fact(row)
+        restore(sql, fact)
+        if fact.type == "blob.linked":
+            blob = original.execute(QUERIES["get_blob_row"], fact.data).fetchone()
+            if blob is not None:
+                sql.run("put_blob", dict(zip(_BLOB, blob, strict=True)))
+        sql.run("add_fact", dict(zip(_FACT, row, strict=True)))
+        count += 1
+    for table in _TAKEN_OVER:
+        for row in original.execute(f"SELECT * FROM {table}"):
+            copy.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", row)
+    return count
+
+
+def differences(original: sqlite3.Connection, copy: sqlite3.Connection) -> Iterator[Damage]:
+    """Rows that are not the same in both, but for parts that are still growing: those are in no log yet."""
+    flowing = set(_flowing(original))
+    for table, key in _TABLES.items():
+        columns = [row[1] for row in original.execute(f"PRAGMA table_info({table})")]
+        keys = [columns.index(name.strip(' "')) for name in key.split(",")]
+        asked = f"SELECT * FROM {table} ORDER BY {key}"
+        for name, one, other in _side_by_side(original.execute(asked), copy.execute(asked), keys):
+            if one == other or (table == "chat_parts" and name in flowing):
+                continue
+            if one is not None and other is not None and _equal(columns, one, other):
+                continue
+            what = "is not in the log" if other is None else "is only in the log" if one is None else "differs"
+            session = (one or other or ())[columns.index("session_id")] if "session_id" in columns else None
+            yield Damage(f"a row of {table} {what}", session, " ".join(map(str, name)))
+
+
+def _side_by_side(here: Iterator[Row], there: Iterator[Row], keys: list[int]) -> Iterator[tuple[Row, Any, Any]]:
+    """Two tables in the order of their keys, row beside row; None where one has nothing."""
+    one, other = next(here, None), next(there, None)
+    while one is not None or other is not None:
+        a = tuple(one[n] for n in keys) if one is not None else None
+        b = tuple(other[n] for n in keys) if other is not None else None
+        if b is None or (a is not None and a < b):
+            yield a or (), one, None
+            one = next(here, None)
+        elif a is None or b < a:
+            yield b, None, other
+            other = next(there, None)
+        else:
+            yield a, one, other
+            one, other = next(here, None), next(there, None)
+
+
+def _equal(columns: list[str], one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
+    """The same values; JSON that another program wrote may be spaced otherwise."""
+    for column, a, b in zip(columns, one, other, strict=True):
+        if a != b and not (column.endswith("_json") and _decoded(a) == _decoded(b) is not None):
+            return False
+    return True
+
+
+def _decoded(text: Any) -> Any:
+    try:
+        return orjson.loads(text)
+    except (orjson.JSONDecodeError, TypeError):
+        return None
+
+
+def _flowing(original: sqlite3.Connection) -> Iterator[tuple[str, int]]:
+    asked = (
+        'SELECT p.message_id, p."index", p.data_json FROM session_state s'
+        " JOIN chat_turns t ON t.id = s.open_turn_id AND t.status <> 'waiting'"
+        " JOIN turn_messages l ON l.turn_id = t.id JOIN chat_parts p ON p.message_id = l.message_id"
+    )
+    for message_id, index, data in original.execute(asked):
+        decoded = _decoded(data)
+        if isinstance(decoded, dict) and is_growing(decoded):
+            yield message_id, index
+
+
+def _remove(target: Path) -> None:
+    for suffix in ("", "-journal", "-wal", "-shm"):
+        target.with_name(target.name + suffix).unlink(missing_ok=True)
