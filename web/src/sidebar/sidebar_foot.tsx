@@ -1,11 +1,15 @@
 /** Below the list: the connection, which server this is, and the look of the page. */
 
+import { useState } from 'react';
 import { useHost } from '../state/host';
 import { useStore } from '../state/store';
+import { TriggersDialog } from '../triggers/triggers_dialog';
+import { IconButton } from '../ui/button';
 import { ThemeSwitch } from './theme_switch';
 
 export function SidebarFoot() {
   const host = useHost();
+  const [triggers, setTriggers] = useState(false);
   const online = useStore(host.store, (state) => state.online);
   const server = useStore(host.store, (state) => state.server);
   const state = online === null ? 'Connecting' : online ? 'Connected' : 'Server away';
@@ -23,7 +27,9 @@ export function SidebarFoot() {
           </span>
         )}
       </div>
+      <IconButton label="Triggers" icon="clock" onClick={() => setTriggers(true)} />
       <ThemeSwitch />
+      {triggers && <TriggersDialog onClose={() => setTriggers(false)} />}
     </footer>
   );
 }

@@ -1,0 +1,1 @@
+export{i as Mermaid}from"./index-CIN8ojN7.js";

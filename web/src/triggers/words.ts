@@ -1,0 +1,18 @@
+/** Triggers in words. */
+
+import type { Routing, Schedule } from '../api/schema';
+import { moment } from '../ui/words';
+
+/** Where its turns go. */
+export function whereTo(routing: Routing | undefined): string {
+  if (routing?.session_id) return 'into one session';
+  if (routing?.label) return `into the session labelled ${routing.label}`;
+  if (routing?.key) return `into the session of the key ${routing.key}`;
+  return 'into a new session each time';
+}
+
+/** When it fires next, or why it does not. */
+export function nextFire(schedule: Pick<Schedule, 'paused' | 'next_fire_at'>): string {
+  if (schedule.paused) return 'paused';
+  return schedule.next_fire_at ? `next ${moment(schedule.next_fire_at)}` : 'never fires again';
+}
