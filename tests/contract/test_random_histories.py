@@ -192,7 +192,7 @@ class History:
         line = line[: self.rng.randint(0, len(line))]
         if line:
             now = self.clock.now_ms()
-            id_ = self.mint.session()
+            id_ = self.mint.session(self.store.capabilities.session_ids)
             copies = tuple(
                 CopiedTurn(
                     replace(entry.turn, id=self.mint.turn(), session_id=id_, origin_turn_id=entry.turn.id),

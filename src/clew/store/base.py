@@ -47,12 +47,17 @@ __all__ = [
 
 
 class Capabilities(msgspec.Struct, frozen=True):
-    """What a store can do beyond the contract, and which form its session ids have."""
+    """What a store can do beyond the contract, which form its session ids have, and which preset is made for it.
+
+    Where ``chunk_durable`` is False, a unit that only makes a message grow may live in memory until one that does more
+    is committed: nothing can be saved more often than at each step.
+    """
 
     chunk_durable: bool
     search: bool
     many_processes: bool
     session_ids: SessionIdForm = SessionIdForm.CLEW
+    preset: Literal["guide", "checkpoint", "overlay", "turn"] = "guide"
 
 
 class Cursor(msgspec.Struct, frozen=True, array_like=True):
@@ -147,7 +152,7 @@ class Blob(msgspec.Struct, frozen=True):
 
 
 class Store(Protocol):
-    """The durable boundary. Implementations: ``memory`` and ``sql/sqlite``; file stores build on ``memory``."""
+    """The durable boundary. Implementations: ``memory``, ``files`` (built on it), and ``sql/sqlite``."""
 
     @property
     def url(self) -> str: ...

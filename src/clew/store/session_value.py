@@ -75,7 +75,7 @@ def _set(table: dict[Any, Any], key: Any, value: Any) -> None:
 
 
 class SessionValue:
-    """Everything one session is made of: each attribute is a table, which the file stores write and read by its name."""
+    """Everything one session is made of. Each attribute is a table, which file stores write and read by its name."""
 
     def __init__(self, session: Session) -> None:
         self.row: dict[str, Session] = {"session": session}
