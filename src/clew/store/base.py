@@ -292,6 +292,10 @@ class Store(Protocol):
         """A consistent copy while others write. Refuses to overwrite."""
         ...
 
+    async def release(self, session_id: str) -> None:
+        """Nobody works on the session any more: a store that has read it into memory may let go of it."""
+        ...
+
     async def close(self) -> None:
         """Finish what was submitted, then let go of everything. Safe to call twice."""
         ...

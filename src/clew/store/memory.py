@@ -319,6 +319,9 @@ class MemoryStore:
     async def backup(self, target: Path) -> None:
         raise NotSupported("a memory store has nothing to back up; open a sqlite: store to keep sessions")
 
+    async def release(self, session_id: str) -> None:
+        pass
+
     async def close(self) -> None:
         self._closed = True
 
