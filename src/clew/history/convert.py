@@ -212,6 +212,7 @@ def _renamed(
                 for one in whole.pruned
             ),
         ),
+        state=SessionState(tree.head_turn_id, tree.open_turn_id, given.state.epoch),
         steps=tuple(_renamed_step(step, names, numbers) for step in given.steps),
     )
 
