@@ -21,6 +21,7 @@ from clew.store.files import folder
 from clew.store.files.adopt import adopt, project_hidden
 from clew.store.files.codec import Entries, Loaded, Saving
 from clew.store.files.log import is_streaming
+from clew.store.files.mend import mend
 from clew.store.files.metadata import session_of
 from clew.store.files.record import is_marker
 from clew.store.files.shape import decode_message, encode_boundary, encode_message, plain_metadata, plain_records
@@ -229,6 +230,7 @@ def _load_own(value: SessionValue, own: dict[str, Any], messages: list[Any], unr
                 load_entry(value, name, entry[0], entry[1])
             except _MISREAD as error:
                 wrong.append(f"an entry of {name} makes no sense: {type(error).__name__}: {error}")
+    wrong += mend(value)
     return wrong + (_load_plain(value, plain) if plain else [])
 
 

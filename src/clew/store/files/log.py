@@ -15,6 +15,7 @@ import orjson
 
 from clew.store.files.adopt import adopt, project_hidden
 from clew.store.files.codec import Entries
+from clew.store.files.mend import mend
 from clew.store.files.record import (
     Record,
     changed_parts,
@@ -51,7 +52,7 @@ _NAMES: Final = {
 """The record types of clew's own tables. A reader who does not know them passes them over."""
 _BY_NAME: Final = {name: table for table, name in _NAMES.items()}
 _STREAM: Final = frozenset({"messages", "links", "journal", "marks"})
-_SETTLING: Final = frozenset({"state", "turns", "steps", "seals"})
+_SETTLING: Final = frozenset({"state", "turns", "steps"})
 _MISREAD: Final = (KeyError, IndexError, TypeError, ValueError, AttributeError, msgspec.ValidationError)
 Place = tuple[int, int]
 
@@ -103,8 +104,8 @@ class _Writer:
         self._records: list[Record] = []
         self._prefix = b""
         if torn:
-            # What a process that died has left is ended, and said to be no loss; it is never glued to.
-            self._prefix = b"\n" + orjson.dumps({"recordType": TORN, "seq": self._next()}) + b"\n"
+            # What a process that died has left is ended so that nobody takes it for a line, and said to be no loss.
+            self._prefix = b" <torn>\n" + orjson.dumps({"recordType": TORN, "seq": self._next()}) + b"\n"
 
     def _next(self) -> int:
         self.memo.seq += 1
@@ -209,7 +210,8 @@ def plan_log(value: SessionValue, memo: Memo, entries: Entries) -> Written:
     wanted = {key: pair for key, pair in entries.items() if pair[0] is not pair[1]}
     ahead = memo.ahead
     touched = {name for name, _ in entries}
-    if touched & _SETTLING or any(key in ahead for key in entries):
+    sealed = {("messages", key) for name, key in entries if name == "seals"}
+    if touched & _SETTLING or any(key in ahead for key in sealed.union(entries)):
         for (name, key), logged in ahead.items():
             wanted[name, key] = (logged, getattr(value, name).get(key, ABSENT))
         writer.memo.ahead = {}
@@ -309,6 +311,7 @@ def replay(value: SessionValue, memo: Memo, log: Lines, stream: Lines) -> list[s
             except _MISREAD as error:
                 if not streamed:  # what the log does not know of was never settled, and nothing is lost by it
                     wrong.append(f"record {record['seq']} of the log makes no sense: {type(error).__name__}: {error}")
+    wrong += mend(value)
     if adopted:
         project_hidden(value)
     memo.seq = max(log.last_seq, stream.last_seq)

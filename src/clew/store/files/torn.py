@@ -31,8 +31,9 @@ def read_lines(data: bytes) -> Lines:
     """Everything that counts in the bytes of a log."""
     *whole, rest = data.split(b"\n")
     records: list[dict[str, Any] | None] = [_parse(line) for line in whole]
-    seqs = [record["seq"] for record in records if record is not None]
-    return Lines(*_units(records, _residues(records)), max(seqs, default=0), bool(rest))
+    given = [record["seq"] for record in (*records, _parse(rest)) if record is not None]
+    last_seq = max(given, default=0)
+    return Lines(*_units(records, _residues(records)), last_seq, bool(rest))
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:
