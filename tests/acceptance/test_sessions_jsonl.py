@@ -225,6 +225,7 @@ async def test_s7_8_an_id_that_is_no_ulid_is_a_400_and_touches_nothing(tmp_path:
         assert (await client.get(f"/api/sessions/{session}")).status == 200
 
 
+@pytest.mark.slow
 @pytest.mark.rule("FS-2")
 async def test_s7_9_a_crash_in_an_append_costs_that_unit_at_every_byte(tmp_path: Path) -> None:
     """Wherever the last unit was cut, what was before it is there, and what comes after is never glued to it."""

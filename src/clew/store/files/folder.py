@@ -16,7 +16,7 @@ from pathlib import Path
 from clew.errors import ClewError, StorageFull, StoreReadOnly, StoreUnavailable
 from clew.failpoints import failpoint
 
-__all__ = ["append", "is_temporary", "make_folder", "read", "sync_folder", "translated", "write_whole"]
+__all__ = ["append", "is_temporary", "make_folder", "read", "sync_folder", "temporary", "translated", "write_whole"]
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
@@ -78,8 +78,8 @@ def append(path: Path, data: bytes, *, sync: bool) -> None:
 
 def write_whole(path: Path, data: bytes, *, sync: bool) -> None:
     """Put a file in the place of another, in one step: whoever reads finds the old one or the new one, whole."""
-    temporary = path.with_name(f"{_TEMPORARY}{secrets.token_hex(8)}-{path.name}"[:200])
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    making = temporary(path)
+    fd = os.open(making, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         try:
             _write_all(fd, data)
@@ -88,13 +88,18 @@ def write_whole(path: Path, data: bytes, *, sync: bool) -> None:
         finally:
             os.close(fd)
         failpoint("files.before_rename")
-        temporary.rename(path)
+        making.rename(path)
     except BaseException:
         with contextlib.suppress(OSError):
-            temporary.unlink()
+            making.unlink()
         raise
     if sync:
         sync_folder(path.parent)
+
+
+def temporary(path: Path) -> Path:
+    """A name beside this one that nobody has, and that the next owner removes."""
+    return path.with_name(f"{_TEMPORARY}{secrets.token_hex(8)}-{path.name}"[:200])
 
 
 def is_temporary(path: Path) -> bool:

@@ -5,7 +5,10 @@ A table that is added to the memory store gets its line in :data:`SHARED`; witho
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -68,13 +71,18 @@ class Shared:
     def plan(self, tables: dict[int, str], done: Sequence[Changed]) -> SharedPlan:
         """What a change means for these files."""
         plan = SharedPlan([], [], [])
-        for name, key, before, after in self._changes(tables, done):
+        for name, key, _, after in self._changes(tables, done):
+            path = self._path(name, key)
             if after is ABSENT:
-                plan.after.append(self._action(name, key, after))
-            else:
-                plan.before.append(self._action(name, key, after))
-                if not SHARED[name].by_digest:
-                    plan.undo.append(self._action(name, key, before))
+                plan.after.append(partial(self._remove, path))
+                continue
+            if not SHARED[name].by_digest:
+                # A way back that needs no room on the disk: the old file under another name.
+                kept = folder.temporary(path)
+                plan.before.append(partial(_keep_old, path, kept))
+                plan.undo.append(partial(_put_back, path, kept))
+                plan.after.append(partial(kept.unlink, missing_ok=True))
+            plan.before.append(self._writing(name, key, after, path))
         return plan
 
     def _changes(self, tables: dict[int, str], done: Sequence[Changed]) -> Iterator[tuple[str, str, Any, Any]]:
@@ -88,10 +96,7 @@ class Shared:
                 raise InternalError(f"the file stores do not know the table {name!r}; add it to SHARED")
             yield name, key, before, after
 
-    def _action(self, name: str, key: str, after: Any) -> Callable[[], None]:
-        path = self._path(name, key)
-        if after is ABSENT:
-            return lambda: self._remove(path)
+    def _writing(self, name: str, key: str, after: Any, path: Path) -> Callable[[], None]:
         entry = orjson.dumps({"key": key, "value": SHARED[name].encode(after)}) + b"\n"
         data = after.data if name == "_blobs" else None
 
@@ -132,3 +137,15 @@ class Shared:
                 if data is not None:
                     folder.make_folder(target / "clew" / table.folder)
                     folder.write_whole(target / "clew" / table.folder / path.name, data, sync=False)
+
+
+def _keep_old(path: Path, kept: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.link(path, kept)
+
+
+def _put_back(path: Path, kept: Path) -> None:
+    if kept.exists():
+        kept.rename(path)
+    else:
+        path.unlink(missing_ok=True)
