@@ -23,7 +23,9 @@ async def test_it_answers_is_killed_and_goes_on(tmp_path: Path, kind: str) -> No
         health = (await client.get("/api/health")).json()
         assert health["store"] == kind
         session = await client.session(title="files")
-        async with client.stream("POST", "/api/chat", chat_body(session, "!echo hi", model="demo/echo"), SSE) as reply:
+        async with client.open(
+            "POST", "/api/chat", chat_body(session, "!echo hi", "u-!echo hi", model="demo/echo"), headers=SSE
+        ) as reply:
             chunks = [chunk async for chunk in reply.frames()]
         assert chunks[-1] == "[DONE]"
         [_, answer] = (await client.get(f"/api/sessions/{session}/messages")).json()["messages"]
@@ -32,7 +34,9 @@ async def test_it_answers_is_killed_and_goes_on(tmp_path: Path, kind: str) -> No
         assert (again[0], f"http://127.0.0.1:{client.port}" in again[2]) == (4, True)
         listed = await command(tmp_path, "ls", "--store", store)
         assert (listed[0], session in listed[1]) == (0, True)
-        async with client.stream("POST", "/api/chat", chat_body(session, "long", model=SLOW), SSE) as reply:
+        async with client.open(
+            "POST", "/api/chat", chat_body(session, "long", "u-long", model=SLOW), headers=SSE
+        ) as reply:
             seen = await words_of(reply.frames(), 10)
             server.process.kill()
             _, err = await server.process.communicate()
@@ -46,7 +50,9 @@ async def test_it_answers_is_killed_and_goes_on(tmp_path: Path, kind: str) -> No
         stored = texts(messages[-1]) if len(messages) == 4 else ""
         assert stored.startswith(text_of(seen)) or kind == "json"
         assert (await client.get(f"/api/sessions/{session}/status")).json()["state"] == "idle"
-        async with client.stream("POST", "/api/chat", chat_body(session, "again", model="demo/echo"), SSE) as reply:
+        async with client.open(
+            "POST", "/api/chat", chat_body(session, "again", "u-again", model="demo/echo"), headers=SSE
+        ) as reply:
             assert [chunk async for chunk in reply.frames()][-1] == "[DONE]"
         assert (await server.end(signal.SIGTERM))[0] == 0
     code, out, _ = await command(tmp_path, "check", "--store", store)
