@@ -218,8 +218,9 @@ async def test_s7_8_an_id_that_is_no_ulid_is_a_400_and_touches_nothing(tmp_path:
         for id_ in bad:
             for method, path in (("GET", ""), ("GET", "/messages"), ("DELETE", ""), ("POST", "/abort")):
                 answer = await client.request(method, f"/api/sessions/{id_}{path}")
-                assert answer.status in (400, 404), (id_, answer)
-                assert answer.code == "invalid_id" or answer.status == 404
+                # A slash leads to no route at all; anything else is looked at whole.
+                expected = (404, "not_found") if "%2F" in id_ else (400, "invalid_id")
+                assert (answer.status, answer.code) == expected, id_
         assert (await client.get(f"/api/sessions/{ULID}")).status == 404
         assert sorted((path, path.stat().st_mtime_ns) for path in (tmp_path / "store").rglob("*")) == before
         assert (await client.get(f"/api/sessions/{session}")).status == 200

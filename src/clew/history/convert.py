@@ -15,25 +15,23 @@ from typing import Any, Final
 import msgspec
 
 from clew.errors import InternalError, SessionNotFound, StoreError
+from clew.history.carried import ORIGIN_KEY, Carried, digests, remapped, renamed, renamed_part
 from clew.history.views import View, load_messages
 from clew.ids import Mint
 from clew.runtime.recovery import recover
-from clew.runtime.waiting import digest_of, waits_of
 from clew.store import unit as u
-from clew.store.base import Store, Whole
+from clew.store.base import Store
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.project import Hidden, project, tails_of
 from clew.transcript.rollup import merged
 from clew.transcript.seal import seal_of
-from clew.transcript.session import Session, SessionState
-from clew.transcript.turn import HeadMove, Step, Tree, Turn
+from clew.transcript.session import Session
+from clew.transcript.turn import Step, Tree, Turn
 from clew.transcript.turn_state import START
 from clew.transcript.usage import Usage
-from clew.transcript.view import COMPACTION_PART
 
 __all__ = ["ORIGIN_KEY", "Conversion", "Moved", "convert"]
 
-ORIGIN_KEY: Final = "converted_from"
 _BLOB: Final = re.compile("/api/blobs/([0-9a-f]{64})", re.ASCII)
 _VIEWS: Final[tuple[View, ...]] = ("visible", "model", "all")
 _SET_BY_WRITES: Final = ("hidden_at", "hidden_by", "queued_at")
@@ -52,17 +50,6 @@ class Conversion(msgspec.Struct, frozen=True):
 
     moved: tuple[Moved, ...]
     known: tuple[Moved, ...]
-
-
-class _Source(msgspec.Struct, frozen=True):
-    """All there is of one session."""
-
-    whole: Whole
-    state: SessionState
-    steps: tuple[Step, ...]
-    prompts: dict[str, str]
-    blobs: tuple[u.PutBlob, ...]
-    rules: tuple[u.PutProjectRules, ...]
 
 
 async def convert(source: Store, target: Store, mint: Mint, now: int) -> Conversion:
@@ -113,9 +100,9 @@ async def _move(
     if taken:
         own |= {turn_id: mint.turn() for turn_id in turns}
         own |= {row.id: mint.message() for row in given.whole.messages}
-    own |= _digests(given, own[session_id])
+    own |= digests(given, own[session_id])
     came = {"store": origin, "session_id": session_id, "at": now}
-    written = _renamed(given, own, came, mint, new_parts=bool(taken), form=target.capabilities.session_ids.value)
+    written = renamed(given, own, came, mint, new_parts=bool(taken), form=target.capabilities.session_ids.value)
     outcome = await target.commit(_plan(written))
     if isinstance(outcome, u.Refused):
         raise InternalError(f"a converted session was refused: {outcome.reason}", session_id=session_id)
@@ -128,7 +115,7 @@ async def _move(
 # Reading
 
 
-async def _load(store: Store, session_id: str, now: int) -> _Source:
+async def _load(store: Store, session_id: str, now: int) -> Carried:
     whole = await store.load_whole(session_id)
     if whole is None:
         raise SessionNotFound(f"there is no session {session_id}", session_id=session_id)
@@ -142,7 +129,7 @@ async def _load(store: Store, session_id: str, now: int) -> _Source:
     blobs = [await store.find_blob(sha) for sha in sorted(shas)]
     project = whole.session.workspace_root
     rules = await store.load_project_rules(project) if project is not None else ()
-    return _Source(
+    return Carried(
         whole,
         await store.load_state(session_id),
         tuple(sorted(steps, key=lambda step: (step.finished_at, step.index))),
@@ -152,144 +139,10 @@ async def _load(store: Store, session_id: str, now: int) -> _Source:
     )
 
 
-def _digests(given: _Source, session_id: str) -> dict[str, str]:
-    """What answers to open requests are bound to, which has the session in it."""
-    whole = given.whole
-    inputs = {part.tool_call_id: part.data.get("input") for row in whole.messages for part in row.parts}
-    return {
-        wait.digest: digest_of(
-            session_id, wait.tool_call_id, wait.tool, inputs.get(wait.tool_call_id), whole.session.workspace_root
-        )
-        for turn in whole.tree.turns.values()
-        for wait in waits_of(turn)
-    }
-
-
-# Names
-
-
-def _renamed(
-    given: _Source,
-    names: Mapping[str, str],
-    came: dict[str, Any],
-    mint: Mint,
-    *,
-    new_parts: bool,
-    form: re.Pattern[str],
-) -> _Source:
-    """The session under its new names."""
-    whole = given.whole
-    session_id = names[whole.session.id]
-    parent = whole.session.parent_id
-    if parent is not None and parent not in names and not form.fullmatch(parent):
-        # Its parent is gone, and what it was called is no name here.
-        came, parent = {**came, "parent_id": parent}, None
-    session = replace(
-        whole.session,
-        id=session_id,
-        parent_id=names.get(parent, parent) if parent is not None else None,
-        parent_message_id=_name_of(whole.session.parent_message_id, names) if parent is not None else None,
-        head_turn_id=_name_of(whole.session.head_turn_id, names),
-        metadata={**_remapped(whole.session.metadata, names), ORIGIN_KEY: came},
-    )
-    messages = tuple(_renamed_row(row, session_id, names, mint, new_parts) for row in whole.messages)
-    numbers = {seq: place for place, seq in enumerate(sorted({one.seq for one in whole.pruned}), start=1)}
-    tree = _renamed_tree(whole.tree, session_id, names)
-    by_id = {row.id: row for row in messages}
-    queue = tuple(replace(entry, message=by_id[_name_of(entry.message.id, names) or ""]) for entry in whole.queue)
-    return replace(
-        given,
-        whole=replace(
-            whole,
-            session=session,
-            messages=messages,
-            tree=tree,
-            queue=queue,
-            seals={names.get(id_, id_): digest for id_, digest in whole.seals.items()},
-            pending=(),
-            pruned=tuple(
-                replace(one, seq=numbers[one.seq], message_id=names.get(one.message_id, one.message_id))
-                for one in whole.pruned
-            ),
-        ),
-        state=SessionState(tree.head_turn_id, tree.open_turn_id, given.state.epoch),
-        steps=tuple(_renamed_step(step, names, numbers) for step in given.steps),
-    )
-
-
-def _renamed_row(row: MessageRow, session_id: str, names: Mapping[str, str], mint: Mint, new_parts: bool) -> MessageRow:
-    parts = tuple(
-        replace(part, id=mint.part() if new_parts or not part.id else part.id, data=_renamed_part(part, names))
-        for part in row.parts
-    )
-    metadata = _remapped(row.metadata, names)
-    return replace(row, id=names.get(row.id, row.id), session_id=session_id, metadata=metadata, parts=parts)
-
-
-def _renamed_part(part: PartRow, names: Mapping[str, str]) -> dict[str, Any]:
-    """Where clew itself puts a name: in a summary, in what a subagent came to, and in a request to a human."""
-    data = part.data
-    if part.type == COMPACTION_PART:
-        return {**data, "data": _remapped(data.get("data"), names)}
-    if part.tool_call_id is not None:
-        return {key: _remapped(one, names) if key in ("output", "approval") else one for key, one in data.items()}
-    return data
-
-
-def _renamed_tree(tree: Tree, session_id: str, names: Mapping[str, str]) -> Tree:
-    turns = {}
-    for turn in sorted(tree.turns.values(), key=lambda turn: (turn.depth, turn.created_at, turn.id)):
-        new = replace(
-            turn,
-            id=names.get(turn.id, turn.id),
-            session_id=session_id,
-            parent_turn_id=_name_of(turn.parent_turn_id, names),
-            compaction_turn_id=_name_of(turn.compaction_turn_id, names),
-            origin_turn_id=_name_of(turn.origin_turn_id, names),
-            data=_remapped(turn.data, names),
-        )
-        turns[new.id] = new
-    links = {names.get(id_, id_): tuple(names.get(m, m) for m in held) for id_, held in tree.links.items()}
-    moves = tuple(
-        HeadMove(
-            move.seq,
-            session_id,
-            _name_of(move.from_turn_id, names),
-            _name_of(move.to_turn_id, names),
-            move.at,
-            move.why,
-        )
-        for move in tree.moves
-    )
-    return Tree(_name_of(tree.head_turn_id, names), _name_of(tree.open_turn_id, names), turns, links, moves)
-
-
-def _renamed_step(step: Step, names: Mapping[str, str], numbers: Mapping[int, int]) -> Step:
-    """The step with the prune it was sent under as the copy counts them: a branch's prunes have gaps."""
-    data, view = step.data, step.data.get("view")
-    if isinstance(view, list) and len(view) > 1 and isinstance(view[1], int):
-        newest = max((place for seq, place in numbers.items() if seq <= view[1]), default=0)
-        data = {**data, "view": [view[0], newest, *view[2:]]}
-    turn_id, message_id = names.get(step.turn_id, step.turn_id), names.get(step.message_id, step.message_id)
-    return replace(step, turn_id=turn_id, message_id=message_id, data=_remapped(data, names))
-
-
-def _name_of(id_: str | None, names: Mapping[str, str]) -> str | None:
-    return None if id_ is None else names.get(id_, id_)
-
-
-def _remapped(value: Any, names: Mapping[str, str]) -> Any:
-    if isinstance(value, str):
-        return names.get(value, value)
-    if isinstance(value, dict):
-        return {key: _remapped(item, names) for key, item in value.items()}
-    return [_remapped(item, names) for item in value] if isinstance(value, list) else value
-
-
 # The unit
 
 
-def _plan(given: _Source) -> u.Unit:
+def _plan(given: Carried) -> u.Unit:
     whole, tree = given.whole, given.whole.tree
     rows = {row.id: row for row in whole.messages}
     at = whole.session.updated_at
@@ -355,7 +208,7 @@ def _as_it_was(row: MessageRow) -> u.PatchMessage:
 
 
 async def _differences(
-    source: Store, target: Store, given: _Source, written: _Source, names: Mapping[str, str]
+    source: Store, target: Store, given: Carried, written: Carried, names: Mapping[str, str]
 ) -> list[str]:
     """What the target shows otherwise than the source: view by view, then everything that no view shows."""
     old, new = given.whole.session.id, written.whole.session.id
@@ -372,16 +225,16 @@ async def _differences(
 def _shown(messages: Sequence[Any], names: Mapping[str, str]) -> list[Any]:
     return [
         (
-            _remapped(message.id.removesuffix("-boundary"), names),
+            remapped(message.id.removesuffix("-boundary"), names),
             message.role,
-            [_renamed_part(PartRow("", 0, part, 0, 0), names) for part in message.parts],
-            _remapped(message.metadata, names),
+            [renamed_part(PartRow("", 0, part, 0, 0), names) for part in message.parts],
+            remapped(message.metadata, names),
         )
         for message in messages
     ]
 
 
-def _compared(written: _Source, stored: _Source) -> Iterator[tuple[str, bool]]:
+def _compared(written: Carried, stored: Carried) -> Iterator[tuple[str, bool]]:
     ours, theirs = written.whole, stored.whole
     cost = isclose(ours.session.cost_usd, theirs.session.cost_usd, abs_tol=1e-9)
     yield "the session", cost and replace(ours.session, cost_usd=0.0) == replace(theirs.session, cost_usd=0.0)

@@ -16,7 +16,17 @@ from pathlib import Path
 from clew.errors import ClewError, StorageFull, StoreReadOnly, StoreUnavailable
 from clew.failpoints import failpoint
 
-__all__ = ["append", "is_temporary", "make_folder", "read", "sync_folder", "temporary", "translated", "write_whole"]
+__all__ = [
+    "append",
+    "ends_with",
+    "is_temporary",
+    "make_folder",
+    "read",
+    "sync_folder",
+    "temporary",
+    "translated",
+    "write_whole",
+]
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
@@ -66,6 +76,8 @@ def append(path: Path, data: bytes, *, sync: bool) -> None:
             _write_all(fd, data)
             if sync:
                 _sync(fd)
+                if size == 0:
+                    sync_folder(path.parent)
             failpoint("files.after_append")
         except OSError:
             # When even this fails, what is left is a unit without its end, which every load drops.
@@ -74,6 +86,17 @@ def append(path: Path, data: bytes, *, sync: bool) -> None:
             raise
     finally:
         os.close(fd)
+
+
+def ends_with(path: Path, end: bytes) -> bool:
+    """Whether a file ends so; one that is empty, or not there, ends as anybody likes."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(size - len(end), 0))
+            return size == 0 or file.read() == end
+    except FileNotFoundError:
+        return True
 
 
 def write_whole(path: Path, data: bytes, *, sync: bool) -> None:

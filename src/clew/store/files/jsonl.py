@@ -17,7 +17,7 @@ from clew.store.files.codec import Entries, Loaded, Saving
 from clew.store.files.log import Memo, Written, is_streaming, plan_log, plan_stream, replay
 from clew.store.files.metadata import read_metadata, session_of, write_metadata
 from clew.store.files.stamp import milliseconds
-from clew.store.files.torn import read_lines
+from clew.store.files.torn import END_OF_TORN, read_lines
 from clew.store.session_value import SessionValue
 
 __all__ = ["JsonlCodec"]
@@ -190,8 +190,12 @@ class JsonlCodec:
 
 
 def _append(path: Path, data: bytes, sync: bool) -> None:
-    if data:
-        folder.append(path, data, sync=sync)
+    if not data:
+        return
+    if not data.startswith(END_OF_TORN) and not folder.ends_with(path, b"\n"):
+        # An append failed, and what it left could not be taken back.
+        data = END_OF_TORN + data
+    folder.append(path, data, sync=sync)
 
 
 def _first_time(units: list[list[dict[str, Any]]]) -> int:

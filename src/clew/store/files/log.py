@@ -27,7 +27,7 @@ from clew.store.files.record import (
 )
 from clew.store.files.stamp import iso
 from clew.store.files.tables import TABLES, load_entry
-from clew.store.files.torn import TORN, Lines
+from clew.store.files.torn import END_OF_TORN, TORN, Lines
 from clew.store.session_value import ABSENT, SessionValue
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.view import compaction_data
@@ -75,14 +75,11 @@ class Memo(msgspec.Struct):
     told: set[str] = set()
     ahead: dict[tuple[str, str], Any] = {}
 
-    def copied(self) -> Memo:
-        """A memo to change while the first one still holds."""
-        return msgspec.structs.replace(
-            self,
-            places=dict(self.places),
-            told=set(self.told),
-            ahead=dict(self.ahead),
-        )
+    def copied(self, *, streamed: bool) -> Memo:
+        """A memo to change while the first one still holds. What is ``streamed`` is told to nobody yet."""
+        if streamed:
+            return msgspec.structs.replace(self, ahead=dict(self.ahead))
+        return msgspec.structs.replace(self, places=dict(self.places), told=set(self.told), ahead=dict(self.ahead))
 
 
 class Written(NamedTuple):
@@ -98,14 +95,14 @@ class Written(NamedTuple):
 class _Writer:
     """Numbers the records of one unit."""
 
-    def __init__(self, memo: Memo, torn: bool) -> None:
-        self.memo = memo.copied()
+    def __init__(self, memo: Memo, torn: bool, *, streamed: bool = False) -> None:
+        self.memo = memo.copied(streamed=streamed)
         self._torn = torn
         self._records: list[Record] = []
         self._prefix = b""
         if torn:
             # What a process that died has left is ended so that nobody takes it for a line, and said to be no loss.
-            self._prefix = b" <torn>\n" + orjson.dumps({"recordType": TORN, "seq": self._next()}) + b"\n"
+            self._prefix = END_OF_TORN + orjson.dumps({"recordType": TORN, "seq": self._next()}) + b"\n"
 
     def _next(self) -> int:
         self.memo.seq += 1
@@ -146,7 +143,7 @@ def is_streaming(entries: Entries) -> bool:
 
 def plan_stream(value: SessionValue, memo: Memo, entries: Entries) -> Written:
     """The lines of a growing message, for the stream file."""
-    writer = _Writer(memo, memo.stream_torn)
+    writer = _Writer(memo, memo.stream_torn, streamed=True)
     for (name, key), (before, after) in entries.items():
         if before is after:
             continue

@@ -222,7 +222,10 @@ class FileStore(MemoryStore):
     async def _work(self) -> None:
         try:
             while self._waiting:
-                await self._round(self._take())
+                try:
+                    await self._round(self._take())
+                except Exception:
+                    log.exception("a round of units failed; the next ones go on")
         finally:
             self._worker = None
 
@@ -245,14 +248,18 @@ class FileStore(MemoryStore):
     async def _carry_out(self, jobs: list[_Job]) -> None:
         self._busy = {id_ for job in jobs for id_ in _sessions_of(job.unit)}
         try:
-            for session_id in self._busy:
-                with contextlib.suppress(Exception):  # told by the unit that needs it
-                    await self._bring(session_id)
-            planned = [plan for job in jobs if (plan := self._plan(job)) is not None]
+            for job in jobs:
+                try:
+                    for session_id in _sessions_of(job.unit):
+                        await self._bring(session_id)
+                except Exception as error:
+                    _fail(job, error)
+            ready = [job for job in jobs if not job.future.done()]
+            planned = [plan for job in ready if (plan := self._plan(job)) is not None]
             if planned:
-                errors = await asyncio.to_thread(_persist, planned, self.path)
-                for plan, error in zip(planned, errors, strict=True):
-                    self._settle(plan, error)
+                failures = await asyncio.to_thread(_persist, planned, self.path)
+                for plan, failure in zip(planned, failures, strict=True):
+                    self._settle(plan, failure)
         except BaseException as error:
             for job in jobs:
                 _fail(job, error)

@@ -11,10 +11,14 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-__all__ = ["TORN", "Lines", "read_lines"]
+__all__ = ["END_OF_TORN", "TORN", "Lines", "read_lines"]
 
 TORN: Final = "torn"
 """The type of the record that says: the line before this one was left behind by a process that died."""
+
+
+END_OF_TORN: Final = b" <torn>\n"
+"""What a line that was cut short is ended with, so that nobody takes it for a record."""
 
 
 class Lines(NamedTuple):
