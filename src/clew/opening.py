@@ -148,7 +148,7 @@ async def _open_store(location: Location, config: Config, read_only: bool, clock
 
         return MemoryStore()
     if isinstance(location, Folder):
-        from clew.store.files.store import FilesOptions, open_files
+        from clew.store.files.opening import FilesOptions, open_files
 
         kept = FilesOptions(read_only=read_only, every_commit_full=config.durability == "power")
         return await open_files(location.kind, location.path, kept, clock=clock, mint=mint)

@@ -15,7 +15,7 @@ from clew.config import SavePolicy
 from clew.errors import InvalidInput, NotSupported, RowUndecodable
 from clew.history.check import check
 from clew.store.files import folder
-from clew.store.files.store import IDLE_MS, FileStore
+from clew.store.files.store import IDLE_MS
 from clew.testing.clock import FakeClock
 from clew.testing.scripted import FakeProviders, Gate, ScriptedModel, call, say, wait
 from tests.readers import reader_001
@@ -162,7 +162,7 @@ async def test_a_checkpoint_written_by_hand_hides_what_is_before_it(tmp_path: Pa
     ]
     path = path_of(tmp_path, UUID)
     path.parent.mkdir(parents=True)
-    path.write_text(json.dumps({**HAND, "messages": [*HAND["messages"], *pair]}))  # type: ignore[misc]
+    path.write_text(json.dumps({**HAND, "messages": [*HAND["messages"], *pair]}))
     async with engine(tmp_path, say("ok")) as e:
         sent = await e.messages(UUID, view="model")
         assert "They looked at boats." in str(sent[0].parts)
@@ -215,7 +215,7 @@ async def test_a_session_is_let_go_of_when_released_and_read_again_when_asked_fo
     """After its run; and after half an hour in which nobody asked for it."""
     clock = FakeClock()
     async with engine(tmp_path, say("one"), say("two"), clock=clock) as e:
-        store: FileStore = e.store
+        store: Any = e.store
         session = await e.create_session(title="kept")
         await ask(e, session.id, "a")
         while session.id in store.in_memory:

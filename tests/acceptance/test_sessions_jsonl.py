@@ -15,7 +15,7 @@ import clew
 from clew.history.check import check
 from clew.store.files import folder
 from clew.store.files.jsonl import JsonlCodec
-from clew.store.files.store import open_files
+from clew.store.files.opening import open_files
 from clew.testing.chunks import text
 from clew.testing.clock import FakeClock
 from clew.testing.scribe import Scribe

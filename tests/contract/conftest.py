@@ -11,7 +11,8 @@ import pytest
 from clew.ids import Mint
 from clew.store.base import Store
 from clew.store.files import folder
-from clew.store.files.store import FilesOptions, FileStore, open_files
+from clew.store.files.opening import FilesOptions, open_files
+from clew.store.files.store import FileStore
 from clew.store.memory import MemoryStore
 from clew.store.sql.sqlite.store import open_sqlite
 from clew.testing.clock import FakeClock

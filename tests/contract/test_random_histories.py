@@ -16,7 +16,7 @@ from clew.history.check import check
 from clew.ids import Mint
 from clew.store.base import SessionQuery, Store
 from clew.store.files import folder
-from clew.store.files.store import open_files
+from clew.store.files.opening import open_files
 from clew.store.memory import MemoryStore
 from clew.store.sql.sqlite.store import open_sqlite
 from clew.store.unit import (

@@ -28,7 +28,8 @@ from clew.history.check import check
 from clew.ids import Mint
 from clew.store.files import folder
 from clew.store.files.codec import entries_of
-from clew.store.files.store import FilesOptions, FileStore, open_files
+from clew.store.files.opening import FilesOptions, open_files
+from clew.store.files.store import FileStore
 from clew.store.location import Folder, parse_url
 from clew.store.session_value import Change
 from clew.store.unit import InsertSession, PatchSession, PutBlob, PutProjectRules, Unit
@@ -59,7 +60,7 @@ def full_disk(monkeypatch: pytest.MonkeyPatch, room: int) -> Any:
         return taken
 
     with monkeypatch.context() as patch:
-        patch.setattr(folder.os, "write", write)
+        patch.setattr("clew.store.files.folder.os.write", write)
         yield
 
 

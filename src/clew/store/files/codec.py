@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
+
+import orjson
 
 from clew.store.base import Capabilities, Damage
 from clew.store.files.tables import table_names
 from clew.store.session_value import ABSENT, Changed, SessionValue
 
-__all__ = ["Codec", "Entries", "Loaded", "Saving", "entries_of"]
+__all__ = ["FORMAT_VERSION", "Codec", "Entries", "Loaded", "Saving", "entries_of", "format_mark"]
+
+FORMAT_VERSION: Final = 1
 
 Entries = Mapping[tuple[str, Any], tuple[Any, Any]]
 """What a unit changed: by table and key, the entry before and after it."""
@@ -82,3 +86,8 @@ def entries_of(value: SessionValue, done: Sequence[Changed]) -> dict[tuple[str, 
             first = found.get((name, key), (before, ABSENT))[0]
             found[name, key] = (first, after)
     return found
+
+
+def format_mark(kind: str) -> bytes:
+    """What a folder says of itself."""
+    return orjson.dumps({"format": kind, "version": FORMAT_VERSION}) + b"\n"

@@ -8,26 +8,21 @@ happens on are let go of after a while and read again when somebody asks for the
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import shutil
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
-import orjson
 
-from clew.clock import Clock, SystemClock, Timer
+from clew.clock import Clock, Timer
 from clew.errors import (
-    InternalError,
     InvalidInput,
     NotSupported,
-    SchemaTooNew,
     StoreClosed,
     StoreReadOnly,
-    StoreUnavailable,
 )
 from clew.ids import Mint, check_session_id
 from clew.store import unit as u
@@ -42,33 +37,22 @@ from clew.store.base import (
     SessionQuery,
 )
 from clew.store.files import folder
-from clew.store.files.codec import Codec, Loaded, Saving, entries_of
-from clew.store.files.json_file import JsonCodec
-from clew.store.files.jsonl import JsonlCodec
-from clew.store.files.shared import Shared, SharedPlan
-from clew.store.location import owned_path
+from clew.store.files.codec import Codec, Loaded, Saving, entries_of, format_mark
+from clew.store.files.job import Job, Planned, fail, persist, run, sessions_of
+from clew.store.files.shared import Shared
 from clew.store.memory import MemoryStore
-from clew.store.owner import OwnerLock, refuse_network_file_system
+from clew.store.owner import OwnerLock
 from clew.store.session_value import Change, SessionValue
 from clew.transcript.session import Session
 from clew.transcript.turn import Step, Turn
 from clew.transcript.turn_state import OPEN
 
-__all__ = ["IDLE_MS", "FileStore", "FilesOptions", "open_files"]
+__all__ = ["IDLE_MS", "FileStore"]
 
 log = logging.getLogger("clew.files")
 
 IDLE_MS: Final = 30 * 60 * 1000.0
 """How long a session stays in memory when nobody asks for it."""
-FORMAT_VERSION: Final = 1
-_CODECS: Final[dict[str, Callable[[Path], Codec]]] = {"jsonl": JsonlCodec, "json": JsonCodec}
-
-
-class FilesOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How a store is kept. ``read_only`` takes no owner lock and never writes."""
-
-    read_only: bool = False
-    every_commit_full: bool = False
 
 
 class _Header(NamedTuple):
@@ -79,86 +63,14 @@ class _Header(NamedTuple):
     blobs: frozenset[str]
 
 
-class _Job(NamedTuple):
-    unit: u.Unit
-    future: asyncio.Future[u.Outcome]
-
-
-class _Planned(NamedTuple):
-    job: _Job
-    change: Change
-    shared: SharedPlan
-    saving: Saving | None
-
-
-async def open_files(
-    kind: Literal["jsonl", "json"],
-    path: Path,
-    options: FilesOptions | None = None,
-    *,
-    clock: Clock | None = None,
-    mint: Mint | None = None,
-) -> FileStore:
-    """Open a folder of sessions, making it when it is opened for writing. Every session is read once."""
-    clock = clock or SystemClock()
-    return await asyncio.to_thread(_open, kind, path, options or FilesOptions(), clock, mint or Mint(clock))
-
-
-def _open(kind: str, path: Path, options: FilesOptions, clock: Clock, mint: Mint) -> FileStore:
-    if path.exists() and not path.is_dir():
-        raise StoreUnavailable(f"{path} is a file; a {kind}: store is a folder")
-    refuse_network_file_system(path)
-    codec = _CODECS[kind](path)
-    with folder.translated(path):
-        if options.read_only:
-            if not path.is_dir():
-                raise StoreUnavailable(f"there is no store at {path}")
-            _check_format(kind, path)
-            return FileStore(path, codec, options, None, clock, mint)
-        _check_format(kind, path)
-        folder.make_folder(path / "sessions")
-        folder.make_folder(path / "clew")
-        lock = OwnerLock(owned_path(path), clock.now_ms())
-        try:
-            folder.write_whole(path / "clew" / "format.json", _format(kind), sync=True)
-            store = FileStore(path, codec, options, lock, clock, mint)
-            store.take_stock()
-            return store
-        except BaseException:
-            lock.release()
-            raise
-
-
-def _format(kind: str) -> bytes:
-    return orjson.dumps({"format": kind, "version": FORMAT_VERSION}) + b"\n"
-
-
-def _check_format(kind: str, path: Path) -> None:
-    """Turn away a folder of another format before anything of it is changed."""
-    data = folder.read(path / "clew" / "format.json")
-    if data is None:
-        return
-    try:
-        known = orjson.loads(data)
-        found, version = known["format"], known["version"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise StoreUnavailable(f"{path} does not say what it holds: clew/format.json does not read") from error
-    if found != kind:
-        raise StoreUnavailable(f"{path} holds a {found}: store; open it as {found}:{path}")
-    if not isinstance(version, int) or version > FORMAT_VERSION:
-        raise SchemaTooNew(f"{path} was written by a newer clew (format {version} of {FORMAT_VERSION}); upgrade clew")
-
-
 class FileStore(MemoryStore):
     """The contract on a folder of files. See :mod:`clew.store.base` for what each method promises."""
 
-    def __init__(
-        self, path: Path, codec: Codec, options: FilesOptions, lock: OwnerLock | None, clock: Clock, mint: Mint
-    ) -> None:
+    def __init__(self, path: Path, codec: Codec, power: bool, lock: OwnerLock | None, clock: Clock, mint: Mint) -> None:
         super().__init__()
         self.path = path
         self._codec = codec
-        self._power = options.every_commit_full
+        self._power = power
         self._lock = lock
         self._clock = clock
         self._mint = mint
@@ -168,7 +80,7 @@ class FileStore(MemoryStore):
         self._headers: dict[str, _Header] = {}
         self._signatures: dict[str, object] = {}
         self._used: dict[str, float] = {}
-        self._waiting: deque[_Job] = deque()
+        self._waiting: deque[Job] = deque()
         self._busy: set[str] = set()
         self._disk = asyncio.Lock()
         self._worker: asyncio.Task[None] | None = None
@@ -211,7 +123,7 @@ class FileStore(MemoryStore):
         if self._lock is None:
             raise StoreReadOnly(f"{self.path} was opened for reading")
         future: asyncio.Future[u.Outcome] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Job(unit, future))
+        self._waiting.append(Job(unit, future))
         if self._worker is None:
             self._worker = asyncio.get_running_loop().create_task(self._work())
         return future
@@ -229,10 +141,10 @@ class FileStore(MemoryStore):
         finally:
             self._worker = None
 
-    def _take(self) -> list[_Job]:
+    def _take(self) -> list[Job]:
         """The first unit of each session that has one."""
-        taken: dict[str, _Job] = {}
-        left: deque[_Job] = deque()
+        taken: dict[str, Job] = {}
+        left: deque[Job] = deque()
         for job in self._waiting:
             if job.unit.session_id in taken:
                 left.append(job)
@@ -241,34 +153,34 @@ class FileStore(MemoryStore):
         self._waiting = left
         return list(taken.values())
 
-    async def _round(self, jobs: list[_Job]) -> None:
+    async def _round(self, jobs: list[Job]) -> None:
         async with self._disk:
             await self._carry_out(jobs)
 
-    async def _carry_out(self, jobs: list[_Job]) -> None:
-        self._busy = {id_ for job in jobs for id_ in _sessions_of(job.unit)}
+    async def _carry_out(self, jobs: list[Job]) -> None:
+        self._busy = {id_ for job in jobs for id_ in sessions_of(job.unit)}
         try:
             for job in jobs:
                 try:
-                    for session_id in _sessions_of(job.unit):
+                    for session_id in sessions_of(job.unit):
                         await self._bring(session_id)
                 except Exception as error:
-                    _fail(job, error)
+                    fail(job, error)
             ready = [job for job in jobs if not job.future.done()]
             planned = [plan for job in ready if (plan := self._plan(job)) is not None]
             if planned:
-                failures = await asyncio.to_thread(_persist, planned, self.path)
+                failures = await asyncio.to_thread(persist, planned, self.path)
                 for plan, failure in zip(planned, failures, strict=True):
                     self._settle(plan, failure)
         except BaseException as error:
             for job in jobs:
-                _fail(job, error)
+                fail(job, error)
             raise
         finally:
             self._busy = set()
             self._watch_idle()
 
-    def _plan(self, job: _Job) -> _Planned | None:
+    def _plan(self, job: Job) -> Planned | None:
         """See what the unit changes, without leaving a trace; None when it has its answer already."""
         try:
             outcome = self._apply(job.unit)
@@ -281,9 +193,9 @@ class FileStore(MemoryStore):
             finally:
                 outcome.undo()
         except Exception as error:
-            _fail(job, error)
+            fail(job, error)
             return None
-        plan = _Planned(job, outcome, shared, saving)
+        plan = Planned(job, outcome, shared, saving)
         if saving is None and not shared.before and not shared.after:
             self._settle(plan, None)
             return None
@@ -308,10 +220,10 @@ class FileStore(MemoryStore):
             return None
         return self._codec.plan(value, memo, entries, sync=unit.sync == "power", power=self._power)
 
-    def _settle(self, plan: _Planned, error: BaseException | None) -> None:
+    def _settle(self, plan: Planned, error: BaseException | None) -> None:
         """The unit is durable, or it never was."""
         if error is not None:
-            _fail(plan.job, error)
+            fail(plan.job, error)
             return
         session_id = plan.job.unit.session_id
         plan.change.redo()
@@ -418,13 +330,13 @@ class FileStore(MemoryStore):
                 return
             saving = self._codec.save(value, self._memos[session_id])
             if saving is not None:
-                await asyncio.to_thread(_run, saving.persist, self.path)
+                await asyncio.to_thread(run, saving.persist, self.path)
                 self._memos[session_id] = saving.done()
             if not self._is_awaited(session_id) and not _is_unsettled(value):
                 self._let_go(session_id)
 
     def _is_awaited(self, session_id: str) -> bool:
-        return session_id in self._busy or any(session_id in _sessions_of(job.unit) for job in self._waiting)
+        return session_id in self._busy or any(session_id in sessions_of(job.unit) for job in self._waiting)
 
     def _watch_idle(self) -> None:
         if self._timer is None and self._values and self._lock is not None and not self._closed:
@@ -535,7 +447,7 @@ class FileStore(MemoryStore):
                 folder.make_folder(making / "clew")
                 self._codec.copy(making)
                 self._shared.copy(making)
-                folder.write_whole(making / "clew" / "format.json", _format(self._codec.kind), sync=True)
+                folder.write_whole(making / "clew" / "format.json", format_mark(self._codec.kind), sync=True)
                 making.rename(target)
             except BaseException:
                 shutil.rmtree(making, ignore_errors=True)
@@ -554,7 +466,7 @@ class FileStore(MemoryStore):
                 for session_id, value in self._values.items():
                     saving = self._codec.save(value, self._memos[session_id])
                     if saving is not None:
-                        await asyncio.to_thread(_run, saving.persist, self.path)
+                        await asyncio.to_thread(run, saving.persist, self.path)
         finally:
             if self._lock is not None:
                 self._lock.release()
@@ -562,10 +474,6 @@ class FileStore(MemoryStore):
 
 _NO_TABLES: Final = frozenset({"_values", "_memos", "_damages", "_headers", "_signatures", "_used", "_loading"})
 """Dictionaries of the class above that are no tables of the store."""
-
-
-def _sessions_of(unit: u.Unit) -> set[str]:
-    return {unit.session_id, *(write.source_session_id for write in unit.writes if isinstance(write, u.CopyLine))}
 
 
 def _is_unsettled(value: SessionValue) -> bool:
@@ -579,45 +487,3 @@ def _is_unsettled(value: SessionValue) -> bool:
         for row in value.messages.values()
         for part in row.parts
     )
-
-
-def _persist(planned: list[_Planned], path: Path) -> list[BaseException | None]:
-    """Write down each of these units by itself; what kept each from it."""
-    errors: list[BaseException | None] = []
-    for plan in planned:
-        try:
-            with folder.translated(path):
-                _persist_one(plan)
-            errors.append(None)
-        except Exception as error:
-            errors.append(error)
-    return errors
-
-
-def _persist_one(plan: _Planned) -> None:
-    try:
-        for action in plan.shared.before:
-            action()
-        if plan.saving is not None:
-            plan.saving.persist()
-    except BaseException:
-        for action in plan.shared.undo:
-            with contextlib.suppress(OSError):
-                action()
-        raise
-    # Only what nobody names any more is left to be done; what a failure leaves of it goes when the store is opened.
-    for action in plan.shared.after:
-        with contextlib.suppress(OSError):
-            action()
-
-
-def _run(persist: Callable[[], None], path: Path) -> None:
-    with folder.translated(path):
-        persist()
-
-
-def _fail(job: _Job, error: BaseException) -> None:
-    if not job.future.done():
-        job.future.set_exception(
-            error if isinstance(error, Exception) else InternalError(f"the store ended: {error!r}")
-        )
