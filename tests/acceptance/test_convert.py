@@ -111,6 +111,7 @@ async def fill(path: Path, kind: str) -> dict[str, str]:
     return {"talk": talk.id, "branch": branch.id, "waits": waits.id, "queue": queue.id, "second": second.id}
 
 
+@pytest.mark.slow
 @pytest.mark.rule("FS-4")
 @pytest.mark.parametrize("to", KINDS)
 @pytest.mark.parametrize("kind", KINDS)
@@ -181,6 +182,7 @@ async def test_random_histories_go_around_and_stay_what_they_are(seed: int, tmp_
         kind, path = to, tmp_path / f"copy-{step}"
 
 
+@pytest.mark.slow
 @pytest.mark.rule("FS-4")
 @pytest.mark.parametrize("harm", ["turns", "epoch", "rules"])
 async def test_a_copy_that_differs_is_found_and_taken_back(

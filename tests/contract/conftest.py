@@ -29,7 +29,7 @@ def mint(clock: FakeClock) -> Mint:
     return Mint(clock)
 
 
-@pytest.fixture(params=["memory", "sqlite", "jsonl", "json"])
+@pytest.fixture(params=["memory", "sqlite", "jsonl", pytest.param("json", marks=pytest.mark.slow)])
 async def store(
     request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock, mint: Mint, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Store]:

@@ -280,6 +280,7 @@ async def test_a_random_history_is_the_same_on_every_store(seed: int, actions: l
             await store.close()
 
 
+@pytest.mark.slow
 @pytest.mark.rule("FS-4")
 @pytest.mark.parametrize("kind", ["jsonl", "json"])
 @settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -117,6 +117,7 @@ async def test_rules_of_a_project_are_put_back_when_their_unit_fails(
 
 
 @both
+@pytest.mark.kill
 @pytest.mark.rule("FS-4", "ST-9")
 async def test_a_second_process_is_told_who_owns_the_store_and_may_read(kind: Kind, tmp_path: Path) -> None:
     """Its lock goes with it, however it ends; what it wrote is seen by a reader while it lives."""
