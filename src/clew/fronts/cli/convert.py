@@ -17,8 +17,8 @@ __all__ = ["COMMANDS"]
 
 
 def convert(
-    from_: Annotated[str, cyclopts.Parameter(help="The store to read; nothing in it is changed.")],
-    to: Annotated[str, cyclopts.Parameter(help="The store to write, made when it is not there.")],
+    source: Annotated[str, cyclopts.Parameter(name="FROM", help="The store to read; nothing in it is changed.")],
+    target: Annotated[str, cyclopts.Parameter(name="TO", help="The store to write, made when it is not there.")],
     /,
     *,
     json: Json = False,
@@ -31,14 +31,14 @@ def convert(
     """
 
     async def run() -> int:
-        source, target = parse_url(from_), parse_url(to)
-        if isinstance(source, Memory) or isinstance(target, Memory):
+        old_place, new_place = parse_url(source), parse_url(target)
+        if isinstance(old_place, Memory) or isinstance(new_place, Memory):
             raise InvalidInput("a memory store is gone with the command; name two stores on disk")
-        if source.path.resolve() == target.path.resolve():
+        if old_place.path.resolve() == new_place.path.resolve():
             raise InvalidInput("the two are the same place; name another one to write to")
-        if not source.path.exists():
-            raise StoreUnavailable(f"there is no store at {source.path}")
-        async with clew.open(from_, read_only=True) as old, clew.open(to) as new:
+        if not old_place.path.exists():
+            raise StoreUnavailable(f"there is no store at {old_place.path}")
+        async with clew.open(source, read_only=True) as old, clew.open(target) as new:
             done = await move(old.store, new.store, new.host.mint, new.host.clock.now_ms())
         if json:
             print_json(done)
