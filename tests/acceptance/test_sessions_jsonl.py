@@ -251,7 +251,8 @@ async def test_s7_9_a_crash_in_an_append_costs_that_unit_at_every_byte(tmp_path:
         torn = codec.load(session.id)
         assert torn is not None
         assert (vars(torn.value), torn.damages) == (before, ()), cut
-    for cut in (*range(len(intact), len(whole), len(whole) // 12), len(whole) - 2, len(whole) - 1):
+    ends = [place + 1 for place in range(len(intact), len(whole) - 1) if whole[place : place + 1] == b"\n"]
+    for cut in (*range(len(intact), len(whole), len(whole) // 12), *ends, len(whole) - 2, len(whole) - 1):
         log.write_bytes(whole[:cut])
         await _goes_on(tmp_path, session.id, log, whole[:cut])
     log.write_bytes(whole)
@@ -550,10 +551,11 @@ async def test_a_bad_line_in_the_middle_costs_that_line_and_is_reported(tmp_path
 async def test_numbers_go_on_from_the_log_when_the_metadata_lags(tmp_path: Path) -> None:
     """An older metadata file, or none, or half of one: the log decides, and the metadata is brought in line."""
     async with engine(tmp_path, say("one"), say("two")) as e:
-        session = await e.create_session(title="kept")
+        session = await e.create_session(title="before")
         at = place(tmp_path, session.id)
         old = (at / "metadata.json").read_bytes()
         await ask(e, session.id, "a")
+        await e.rename_session(session.id, "kept")
     expected = (at / "metadata.json").read_bytes()
     for lagging in (old, None, old[: len(old) // 2]):
         (at / "metadata.json").unlink()
