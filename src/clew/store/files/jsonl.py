@@ -14,8 +14,10 @@ from clew.ids import SessionIdForm
 from clew.store.base import Capabilities, Damage
 from clew.store.files import folder
 from clew.store.files.codec import Entries, Loaded, Saving
-from clew.store.files.log import Memo, Written, is_streaming, plan_log, plan_stream, replay
+from clew.store.files.log import Written, is_streaming, plan_log, plan_stream
+from clew.store.files.memo import Memo
 from clew.store.files.metadata import read_metadata, session_of, write_metadata
+from clew.store.files.replay import replay
 from clew.store.files.stamp import milliseconds
 from clew.store.files.torn import END_OF_TORN, read_lines
 from clew.store.session_value import SessionValue

@@ -1,4 +1,4 @@
-"""The log of a session: a unit as lines, and lines as a session again. Pure.
+"""The log of a session: a unit as lines. Pure.
 
 ``session.jsonl`` is the truth. While a message is being streamed, what comes of it goes to ``stream.jsonl``; the unit
 that ends a step or settles a turn brings all of it into the log, and the other file may go. Both count in one row of
@@ -7,79 +7,33 @@ numbers, so that together they can be read in the order in which they were writt
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
-import msgspec
 import orjson
 
-from clew.store.files.adopt import adopt, project_hidden
 from clew.store.files.codec import Entries
-from clew.store.files.mend import mend
+from clew.store.files.memo import RECORD_TYPES, Memo
 from clew.store.files.record import (
     Record,
     changed_parts,
     compaction_record,
-    decode_parts,
     is_marker,
     message_records,
     says_something,
 )
 from clew.store.files.stamp import iso
-from clew.store.files.tables import TABLES, load_entry
-from clew.store.files.torn import END_OF_TORN, TORN, Lines
+from clew.store.files.tables import TABLES
+from clew.store.files.torn import END_OF_TORN, TORN
 from clew.store.session_value import ABSENT, SessionValue
-from clew.transcript.message import MessageRow, PartRow
+from clew.transcript.message import MessageRow
 from clew.transcript.view import compaction_data
 
-__all__ = ["Memo", "Written", "is_streaming", "plan_log", "plan_stream", "replay"]
+__all__ = ["Written", "is_streaming", "plan_log", "plan_stream"]
 
 SCHEMA_VERSION: Final = 1
-_NAMES: Final = {
-    "row": "session",
-    "state": "state",
-    "turns": "turn",
-    "links": "link",
-    "moves": "move",
-    "steps": "step",
-    "queue": "queue",
-    "journal": "chunks",
-    "marks": "mark",
-    "seals": "seal",
-    "blobs": "blob",
-    "pruned": "prune",
-}
-"""The record types of clew's own tables. A reader who does not know them passes them over."""
-_BY_NAME: Final = {name: table for table, name in _NAMES.items()}
 _STREAM: Final = frozenset({"messages", "links", "journal", "marks"})
 _SETTLING: Final = frozenset({"state", "turns", "steps"})
-_MISREAD: Final = (KeyError, IndexError, TypeError, ValueError, AttributeError, msgspec.ValidationError)
-Place = tuple[int, int]
-
-
-class Memo(msgspec.Struct):
-    """What is known about the files of a session beyond its value.
-
-    ``ahead`` holds entries that the stream file has and the log has not, as the log has them. ``places`` says at which
-    numbers the parts of a message begin; ``told`` which messages others can read; ``count`` how many such records.
-    """
-
-    seq: int = 0
-    torn: bool = False
-    stream_torn: bool = False
-    streams: bool = False
-    logged: bool = False
-    count: int = 0
-    others: dict[str, Any] = {}
-    places: dict[str, list[Place]] = {}
-    told: set[str] = set()
-    ahead: dict[tuple[str, str], Any] = {}
-
-    def copied(self, *, streamed: bool) -> Memo:
-        """A memo to change while the first one still holds. What is ``streamed`` is told to nobody yet."""
-        if streamed:
-            return msgspec.structs.replace(self, ahead=dict(self.ahead))
-        return msgspec.structs.replace(self, places=dict(self.places), told=set(self.told), ahead=dict(self.ahead))
 
 
 class Written(NamedTuple):
@@ -194,7 +148,7 @@ def _add_metadata(writer: _Writer, before: MessageRow, after: MessageRow) -> Non
 
 
 def _add_entry(writer: _Writer, name: str, key: Any, after: Any) -> None:
-    record: Record = {"recordType": _NAMES[name], "key": key}
+    record: Record = {"recordType": RECORD_TYPES[name], "key": key}
     if after is ABSENT:
         writer.add({**record, "gone": True})
     else:
@@ -289,147 +243,3 @@ def _first_kept(writer: _Writer, row: MessageRow) -> int:
             return kept[0]
     places = writer.memo.places.get(tail)
     return places[0][0] if places else writer.coming
-
-
-# In
-
-
-def replay(value: SessionValue, memo: Memo, log: Lines, stream: Lines) -> list[str]:
-    """Bring a session to where its files have it; what of them made no sense."""
-    wrong: list[str] = []
-    adopted = False
-    units = [(unit, False) for unit in log.units] + [(unit, True) for unit in stream.units]
-    for unit, streamed in sorted(units, key=lambda one: one[0][0]["seq"]):
-        if not streamed:
-            _settle(value, memo, unit)
-        for record in unit:
-            try:
-                adopted |= _apply(value, memo, record, streamed)
-            except _MISREAD as error:
-                if not streamed:  # what the log does not know of was never settled, and nothing is lost by it
-                    wrong.append(f"record {record['seq']} of the log makes no sense: {type(error).__name__}: {error}")
-    wrong += mend(value)
-    if adopted:
-        project_hidden(value)
-    memo.seq = max(log.last_seq, stream.last_seq)
-    return wrong
-
-
-def _settle(value: SessionValue, memo: Memo, unit: list[Record]) -> None:
-    """A unit of the log says all there is to say of what it names: what the stream file said before is forgotten."""
-    named = {("messages", _message_of(record)) for record in unit}
-    named |= {("links", record.get("key")) for record in unit if record["recordType"] == "link"}
-    for name, key in named & memo.ahead.keys():
-        logged = memo.ahead.pop((name, str(key)))
-        table = getattr(value, name)
-        if logged is ABSENT:
-            table.pop(key, None)
-        else:
-            table[key] = logged
-
-
-def _message_of(record: Record) -> Any:
-    if record["recordType"] == "aside":
-        return record["value"].get("id") if isinstance(record.get("value"), dict) else None
-    return record["clew"].get("id") if isinstance(record.get("clew"), dict) else None
-
-
-def _apply(value: SessionValue, memo: Memo, record: Record, streamed: bool) -> bool:
-    """Apply one record; whether it was another program's."""
-    kind = record["recordType"]
-    if kind in _BY_NAME:
-        _apply_entry(value, memo, _BY_NAME[kind], record, streamed)
-    elif kind in ("message", "compaction") and not isinstance(record.get("clew"), dict):
-        _note_adopted(value, memo, record)
-        return True
-    elif kind in _RECORDS:
-        _RECORDS[kind](value, memo, record, streamed)
-    return False
-
-
-def _apply_entry(value: SessionValue, memo: Memo, name: str, record: Record, streamed: bool) -> None:
-    key = TABLES[name].decode_key(record["key"])
-    table: dict[Any, Any] = getattr(value, name)
-    if streamed and name == "links":
-        memo.ahead.setdefault((name, key), table.get(key, ABSENT))
-    if record.get("gone") is True:
-        table.pop(key, None)
-    elif record.get("more") is True:
-        table[key] = (*table.get(key, ()), *TABLES[name].decode(record["value"]))
-    else:
-        load_entry(value, name, record["key"], record["value"])
-    memo.logged = memo.logged or name == "row"
-
-
-def _note_adopted(value: SessionValue, memo: Memo, record: Record) -> None:
-    before = {id_: len(row.parts) for id_, row in value.messages.items()}
-    message_id = adopt(value, record, memo.places)
-    memo.count += record["recordType"] == "message"
-    if message_id is not None:
-        memo.told.add(message_id)
-        if record.get("role") != "toolResult":
-            memo.places[message_id] = [
-                *memo.places.get(message_id, ()),
-                (record["seq"], before.get(message_id, 0)),
-            ]
-
-
-def _apply_message(value: SessionValue, memo: Memo, record: Record, streamed: bool) -> None:
-    own = record["clew"]
-    message_id = own["id"]
-    row = value.messages.get(message_id)
-    if streamed:
-        memo.ahead.setdefault(("messages", message_id), row if row is not None else ABSENT)
-    stored = {part.index: part for part in row.parts} if row is not None else {}
-    parts = decode_parts(record, stored)
-    if "row" in own:
-        created_at, updated_at, metadata = own["row"]
-        role = "assistant" if record["recordType"] == "compaction" else record["role"]
-        fields = [message_id, value.row["session"].id, role, created_at, updated_at, metadata]
-        row = msgspec.convert(dict(zip(MessageRow.__struct_fields__, fields, strict=False)), MessageRow)
-        stored = {}
-    if row is None:
-        raise KeyError(message_id)
-    merged: dict[int, PartRow] = {**stored, **{part.index: part for part in parts}}
-    value.messages[message_id] = msgspec.structs.replace(row, parts=tuple(merged[index] for index in sorted(merged)))
-    if not streamed:
-        memo.count += record["recordType"] == "message"
-        _note_places(memo, record, message_id)
-
-
-def _note_places(memo: Memo, record: Record, message_id: str) -> None:
-    if record["recordType"] == "part" and "row" not in record["clew"] and "role" not in record:
-        return
-    memo.told.add(message_id)
-    if record.get("role") != "toolResult":
-        specs = record["clew"]["parts"]
-        first = 0 if "row" in record["clew"] else min((spec[1] for spec in specs), default=0)
-        memo.places[message_id] = [*memo.places.get(message_id, ()), (record["seq"], first)]
-
-
-def _apply_aside(value: SessionValue, memo: Memo, record: Record, streamed: bool) -> None:
-    row = TABLES["messages"].decode(record["value"])
-    if streamed:
-        memo.ahead.setdefault(("messages", row.id), value.messages.get(row.id, ABSENT))
-    value.messages[row.id] = row
-
-
-def _apply_metadata(value: SessionValue, memo: Memo, record: Record, streamed: bool) -> None:
-    own = record["clew"]
-    row = value.messages[own["id"]]
-    if streamed:
-        memo.ahead.setdefault(("messages", row.id), row)
-    metadata = {key: one for key, one in row.metadata.items() if key not in own["drop"]}
-    created_at, updated_at = own["at"]
-    value.messages[row.id] = msgspec.structs.replace(
-        row, metadata={**metadata, **own["set"]}, created_at=created_at, updated_at=updated_at
-    )
-
-
-_RECORDS: Final[dict[str, Callable[[SessionValue, Memo, Record, bool], None]]] = {
-    "message": _apply_message,
-    "compaction": _apply_message,
-    "part": _apply_message,
-    "aside": _apply_aside,
-    "metadata": _apply_metadata,
-}
