@@ -45,6 +45,7 @@ from clew.transcript.session import Model
 from clew.transcript.summarised import summarised
 from clew.transcript.usage import Usage
 from clew.transcript.view import compaction_data, compactions_of
+from tests.readers import reader_001, reader_003
 
 HISTORIES: Final = int(os.environ.get("CLEW_HISTORIES", "240"))
 MODEL: Final = Model("test", "model")
@@ -423,8 +424,19 @@ class Machine:
         before = await self.dump()
         for session_id in self.sessions:
             await self.judge_session(session_id)
+            self.read_as_others_do(session_id)
         await self._prove(self.rng.choice(self.sessions))
         assert await self.dump() == before, "reading changed something"
+
+    def read_as_others_do(self, session_id: str) -> None:
+        """A reader that knows the format alone finds nothing in a file that the format does not allow."""
+        if self.kind == "jsonl":
+            at = self.path / "sessions" / session_id
+            assert reader_003.read_metadata(at)["messageCount"] == sum(
+                record["recordType"] == "message" for record in reader_003.read_records(at)
+            )
+        elif self.kind == "json":
+            reader_001.read_session(self.path, session_id)
 
     async def judge_session(self, session_id: str) -> None:
         """Every part of the line is told by a summary or sent; every call has one result."""
