@@ -69,6 +69,10 @@ async def test_nothing_that_is_kept_is_lost_at_a_failpoint(tmp_path: Path, kind:
 
 async def test_a_child_that_shows_too_early_is_found_out(tmp_path: Path) -> None:
     """The control: chunks that were said to be shown, and were not stored, are missed."""
-    files = FileWitness(tmp_path / "store", "jsonl")
-    life(files, 4, "files.before_append=kill@40", ack_early=True, streams=2)
-    assert any("shown" in problem or "chunks" in problem for problem in await files.judge())
+    for nth in (30, 37, 44, 51, 58):
+        # An append may hold no chunk at all, such as that of a prompt; then the next moment is taken.
+        files = FileWitness(tmp_path / f"store-{nth}", "jsonl")
+        life(files, 4, f"files.before_append=kill@{nth}", ack_early=True, streams=1)
+        if any("shown" in problem or "chunks" in problem for problem in await files.judge()):
+            return
+    pytest.fail("nothing was missed")
