@@ -35,10 +35,11 @@ class SavePolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     ``chunk``: at once, and a chunk is shown only after it is durable. ``step`` and ``turn``: shown at once, stored
     at the end of the step or the turn, or earlier when ``save_buffer_size`` bytes have gathered or the oldest has
-    waited ``save_buffer_ms``; zero turns that limit off.
+    waited ``save_buffer_ms``; zero turns that limit off. What is not set is ``chunk`` where the store can keep every
+    chunk, else ``step``.
     """
 
-    save_on: Literal["chunk", "step", "turn"] = "chunk"
+    save_on: Literal["chunk", "step", "turn"] | None = None
     save_buffer_size: int = 64 * 1024
     save_buffer_ms: int = 50
 
@@ -54,11 +55,13 @@ class SmartRecovery(msgspec.Struct, frozen=True, kw_only=True):
 class CompactionConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How old history makes room. What is not set comes from the preset; a session's own settings win.
 
-    ``context_measure="rollup"`` sums the usage of the messages in the model view instead of sizing the next request.
+    Without a ``preset`` the store's own counts: ``overlay`` in a ``jsonl:`` store, ``checkpoint`` in a ``json:`` one,
+    else ``guide``. ``context_measure="rollup"`` sums the usage of the messages in the model view instead of sizing the
+    next request.
     """
 
     enabled: bool = True
-    preset: Literal["guide", "checkpoint", "overlay", "turn"] = "guide"
+    preset: Literal["guide", "checkpoint", "overlay", "turn"] | None = None
     reserve_tokens: int | None = None
     tail_turns: int | None = None
     tail_budget_pct: float | None = None

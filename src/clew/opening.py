@@ -14,10 +14,10 @@ from clew import ids
 from clew.clock import Clock, SystemClock
 from clew.config import Config, config_folder, data_folder, default_store_url, load_config
 from clew.engine import Engine
-from clew.errors import InvalidInput
+from clew.errors import InvalidInput, NotSupported
 from clew.live.base import Live
 from clew.store.base import Store
-from clew.store.location import Memory, SqliteFile, parse_url
+from clew.store.location import Folder, Location, Memory, parse_url
 
 if TYPE_CHECKING:
     # What runs stand on is imported when an engine is opened: importing clew stays quick.
@@ -44,11 +44,12 @@ async def open(
 ) -> AsyncIterator[Engine]:
     """Open a store and everything around it.
 
-    ``url`` is ``sqlite:///file.db`` or ``memory:``; without one, ``CLEW_STORE`` or the user's data folder. What an
-    earlier process left unfinished is recovered before the engine is handed out. ``read_only`` takes no lock and
-    works beside a running owner. ``tools`` are added to the built-in ones, ``providers`` replace the configured ones.
-    ``snapshots`` keeps the workspace's past, so that a rewind can bring files back too. Schedules are fired while the
-    store is open for writing; ``triggers=False`` is for whoever opens it for a moment.
+    ``url`` is ``sqlite:///file.db``, ``jsonl:FOLDER``, ``json:FOLDER`` or ``memory:``; without one, ``CLEW_STORE`` or
+    the user's data folder. What an earlier process left unfinished is recovered before the engine is handed out.
+    ``read_only`` takes no lock and works beside a running owner. ``tools`` are added to the built-in ones;
+    ``providers`` replace the configured ones. With ``snapshots``, which keeps the workspace's past, a rewind can
+    bring files back too. Schedules are fired while the store is open for writing; ``triggers=False`` is for whoever
+    opens it for a moment.
     """
     from clew.runtime.recovery import recover
 
@@ -57,6 +58,7 @@ async def open(
     mint = ids.Mint(clock)
     store = await _open_store(parse_url(url or default_store_url()), config, read_only, clock, mint)
     try:
+        config = _suited(config, store)
         if not read_only:
             await recover(store, mint, clock.now_ms())
         host = _compose(store, config, clock, mint, providers, tools, live)
@@ -69,6 +71,20 @@ async def open(
             await engine.close()
     finally:
         await store.close()
+
+
+def _suited(config: Config, store: Store) -> Config:
+    """The settings with what is left to the store as the store has it."""
+    able = store.capabilities
+    save_on = config.save.save_on or ("chunk" if able.chunk_durable else "step")
+    if save_on == "chunk" and not able.chunk_durable:
+        raise NotSupported(f"{store.url} cannot keep every chunk; set save.save_on to step, or leave it out")
+    replace = msgspec.structs.replace
+    return replace(
+        config,
+        save=replace(config.save, save_on=save_on),
+        compaction=replace(config.compaction, preset=config.compaction.preset or able.preset),
+    )
 
 
 def _compose(
@@ -128,15 +144,18 @@ def _store_files(store: Store) -> list[Path]:
     return [real, *(real.with_name(real.name + suffix) for suffix in ("-wal", "-shm", ".owner"))]
 
 
-async def _open_store(
-    location: Memory | SqliteFile, config: Config, read_only: bool, clock: Clock, mint: ids.Mint
-) -> Store:
+async def _open_store(location: Location, config: Config, read_only: bool, clock: Clock, mint: ids.Mint) -> Store:
     if isinstance(location, Memory):
         if read_only:
             raise InvalidInput("a memory store is new and empty: there is nothing to read in it")
         from clew.store.memory import MemoryStore
 
         return MemoryStore(event_log=config.event_log, clock=clock)
+    if isinstance(location, Folder):
+        from clew.store.files.opening import FilesOptions, open_files
+
+        kept = FilesOptions(read_only=read_only, every_commit_full=config.durability == "power")
+        return await open_files(location.kind, location.path, kept, clock=clock, mint=mint)
     from clew.store.sql.sqlite.store import SqliteOptions, open_sqlite
 
     options = SqliteOptions(

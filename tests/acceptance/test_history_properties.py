@@ -25,7 +25,7 @@ from typing import Any, Final
 import msgspec
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import clew
@@ -35,6 +35,7 @@ from clew.history.check import check
 from clew.history.pointing import find_message
 from clew.history.rewind import RewindMode
 from clew.providers.base import ModelInfo, ModelRequest
+from clew.store.files import folder
 from clew.testing.history_child import SUMMARY, look
 from clew.testing.scripted import FakeProviders, Gate, ScriptedModel, call, fail, say, then, think, wait
 from clew.tools.decorator import tool
@@ -44,6 +45,7 @@ from clew.transcript.session import Model
 from clew.transcript.summarised import summarised
 from clew.transcript.usage import Usage
 from clew.transcript.view import compaction_data, compactions_of
+from tests.readers import reader_001, reader_003
 
 HISTORIES: Final = int(os.environ.get("CLEW_HISTORIES", "240"))
 MODEL: Final = Model("test", "model")
@@ -77,10 +79,11 @@ async def touch(number: int) -> str:
 class Machine:
     """A few sessions of one store, and what is remembered of them from one step to the next."""
 
-    def __init__(self, folder: Path, seed: int, *, stored: bool, settings: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Path, seed: int, *, kind: str, settings: Mapping[str, Any]) -> None:
         self.rng = Random(seed)
-        self.path = folder / "store.db" if stored else None
-        self.url = f"sqlite:///{self.path}" if stored else "memory:"
+        self.path = folder / "store"
+        self.kind = kind
+        self.url = {"memory": "memory:", "sqlite": f"sqlite:///{self.path}"}.get(kind, f"{kind}:{self.path}")
         self.settings = settings
         self.config = clew.Config()
         self.sessions: list[str] = []
@@ -409,7 +412,10 @@ class Machine:
         return whole, {turn_id: await self.engine.store.load_steps(turn_id) for turn_id in whole.tree.turns}
 
     async def dump(self) -> Any:
-        if self.path is None:
+        if self.kind in ("jsonl", "json"):
+            files = [path for path in sorted(self.path.rglob("*")) if path.is_file()]
+            return [(path, path.read_bytes()) for path in files]
+        if self.kind == "memory":
             return [await self.everything(session_id) for session_id in await self.engine.store.session_ids()]
         with closing(sqlite3.connect(f"file:{self.path}?mode=ro", uri=True)) as connection:
             return list(connection.iterdump())
@@ -419,8 +425,19 @@ class Machine:
         before = await self.dump()
         for session_id in self.sessions:
             await self.judge_session(session_id)
+            self.read_as_others_do(session_id)
         await self._prove(self.rng.choice(self.sessions))
         assert await self.dump() == before, "reading changed something"
+
+    def read_as_others_do(self, session_id: str) -> None:
+        """A reader that knows the format alone finds nothing in a file that the format does not allow."""
+        if self.kind == "jsonl":
+            at = self.path / "sessions" / session_id
+            assert reader_003.read_metadata(at)["messageCount"] == sum(
+                record["recordType"] == "message" for record in reader_003.read_records(at)
+            )
+        elif self.kind == "json":
+            reader_001.read_session(self.path, session_id)
 
     async def judge_session(self, session_id: str) -> None:
         """Every part of the line is told by a summary or sent; every call has one result."""
@@ -511,10 +528,10 @@ def _sent(messages: Iterable[Message]) -> list[Any]:
 
 
 async def _play(
-    seed: int, actions: Sequence[str], *, stored: bool, settings: Mapping[str, Any] = SETTINGS[0]
+    seed: int, actions: Sequence[str], *, kind: str, settings: Mapping[str, Any] = SETTINGS[0]
 ) -> Counter[str]:
     with tempfile.TemporaryDirectory() as folder:
-        machine = Machine(Path(folder), seed, stored=stored, settings=settings)
+        machine = Machine(Path(folder), seed, kind=kind, settings=settings)
         await machine.open()
         try:
             for action in actions:
@@ -531,7 +548,7 @@ async def _play(
 @given(seed=st.integers(0, 10**6), actions=st.lists(st.sampled_from(ACTIONS), min_size=5, max_size=40))
 async def test_nothing_of_a_history_is_lost_whatever_is_done_to_it(seed: int, actions: list[str]) -> None:
     """In memory, where it is quickest."""
-    await _play(seed, actions, stored=False)
+    await _play(seed, actions, kind="memory")
 
 
 @pytest.mark.slow
@@ -540,7 +557,20 @@ async def test_nothing_of_a_history_is_lost_whatever_is_done_to_it(seed: int, ac
 @given(seed=st.integers(0, 10**6), actions=st.lists(st.sampled_from(ACTIONS), min_size=5, max_size=30))
 async def test_nothing_of_a_stored_history_is_lost_over_restarts(seed: int, actions: list[str]) -> None:
     """On SQLite, reopened in between."""
-    await _play(seed, actions, stored=True)
+    await _play(seed, actions, kind="sqlite")
+
+
+@pytest.mark.slow
+@pytest.mark.rule("FS-4", "CP-3", "RW-3", "BR-1", "SR-4")
+@pytest.mark.parametrize("kind", ["jsonl", "json"])
+@settings(max_examples=max(HISTORIES // 24, 1), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 10**6), actions=st.lists(st.sampled_from(ACTIONS), min_size=5, max_size=30))
+async def test_nothing_of_a_history_in_files_is_lost_over_restarts(
+    monkeypatch: pytest.MonkeyPatch, kind: str, seed: int, actions: list[str]
+) -> None:
+    """On the file stores, reopened in between."""
+    monkeypatch.setattr(folder, "_sync", lambda fd: None)
+    await _play(seed, actions, kind=kind)
 
 
 async def test_the_histories_have_everything_in_them(record_property: Any) -> None:
@@ -548,7 +578,7 @@ async def test_the_histories_have_everything_in_them(record_property: Any) -> No
     happened: Counter[str] = Counter()
     for seed, own in enumerate(SETTINGS):
         actions = [*["prompt"] * 5, "answer", "prune"] * 3 + Random(seed).choices(ACTIONS, k=50)
-        happened += await _play(seed, actions, stored=False, settings=own)
+        happened += await _play(seed, actions, kind="memory", settings=own)
     record_property("figure", f"{len(SETTINGS)} long histories: {dict(sorted(happened.items()))}")
     for what in (
         *("rewound", "unrewound", "restored", "edited", "went", "answered", "proven"),

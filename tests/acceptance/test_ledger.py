@@ -271,7 +271,7 @@ async def test_the_pointer_moves_when_a_turn_settles_and_is_read_anew_for_the_ne
 
 async def _play(seed: int, actions: Sequence[str], own: Any) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        machine = Machine(Path(folder), seed, stored=True, settings=own)
+        machine = Machine(Path(folder), seed, kind="sqlite", settings=own)
         await machine.open()
         try:
             for action in actions:

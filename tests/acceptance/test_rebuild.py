@@ -76,7 +76,7 @@ async def rebuilt(engine: clew.Engine, target: Path) -> Rebuilt:
 async def _play(seed: int, actions: Sequence[str], own: Any, *, late: int = 0) -> int:
     """A history with a log from its step ``late`` on; what the log then holds."""
     with tempfile.TemporaryDirectory() as folder:
-        machine = Machine(Path(folder), seed, stored=True, settings=own)
+        machine = Machine(Path(folder), seed, kind="sqlite", settings=own)
         machine.config = WITH_LOG if late == 0 else clew.Config()
         await machine.open()
         try:

@@ -774,7 +774,9 @@ async def test_a_prompt_goes_through_its_gates_in_order(open_scenario: Open) -> 
         await s.begin()
         huge = "x" * 1_000_000
         with pytest.raises(clew.SessionNotFound):
-            await s.engine.submit(s.engine._mint.session(), huge, model="nobody/x")
+            await s.engine.submit(
+                s.engine._mint.session(s.engine.store.capabilities.session_ids), huge, model="nobody/x"
+            )
         with pytest.raises(clew.InvalidInput, match="nobody"):
             await s.send(huge, model="nobody/x")
         with pytest.raises(clew.Invalid, match="tokens"):
@@ -929,7 +931,7 @@ async def test_a_run_that_could_not_store_its_end_does_not_poison_the_session(op
         await first_match(stream, "start-step")
         begun.set()
         await first_match(stream, "tool-input-delta")
-        assert len(await store.pending_streams(s.id)) == 1
+        assert len(await store.pending_streams(s.id)) == store.capabilities.chunk_durable
         submit, store.submit = store.submit, _refusing(StoreUnavailable("gone"))
         gate.set()
         assert (await submission.wait()).status == "failed"

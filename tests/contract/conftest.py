@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from clew.ids import Mint
 from clew.store.base import Store
+from clew.store.files import folder
+from clew.store.files.opening import FilesOptions, open_files
+from clew.store.files.store import FileStore
 from clew.store.memory import MemoryStore
 from clew.store.sql.sqlite.store import open_sqlite
 from clew.testing.clock import FakeClock
@@ -25,15 +29,45 @@ def mint(clock: FakeClock) -> Mint:
     return Mint(clock)
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock, mint: Mint) -> AsyncIterator[Store]:
+@pytest.fixture(params=["memory", "sqlite", "jsonl", pytest.param("json", marks=pytest.mark.slow)])
+async def store(
+    request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock, mint: Mint, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Store]:
     store: Store
     if request.param == "memory":
         store = MemoryStore()
+    elif request.param in ("jsonl", "json"):
+        # What a loss of power would take is tested elsewhere; here it would only take time.
+        monkeypatch.setattr(folder, "_sync", lambda fd: None)
+        store = await open_files(request.param, tmp_path / "store", clock=clock, mint=mint)
     else:
         store = await open_sqlite(tmp_path / "store.db", clock=clock, mint=mint)
     yield store
+    if isinstance(store, FileStore) and not store._closed:
+        await _comes_back(store)
     await store.close()
+
+
+async def _comes_back(store: FileStore) -> None:
+    """Whatever a test did: what the files say is what the store said."""
+    before = await _everything(store)
+    await store.close()
+    again = await open_files(store._codec.kind, store.path, FilesOptions(read_only=True))  # type: ignore[arg-type]
+    try:
+        assert await again.verify() == ()
+        assert await _everything(again) == before
+    finally:
+        await again.close()
+
+
+async def _everything(store: Store) -> Any:
+    found = {}
+    for session_id in await store.session_ids():
+        whole = await store.load_whole(session_id)
+        assert whole is not None
+        steps = {turn_id: await store.load_steps(turn_id) for turn_id in whole.tree.turns}
+        found[session_id] = (whole, steps, await store.load_state(session_id), await store.load_line(session_id))
+    return found
 
 
 @pytest.fixture

@@ -148,7 +148,7 @@ class Source:
 
     async def branch(self, turns: int) -> tuple[str, CopyLine]:
         """Copy the first so many turns into a new session."""
-        session_id = self.mint.session()
+        session_id = self.mint.session(self.store.capabilities.session_ids)
         write = self.copying(session_id, self.line[:turns])
         assert await self.store.commit(self.unit(write, session_id=session_id)) == Committed()
         return session_id, write
@@ -244,7 +244,7 @@ async def test_a_session_copied_in_part_has_the_sums_of_what_was_copied(store: S
 
 async def test_a_copied_line_may_begin_in_the_middle(store: Store, source: Source) -> None:
     """Its first turn is a root, whatever stood above the turn it was copied from."""
-    session_id = source.mint.session()
+    session_id = source.mint.session(source.store.capabilities.session_ids)
     write = source.copying(session_id, source.line[1:3])
     await store.commit(source.unit(write, session_id=session_id))
     tree = await store.load_tree(session_id)
@@ -266,7 +266,7 @@ async def test_a_copy_the_unit_inserts_by_itself_is_only_linked(store: Store, so
     """It keeps what it was given; steps come along, and so do prunes of the parts it has."""
     looked, more = source.line[1].messages[1], source.line[2].messages[1]
     await source.scribe.commit(AddPruned((source.pruned(looked.id, 2),)))
-    session_id = source.mint.session()
+    session_id = source.mint.session(source.store.capabilities.session_ids)
     write = source.copying(session_id, source.line[:3], frozenset({looked.id, more.id}))
     ids = ids_of(write)
     own = []
@@ -332,7 +332,7 @@ async def test_a_copy_of_what_is_not_there_fails_and_leaves_nothing(
     """Neither a session nor a row of it; the copies before and after it in the same group are whole."""
     other = await Scribe.create(store, clock=clock, mint=mint)
     _, elsewhere, _ = await other.turn("elsewhere", text("there"))
-    made = [source.mint.session() for _ in range(3)]
+    made = [source.mint.session(source.store.capabilities.session_ids) for _ in range(3)]
     writes = [source.copying(session_id, source.line[:2]) for session_id in made]
     writes[1] = spoilt(writes[1], what, source, elsewhere)
     units = [source.unit(write, session_id=id_) for id_, write in zip(made, writes, strict=True)]
@@ -351,9 +351,9 @@ async def test_a_copy_of_what_is_not_there_fails_and_leaves_nothing(
 
 async def test_a_copy_of_a_session_that_is_not_there_fails(store: Store, source: Source) -> None:
     """Even though its messages are there, in another."""
-    session_id = source.mint.session()
+    session_id = source.mint.session(source.store.capabilities.session_ids)
     write = source.copying(session_id, source.line[:1])
-    gone = CopyLine(source.mint.session(), write.turns)
+    gone = CopyLine(source.mint.session(source.store.capabilities.session_ids), write.turns)
     with pytest.raises(ClewError):
         await store.commit(source.unit(gone, session_id=session_id))
     assert await store.load_whole(session_id) is None
@@ -381,7 +381,7 @@ async def test_deleting_either_leaves_the_other_whole(store: Store, source: Sour
 
 async def test_only_the_blobs_that_copied_parts_name_are_linked(store: Store, source: Source) -> None:
     """A copy that leaves the picture out does not keep it."""
-    session_id = source.mint.session()
+    session_id = source.mint.session(source.store.capabilities.session_ids)
     await store.commit(source.unit(source.copying(session_id, source.line[1:2]), session_id=session_id))
     await store.commit(Unit(source.scribe.session_id, (DeleteSession(),)))
     assert await store.find_blob(DIGEST) is None

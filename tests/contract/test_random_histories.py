@@ -5,16 +5,18 @@ from __future__ import annotations
 import random
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from clew.history.check import check
 from clew.ids import Mint
 from clew.store.base import SessionQuery, Store
+from clew.store.files import folder
+from clew.store.files.opening import open_files
 from clew.store.memory import MemoryStore
 from clew.store.sql.sqlite.store import open_sqlite
 from clew.store.unit import (
@@ -192,7 +194,7 @@ class History:
         line = line[: self.rng.randint(0, len(line))]
         if line:
             now = self.clock.now_ms()
-            id_ = self.mint.session()
+            id_ = self.mint.session(self.store.capabilities.session_ids)
             copies = tuple(
                 CopiedTurn(
                     replace(entry.turn, id=self.mint.turn(), session_id=id_, origin_turn_id=entry.turn.id),
@@ -274,6 +276,34 @@ async def test_a_random_history_is_the_same_on_every_store(seed: int, actions: l
         store = await open_sqlite(Path(folder) / "store.db")
         try:
             assert await play(store, seed, actions) == memory
+        finally:
+            await store.close()
+
+
+@pytest.mark.slow
+@pytest.mark.rule("FS-4")
+@pytest.mark.parametrize("kind", ["jsonl", "json"])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 10**6), actions=st.lists(st.sampled_from(ACTIONS), max_size=14))
+async def test_a_random_history_comes_back_from_files(
+    monkeypatch: pytest.MonkeyPatch, kind: Literal["jsonl", "json"], seed: int, actions: list[str]
+) -> None:
+    """Everything of it, when the folder is opened again; and the judge finds nothing."""
+    monkeypatch.setattr(folder, "_sync", lambda fd: None)
+    with tempfile.TemporaryDirectory() as place:
+        store = await open_files(kind, Path(place) / "store")
+        try:
+            history = History(store, seed)
+            await history.start()
+            for action in actions:
+                await history.run(action)
+            before = await history.everything()
+        finally:
+            await store.close()
+        history.store = history.scribe.store = store = await open_files(kind, Path(place) / "store")
+        try:
+            assert await history.everything() == before
+            assert await check(store) == []
         finally:
             await store.close()
 

@@ -40,13 +40,13 @@ async def listed(store: Store, **query: object) -> list[str]:
 async def test_a_session_comes_back_as_it_was_given(store: Store, mint: Mint, clock: FakeClock) -> None:
     """Every field of the row, unknown metadata and permission keys included."""
     session = Session(
-        id=mint.session(),
+        id=mint.session(store.capabilities.session_ids),
         agent="explore",
         model=Model("anthropic", "some-model", "thinking"),
         created_at=1,
         updated_at=2,
         workspace_root="/srv/ärbeit",
-        parent_id=mint.session(),
+        parent_id=mint.session(store.capabilities.session_ids),
         parent_message_id=mint.message(),
         permissions=[{"permission": "bash", "pattern": "ls*", "action": "allow", "later": {"x": [1, None]}}],
         metadata={"title": "Théseus 🧵", "future": {"deep": [1.5, True, None, ""]}},
@@ -65,7 +65,7 @@ async def test_a_session_comes_back_as_it_was_given(store: Store, mint: Mint, cl
 
 async def test_a_session_that_is_not_there_is_none_and_writing_to_it_is_refused(store: Store, mint: Mint) -> None:
     """Absence is a value for readers and a refusal for writers."""
-    missing = mint.session()
+    missing = mint.session(store.capabilities.session_ids)
     assert await store.find_session(missing) is None
     assert await store.load_state(missing) == SessionState()
     assert await store.load_messages(missing) == ()

@@ -91,7 +91,7 @@ async def test_a_compaction_between_the_head_and_the_open_turn_is_in_the_view(
 async def test_without_a_compaction_a_view_is_as_long_as_asked(store: Store, scribe: Scribe) -> None:
     """And says whether there is more."""
     assert await store.load_view(scribe.session_id) == LineSlice((), complete=True)
-    assert await store.load_view(scribe.mint.session()) is None
+    assert await store.load_view(scribe.mint.session(store.capabilities.session_ids)) is None
     for n in range(3):
         await scribe.turn(f"prompt {n}", text(f"answer {n}"))
     whole = (await store.load_line(scribe.session_id)).turns

@@ -74,7 +74,7 @@ def test_each_kind_of_failure_has_its_exit_code(tmp_path: Path) -> None:
         (("show", "ses_" + "0" * 26), 3, "session_not_found"),
         (("ls", "--limit", "0"), 2, "invalid_input"),
         (("backup", str(tmp_path / "store.db")), 2, "invalid_input"),
-        (("ls", "--store", "jsonl:x"), 7, "not_supported"),
+        (("ls", "--store", "postgresql://x"), 7, "not_supported"),
     ]:
         code, out, err = run(tmp_path, *words)
         assert (code, out) == (expected, "")

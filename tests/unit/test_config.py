@@ -24,7 +24,7 @@ def test_without_a_file_the_defaults_hold(tmp_path: Path) -> None:
     assert Config() == Config(
         default_model=None,
         default_agent="assistant",
-        save=SavePolicy(save_on="chunk", save_buffer_size=65536, save_buffer_ms=50),
+        save=SavePolicy(save_on=None, save_buffer_size=65536, save_buffer_ms=50),
         durability="process",
         group_window_ms=0.0,
         lock_wait_ms=60_000.0,

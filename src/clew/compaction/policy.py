@@ -76,6 +76,8 @@ def policy_for(config: CompactionConfig, pruning: PruningConfig, session: Mappin
     own = _object(session, "compaction")
     own_pruning = _object(own.pop("pruning", None), "compaction.pruning")
     recovery = _object(own.pop("smart_recovery", None), "compaction.smart_recovery")
+    if config.preset is None:
+        config = msgspec.structs.replace(config, preset="guide")
     _check(msgspec.to_builtins(config), "compaction")
     _check(msgspec.to_builtins(pruning), "pruning")
     if own.get("preset", config.preset) != config.preset:
@@ -85,10 +87,11 @@ def policy_for(config: CompactionConfig, pruning: PruningConfig, session: Mappin
         own["smart_recovery"] = {**msgspec.to_builtins(config.smart_recovery), **recovery}
     merged = _merged(config, own, "compaction")
     merged_pruning = _merged(pruning, own_pruning, "compaction.pruning")
-    preset = PRESETS[merged.preset]
+    name = merged.preset or "guide"
+    preset = PRESETS[name]
     base = Policy(
-        preset=merged.preset,
-        **{name: getattr(preset, name) for name in preset.__struct_fields__},
+        preset=name,
+        **{field: getattr(preset, field) for field in preset.__struct_fields__},
         enabled=merged.enabled,
         prunes=merged_pruning.enabled,
         retry_on_transient=merged.retry_on_transient,

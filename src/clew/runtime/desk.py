@@ -349,6 +349,7 @@ class Desk:
             run.end_stream()
             if not self._closing:
                 self.belongings.release_later(session_id)
+                self.hold(self._host.store.release(session_id))
             if outcome.status == "completed" and not self._closing:
                 self._beside(entitle(self._host, session_id), session_id)
             if self._closing or session_id in self._dropped:

@@ -16,7 +16,7 @@ import contextlib
 import logging
 import zlib
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -93,7 +93,11 @@ class Recorder:
         self._turn_id = turn_id
         self._guards: tuple[Guard, ...] = (EpochIs(epoch),)
         self._mint, self._clock = mint, clock
-        self._policy = policy or SavePolicy()
+        policy = policy or SavePolicy()
+        if policy.save_on is None:
+            kept: Literal["chunk", "step"] = "chunk" if store.capabilities.chunk_durable else "step"
+            policy = msgspec.structs.replace(policy, save_on=kept)
+        self._policy = policy
         self._on_shown = on_shown
         self._gate = ChunkGate()
         self._stored = stored

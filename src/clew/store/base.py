@@ -53,12 +53,17 @@ __all__ = [
 
 
 class Capabilities(msgspec.Struct, frozen=True):
-    """What a store can do beyond the contract, and which form its session ids have."""
+    """What a store can do beyond the contract, which form its session ids have, and which preset is made for it.
+
+    Where ``chunk_durable`` is False, a unit that only makes a message grow may live in memory until one that does more
+    is committed: nothing can be saved more often than at each step.
+    """
 
     chunk_durable: bool
     search: bool
     many_processes: bool
     session_ids: SessionIdForm = SessionIdForm.CLEW
+    preset: Literal["guide", "checkpoint", "overlay", "turn"] = "guide"
 
 
 class Cursor(msgspec.Struct, frozen=True, array_like=True):
@@ -161,7 +166,7 @@ class Blob(msgspec.Struct, frozen=True):
 
 
 class Store(Protocol):
-    """The durable boundary. Implementations: ``memory`` and ``sql/sqlite``; file stores build on ``memory``."""
+    """The durable boundary. Implementations: ``memory``, ``files`` (built on it), and ``sql/sqlite``."""
 
     @property
     def url(self) -> str: ...
@@ -332,6 +337,10 @@ class Store(Protocol):
 
     async def backup(self, target: Path) -> None:
         """A consistent copy while others write. Refuses to overwrite."""
+        ...
+
+    async def release(self, session_id: str) -> None:
+        """Nobody works on the session any more: a store that has read it into memory may let go of it."""
         ...
 
     async def close(self) -> None:

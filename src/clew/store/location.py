@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
 from clew.errors import InvalidInput, NotSupported
 
-__all__ = ["Memory", "SqliteFile", "parse_url"]
+__all__ = ["Folder", "Location", "Memory", "SqliteFile", "lock_of", "owned_path", "parse_url"]
 
-_KNOWN = "sqlite:///relative.db, sqlite:////absolute.db or memory:"
+_KNOWN = "sqlite:///relative.db, sqlite:////absolute.db, jsonl:FOLDER, json:FOLDER or memory:"
 
 
 class Memory(msgspec.Struct, frozen=True):
@@ -23,7 +24,17 @@ class SqliteFile(msgspec.Struct, frozen=True):
     path: Path
 
 
-def parse_url(url: str) -> Memory | SqliteFile:
+class Folder(msgspec.Struct, frozen=True):
+    """A folder of sessions in one of the two file formats."""
+
+    kind: Literal["jsonl", "json"]
+    path: Path
+
+
+Location = Memory | SqliteFile | Folder
+
+
+def parse_url(url: str) -> Location:
     """What a store URL names."""
     if url == "memory:":
         return Memory()
@@ -32,6 +43,23 @@ def parse_url(url: str) -> Memory | SqliteFile:
         if not rest.startswith("///") or not rest[3:] or "\x00" in rest:
             raise InvalidInput(f"{url!r} names no file; write sqlite:///relative.db or sqlite:////absolute.db")
         return SqliteFile(Path(rest[3:]).expanduser())
-    if colon and scheme in {"jsonl", "json", "postgresql", "postgres"}:
+    if scheme in ("jsonl", "json") and colon:
+        named = rest[3:] if rest.startswith("///") else rest
+        if not named or "\x00" in named:
+            raise InvalidInput(f"{url!r} names no folder; write {scheme}:FOLDER")
+        return Folder("jsonl" if scheme == "jsonl" else "json", Path(named).expanduser())
+    if colon and scheme in {"postgresql", "postgres"}:
         raise NotSupported(f"this version of clew has no {scheme}: store; use {_KNOWN}")
     raise InvalidInput(f"{url!r} is not a store; use {_KNOWN}")
+
+
+def owned_path(folder: Path) -> Path:
+    """What the owner of a folder of sessions holds the lock of: inside it, beside everything else that is clew's."""
+    return folder / "clew" / "store"
+
+
+def lock_of(location: Location) -> Path | None:
+    """What the owner of a store holds the lock of; None when there is nothing that could be owned."""
+    if isinstance(location, Memory):
+        return None
+    return owned_path(location.path) if isinstance(location, Folder) else location.path

@@ -96,6 +96,11 @@ class MemoryStore:
     def _commit(self, unit: u.Unit) -> u.Outcome:
         if self._closed:
             raise StoreClosed("the store is closed")
+        outcome = self._apply(unit)
+        return u.Committed() if isinstance(outcome, Change) else outcome
+
+    def _apply(self, unit: u.Unit) -> Change | u.Refused:
+        """Carry out a unit; what it changed, or why it must not be."""
         value = self._values.get(unit.session_id)
         refused = refusal(
             unit,
@@ -121,7 +126,7 @@ class MemoryStore:
         except BaseException:
             change.undo()
             raise
-        return u.Committed()
+        return change
 
     def _tell(self, change: Change, unit: u.Unit, log: dict[str, tuple[Fact, ...]]) -> None:
         """Add what the unit has settled to the log, as part of it."""
@@ -147,8 +152,12 @@ class MemoryStore:
         for name in [name for name, one in self._webhooks.items() if one.routing.session_id == session_id]:
             change.drop(self._webhooks, name)
         for sha256 in named:
-            if not any(sha256 in other.blobs for other in self._values.values()):
+            if not self._is_named(sha256):
                 change.drop(self._blobs, sha256)
+
+    def _is_named(self, sha256: str) -> bool:
+        """Whether a session names this blob."""
+        return any(sha256 in value.blobs for value in self._values.values())
 
     def _copy_line(self, change: Change, session_id: str, write: u.CopyLine) -> None:
         source = self._values[write.source_session_id]
@@ -199,18 +208,21 @@ class MemoryStore:
 
     # Reading
 
-    def _find(self, session_id: str) -> SessionValue | None:
+    async def _find(self, session_id: str) -> SessionValue | None:
         if self._closed:
             raise StoreClosed("the store is closed")
         return self._values.get(session_id)
 
+    def _sessions(self) -> Iterable[Session]:
+        return (value.session for value in self._values.values())
+
     async def find_session(self, session_id: str) -> Session | None:
-        value = self._find(session_id)
+        value = await self._find(session_id)
         return value.session if value else None
 
     async def list_sessions(self, query: SessionQuery) -> SessionPage:
         wanted = sorted(
-            (value.session for value in self._values.values() if _matches(value.session, query)),
+            (session for session in self._sessions() if _matches(session, query)),
             key=lambda session: (session.updated_at, session.id),
             reverse=True,
         )
@@ -219,7 +231,7 @@ class MemoryStore:
         return SessionPage(page, Cursor(page[-1].updated_at, page[-1].id) if more else None)
 
     async def list_children(self, parent_id: str) -> tuple[Session, ...]:
-        children = (value.session for value in self._values.values() if value.session.parent_id == parent_id)
+        children = (session for session in self._sessions() if session.parent_id == parent_id)
         return tuple(sorted(children, key=lambda session: (session.created_at, session.id)))
 
     async def find_routed(self, kind: RouteKind, name: str) -> Session | None:
@@ -228,7 +240,7 @@ class MemoryStore:
         return min(named, key=lambda session: (session.created_at, session.id), default=None)
 
     async def load_state(self, session_id: str) -> SessionState:
-        value = self._find(session_id)
+        value = await self._find(session_id)
         return value.state["state"] if value else SessionState()
 
     async def load_line(
@@ -240,7 +252,7 @@ class MemoryStore:
         back_to_message: str | None = None,
         keep_damaged: bool = False,
     ) -> LineSlice:
-        value = self._find(session_id)
+        value = await self._find(session_id)
         return LineSlice((), complete=True) if value is None else self._line(value, through, turns, back_to_message)
 
     def _line(
@@ -263,7 +275,7 @@ class MemoryStore:
     async def load_view(
         self, session_id: str, *, turns: int | None = None, keep_damaged: bool = False
     ) -> LineSlice | None:
-        value = self._find(session_id)
+        value = await self._find(session_id)
         if value is None:
             return None
         state = value.state["state"]
@@ -276,12 +288,10 @@ class MemoryStore:
         return msgspec.structs.replace(line, pruned=value.all_pruned())
 
     async def load_messages(self, session_id: str, *, keep_damaged: bool = False) -> tuple[MessageRow, ...]:
-        value = self._find(session_id)
-        rows: Iterable[MessageRow] = (value.message(id_) for id_ in value.messages) if value else ()
-        return tuple(sorted(rows, key=lambda row: (row.created_at, row.id)))
+        return _messages(await self._find(session_id))
 
     async def find_message(self, session_id: str, message_id: str) -> MessageRow | None:
-        value = self._find(session_id)
+        value = await self._find(session_id)
         return value.message(message_id) if value and message_id in value.messages else None
 
     async def find_client_message(self, session_id: str, client_message_id: str) -> tuple[MessageRow, ...]:
@@ -289,7 +299,7 @@ class MemoryStore:
         return tuple(row for row in rows if row.metadata.get("client_message_id") == client_message_id)
 
     async def open_calls(self, session_id: str) -> tuple[OpenCall, ...]:
-        value = self._find(session_id)
+        value = await self._find(session_id)
         return tuple(
             OpenCall(row.id, part)
             for row in sorted(value.messages.values() if value else (), key=lambda row: row.id)
@@ -302,11 +312,11 @@ class MemoryStore:
         return (*found, *[id_ for id_ in sorted(self._values) if id_ not in found and await self.open_calls(id_)])
 
     async def newest_message_at(self, session_id: str) -> int:
-        value = self._find(session_id)
+        value = await self._find(session_id)
         return max((row.created_at for row in value.messages.values()), default=0) if value else 0
 
     async def load_tree(self, session_id: str) -> Tree:
-        value = self._find(session_id)
+        value = await self._find(session_id)
         return value.tree() if value else Tree(None, None, {}, {}, ())
 
     async def find_turn(self, turn_id: str) -> Turn | None:
@@ -319,15 +329,11 @@ class MemoryStore:
         return ()
 
     async def load_pruned(self, session_id: str) -> tuple[Pruned, ...]:
-        value = self._find(session_id)
+        value = await self._find(session_id)
         return value.all_pruned() if value else ()
 
     async def load_queue(self, session_id: str) -> tuple[QueuedMessage, ...]:
-        value = self._find(session_id)
-        if value is None:
-            return ()
-        waiting = sorted(value.queue.values(), key=lambda row: (not row.interrupt, row.queued_at, row.message_id))
-        return tuple(QueuedMessage(value.message(w.message_id), w.queued_at, w.interrupt) for w in waiting)
+        return _queue(await self._find(session_id))
 
     async def find_prompt(self, digest: str) -> str | None:
         return self._prompts.get(digest)
@@ -373,13 +379,9 @@ class MemoryStore:
         return tuple(self._webhooks[name] for name in sorted(self._webhooks))
 
     async def pending_streams(self, session_id: str | None = None) -> tuple[PendingStream, ...]:
-        ids = tuple(self._values) if session_id is None else (session_id,)
-        return tuple(
-            PendingStream(id_, value.messages[message_id], entries)
-            for id_ in ids
-            if (value := self._find(id_)) is not None
-            for message_id, entries in value.journal.items()
-        )
+        if session_id is not None:
+            return _pending(session_id, await self._find(session_id))
+        return tuple(stream for id_, value in self._values.items() for stream in _pending(id_, value))
 
     async def stream_mark(self, message_id: str) -> int:
         for value in self._values.values():
@@ -389,16 +391,16 @@ class MemoryStore:
         return 0
 
     async def load_whole(self, session_id: str) -> Whole | None:
-        value = self._find(session_id)
+        value = await self._find(session_id)
         if value is None:
             return None
         return Whole(
             value.session,
-            await self.load_messages(session_id),
+            _messages(value),
             value.tree(),
-            await self.load_queue(session_id),
+            _queue(value),
             dict(value.seals),
-            await self.pending_streams(session_id),
+            _pending(session_id, value),
             pruned=value.all_pruned(),
         )
 
@@ -406,7 +408,7 @@ class MemoryStore:
         return tuple(sorted(self._values))
 
     async def seals(self, session_id: str) -> dict[str, str]:
-        value = self._find(session_id)
+        value = await self._find(session_id)
         return dict(value.seals) if value else {}
 
     async def search(self, query: SearchQuery) -> SearchPage:
@@ -427,8 +429,31 @@ class MemoryStore:
     async def backup(self, target: Path) -> None:
         raise NotSupported("a memory store has nothing to back up; open a sqlite: store to keep sessions")
 
+    async def release(self, session_id: str) -> None:
+        pass
+
     async def close(self) -> None:
         self._closed = True
+
+
+def _messages(value: SessionValue | None) -> tuple[MessageRow, ...]:
+    rows: Iterable[MessageRow] = (value.message(id_) for id_ in value.messages) if value else ()
+    return tuple(sorted(rows, key=lambda row: (row.created_at, row.id)))
+
+
+def _queue(value: SessionValue | None) -> tuple[QueuedMessage, ...]:
+    if value is None:
+        return ()
+    waiting = sorted(value.queue.values(), key=lambda row: (not row.interrupt, row.queued_at, row.message_id))
+    return tuple(QueuedMessage(value.message(w.message_id), w.queued_at, w.interrupt) for w in waiting)
+
+
+def _pending(session_id: str, value: SessionValue | None) -> tuple[PendingStream, ...]:
+    if value is None:
+        return ()
+    return tuple(
+        PendingStream(session_id, value.messages[message_id], entries) for message_id, entries in value.journal.items()
+    )
 
 
 def _matches(session: Session, query: SessionQuery) -> bool:

@@ -123,6 +123,6 @@ def refuse_network_file_system(path: Path, mounts: str | None = None) -> None:
     kind = file_system_of(path, mounts)
     if kind in NETWORK_FILE_SYSTEMS:
         raise StoreUnavailable(
-            f"{path} lies on a network file system ({kind}), where a SQLite store would be damaged; "
+            f"{path} lies on a network file system ({kind}), where a store would be damaged; "
             "choose a local folder with --store or CLEW_STORE"
         )

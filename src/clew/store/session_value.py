@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import fsum
-from typing import Any, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -24,38 +24,58 @@ from clew.transcript.turn import HeadMove, Step, Tree, Turn, placed
 from clew.transcript.turn_state import OPEN, check_transition
 from clew.transcript.usage import Usage
 
-__all__ = ["Change", "SessionValue"]
+__all__ = ["ABSENT", "Change", "Changed", "SessionValue"]
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 
+ABSENT: Final = object()
+"""What a table holds under a key that it does not have."""
+
+
+class Changed(NamedTuple):
+    """One entry of a table before and after; :data:`ABSENT` where there is none."""
+
+    table: dict[Any, Any]
+    key: Any
+    before: Any
+    after: Any
+
+
 class Change:
-    """The writes of one unit, each with the way back."""
+    """The writes of one unit, each with the way back, and the way there again."""
 
     def __init__(self) -> None:
-        self._undo: list[Callable[[], None]] = []
+        self.done: list[Changed] = []
 
     def put(self, table: dict[K, V], key: K, value: V) -> None:
-        if key in table:
-            old = table[key]
-            self._undo.append(lambda: table.__setitem__(key, old))
-        else:
-            self._undo.append(lambda: table.__delitem__(key))
+        self.done.append(Changed(table, key, table.get(key, ABSENT), value))
         table[key] = value
 
     def drop(self, table: dict[K, V], key: K) -> None:
         if key in table:
-            old = table.pop(key)
-            self._undo.append(lambda: table.__setitem__(key, old))
+            self.done.append(Changed(table, key, table.pop(key), ABSENT))
 
     def undo(self) -> None:
-        while self._undo:
-            self._undo.pop()()
+        for table, key, before, _ in reversed(self.done):
+            _set(table, key, before)
+
+    def redo(self) -> None:
+        """Carry out again what was undone."""
+        for table, key, _, after in self.done:
+            _set(table, key, after)
+
+
+def _set(table: dict[Any, Any], key: Any, value: Any) -> None:
+    if value is ABSENT:
+        table.pop(key, None)
+    else:
+        table[key] = value
 
 
 class SessionValue:
-    """Everything one session is made of."""
+    """Everything one session is made of. Each attribute is a table, which file stores write and read by its name."""
 
     def __init__(self, session: Session) -> None:
         self.row: dict[str, Session] = {"session": session}

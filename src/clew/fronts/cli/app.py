@@ -23,14 +23,14 @@ import msgspec
 import clew
 from clew.config import default_store_url
 from clew.errors import ClewError, InvalidInput
-from clew.fronts.cli import demo, diff, history, hook, keeping, ledger, room, schedule, settings, transfer
+from clew.fronts.cli import convert, demo, diff, history, hook, keeping, ledger, room, schedule, settings, transfer
 from clew.fronts.cli.command import Json, Store, end, opened, print_json, read_file, say, shapes
 from clew.fronts.cli.plain import plain
 from clew.fronts.cli.run import run_again, run_prompt
 from clew.history.check import Problem
 from clew.history.check import check as judge
 from clew.history.repair import repair as mend
-from clew.store.location import SqliteFile, parse_url
+from clew.store.location import Memory, lock_of, parse_url
 from clew.store.owner import read_owner
 
 __all__ = ["main"]
@@ -57,7 +57,7 @@ app = cyclopts.App(
 )
 _HTTP = "clew.fronts.http.serve"
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-for _commands in (m.COMMANDS for m in (history, room, keeping, diff, settings, demo, transfer, ledger)):
+for _commands in (m.COMMANDS for m in (history, room, keeping, diff, settings, demo, transfer, convert, ledger)):
     for _name, _command in _commands.items():
         app.command(_command, name=_name)
 app.command(schedule.app)
@@ -125,8 +125,8 @@ def url(*, store: Store = None) -> int:
     """
 
     async def find() -> int:
-        location = parse_url(store or default_store_url())
-        owner = read_owner(location.path) if isinstance(location, SqliteFile) else None
+        owned = lock_of(parse_url(store or default_store_url()))
+        owner = read_owner(owned) if owned is not None else None
         print(_http_front().find_url(owner.url if owner else None))
         return 0
 
@@ -223,7 +223,7 @@ def check(
             # The file itself is needed: beside a server this ends with whose it is.
             async with clew.open(store, triggers=False) as writer:
                 location = parse_url(store or default_store_url())
-                if isinstance(location, SqliteFile):
+                if not isinstance(location, Memory):
                     kept = location.path.with_name(f"{location.path.name}.before-repair-{time.time_ns() // 1_000_000}")
                     await writer.backup(kept)
                     print(f"the store as it was is in {kept}", file=sys.stderr)

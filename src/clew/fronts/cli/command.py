@@ -32,7 +32,7 @@ from clew.fronts.cli.plain import plain, plain_json
 from clew.fronts.cli.remote import RemoteEngine
 from clew.fronts.cli.wire import find_token
 from clew.fronts.shape import SessionShape, session_shape
-from clew.store.location import SqliteFile, parse_url
+from clew.store.location import Memory, lock_of, parse_url
 from clew.store.owner import read_owner
 from clew.transcript.session import Session
 
@@ -80,7 +80,7 @@ async def opened(store: str | None, *, write: bool = False, make: bool = False) 
     Without ``make`` there must be one already. Reading needs no owner, only a file that can be read.
     """
     location = parse_url(store or default_store_url())
-    if isinstance(location, SqliteFile) and not location.path.exists() and not make:
+    if not isinstance(location, Memory) and not location.path.exists() and not make:
         raise StoreUnavailable(f"there is no store at {location.path}; `clew chat` or `clew serve` makes it")
     async with contextlib.AsyncExitStack() as stack:
         try:
@@ -90,7 +90,8 @@ async def opened(store: str | None, *, write: bool = False, make: bool = False) 
         except OwnedByAnotherProcess as error:
             engine = _reached(error.ids.get("url"), error)
         except StoreError as error:
-            owner = read_owner(location.path) if isinstance(location, SqliteFile) and not write else None
+            owned = lock_of(location)
+            owner = read_owner(owned) if owned is not None and not write else None
             engine = _reached(owner.url if owner else None, error)
             if not await engine.answers():
                 # What a server that is gone announced is still there; why the file cannot be read is the reason.
@@ -102,7 +103,7 @@ async def opened(store: str | None, *, write: bool = False, make: bool = False) 
 async def read_file(store: str | None) -> AsyncIterator[clew.Engine]:
     """The store's own file, for reading, whoever has it open."""
     location = parse_url(store or default_store_url())
-    if isinstance(location, SqliteFile) and not location.path.exists():
+    if not isinstance(location, Memory) and not location.path.exists():
         raise StoreUnavailable(f"there is no store at {location.path}; `clew chat` or `clew serve` makes it")
     async with clew.open(store, read_only=True) as engine:
         yield engine

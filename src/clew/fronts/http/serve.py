@@ -35,7 +35,7 @@ from clew.fronts.http.log import LogForm, log_runs, secrets_of, set_up
 from clew.fronts.http.protocol import BoundedProtocol
 from clew.fronts.http.sse import Streams
 from clew.fronts.http.token import Token, load_token, make_token
-from clew.store.location import SqliteFile, parse_url
+from clew.store.location import lock_of, parse_url
 from clew.store.owner import read_owner
 
 __all__ = ["DEFAULT_PORT", "find_url", "serve"]
@@ -78,6 +78,8 @@ async def _serve(
 ) -> int:
     streams = Streams()
     async with opening.open(store) as engine:
+        if not engine.store.capabilities.chunk_durable:
+            log.warning("%s is saved at each %s, not at each chunk", engine.store.url, engine.config.save.save_on)
         app = make_app(engine, token=token.value, hosts=_hosts(listener), streams=streams, workspace_root=_started_in())
 
         def ready() -> None:
@@ -216,8 +218,8 @@ def _log_form() -> LogForm:
 
 def _refuse_served(store: str | None) -> None:
     """Say where the store is served, before a port that is taken is complained about. The lock decides later."""
-    location = parse_url(store or default_store_url())
-    owner = read_owner(location.path) if isinstance(location, SqliteFile) else None
+    owned = lock_of(parse_url(store or default_store_url()))
+    owner = read_owner(owned) if owned is not None else None
     if owner is not None and owner.url is not None and _lives(owner.pid) and _answers(owner.url):
         raise OwnedByAnotherProcess(
             f"this store is already served at {owner.url} (process {owner.pid}); `clew url` prints its address",

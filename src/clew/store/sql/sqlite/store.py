@@ -383,6 +383,9 @@ class SqliteStore:
     async def backup(self, target: Path) -> None:
         await asyncio.to_thread(_backup, self.path, target)
 
+    async def release(self, session_id: str) -> None:
+        pass
+
     async def close(self) -> None:
         self._closed = True
         writer, self._writer = self._writer, None

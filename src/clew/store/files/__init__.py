@@ -1,0 +1,1 @@
+"""Sessions as files: the memory store plus a codec."""

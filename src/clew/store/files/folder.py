@@ -1,0 +1,145 @@
+"""Files and folders: made for their owner alone, appended to in one go, replaced whole, and synced when asked.
+
+Every failure of the system comes out as an error of clew's: a full disk as ``storage_full``, a file that may not be
+written as ``store_read_only``, anything else as ``store_unavailable``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+from clew.errors import ClewError, StorageFull, StoreReadOnly, StoreUnavailable
+from clew.failpoints import failpoint
+
+__all__ = [
+    "append",
+    "ends_with",
+    "is_temporary",
+    "make_folder",
+    "read",
+    "sync_folder",
+    "temporary",
+    "translated",
+    "write_whole",
+]
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
+_TEMPORARY = ".new-"
+_sync = os.fsync
+
+
+@contextlib.contextmanager
+def translated(path: Path) -> Iterator[None]:
+    """What the system says, in clew's words."""
+    try:
+        yield
+    except OSError as error:
+        raise _translate(error, path) from error
+
+
+def _translate(error: OSError, path: Path) -> ClewError:
+    if error.errno in _FULL:
+        return StorageFull(f"{path} could not be written: the disk is full")
+    if error.errno in _READ_ONLY:
+        return StoreReadOnly(f"{path} may not be written: {error.strerror}")
+    return StoreUnavailable(f"{path} cannot be used: {error.strerror or error}")
+
+
+def make_folder(path: Path) -> None:
+    """A folder for its owner alone. Folders above it that are missing are made the same way."""
+    if not path.parent.exists():
+        make_folder(path.parent)
+    path.mkdir(mode=0o700, exist_ok=True)
+
+
+def read(path: Path) -> bytes | None:
+    """What a file holds; None when there is none."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+def append(path: Path, data: bytes, *, sync: bool) -> None:
+    """Add to the end of a file, all of it or nothing. Bytes that a failure left are taken back."""
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        size = os.fstat(fd).st_size
+        try:
+            failpoint("files.before_append")
+            _write_all(fd, data)
+            if sync:
+                _sync(fd)
+                if size == 0:
+                    sync_folder(path.parent)
+            failpoint("files.after_append")
+        except OSError:
+            # When even this fails, what is left is a unit without its end, which every load drops.
+            with contextlib.suppress(OSError):
+                os.ftruncate(fd, size)
+            raise
+    finally:
+        os.close(fd)
+
+
+def ends_with(path: Path, end: bytes) -> bool:
+    """Whether a file ends so; one that is empty, or not there, ends as anybody likes."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(size - len(end), 0))
+            return size == 0 or file.read() == end
+    except FileNotFoundError:
+        return True
+
+
+def write_whole(path: Path, data: bytes, *, sync: bool) -> None:
+    """Put a file in the place of another, in one step: whoever reads finds the old one or the new one, whole."""
+    making = temporary(path)
+    fd = os.open(making, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            _write_all(fd, data)
+            if sync:
+                _sync(fd)
+        finally:
+            os.close(fd)
+        failpoint("files.before_rename")
+        making.rename(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            making.unlink()
+        raise
+    if sync:
+        sync_folder(path.parent)
+
+
+def temporary(path: Path) -> Path:
+    """A name beside this one that nobody has, and that the next owner removes."""
+    return path.with_name(f"{_TEMPORARY}{secrets.token_hex(8)}-{path.name}"[:200])
+
+
+def is_temporary(path: Path) -> bool:
+    """Whether a process that died has left this."""
+    return path.name.startswith(_TEMPORARY)
+
+
+def sync_folder(path: Path) -> None:
+    """Make the names in a folder survive a loss of power."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        _sync(fd)
+    finally:
+        os.close(fd)
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]

@@ -1,0 +1,276 @@
+"""The ``json:`` format: one file for each session, written whole whenever there is more to keep than a message grows.
+
+``messages`` is the conversation as it stands, in the shape others read; what is off the line, and the tables that
+they do not know, lie under ``clew``.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import orjson
+
+from clew.errors import RowUndecodable
+from clew.ids import SessionIdForm
+from clew.store.base import Capabilities, Damage
+from clew.store.files import folder
+from clew.store.files.adopt import adopt, project_hidden
+from clew.store.files.codec import Entries, Loaded, Saving
+from clew.store.files.log import is_streaming
+from clew.store.files.mend import mend
+from clew.store.files.metadata import session_of
+from clew.store.files.record import is_marker
+from clew.store.files.shape import decode_message, encode_boundary, encode_message, plain_metadata, plain_records
+from clew.store.files.stamp import iso
+from clew.store.files.tables import TABLES, dump_table, load_entry
+from clew.store.session_value import SessionValue
+from clew.transcript.line import line_messages
+from clew.transcript.message import MessageRow
+from clew.transcript.rollup import sum_usage
+from clew.transcript.view import compaction_data
+
+__all__ = ["JsonCodec"]
+
+_APART: Final = ("row", "messages")
+_OWN: Final = frozenset({"id", "title", "model", "createdAt", "updatedAt", "messages", "clew"})
+_MISREAD: Final = (KeyError, IndexError, TypeError, ValueError, AttributeError, msgspec.ValidationError)
+
+
+class JsonMemo(msgspec.Struct):
+    """``dirty``: memory is ahead of the file. ``others`` are keys of the file that are not clew's.
+
+    ``unread`` are messages that make no sense, which are written back as they are; ``damaged``: nothing of the file
+    reads, and it is not written over.
+    """
+
+    dirty: bool = False
+    damaged: bool = False
+    others: dict[str, Any] = {}
+    unread: list[Any] = []
+
+
+class JsonCodec:
+    """Sessions under ``root/sessions``."""
+
+    kind = "json"
+    evicts_released = True
+    capabilities = Capabilities(
+        chunk_durable=False,
+        search=False,
+        many_processes=False,
+        session_ids=SessionIdForm.UUID,
+        preset="checkpoint",
+    )
+
+    def __init__(self, root: Path) -> None:
+        self._sessions = root / "sessions"
+
+    def _path(self, session_id: str) -> Path:
+        return self._sessions / f"{session_id}.json"
+
+    def on_disk(self) -> list[str]:
+        try:
+            names = os.listdir(self._sessions)
+        except FileNotFoundError:
+            return []
+        stems = (name.removesuffix(".json") for name in names if name.endswith(".json"))
+        return sorted(stem for stem in stems if SessionIdForm.UUID.value.fullmatch(stem))
+
+    def signature(self, session_id: str) -> object:
+        try:
+            stat = self._path(session_id).stat()
+        except OSError:
+            return None
+        return stat.st_ino, stat.st_size, stat.st_mtime_ns
+
+    # Reading
+
+    def load(self, session_id: str) -> Loaded | None:
+        data = folder.read(self._path(session_id))
+        if data is None:
+            return None
+        damages: list[str] = []
+        try:
+            document = orjson.loads(data)
+            if not isinstance(document, dict):
+                raise TypeError("it holds no object")
+            session = session_of(session_id, document, 0)
+        except _MISREAD as error:
+            return _unreadable(session_id, f"its file does not read: {error}")
+        value = SessionValue(session)
+        own = document.get("clew")
+        messages = document.get("messages")
+        unread: list[Any] = []
+        if isinstance(own, dict):
+            damages += _load_own(value, own, messages if isinstance(messages, list) else [], unread)
+        else:
+            damages += _load_plain(value, messages if isinstance(messages, list) else [])
+        others = {key: one for key, one in document.items() if key not in _OWN}
+        return Loaded(
+            value, JsonMemo(others=others, unread=unread), tuple(Damage(what, session_id) for what in damages)
+        )
+
+    # Writing
+
+    def plan(self, value: SessionValue, memo: Any, entries: Entries, *, sync: bool, power: bool) -> Saving | None:
+        if memo is not None and memo.damaged:
+            raise RowUndecodable(f"the file of session {value.session.id} is damaged, and is not written over")
+        if memo is not None and not sync and is_streaming(entries):
+            # The file is written once a step: to write all of it for each word would cost more with every word.
+            memo.dirty = True
+            return None
+        return self._saving(value, memo or JsonMemo(), sync=sync or power or memo is None)
+
+    def save(self, value: SessionValue, memo: Any) -> Saving | None:
+        return self._saving(value, memo, sync=True) if memo.dirty else None
+
+    def _saving(self, value: SessionValue, memo: JsonMemo, *, sync: bool) -> Saving:
+        # A copy of the tables, taken while the unit is applied; what they hold never changes.
+        held = copy.copy(value)
+        for name, table in vars(value).items():
+            setattr(held, name, dict(table))
+        after = JsonMemo(others=memo.others, unread=memo.unread)
+
+        def persist() -> None:
+            folder.make_folder(self._sessions)
+            folder.write_whole(self._path(held.session.id), _encode(held, memo), sync=sync)
+
+        return Saving(persist, lambda: after)
+
+    def remove(self, session_id: str) -> None:
+        self._path(session_id).unlink()
+        folder.sync_folder(self._sessions)
+
+    # Care
+
+    def tidy(self, loaded: Loaded) -> Loaded:
+        return loaded
+
+    def sweep(self) -> None:
+        for path in self._sessions.glob("*"):
+            if folder.is_temporary(path):
+                path.unlink(missing_ok=True)
+
+    def copy(self, target: Path) -> None:
+        folder.make_folder(target / "sessions")
+        for session_id in self.on_disk():
+            data = folder.read(self._path(session_id))
+            if data is not None:
+                folder.write_whole(target / "sessions" / f"{session_id}.json", data, sync=False)
+
+
+def _encode(value: SessionValue, memo: JsonMemo) -> bytes:
+    session, others = value.session, memo.others
+    shown, aside = _ordered(value)
+    worker, workspace = others.get("workerId", "local"), others.get("workspaceId", session.workspace_root or "local")
+    document = {
+        "id": session.id,
+        "title": session.title,
+        "workerId": session.metadata.get("workerId", worker),
+        "workspaceId": session.metadata.get("workspaceId", workspace),
+        "model": str(session.model),
+        "createdAt": iso(session.created_at),
+        "updatedAt": iso(session.updated_at),
+        "messages": shown,
+        "clew": {
+            "version": 1,
+            "session": msgspec.to_builtins(session),
+            "aside": [*aside, *memo.unread],
+            "tables": {name: dump_table(value, name) for name in TABLES if name not in _APART},
+        },
+    }
+    known = {key: one for key, one in document.items() if one is not None}
+    return orjson.dumps({**{key: one for key, one in others.items() if key not in known}, **known}) + b"\n"
+
+
+def _ordered(value: SessionValue) -> tuple[list[Any], list[Any]]:
+    """The conversation with each summary before what it kept, and every other message."""
+    line = [value.messages[id_] for _, id_ in line_messages(value.tree()) if id_ in value.messages]
+    markers = [row for row in line if is_marker(row)]
+    places = {row.id: place for place, row in enumerate(line)}
+    before: dict[int, list[MessageRow]] = {}
+    for marker in markers:
+        tail = (compaction_data(marker) or {}).get("tail_start_id")
+        before.setdefault(places.get(str(tail), places[marker.id]) if tail else 0, []).append(marker)
+    shown: list[Any] = []
+    told: set[str] = set()
+    for place, row in enumerate(line):
+        for marker in before.get(place, ()):
+            shown += [encode_boundary(marker), encode_message(marker)]
+        if not is_marker(row) and row.id not in told:
+            shown.append(encode_message(row))
+        told.add(row.id)
+    return shown, [encode_message(row) for row in value.messages.values() if row.id not in told]
+
+
+def _load_own(value: SessionValue, own: dict[str, Any], messages: list[Any], unread: list[Any]) -> list[str]:
+    wrong: list[str] = []
+    session_id = value.row["session"].id
+    plain: list[Any] = []
+    aside = own.get("aside")
+    for shape in [*messages, *(aside if isinstance(aside, list) else [])]:
+        try:
+            if "clew" not in shape:
+                plain.append(shape)
+                continue
+            row = decode_message(shape, session_id)
+            if row is not None:
+                value.messages[row.id] = row
+        except _MISREAD as error:
+            wrong.append(f"a message makes no sense: {type(error).__name__}: {error}")
+            unread.append(shape)
+    tables = own.get("tables")
+    for name, entries in (tables if isinstance(tables, dict) else {}).items():
+        for entry in entries if name in TABLES and isinstance(entries, list) else ():
+            try:
+                load_entry(value, name, entry[0], entry[1])
+            except _MISREAD as error:
+                wrong.append(f"an entry of {name} makes no sense: {type(error).__name__}: {error}")
+    wrong += mend(value)
+    return wrong + (_load_plain(value, plain) if plain else [])
+
+
+def _load_plain(value: SessionValue, messages: list[Any]) -> list[str]:
+    """Messages that another program wrote."""
+    wrong: list[str] = []
+    places: dict[str, list[tuple[int, int]]] = {}
+    before = len(value.messages)
+    for record in plain_records(messages):
+        try:
+            known = {id_: len(row.parts) for id_, row in value.messages.items()}
+            message_id = adopt(value, {**record, "seq": record["seq"] + before}, places)
+            if message_id is None:
+                continue
+            if record.get("role") != "toolResult":
+                places[message_id] = [*places.get(message_id, ()), (record["seq"], known.get(message_id, 0))]
+            if "from" in record:
+                _add_metadata(value, message_id, plain_metadata(messages[record["from"]]))
+        except _MISREAD as error:
+            wrong.append(f"a message makes no sense: {type(error).__name__}: {error}")
+    project_hidden(value)
+    total = sum_usage(tuple(value.messages.values()))
+    value.row["session"] = msgspec.structs.replace(
+        value.row["session"],
+        prompt_tokens=total.input,
+        completion_tokens=total.output,
+        reasoning_tokens=total.reasoning,
+        cache_read=total.cache_read,
+        cache_write=total.cache_write,
+        total_tokens=total.total,
+    )
+    return wrong
+
+
+def _add_metadata(value: SessionValue, message_id: str, metadata: dict[str, Any]) -> None:
+    row = value.messages[message_id]
+    value.messages[message_id] = msgspec.structs.replace(row, metadata={**row.metadata, **metadata})
+
+
+def _unreadable(session_id: str, what: str) -> Loaded:
+    """A session whose file is damaged is shown, empty, and never written over by itself."""
+    session = session_of(session_id, {"title": "(damaged)"}, 0)
+    return Loaded(SessionValue(session), JsonMemo(damaged=True), (Damage(what, session_id),))

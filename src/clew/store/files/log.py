@@ -1,0 +1,245 @@
+"""The log of a session: a unit as lines. Pure.
+
+``session.jsonl`` is the truth. While a message is being streamed, what comes of it goes to ``stream.jsonl``; the unit
+that ends a step or settles a turn brings all of it into the log, and the other file may go. Both count in one row of
+numbers, so that together they can be read in the order in which they were written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from clew.store.files.codec import Entries
+from clew.store.files.memo import RECORD_TYPES, Memo
+from clew.store.files.record import (
+    Record,
+    changed_parts,
+    compaction_record,
+    is_marker,
+    message_records,
+    says_something,
+)
+from clew.store.files.stamp import iso
+from clew.store.files.tables import TABLES
+from clew.store.files.torn import END_OF_TORN, TORN
+from clew.store.session_value import ABSENT, SessionValue
+from clew.transcript.message import MessageRow
+from clew.transcript.view import compaction_data
+
+__all__ = ["Written", "is_streaming", "plan_log", "plan_stream"]
+
+SCHEMA_VERSION: Final = 1
+_STREAM: Final = frozenset({"messages", "links", "journal", "marks"})
+_SETTLING: Final = frozenset({"state", "turns", "steps"})
+
+
+class Written(NamedTuple):
+    """Lines to append, and the memo once they are."""
+
+    data: bytes
+    memo: Memo
+
+
+# Out
+
+
+class _Writer:
+    """Numbers the records of one unit."""
+
+    def __init__(self, memo: Memo, torn: bool, *, streamed: bool = False) -> None:
+        self.memo = memo.copied(streamed=streamed)
+        self._torn = torn
+        self._records: list[Record] = []
+        self._prefix = b""
+        if torn:
+            # What a process that died has left is ended so that nobody takes it for a line, and said to be no loss.
+            self._prefix = END_OF_TORN + orjson.dumps({"recordType": TORN, "seq": self._next()}) + b"\n"
+
+    def _next(self) -> int:
+        self.memo.seq += 1
+        return self.memo.seq
+
+    @property
+    def coming(self) -> int:
+        return self.memo.seq + 1
+
+    def add(self, record: Record) -> None:
+        head = {"recordType": record["recordType"], "schemaVersion": SCHEMA_VERSION, "seq": self._next()}
+        self._records.append({**head, **{key: value for key, value in record.items() if key != "recordType"}})
+
+    def told(self, record: Record, message_id: str) -> None:
+        """Add a record of a message, remembering where its parts begin."""
+        specs = record["clew"]["parts"]
+        first = 0 if "row" in record["clew"] else min((spec[1] for spec in specs), default=0)
+        if record.get("role") != "toolResult":
+            self.memo.places[message_id] = [*self.memo.places.get(message_id, ()), (self.coming, first)]
+        self.memo.count += record["recordType"] == "message"
+        self.memo.told.add(message_id)
+        self.add(record)
+
+    def lines(self) -> bytes:
+        n = len(self._records)
+        lines = [
+            orjson.dumps({**record, "unit": [i, n]}, option=orjson.OPT_NON_STR_KEYS) + b"\n"
+            for i, record in enumerate(self._records, 1)
+        ]
+        return self._prefix + b"".join(lines) if lines else b""
+
+
+def is_streaming(entries: Entries) -> bool:
+    """Whether these changes are a message that grows, and nothing else."""
+    touched = {name for name, _ in entries}
+    return touched <= _STREAM and bool(touched & {"journal", "marks"})
+
+
+def plan_stream(value: SessionValue, memo: Memo, entries: Entries) -> Written:
+    """The lines of a growing message, for the stream file."""
+    writer = _Writer(memo, memo.stream_torn, streamed=True)
+    for (name, key), (before, after) in entries.items():
+        if before is after:
+            continue
+        if name in ("messages", "links"):
+            writer.memo.ahead.setdefault((name, key), before)
+        if name == "messages":
+            _add_growth(writer, before, after)
+        elif name == "journal" and _grows(before, after):
+            chunks = TABLES[name].encode(after[len(before) :] if before is not ABSENT else after)
+            writer.add({"recordType": "chunks", "key": key, "value": chunks, "more": True})
+        else:
+            _add_entry(writer, name, key, after)
+    memo = writer.memo
+    memo.streams, memo.stream_torn = True, False
+    return Written(writer.lines(), memo)
+
+
+def _grows(before: Any, after: Any) -> bool:
+    if after is ABSENT:
+        return False
+    return before is ABSENT or after[: len(before)] == before
+
+
+def _add_growth(writer: _Writer, before: Any, after: MessageRow) -> None:
+    if before is ABSENT:
+        writer.add({"recordType": "aside", "value": TABLES["messages"].encode(after)})
+        return
+    old = {part.index: part for part in before.parts}
+    specs = [
+        [part.id, part.index, part.created_at, part.updated_at, part.data, {}]
+        for part in after.parts
+        if old.get(part.index) != part
+    ]
+    if specs:
+        writer.add({"recordType": "part", "timestamp": iso(after.updated_at), "clew": {"id": after.id, "parts": specs}})
+    _add_metadata(writer, before, after)
+
+
+def _add_metadata(writer: _Writer, before: MessageRow, after: MessageRow) -> None:
+    changed = {key: one for key, one in after.metadata.items() if key not in before.metadata}
+    changed |= {
+        key: one for key, one in after.metadata.items() if key in before.metadata and before.metadata[key] != one
+    }
+    drop = [key for key in before.metadata if key not in after.metadata]
+    times = [after.created_at, after.updated_at]
+    if changed or drop or times != [before.created_at, before.updated_at]:
+        writer.add({"recordType": "metadata", "clew": {"id": after.id, "set": changed, "drop": drop, "at": times}})
+
+
+def _add_entry(writer: _Writer, name: str, key: Any, after: Any) -> None:
+    record: Record = {"recordType": RECORD_TYPES[name], "key": key}
+    if after is ABSENT:
+        writer.add({**record, "gone": True})
+    else:
+        writer.add({**record, "value": TABLES[name].encode(after)})
+
+
+def plan_log(value: SessionValue, memo: Memo, entries: Entries) -> Written:
+    """The lines of a unit, for the log; of messages all that the stream file alone had so far."""
+    writer = _Writer(memo, memo.torn)
+    wanted = {key: pair for key, pair in entries.items() if pair[0] is not pair[1]}
+    ahead = memo.ahead
+    touched = {name for name, _ in entries}
+    sealed = {("messages", key) for name, key in entries if name == "seals"}
+    if touched & _SETTLING or any(key in ahead for key in sealed.union(entries)):
+        for (name, key), logged in ahead.items():
+            wanted[name, key] = (logged, getattr(value, name).get(key, ABSENT))
+        writer.memo.ahead = {}
+    _add_messages(writer, value, {key: pair for (name, key), pair in wanted.items() if name == "messages"})
+    if not memo.logged and ("row", "session") not in wanted:
+        wanted["row", "session"] = (ABSENT, value.row["session"])
+    for (name, key), (before, after) in wanted.items():
+        if name == "messages":
+            continue
+        if name == "steps" and _grows(before, after) and before is not ABSENT:
+            fresh = TABLES[name].encode(after[len(before) :])
+            writer.add({"recordType": "step", "key": key, "value": fresh, "more": True})
+        elif name != "marks":
+            _add_entry(writer, name, key, after)
+    writer.memo.logged, writer.memo.torn = True, False
+    return Written(writer.lines(), writer.memo)
+
+
+def _add_messages(writer: _Writer, value: SessionValue, wanted: dict[str, tuple[Any, Any]]) -> None:
+    """Messages in the order of the conversation, then summaries: whoever reads the log needs what they keep first."""
+    if not wanted:
+        return
+    order = _order(value, wanted)
+    markers: list[MessageRow] = []
+    for message_id in sorted(wanted, key=lambda id_: order.get(id_, _LAST)):
+        before, after = wanted[message_id]
+        if message_id in writer.memo.told and before is not ABSENT:
+            _add_difference(writer, before, after)
+        elif message_id not in order or after.role == "system" or not (is_marker(after) or says_something(after)):
+            writer.add({"recordType": "aside", "value": TABLES["messages"].encode(after)})
+        elif is_marker(after):
+            markers.append(after)
+        else:
+            for record in message_records(after, after.parts, whole=True):
+                writer.told(record, after.id)
+    for row in markers:
+        writer.told(compaction_record(row, _first_kept(writer, row)), row.id)
+
+
+_LAST: Final = (1 << 62, 0, 0)
+
+
+def _order(value: SessionValue, wanted: Iterable[str]) -> dict[str, tuple[int, int, int]]:
+    """The place in the conversation of each of these messages that has one."""
+    left, found = set(wanted), {}
+    for turn_id in reversed(value.links):
+        for position, message_id in enumerate(value.links[turn_id]):
+            if message_id in left:
+                turn = value.turns.get(turn_id)
+                found[message_id] = (turn.depth, turn.created_at, position) if turn else _LAST
+        if len(found) == len(left):
+            break
+    return found
+
+
+def _add_difference(writer: _Writer, before: MessageRow, after: MessageRow) -> None:
+    old = {part.index: part for part in before.parts}
+    for record in changed_parts(after, old):
+        writer.memo.count += record["recordType"] == "message"
+        writer.add(record)
+    fresh = [part for part in after.parts if part.index not in old]
+    if fresh:
+        for record in message_records(after, fresh, whole=False):
+            writer.told(record, after.id)
+    _add_metadata(writer, before, after)
+
+
+def _first_kept(writer: _Writer, row: MessageRow) -> int:
+    """The number from which on a reader keeps records."""
+    data = compaction_data(row) or {}
+    tail, split = data.get("tail_start_id"), data.get("split")
+    if tail is None:
+        return 1
+    if isinstance(split, dict) and split.get("message_id") in writer.memo.places:
+        from_part = split.get("from_part", 0)
+        kept = [seq for seq, first in writer.memo.places[split["message_id"]] if first >= from_part]
+        if kept:
+            return kept[0]
+    places = writer.memo.places.get(tail)
+    return places[0][0] if places else writer.coming

@@ -1,0 +1,52 @@
+"""The memo: what is known about the files of a ``jsonl:`` session beyond its value, and what its records are called."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+__all__ = ["RECORD_TYPES", "TABLE_OF", "Memo"]
+
+RECORD_TYPES: Final = {
+    "row": "session",
+    "state": "state",
+    "turns": "turn",
+    "links": "link",
+    "moves": "move",
+    "steps": "step",
+    "queue": "queue",
+    "journal": "chunks",
+    "marks": "mark",
+    "seals": "seal",
+    "blobs": "blob",
+    "pruned": "prune",
+}
+"""The record types of clew's own tables. A reader who does not know them passes them over."""
+TABLE_OF: Final = {name: table for table, name in RECORD_TYPES.items()}
+Place = tuple[int, int]
+
+
+class Memo(msgspec.Struct):
+    """What is known about the files of a session beyond its value.
+
+    ``ahead`` holds entries that the stream file has and the log has not, as the log has them. ``places`` says at which
+    numbers the parts of a message begin; ``told`` which messages others can read; ``count`` how many such records.
+    """
+
+    seq: int = 0
+    torn: bool = False
+    stream_torn: bool = False
+    streams: bool = False
+    logged: bool = False
+    count: int = 0
+    others: dict[str, Any] = {}
+    places: dict[str, list[Place]] = {}
+    told: set[str] = set()
+    ahead: dict[tuple[str, str], Any] = {}
+
+    def copied(self, *, streamed: bool) -> Memo:
+        """A memo to change while the first one still holds. What is ``streamed`` is told to nobody yet."""
+        if streamed:
+            return msgspec.structs.replace(self, ahead=dict(self.ahead))
+        return msgspec.structs.replace(self, places=dict(self.places), told=set(self.told), ahead=dict(self.ahead))

@@ -1,0 +1,92 @@
+"""``metadata.json``: what others want to know of a session without reading its log, and the session's row for clew."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+import orjson
+
+from clew.store.files.stamp import iso, milliseconds
+from clew.transcript.session import Model, Session
+
+__all__ = ["model_of", "read_metadata", "session_of", "write_metadata"]
+
+_OWN: Final = frozenset(
+    {
+        *("id", "name", "createdAt", "lastMessageAt", "model", "messageCount", "source", "cronJobId"),
+        *("systemPromptOverride", "metrics", "clew"),
+    }
+)
+
+
+def read_metadata(data: bytes | None) -> dict[str, Any] | None:
+    """The object in the file; None when there is none that reads."""
+    try:
+        found = orjson.loads(data or b"")
+    except orjson.JSONDecodeError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def write_metadata(session: Session, message_count: int, others: dict[str, Any]) -> bytes:
+    """The file. Keys that are not clew's own stay as they were found."""
+    bag = session.metadata
+    known: dict[str, Any] = {
+        "id": session.id,
+        "name": session.title,
+        "createdAt": iso(session.created_at),
+        "lastMessageAt": iso(session.updated_at),
+        "model": str(session.model),
+        "messageCount": message_count,
+        "source": "cron" if bag.get("source") == "cron" else "interactive",
+        "cronJobId": bag.get("cron_job_id") if bag.get("source") == "cron" else None,
+        "systemPromptOverride": bag.get("system_prompt"),
+        "metrics": {
+            "inputTokens": session.prompt_tokens,
+            "outputTokens": session.completion_tokens,
+            "reasoningTokens": session.reasoning_tokens,
+            "cacheReadTokens": session.cache_read,
+            "cacheWriteTokens": session.cache_write,
+            "totalTokens": session.total_tokens,
+            "costUsd": session.cost_usd,
+        },
+        "clew": {"version": 1, "session": msgspec.to_builtins(session)},
+    }
+    kept = {key: value for key, value in others.items() if key not in _OWN}
+    return orjson.dumps({**{key: one for key, one in known.items() if one is not None}, **kept}) + b"\n"
+
+
+def session_of(session_id: str, metadata: dict[str, Any], at: int) -> Session:
+    """The row of a session. One that another program made has the default agent, and its model as it is named."""
+    own = metadata.get("clew")
+    if isinstance(own, dict) and isinstance(own.get("session"), dict):
+        row = msgspec.convert(own["session"], Session)
+        return msgspec.structs.replace(row, id=session_id)
+    created = milliseconds(metadata.get("createdAt"))
+    updated = milliseconds(metadata.get("lastMessageAt") or metadata.get("updatedAt"))
+    created = at if created is None else created
+    bag: dict[str, Any] = {}
+    title = metadata.get("name") or metadata.get("title")
+    if isinstance(title, str):
+        bag["title"] = title
+    if metadata.get("source") == "cron":
+        bag["source"] = "cron"
+        if isinstance(metadata.get("cronJobId"), str):
+            bag["cron_job_id"] = metadata["cronJobId"]
+    if isinstance(metadata.get("systemPromptOverride"), str):
+        bag["system_prompt"] = metadata["systemPromptOverride"]
+    return Session(
+        id=session_id,
+        agent="assistant",
+        model=model_of(metadata.get("model")),
+        created_at=created,
+        updated_at=created if updated is None else max(created, updated),
+        metadata=bag,
+    )
+
+
+def model_of(name: object) -> Model:
+    """``provider/model``; a name without a provider is kept, and a prompt then has to say who answers."""
+    provider, slash, model = str(name or "unknown").partition("/")
+    return Model(provider, model) if slash and model else Model("unknown", provider)

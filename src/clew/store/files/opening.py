@@ -1,0 +1,87 @@
+"""Opening a folder of sessions: whose it is, what it holds, and whether it can be read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+import orjson
+
+from clew.clock import Clock, SystemClock
+from clew.errors import SchemaTooNew, StoreUnavailable
+from clew.ids import Mint
+from clew.store.files import folder
+from clew.store.files.codec import FORMAT_VERSION, Codec, format_mark
+from clew.store.files.json_file import JsonCodec
+from clew.store.files.jsonl import JsonlCodec
+from clew.store.files.store import FileStore
+from clew.store.location import owned_path
+from clew.store.owner import OwnerLock, refuse_network_file_system
+
+__all__ = ["FilesOptions", "open_files"]
+
+_CODECS: Final[dict[str, Callable[[Path], Codec]]] = {"jsonl": JsonlCodec, "json": JsonCodec}
+
+
+class FilesOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How a store is kept. ``read_only`` takes no owner lock and never writes."""
+
+    read_only: bool = False
+    every_commit_full: bool = False
+
+
+async def open_files(
+    kind: Literal["jsonl", "json"],
+    path: Path,
+    options: FilesOptions | None = None,
+    *,
+    clock: Clock | None = None,
+    mint: Mint | None = None,
+) -> FileStore:
+    """Open a folder of sessions, making it when it is opened for writing. Every session is read once."""
+    clock = clock or SystemClock()
+    return await asyncio.to_thread(_open, kind, path, options or FilesOptions(), clock, mint or Mint(clock))
+
+
+def _open(kind: str, path: Path, options: FilesOptions, clock: Clock, mint: Mint) -> FileStore:
+    if path.exists() and not path.is_dir():
+        raise StoreUnavailable(f"{path} is a file; a {kind}: store is a folder")
+    refuse_network_file_system(path)
+    codec = _CODECS[kind](path)
+    with folder.translated(path):
+        if options.read_only:
+            if not path.is_dir():
+                raise StoreUnavailable(f"there is no store at {path}")
+            _check_format(kind, path)
+            return FileStore(path, codec, options.every_commit_full, None, clock, mint)
+        _check_format(kind, path)
+        folder.make_folder(path / "sessions")
+        folder.make_folder(path / "clew")
+        lock = OwnerLock(owned_path(path), clock.now_ms())
+        try:
+            folder.write_whole(path / "clew" / "format.json", format_mark(kind), sync=True)
+            store = FileStore(path, codec, options.every_commit_full, lock, clock, mint)
+            store.take_stock()
+            return store
+        except BaseException:
+            lock.release()
+            raise
+
+
+def _check_format(kind: str, path: Path) -> None:
+    """Turn away a folder of another format before anything of it is changed."""
+    data = folder.read(path / "clew" / "format.json")
+    if data is None:
+        return
+    try:
+        known = orjson.loads(data)
+        found, version = known["format"], known["version"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise StoreUnavailable(f"{path} does not say what it holds: clew/format.json does not read") from error
+    if found != kind:
+        raise StoreUnavailable(f"{path} holds a {found}: store; open it as {found}:{path}")
+    if not isinstance(version, int) or version > FORMAT_VERSION:
+        raise SchemaTooNew(f"{path} was written by a newer clew (format {version} of {FORMAT_VERSION}); upgrade clew")

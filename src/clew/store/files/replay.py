@@ -1,0 +1,165 @@
+"""Replaying: the lines of a log and of a stream, read in the order in which they were written. Pure.
+
+A record that makes no sense costs itself. What the stream file says of a message counts until the log says more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from clew.store.files.adopt import adopt, project_hidden
+from clew.store.files.memo import TABLE_OF, Memo
+from clew.store.files.mend import mend
+from clew.store.files.record import Record, decode_parts
+from clew.store.files.tables import TABLES, load_entry
+from clew.store.files.torn import Lines
+from clew.store.session_value import ABSENT, SessionValue
+from clew.transcript.message import MessageRow, PartRow
+
+__all__ = ["replay"]
+
+_MISREAD: Final = (KeyError, IndexError, TypeError, ValueError, AttributeError, msgspec.ValidationError)
+
+
+def replay(value: SessionValue, memo: Memo, log: Lines, stream: Lines) -> list[str]:
+    """Bring a session to where its files have it; what of them made no sense."""
+    wrong: list[str] = []
+    adopted = False
+    units = [(unit, False) for unit in log.units] + [(unit, True) for unit in stream.units]
+    for unit, streamed in sorted(units, key=lambda one: one[0][0]["seq"]):
+        if not streamed:
+            _settle(value, memo, unit)
+        for record in unit:
+            try:
+                adopted |= _apply(value, memo, record, streamed)
+            except _MISREAD as error:
+                if not streamed:  # what the log does not know of was never settled, and nothing is lost by it
+                    wrong.append(f"record {record['seq']} of the log makes no sense: {type(error).__name__}: {error}")
+    wrong += mend(value)
+    if adopted:
+        project_hidden(value)
+    memo.seq = max(log.last_seq, stream.last_seq)
+    return wrong
+
+
+def _settle(value: SessionValue, memo: Memo, unit: list[Record]) -> None:
+    """A unit of the log says all there is to say of what it names: what the stream file said before is forgotten."""
+    named = {("messages", _message_of(record)) for record in unit}
+    named |= {("links", record.get("key")) for record in unit if record["recordType"] == "link"}
+    for name, key in named & memo.ahead.keys():
+        logged = memo.ahead.pop((name, str(key)))
+        table = getattr(value, name)
+        if logged is ABSENT:
+            table.pop(key, None)
+        else:
+            table[key] = logged
+
+
+def _message_of(record: Record) -> Any:
+    if record["recordType"] == "aside":
+        return record["value"].get("id") if isinstance(record.get("value"), dict) else None
+    return record["clew"].get("id") if isinstance(record.get("clew"), dict) else None
+
+
+def _apply(value: SessionValue, memo: Memo, record: Record, streamed: bool) -> bool:
+    """Apply one record; whether it was another program's."""
+    kind = record["recordType"]
+    if kind in TABLE_OF:
+        _apply_entry(value, memo, TABLE_OF[kind], record, streamed)
+    elif kind in ("message", "compaction") and not isinstance(record.get("clew"), dict):
+        _note_adopted(value, memo, record)
+        return True
+    elif kind in _RECORDS:
+        _RECORDS[kind](value, memo, record, streamed)
+    return False
+
+
+def _apply_entry(value: SessionValue, memo: Memo, name: str, record: Record, streamed: bool) -> None:
+    key = TABLES[name].decode_key(record["key"])
+    table: dict[Any, Any] = getattr(value, name)
+    if streamed and name == "links":
+        memo.ahead.setdefault((name, key), table.get(key, ABSENT))
+    if record.get("gone") is True:
+        table.pop(key, None)
+    elif record.get("more") is True:
+        table[key] = (*table.get(key, ()), *TABLES[name].decode(record["value"]))
+    else:
+        load_entry(value, name, record["key"], record["value"])
+    memo.logged = memo.logged or name == "row"
+
+
+def _note_adopted(value: SessionValue, memo: Memo, record: Record) -> None:
+    before = {id_: len(row.parts) for id_, row in value.messages.items()}
+    message_id = adopt(value, record, memo.places)
+    memo.count += record["recordType"] == "message"
+    if message_id is not None:
+        memo.told.add(message_id)
+        if record.get("role") != "toolResult":
+            memo.places[message_id] = [
+                *memo.places.get(message_id, ()),
+                (record["seq"], before.get(message_id, 0)),
+            ]
+
+
+def _apply_message(value: SessionValue, memo: Memo, record: Record, streamed: bool) -> None:
+    own = record["clew"]
+    message_id = own["id"]
+    row = value.messages.get(message_id)
+    if streamed:
+        memo.ahead.setdefault(("messages", message_id), row if row is not None else ABSENT)
+    stored = {part.index: part for part in row.parts} if row is not None else {}
+    parts = decode_parts(record, stored)
+    if "row" in own:
+        created_at, updated_at, metadata = own["row"]
+        role = "assistant" if record["recordType"] == "compaction" else record["role"]
+        fields = [message_id, value.row["session"].id, role, created_at, updated_at, metadata]
+        row = msgspec.convert(dict(zip(MessageRow.__struct_fields__, fields, strict=False)), MessageRow)
+        stored = {}
+    if row is None:
+        raise KeyError(message_id)
+    merged: dict[int, PartRow] = {**stored, **{part.index: part for part in parts}}
+    value.messages[message_id] = msgspec.structs.replace(row, parts=tuple(merged[index] for index in sorted(merged)))
+    if not streamed:
+        memo.count += record["recordType"] == "message"
+        _note_places(memo, record, message_id)
+
+
+def _note_places(memo: Memo, record: Record, message_id: str) -> None:
+    if record["recordType"] == "part" and "row" not in record["clew"] and "role" not in record:
+        return
+    memo.told.add(message_id)
+    if record.get("role") != "toolResult":
+        specs = record["clew"]["parts"]
+        first = 0 if "row" in record["clew"] else min((spec[1] for spec in specs), default=0)
+        memo.places[message_id] = [*memo.places.get(message_id, ()), (record["seq"], first)]
+
+
+def _apply_aside(value: SessionValue, memo: Memo, record: Record, streamed: bool) -> None:
+    row = TABLES["messages"].decode(record["value"])
+    if streamed:
+        memo.ahead.setdefault(("messages", row.id), value.messages.get(row.id, ABSENT))
+    value.messages[row.id] = row
+
+
+def _apply_metadata(value: SessionValue, memo: Memo, record: Record, streamed: bool) -> None:
+    own = record["clew"]
+    row = value.messages[own["id"]]
+    if streamed:
+        memo.ahead.setdefault(("messages", row.id), row)
+    metadata = {key: one for key, one in row.metadata.items() if key not in own["drop"]}
+    created_at, updated_at = own["at"]
+    value.messages[row.id] = msgspec.structs.replace(
+        row, metadata={**metadata, **own["set"]}, created_at=created_at, updated_at=updated_at
+    )
+
+
+_RECORDS: Final[dict[str, Callable[[SessionValue, Memo, Record, bool], None]]] = {
+    "message": _apply_message,
+    "compaction": _apply_message,
+    "part": _apply_message,
+    "aside": _apply_aside,
+    "metadata": _apply_metadata,
+}

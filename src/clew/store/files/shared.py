@@ -1,0 +1,151 @@
+"""What belongs to no single session: prompts, blobs, the rules of projects. Each entry is a file under ``DIR/clew``.
+
+A table that is added to the memory store gets its line in :data:`SHARED`; without it, writing to it is an error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from clew.errors import InternalError
+from clew.store.base import Blob
+from clew.store.files import folder
+from clew.store.session_value import ABSENT, Changed
+
+__all__ = ["SHARED", "Shared", "SharedPlan", "SharedTable"]
+
+
+class SharedTable(NamedTuple):
+    """The folder of a table, and how its values are written. ``by_digest``: a key names its value, so that an entry
+    that a failure left behind does no harm; any other is put back as it was."""
+
+    folder: str
+    encode: Callable[[Any], Any]
+    decode: Callable[[Any], Any]
+    by_digest: bool = False
+
+
+SHARED: Final[dict[str, SharedTable]] = {
+    "_prompts": SharedTable("prompts", str, str, by_digest=True),
+    "_project_rules": SharedTable("rules", list, tuple),
+    "_blobs": SharedTable("blobs", lambda blob: blob.media_type, lambda kind: kind, by_digest=True),
+}
+
+
+class SharedPlan(NamedTuple):
+    """What is done before the session's own files, after them, and when those could not be written."""
+
+    before: list[Callable[[], None]]
+    after: list[Callable[[], None]]
+    undo: list[Callable[[], None]]
+
+
+class Shared:
+    """The files of these tables. Blobs keep their bytes in a file of their own, and out of memory."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root / "clew"
+
+    def load(self, name: str) -> dict[str, Any]:
+        """A table as the files have it. One that does not read is passed over: what it held can be given again."""
+        table = SHARED[name]
+        found: dict[str, Any] = {}
+        for path in sorted((self._root / table.folder).glob("*.json")):
+            try:
+                entry = orjson.loads(path.read_bytes())
+                found[entry["key"]] = table.decode(entry["value"])
+            except (OSError, ValueError, KeyError, TypeError):
+                continue
+        if name == "_blobs":
+            return {key: Blob(key, media_type, b"") for key, media_type in found.items()}
+        return found
+
+    def plan(self, tables: dict[int, str], done: Sequence[Changed]) -> SharedPlan:
+        """What a change means for these files."""
+        plan = SharedPlan([], [], [])
+        for name, key, _, after in self._changes(tables, done):
+            path = self._path(name, key)
+            if after is ABSENT:
+                plan.after.append(partial(self._remove, path))
+                continue
+            if not SHARED[name].by_digest:
+                # A way back that needs no room on the disk: the old file under another name.
+                kept = folder.temporary(path)
+                plan.before.append(partial(_keep_old, path, kept))
+                plan.undo.append(partial(_put_back, path, kept))
+                plan.after.append(partial(kept.unlink, missing_ok=True))
+            plan.before.append(self._writing(name, key, after, path))
+        return plan
+
+    def _changes(self, tables: dict[int, str], done: Sequence[Changed]) -> Iterator[tuple[str, str, Any, Any]]:
+        found: dict[tuple[str, str], tuple[Any, Any]] = {}
+        for table, key, before, after in done:
+            if id(table) in tables:
+                place = (tables[id(table)], key)
+                found[place] = (found.get(place, (before, ABSENT))[0], after)
+        for (name, key), (before, after) in found.items():
+            if name not in SHARED:
+                raise InternalError(f"the file stores do not know the table {name!r}; add it to SHARED")
+            yield name, key, before, after
+
+    def _writing(self, name: str, key: str, after: Any, path: Path) -> Callable[[], None]:
+        entry = orjson.dumps({"key": key, "value": SHARED[name].encode(after)}) + b"\n"
+        data = after.data if name == "_blobs" else None
+
+        def write() -> None:
+            folder.make_folder(path.parent)
+            if data is not None:
+                folder.write_whole(path.with_suffix(".bin"), data, sync=True)
+            folder.write_whole(path, entry, sync=True)
+
+        return write
+
+    def read_blob(self, sha: str) -> bytes | None:
+        return folder.read(self._path("_blobs", sha).with_suffix(".bin"))
+
+    def sweep(self, named: set[str]) -> None:
+        """Remove blobs that no session names, and what a process that died had begun."""
+        for table in SHARED.values():
+            for path in (self._root / table.folder).glob("*"):
+                if folder.is_temporary(path):
+                    path.unlink(missing_ok=True)
+        for key in self.load("_blobs"):
+            if key not in named:
+                self._remove(self._path("_blobs", key))
+
+    @staticmethod
+    def _remove(path: Path) -> None:
+        path.unlink(missing_ok=True)
+        path.with_suffix(".bin").unlink(missing_ok=True)
+
+    def _path(self, name: str, key: str) -> Path:
+        # No path is ever built from what somebody else has named.
+        return self._root / SHARED[name].folder / f"{sha256(key.encode()).hexdigest()}.json"
+
+    def copy(self, target: Path) -> None:
+        for table in SHARED.values():
+            for path in (self._root / table.folder).glob("*"):
+                data = None if folder.is_temporary(path) else folder.read(path)
+                if data is not None:
+                    folder.make_folder(target / "clew" / table.folder)
+                    folder.write_whole(target / "clew" / table.folder / path.name, data, sync=False)
+
+
+def _keep_old(path: Path, kept: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.link(path, kept)
+
+
+def _put_back(path: Path, kept: Path) -> None:
+    if kept.exists():
+        kept.rename(path)
+    else:
+        path.unlink(missing_ok=True)

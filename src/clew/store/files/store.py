@@ -1,0 +1,489 @@
+"""The file store: the memory store, with a codec that brings every unit to disk before it is applied.
+
+Units wait in one row. A round takes the first of each session, carries it out to see what it changes, takes that back,
+writes it down in a thread, and then carries it out for good: nobody reads what is not durable. Sessions that nothing
+happens on are let go of after a while and read again when somebody asks for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+from collections import deque
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from clew.clock import Clock, Timer
+from clew.errors import (
+    InvalidInput,
+    NotSupported,
+    StoreClosed,
+    StoreReadOnly,
+)
+from clew.ids import Mint, check_session_id
+from clew.store import unit as u
+from clew.store.base import (
+    Blob,
+    Capabilities,
+    Damage,
+    PendingStream,
+    SearchPage,
+    SearchQuery,
+    SessionPage,
+    SessionQuery,
+)
+from clew.store.files import folder
+from clew.store.files.codec import Codec, Loaded, Saving, entries_of, format_mark
+from clew.store.files.job import Job, Planned, fail, persist, run, sessions_of
+from clew.store.files.shared import Shared
+from clew.store.memory import MemoryStore
+from clew.store.owner import OwnerLock
+from clew.store.session_value import Change, SessionValue
+from clew.transcript.session import Session
+from clew.transcript.turn import Step, Turn
+from clew.transcript.turn_state import OPEN
+
+__all__ = ["IDLE_MS", "FileStore"]
+
+log = logging.getLogger("clew.files")
+
+IDLE_MS: Final = 30 * 60 * 1000.0
+"""How long a session stays in memory when nobody asks for it."""
+
+
+class _Header(NamedTuple):
+    """What is remembered of a session that is not in memory."""
+
+    session: Session
+    turns: frozenset[str]
+    blobs: frozenset[str]
+
+
+class FileStore(MemoryStore):
+    """The contract on a folder of files. See :mod:`clew.store.base` for what each method promises."""
+
+    def __init__(self, path: Path, codec: Codec, power: bool, lock: OwnerLock | None, clock: Clock, mint: Mint) -> None:
+        super().__init__()
+        self.path = path
+        self._codec = codec
+        self._power = power
+        self._lock = lock
+        self._clock = clock
+        self._mint = mint
+        self._shared = Shared(path)
+        self._memos: dict[str, Any] = {}
+        self._damages: dict[str, tuple[Damage, ...]] = {}
+        self._headers: dict[str, _Header] = {}
+        self._signatures: dict[str, object] = {}
+        self._used: dict[str, float] = {}
+        self._waiting: deque[Job] = deque()
+        self._busy: set[str] = set()
+        self._disk = asyncio.Lock()
+        self._worker: asyncio.Task[None] | None = None
+        self._loading: dict[str, asyncio.Task[None]] = {}
+        self._timer: Timer | None = None
+        self._prompts = self._shared.load("_prompts")
+        self._project_rules = self._shared.load("_project_rules")
+        self._blobs = self._shared.load("_blobs")
+
+    @property
+    def url(self) -> str:
+        return f"{self._codec.kind}:{self.path}"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._codec.capabilities
+
+    def announce(self, url: str | None) -> None:
+        """Tell second writers where this store is served."""
+        if self._lock is not None:
+            self._lock.announce(url)
+
+    def take_stock(self) -> None:
+        """Read every session once, as the new owner: what lags is brought in line, what is unfinished stays at hand."""
+        self._codec.sweep()
+        for session_id in self._codec.on_disk():
+            loaded = self._codec.load(session_id)
+            if loaded is not None:
+                self._keep(session_id, self._codec.tidy(loaded))
+                if not _is_unsettled(loaded.value):
+                    self._let_go(session_id)
+        named = {sha for value in self._values.values() for sha in value.blobs}
+        self._shared.sweep(named.union(*(header.blobs for header in self._headers.values())))
+
+    # Writing
+
+    def submit(self, unit: u.Unit) -> asyncio.Future[u.Outcome]:
+        if self._closed:
+            raise StoreClosed("the store is closed")
+        if self._lock is None:
+            raise StoreReadOnly(f"{self.path} was opened for reading")
+        future: asyncio.Future[u.Outcome] = asyncio.get_running_loop().create_future()
+        self._waiting.append(Job(unit, future))
+        if self._worker is None:
+            self._worker = asyncio.get_running_loop().create_task(self._work())
+        return future
+
+    async def commit(self, unit: u.Unit) -> u.Outcome:
+        return await self.submit(unit)
+
+    async def _work(self) -> None:
+        try:
+            while self._waiting:
+                try:
+                    await self._round(self._take())
+                except Exception:
+                    log.exception("a round of units failed; the next ones go on")
+        finally:
+            self._worker = None
+
+    def _take(self) -> list[Job]:
+        """The first unit of each session that has one."""
+        taken: dict[str, Job] = {}
+        left: deque[Job] = deque()
+        for job in self._waiting:
+            if job.unit.session_id in taken:
+                left.append(job)
+            else:
+                taken[job.unit.session_id] = job
+        self._waiting = left
+        return list(taken.values())
+
+    async def _round(self, jobs: list[Job]) -> None:
+        async with self._disk:
+            await self._carry_out(jobs)
+
+    async def _carry_out(self, jobs: list[Job]) -> None:
+        self._busy = {id_ for job in jobs for id_ in sessions_of(job.unit)}
+        try:
+            for job in jobs:
+                try:
+                    for session_id in sessions_of(job.unit):
+                        await self._bring(session_id)
+                except Exception as error:
+                    fail(job, error)
+            ready = [job for job in jobs if not job.future.done()]
+            planned = [plan for job in ready if (plan := self._plan(job)) is not None]
+            if planned:
+                failures = await asyncio.to_thread(persist, planned, self.path)
+                for plan, failure in zip(planned, failures, strict=True):
+                    self._settle(plan, failure)
+        except BaseException as error:
+            for job in jobs:
+                fail(job, error)
+            raise
+        finally:
+            self._busy = set()
+            self._watch_idle()
+
+    def _plan(self, job: Job) -> Planned | None:
+        """See what the unit changes, without leaving a trace; None when it has its answer already."""
+        try:
+            outcome = self._apply(job.unit)
+            if isinstance(outcome, u.Refused):
+                job.future.set_result(outcome)
+                return None
+            try:
+                shared = self._shared.plan(self._shared_tables(), outcome.done)
+                saving = self._saving(job.unit, outcome)
+            finally:
+                outcome.undo()
+        except Exception as error:
+            fail(job, error)
+            return None
+        plan = Planned(job, outcome, shared, saving)
+        if saving is None and not shared.before and not shared.after:
+            self._settle(plan, None)
+            return None
+        return plan
+
+    def _shared_tables(self) -> dict[int, str]:
+        """Every table of the store that is no session's, by identity; those of this class are no tables."""
+        return {
+            id(table): name for name, table in vars(self).items() if isinstance(table, dict) and name not in _NO_TABLES
+        }
+
+    def _saving(self, unit: u.Unit, change: Change) -> Saving | None:
+        session_id = unit.session_id
+        value = self._values.get(session_id)
+        if value is None:
+            return Saving(lambda: self._codec.remove(session_id), lambda: None)
+        entries = entries_of(value, change.done)
+        memo = self._memos.get(session_id)
+        if memo is None:
+            check_session_id(session_id, self._codec.capabilities.session_ids)
+        if memo is not None and not entries:
+            return None
+        return self._codec.plan(value, memo, entries, sync=unit.sync == "power", power=self._power)
+
+    def _settle(self, plan: Planned, error: BaseException | None) -> None:
+        """The unit is durable, or it never was."""
+        if error is not None:
+            fail(plan.job, error)
+            return
+        session_id = plan.job.unit.session_id
+        plan.change.redo()
+        for sha, blob in self._blobs.items() if any(c.table is self._blobs for c in plan.change.done) else ():
+            if blob.data:
+                self._blobs[sha] = msgspec.structs.replace(blob, data=b"")
+        memo = plan.saving.done() if plan.saving is not None else self._memos.get(session_id)
+        if session_id in self._values:
+            self._memos[session_id] = memo
+            self._used[session_id] = self._clock.monotonic_ms()
+        else:
+            self._forget(session_id)
+        if not plan.job.future.done():
+            plan.job.future.set_result(u.Committed())
+
+    # Memory
+
+    async def _find(self, session_id: str) -> SessionValue | None:
+        if self._closed:
+            raise StoreClosed("the store is closed")
+        await self._bring(session_id)
+        self._used[session_id] = self._clock.monotonic_ms()
+        return self._values.get(session_id)
+
+    async def _bring(self, session_id: str) -> None:
+        """Have the session in memory, if there is one. Whoever asks at the same time waits for the same load."""
+        if self._lock is None:
+            await self._refresh(session_id)
+        elif session_id not in self._values and session_id in self._headers:
+            if session_id not in self._loading:
+                task = asyncio.get_running_loop().create_task(self._load(session_id))
+                self._loading[session_id] = task
+                task.add_done_callback(lambda _: self._loading.pop(session_id, None))
+            await asyncio.shield(self._loading[session_id])
+
+    async def _load(self, session_id: str) -> None:
+        loaded = await asyncio.to_thread(self._read, session_id)
+        if loaded is not None and session_id in self._headers:
+            self._keep(session_id, loaded)
+            self._watch_idle()
+
+    def _read(self, session_id: str) -> Loaded | None:
+        with folder.translated(self.path):
+            return self._codec.load(session_id)
+
+    async def _refresh(self, session_id: str) -> None:
+        """Without the lock somebody else may write: what has changed is read again."""
+        if not self._codec.capabilities.session_ids.value.fullmatch(session_id):
+            return
+        now = await asyncio.to_thread(self._codec.signature, session_id)
+        if session_id in self._values and self._signatures.get(session_id) == now:
+            return
+        loaded = await asyncio.to_thread(self._read, session_id)
+        if loaded is None:
+            self._forget(session_id)
+        else:
+            self._keep(session_id, loaded)
+            self._signatures[session_id] = now
+
+    async def _refresh_all(self) -> None:
+        if self._closed:
+            raise StoreClosed("the store is closed")
+        if self._lock is None:
+            there = await asyncio.to_thread(self._codec.on_disk)
+            for session_id in [known for known in self._values if known not in there]:
+                self._forget(session_id)
+            for session_id in there:
+                await self._refresh(session_id)
+
+    def _keep(self, session_id: str, loaded: Loaded) -> None:
+        self._values[session_id] = loaded.value
+        self._memos[session_id] = loaded.memo
+        self._damages[session_id] = loaded.damages
+        self._headers.pop(session_id, None)
+        self._used[session_id] = self._clock.monotonic_ms()
+        for damage in loaded.damages:
+            log.warning("session %s: %s", session_id, damage.what)
+
+    def _let_go(self, session_id: str) -> None:
+        value = self._values.pop(session_id)
+        self._memos.pop(session_id, None)
+        self._used.pop(session_id, None)
+        self._headers[session_id] = _Header(value.session, frozenset(value.turns), frozenset(value.blobs))
+
+    def _forget(self, session_id: str) -> None:
+        for table in (self._values, self._memos, self._used, self._headers, self._damages, self._signatures):
+            table.pop(session_id, None)
+
+    @property
+    def in_memory(self) -> tuple[str, ...]:
+        """The sessions that are in memory now."""
+        return tuple(sorted(self._values))
+
+    async def release(self, session_id: str) -> None:
+        """Nobody works on the session any more: it is written down, and let go of where the format wants that."""
+        if self._codec.evicts_released:
+            await self._evict(session_id)
+
+    async def _evict(self, session_id: str) -> None:
+        """Let go of a session that is all on disk. One that is being written, or is unfinished, stays."""
+        async with self._disk:
+            value = self._values.get(session_id)
+            if value is None or self._lock is None or self._closed:
+                return
+            saving = self._codec.save(value, self._memos[session_id])
+            if saving is not None:
+                await asyncio.to_thread(run, saving.persist, self.path)
+                self._memos[session_id] = saving.done()
+            if not self._is_awaited(session_id) and not _is_unsettled(value):
+                self._let_go(session_id)
+
+    def _is_awaited(self, session_id: str) -> bool:
+        return session_id in self._busy or any(session_id in sessions_of(job.unit) for job in self._waiting)
+
+    def _watch_idle(self) -> None:
+        if self._timer is None and self._values and self._lock is not None and not self._closed:
+            self._timer = self._clock.call_later(IDLE_MS, self._on_idle)
+
+    def _on_idle(self) -> None:
+        self._timer = None
+        limit = self._clock.monotonic_ms() - IDLE_MS
+        for session_id in [id_ for id_ in self._values if self._used.get(id_, 0.0) <= limit]:
+            value = self._values[session_id]
+            saved = self._codec.save(value, self._memos[session_id]) is None
+            if saved and not self._is_awaited(session_id) and not _is_unsettled(value):
+                self._let_go(session_id)
+        self._watch_idle()
+
+    # Reading what is not one session's
+
+    def _sessions(self) -> Iterable[Session]:
+        yield from super()._sessions()
+        yield from (header.session for header in self._headers.values())
+
+    def _is_named(self, sha256: str) -> bool:
+        return super()._is_named(sha256) or any(sha256 in header.blobs for header in self._headers.values())
+
+    async def list_sessions(self, query: SessionQuery) -> SessionPage:
+        await self._refresh_all()
+        return await super().list_sessions(query)
+
+    async def list_children(self, parent_id: str) -> tuple[Session, ...]:
+        await self._refresh_all()
+        return await super().list_children(parent_id)
+
+    async def session_ids(self) -> tuple[str, ...]:
+        await self._refresh_all()
+        return tuple(sorted((*self._values, *self._headers)))
+
+    async def unsettled_sessions(self) -> tuple[str, ...]:
+        await self._refresh_all()
+        return await super().unsettled_sessions()
+
+    async def pending_streams(self, session_id: str | None = None) -> tuple[PendingStream, ...]:
+        if session_id is None:
+            await self._refresh_all()
+        return await super().pending_streams(session_id)
+
+    async def find_turn(self, turn_id: str) -> Turn | None:
+        await self._refresh_all()
+        await self._bring_turn(turn_id)
+        return await super().find_turn(turn_id)
+
+    async def load_steps(self, turn_id: str) -> tuple[Step, ...]:
+        await self._refresh_all()
+        await self._bring_turn(turn_id)
+        return await super().load_steps(turn_id)
+
+    async def _bring_turn(self, turn_id: str) -> None:
+        holder = next((id_ for id_, header in self._headers.items() if turn_id in header.turns), None)
+        if holder is not None:
+            await self._find(holder)
+
+    async def stream_mark(self, message_id: str) -> int:
+        await self._refresh_all()
+        return await super().stream_mark(message_id)
+
+    async def find_prompt(self, digest: str) -> str | None:
+        await self._reload_shared("_prompts")
+        return await super().find_prompt(digest)
+
+    async def load_project_rules(self, project: str) -> tuple[dict[str, object], ...]:
+        await self._reload_shared("_project_rules")
+        return await super().load_project_rules(project)
+
+    async def find_blob(self, sha256: str) -> Blob | None:
+        await self._reload_shared("_blobs")
+        known = self._blobs.get(sha256)
+        data = None if known is None else await asyncio.to_thread(self._shared.read_blob, sha256)
+        return None if known is None or data is None else msgspec.structs.replace(known, data=data)
+
+    async def _reload_shared(self, name: str) -> None:
+        if self._lock is None:
+            setattr(self, name, await asyncio.to_thread(self._shared.load, name))
+
+    # Care
+
+    async def search(self, query: SearchQuery) -> SearchPage:
+        raise NotSupported(f"a {self._codec.kind}: store cannot search; `clew convert` moves it to one that can")
+
+    async def rebuild_search(self) -> None:
+        raise NotSupported(f"a {self._codec.kind}: store cannot search; `clew convert` moves it to one that can")
+
+    async def verify(self) -> Sequence[Damage]:
+        found: list[Damage] = []
+        for session_id in await asyncio.to_thread(self._codec.on_disk):
+            loaded = await asyncio.to_thread(self._read, session_id)
+            found += loaded.damages if loaded is not None else [Damage("its files do not read", session_id)]
+        return tuple(found)
+
+    async def backup(self, target: Path) -> None:
+        await asyncio.to_thread(self._copy, target)
+
+    def _copy(self, target: Path) -> None:
+        if target.exists():
+            raise InvalidInput(f"{target} is already there; name a new folder")
+        making = target.with_name(f"{target.name}.making")
+        with folder.translated(target):
+            try:
+                shutil.rmtree(making, ignore_errors=True)
+                folder.make_folder(making / "clew")
+                self._codec.copy(making)
+                self._shared.copy(making)
+                folder.write_whole(making / "clew" / "format.json", format_mark(self._codec.kind), sync=True)
+                making.rename(target)
+            except BaseException:
+                shutil.rmtree(making, ignore_errors=True)
+                raise
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        while self._worker is not None:
+            await asyncio.wait({self._worker})
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        try:
+            if self._lock is not None:
+                for session_id, value in self._values.items():
+                    saving = self._codec.save(value, self._memos[session_id])
+                    if saving is not None:
+                        await asyncio.to_thread(run, saving.persist, self.path)
+        finally:
+            if self._lock is not None:
+                self._lock.release()
+
+
+_NO_TABLES: Final = frozenset({"_values", "_memos", "_damages", "_headers", "_signatures", "_used", "_loading"})
+"""Dictionaries of the class above that are no tables of the store."""
+
+
+def _is_unsettled(value: SessionValue) -> bool:
+    """Whether something of the session is still to be ended."""
+    if value.journal or value.state["state"].open_turn_id is not None:
+        return True
+    if any(turn.status in OPEN for turn in value.turns.values()):
+        return True
+    return any(
+        part.tool_state is not None and not part.tool_state.startswith("output-")
+        for row in value.messages.values()
+        for part in row.parts
+    )

@@ -1,0 +1,80 @@
+"""The tables of a session as JSON: one line for each, and the one place where a table that is not known is an error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from clew.errors import InternalError
+from clew.store import unit as u
+from clew.store.session_value import SessionValue
+from clew.transcript.chunk import chunk_dict, parse_chunk
+from clew.transcript.message import MessageRow
+from clew.transcript.pruned import Pruned
+from clew.transcript.session import Session, SessionState
+from clew.transcript.turn import HeadMove, Step, Turn
+
+__all__ = ["SINGLE", "TABLES", "Table", "dump_table", "load_entry", "table_names"]
+
+SINGLE: Final = frozenset({"row", "state"})
+"""Tables of one entry, whose key goes without saying."""
+
+
+class Table(NamedTuple):
+    """How the entries of a table are written: its values, and the key that a value was kept under."""
+
+    encode: Callable[[Any], Any]
+    decode: Callable[[Any], Any]
+    decode_key: Callable[[Any], Any] = str
+
+
+def _of(kind: Any, decode_key: Callable[[Any], Any] = str) -> Table:
+    return Table(msgspec.to_builtins, lambda value: msgspec.convert(value, kind), decode_key)
+
+
+def _encode_journal(entries: tuple[u.JournalEntry, ...]) -> list[Any]:
+    return [[entry.n, entry.part, chunk_dict(entry.chunk)] for entry in entries]
+
+
+def _decode_journal(entries: list[Any]) -> tuple[u.JournalEntry, ...]:
+    return tuple(u.JournalEntry(n, part, parse_chunk(chunk)) for n, part, chunk in entries)
+
+
+TABLES: Final[dict[str, Table]] = {
+    "row": _of(Session),
+    "state": _of(SessionState),
+    "messages": _of(MessageRow),
+    "turns": _of(Turn),
+    "links": _of(tuple[str, ...]),
+    "moves": _of(HeadMove, int),
+    "steps": _of(tuple[Step, ...]),
+    "queue": _of(u.Enqueue),
+    "journal": Table(_encode_journal, _decode_journal),
+    "marks": _of(int),
+    "seals": _of(str),
+    "blobs": Table(lambda _: None, lambda _: None),
+    "pruned": _of(Pruned, lambda key: (int(key[0]), str(key[1]), int(key[2]))),
+}
+"""Every table of a session. One that is added to :class:`SessionValue` gets its line here."""
+
+
+def table_names(value: SessionValue) -> dict[int, str]:
+    """The tables of a session by their identity, which is how a change knows them."""
+    tables = vars(value)
+    for name in tables:
+        if name not in TABLES:
+            raise InternalError(f"the file stores do not know the table {name!r} of a session; add it to TABLES")
+    return {id(table): name for name, table in tables.items()}
+
+
+def load_entry(value: SessionValue, name: str, key: Any, encoded: Any) -> None:
+    """Put an entry into its table."""
+    table = TABLES[name]
+    getattr(value, name)[table.decode_key(key)] = table.decode(encoded)
+
+
+def dump_table(value: SessionValue, name: str) -> list[list[Any]]:
+    """A table as pairs of key and value."""
+    return [[key, TABLES[name].encode(one)] for key, one in getattr(value, name).items()]

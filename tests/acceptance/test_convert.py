@@ -1,0 +1,237 @@
+"""Converting: a store written as another of any kind, with everything in it, and compared."""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import asynccontextmanager
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+import clew
+from clew.errors import StoreError
+from clew.fronts.cli.app import app
+from clew.history import convert as converting
+from clew.history.check import check
+from clew.history.convert import ORIGIN_KEY, convert
+from clew.ids import SessionIdForm
+from clew.store.files import folder
+from clew.store.unit import MoveHead, PatchSession, PutBlob, PutParts, PutProjectRules, SealMessage, SetEpoch, Unit
+from clew.testing.scripted import FakeProviders, Gate, ScriptedModel, call, say, wait
+from clew.transcript.message import PartRow
+from clew.transcript.seal import seal_of
+
+from .test_history_properties import ACTIONS, Machine
+
+KINDS = ("sqlite", "jsonl", "json")
+FORMS = {"sqlite": SessionIdForm.CLEW, "jsonl": SessionIdForm.ULID, "json": SessionIdForm.UUID}
+
+
+@pytest.fixture(autouse=True)
+def _no_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folder, "_sync", lambda fd: None)
+
+
+def url(kind: str, path: Path) -> str:
+    return f"sqlite:///{path}" if kind == "sqlite" else f"{kind}:{path}"
+
+
+def digest(path: Path) -> str:
+    """Every byte of a store, but for who has it open."""
+    files = [path] if path.is_file() else [p for p in sorted(path.rglob("*")) if p.is_file() and p.suffix != ".owner"]
+    return hashlib.sha256(b"".join(str(p).encode() + p.read_bytes() for p in files)).hexdigest()
+
+
+@asynccontextmanager
+async def engine(kind: str, path: Path, *script: Any, **options: Any) -> Any:
+    providers = FakeProviders(ScriptedModel(script))
+    async with clew.open(url(kind, path), config=clew.Config(), providers=providers, **options) as opened:
+        yield opened
+
+
+async def moved(kind: str, source: Path, to: str, target: Path) -> dict[str, str]:
+    """Convert; what each session is called now."""
+    before = digest(source)
+    async with engine(kind, source, read_only=True) as old, engine(to, target) as new:
+        done = await convert(old.store, new.store, new.host.mint, 1_900_000_000_000)
+        assert await check(new.store) == []
+    assert digest(source) == before, "the source was touched"
+    return {one.session_id: one.as_id for one in done.moved}
+
+
+async def ask(engine: clew.Engine, session_id: str, prompt: str) -> None:
+    async for _ in engine.run(session_id, prompt):
+        pass
+
+
+async def fill(path: Path, kind: str) -> dict[str, str]:
+    """One session for everything that is hard to carry; their ids by what is in them."""
+    workspace = path.parent / "workspace"
+    workspace.mkdir(exist_ok=True)
+    gate = Gate()
+    script = (
+        *(say("one"), say("two"), say("three")),
+        [call("write", {"path": "a.txt", "content": "x"})],
+        [say("busy"), wait(gate)],
+    )
+    async with engine(kind, path, *script) as e:
+        talk = await e.create_session(title="talk", workspace_root=workspace)
+        for prompt in ("a", "b"):
+            await ask(e, talk.id, prompt)
+        first, _, second, _ = await e.messages(talk.id)
+        branch = await e.branch(talk.id, second.id)
+        await e.rewind(talk.id, second.id, mode="edit")
+        await ask(e, talk.id, "c")
+        rules = ({"permission": "bash", "pattern": "ls *", "action": "allow"},)
+        sha = hashlib.sha256(b"file").hexdigest()
+        file = {"type": "file", "mediaType": "text/plain", "url": f"/api/blobs/{sha}"}
+        row = await e.store.find_message(talk.id, first.id)
+        part = row.parts[0]
+        added = PartRow(e.host.mint.part(), 1, file, part.created_at, part.updated_at)
+        await e.store.commit(
+            Unit(
+                talk.id,
+                (
+                    PatchSession(permissions=rules),
+                    PutBlob(sha, "text/plain", b"file", 1),
+                    PutParts(first.id, (added,)),
+                    SealMessage(first.id, seal_of([part.data, file])),
+                    PutProjectRules(str(workspace.resolve()), rules, 1),
+                ),
+            )
+        )
+        waits = await e.create_session(title="waits", workspace_root=workspace)
+        await ask(e, waits.id, "write it")
+        queue = await e.create_session(title="queue")
+        await e.submit(queue.id, "long")
+        await gate.reached.wait()
+        await e.submit(queue.id, "later")
+    return {"talk": talk.id, "branch": branch.id, "waits": waits.id, "queue": queue.id, "second": second.id}
+
+
+@pytest.mark.slow
+@pytest.mark.rule("FS-4")
+@pytest.mark.parametrize("to", KINDS)
+@pytest.mark.parametrize("kind", KINDS)
+async def test_everything_arrives_and_goes_on(kind: str, to: str, tmp_path: Path) -> None:
+    """Branches with parents, rewinds, files, rules, a request that waits, a queue: each still does what it does."""
+    known = await fill(tmp_path / "old", kind)
+    names = await moved(kind, tmp_path / "old", to, tmp_path / "new")
+    assert all(FORMS[to].value.fullmatch(new) for new in names.values())
+    assert (kind == to) == all(old == new for old, new in names.items())
+    async with engine(to, tmp_path / "new", say("written"), say("queued")) as e:
+        talk, branch = names[known["talk"]], names[known["branch"]]
+        assert [m.parts[0]["text"] for m in await e.messages(talk) if m.role == "user"] == ["a", "c"]
+        session = await e.get_session(branch)
+        assert (session.parent_id, session.parent_message_id) == (talk, known["second"])
+        came = (await e.get_session(talk)).metadata[ORIGIN_KEY]
+        assert came == {"store": kind, "session_id": known["talk"], "at": 1_900_000_000_000}
+        rewound = [entry.to_turn_id for entry in await e.reflog(talk)][2]
+        await e.set_head(talk, rewound)
+        assert [m.parts[0]["text"] for m in await e.messages(talk) if m.role == "user"] == ["a", "b"]
+        [rule] = await e.permissions(talk)
+        assert (rule.permission, rule.pattern, rule.action) == ("bash", "ls *", "allow")
+        assert len(await e.store.load_project_rules(str((tmp_path / "workspace").resolve()))) == 1
+        blob = await e.store.find_blob(hashlib.sha256(b"file").hexdigest())
+        assert blob is not None
+        assert blob.data == b"file"
+        # The answer is bound to the session it was asked in, which has another name here.
+        waits = names[known["waits"]]
+        [request] = (await e.get_status(waits)).waiting
+        assert await e.answer(waits, request.approval_id, "once") == 0
+        while not e.is_idle(waits):
+            async for _ in e.attach(waits):
+                pass
+        assert (await e.messages(waits))[-1].parts[-1]["text"] == "written"
+        queue = names[known["queue"]]
+        assert [message.parts[0]["text"] for message in await e.queue(queue)] == ["later"]
+        assert await check(e.store) == []
+
+
+@pytest.mark.rule("FS-4")
+async def test_a_second_time_changes_nothing_and_a_way_back_gives_new_names(tmp_path: Path) -> None:
+    """What is there already stays; into the store it came from it goes under other names, every one of them."""
+    await fill(tmp_path / "old", "sqlite")
+    names = await moved("sqlite", tmp_path / "old", "jsonl", tmp_path / "new")
+    assert await moved("sqlite", tmp_path / "old", "jsonl", tmp_path / "new") == {}
+    back = await moved("jsonl", tmp_path / "new", "sqlite", tmp_path / "old")
+    assert set(back) == set(names.values())
+    assert set(back.values()).isdisjoint(names)
+    async with engine("sqlite", tmp_path / "old", read_only=True) as e:
+        rows = [row for id_ in await e.store.session_ids() for row in await e.store.load_messages(id_)]
+        assert len({row.id for row in rows}) == len(rows)
+
+
+@pytest.mark.slow
+@pytest.mark.rule("FS-4", "CP-3")
+@pytest.mark.parametrize("seed", range(3))
+async def test_random_histories_go_around_and_stay_what_they_are(seed: int, tmp_path: Path) -> None:
+    """Summaries of every kind, prunes, splits, forks: from kind to kind, each copy compared view by view."""
+    random = Random(seed)
+    machine = Machine(tmp_path, seed, kind=KINDS[seed], settings={"preset": random.choice(["guide", "checkpoint"])})
+    await machine.open()
+    for action in [*["prompt"] * 5, "prune", "compact", *random.choices(ACTIONS, k=25)]:
+        await machine.act(action)
+    await machine.close()
+    kind, path = KINDS[seed], machine.path
+    for step in range(1, 4):
+        to = KINDS[(seed + step) % 3]
+        assert await moved(kind, path, to, tmp_path / f"copy-{step}")
+        kind, path = to, tmp_path / f"copy-{step}"
+
+
+@pytest.mark.slow
+@pytest.mark.rule("FS-4")
+@pytest.mark.parametrize("harm", ["turns", "epoch", "rules"])
+async def test_a_copy_that_differs_is_found_and_taken_back(
+    harm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control: whatever is left out or changed on the way is named."""
+    await fill(tmp_path / "old", "sqlite")
+    plan = converting._plan
+
+    def harmed(given: Any) -> Unit:
+        unit = plan(given)
+        writes = list(unit.writes)
+        if harm == "turns":
+            del writes[max(place for place, write in enumerate(writes) if isinstance(write, MoveHead))]
+        elif harm == "epoch":
+            writes[-1] = SetEpoch(99)
+        else:
+            writes.append(PatchSession(permissions=({"permission": "*", "pattern": "*", "action": "allow"},)))
+        return Unit(unit.session_id, tuple(writes), sync="power")
+
+    monkeypatch.setattr(converting, "_plan", harmed)
+    async with engine("sqlite", tmp_path / "old", read_only=True) as old, engine("json", tmp_path / "new") as new:
+        with pytest.raises(StoreError, match="differs in"):
+            await convert(old.store, new.store, new.host.mint, 1)
+        assert await new.store.session_ids() == ()
+
+
+async def test_the_command_says_what_it_did(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line for each session; a wrong place, the same place and no place are refused."""
+    import asyncio
+
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    async with engine("sqlite", tmp_path / "old", say("x")) as e:
+        session = await e.create_session()
+        await ask(e, session.id, "a")
+    old, new = url("sqlite", tmp_path / "old"), url("jsonl", tmp_path / "new")
+
+    def run(*words: str) -> tuple[int, str, str]:
+        code = app(["convert", *words])
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    code, out, _ = await asyncio.to_thread(run, old, new)
+    assert (code, out.splitlines()[-1]) == (0, "1 sessions written and compared, 0 were there already")
+    assert out.startswith(session.id)
+    code, out, _ = await asyncio.to_thread(run, old, new, "--json")
+    assert (code, '"moved":[]' in out) == (0, True)
+    for bad in ((old, old), ("memory:", new), (url("json", tmp_path / "nowhere"), new), (old, "nothing")):
+        code, _, err = await asyncio.to_thread(run, *bad)
+        assert (code in (2, 7), err.startswith("clew: ")) == (True, True), bad

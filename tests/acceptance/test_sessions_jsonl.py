@@ -1,0 +1,624 @@
+"""Sessions as JSONL files: the scenarios of the format's description, by their names, and its own examples."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import clew
+from clew.history.check import check
+from clew.store.files import folder
+from clew.store.files.jsonl import JsonlCodec
+from clew.store.files.opening import open_files
+from clew.testing.chunks import text
+from clew.testing.clock import FakeClock
+from clew.testing.scribe import Scribe
+from clew.testing.scripted import FakeProviders, Gate, ScriptedModel, call, say, wait
+from clew.tools.decorator import tool
+from clew.transcript.rule import Target
+from tests.integration.http_client import served
+from tests.readers import reader_003
+
+from .compacting import Compacting, bulk, opened, settings, summary
+
+EXAMPLE = """\
+{"recordType":"message","schemaVersion":1,"seq":1,"role":"user","content":[{"type":"text","text":"Which boats are in?"}],"timestamp":"2025-02-11T10:00:00Z"}
+{"recordType":"message","schemaVersion":1,"seq":2,"role":"assistant","content":[{"type":"text","text":"I will look."},{"type":"toolCall","id":"tc_1","name":"bash","arguments":{"command":"ls harbour"}}],"timestamp":"2025-02-11T10:00:01Z"}
+{"recordType":"message","schemaVersion":1,"seq":3,"role":"toolResult","content":[{"type":"text","text":"boat   sails\\nargo   2"}],"toolCallId":"tc_1","isError":false,"timestamp":"2025-02-11T10:00:02Z"}
+{"recordType":"message","schemaVersion":1,"seq":4,"role":"assistant","content":[{"type":"text","text":"One boat is in: the argo, with two sails."}],"timestamp":"2025-02-11T10:00:03Z"}
+"""  # noqa: E501 - in the shape of the format's own example
+ULID = "01JKTZ4R0M8X9V6N2B7C5D3F1G"
+
+
+@pytest.fixture(autouse=True)
+def _no_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folder, "_sync", lambda fd: None)
+
+
+def url(tmp_path: Path) -> str:
+    return f"jsonl:{tmp_path / 'store'}"
+
+
+def place(tmp_path: Path, session_id: str) -> Path:
+    return tmp_path / "store" / "sessions" / session_id
+
+
+@asynccontextmanager
+async def engine(tmp_path: Path, *script: Any, **options: Any) -> Any:
+    async with clew.open(
+        url(tmp_path), config=clew.Config(), providers=FakeProviders(ScriptedModel(script)), **options
+    ) as opened:
+        yield opened
+
+
+async def ask(engine: clew.Engine, session_id: str, prompt: str, **options: Any) -> None:
+    async for _ in engine.run(session_id, prompt, **options):
+        pass
+
+
+@tool(targets=lambda given, workspace: [Target("todo", "plain", "look")])
+async def read(path: str) -> str:
+    """Read a file."""
+    return f"{path}: " + "x" * 400
+
+
+@tool(targets=lambda given, workspace: [Target("todo", "plain", "look")])
+async def edit(path: str) -> str:
+    """Edit a file."""
+    return f"{path} was edited"
+
+
+@asynccontextmanager
+async def compacting(tmp_path: Path, *script: Any, summaries: Any = (), **fields: Any) -> Any:
+    """A session of the preset this store has, with less to keep than its figures say."""
+    fields.setdefault("keep_recent_tokens", 400)
+    config = settings(reserve_tokens=1_000, **fields)
+    async with opened(
+        tmp_path, script, summaries, url=url(tmp_path), config=config, tools=(read, edit), window=20_000
+    ) as s:
+        await s.begin()
+        await s.allow("read", "edit", "todo")
+        yield s
+
+
+# The scenarios
+
+
+@pytest.mark.rule("FS-1", "ID-3")
+async def test_s7_1_a_new_session_is_a_folder_with_an_empty_log_and_metadata(tmp_path: Path) -> None:
+    """Its name is a ULID that the server made; nobody but the owner reads any of it."""
+    async with engine(tmp_path) as e:
+        session = await e.create_session(title="first")
+        at = place(tmp_path, session.id)
+        assert sorted(path.name for path in at.iterdir()) == ["metadata.json", "session.jsonl"]
+        assert (at / "session.jsonl").read_bytes() == b""
+        assert reader_003.read_metadata(at)["name"] == "first"
+        await e.rename_session(session.id, "renamed")
+        assert (at / "session.jsonl").read_bytes() == b""
+        modes = {p.stat().st_mode & 0o777 for p in (tmp_path / "store").rglob("*") if p.is_file()}
+        folders = {p.stat().st_mode & 0o777 for p in (tmp_path / "store").rglob("*") if p.is_dir()}
+        assert (modes, folders) == ({0o600}, {0o700})
+    async with engine(tmp_path) as e:
+        assert (await e.get_session(session.id)).title == "renamed"
+
+
+@pytest.mark.rule("FS-1")
+async def test_s7_2_messages_are_appended_and_the_file_is_never_rewritten(tmp_path: Path) -> None:
+    """Every earlier state is how the file begins, and it is the same file."""
+    async with engine(tmp_path, say("one"), [call("ls", {"path": "."})], say("two"), say("three")) as e:
+        session = await e.create_session(workspace_root=tmp_path)
+        log = place(tmp_path, session.id) / "session.jsonl"
+        states, files = [log.read_bytes()], {log.stat().st_ino}
+        for prompt in ("a", "b", "c"):
+            await ask(e, session.id, prompt)
+            states.append(log.read_bytes())
+            files.add(log.stat().st_ino)
+        first = (await e.messages(session.id))[0].id
+        await e.rewind(session.id, first, mode="edit")
+        states.append(log.read_bytes())
+        assert len(files) == 1
+        assert all(after.startswith(before) and after != before for before, after in pairwise(states))
+        assert sorted(path.name for path in log.parent.iterdir()) == ["metadata.json", "session.jsonl"]
+
+
+@pytest.mark.rule("FS-1", "FS-2")
+async def test_s7_3_loading_gives_the_whole_history_with_its_overlays(tmp_path: Path) -> None:
+    """Every view is the same after a restart, and the summary stands where it stood."""
+    async with compacting(tmp_path) as s:
+        for word in ("alpha", "beta", "gamma"):
+            await s.say(bulk(word, 300))
+        await s.engine.compact(s.id)
+        await s.say("delta")
+        before = {view: await s.engine.messages(s.id, view=view) for view in ("visible", "model", "all")}
+        assert (await s.view())[0] == "user: summary the goal"
+    async with engine(tmp_path) as e:
+        assert {view: await e.messages(s.id, view=view) for view in before} == before
+        assert await check(e.store) == []
+
+
+@pytest.mark.rule("FS-1")
+async def test_s7_4_metadata_follows_each_interaction(tmp_path: Path) -> None:
+    """The time of the last message, and how many there are."""
+    clock = FakeClock()
+    async with engine(tmp_path, say("one"), say("two"), clock=clock) as e:
+        session = await e.create_session()
+        seen = []
+        for prompt in ("a", "b"):
+            clock.advance(60_000)
+            await ask(e, session.id, prompt)
+            metadata = reader_003.read_metadata(place(tmp_path, session.id))
+            records = reader_003.read_records(place(tmp_path, session.id))
+            assert metadata["messageCount"] == len(records)
+            seen.append((metadata["messageCount"], metadata["lastMessageAt"]))
+        assert [count for count, _ in seen] == [2, 4]
+        assert seen[0][1] < seen[1][1]
+
+
+@pytest.mark.rule("ST-6")
+async def test_s7_5_the_list_is_sorted_by_the_last_message(tmp_path: Path) -> None:
+    """Newest first, as the metadata has it; also after a restart."""
+    clock = FakeClock()
+    async with engine(tmp_path, *[say("ok")] * 4, clock=clock) as e:
+        made = [(await e.create_session()).id for _ in range(3)]
+        for index in (1, 0, 2, 0):
+            clock.advance(1_000)
+            await ask(e, made[index], "hi")
+        expected = [made[0], made[2], made[1]]
+        assert [one.id for one in (await e.list_sessions()).sessions] == expected
+    async with engine(tmp_path) as e:
+        assert [one.id for one in (await e.list_sessions()).sessions] == expected
+    stamps = [reader_003.read_metadata(place(tmp_path, id_))["lastMessageAt"] for id_ in expected]
+    assert stamps == sorted(stamps, reverse=True)
+
+
+@pytest.mark.rule("FS-1", "CP-9")
+async def test_s7_6_a_compaction_is_appended(tmp_path: Path) -> None:
+    """One record more at the end, with what the description wants; the preset is this store's own."""
+    async with compacting(tmp_path) as s:
+        assert s.engine.config.compaction.preset == "overlay"
+        for word in ("alpha", "beta", "gamma"):
+            await s.say(bulk(word, 300))
+        log = place(tmp_path, s.id) / "session.jsonl"
+        before = log.read_bytes()
+        await s.engine.compact(s.id)
+        assert log.read_bytes().startswith(before)
+        *_, last = reader_003.read_records(log.parent)
+        assert (last["recordType"], last["readFiles"], last["modifiedFiles"]) == ("compaction", [], [])
+        assert last["summary"].startswith("## Goal")
+        assert last["tokensBefore"] > 0
+
+
+@pytest.mark.rule("FS-1", "EV-2")
+async def test_s7_7_sessions_of_a_schedule_are_tagged(tmp_path: Path) -> None:
+    """With their source and the job; everybody else's are interactive."""
+    async with engine(tmp_path) as e:
+        cron = await e.create_session(metadata={"source": "cron", "cron_job_id": "nightly"})
+        other = await e.create_session()
+        tags = [
+            (metadata["source"], metadata.get("cronJobId"))
+            for metadata in (reader_003.read_metadata(place(tmp_path, one.id)) for one in (cron, other))
+        ]
+        assert tags == [("cron", "nightly"), ("interactive", None)]
+
+
+@pytest.mark.rule("ID-3")
+async def test_s7_8_an_id_that_is_no_ulid_is_a_400_and_touches_nothing(tmp_path: Path) -> None:
+    """Whatever is asked for with it, and however it tries to leave the folder."""
+    (tmp_path / "outside.json").write_text("{}")
+    bad = ["x", "ses_" + "0" * 26, ULID.lower(), ULID + "A", "..%2F..%2Foutside", ULID[:-1] + "U", ULID[:-1] + "%0A"]
+    async with served(store=url(tmp_path)) as client:
+        session = await client.session()
+        before = sorted((path, path.stat().st_mtime_ns) for path in (tmp_path / "store").rglob("*"))
+        for id_ in bad:
+            for method, path in (("GET", ""), ("GET", "/messages"), ("DELETE", ""), ("POST", "/abort")):
+                answer = await client.request(method, f"/api/sessions/{id_}{path}")
+                # A slash leads to no route at all; anything else is looked at whole.
+                expected = (404, "not_found") if "%2F" in id_ else (400, "invalid_id")
+                assert (answer.status, answer.code) == expected, id_
+        assert (await client.get(f"/api/sessions/{ULID}")).status == 404
+        assert sorted((path, path.stat().st_mtime_ns) for path in (tmp_path / "store").rglob("*")) == before
+        assert (await client.get(f"/api/sessions/{session}")).status == 200
+
+
+@pytest.mark.slow
+@pytest.mark.rule("FS-2")
+async def test_s7_9_a_crash_in_an_append_costs_that_unit_at_every_byte(tmp_path: Path) -> None:
+    """Wherever the last unit was cut, what was before it is there, and what comes after is never glued to it."""
+    async with engine(tmp_path, say("one"), say("two")) as e:
+        session = await e.create_session()
+        await ask(e, session.id, "a")
+        log = place(tmp_path, session.id) / "session.jsonl"
+    store = await open_files("jsonl", tmp_path / "store")
+    scribe = Scribe(store, session.id, store._mint, FakeClock(2_000_000_000_000))
+    intact = log.read_bytes()
+    await scribe.session()
+    before = {name: dict(table) for name, table in vars(store._values[session.id]).items()}
+    await scribe.prompt("cut me off")
+    await store.close()
+    whole = log.read_bytes()
+    assert whole.startswith(intact)
+    lines = whole[len(intact) :].count(b"\n")
+    assert lines >= 4
+    codec = JsonlCodec(tmp_path / "store")
+    for cut in range(len(intact), len(whole)):
+        log.write_bytes(whole[:cut])
+        torn = codec.load(session.id)
+        assert torn is not None
+        assert (vars(torn.value), torn.damages) == (before, ()), cut
+    ends = [place + 1 for place in range(len(intact), len(whole) - 1) if whole[place : place + 1] == b"\n"]
+    for cut in (*range(len(intact), len(whole), len(whole) // 12), *ends, len(whole) - 2, len(whole) - 1):
+        log.write_bytes(whole[:cut])
+        await _goes_on(tmp_path, session.id, log, whole[:cut])
+    log.write_bytes(whole)
+    store = await open_files("jsonl", tmp_path / "store")
+    after = await store.load_whole(session.id)
+    assert after is not None
+    assert len(after.messages) == 3
+    await store.close()
+
+
+async def _goes_on(tmp_path: Path, session_id: str, log: Any, torn: bytes) -> None:
+    """The next unit stands on lines of its own, and all is well when the file is read again."""
+    store = await open_files("jsonl", tmp_path / "store")
+    scribe = Scribe(store, session_id, store._mint, FakeClock(2_000_000_000_000))
+    await scribe.turn("and now?", text("fine"))
+    expected = await store.load_whole(session_id)
+    assert log.read_bytes().startswith(torn)
+    await store.close()
+    again = await open_files("jsonl", tmp_path / "store")
+    assert await again.load_whole(session_id) == expected
+    assert await check(again) == []
+    await again.close()
+    numbers = [json.loads(line)["seq"] for line in log.read_bytes().split(b"\n") if _reads(line)]
+    assert numbers == sorted(set(numbers))
+
+
+def _reads(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except ValueError:
+        return False
+    return True
+
+
+@pytest.mark.rule("SR-6", "SR-7")
+async def test_s7_10_prompts_at_the_same_time_are_queued_and_not_interleaved(tmp_path: Path) -> None:
+    """One turn after another, each whole, in the log as in the conversation."""
+    gate = Gate()
+    async with engine(tmp_path, [say("on"), wait(gate), say("e")], say("two"), say("three")) as e:
+        session = await e.create_session()
+        first = await e.submit(session.id, "a")
+        rest = await asyncio.gather(*(e.submit(session.id, prompt) for prompt in ("b", "c")))
+        assert [one.queued for one in rest] == [True, True]
+        gate.set()
+        for submission in (first, *rest):
+            await submission.wait()
+        records = reader_003.read_records(place(tmp_path, session.id))
+        assert [(record["role"], reader_003.said(record)) for record in records] == [
+            ("user", ["a"]),
+            ("assistant", ["on", "e"]),
+            ("user", ["b"]),
+            ("assistant", ["two"]),
+            ("user", ["c"]),
+            ("assistant", ["three"]),
+        ]
+
+
+@pytest.mark.rule("FS-1", "CP-3")
+async def test_s7_11_after_a_compaction_the_context_is_the_summary_and_what_was_kept(tmp_path: Path) -> None:
+    """As an independent reader builds it from the file, and as clew sends it."""
+    async with compacting(tmp_path) as s:
+        for word in ("alpha", "beta", "gamma"):
+            await s.say(bulk(word, 300))
+        await s.engine.compact(s.id)
+        await s.say("delta")
+        context = reader_003.build_context(place(tmp_path, s.id))
+        sent = await s.engine.messages(s.id, view="model")
+        assert context[0][0] == "summary"
+        assert context[0][1] in sent[0].parts[0]["text"]
+        assert [said for _, said in context[1:]] == [
+            [part["text"] for part in message.parts if part["type"] == "text"] for message in sent[1:]
+        ]
+        assert [role for role, _ in context[1:]] == [message.role for message in sent[1:]]
+        assert len(context) < 1 + 8
+
+
+@pytest.mark.rule("FS-1")
+async def test_s7_12_content_is_always_blocks(tmp_path: Path) -> None:
+    """Of prompts, answers, calls, results and errors."""
+    script = ([say("let me see"), call("ls", {"path": "."}), call("ls", {"path": "/nowhere"})], say("done"))
+    async with engine(tmp_path, *script) as e:
+        session = await e.create_session(workspace_root=tmp_path)
+        await ask(e, session.id, "what is here?")
+        records = reader_003.read_records(place(tmp_path, session.id))
+    assert [record["role"] for record in records][:2] == ["user", "assistant"]
+    assert {record["role"] for record in records} == {"user", "assistant", "toolResult"}
+    assert all(isinstance(record["content"], list) for record in records)
+
+
+async def _worked(s: Compacting, rounds: int = 3) -> None:
+    for number in range(rounds):
+        await s.say(bulk(f"round{number}", 200))
+
+
+def working(rounds: int = 3, first: int = 0) -> list[Any]:
+    """In each turn a file is read, one is edited, and something is said."""
+    script: list[Any] = []
+    for number in range(first, first + rounds):
+        script += [[call("read", {"path": f"r{number}.txt"}), call("edit", {"path": f"e{number}.txt"})], say("done")]
+    return script
+
+
+@pytest.mark.rule("CP-5")
+async def test_s7_13_a_compaction_never_cuts_between_a_call_and_its_result(tmp_path: Path) -> None:
+    """Whatever is kept: each result in the reader's context has its call, and each call its result."""
+    for keep in (60, 120, 240, 480):
+        async with compacting(tmp_path / str(keep), *working(), keep_recent_tokens=keep) as s:
+            await _worked(s)
+            await s.engine.compact(s.id)
+            at = place(tmp_path / str(keep), s.id)
+            kept = reader_003.read_records(at)
+            first = next(record["firstKeptSeq"] for record in kept if record["recordType"] == "compaction")
+            kept = [record for record in kept if record["recordType"] == "message" and record["seq"] >= first]
+            calls = [block["id"] for record in kept for block in record["content"] if block["type"] == "toolCall"]
+            results = [record["toolCallId"] for record in kept if record["role"] == "toolResult"]
+            assert sorted(calls) == sorted(results)
+
+
+@pytest.mark.rule("CP-6")
+async def test_s7_14_a_summary_has_its_sections(tmp_path: Path) -> None:
+    """In the record, as the description names them; what a summariser wrote without them is not taken."""
+    async with compacting(tmp_path, summaries=[say("no form at all"), say(summary("to find it"))]) as s:
+        await _worked(s)
+        await s.engine.compact(s.id)
+        records = reader_003.read_records(place(tmp_path, s.id))
+        [told] = [record["summary"] for record in records if record["recordType"] == "compaction"]
+        for section in ("Goal", "Progress", "Key Decisions", "Next Steps", "Critical Context"):
+            assert f"## {section}" in told
+
+
+async def _twice(tmp_path: Path, s: Compacting) -> list[dict[str, Any]]:
+    await _worked(s)
+    await s.engine.compact(s.id)
+    await _worked(s)
+    await s.engine.compact(s.id)
+    return [r for r in reader_003.read_records(place(tmp_path, s.id)) if r["recordType"] == "compaction"]
+
+
+@pytest.mark.rule("CP-7")
+async def test_s7_15_files_are_tracked_over_compactions(tmp_path: Path) -> None:
+    """What the first one knew, the second knows too."""
+    async with compacting(tmp_path, *working(), *working(first=3)) as s:
+        first, second = await _twice(tmp_path, s)
+        assert first["readFiles"]
+        assert set(first["readFiles"]) < set(second["readFiles"])
+        assert set(first["modifiedFiles"]) < set(second["modifiedFiles"])
+
+
+@pytest.mark.rule("CP-7")
+async def test_s7_16_a_modified_file_is_not_listed_as_read(tmp_path: Path) -> None:
+    """Also when it was read in one stretch and edited in another."""
+    again = [[call("edit", {"path": "r0.txt"})], say("done"), *working(2, first=3)]
+    async with compacting(tmp_path, *working(), *again) as s:
+        first, second = await _twice(tmp_path, s)
+        assert "r0.txt" in first["readFiles"]
+        assert "r0.txt" not in second["readFiles"]
+        assert "r0.txt" in second["modifiedFiles"]
+        assert set(second["readFiles"]).isdisjoint(second["modifiedFiles"])
+
+
+@pytest.mark.rule("CP-6")
+async def test_s7_17_the_second_summary_updates_the_first(tmp_path: Path) -> None:
+    """The summariser is given the summary before, and told to keep what it says; the first one is not."""
+    async with compacting(tmp_path, summaries=[say(summary("alpha")), say(summary("alpha and beta"))]) as s:
+        await _twice(tmp_path, s)
+        first, second = (_asked(request) for request in s.summariser.requests)
+        assert "<previous-summary>" not in first
+        assert "<previous-summary>" in second
+        assert "- alpha\n" in second
+
+
+@pytest.mark.rule("CP-6")
+async def test_s7_18_what_is_summarised_is_flat_text(tmp_path: Path) -> None:
+    """With labels, and not as the messages or the records are."""
+    async with compacting(tmp_path, *working()) as s:
+        await _worked(s)
+        await s.engine.compact(s.id)
+        [request] = s.summariser.requests
+        asked = _asked(request)
+        for label in ("[User]:", "[Assistant]:", "[Assistant tool calls]: read(", "[Tool result]:"):
+            assert label in asked
+        assert '"recordType"' not in asked
+        assert '"toolCallId"' not in asked
+
+
+def _asked(request: Any) -> str:
+    return "\n".join(part.get("text", "") for message in request.messages for part in message.parts)
+
+
+# Others
+
+
+@pytest.mark.rule("FS-1", "FS-4")
+async def test_a_session_written_by_hand_loads_and_goes_on(tmp_path: Path) -> None:
+    """The description's own example: read as it is, left as it is, and continued below it."""
+    at = place(tmp_path, ULID)
+    at.mkdir(parents=True)
+    (at / "session.jsonl").write_text(EXAMPLE)
+    metadata = {
+        "id": ULID,
+        "name": "Boats",
+        "createdAt": "2025-02-11T10:00:00Z",
+        "lastMessageAt": "2025-02-11T10:00:03Z",
+        "model": "test/model",
+        "messageCount": 4,
+        "source": "interactive",
+        "color": "green",
+    }
+    (at / "metadata.json").write_text(json.dumps(metadata))
+    async with engine(tmp_path, say("Still one.")) as e:
+        [session] = (await e.list_sessions()).sessions
+        assert (session.id, session.title) == (ULID, "Boats")
+        assert await check(e.store) == []
+        before = await e.messages(ULID)
+        assert [message.role for message in before] == ["user", "assistant"]
+        [bash] = [part for part in before[1].parts if "toolCallId" in part]
+        assert bash == {
+            "type": "tool-bash",
+            "toolCallId": "tc_1",
+            "state": "output-available",
+            "input": {"command": "ls harbour"},
+            "output": "boat   sails\nargo   2",
+        }
+        assert (at / "session.jsonl").read_text() == EXAMPLE
+        assert json.loads((at / "metadata.json").read_text()) == metadata
+        await ask(e, ULID, "And now?", model="test/model")
+        assert (await e.messages(ULID))[:2] == before
+    assert (at / "session.jsonl").read_text().startswith(EXAMPLE)
+    context = reader_003.build_context(at)
+    assert context[-2:] == [("user", ["And now?"]), ("assistant", ["Still one."])]
+    assert len(context) == 6
+    assert json.loads((at / "metadata.json").read_text())["color"] == "green"
+    async with engine(tmp_path) as e:
+        assert (await e.messages(ULID))[:2] == before
+        rewound = await e.rewind(ULID, before[0].id, mode="edit")
+        assert rewound.draft is not None
+        assert await check(e.store) == []
+
+
+@pytest.mark.rule("FS-1")
+async def test_a_compaction_written_by_hand_is_an_overlay_here_too(tmp_path: Path) -> None:
+    """What it supersedes is hidden, what it keeps is sent, also when that begins inside an answer."""
+    at = place(tmp_path, ULID)
+    at.mkdir(parents=True)
+    record = {
+        "recordType": "compaction",
+        "schemaVersion": 1,
+        "seq": 5,
+        "firstKeptSeq": 4,
+        "summary": "They looked at boats.",
+        "tokensBefore": 99,
+        "readFiles": ["a"],
+        "modifiedFiles": [],
+        "timestamp": "2025-02-11T10:00:04Z",
+    }
+    (at / "session.jsonl").write_text(EXAMPLE + json.dumps(record) + "\n")
+    async with engine(tmp_path, say("ok")) as e:
+        sent = await e.messages(ULID, view="model")
+        assert "They looked at boats." in sent[0].parts[0]["text"]
+        assert [part.get("text") for message in sent[1:] for part in message.parts if "text" in part] == [
+            "One boat is in: the argo, with two sails."
+        ]
+        assert await check(e.store) == []
+        # There was no metadata: it is made from the log.
+        assert reader_003.read_metadata(at)["messageCount"] == 4
+        await ask(e, ULID, "go on", model="test/model")
+        assert await check(e.store) == []
+
+
+@pytest.mark.rule("FS-2")
+async def test_a_bad_line_in_the_middle_costs_that_line_and_is_reported(tmp_path: Path) -> None:
+    """The judge names it; everything else is there, and the numbers go on."""
+    async with engine(tmp_path, say("one"), say("two"), say("three")) as e:
+        session = await e.create_session()
+        for prompt in ("a", "b"):
+            await ask(e, session.id, prompt)
+    log = place(tmp_path, session.id) / "session.jsonl"
+    lines = log.read_bytes().split(b"\n")
+    [bad] = [n for n, line in enumerate(lines) if b'"text":"one"' in line]
+    lines[bad] = b"\xff" * 12 + lines[bad][12:]
+    log.write_bytes(b"\n".join(lines))
+    async with engine(tmp_path, say("three")) as e:
+        assert f"{session.id}: line {bad + 1} of session.jsonl does not read" in [
+            str(problem) for problem in await check(e.store)
+        ]
+        said = [part["text"] for m in await e.messages(session.id) for part in m.parts if "text" in part]
+        assert said == ["a", "b", "two"]
+        before = max(json.loads(line)["seq"] for line in lines if _reads(line))
+        await ask(e, session.id, "c")
+    added = [json.loads(line)["seq"] for line in log.read_bytes().split(b"\n") if _reads(line)]
+    assert sorted(added)[-1] > before
+    assert len(set(added)) == len(added)
+
+
+@pytest.mark.rule("FS-2")
+async def test_numbers_go_on_from_the_log_when_the_metadata_lags(tmp_path: Path) -> None:
+    """An older metadata file, or none, or half of one: the log decides, and the metadata is brought in line."""
+    async with engine(tmp_path, say("one"), say("two")) as e:
+        session = await e.create_session(title="before")
+        at = place(tmp_path, session.id)
+        old = (at / "metadata.json").read_bytes()
+        await ask(e, session.id, "a")
+        await e.rename_session(session.id, "kept")
+    expected = (at / "metadata.json").read_bytes()
+    for lagging in (old, None, old[: len(old) // 2]):
+        (at / "metadata.json").unlink()
+        if lagging is not None:
+            (at / "metadata.json").write_bytes(lagging)
+        async with engine(tmp_path) as e:
+            assert (await e.get_session(session.id)).title == "kept"
+            assert json.loads((at / "metadata.json").read_bytes()) == json.loads(expected)
+    async with engine(tmp_path, say("two")) as e:
+        await ask(e, session.id, "b")
+    numbers = [json.loads(line)["seq"] for line in (at / "session.jsonl").read_bytes().splitlines()]
+    assert numbers == list(range(1, len(numbers) + 1)) or numbers == sorted(set(numbers))
+
+
+@pytest.mark.rule("FS-1", "SV-3")
+async def test_chunks_lie_in_the_stream_file_until_their_message_is_appended(tmp_path: Path) -> None:
+    """It is there while the model speaks, and gone when the step has ended; a reader beside sees what was said."""
+    gate = Gate()
+    async with engine(tmp_path, [say("thread of Ariadne"), wait(gate), say("!")]) as e:
+        session = await e.create_session()
+        at = place(tmp_path, session.id)
+        stream = e.run(session.id, "go")
+        async for chunk in stream:
+            if chunk["type"] == "text-delta":
+                break
+        await gate.reached.wait()
+        assert (at / "stream.jsonl").exists()
+        assert "thread" not in (at / "session.jsonl").read_text()
+        async with clew.open(url(tmp_path), config=clew.Config(), read_only=True) as beside:
+            said = [part for m in await beside.messages(session.id) for part in m.parts if part.get("text")]
+            assert said[-1]["text"] in "thread of Ariadne"
+            assert len(said) == 2
+        gate.set()
+        async for _ in stream:
+            pass
+        assert not (at / "stream.jsonl").exists()
+
+
+@pytest.mark.rule("SV-4", "FS-1")
+async def test_saving_costs_what_was_said(tmp_path: Path) -> None:
+    """Bytes written for each chunk do not grow with the reply."""
+    written = 0
+    real = folder._write_all
+
+    def counted(fd: int, data: bytes) -> None:
+        nonlocal written
+        written += len(data)
+        real(fd, data)
+
+    costs = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(folder, "_write_all", counted)
+        store = await open_files("jsonl", tmp_path / "store")
+        for count in (300, 3_000):
+            scribe = await Scribe.create(store, clock=FakeClock())
+            opened = await scribe.prompt("go")
+            recorder = opened.recorder()
+            written = 0
+            for number, chunk in enumerate(text("word " * count)):
+                recorder.write(chunk)
+                if number % 10 == 0:
+                    await recorder.flush()
+            await recorder.close(*opened.settling())
+            costs.append(written / count)
+        await store.close()
+    assert costs[1] <= 1.2 * costs[0], costs
