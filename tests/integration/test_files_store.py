@@ -8,9 +8,11 @@ import errno
 import json
 import os
 import re
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
+import orjson
 import pytest
 
 import clew
@@ -37,6 +39,8 @@ from clew.testing.child import Child, Orders
 from clew.testing.chunks import text
 from clew.testing.scribe import MODEL, Scribe
 from clew.transcript.session import Session
+from clew.triggers.routing import Routing
+from tests.acceptance.triggered import answered
 
 Kind = Literal["jsonl", "json"]
 both = pytest.mark.parametrize("kind", ["jsonl", "json"])
@@ -295,6 +299,49 @@ async def test_every_unit_is_synced_as_it_asked(kind: Kind, tmp_path: Path, monk
         await scribe.commit(PatchSession(metadata={"a": 2}), sync="power")
         assert synced > 0
         await store.close()
+
+
+@both
+@pytest.mark.rule("FS-4", "EV-1")
+async def test_events_and_triggers_lie_beside_the_sessions_and_come_back(kind: Kind, tmp_path: Path) -> None:
+    """A unit that is no session's leaves the sessions alone."""
+    url = f"{kind}:{tmp_path}/store"
+    async with clew.open(url) as engine:
+        taken = await engine.events.receive("mail", "1", Routing(key="inbox"), text="hello")
+        schedule = await engine.schedules.add("0 9 * * *", "good morning")
+        webhook = await engine.webhooks.add("door")
+        await answered(engine, 1)
+        events = (await engine.events.list()).events
+        assert [one.direction for one in events] == ["out", "in"]
+    async with clew.open(url) as engine:
+        assert (await engine.events.list()).events == events
+        assert await engine.events.receive("mail", "1", Routing(key="inbox"), text="hello") == taken
+        assert [one.id for one in await engine.schedules.list()] == [schedule.id]
+        assert (await engine.webhooks.get("door")).secret == webhook.secret
+        assert len(await engine.messages(taken.session_id)) == 2
+        await engine.delete_session(taken.session_id)
+        assert (await engine.events.list()).events == ()
+    assert sorted(path.name for path in (tmp_path / "store" / "clew" / "events").iterdir()) == []
+
+
+@both
+@pytest.mark.rule("EV-1")
+async def test_an_event_whose_message_was_lost_to_a_kill_can_be_sent_again(kind: Kind, tmp_path: Path) -> None:
+    """It is written first: what a dead process left of it says that it came, and nothing came of it."""
+    url = f"{kind}:{tmp_path}/store"
+    async with clew.open(url) as engine:
+        first = await engine.events.receive("mail", "1", Routing(key="inbox"), text="hello")
+        await answered(engine, 1)
+    [inbound] = [p for p in (tmp_path / "store/clew/events").iterdir() if b'"in"' in p.read_bytes()]
+    lost = json.loads(inbound.read_bytes())
+    lost["key"][2] = lost["value"]["source_id"] = "2"
+    lost["value"] |= {"message_id": "msg_000000000000" + "0" * 14, "seq": 3}
+    (inbound.parent / f"{sha256(orjson.dumps(lost['key'])).hexdigest()}.json").write_text(json.dumps(lost))
+    async with clew.open(url) as engine:
+        assert {one.source_id for one in (await engine.events.list()).events} == {"1"}
+        again = await engine.events.receive("mail", "2", Routing(key="inbox"), text="hello")
+        assert (again.session_id, again.message_id) != (first.session_id, lost["value"]["message_id"])
+        assert again.session_id == first.session_id
 
 
 def test_urls_name_folders() -> None:

@@ -235,7 +235,7 @@ class MemoryStore:
         return tuple(sorted(children, key=lambda session: (session.created_at, session.id)))
 
     async def find_routed(self, kind: RouteKind, name: str) -> Session | None:
-        found = [value.session for value in self._values.values() if value.session.metadata.get(kind) == name]
+        found = [session for session in self._sessions() if session.metadata.get(kind) == name]
         named = [session for session in found if session.archived_at is None and session.kind == "chat"]
         return min(named, key=lambda session: (session.created_at, session.id), default=None)
 
@@ -346,10 +346,10 @@ class MemoryStore:
 
     async def find_event(self, direction: Direction, source: str, source_id: str) -> LedgerEvent | None:
         found = self._events.get((direction, source, source_id))
-        return self._with_turn(found) if found is not None else None
+        return await self._with_turn(found) if found is not None else None
 
     async def list_events(self, query: EventQuery) -> EventPage:
-        held = sorted((self._with_turn(event) for event in self._events.values()), key=lambda one: -one.seq)
+        held = sorted([await self._with_turn(event) for event in self._events.values()], key=lambda one: -one.seq)
         wanted = [event for event in held if _is_asked_for(event, query)]
         page = tuple(wanted[: query.limit])
         return EventPage(page, page[-1].seq if len(wanted) > query.limit else None)
@@ -357,7 +357,7 @@ class MemoryStore:
     async def open_events(self, session_id: str | None = None) -> tuple[LedgerEvent, ...]:
         answered = {(event.source, event.source_id) for event in self._events.values() if event.direction == "out"}
         found = [
-            self._with_turn(event)
+            await self._with_turn(event)
             for event in self._events.values()
             if event.direction == "in"
             and (event.source, event.source_id) not in answered
@@ -365,9 +365,9 @@ class MemoryStore:
         ]
         return tuple(sorted(found, key=lambda event: event.seq))
 
-    def _with_turn(self, event: LedgerEvent) -> LedgerEvent:
-        value = self._values.get(event.session_id)
-        if event.turn_id is not None or value is None:
+    async def _with_turn(self, event: LedgerEvent) -> LedgerEvent:
+        value = None if event.turn_id is not None else await self._find(event.session_id)
+        if value is None:
             return event
         holders = [turn_id for turn_id, held in value.links.items() if event.message_id in held]
         return msgspec.structs.replace(event, turn_id=min(holders, default=None))

@@ -1,4 +1,4 @@
-"""What belongs to no single session: prompts, blobs, the rules of projects. Each entry is a file under ``DIR/clew``.
+"""What belongs to no single session: prompts, blobs, rules, events, triggers. Each entry is a file under ``DIR/clew``.
 
 A table that is added to the memory store gets its line in :data:`SHARED`; without it, writing to it is an error.
 """
@@ -13,12 +13,16 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import msgspec
 import orjson
 
 from clew.errors import InternalError
 from clew.store.base import Blob
 from clew.store.files import folder
 from clew.store.session_value import ABSENT, Changed
+from clew.triggers.ledger import LedgerEvent
+from clew.triggers.schedule import Schedule
+from clew.triggers.webhook import Webhook
 
 __all__ = ["SHARED", "Shared", "SharedPlan", "SharedTable"]
 
@@ -37,7 +41,12 @@ SHARED: Final[dict[str, SharedTable]] = {
     "_prompts": SharedTable("prompts", str, str, by_digest=True),
     "_project_rules": SharedTable("rules", list, tuple),
     "_blobs": SharedTable("blobs", lambda blob: blob.media_type, lambda kind: kind, by_digest=True),
+    "_events": SharedTable("events", msgspec.to_builtins, partial(msgspec.convert, type=LedgerEvent)),
+    "_schedules": SharedTable("schedules", msgspec.to_builtins, partial(msgspec.convert, type=Schedule)),
+    "_webhooks": SharedTable("webhooks", msgspec.to_builtins, partial(msgspec.convert, type=Webhook)),
 }
+
+Key = str | tuple[str, ...]
 
 
 class SharedPlan(NamedTuple):
@@ -54,19 +63,23 @@ class Shared:
     def __init__(self, root: Path) -> None:
         self._root = root / "clew"
 
-    def load(self, name: str) -> dict[str, Any]:
+    def load(self, name: str) -> dict[Any, Any]:
         """A table as the files have it. One that does not read is passed over: what it held can be given again."""
         table = SHARED[name]
-        found: dict[str, Any] = {}
+        found: dict[Key, Any] = {}
         for path in sorted((self._root / table.folder).glob("*.json")):
             try:
                 entry = orjson.loads(path.read_bytes())
-                found[entry["key"]] = table.decode(entry["value"])
+                key = entry["key"]
+                found[tuple(key) if isinstance(key, list) else key] = table.decode(entry["value"])
             except (OSError, ValueError, KeyError, TypeError):
                 continue
         if name == "_blobs":
-            return {key: Blob(key, media_type, b"") for key, media_type in found.items()}
+            return {key: Blob(str(key), media_type, b"") for key, media_type in found.items()}
         return found
+
+    def forget(self, name: str, key: Key) -> None:
+        self._remove(self._path(name, key))
 
     def plan(self, tables: dict[int, str], done: Sequence[Changed]) -> SharedPlan:
         """What a change means for these files."""
@@ -85,8 +98,8 @@ class Shared:
             plan.before.append(self._writing(name, key, after, path))
         return plan
 
-    def _changes(self, tables: dict[int, str], done: Sequence[Changed]) -> Iterator[tuple[str, str, Any, Any]]:
-        found: dict[tuple[str, str], tuple[Any, Any]] = {}
+    def _changes(self, tables: dict[int, str], done: Sequence[Changed]) -> Iterator[tuple[str, Key, Any, Any]]:
+        found: dict[tuple[str, Key], tuple[Any, Any]] = {}
         for table, key, before, after in done:
             if id(table) in tables:
                 place = (tables[id(table)], key)
@@ -96,7 +109,7 @@ class Shared:
                 raise InternalError(f"the file stores do not know the table {name!r}; add it to SHARED")
             yield name, key, before, after
 
-    def _writing(self, name: str, key: str, after: Any, path: Path) -> Callable[[], None]:
+    def _writing(self, name: str, key: Key, after: Any, path: Path) -> Callable[[], None]:
         entry = orjson.dumps({"key": key, "value": SHARED[name].encode(after)}) + b"\n"
         data = after.data if name == "_blobs" else None
 
@@ -126,9 +139,10 @@ class Shared:
         path.unlink(missing_ok=True)
         path.with_suffix(".bin").unlink(missing_ok=True)
 
-    def _path(self, name: str, key: str) -> Path:
+    def _path(self, name: str, key: Key) -> Path:
         # No path is ever built from what somebody else has named.
-        return self._root / SHARED[name].folder / f"{sha256(key.encode()).hexdigest()}.json"
+        named = key.encode() if isinstance(key, str) else orjson.dumps(key)
+        return self._root / SHARED[name].folder / f"{sha256(named).hexdigest()}.json"
 
     def copy(self, target: Path) -> None:
         for table in SHARED.values():

@@ -89,6 +89,9 @@ class FileStore(MemoryStore):
         self._prompts = self._shared.load("_prompts")
         self._project_rules = self._shared.load("_project_rules")
         self._blobs = self._shared.load("_blobs")
+        self._events = self._shared.load("_events")
+        self._schedules = self._shared.load("_schedules")
+        self._webhooks = self._shared.load("_webhooks")
 
     @property
     def url(self) -> str:
@@ -106,12 +109,19 @@ class FileStore(MemoryStore):
     def take_stock(self) -> None:
         """Read every session once, as the new owner: what lags is brought in line, what is unfinished stays at hand."""
         self._codec.sweep()
+        messages: dict[str, frozenset[str]] = {}
         for session_id in self._codec.on_disk():
             loaded = self._codec.load(session_id)
             if loaded is not None:
                 self._keep(session_id, self._codec.tidy(loaded))
+                messages[session_id] = frozenset(loaded.value.messages)
                 if not _is_unsettled(loaded.value):
                     self._let_go(session_id)
+        # An event is written before its message: one that never got it is as good as never received.
+        for key, event in list(self._events.items()):
+            if event.message_id is not None and event.message_id not in messages.get(event.session_id, ()):
+                self._shared.forget("_events", key)
+                del self._events[key]
         named = {sha for value in self._values.values() for sha in value.blobs}
         self._shared.sweep(named.union(*(header.blobs for header in self._headers.values())))
 
@@ -209,13 +219,14 @@ class FileStore(MemoryStore):
 
     def _saving(self, unit: u.Unit, change: Change) -> Saving | None:
         session_id = unit.session_id
+        if session_id == u.STORE_WIDE and session_id not in self._values:
+            return None
+        check_session_id(session_id, self._codec.capabilities.session_ids)
         value = self._values.get(session_id)
         if value is None:
             return Saving(lambda: self._codec.remove(session_id), lambda: None)
         entries = entries_of(value, change.done)
         memo = self._memos.get(session_id)
-        if memo is None:
-            check_session_id(session_id, self._codec.capabilities.session_ids)
         if memo is not None and not entries:
             return None
         return self._codec.plan(value, memo, entries, sync=unit.sync == "power", power=self._power)
