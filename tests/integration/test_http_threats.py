@@ -344,13 +344,18 @@ async def test_b28_what_a_user_or_a_model_wrote_is_never_a_page_of_ours() -> Non
             assert answer.headers["x-content-type-options"] == "nosniff"
 
 
-async def test_b28_the_page_runs_nothing_and_loads_nothing() -> None:
-    """No script, no style, no image, no frame around it, no address leaked; the policy says so, and it needs none."""
+async def test_b28_the_page_runs_and_loads_nothing_but_its_own_files() -> None:
+    """Nothing inline, nothing from elsewhere, no frame around it, no address leaked; the policy says so too."""
     async with served() as client:
         page = await client.get("/", headers={"authorization": None})
         policy = dict(part.strip().split(" ", 1) for part in page.headers["content-security-policy"].split(";"))
         assert policy == {
             "default-src": "'none'",
+            "script-src": "'self'",
+            "style-src": "'self'",
+            "img-src": "'self' data: blob:",
+            "font-src": "'self'",
+            "connect-src": "'self'",
             "base-uri": "'none'",
             "form-action": "'none'",
             "frame-ancestors": "'none'",
@@ -358,7 +363,14 @@ async def test_b28_the_page_runs_nothing_and_loads_nothing() -> None:
         assert page.headers["referrer-policy"] == "no-referrer"
         assert page.headers["x-frame-options"] == "DENY"
         text = page.body.decode()
-        assert re.findall(r"<(?:script|style|img|link|iframe|form)\b|\son\w+=|javascript:|https?://", text) == []
+        assert re.findall(r"<(?:style|img|iframe|form)\b|\son\w+=|\sstyle=|javascript:|//", text) == []
+        loaded = re.findall(r"<(script|link)\b[^>]*?\b(?:src|href)=\"([^\"]*)\"[^>]*>(</script>)?", text)
+        assert {kind for kind, _, _ in loaded} == {"script", "link"} and text.count("<script") == text.count(
+            "</script>"
+        )
+        for _, address, _ in loaded:
+            assert re.fullmatch(r"\./assets/[\w-]+\.(?:js|css|svg)", address), address
+            assert (await client.get(address[1:], headers={"authorization": None})).status == 200
 
 
 async def test_b29_control_characters_are_kept_and_leave_as_escapes() -> None:
