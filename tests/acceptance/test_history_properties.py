@@ -289,7 +289,7 @@ class Machine:
         await self.engine.patch_session(session_id, metadata={"compaction": self.rng.choice(SETTINGS)})
 
     async def do_restart(self, session_id: str) -> None:
-        if self.path is not None:
+        if self.kind != "memory":
             await self.close()
             await self.open()
 
