@@ -67,7 +67,7 @@ class Fuzzed:
             "sha256": messages[0]["parts"][1]["url"].rpartition("/")[2],
             "tool_call_id": next(part["toolCallId"] for part in messages[-1]["parts"] if "toolCallId" in part),
             "approval_id": "apr_000000000000xxxxxxxxxxxxxx",
-            "name": "index-00000000.js",
+            "file": "index-00000000.js",
         }
         await self.fill_triggers()
 
