@@ -109,7 +109,7 @@ export async function noteDrawings(page) {
     const look = () => {
       const articles = document.querySelectorAll('article[aria-label="Assistant"]');
       const text = [...(articles[articles.length - 1]?.querySelectorAll("p[dir]") ?? [])].map((line) => line.textContent).join(" ");
-      if (text && text !== window.drawn.at(-1)) window.drawn.push(text);
+      if (text !== (window.drawn.at(-1) ?? "")) window.drawn.push(text);
     };
     new MutationObserver(look).observe(document, { childList: true, subtree: true, characterData: true });
   });
