@@ -1,8 +1,9 @@
 /** Calls that wait for a word, and questions: what is shown, every answer there is, and where else it may come from. */
 import assert from "node:assert/strict";
-import { readdir } from "node:fs/promises";
+import { mkdir, readdir } from "node:fs/promises";
+import { join } from "node:path";
 import { startServer, test } from "./kit.mjs";
-import { answers, assertBegins, button, newSession, openSession, say, status, until } from "./talk.mjs";
+import { AWAY, answers, assertBegins, button, hurry, newSession, openSession, say, status, until } from "./talk.mjs";
 
 let shared;
 const sharedServer = () => (shared ??= startServer({ shared: true }));
@@ -61,12 +62,14 @@ test("allowed for the session, a command is not asked about again in it", async 
 });
 
 test("allowed always, a command is not asked about in another session of the project", async () => {
-  const server = await startServer();
-  const page = await openSession(server, await toolSession(server));
+  const server = await sharedServer();
+  const folder = join(server.folder, "project");
+  await mkdir(folder);
+  const page = await openSession(server, await toolSession(server, folder));
   await say(page, "!bash echo always");
   await button(asking(page), "Always in this project").click();
   await reported(page, "always");
-  const other = await openSession(server, await toolSession(server));
+  const other = await openSession(server, await toolSession(server, folder));
   await say(other, "!bash echo always");
   await reported(other, "always");
   assert.equal(await asking(other).count(), 0);
@@ -88,15 +91,15 @@ test("a denied call does not run, its reason is shown and told to the model", as
 });
 
 test("an approval is still there after a reload and after a restart of the server", async () => {
-  const server = await startServer();
+  const server = await sharedServer();
   const page = await openSession(server, await toolSession(server));
   await say(page, "!bash echo patient");
   await asking(page).waitFor();
   await page.reload();
   await asking(page).waitFor();
-  page.allow(/ERR_|Failed to load/);
+  page.allow(AWAY);
   await server.restart();
-  await page.getByText("The server is away.").waitFor({ state: "hidden" });
+  await hurry(page);
   await button(asking(page), "Allow once").click();
   await reported(page, "patient");
 });
@@ -196,8 +199,8 @@ test("what is sent while something waits is queued, and is answered after it", a
   assert.equal(await page.getByRole("list", { name: "Queued messages" }).count(), 0);
 });
 
-async function toolSession(server) {
-  return (await newSession(server, "demo/tools", { workspace_root: server.folder })).id;
+async function toolSession(server, folder = server.folder) {
+  return (await newSession(server, "demo/tools", { workspace_root: folder })).id;
 }
 
 /** The model tells what the command said. */

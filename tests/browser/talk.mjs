@@ -39,6 +39,12 @@ export const own = (page) => page.getByRole("article", { name: "You" });
 export const button = (page, name) => page.getByRole("button", { name, exact: true });
 export const banner = (page) => page.getByText("The server is away.");
 
+/** What was said comes to stand there, all of it and nothing else. A row that was not measured yet has no text. */
+export async function said(page, texts) {
+  let shown;
+  await until(async () => same((shown = await own(page).allInnerTexts()), texts), () => `said is ${JSON.stringify(shown)}, not ${JSON.stringify(texts)}`);
+}
+
 export async function say(page, text) {
   await composer(page).fill(text);
   await composer(page).press("Enter");
@@ -100,11 +106,11 @@ export function assertBegins(part, whole, when) {
 }
 
 /**
- * Notes every text that the newest answer has on this page, from the first drawing on, also after a reload. They are
- * asked for with `drawn(page)`.
+ * Notes every text that the newest answer has on the pages of a context, from the first drawing on, also after a
+ * reload. They are asked for with `drawn(page)`.
  */
-export async function noteDrawings(page) {
-  await page.addInitScript(() => {
+export async function noteDrawings(context) {
+  await context.addInitScript(() => {
     window.drawn = [];
     const look = () => {
       const articles = document.querySelectorAll('article[aria-label="Assistant"]');
@@ -119,7 +125,21 @@ export async function drawn(page) {
   return (await page.evaluate(() => window.drawn)).map(wordsOf);
 }
 
+/** Says that the server is back before the page finds out by itself. */
+export async function hurry(page) {
+  await button(page, "Try now").click({ timeout: 1000 }).catch(() => undefined); // it may have been faster
+  await banner(page).waitFor({ state: "detached" });
+}
+
 /** What every window shows: the messages, word by word, with what stands between them. */
 export async function conversation(page) {
-  return (await page.getByRole("region", { name: "Messages" }).innerText()).replace(/\s+/g, " ").trim();
+  const text = (await page.getByRole("region", { name: "Messages" }).innerText()).replace(/\s+/g, " ").trim();
+  // How long it thought is told only by a window that saw it.
+  return text.replace(/Thought for (a moment|\d\S* \w+)/g, "Thought");
+}
+
+/** The field comes to hold this text. */
+export async function typed(page, text) {
+  let held;
+  await until(async () => (held = await composer(page).inputValue()) === text, () => `the field holds ${JSON.stringify(held)}, not ${JSON.stringify(text)}`);
 }
