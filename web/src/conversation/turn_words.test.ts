@@ -27,6 +27,15 @@ test('a stopped turn can go on', () => {
   expect(ending({ status: 'aborted', stopped: 'the server was restarted' })).toEqual({ tone: 'quiet', words: 'Stopped.', detail: 'The server was restarted.', next: 'Continue' });
 });
 
+test('a server that stopped is told in words for people', () => {
+  expect(ending({ status: 'aborted', stopped: 'the host is shutting down' })).toEqual({ tone: 'quiet', words: 'Stopped.', detail: 'The server was shut down.', next: 'Continue' });
+  expect(ending({ status: 'failed', error: { code: 'interrupted', message: 'aborted by host restart; its effects are unknown' } })).toEqual({
+    tone: 'bad',
+    words: 'Interrupted: the server stopped while this was being written.',
+    next: 'Try again',
+  });
+});
+
 test('an unknown code is told by its own sentence', () => {
   expect(failureWords({ code: 'new_thing', message: 'it rains' })).toEqual({ words: 'It rains.' });
 });

@@ -29,7 +29,12 @@ const CODES: Record<string, string> = {
   internal_error: 'Something went wrong in the server.',
 };
 
+/** Why a turn was stopped, where the engine's own words are not for people. */
+const REASONS: Record<string, string> = { 'the host is shutting down': 'The server was shut down.' };
+
 export function failureWords(problem: TurnProblem | null | undefined): { words: string; detail?: string } {
+  // The engine speaks of tools there, each of which says so itself.
+  if (problem?.code === 'interrupted') return { words: 'Interrupted: the server stopped while this was being written.' };
   const known = CODES[problem?.code ?? ''];
   const message = problem?.message?.trim();
   if (known) return message ? { words: known, detail: sentence(message) } : { words: known };
@@ -46,7 +51,7 @@ export function ending(turn: Metadata['turn']): Ending | null {
   if (turn.status === 'failed') return { tone: 'bad', ...failureWords(turn.error), next: 'Try again' };
   if (turn.status === 'refused') return { tone: 'bad', ...failureWords(turn.error), next: null };
   if (turn.status === 'aborted') {
-    const reason = turn.stopped && !['aborted', 'abort', 'aborted by the user'].includes(turn.stopped) ? sentence(turn.stopped) : undefined;
+    const reason = turn.stopped && !['aborted', 'abort', 'aborted by the user'].includes(turn.stopped) ? (REASONS[turn.stopped] ?? sentence(turn.stopped)) : undefined;
     return { tone: 'quiet', words: 'Stopped.', ...(reason ? { detail: reason } : {}), next: 'Continue' };
   }
   if (turn.status === 'unanswered') {

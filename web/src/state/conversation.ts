@@ -77,6 +77,8 @@ export class Conversation {
     draft: null,
   });
   readonly chat: Chat<Message>;
+  /** The message as it was read before its stream was joined. */
+  joined: Message | null = null;
   private closed = false;
   private counter = 0;
   /** A turn started while another stream was being read: look again when that one is over. */
@@ -293,6 +295,7 @@ export class Conversation {
     await this.refresh();
     if (this.closed || this.streaming) return;
     this.chat.clearError();
+    this.joined = this.chat.messages.findLast((message) => message.role === 'assistant') ?? null;
     await this.chat.resumeStream();
     await this.settle();
   }

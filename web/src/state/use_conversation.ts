@@ -1,7 +1,8 @@
 /** A conversation for as long as a component shows it. */
 
 import { useChat } from '@ai-sdk/react';
-import { createContext, useContext, useEffect, useState } from 'react';
+import { createContext, useContext, useEffect, useMemo, useState } from 'react';
+import { caughtUp } from './caught_up';
 import type { Conversation } from './conversation';
 import { useHost } from './host';
 
@@ -25,7 +26,10 @@ export function useConversation(id: string): Conversation | null {
 /** Its messages and whether they are being written right now. */
 export function useMessages(conversation: Conversation) {
   const { messages, status } = useChat({ chat: conversation.chat, experimental_throttle: DRAW_MS });
-  return { messages, streaming: status === 'streaming' || status === 'submitted', submitted: status === 'submitted' };
+  const streaming = status === 'streaming' || status === 'submitted';
+  const known = streaming ? conversation.joined : null;
+  const shown = useMemo(() => caughtUp(messages, known), [messages, known]);
+  return { messages: shown, streaming, submitted: status === 'submitted' };
 }
 
 export const ConversationContext = createContext<Conversation | null>(null);

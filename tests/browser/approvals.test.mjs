@@ -1,0 +1,218 @@
+/** Calls that wait for a word, and questions: what is shown, every answer there is, and where else it may come from. */
+import assert from "node:assert/strict";
+import { mkdir, readdir } from "node:fs/promises";
+import { join } from "node:path";
+import { startServer, test } from "./kit.mjs";
+import { AWAY, answers, assertBegins, button, hurry, newSession, openSession, say, status, until } from "./talk.mjs";
+
+let shared;
+const sharedServer = () => (shared ??= startServer({ shared: true }));
+
+const SLOW_GUIDE = { provider_id: "demo", model_id: "tour", variant: "slow" };
+const asking = (page) => page.getByRole("group", { name: "bash waits for your word" });
+
+test("a call that waits shows exactly what it would do and which rule asked", async () => {
+  const server = await sharedServer();
+  const id = await toolSession(server);
+  await server.call("PUT", `/api/sessions/${id}/permissions`, { rules: [{ permission: "bash", pattern: "echo *", action: "ask" }] });
+  const command = `echo "two  spaces" '<b>not bold</b>' && echo **stars** \${HOME}`;
+  const page = await openSession(server, id);
+  await say(page, `!bash ${command}`);
+  assert.equal(await asking(page).getByRole("group", { name: "Command" }).innerText(), command);
+  await asking(page).getByText("Asked by the rule “bash echo *: ask” of this session.").waitFor();
+  await page.getByRole("main").getByRole("status").getByText("Waiting for you").waitFor();
+  await page.getByText("waiting for you", { exact: true }).waitFor();
+  await button(asking(page), "Allow once").click();
+  await answers(page).getByText(/^bash \w+: two spaces <b>not bold<\/b>/).waitFor();
+});
+
+test("a call that no rule covers says so", async () => {
+  const server = await sharedServer();
+  const page = await openSession(server, await toolSession(server));
+  await say(page, '!write notes.txt {"a": 1}');
+  const group = page.getByRole("group", { name: "write waits for your word" });
+  await group.getByText("No rule covers this, so you are asked.").waitFor();
+  assert.equal(await group.getByRole("group", { name: "Path" }).innerText(), "notes.txt");
+  assert.equal(await group.getByRole("group", { name: "Content" }).innerText(), '{"a": 1}');
+  await group.getByText("in the workspace").waitFor();
+});
+
+test("allowed once, a command runs once and is asked about again", async () => {
+  const server = await sharedServer();
+  const page = await openSession(server, await toolSession(server));
+  await say(page, "!bash echo first");
+  await button(asking(page), "Allow once").click();
+  await reported(page, "first");
+  await say(page, "!bash echo first");
+  await asking(page).waitFor();
+});
+
+test("allowed for the session, a command is not asked about again in it", async () => {
+  const server = await sharedServer();
+  const page = await openSession(server, await toolSession(server));
+  await say(page, "!bash echo often");
+  await button(asking(page), "For this session").click();
+  await reported(page, "often");
+  await say(page, "!bash echo often");
+  await reported(page, "often", 2);
+  assert.equal(await asking(page).count(), 0);
+  const other = await openSession(server, await toolSession(server));
+  await say(other, "!bash echo often");
+  await asking(other).waitFor();
+});
+
+test("allowed always, a command is not asked about in another session of the project", async () => {
+  const server = await sharedServer();
+  const folder = join(server.folder, "project");
+  await mkdir(folder);
+  const page = await openSession(server, await toolSession(server, folder));
+  await say(page, "!bash echo always");
+  await button(asking(page), "Always in this project").click();
+  await reported(page, "always");
+  const other = await openSession(server, await toolSession(server, folder));
+  await say(other, "!bash echo always");
+  await reported(other, "always");
+  assert.equal(await asking(other).count(), 0);
+});
+
+test("a denied call does not run, its reason is shown and told to the model", async () => {
+  const server = await sharedServer();
+  const id = await toolSession(server);
+  const page = await openSession(server, id);
+  await say(page, "!bash touch never");
+  await button(asking(page), "Deny").click();
+  await asking(page).getByLabel(/Why not/).fill("use the <b>other</b> one");
+  await page.keyboard.press("Enter");
+  await page.getByText("Denied: use the <b>other</b> one", { exact: true }).waitFor();
+  await answers(page).getByText("bash denied: use the <b>other</b> one").waitFor();
+  assert.ok(!(await readdir(server.folder)).includes("never"));
+  await page.reload();
+  await page.getByText("Denied: use the <b>other</b> one", { exact: true }).waitFor();
+});
+
+test("an approval is still there after a reload and after a restart of the server", async () => {
+  const server = await sharedServer();
+  const page = await openSession(server, await toolSession(server));
+  await say(page, "!bash echo patient");
+  await asking(page).waitFor();
+  await page.reload();
+  await asking(page).waitFor();
+  page.allow(AWAY);
+  await server.restart();
+  await hurry(page);
+  await button(asking(page), "Allow once").click();
+  await reported(page, "patient");
+});
+
+test("several calls wait side by side and each gets its own word", async () => {
+  const server = await sharedServer();
+  const page = await openSession(server, await toolSession(server));
+  await say(page, "!bash echo one\n!bash echo two");
+  await asking(page).nth(1).waitFor();
+  const one = asking(page).filter({ hasText: "echo one" });
+  await button(one, "Allow once").click();
+  await one.waitFor({ state: "detached" });
+  const two = asking(page).filter({ hasText: "echo two" });
+  await button(two, "Deny").click();
+  await page.keyboard.press("Enter");
+  await answers(page).getByText(/bash .*: one\b/).waitFor();
+  await answers(page).getByText(/bash denied/).waitFor();
+});
+
+test("an approval answered in another window or by a program shows here by itself", async () => {
+  const server = await sharedServer();
+  const id = await toolSession(server);
+  const [page, other] = [await openSession(server, id), await openSession(server, id)];
+  await say(page, "!bash echo elsewhere");
+  await asking(page).waitFor();
+  await button(asking(other), "Allow once").click();
+  await reported(page, "elsewhere");
+  await reported(other, "elsewhere");
+  assert.equal(await asking(page).count(), 0);
+
+  await say(other, "!bash echo program");
+  await asking(page).waitFor();
+  const waiting = (await status(server, id)).waiting;
+  await server.call("POST", `/api/sessions/${id}/approvals/${waiting[0].approval_id}`, { decision: "deny", reason: "not today" });
+  for (const window of [page, other]) {
+    await window.getByText("Denied: not today", { exact: true }).waitFor();
+    await answers(window).getByText("bash denied: not today").waitFor();
+    assert.equal(await asking(window).count(), 0);
+  }
+});
+
+test("a reload after an approval goes on with the same text, without a gap and with nothing doubled", async () => {
+  const server = await sharedServer();
+  const { id } = await newSession(server, "demo/tour", { workspace_root: server.folder });
+  const page = await openSession(server, id);
+  await server.call("POST", `/api/sessions/${id}/prompt`, { text: "Run `seq 1 80`", model: SLOW_GUIDE });
+  await button(asking(page), "Allow once").click();
+  const numbers = Array.from({ length: 80 }, (_, index) => String(index + 1));
+  for (const count of [3, 30]) {
+    const before = await coded(page, count);
+    await page.reload();
+    const after = await coded(page, before.length);
+    assertBegins(after, numbers, `after the reload at ${count}`);
+    const { messages } = await server.call("GET", `/api/sessions/${id}/messages`);
+    const stored = messages.at(-1).parts.findLast(({ type }) => type === "text").text;
+    assert.ok(stored.includes(after.slice(0, -1).join("\n")), `what is shown after the reload at ${count} is stored`);
+    assert.equal(await page.getByRole("button", { name: /^bash/ }).count(), 1);
+  }
+  assert.deepEqual(await coded(page, 80), numbers);
+  assert.equal(await answers(page).count(), 1);
+});
+
+test("a question of the model is answered with one of its options", async () => {
+  const server = await sharedServer();
+  const id = await toolSession(server);
+  const page = await openSession(server, id);
+  await say(page, '!question {"question": "Which way, <i>left</i>?", "options": ["left", "right"]}');
+  const group = page.getByRole("group", { name: "Which way, <i>left</i>?" });
+  await group.waitFor();
+  await page.reload();
+  await button(group, "right").click();
+  await answers(page).getByText(/^question .*: right/).waitFor();
+  assert.equal(await group.count(), 0);
+});
+
+test("a question of the model is answered in one's own words, and the answer shows in every window", async () => {
+  const server = await sharedServer();
+  const id = await toolSession(server);
+  const [page, other] = [await openSession(server, id), await openSession(server, id)];
+  await say(page, '!question {"question": "What name?"}');
+  const field = page.getByRole("textbox", { name: "Your own answer" });
+  await field.fill("Ariadne");
+  await other.getByRole("group", { name: "What name?" }).waitFor();
+  await field.press("Enter");
+  for (const window of [page, other]) await answers(window).getByText(/^question .*: Ariadne/).waitFor();
+});
+
+test("what is sent while something waits is queued, and is answered after it", async () => {
+  const server = await sharedServer();
+  const page = await openSession(server, await toolSession(server));
+  await say(page, "!bash echo now");
+  await asking(page).waitFor();
+  await say(page, "and then this");
+  await page.getByRole("list", { name: "Queued messages" }).getByText("and then this").waitFor();
+  await button(asking(page), "Allow once").click();
+  await answers(page).getByText("and then this").waitFor();
+  assert.equal(await page.getByRole("list", { name: "Queued messages" }).count(), 0);
+});
+
+async function toolSession(server, folder = server.folder) {
+  return (await newSession(server, "demo/tools", { workspace_root: folder })).id;
+}
+
+/** The model tells what the command said. */
+async function reported(page, text, times = 1) {
+  await until(async () => (await answers(page).getByText(new RegExp(`^bash \\w+: .*\\b${text}\\b`)).count()) >= times, `${text} was not reported`);
+}
+
+/** At least so many lines of the code block that is being written. The last one may not be whole yet. */
+async function coded(page, count) {
+  return until(async () => {
+    const texts = await answers(page).last().getByRole("group", { name: "Code" }).allInnerTexts().catch(() => []);
+    const lines = texts.join("\n").split("\n").filter((line) => /^\d+$/.test(line));
+    return lines.length >= count && lines;
+  }, `no ${count} lines came`);
+}

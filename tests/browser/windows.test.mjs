@@ -1,0 +1,270 @@
+/** Several windows on one session, the queue, and a server that goes away and comes back. */
+import assert from "node:assert/strict";
+import { newContext, startServer, test } from "./kit.mjs";
+import {
+  AWAY,
+  agrees,
+  answers,
+  assertBegins,
+  atLeast,
+  banner,
+  button,
+  completed,
+  composer,
+  conversation,
+  hurry,
+  idle,
+  newSession,
+  openSession,
+  own,
+  said,
+  say,
+  shownWords,
+  status,
+  storedWords,
+  typed,
+  until,
+} from "./talk.mjs";
+
+const SLOW = { provider_id: "demo", model_id: "long", variant: "slow" };
+/** So many words that only a stop ends it. */
+const ENDLESS = "100000";
+let shared;
+/** One for all cases; some of them kill it. */
+async function sharedServer() {
+  const server = await (shared ??= startServer({ shared: true }));
+  await server.call("GET", "/api/health").catch(() => server.start());
+  return server;
+}
+
+const queued = (page) => page.getByRole("list", { name: "Queued messages" }).getByRole("listitem");
+
+test("two windows show the same words while they are written, and a stop in either stops both", async () => {
+  const server = await sharedServer();
+  const { id } = await newSession(server, "demo/long");
+  const windows = await twoWindows(server, id);
+  const [page, other] = windows;
+  await say(page, "12 words first");
+  await own(other).getByText("12 words first").waitFor();
+  for (const window of windows) await completed(server, window, id, 12);
+  await prompt(server, id, ENDLESS);
+  for (const window of windows) {
+    await until(async () => (await answers(window).count()) === 2, "no second answer");
+    assertBegins(await atLeast(window, 3), await storedWords(server, id), "while it is written");
+  }
+  await button(other, "Stop").click();
+  await idle(server, id);
+  for (const window of windows) {
+    await answers(window).last().getByText("Stopped.", { exact: true }).waitFor();
+    await agrees(window, await storedWords(server, id));
+    await button(window, "Send").waitFor();
+  }
+  await inStep(windows);
+});
+
+test("a rewind in one window shows in the other, and so does the way back", async () => {
+  const server = await sharedServer();
+  const { id } = await newSession(server, "demo/echo");
+  for (const text of ["one", "two", "three"]) await answered(server, id, text);
+  const windows = await twoWindows(server, id);
+  const [page, other] = windows;
+  await own(page).filter({ hasText: "two" }).hover();
+  await button(own(page).filter({ hasText: "two" }), "Rewind to here").click();
+  for (const window of windows) {
+    await window.getByText("4 messages hidden by a rewind").waitFor();
+    await said(window, ["one"]);
+  }
+  await typed(page, "two");
+  assert.equal(await composer(other).inputValue(), "", "what was typed here is nobody else's business");
+  await button(other, "Un-rewind").click();
+  for (const window of windows) {
+    await window.getByText("hidden by a rewind").waitFor({ state: "detached" });
+    await said(window, ["one", "two", "three"]);
+  }
+  await inStep(windows);
+});
+
+test("a compaction in one window shows in the other", async () => {
+  const server = await sharedServer();
+  const { id } = await newSession(server, "demo/echo");
+  for (const text of ["one", "two", "three", "four"]) await answered(server, id, `${text} ${"and so on ".repeat(60)}`);
+  const windows = await twoWindows(server, id);
+  await windows[0].getByRole("button", { name: "Compact now" }).click();
+  for (const window of windows) await window.getByRole("button", { name: /Summarised \d earlier turns?/ }).waitFor();
+  await inStep(windows);
+  assert.ok((await own(windows[1]).count()) < 4);
+});
+
+test("what is sent while something runs is queued, one of it can be cancelled, and the rest is answered in order", async () => {
+  const server = await sharedServer();
+  const { id } = await newSession(server, "demo/long");
+  const windows = await twoWindows(server, id);
+  const [page, other] = windows;
+  await prompt(server, id, "120");
+  await atLeast(page, 1);
+  await say(page, "3 words");
+  await say(page, "5 words");
+  await say(page, "4 words");
+  for (const window of windows) await until(async () => (await queued(window).count()) === 3, "three chips");
+  assert.equal(await own(page).count(), 1, "a queued message is a chip, not a bubble");
+  await other.getByRole("button", { name: "Cancel this queued message: 5 words" }).click();
+  for (const window of windows) await until(async () => (await queued(window).count()) <= 2, "the chip is gone");
+  await until(async () => (await answers(page).count()) === 3, "the queue did not run");
+  for (const window of windows) {
+    await completed(server, window, id, 4);
+    await until(async () => (await queued(window).count()) === 0, "the queue is empty");
+    await said(window, ["120", "3 words", "4 words"]);
+  }
+  await inStep(windows);
+});
+
+test("a queued turn that starts is attached to by itself", async () => {
+  const server = await sharedServer();
+  const { id } = await newSession(server, "demo/long");
+  const page = await openSession(server, id);
+  await prompt(server, id, "40");
+  await atLeast(page, 1);
+  await prompt(server, id, ENDLESS);
+  await until(async () => (await answers(page).count()) === 2, "the second did not start");
+  const early = await atLeast(page, 3);
+  const later = await atLeast(page, early.length + 5);
+  assertBegins(early, later, "it goes on");
+  await button(page, "Stop").click();
+  await idle(server, id);
+  await agrees(page, await storedWords(server, id));
+});
+
+test("a server that is killed while it writes is said to be away, and is back by itself with exactly what was stored", async () => {
+  const server = await sharedServer();
+  const { id } = await newSession(server, "demo/long");
+  const page = await openSession(server, id);
+  page.allow(AWAY);
+  await prompt(server, id, ENDLESS);
+  await atLeast(page, 10);
+  await server.kill9();
+  await banner(page).waitFor();
+  const seen = await shownWords(page);
+  await server.start();
+  await banner(page).waitFor({ state: "detached" });
+  const stored = await storedWords(server, id);
+  assertBegins(seen, stored, "every word that was seen is stored");
+  await agrees(page, stored);
+  await answers(page).last().getByText("Interrupted: the server stopped while this was being written.").waitFor();
+  await button(page, "Try again").click();
+  await until(async () => (await status(server, id)).state === "busy", "it did not go on");
+  await until(async () => (await shownWords(page)).length > 0, "nothing new is shown");
+  await button(page, "Stop").click();
+  await idle(server, id);
+  await agrees(page, await storedWords(server, id));
+});
+
+test("a server that is restarted in good order while it writes is back by itself with exactly what was stored", async () => {
+  const server = await sharedServer();
+  const { id } = await newSession(server, "demo/long");
+  const windows = await twoWindows(server, id);
+  for (const window of windows) window.allow(AWAY);
+  await prompt(server, id, ENDLESS);
+  for (const window of windows) await atLeast(window, 5);
+  await server.restart();
+  for (const window of windows) {
+    await answers(window).last().getByText("Stopped. The server was shut down.").waitFor();
+    await button(window, "Continue").waitFor();
+    await banner(window).waitFor({ state: "detached" });
+    await agrees(window, await storedWords(server, id));
+  }
+  await inStep(windows);
+  await say(windows[0], "7 more");
+  for (const window of windows) await completed(server, window, id, 7);
+});
+
+test("a message that was typed and not sent survives a reload and a restart of the server", async () => {
+  const server = await sharedServer();
+  const { id } = await newSession(server, "demo/echo");
+  const page = await openSession(server, id);
+  page.allow(AWAY);
+  const text = "a thought,\nnot finished ";
+  await composer(page).fill(text);
+  await page.reload();
+  await composer(page).waitFor();
+  await typed(page, text);
+  await server.kill9();
+  await banner(page).waitFor();
+  await typed(page, text);
+  await composer(page).press("Control+End");
+  await composer(page).pressSequentially("yet");
+  await server.start();
+  await hurry(page);
+  await page.reload();
+  await composer(page).waitFor();
+  await typed(page, `${text}yet`);
+  await composer(page).press("Enter");
+  await answers(page).getByText("not finished yet").waitFor();
+  await page.reload();
+  await answers(page).getByText("not finished yet").waitFor();
+  await typed(page, "");
+});
+
+test("what is sent while the server is away stays in the field, and can be sent when it is back", async () => {
+  const server = await sharedServer();
+  const { id } = await newSession(server, "demo/echo");
+  const page = await openSession(server, id);
+  page.allow(AWAY);
+  await answered(server, id, "before");
+  await answers(page).getByText("before").waitFor();
+  await server.kill9();
+  await say(page, "is anybody there");
+  await banner(page).waitFor();
+  await typed(page, "is anybody there");
+  await server.start();
+  await hurry(page);
+  await typed(page, "is anybody there");
+  await said(page, ["before"]);
+  await composer(page).press("Enter");
+  await answers(page).getByText("is anybody there").waitFor();
+  await idle(server, id);
+  const { messages } = await server.call("GET", `/api/sessions/${id}/messages`);
+  assert.equal(messages.length, 4);
+  await said(page, ["before", "is anybody there"]);
+});
+
+test("a window that was there before a restart hears what happens after it", async () => {
+  const server = await sharedServer();
+  const { id } = await newSession(server, "demo/echo", { title: "before" });
+  const page = await openSession(server, id);
+  page.allow(AWAY);
+  await server.kill9();
+  await banner(page).waitFor();
+  await server.start();
+  await hurry(page);
+  await answered(server, id, "news");
+  await answers(page).getByText("news").waitFor();
+  await server.call("PATCH", `/api/sessions/${id}`, { title: "after" });
+  await until(async () => (await page.title()) === "after · clew", "the new title is not shown");
+});
+
+async function twoWindows(server, id) {
+  const context = await newContext();
+  return [await openSession(server, id, { context }), await openSession(server, id, { context })];
+}
+
+function prompt(server, id, text) {
+  return server.call("POST", `/api/sessions/${id}/prompt`, { text, model: SLOW, on_busy: "queue" });
+}
+
+/** Say it and have it answered, without a window. */
+async function answered(server, id, text) {
+  const before = (await server.call("GET", `/api/sessions/${id}/messages`)).messages.length;
+  await server.call("POST", `/api/sessions/${id}/prompt`, { text });
+  await until(async () => (await server.call("GET", `/api/sessions/${id}/messages`)).messages.length > before + 1, "no answer");
+  await idle(server, id);
+}
+
+/** All windows come to show the same conversation. */
+async function inStep(windows) {
+  let texts = [];
+  await until(
+    async () => new Set((texts = await Promise.all(windows.map(conversation)))).size === 1,
+    () => `the windows differ:\n${texts.join("\n")}`,
+  );
+  return texts[0];
+}
