@@ -56,9 +56,9 @@ test("a dot says that a session works, tries again, waits or failed, and goes wh
   await list(page).waitFor();
   const ids = [];
   for (const [title, model, text] of asked) {
-    const id = await begin(server, { title, model });
+    const id = await begin(server, { title });
     ids.push(id);
-    await server.call("POST", `/api/sessions/${id}/prompt`, { text });
+    await server.call("POST", `/api/sessions/${id}/prompt`, { text, model });
   }
   for (const [title, , , words] of asked) await row(page, title).getByRole("img", { name: words, exact: true }).waitFor();
   for (const id of ids.slice(0, 3)) await server.call("POST", `/api/sessions/${id}/abort`);
