@@ -297,12 +297,13 @@ test("a branch is made from a message, and from what a rewind hid", async () => 
   await showsTheLine(page, server, other);
   assert.equal(told(await stored(server, other))[0][1], "one");
   await goTo(page, id);
-  await act(page, "You", "three", "Rewind to here");
+  await act(page, "You", "two", "Rewind to here");
+  await banner(page).getByText("4 messages hidden by a rewind").waitFor();
   await banner(page).getByRole("button", { name: "Branch from them" }).click();
   const forked = await until(() => ![id, branch, other].includes(openId(page)) && openId(page), "the fork to open");
   await becomes(async () => told(await stored(server, forked)), told(before));
   await showsTheLine(page, server, forked);
-  assert.equal((await stored(server, id)).length, 4);
+  assert.equal((await stored(server, id)).length, 2);
 });
 
 test("files are attached, at most ten, and are in the thread again after a reload", async () => {
