@@ -5,6 +5,9 @@ import type { Message } from '../api/types';
 import { useStore } from '../state/store';
 import { useMemory } from './memory';
 
+/** So many frames it may take until a row has been measured. */
+const PATIENCE = 120;
+
 interface Props {
   message: Message;
   label: string;
@@ -23,16 +26,23 @@ export function MessageFrame({ message, label, past, className = '', children }:
   );
   useEffect(() => {
     if (asked === 0 || memory.landed === asked) return;
-    memory.landed = asked;
     setFlash(asked);
-    // Not before it has been measured: until then it cannot be seen.
-    requestAnimationFrame(() =>
-      requestAnimationFrame(() => {
-        ref.current?.focus({ preventScroll: true });
-        // What lies inside another item is not known to the list.
-        if (past) ref.current?.scrollIntoView({ block: 'center' });
-      }),
-    );
+    // Until it has been measured it is not visible, and what is not visible takes no focus.
+    let frames = 0;
+    const land = () => {
+      const element = ref.current;
+      if (!element) return;
+      element.focus({ preventScroll: true });
+      frames += 1;
+      if (document.activeElement !== element && frames < PATIENCE) {
+        requestAnimationFrame(land);
+        return;
+      }
+      memory.landed = asked;
+      // What lies inside another item is not known to the list.
+      if (past) element.scrollIntoView({ block: 'center' });
+    };
+    requestAnimationFrame(land);
   }, [asked, memory, past]);
   return (
     <article

@@ -2,7 +2,7 @@
 
 import { Background, Controls, type Edge, Handle, type Node, type NodeProps, Position, ReactFlow, ReactFlowProvider, useNodesInitialized, useReactFlow } from '@xyflow/react';
 import '@xyflow/react/dist/style.css';
-import { useEffect, useMemo } from 'react';
+import { type KeyboardEvent, useEffect, useMemo } from 'react';
 import type { TreeTurn } from '../api/types';
 import { goTo } from '../state/route';
 import { useStore } from '../state/store';
@@ -57,7 +57,7 @@ export function TreeTab() {
       <p className="border-b border-line px-4 py-1.5 text-xs text-quiet">
         {count(tree.turns.length, 'turn')}, {hidden} off the line, {count(tree.branches.length, 'branch', 'branches')}. Pick a turn to inspect it.
       </p>
-      <div className="min-h-64 flex-1">
+      <div className="min-h-64 flex-1" onKeyDown={(event) => pickFocused(event, nodes)}>
         <ReactFlowProvider>
           <ReactFlow
             nodes={nodes}
@@ -83,6 +83,18 @@ export function TreeTab() {
 
 function pick(node: TurnNode | BranchNode): void {
   if (node.type === 'turn') inspectTurn(node.data.turn.id);
+}
+
+/** Enter does to the node that has the focus what a click does; the graph's own keys only select it. */
+function pickFocused(event: KeyboardEvent, nodes: (TurnNode | BranchNode)[]): void {
+  if (event.key !== 'Enter' && event.key !== ' ') return;
+  const focused = event.target as HTMLElement;
+  const node = focused.matches('.react-flow__node') ? nodes.find(({ id }) => id === focused.dataset.id) : undefined;
+  if (node?.type !== 'turn') return;
+  event.preventDefault();
+  pick(node);
+  // The node goes with its tab; the focus stays in the inspector.
+  document.getElementById('inspector-panel')?.focus();
 }
 
 /** A small tree is shown whole; a large one where the head is, since its beginning says little. */

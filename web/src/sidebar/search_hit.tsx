@@ -1,5 +1,6 @@
 /** One place where the words were found. */
 
+import { flushSync } from 'react-dom';
 import type { SearchHit as Hit } from '../api/types';
 import { formatRoute, goTo } from '../state/route';
 import { view } from '../state/view';
@@ -18,8 +19,8 @@ export function SearchHit({ hit, query, now }: { hit: Hit; query: string; now: n
         onClick={(event) => {
           if (event.ctrlKey || event.metaKey || event.shiftKey) return;
           event.preventDefault();
-          // The same hit again must lead there again, wherever the reader scrolled meanwhile.
-          if (window.location.hash === formatRoute(route)) goTo({ session: hit.session_id }, true);
+          // The same hit again must lead there again, wherever the reader scrolled meanwhile: it is left first, and drawn so.
+          if (window.location.hash === formatRoute(route)) flushSync(() => goTo({ session: hit.session_id }, true));
           goTo(route);
           view.set({ sidebar: false });
         }}

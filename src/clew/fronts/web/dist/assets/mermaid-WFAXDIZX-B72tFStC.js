@@ -1,1 +1,0 @@
-export{i as Mermaid}from"./index-CIN8ojN7.js";
