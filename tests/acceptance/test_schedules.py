@@ -267,7 +267,8 @@ async def test_a_schedule_that_is_changed_while_others_fire_does_what_it_says_no
     made, clock = engine
     kept = [await made.schedules.add("0 * * * *", "go") for _ in range(4)]
     router: Any = made.dispatcher._router
-    receive, tasks = router.receive, []
+    receive = router.receive
+    tasks: list[asyncio.Future[Any]] = []
 
     async def changing(*given: Any) -> Any:
         if not tasks:
