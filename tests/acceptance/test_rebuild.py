@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
+import os
 import re
 import shutil
 import sqlite3
@@ -321,6 +323,28 @@ async def test_nothing_is_written_over_and_memory_has_nothing_to_rebuild(tmp_pat
     async with clew.open("memory:", config=WITH_LOG) as engine:
         with pytest.raises(NotSupported):
             await engine.rebuild(tmp_path / "new.db")
+
+
+async def test_a_rebuilt_store_has_its_name_only_once_it_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed before that, nothing is left that looks like an empty store; what lay beside the name is gone."""
+    target, seen = tmp_path / "new.db", set()
+    module = importlib.import_module("clew.store.sql.sqlite.rebuild")
+    restore = module.restore
+
+    def watched(sql: Any, fact: Any) -> None:
+        seen.add(target.exists())
+        restore(sql, fact)
+
+    monkeypatch.setattr(module, "restore", watched)
+    async with clew.open(f"sqlite:///{tmp_path}/store.db", config=WITH_LOG) as engine:
+        await engine.create_session(model="demo/echo")
+        before = set(os.listdir(tmp_path))
+        (tmp_path / "new.db-wal").write_bytes(b"of another store")
+        assert (await engine.rebuild(target)).differences == ()
+        assert (seen, set(os.listdir(tmp_path)) - before) == ({False}, {target.name})
+        assert target.stat().st_mode & 0o077 == 0
 
 
 # Killed

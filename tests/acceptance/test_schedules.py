@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import sqlite3
 from collections.abc import AsyncIterator
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -231,6 +235,75 @@ async def test_a_session_takes_its_schedules_and_webhooks_along(engine: tuple[cl
     assert {one.source for one in (await made.events.list()).events} == {kept.source}
     await passing(made, clock, NOON + 2 * HOUR, 30 * MINUTE)
     assert {one.source for one in (await made.events.list()).events} == {kept.source}
+
+
+async def test_a_look_at_many_schedules_reads_them_once(
+    engine: tuple[clew.Engine, FakeClock], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading all of them again for each would keep the loop busy for a quarter of a minute when there are many."""
+    made, clock = engine
+    for number in range(20):
+        await made.schedules.add("0 * * * *", "go", missed="skip" if number % 2 else "once")
+    store, reads = made.host.store, [0]
+    list_schedules = store.list_schedules
+
+    async def counted() -> tuple[Schedule, ...]:
+        reads[0] += 1
+        return await list_schedules()
+
+    monkeypatch.setattr(store, "list_schedules", counted)
+    await made.schedules.tick()
+    clock.advance(HOUR + 2 * MINUTE)
+    await made.schedules.tick()
+    await ended(made)
+    assert (reads, len(await runs(made))) == ([2], 10)
+
+
+@pytest.mark.rule("EV-2")
+async def test_a_schedule_that_is_changed_while_others_fire_does_what_it_says_now(
+    engine: tuple[clew.Engine, FakeClock],
+) -> None:
+    """Paused or removed by what runs before it in the same look."""
+    made, clock = engine
+    kept = [await made.schedules.add("0 * * * *", "go") for _ in range(4)]
+    router: Any = made.dispatcher._router
+    receive = router.receive
+    tasks: list[asyncio.Future[Any]] = []
+
+    async def changing(*given: Any) -> Any:
+        if not tasks:
+            tasks.append(asyncio.ensure_future(made.schedules.pause(kept[2].id)))
+            tasks.append(asyncio.ensure_future(made.schedules.remove(kept[3].id)))
+            await asyncio.sleep(0)
+        return await receive(*given)
+
+    router.receive = changing
+    clock.advance(HOUR)
+    await made.schedules.tick()
+    await asyncio.gather(*tasks)
+    await ended(made)
+    page = await made.events.list(direction="in")
+    assert sorted(one.source for one in page.events) == sorted([kept[0].source, kept[1].source])
+
+
+async def test_one_schedule_whose_session_cannot_be_read_does_not_stop_the_others(tmp_path: Path) -> None:
+    """A damaged row costs those that need it and no more."""
+    clock, url = FakeClock(NOON), f"sqlite:///{tmp_path}/s.db"
+    providers = FakeProviders(talker())
+    given: dict[str, Any] = {"config": clew.Config(), "clock": clock, "providers": providers, "triggers": False}
+    async with clew.open(url, **given) as made:
+        session = await made.create_session(model="test/scripted")
+        broken = await made.schedules.add("0 * * * *", "go", routing=Routing(session_id=session.id))
+        whole = await made.schedules.add("0 * * * *", "go")
+    with contextlib.closing(sqlite3.connect(tmp_path / "s.db", isolation_level=None)) as raw:
+        raw.execute("UPDATE chat_sessions SET permissions_json = '{' WHERE id = ?", (session.id,))
+    async with clew.open(url, **given) as made:
+        clock.advance(HOUR)
+        await made.schedules.tick()
+        await ended(made)
+        page = await made.events.list(direction="in")
+        assert [one.source for one in page.events] == [whole.source]
+        assert str((await made.schedules.get(broken.id)).last_error).startswith("row_undecodable: ")
 
 
 async def test_a_run_that_cannot_begin_is_noted_and_the_next_one_is_tried(

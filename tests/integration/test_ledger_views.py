@@ -45,8 +45,8 @@ class Rows:
         session, kind = id_[0].upper(), "normal" if summary is None else "compaction"
         self.db.execute(
             "INSERT INTO chat_turns (id, session_id, parent_turn_id, turn_type, status, depth, origin_turn_id,"
-            " created_at) VALUES (?, ?, ?, ?, ?, 0, ?, 1)",
-            (id_, session, parent, kind, status, origin),
+            " created_at) VALUES (?, ?, ?, ?, ?, ifnull((SELECT depth + 1 FROM chat_turns WHERE id = ?), 0), ?, 1)",
+            (id_, session, parent, kind, status, parent, origin),
         )
         for position, seal in enumerate(seals):
             self.hold(id_, f"{id_}-{position}", position, seal, summary)
@@ -180,13 +180,40 @@ def test_a_summary_names_the_turn_of_its_own_way(rows: Rows, below: bool) -> Non
     record = {"summary": "so far", "tail_start_id": "m", "range": {"through_message_id": "a2-0"}}
     if below:
         rows.turn("a3", "a2", ["s"], summary=record)
-        rows.db.execute("UPDATE chat_turns SET parent_turn_id = 'a3' WHERE id = ?", (way,))
+        rows.db.execute("UPDATE chat_turns SET parent_turn_id = 'a3', depth = depth + 1 WHERE id = ?", (way,))
     else:
         rows.turn("a3", way, ["s"], summary=record)
     rows.hold(way, "m", 0, "dm")
     rows.link(other, 0, "m")
     asked = "SELECT summarized_through_turn_id, first_kept_turn_id FROM ledger_turns WHERE id = 'a3'"
     assert rows.db.execute(asked).fetchall() == [("a2", way)]
+
+
+@pytest.mark.rule("BR-8")
+@pytest.mark.parametrize("again", [False, True])
+def test_a_long_history_with_many_summaries_is_read_in_few_steps(rows: Rows, again: bool) -> None:
+    """In proportion to its turns: for a summary nobody walks up to the beginning, also not when messages came again."""
+    length, each = 3_000, 20
+    for number in range(length):
+        id_, parent = f"c{number:04}", f"c{number - 1:04}" if number else None
+        if number % each:
+            rows.turn(id_, parent, ["d"])
+            if again and number % each == each - 2:
+                rows.turn(f"{id_}x", parent, [])
+                rows.link(f"{id_}x", 0, f"{id_}-0")
+        else:
+            record = {"summary": "so far", "range": {"through_message_id": f"c{max(number - 2, 0):04}-0"}}
+            rows.turn(id_, parent, ["s"], summary={**record, "tail_start_id": f"c{max(number - 1, 0):04}-0"})
+    steps = [0]
+
+    def step() -> int:
+        steps[0] += 1
+        return steps[0] > 100
+
+    rows.db.set_progress_handler(step, 10_000)
+    asked = "SELECT count(*), sum(summarized_through_turn_id = printf('c%04d', depth - 2)) FROM ledger_turns"
+    summaries = "WHERE turn_type = 'compaction' AND depth > 0"
+    assert rows.db.execute(f"{asked} {summaries}").fetchall() == [(length // each - 1, length // each - 1)]
 
 
 def test_a_summary_that_kept_nothing_says_so(rows: Rows) -> None:

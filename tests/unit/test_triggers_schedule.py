@@ -129,6 +129,17 @@ def test_a_clock_that_goes_back_runs_nothing_twice() -> None:
     assert plan(ran, NINE - 30 * DAY) == Plan(None, NINE - 29 * DAY)
 
 
+@pytest.mark.rule("EV-2")
+def test_a_clock_that_was_wrong_while_a_run_was_left_out_does_not_put_the_next_one_off() -> None:
+    """What was left out under the wrong time counts as little as what was run under it."""
+    ran = msgspec.structs.replace(DAILY, next_fire_at=NINE + DAY, last_fired_at=NINE)
+    wrong = plan(ran, NINE + 400 * DAY + 3 * HOUR)
+    assert wrong == Plan(None, NINE + 401 * DAY, missed=True)
+    put_off = msgspec.structs.replace(ran, next_fire_at=wrong.next_at)
+    assert plan(put_off, NINE + HOUR) == Plan(None, NINE + DAY)
+    assert plan(put_off, NINE + 400 * DAY - HOUR) == Plan(None, NINE + 401 * DAY)
+
+
 def test_a_paused_schedule_does_nothing() -> None:
     """However long it is paused."""
     assert plan(msgspec.structs.replace(DAILY, paused=True), NINE + DAY) == Plan(None, NINE)

@@ -10,7 +10,7 @@ import pytest
 
 from clew.triggers.envelope import Trigger, kept_headers
 from clew.triggers.signature import TOLERANCE_S, is_signed, new_secret, sign
-from clew.triggers.webhook import Webhook
+from clew.triggers.webhook import Webhook, payload_of
 
 SECRET = "whsec_" + base64.b64encode(b"k" * 32).decode()
 NOW = 1_800_000_000
@@ -66,6 +66,31 @@ def test_anything_else_is_not_signed(changes: dict) -> None:
     assert not told(**changes)
 
 
+@pytest.mark.rule("EV-2")
+@pytest.mark.parametrize(("delivery_id", "body"), [("d1", f"{NOW}.5 degrees".encode()), (f"d1.{NOW}", b"5 degrees")])
+def test_what_is_signed_can_be_read_in_one_way_only(delivery_id: str, body: bytes) -> None:
+    """The dots between id, time and body are no others: a delivery is not a second one under a longer id."""
+    signature = sign(SECRET, delivery_id, NOW, body)
+    assert not told(delivery_id=f"d1.{NOW}", body=b"5 degrees", signature=signature)
+    assert told(delivery_id="d1.a.b2", signature=sign(SECRET, "d1.a.b2", NOW, BODY))
+
+
+@pytest.mark.parametrize(
+    ("body", "payload"),
+    [
+        (b'{"id": 123456789012345678901}', {"id": 123456789012345678901}),
+        (b'{"id": 1.5}', {"id": 1.5}),
+        (b"1e400", "1e400"),
+        (b"[" * 5000, "[" * 5000),
+        (b"[" * 5000 + b"]" * 5000, "[" * 5000 + "]" * 5000),
+        (b"a line", "a line"),
+    ],
+)
+def test_a_payload_is_what_was_sent(body: bytes, payload: object) -> None:
+    """A number that no store keeps stays what it is until it is refused; what is no JSON is text."""
+    assert payload_of(body) == payload
+
+
 def test_a_delivery_is_good_for_five_minutes() -> None:
     """Either way, since clocks differ."""
     assert told(now=NOW + TOLERANCE_S)
@@ -92,6 +117,12 @@ def test_headers_that_may_hold_a_secret_are_not_kept() -> None:
         ("X-Api-Key", "x"),
         ("X-Forwarded-For", "203.0.113.1"),
         ("X-Odd", "a\x00b"),
+        ("X-Goog-Iap-Jwt-Assertion", "x"),
+        ("X-Shopify-Hmac-Sha256", "x"),
+        ("X-Ssl-Client-Cert", "x"),
+        ("X-User-Pass", "x"),
+        ("X-Original-Url", "/?token=x"),
+        ("X-Client-Ip", "203.0.113.1"),
         ("User-Agent", "u" * 500),
     ]
     assert kept_headers(given) == {

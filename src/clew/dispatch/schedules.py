@@ -10,7 +10,7 @@ import msgspec
 
 from clew import ids
 from clew.dispatch.router import Inbound, Own, Received, Router
-from clew.errors import ClewError, InvalidInput, SessionBusy, StoreError, TriggerNotFound
+from clew.errors import ClewError, InvalidInput, RowUndecodable, SessionBusy, StoreError, TriggerNotFound
 from clew.runtime.host import Host
 from clew.store.base import get_session
 from clew.store.unit import STORE_WIDE, DropSchedule, PutSchedule, Unit, Write
@@ -37,6 +37,8 @@ class Schedules:
         self.on_change: Callable[[], None] = lambda: None
         # When the last look was. Before the first one nothing is known of the clock.
         self._looked_at: int | None = None
+        # Counts what people changed: what was listed before is old then.
+        self._changes = 0
 
     async def add(
         self,
@@ -101,6 +103,7 @@ class Schedules:
             raise InvalidInput(f"{', '.join(sorted(unknown))} of a schedule cannot be changed; add another")
         check_value(changes, "schedule")
         async with self._lock:
+            self._changes += 1
             old = await self.get(schedule_id)
             schedule = msgspec.structs.replace(old, **changes)
             timing = ("cron", "timezone", "paused")
@@ -120,6 +123,7 @@ class Schedules:
     async def remove(self, schedule_id: str) -> None:
         """Take it out. What it has run stays."""
         async with self._lock:
+            self._changes += 1
             await self.get(schedule_id)
             await self._commit(DropSchedule(schedule_id))
         self.on_change()
@@ -127,6 +131,7 @@ class Schedules:
     async def run(self, schedule_id: str) -> Received:
         """Run it now, also while it is paused; its next time stays. ``SessionBusy`` while an earlier run goes on."""
         async with self._lock:
+            self._changes += 1
             schedule = await self.get(schedule_id)
             if await self._is_running(schedule):
                 raise SessionBusy("the last run of this schedule has not ended", schedule_id=schedule_id)
@@ -141,22 +146,25 @@ class Schedules:
         waits: list[int] = []
         now = self._host.clock.now_ms()
         steady = self._looked_at is not None and self._looked_at <= now
+        changes = self._changes
         for known in await self.list():
             next_at = known.next_fire_at
             if known.paused:
                 continue
             if not steady or next_at is None or next_at <= now:
-                next_at = await self._look(known.id, now)
+                next_at = await self._look(known, changes, now)
             if next_at is not None:
                 waits.append(max(next_at - now, 0))
         self._looked_at = now
         return min(waits, default=None)
 
-    async def _look(self, schedule_id: str, now: int) -> int | None:
+    async def _look(self, known: Schedule, changes: int, now: int) -> int | None:
         """Do what one schedule has to do; when it has to do something again."""
         async with self._lock:
-            # Changed or removed while another was fired: what is stored now counts.
-            schedule = next((one for one in await self.list() if one.id == schedule_id), None)
+            schedule: Schedule | None = known
+            if self._changes != changes:
+                # Changed or removed while another was fired: what is stored now counts.
+                schedule = next((one for one in await self.list() if one.id == known.id), None)
             if schedule is None or schedule.paused:
                 return None
             try:
@@ -177,9 +185,10 @@ class Schedules:
                 _, new = await self._fire(after, now)
                 if new:
                     return next_at
-            except StoreError:
-                raise
             except ClewError as error:
+                # A row that cannot be read costs the schedule that needs it; a store that fails costs the whole look.
+                if isinstance(error, StoreError) and not isinstance(error, RowUndecodable):
+                    raise
                 after = msgspec.structs.replace(after, last_error=f"{error.code}: {error}"[:1000])
         if after != schedule:
             await self._keep(after)

@@ -12,7 +12,10 @@ __all__ = ["Trigger", "kept_headers"]
 
 _KEPT: Final = re.compile(r"content-type|user-agent|x-[a-z0-9-]{1,60}")
 # What proves who sent it, or leads to who it was for, is nobody's business once it was looked at.
-_SECRET: Final = re.compile(r"sign|token|key|secret|auth|cookie|session|password|credential|forwarded|real-ip")
+_SECRET: Final = re.compile(
+    r"sign|token|key|secret|auth|cookie|session|pass|pwd|credential|forwarded|-ip\b"
+    r"|jwt|assertion|bearer|hmac|digest|cert|csrf|xsrf|principal|ur[il]\b"
+)
 _MOST: Final = 20
 _LONGEST: Final = 200
 

@@ -98,15 +98,22 @@ def plan(schedule: Schedule, now: int) -> Plan:
     if waiting is None:
         return Plan(None, following)
     if waiting > now:
-        # The clock went back: what it passes again was run before. One that was wrong by days is not believed.
-        last = schedule.last_fired_at
+        # The clock went back: what it passes again was dealt with. One that was wrong by days is not believed.
         went_back = following is not None and waiting > following
-        return Plan(None, following if went_back and (last is None or last - now > _DAY_MS) else waiting)
+        return Plan(None, following if went_back and _was_wrong(schedule, waiting, now) else waiting)
     latest = latest_fire(schedule.cron, schedule.timezone, now)
     due = waiting if latest is None else max(latest, waiting)
     if schedule.missed == "skip" and now - due > GRACE_MS:
         return Plan(None, following, missed=True)
     return Plan(due, following)
+
+
+def _was_wrong(schedule: Schedule, waiting: int, now: int) -> bool:
+    """Whether the time of which ``waiting`` is the next one was more than a day ahead, run or left out."""
+    if schedule.last_fired_at is None:
+        return True
+    before = latest_fire(schedule.cron, schedule.timezone, waiting - 1) or 0
+    return max(schedule.last_fired_at, before) - now > _DAY_MS
 
 
 def _step(cron: str, timezone: str, at: int, *, reverse: bool) -> int | None:

@@ -20,7 +20,8 @@ TOLERANCE_S: Final = 300
 """How far the sender's clock may be from ours; older deliveries are refused however well they are signed."""
 
 _PREFIX: Final = "whsec_"
-_DELIVERY: Final = re.compile(r"[\x21-\x7e]{1,200}", re.ASCII)
+# A number after a dot could be the time: the same signed bytes would be another delivery, under another id.
+_DELIVERY: Final = re.compile(r"(?!.*\.[0-9]+(\.|$))[\x21-\x7e]{1,200}", re.ASCII)
 _STAMP: Final = re.compile(r"[0-9]{1,12}", re.ASCII)
 _MOST: Final = 8
 

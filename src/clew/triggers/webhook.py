@@ -6,7 +6,6 @@ import re
 from typing import Any, Final
 
 import msgspec
-import orjson
 
 from clew.errors import InvalidInput
 from clew.triggers.routing import Routing
@@ -49,6 +48,7 @@ def payload_of(body: bytes) -> Any:
     except UnicodeDecodeError as error:
         raise InvalidInput("a delivery is JSON or text in UTF-8") from error
     try:
-        return orjson.loads(body)
-    except orjson.JSONDecodeError:
+        # Whole numbers stay whole, however long: one that cannot be kept is refused, not rounded.
+        return msgspec.json.decode(body)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
         return text

@@ -7,6 +7,7 @@ blobs: those are taken over from the original, as are the rows of the log itself
 from __future__ import annotations
 
 import contextlib
+import secrets
 import sqlite3
 from collections.abc import Iterator
 from itertools import islice
@@ -81,11 +82,13 @@ def rebuild(source: Path, target: Path) -> Rebuilt:
 
 
 def _rebuild(original: sqlite3.Connection, target: Path) -> Rebuilt:
+    # Under a name of its own until it is whole: half of it would look like a store that holds nothing.
+    made = target.with_name(f"{target.name}.{secrets.token_hex(4)}.unfinished")
     with contextlib.ExitStack() as undo:
-        undo.callback(_remove, target)
-        protect(target)
-        with contextlib.closing(connect(target, writer=True)) as copy:
-            migrate(copy, target)
+        undo.callback(_remove, made)
+        protect(made)
+        with contextlib.closing(connect(made, writer=True)) as copy:
+            migrate(copy, made)
             copy.execute("BEGIN IMMEDIATE")
             # Facts come in the order they happened, in which a turn may name a message of later.
             copy.execute("PRAGMA defer_foreign_keys = ON")
@@ -93,6 +96,11 @@ def _rebuild(original: sqlite3.Connection, target: Path) -> Rebuilt:
             copy.execute("COMMIT")
             found = tuple(islice(differences(original, copy), _MOST))
             (sessions,) = copy.execute("SELECT count(*) FROM chat_sessions").fetchone()
+        if target.exists():
+            raise InvalidInput(f"{target} is already there; name a new file")
+        # The log of a store that had this name before would be taken for this one's.
+        _remove(target)
+        made.rename(target)
         undo.pop_all()
         return Rebuilt(sessions, count, found)
 

@@ -73,18 +73,23 @@ holders (turn_id, what, holder) AS (
     CROSS JOIN chat_turns t ON t.id = l.turn_id AND t.session_id = n.session_id
     WHERE l.turn_id <> n.turn_id
 ),
-above (start, id) AS (
-    SELECT turn_id, turn_id FROM holders UNION SELECT holder, holder FROM holders
+doubtful (turn_id, holder) AS (
+    SELECT DISTINCT h.turn_id, h.holder FROM holders h
+    WHERE (h.turn_id, h.what) IN (SELECT turn_id, what FROM holders GROUP BY turn_id, what HAVING count(*) > 1)
+),
+way (turn_id, holder, upper, depth, id) AS (
+    SELECT d.turn_id, d.holder, iif(t.depth > h.depth, h.id, t.id), min(t.depth, h.depth),
+        iif(t.depth > h.depth, t.id, h.id)
+    FROM doubtful d CROSS JOIN chat_turns t ON t.id = d.turn_id CROSS JOIN chat_turns h ON h.id = d.holder
     UNION
-    SELECT a.start, t.parent_turn_id FROM above a CROSS JOIN chat_turns t ON t.id = a.id
-    WHERE t.parent_turn_id IS NOT NULL
+    SELECT w.turn_id, w.holder, w.upper, w.depth, t.parent_turn_id FROM way w CROSS JOIN chat_turns t ON t.id = w.id
+    WHERE t.depth > w.depth AND t.parent_turn_id IS NOT NULL
 ),
 places (turn_id, what, holder, rank) AS (
     SELECT h.turn_id, h.what, h.holder, row_number() OVER (
-        PARTITION BY h.turn_id, h.what ORDER BY ifnull(u.id, d.id) IS NULL, h.holder DESC
+        PARTITION BY h.turn_id, h.what ORDER BY w.id IS NULL, h.holder DESC
     )
-    FROM holders h LEFT JOIN above u ON u.start = h.turn_id AND u.id = h.holder
-    LEFT JOIN above d ON d.start = h.holder AND d.id = h.turn_id
+    FROM holders h LEFT JOIN way w ON w.turn_id = h.turn_id AND w.holder = h.holder AND w.id = w.upper
 )
 SELECT t.id AS id,
     t.session_id AS session_id,
