@@ -268,3 +268,19 @@ async function inStep(windows) {
   );
   return texts[0];
 }
+
+test("more windows than a browser has connections are all live, and when one goes another listens for them", async () => {
+  const server = await startServer();
+  const { id } = await newSession(server, "demo/echo");
+  const context = await newContext();
+  const first = await openSession(server, id, { context });
+  const pages = [];
+  for (let count = 0; count < 7; count += 1) pages.push(await openSession(server, id, { context }));
+  await say(pages[6], "to all of them");
+  for (const page of [first, ...pages]) await said(page, ["to all of them"]);
+  await first.close();
+  await server.call("POST", `/api/sessions/${id}/prompt`, { text: "and after the first has gone" });
+  for (const page of pages) await said(page, ["to all of them", "and after the first has gone"]);
+  const { log } = server;
+  assert.ok((log.match(/path=\/api\/events status=200/g) ?? []).length <= 1, "one stream ended: the first window's");
+});

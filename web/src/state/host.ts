@@ -2,9 +2,10 @@
 
 import { createContext, useContext } from 'react';
 import { Client } from '../api/client';
-import { EventFeed, type HostEvent } from '../api/events';
+import type { HostEvent } from '../api/events';
 import { inWords, Unreachable } from '../api/problem';
 import type { ServerShape } from '../api/schema';
+import { SharedFeed } from '../api/shared_feed';
 import { type ModelListing, modelOf, type Session, type Status } from '../api/types';
 import { Conversation } from './conversation';
 import { Store } from './store';
@@ -40,13 +41,14 @@ export class Host {
     server: null,
     notice: null,
   });
-  private readonly feed: EventFeed;
+  private readonly feed: SharedFeed;
+  private connections = 0;
   private readonly open = new Map<string, { conversation: Conversation; users: number }>();
   private readonly asked = new Map<string, ReturnType<typeof setTimeout>>();
 
   constructor(readonly client: Client) {
     client.onUnauthorized = () => this.store.set({ unauthorized: true });
-    this.feed = new EventFeed(client, { event: (event) => this.onEvent(event), online: (online) => this.onOnline(online) });
+    this.feed = new SharedFeed(client, { event: (event) => this.onEvent(event), online: (online) => this.onOnline(online) });
   }
 
   start(): void {
@@ -154,13 +156,13 @@ export class Host {
   // ------------------------------------------------------------------- events
 
   private onOnline(online: boolean): void {
-    const before = this.store.get().online;
     this.store.set({ online });
-    if (!online || before === true) return;
+    if (!online) return;
+    this.connections += 1;
     void this.loadSessions().catch(() => undefined);
     void this.loadAbout();
     // The first time they have just been opened; any other time something may have been missed.
-    if (before === false) for (const { conversation } of this.open.values()) void conversation.onBack();
+    if (this.connections > 1) for (const { conversation } of this.open.values()) void conversation.onBack();
   }
 
   private async loadAbout(): Promise<void> {
