@@ -255,12 +255,13 @@ def _load_plain(value: SessionValue, messages: list[Any], unread: list[Any]) -> 
     before = len(value.messages)
     for record in plain_records(messages):
         try:
-            known = {id_: len(row.parts) for id_, row in value.messages.items()}
+            known = dict(value.messages)
             message_id = adopt(value, {**record, "seq": record["seq"] + before}, places)
             if message_id is None:
                 continue
             if record.get("role") != "toolResult":
-                places[message_id] = [*places.get(message_id, ()), (record["seq"], known.get(message_id, 0))]
+                first = len(known[message_id].parts) if message_id in known else 0
+                places[message_id] = [*places.get(message_id, ()), (record["seq"], first)]
             if "from" in record:
                 _add_metadata(value, message_id, plain_metadata(messages[record["from"]]))
         except _MISREAD as error:

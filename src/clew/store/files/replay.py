@@ -92,7 +92,7 @@ def _apply_entry(value: SessionValue, memo: Memo, name: str, record: Record, str
 
 
 def _note_adopted(value: SessionValue, memo: Memo, record: Record) -> None:
-    before = {id_: len(row.parts) for id_, row in value.messages.items()}
+    before = dict(value.messages)
     message_id = adopt(value, record, memo.places)
     memo.count += record["recordType"] == "message"
     if message_id is not None:
@@ -100,7 +100,7 @@ def _note_adopted(value: SessionValue, memo: Memo, record: Record) -> None:
         if record.get("role") != "toolResult":
             memo.places[message_id] = [
                 *memo.places.get(message_id, ()),
-                (record["seq"], before.get(message_id, 0)),
+                (record["seq"], len(before[message_id].parts) if message_id in before else 0),
             ]
 
 

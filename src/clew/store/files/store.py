@@ -32,10 +32,12 @@ from clew.store.base import (
     Capabilities,
     Damage,
     PendingStream,
+    Rebuilt,
     SearchPage,
     SearchQuery,
     SessionPage,
     SessionQuery,
+    Whole,
 )
 from clew.store.files import folder
 from clew.store.files.codec import Codec, Loaded, Saving, entries_of, format_mark
@@ -431,6 +433,15 @@ class FileStore(MemoryStore):
 
     async def rebuild_search(self) -> None:
         raise NotSupported(f"a {self._codec.kind}: store cannot search; `clew convert` moves it to one that can")
+
+    async def rebuild(self, target: Path) -> Rebuilt:
+        raise NotSupported(f"a {self._codec.kind}: store keeps no event log; open a sqlite: store to rebuild one")
+
+    async def load_whole(self, session_id: str) -> Whole | None:
+        whole = await super().load_whole(session_id)
+        if whole is None or not self._memos[session_id].damaged:
+            return whole
+        return msgspec.structs.replace(whole, damaged=self._damages[session_id])
 
     async def verify(self) -> Sequence[Damage]:
         found: list[Damage] = []
