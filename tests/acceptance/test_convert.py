@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import shutil
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
@@ -214,8 +216,6 @@ async def test_the_command_says_what_it_did(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A line for each session; a wrong place, the same place and no place are refused."""
-    import asyncio
-
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     async with engine("sqlite", tmp_path / "old", say("x")) as e:
         session = await e.create_session()
@@ -235,3 +235,44 @@ async def test_the_command_says_what_it_did(
     for bad in ((old, old), ("memory:", new), (url("json", tmp_path / "nowhere"), new), (old, "nothing")):
         code, _, err = await asyncio.to_thread(run, *bad)
         assert (code in (2, 7), err.startswith("clew: ")) == (True, True), bad
+
+
+@pytest.mark.rule("FS-4")
+@pytest.mark.parametrize("kind", ["jsonl", "json"])
+async def test_a_session_that_cannot_be_read_is_left_and_named(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The others arrive; an empty session that stands for it does not."""
+    source, target = tmp_path / "source", tmp_path / "target.db"
+    async with engine(kind, source, say("hi")) as opened:
+        good = await opened.create_session()
+        await ask(opened, good.id, "hello")
+        bad = await opened.create_session()
+    path = source / "sessions" / (f"{bad.id}/session.jsonl" if kind == "jsonl" else f"{bad.id}.json")
+    path.unlink()
+    path.mkdir()
+    async with engine(kind, source, read_only=True) as old, engine("sqlite", target) as new:
+        done = await convert(old.store, new.store, new.host.mint, 1)
+        assert [one.session_id for one in done.moved] == [good.id]
+        assert [one.session_id for one in done.damaged] == [bad.id]
+        assert [await new.store.session_ids()] == [(done.moved[0].as_id,)]
+    words = ["convert", url(kind, source), url("json", tmp_path / "other")]
+    assert await asyncio.to_thread(app, words) == 1
+    assert f"{bad.id} was left" in capsys.readouterr().err
+
+
+@pytest.mark.rule("FS-4")
+async def test_a_branch_names_the_message_of_its_parent_as_it_is_called_now(tmp_path: Path) -> None:
+    """Also where every id was taken, as in a copy of the source itself."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    async with engine("jsonl", source, say("hi")) as opened:
+        session = await opened.create_session()
+        await ask(opened, session.id, "hello")
+        message = (await opened.store.load_messages(session.id))[0]
+        branch = await opened.branch(session.id, message.id)
+    shutil.copytree(source, target)
+    names = await moved("jsonl", source, "jsonl", target)
+    async with engine("jsonl", target) as opened:
+        row = await opened.store.find_session(names[branch.id])
+        assert row.parent_id == names[session.id]
+        assert row.parent_message_id in {one.id for one in await opened.store.load_messages(names[session.id])}

@@ -59,7 +59,8 @@ async def check(store: Store, acknowledged: Mapping[str, Sequence[Chunk]] | None
         problems.append(Problem(str(error)))
     for session_id in session_ids:
         try:
-            problems += await _check_session(store, session_id, stored)
+            found = await _check_session(store, session_id, stored)
+            problems += [problem for problem in found if problem not in problems]
         except ClewError as error:
             problems.append(Problem(str(error), session_id, _an_id(error)))
     for message_id, chunks in (acknowledged or {}).items():

@@ -20,7 +20,7 @@ from clew.history.views import View, load_messages
 from clew.ids import Mint
 from clew.runtime.recovery import recover
 from clew.store import unit as u
-from clew.store.base import Store
+from clew.store.base import Damage, Store
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.project import Hidden, project, tails_of
 from clew.transcript.rollup import merged
@@ -46,10 +46,11 @@ class Moved(msgspec.Struct, frozen=True):
 
 
 class Conversion(msgspec.Struct, frozen=True):
-    """What was written, and which sessions had been written before."""
+    """What was written, which sessions had been written before, and which do not read and were left."""
 
     moved: tuple[Moved, ...]
     known: tuple[Moved, ...]
+    damaged: tuple[Damage, ...] = ()
 
 
 async def convert(source: Store, target: Store, mint: Mint, now: int) -> Conversion:
@@ -62,14 +63,22 @@ async def convert(source: Store, target: Store, mint: Mint, now: int) -> Convers
     for session in rows:
         here = known.get(session.id)
         names[session.id] = here if here is not None else await _name(target, session.id, mint)
-    moved = []
+    moved: list[Moved] = []
+    damaged: list[Damage] = []
     for session in rows:
         if session.id not in known:
-            await _move(source, target, session.id, names, origin, mint, now)
+            given = await _load(source, session.id, now)
+            if given.whole.damaged:
+                damaged.append(given.whole.damaged[0])
+                continue
+            # A branch, which comes after its parent, names what is the parent's by what it is called now.
+            names |= await _move(source, target, given, names, origin, mint, now)
             moved.append(Moved(session.id, names[session.id]))
     # A turn that a dead process left is settled there as it would have been here.
     await recover(target, mint, now)
-    return Conversion(tuple(moved), tuple(Moved(old, new) for old, new in known.items() if old in names))
+    return Conversion(
+        tuple(moved), tuple(Moved(old, new) for old, new in known.items() if old in names), tuple(damaged)
+    )
 
 
 async def _known(target: Store) -> dict[str, str]:
@@ -91,9 +100,10 @@ async def _name(target: Store, session_id: str, mint: Mint) -> str:
 
 
 async def _move(
-    source: Store, target: Store, session_id: str, names: Mapping[str, str], origin: str, mint: Mint, now: int
-) -> None:
-    given = await _load(source, session_id, now)
+    source: Store, target: Store, given: Carried, names: Mapping[str, str], origin: str, mint: Mint, now: int
+) -> dict[str, str]:
+    """Write one session and compare; what everything of it is called now."""
+    session_id = given.whole.session.id
     turns = given.whole.tree.turns
     taken = [turn_id for turn_id in turns if await target.find_turn(turn_id) is not None]
     own = dict(names)
@@ -110,6 +120,7 @@ async def _move(
     if wrong:
         await target.commit(u.Unit(own[session_id], (u.DeleteSession(),), sync="power"))
         raise StoreError(f"the copy of session {session_id} differs in {', '.join(wrong)}; it was taken back")
+    return own
 
 
 # Reading
@@ -119,8 +130,6 @@ async def _load(store: Store, session_id: str, now: int) -> Carried:
     whole = await store.load_whole(session_id)
     if whole is None:
         raise SessionNotFound(f"there is no session {session_id}", session_id=session_id)
-    if whole.damaged:
-        raise StoreError(f"session {session_id} is damaged: {whole.damaged[0].what}", session_id=session_id)
     steps = [step for turn_id in whole.tree.turns for step in await store.load_steps(turn_id)]
     named = {digest for step in steps for digest in (step.prompt_digest, step.data.get("tools"))}
     prompts = {digest: await store.find_prompt(digest) for digest in sorted(d for d in named if isinstance(d, str))}
@@ -251,6 +260,7 @@ def _compared(written: Carried, stored: Carried) -> Iterator[tuple[str, bool]]:
     yield "the blobs", [(b.sha256, b.data) for b in written.blobs] == [(b.sha256, b.data) for b in stored.blobs]
     yield "the rules", [rule.rules for rule in written.rules] == [rule.rules for rule in stored.rules]
     yield "the run", written.state == stored.state
+    yield "what reads", not theirs.damaged
 
 
 def _held(tree: Tree) -> dict[str, tuple[str, ...]]:

@@ -202,8 +202,11 @@ class MemoryStore:
     def _drop_webhook(self, change: Change, session_id: str, write: u.DropWebhook) -> None:
         change.drop(self._webhooks, write.name)
 
+    def _is_there(self, session_id: str) -> bool:
+        return session_id in self._values
+
     def _must_be_there(self, session_id: str | None) -> None:
-        if session_id is not None and session_id not in self._values:
+        if session_id is not None and not self._is_there(session_id):
             raise InternalError("a write names a session that is not there", session_id=session_id)
 
     # Reading

@@ -74,8 +74,10 @@ class OwnerLock:
 
     def _write(self) -> None:
         data = msgspec.json.encode(self._owner)
-        os.pwrite(self._fd, data, 0)
-        os.ftruncate(self._fd, len(data))
+        # On a full disk nobody is told who the owner is; the lock holds all the same.
+        with contextlib.suppress(OSError):
+            os.pwrite(self._fd, data, 0)
+            os.ftruncate(self._fd, len(data))
 
     def release(self) -> None:
         if self._fd >= 0:

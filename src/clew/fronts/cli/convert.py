@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from typing import Annotated, Final
 
@@ -40,13 +41,15 @@ def convert(
             raise StoreUnavailable(f"there is no store at {old_place.path}")
         async with clew.open(source, read_only=True) as old, clew.open(target) as new:
             done = await move(old.store, new.store, new.host.mint, new.host.clock.now_ms())
+        for damage in done.damaged:
+            print(f"clew: session {damage.session_id} was left: {damage.what}", file=sys.stderr)
         if json:
             print_json(done)
-            return 0
+            return 1 if done.damaged else 0
         for one in done.moved:
             print(f"{one.session_id}  {one.as_id}")
         print(f"{len(done.moved)} sessions written and compared, {len(done.known)} were there already")
-        return 0
+        return 1 if done.damaged else 0
 
     return end(run())
 

@@ -50,9 +50,10 @@ def adopt(value: SessionValue, record: Record, seqs: Mapping[str, list[tuple[int
 
 
 def _at(value: SessionValue, record: Record) -> int:
-    newest = max((row.created_at for row in value.messages.values()), default=value.row["session"].created_at)
     found = milliseconds(record.get("timestamp"))
-    return newest if found is None else found
+    if found is not None:
+        return found
+    return max((row.created_at for row in value.messages.values()), default=value.row["session"].created_at)
 
 
 def _adopt_user(value: SessionValue, record: Record) -> str:

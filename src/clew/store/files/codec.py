@@ -63,7 +63,7 @@ class Codec(Protocol):
 
     def remove(self, session_id: str) -> None: ...
 
-    def tidy(self, loaded: Loaded) -> Loaded:
+    def tidy(self, loaded: Loaded) -> None:
         """Bring files that lag in line with what was loaded. For the owner only."""
         ...
 

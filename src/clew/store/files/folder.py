@@ -20,6 +20,7 @@ __all__ = [
     "append",
     "ends_with",
     "is_temporary",
+    "is_unreadable",
     "make_folder",
     "read",
     "sync_folder",
@@ -44,6 +45,7 @@ def translated(path: Path) -> Iterator[None]:
 
 
 def _translate(error: OSError, path: Path) -> ClewError:
+    path = Path(os.fsdecode(error.filename)) if isinstance(error.filename, (str, bytes)) else path
     if error.errno in _FULL:
         return StorageFull(f"{path} could not be written: the disk is full")
     if error.errno in _READ_ONLY:
@@ -56,6 +58,14 @@ def make_folder(path: Path) -> None:
     if not path.parent.exists():
         make_folder(path.parent)
     path.mkdir(mode=0o700, exist_ok=True)
+
+
+_UNREADABLE = frozenset({errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.EIO})
+
+
+def is_unreadable(error: OSError) -> bool:
+    """Whether it is the file that cannot be read, and not the moment."""
+    return error.errno in _UNREADABLE
 
 
 def read(path: Path) -> bytes | None:

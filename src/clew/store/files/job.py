@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from clew.errors import InternalError
 from clew.store import unit as u
@@ -15,7 +16,21 @@ from clew.store.files.codec import Saving
 from clew.store.files.shared import SharedPlan
 from clew.store.session_value import Change
 
-__all__ = ["Job", "Planned", "fail", "persist", "run", "sessions_of"]
+__all__ = ["Job", "Planned", "fail", "persist", "run", "sessions_of", "take"]
+
+_SHARING: Final = (
+    u.AddEvent,
+    u.CopyLine,
+    u.DeleteSession,
+    u.DropSchedule,
+    u.DropWebhook,
+    u.LinkBlob,
+    u.PutBlob,
+    u.PutProjectRules,
+    u.PutSchedule,
+    u.PutWebhook,
+)
+"""Writes that go by what is no session's. A prompt does not: its digest says what it holds."""
 
 
 class Job(NamedTuple):
@@ -34,6 +49,27 @@ def sessions_of(unit: u.Unit) -> set[str]:
     return {unit.session_id, *(write.source_session_id for write in unit.writes if isinstance(write, u.CopyLine))}
 
 
+def take(waiting: Iterable[Job]) -> tuple[list[Job], deque[Job]]:
+    """The units of the next round, the first of each session, and those that wait on.
+
+    Each is planned as if it were alone. So one of a round may go by what sessions share: of two, the second would not
+    know of the first.
+    """
+    taken: list[Job] = []
+    left: deque[Job] = deque()
+    seen: set[str] = set()
+    shares = False
+    for job in waiting:
+        sharing = any(isinstance(write, _SHARING) for write in job.unit.writes)
+        if job.unit.session_id in seen or (sharing and shares):
+            left.append(job)
+        else:
+            taken.append(job)
+            shares = shares or sharing
+        seen.add(job.unit.session_id)
+    return taken, left
+
+
 def persist(planned: list[Planned], path: Path) -> list[BaseException | None]:
     """Write down each of these units by itself; what kept each from it."""
     errors: list[BaseException | None] = []
@@ -48,13 +84,16 @@ def persist(planned: list[Planned], path: Path) -> list[BaseException | None]:
 
 
 def _persist_one(plan: Planned) -> None:
+    undo: list[Callable[[], None]] = []
     try:
-        for action in plan.shared.before:
+        for action, way_back in plan.shared.before:
             action()
+            undo += [way_back] if way_back is not None else []
         if plan.saving is not None:
             plan.saving.persist()
     except BaseException:
-        for action in plan.shared.undo:
+        # Only what was done is taken back: what was never come to lies there as it was.
+        for action in reversed(undo):
             with contextlib.suppress(OSError):
                 action()
         raise

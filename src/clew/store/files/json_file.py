@@ -37,7 +37,7 @@ __all__ = ["JsonCodec"]
 
 _APART: Final = ("row", "messages")
 _OWN: Final = frozenset({"id", "title", "model", "createdAt", "updatedAt", "messages", "clew"})
-_MISREAD: Final = (KeyError, IndexError, TypeError, ValueError, AttributeError, msgspec.ValidationError)
+_MISREAD: Final = (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError)
 
 
 class JsonMemo(msgspec.Struct):
@@ -90,7 +90,12 @@ class JsonCodec:
     # Reading
 
     def load(self, session_id: str) -> Loaded | None:
-        data = folder.read(self._path(session_id))
+        try:
+            data = folder.read(self._path(session_id))
+        except OSError as error:
+            if not folder.is_unreadable(error):
+                raise
+            return _unreadable(session_id, f"its file cannot be read: {error.strerror}")
         if data is None:
             return None
         damages: list[str] = []
@@ -108,7 +113,7 @@ class JsonCodec:
         if isinstance(own, dict):
             damages += _load_own(value, own, messages if isinstance(messages, list) else [], unread)
         else:
-            damages += _load_plain(value, messages if isinstance(messages, list) else [])
+            damages += _load_plain(value, messages if isinstance(messages, list) else [], unread)
         others = {key: one for key, one in document.items() if key not in _OWN}
         return Loaded(
             value, JsonMemo(others=others, unread=unread), tuple(Damage(what, session_id) for what in damages)
@@ -137,18 +142,23 @@ class JsonCodec:
 
         def persist() -> None:
             folder.make_folder(self._sessions)
-            folder.write_whole(self._path(held.session.id), _encode(held, memo), sync=sync)
+            try:
+                data = _encode(held, memo)
+            except orjson.JSONEncodeError as error:
+                what = f"session {held.session.id} holds what cannot be written as JSON: {error}"
+                raise RowUndecodable(what, session_id=held.session.id) from error
+            folder.write_whole(self._path(held.session.id), data, sync=sync)
 
         return Saving(persist, lambda: after)
 
     def remove(self, session_id: str) -> None:
-        self._path(session_id).unlink()
+        self._path(session_id).unlink(missing_ok=True)
         folder.sync_folder(self._sessions)
 
     # Care
 
-    def tidy(self, loaded: Loaded) -> Loaded:
-        return loaded
+    def tidy(self, loaded: Loaded) -> None:
+        pass
 
     def sweep(self) -> None:
         for path in self._sessions.glob("*"):
@@ -231,26 +241,32 @@ def _load_own(value: SessionValue, own: dict[str, Any], messages: list[Any], unr
             except _MISREAD as error:
                 wrong.append(f"an entry of {name} makes no sense: {type(error).__name__}: {error}")
     wrong += mend(value)
-    return wrong + (_load_plain(value, plain) if plain else [])
+    return wrong + (_load_plain(value, plain, unread) if plain else [])
 
 
-def _load_plain(value: SessionValue, messages: list[Any]) -> list[str]:
-    """Messages that another program wrote."""
+def _load_plain(value: SessionValue, messages: list[Any], unread: list[Any]) -> list[str]:
+    """Messages that another program wrote. What clew has no place for is kept as it is."""
     wrong: list[str] = []
+    for shape in messages:
+        if not isinstance(shape, dict) or shape.get("role") not in ("user", "assistant"):
+            wrong.append("a message is neither a user's nor an assistant's, and is passed over")
+            unread.append(shape)
     places: dict[str, list[tuple[int, int]]] = {}
     before = len(value.messages)
     for record in plain_records(messages):
         try:
-            known = {id_: len(row.parts) for id_, row in value.messages.items()}
+            known = dict(value.messages)
             message_id = adopt(value, {**record, "seq": record["seq"] + before}, places)
             if message_id is None:
                 continue
             if record.get("role") != "toolResult":
-                places[message_id] = [*places.get(message_id, ()), (record["seq"], known.get(message_id, 0))]
+                first = len(known[message_id].parts) if message_id in known else 0
+                places[message_id] = [*places.get(message_id, ()), (record["seq"], first)]
             if "from" in record:
                 _add_metadata(value, message_id, plain_metadata(messages[record["from"]]))
         except _MISREAD as error:
             wrong.append(f"a message makes no sense: {type(error).__name__}: {error}")
+            unread += [messages[record["from"]]] if "from" in record else []
     project_hidden(value)
     total = sum_usage(tuple(value.messages.values()))
     value.row["session"] = msgspec.structs.replace(

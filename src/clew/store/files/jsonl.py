@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from clew.errors import RowUndecodable
 from clew.ids import SessionIdForm
 from clew.store.base import Capabilities, Damage
 from clew.store.files import folder
@@ -57,9 +58,12 @@ class JsonlCodec:
     def _is_session(self, name: str) -> bool:
         """A folder without metadata and with nothing in its log was never anybody's session."""
         place = self._sessions / name
-        with contextlib.suppress(OSError):
+        try:
             return (place / METADATA).exists() or (place / LOG).stat().st_size > 0
-        return False
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError:
+            return True  # somebody's it is; that it does not read is for the load to say
 
     def signature(self, session_id: str) -> object:
         place = self._sessions / session_id
@@ -76,9 +80,16 @@ class JsonlCodec:
 
     def load(self, session_id: str) -> Loaded | None:
         place = self._sessions / session_id
-        # The stream first: once its message is in the log it may go.
-        stream, log = folder.read(place / STREAM), folder.read(place / LOG)
-        known = folder.read(place / METADATA)
+        try:
+            # The stream first: once its message is in the log it may go.
+            stream, log = folder.read(place / STREAM), folder.read(place / LOG)
+            known = folder.read(place / METADATA)
+        except OSError as error:
+            if not folder.is_unreadable(error):
+                raise
+            damage = Damage(f"{Path(error.filename).name} cannot be read: {error.strerror}", session_id)
+            session = session_of(session_id, {"name": "(damaged)"}, 0)
+            return Loaded(SessionValue(session), Memo(damaged=True), (damage,))
         metadata = read_metadata(known)
         if metadata is None and not log:
             return None
@@ -101,6 +112,8 @@ class JsonlCodec:
 
     def plan(self, value: SessionValue, memo: Any, entries: Entries, *, sync: bool, power: bool) -> Saving | None:
         session = value.session
+        if memo is not None and memo.damaged:
+            raise RowUndecodable(f"the files of session {session.id} are damaged, and are not written over")
         if memo is None:
             written = plan_log(value, Memo(), entries) if entries else Written(b"", Memo())
             data, metadata = written.data, write_metadata(session, written.memo.count, {})
@@ -151,14 +164,17 @@ class JsonlCodec:
         folder.make_folder(self._aside)
         gone = self._aside / f"gone-{session_id}"
         shutil.rmtree(gone, ignore_errors=True)
-        (self._sessions / session_id).rename(gone)
+        with contextlib.suppress(FileNotFoundError):
+            (self._sessions / session_id).rename(gone)
         folder.sync_folder(self._sessions)
         shutil.rmtree(gone, ignore_errors=True)
 
     # Care
 
-    def tidy(self, loaded: Loaded) -> Loaded:
+    def tidy(self, loaded: Loaded) -> None:
         value, memo = loaded.value, loaded.memo
+        if memo.damaged:
+            return
         place = self._sessions / value.session.id
         if memo.streams and not memo.ahead and not value.journal:
             (place / STREAM).unlink(missing_ok=True)
@@ -170,14 +186,14 @@ class JsonlCodec:
             folder.write_whole(place / METADATA, wanted, sync=True)
         if not (place / LOG).exists():
             folder.append(place / LOG, b"", sync=True)
-        return loaded
 
     def sweep(self) -> None:
         shutil.rmtree(self._aside, ignore_errors=True)
         for session_id in self.on_disk():
-            for path in (self._sessions / session_id).iterdir():
-                if folder.is_temporary(path):
-                    path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                for path in (self._sessions / session_id).iterdir():
+                    if folder.is_temporary(path):
+                        path.unlink(missing_ok=True)
 
     def copy(self, target: Path) -> None:
         folder.make_folder(target / "sessions")

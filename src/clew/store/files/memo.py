@@ -32,8 +32,10 @@ class Memo(msgspec.Struct):
 
     ``ahead`` holds entries that the stream file has and the log has not, as the log has them. ``places`` says at which
     numbers the parts of a message begin; ``told`` which messages others can read; ``count`` how many such records.
+    ``damaged``: the files cannot be read, and are not written to.
     """
 
+    damaged: bool = False
     seq: int = 0
     torn: bool = False
     stream_torn: bool = False

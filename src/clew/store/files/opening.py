@@ -62,7 +62,8 @@ def _open(kind: str, path: Path, options: FilesOptions, clock: Clock, mint: Mint
         folder.make_folder(path / "clew")
         lock = OwnerLock(owned_path(path), clock.now_ms())
         try:
-            folder.write_whole(path / "clew" / "format.json", format_mark(kind), sync=True)
+            if not (path / "clew" / "format.json").exists():
+                folder.write_whole(path / "clew" / "format.json", format_mark(kind), sync=True)
             store = FileStore(path, codec, options.every_commit_full, lock, clock, mint)
             store.take_stock()
             return store

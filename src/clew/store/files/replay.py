@@ -14,14 +14,14 @@ from clew.store.files.adopt import adopt, project_hidden
 from clew.store.files.memo import TABLE_OF, Memo
 from clew.store.files.mend import mend
 from clew.store.files.record import Record, decode_parts
-from clew.store.files.tables import TABLES, load_entry
+from clew.store.files.tables import TABLES, decode_entry, load_entry
 from clew.store.files.torn import Lines
 from clew.store.session_value import ABSENT, SessionValue
 from clew.transcript.message import MessageRow, PartRow
 
 __all__ = ["replay"]
 
-_MISREAD: Final = (KeyError, IndexError, TypeError, ValueError, AttributeError, msgspec.ValidationError)
+_MISREAD: Final = (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError)
 
 
 def replay(value: SessionValue, memo: Memo, log: Lines, stream: Lines) -> list[str]:
@@ -92,7 +92,7 @@ def _apply_entry(value: SessionValue, memo: Memo, name: str, record: Record, str
 
 
 def _note_adopted(value: SessionValue, memo: Memo, record: Record) -> None:
-    before = {id_: len(row.parts) for id_, row in value.messages.items()}
+    before = dict(value.messages)
     message_id = adopt(value, record, memo.places)
     memo.count += record["recordType"] == "message"
     if message_id is not None:
@@ -100,7 +100,7 @@ def _note_adopted(value: SessionValue, memo: Memo, record: Record) -> None:
         if record.get("role") != "toolResult":
             memo.places[message_id] = [
                 *memo.places.get(message_id, ()),
-                (record["seq"], before.get(message_id, 0)),
+                (record["seq"], len(before[message_id].parts) if message_id in before else 0),
             ]
 
 
@@ -138,7 +138,7 @@ def _note_places(memo: Memo, record: Record, message_id: str) -> None:
 
 
 def _apply_aside(value: SessionValue, memo: Memo, record: Record, streamed: bool) -> None:
-    row = TABLES["messages"].decode(record["value"])
+    row = decode_entry(value, "messages", record["value"])
     if streamed:
         memo.ahead.setdefault(("messages", row.id), value.messages.get(row.id, ABSENT))
     value.messages[row.id] = row

@@ -50,11 +50,10 @@ Key = str | tuple[str, ...]
 
 
 class SharedPlan(NamedTuple):
-    """What is done before the session's own files, after them, and when those could not be written."""
+    """What is done before the session's own files, each with its way back if it has one, and what after them."""
 
-    before: list[Callable[[], None]]
+    before: list[tuple[Callable[[], None], Callable[[], None] | None]]
     after: list[Callable[[], None]]
-    undo: list[Callable[[], None]]
 
 
 class Shared:
@@ -83,7 +82,7 @@ class Shared:
 
     def plan(self, tables: dict[int, str], done: Sequence[Changed]) -> SharedPlan:
         """What a change means for these files."""
-        plan = SharedPlan([], [], [])
+        plan = SharedPlan([], [])
         for name, key, _, after in self._changes(tables, done):
             path = self._path(name, key)
             if after is ABSENT:
@@ -92,10 +91,9 @@ class Shared:
             if not SHARED[name].by_digest:
                 # A way back that needs no room on the disk: the old file under another name.
                 kept = folder.temporary(path)
-                plan.before.append(partial(_keep_old, path, kept))
-                plan.undo.append(partial(_put_back, path, kept))
+                plan.before.append((partial(_keep_old, path, kept), partial(_put_back, path, kept)))
                 plan.after.append(partial(kept.unlink, missing_ok=True))
-            plan.before.append(self._writing(name, key, after, path))
+            plan.before.append((self._writing(name, key, after, path), None))
         return plan
 
     def _changes(self, tables: dict[int, str], done: Sequence[Changed]) -> Iterator[tuple[str, Key, Any, Any]]:

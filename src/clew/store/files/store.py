@@ -8,12 +8,13 @@ happens on are let go of after a while and read again when somebody asks for the
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import shutil
 from collections import deque
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
@@ -31,21 +32,23 @@ from clew.store.base import (
     Capabilities,
     Damage,
     PendingStream,
+    Rebuilt,
     SearchPage,
     SearchQuery,
     SessionPage,
     SessionQuery,
+    Whole,
 )
 from clew.store.files import folder
 from clew.store.files.codec import Codec, Loaded, Saving, entries_of, format_mark
-from clew.store.files.job import Job, Planned, fail, persist, run, sessions_of
+from clew.store.files.header import Header, header_of, is_unsettled
+from clew.store.files.job import Job, Planned, fail, persist, run, sessions_of, take
 from clew.store.files.shared import Shared
 from clew.store.memory import MemoryStore
 from clew.store.owner import OwnerLock
 from clew.store.session_value import Change, SessionValue
 from clew.transcript.session import Session
 from clew.transcript.turn import Step, Turn
-from clew.transcript.turn_state import OPEN
 
 __all__ = ["IDLE_MS", "FileStore"]
 
@@ -53,14 +56,6 @@ log = logging.getLogger("clew.files")
 
 IDLE_MS: Final = 30 * 60 * 1000.0
 """How long a session stays in memory when nobody asks for it."""
-
-
-class _Header(NamedTuple):
-    """What is remembered of a session that is not in memory."""
-
-    session: Session
-    turns: frozenset[str]
-    blobs: frozenset[str]
 
 
 class FileStore(MemoryStore):
@@ -77,7 +72,7 @@ class FileStore(MemoryStore):
         self._shared = Shared(path)
         self._memos: dict[str, Any] = {}
         self._damages: dict[str, tuple[Damage, ...]] = {}
-        self._headers: dict[str, _Header] = {}
+        self._headers: dict[str, Header] = {}
         self._signatures: dict[str, object] = {}
         self._used: dict[str, float] = {}
         self._waiting: deque[Job] = deque()
@@ -113,9 +108,11 @@ class FileStore(MemoryStore):
         for session_id in self._codec.on_disk():
             loaded = self._codec.load(session_id)
             if loaded is not None:
-                self._keep(session_id, self._codec.tidy(loaded))
+                with contextlib.suppress(OSError):  # a file that lags can wait for room on the disk
+                    self._codec.tidy(loaded)
+                self._keep(session_id, loaded)
                 messages[session_id] = frozenset(loaded.value.messages)
-                if not _is_unsettled(loaded.value):
+                if not is_unsettled(loaded.value):
                     self._let_go(session_id)
         # An event is written before its message: one that never got it is as good as never received.
         for key, event in list(self._events.items()):
@@ -144,24 +141,13 @@ class FileStore(MemoryStore):
     async def _work(self) -> None:
         try:
             while self._waiting:
+                jobs, self._waiting = take(self._waiting)
                 try:
-                    await self._round(self._take())
+                    await self._round(jobs)
                 except Exception:
                     log.exception("a round of units failed; the next ones go on")
         finally:
             self._worker = None
-
-    def _take(self) -> list[Job]:
-        """The first unit of each session that has one."""
-        taken: dict[str, Job] = {}
-        left: deque[Job] = deque()
-        for job in self._waiting:
-            if job.unit.session_id in taken:
-                left.append(job)
-            else:
-                taken[job.unit.session_id] = job
-        self._waiting = left
-        return list(taken.values())
 
     async def _round(self, jobs: list[Job]) -> None:
         async with self._disk:
@@ -256,8 +242,10 @@ class FileStore(MemoryStore):
         if self._closed:
             raise StoreClosed("the store is closed")
         await self._bring(session_id)
-        self._used[session_id] = self._clock.monotonic_ms()
-        return self._values.get(session_id)
+        value = self._values.get(session_id)
+        if value is not None:
+            self._used[session_id] = self._clock.monotonic_ms()
+        return value
 
     async def _bring(self, session_id: str) -> None:
         """Have the session in memory, if there is one. Whoever asks at the same time waits for the same load."""
@@ -272,7 +260,9 @@ class FileStore(MemoryStore):
 
     async def _load(self, session_id: str) -> None:
         loaded = await asyncio.to_thread(self._read, session_id)
-        if loaded is not None and session_id in self._headers:
+        if loaded is None:
+            self._forget(session_id)  # somebody has removed its files
+        elif session_id in self._headers:
             self._keep(session_id, loaded)
             self._watch_idle()
 
@@ -317,7 +307,7 @@ class FileStore(MemoryStore):
         value = self._values.pop(session_id)
         self._memos.pop(session_id, None)
         self._used.pop(session_id, None)
-        self._headers[session_id] = _Header(value.session, frozenset(value.turns), frozenset(value.blobs))
+        self._headers[session_id] = header_of(value)
 
     def _forget(self, session_id: str) -> None:
         for table in (self._values, self._memos, self._used, self._headers, self._damages, self._signatures):
@@ -343,7 +333,7 @@ class FileStore(MemoryStore):
             if saving is not None:
                 await asyncio.to_thread(run, saving.persist, self.path)
                 self._memos[session_id] = saving.done()
-            if not self._is_awaited(session_id) and not _is_unsettled(value):
+            if not self._is_awaited(session_id) and not is_unsettled(value):
                 self._let_go(session_id)
 
     def _is_awaited(self, session_id: str) -> bool:
@@ -359,7 +349,7 @@ class FileStore(MemoryStore):
         for session_id in [id_ for id_ in self._values if self._used.get(id_, 0.0) <= limit]:
             value = self._values[session_id]
             saved = self._codec.save(value, self._memos[session_id]) is None
-            if saved and not self._is_awaited(session_id) and not _is_unsettled(value):
+            if saved and not self._is_awaited(session_id) and not is_unsettled(value):
                 self._let_go(session_id)
         self._watch_idle()
 
@@ -368,6 +358,9 @@ class FileStore(MemoryStore):
     def _sessions(self) -> Iterable[Session]:
         yield from super()._sessions()
         yield from (header.session for header in self._headers.values())
+
+    def _is_there(self, session_id: str) -> bool:
+        return super()._is_there(session_id) or session_id in self._headers
 
     def _is_named(self, sha256: str) -> bool:
         return super()._is_named(sha256) or any(sha256 in header.blobs for header in self._headers.values())
@@ -394,18 +387,21 @@ class FileStore(MemoryStore):
         return await super().pending_streams(session_id)
 
     async def find_turn(self, turn_id: str) -> Turn | None:
-        await self._refresh_all()
         await self._bring_turn(turn_id)
         return await super().find_turn(turn_id)
 
     async def load_steps(self, turn_id: str) -> tuple[Step, ...]:
-        await self._refresh_all()
         await self._bring_turn(turn_id)
         return await super().load_steps(turn_id)
 
     async def _bring_turn(self, turn_id: str) -> None:
-        holder = next((id_ for id_, header in self._headers.items() if turn_id in header.turns), None)
-        if holder is not None:
+        """Have the session of a turn in memory. Only for a turn that nobody knows is every session looked at."""
+        holder = next((id_ for id_, value in self._values.items() if turn_id in value.turns), None)
+        if holder is None:
+            holder = next((id_ for id_, header in self._headers.items() if turn_id in header.turns), None)
+        if holder is None:
+            await self._refresh_all()
+        else:
             await self._find(holder)
 
     async def stream_mark(self, message_id: str) -> int:
@@ -437,6 +433,15 @@ class FileStore(MemoryStore):
 
     async def rebuild_search(self) -> None:
         raise NotSupported(f"a {self._codec.kind}: store cannot search; `clew convert` moves it to one that can")
+
+    async def rebuild(self, target: Path) -> Rebuilt:
+        raise NotSupported(f"a {self._codec.kind}: store keeps no event log; open a sqlite: store to rebuild one")
+
+    async def load_whole(self, session_id: str) -> Whole | None:
+        whole = await super().load_whole(session_id)
+        if whole is None or not self._memos[session_id].damaged:
+            return whole
+        return msgspec.structs.replace(whole, damaged=self._damages[session_id])
 
     async def verify(self) -> Sequence[Damage]:
         found: list[Damage] = []
@@ -485,16 +490,3 @@ class FileStore(MemoryStore):
 
 _NO_TABLES: Final = frozenset({"_values", "_memos", "_damages", "_headers", "_signatures", "_used", "_loading"})
 """Dictionaries of the class above that are no tables of the store."""
-
-
-def _is_unsettled(value: SessionValue) -> bool:
-    """Whether something of the session is still to be ended."""
-    if value.journal or value.state["state"].open_turn_id is not None:
-        return True
-    if any(turn.status in OPEN for turn in value.turns.values()):
-        return True
-    return any(
-        part.tool_state is not None and not part.tool_state.startswith("output-")
-        for row in value.messages.values()
-        for part in row.parts
-    )

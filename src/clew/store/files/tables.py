@@ -16,10 +16,14 @@ from clew.transcript.pruned import Pruned
 from clew.transcript.session import Session, SessionState
 from clew.transcript.turn import HeadMove, Step, Turn
 
-__all__ = ["SINGLE", "TABLES", "Table", "dump_table", "load_entry", "table_names"]
+__all__ = ["SINGLE", "TABLES", "Table", "decode_entry", "dump_table", "load_entry", "table_names"]
 
 SINGLE: Final = frozenset({"row", "state"})
 """Tables of one entry, whose key goes without saying."""
+
+
+_NAMING: Final = frozenset({"messages", "turns", "moves"})
+"""Tables whose entries name their session."""
 
 
 class Table(NamedTuple):
@@ -71,8 +75,18 @@ def table_names(value: SessionValue) -> dict[int, str]:
 
 def load_entry(value: SessionValue, name: str, key: Any, encoded: Any) -> None:
     """Put an entry into its table."""
-    table = TABLES[name]
-    getattr(value, name)[table.decode_key(key)] = table.decode(encoded)
+    getattr(value, name)[TABLES[name].decode_key(key)] = decode_entry(value, name, encoded)
+
+
+def decode_entry(value: SessionValue, name: str, encoded: Any) -> Any:
+    """An entry as one of this session: where a file lies says whose it is, not what is written in it."""
+    one = TABLES[name].decode(encoded)
+    session_id = value.row["session"].id
+    if name == "row":
+        return msgspec.structs.replace(one, id=session_id) if one.id != session_id else one
+    if name in _NAMING and one.session_id != session_id:
+        return msgspec.structs.replace(one, session_id=session_id)
+    return one
 
 
 def dump_table(value: SessionValue, name: str) -> list[list[Any]]:

@@ -37,7 +37,8 @@ def read_lines(data: bytes) -> Lines:
     records: list[dict[str, Any] | None] = [_parse(line) for line in whole]
     given = [record["seq"] for record in (*records, _parse(rest)) if record is not None]
     last_seq = max(given, default=0)
-    return Lines(*_units(records, _residues(records)), last_seq, bool(rest))
+    cut = {place for place, line in enumerate(whole) if line.endswith(END_OF_TORN[:-1])}
+    return Lines(*_units(records, _residues(records, cut)), last_seq, bool(rest))
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:
@@ -51,9 +52,9 @@ def _parse(line: bytes) -> dict[str, Any] | None:
     return record if isinstance(seq, int) and not isinstance(seq, bool) else None
 
 
-def _residues(records: list[dict[str, Any] | None]) -> set[int]:
+def _residues(records: list[dict[str, Any] | None], cut: set[int]) -> set[int]:
     """The places of lines that do not read because somebody died over them, and that nobody lost anything by."""
-    found: set[int] = set()
+    found = {place for place in cut if records[place] is None}
     pending: list[int] = []
     for place, record in enumerate(records):
         if record is None:
@@ -62,7 +63,6 @@ def _residues(records: list[dict[str, Any] | None]) -> set[int]:
             if record["recordType"] == TORN:
                 found.update(pending)
             pending = []
-    found.update(pending)
     return found
 
 
