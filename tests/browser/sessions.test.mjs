@@ -148,7 +148,7 @@ test("a search across sessions lands on the message", async () => {
   await becomes(() => focused(page), asked.id);
   assert.equal(openId(page), there);
   await until(() => message(thread(page), "You", "a pomegranate is red").isVisible(), "the message to be seen");
-  assert.ok(await onScreen(page, asked.id));
+  await until(() => onScreen(page, asked.id), "the message to be on the screen");
 });
 
 test("a search finds what a rewind hid, says so, and opens it there", async () => {
@@ -165,7 +165,7 @@ test("a search finds what a rewind hid, says so, and opens it there", async () =
   await becomes(() => focused(page), asked.id);
   const hidden = thread(page).getByRole("group", { name: "Hidden by a rewind" });
   assert.equal(await hidden.getByRole("button", { name: "Hide" }).getAttribute("aria-expanded"), "true");
-  assert.ok(await onScreen(page, asked.id));
+  await until(() => onScreen(page, asked.id), "the message to be on the screen");
 });
 
 test("a search finds what was summarised and opens the summary at it", async () => {
@@ -179,7 +179,7 @@ test("a search finds what was summarised and opens the summary at it", async () 
   await results(page).getByRole("link").filter({ hasText: "a nightshade is green" }).filter({ hasText: "You" }).click();
   await becomes(() => focused(page), asked.id);
   assert.equal(await thread(page).getByRole("button", { name: "Hide what was summarised" }).count(), 1);
-  assert.ok(await onScreen(page, asked.id));
+  await until(() => onScreen(page, asked.id), "the message to be on the screen");
 });
 
 test("a search lands on a message 1,500 turns back, and again after the reader has gone elsewhere", async () => {
@@ -340,6 +340,9 @@ function plain(text) {
 
 /** Whether a message is inside what is seen of the conversation. */
 async function onScreen(page, id) {
-  const [frame, box] = await Promise.all([thread(page).boundingBox(), thread(page).locator(`[data-message="${id}"]`).boundingBox({ timeout: 100 }).catch(() => null)]);
-  return box !== null && box.y + box.height > frame.y && box.y < frame.y + frame.height;
+  return thread(page).evaluate((frame, name) => {
+    const box = frame.querySelector(`[data-message="${name}"]`)?.getBoundingClientRect();
+    const seen = frame.getBoundingClientRect();
+    return box !== undefined && box.bottom > seen.top && box.top < seen.bottom;
+  }, id);
 }
