@@ -1,3 +1,4 @@
+import './no_eval';
 import { StrictMode } from 'react';
 import { createRoot } from 'react-dom/client';
 import './app.css';

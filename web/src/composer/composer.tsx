@@ -131,6 +131,7 @@ export function Composer({ main }: { main: boolean }) {
           onKeyDown={onKeyDown}
           onPaste={onPaste}
           aria-label="Message"
+          data-home
           aria-autocomplete="list"
           aria-controls={completion.current ? popup : undefined}
           aria-activedescendant={completion.current ? `${popup}-${completion.selected}` : undefined}

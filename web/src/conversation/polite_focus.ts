@@ -7,10 +7,26 @@ export function usePoliteFocus(ref: RefObject<HTMLElement | null>, id: string): 
   const memory = useMemory();
   useEffect(() => {
     if (memory.met.has(id)) return;
-    memory.met.add(id);
-    if (!memory.atEnd || !isFree(document.activeElement)) return;
-    ref.current?.focus({ preventScroll: true });
+    // Not before it has been measured: until then it cannot be seen, and takes no focus.
+    let frame = requestAnimationFrame(() => {
+      frame = requestAnimationFrame(() => {
+        memory.met.add(id);
+        if (memory.atEnd && isFree(document.activeElement)) ref.current?.focus({ preventScroll: true });
+      });
+    });
+    return () => cancelAnimationFrame(frame);
   }, [memory, ref, id]);
+}
+
+/** What was answered gives the focus to the next thing that waits in its pane, or back to where one writes. */
+export function passOn(from: HTMLElement | null): () => void {
+  const pane = from?.closest('main, section');
+  return () => {
+    const at = document.activeElement;
+    if (!pane || (at && at !== document.body && !at.closest('article'))) return;
+    const waiting = [...pane.querySelectorAll<HTMLElement>('[data-waits]')].find((other) => other !== from);
+    (waiting ?? pane.querySelector<HTMLElement>('textarea[data-home]'))?.focus({ preventScroll: waiting === undefined });
+  };
 }
 
 function isFree(active: Element | null): boolean {

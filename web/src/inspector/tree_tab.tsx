@@ -57,7 +57,15 @@ export function TreeTab() {
       <p className="border-b border-line px-4 py-1.5 text-xs text-quiet">
         {count(tree.turns.length, 'turn')}, {hidden} off the line, {count(tree.branches.length, 'branch', 'branches')}. Pick a turn to inspect it.
       </p>
-      <div className="min-h-64 flex-1">
+      <div
+        className="min-h-64 flex-1"
+        onKeyDown={(event) => {
+          // A turn that has the focus is picked as a click picks it.
+          const at = event.target as HTMLElement;
+          const node = at.matches('.react-flow__node') ? nodes.find(({ id }) => id === at.dataset.id) : undefined;
+          if (node && (event.key === 'Enter' || event.key === ' ')) pick(node);
+        }}
+      >
         <ReactFlowProvider>
           <ReactFlow
             nodes={nodes}
