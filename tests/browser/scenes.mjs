@@ -61,11 +61,12 @@ export async function goTo(page, hash) {
 export const composer = (page) => page.getByRole("main").getByRole("textbox", { name: "Message" });
 export const thread = (page) => page.getByRole("main").getByRole("region", { name: "Messages" });
 
-/** How far the page itself, or the thread, could be scrolled sideways. */
+/** What of the page could be scrolled sideways, and by how much. A code block or a table may, within itself. */
 export async function sideways(page) {
   return page.evaluate(() => {
-    const over = (element) => element.scrollWidth - element.clientWidth;
-    const found = [document.documentElement, document.body, ...document.querySelectorAll("main, section, aside, [aria-label=Messages]")];
-    return Math.max(...found.filter((element) => element.clientWidth > 0).map(over));
+    const found = [document.documentElement, document.body, ...document.querySelectorAll("main, section, aside, header, [aria-label=Messages], [role=tabpanel]")];
+    return found
+      .filter((element) => element.clientWidth > 0 && element.scrollWidth > element.clientWidth)
+      .map((element) => `${element.tagName} ${element.getAttribute("aria-label") ?? element.id} by ${element.scrollWidth - element.clientWidth}`);
   });
 }

@@ -35,7 +35,7 @@ export function Approval({ part, approval }: { part: ToolPart; approval: Asked }
   };
 
   return (
-    <div ref={ref} data-waits role="group" tabIndex={-1} aria-label={`${name} waits for your word`} className="grid min-w-0 gap-3 rounded-md">
+    <div ref={ref} data-waits={approval.id} role="group" tabIndex={-1} aria-label={`${name} waits for your word`} className="grid min-w-0 gap-3 rounded-sm outline-offset-4">
       <ToolInput id={`ask ${part.toolCallId}`} name={name} input={part.input} />
       <div className="grid gap-1 text-sm">
         <Targets approval={approval} command={(part.input as { command?: unknown } | undefined)?.command} />

@@ -3,6 +3,7 @@
 import { type ReactNode, useEffect, useRef, useState } from 'react';
 import type { Message } from '../api/types';
 import { useStore } from '../state/store';
+import { focusSoon } from './focus_soon';
 import { useMemory } from './memory';
 
 interface Props {
@@ -25,14 +26,10 @@ export function MessageFrame({ message, label, past, className = '', children }:
     if (asked === 0 || memory.landed === asked) return;
     memory.landed = asked;
     setFlash(asked);
-    // Not before it has been measured: until then it cannot be seen.
-    requestAnimationFrame(() =>
-      requestAnimationFrame(() => {
-        ref.current?.focus({ preventScroll: true });
-        // What lies inside another item is not known to the list.
-        if (past) ref.current?.scrollIntoView({ block: 'center' });
-      }),
-    );
+    focusSoon(() => ref.current, undefined, () => {
+      // What lies inside another item is not known to the list.
+      if (past) ref.current?.scrollIntoView({ block: 'center' });
+    });
   }, [asked, memory, past]);
   return (
     <article

@@ -1,9 +1,10 @@
 /** The tree: turns as a graph, with the head, what left the line, summaries and branches. */
 
-import { Background, Controls, type Edge, Handle, type Node, type NodeProps, Position, ReactFlow, ReactFlowProvider, useNodesInitialized, useReactFlow } from '@xyflow/react';
+import { Background, Controls, type Edge, Handle, type Node, type NodeProps, Position, ReactFlow, ReactFlowProvider, useNodesInitialized, useReactFlow, useStore as useFlow } from '@xyflow/react';
 import '@xyflow/react/dist/style.css';
 import { useEffect, useMemo } from 'react';
 import type { TreeTurn } from '../api/types';
+import { useDark } from '../frame/theme';
 import { goTo } from '../state/route';
 import { useStore } from '../state/store';
 import { useThis } from '../state/use_conversation';
@@ -17,6 +18,8 @@ type BranchNode = Node<{ sessionId: string; title: string }, 'branch'>;
 
 /** Up to so many turns a tree can be read as a whole. */
 const WHOLE = 12;
+/** Kept free around it. */
+const MARGIN = 16;
 
 const TYPES = { turn: TurnBox, branch: BranchBox };
 
@@ -49,6 +52,7 @@ export function TreeTab() {
     return { nodes: shown, edges: lines };
   }, [tree]);
 
+  const dark = useDark();
   if (!tree) return null;
   if (tree.turns.length === 0) return <p className="p-4 text-sm text-quiet">No turn yet. Each one becomes a node here, and each rewind a way that parts.</p>;
   const hidden = tree.turns.filter((turn) => !turn.on_line).length;
@@ -76,7 +80,7 @@ export function TreeTab() {
             nodesConnectable={false}
             edgesFocusable={false}
             minZoom={0.05}
-            colorMode="light"
+            colorMode={dark ? 'dark' : 'light'}
             onNodeClick={(_, node) => pick(node as TurnNode | BranchNode)}
           >
             <Background color="var(--line)" />
@@ -93,15 +97,22 @@ function pick(node: TurnNode | BranchNode): void {
   if (node.type === 'turn') inspectTurn(node.data.turn.id);
 }
 
-/** A small tree is shown whole; a large one where the head is, since its beginning says little. */
+/** A small tree is shown whole, from the top; a large one where the head is, since its beginning says little. */
 function AtHead({ id, turns }: { id: string | null; turns: number }) {
   const flow = useReactFlow();
   const drawn = useNodesInitialized();
+  const width = useFlow((state) => state.width);
+  const height = useFlow((state) => state.height);
+  const room = useMemo(() => ({ width, height }), [width, height]);
   useEffect(() => {
     const node = id === null ? undefined : flow.getNode(id);
     if (node && turns > WHOLE) void flow.setCenter(node.position.x + 150, node.position.y - 120, { zoom: 1 });
-    else void flow.fitView({ maxZoom: 1, padding: 0.05 });
-  }, [flow, id, turns, drawn]);
+    else {
+      const { x, y, width, height } = flow.getNodesBounds(flow.getNodes());
+      const zoom = Math.min(1, (room.width - 2 * MARGIN) / (width || 1), (room.height - 2 * MARGIN) / (height || 1));
+      void flow.setViewport({ x: Math.max(MARGIN, (room.width - width * zoom) / 2) - x * zoom, y: MARGIN - y * zoom, zoom: Math.max(zoom, 0.3) });
+    }
+  }, [flow, id, turns, drawn, room]);
   return null;
 }
 

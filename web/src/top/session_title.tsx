@@ -44,7 +44,7 @@ export function SessionTitle({ fallback = 'Untitled' }: Props) {
         title={title ? `${title}\n(click or F2 to rename)` : 'Click or F2 to rename'}
         onClick={() => setRenaming(true)}
         onKeyDown={(event) => event.key === 'F2' && setRenaming(true)}
-        className={`min-w-0 truncate rounded text-start font-semibold ${title ? '' : 'text-quiet'}`}
+        className={`relative min-w-0 truncate rounded text-start font-semibold ${title ? '' : 'text-quiet'}`}
       >
         {title || (loaded ? fallback : '…')}
         <span className="sr-only">, rename</span>

@@ -48,7 +48,7 @@ export function Dialog({ title, onClose, children, wide = false }: Props) {
           </h2>
           <IconButton label="Close" icon="close" onClick={onClose} />
         </header>
-        <div className="min-h-0 overflow-auto p-4">{children}</div>
+        <div tabIndex={0} className="min-h-0 overflow-auto p-4 outline-offset-[-2px]">{children}</div>
       </div>
     </dialog>
   );
