@@ -28,7 +28,10 @@ const colourAt = (rows, at) => (rows[at] << 16) | (rows[at + 1] << 8) | rows[at 
 function reduced(rows, size) {
   const counts = new Map();
   for (let at = 0; at < rows.length; at += size) counts.set(colourAt(rows, at), (counts.get(colourAt(rows, at)) ?? 0) + 1);
-  const kept = [...counts].sort((one, other) => other[1] - one[1]).slice(0, 256).map(([colour]) => colour);
+  const common = [...counts].sort((one, other) => other[1] - one[1]).map(([colour]) => colour);
+  // The flat ones as they are; then the commonest of each corner of the colours, so that a small green dot stays green.
+  const corners = new Map(common.toReversed().map((colour) => [colour & 0xe0e0e0, colour]));
+  const kept = [...new Set([...common.slice(0, 60), ...corners.values(), ...common])].slice(0, 256);
   const known = new Map(kept.map((colour, index) => [colour, index]));
   const apart = (one, other) => [16, 8, 0].reduce((sum, shift) => sum + (((one >> shift) & 255) - ((other >> shift) & 255)) ** 2, 0);
   const indexOf = (colour) => {

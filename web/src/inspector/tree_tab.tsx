@@ -11,7 +11,7 @@ import { useThis } from '../state/use_conversation';
 import { inspectTurn, view } from '../state/view';
 import { Button } from '../ui/button';
 import { count } from '../ui/words';
-import { treeLayout } from './tree_layout';
+import { ROW, treeLayout } from './tree_layout';
 
 type TurnNode = Node<{ turn: TreeTurn }, 'turn'>;
 type BranchNode = Node<{ sessionId: string; title: string }, 'branch'>;
@@ -20,6 +20,8 @@ type BranchNode = Node<{ sessionId: string; title: string }, 'branch'>;
 const WHOLE = 12;
 /** Kept free around it. */
 const MARGIN = 16;
+/** As wide as the boxes below. */
+const BOX_WIDTH = 288;
 
 const TYPES = { turn: TurnBox, branch: BranchBox };
 
@@ -103,16 +105,17 @@ function AtHead({ id, turns }: { id: string | null; turns: number }) {
   const drawn = useNodesInitialized();
   const width = useFlow((state) => state.width);
   const height = useFlow((state) => state.height);
-  const room = useMemo(() => ({ width, height }), [width, height]);
   useEffect(() => {
     const node = id === null ? undefined : flow.getNode(id);
     if (node && turns > WHOLE) void flow.setCenter(node.position.x + 150, node.position.y - 120, { zoom: 1 });
     else {
-      const { x, y, width, height } = flow.getNodesBounds(flow.getNodes());
-      const zoom = Math.min(1, (room.width - 2 * MARGIN) / (width || 1), (room.height - 2 * MARGIN) / (height || 1));
-      void flow.setViewport({ x: Math.max(MARGIN, (room.width - width * zoom) / 2) - x * zoom, y: MARGIN - y * zoom, zoom: Math.max(zoom, 0.3) });
+      // What each takes is known; what is out of sight is never measured.
+      const wide = Math.max(...flow.getNodes().map(({ position }) => position.x)) + BOX_WIDTH;
+      const high = Math.max(...flow.getNodes().map(({ position }) => position.y)) + ROW;
+      const zoom = Math.max(0.3, Math.min(1, (width - 2 * MARGIN) / wide, (height - 2 * MARGIN) / high));
+      void flow.setViewport({ x: Math.max(MARGIN, (width - wide * zoom) / 2), y: MARGIN, zoom });
     }
-  }, [flow, id, turns, drawn, room]);
+  }, [flow, id, turns, drawn, width, height]);
   return null;
 }
 
