@@ -128,6 +128,17 @@ web: web-types web-check ## check and build the page
 	cd web && npm run --silent build
 	$(BIN)/python -m tools.web_hash --write
 
+# Both drive the real page in the system's Chromium. The pictures are looked at before they are committed.
+IN_CHROMIUM = CLEW_CHROMIUM=$$(command -v chromium || command -v chromium-browser || command -v google-chrome) CLEW_BIN=$(CURDIR)/$(BIN)/clew
+
+.PHONY: screenshots
+screenshots: $(READY) $(BROWSER_READY) ## pictures of the page's main states, into docs/images
+	cd tests/browser && $(IN_CHROMIUM) node screenshots.mjs
+
+.PHONY: measure-web
+measure-web: $(READY) $(BROWSER_READY) ## how quickly the page opens and scrolls a long session
+	cd tests/browser && $(IN_CHROMIUM) node measure.mjs
+
 # uv sits in an environment of its own. The outcome names no registry and no path.
 .PHONY: lock
 lock: ## write requirements/dev.txt anew

@@ -131,6 +131,7 @@ export function Composer({ main }: { main: boolean }) {
           onKeyDown={onKeyDown}
           onPaste={onPaste}
           aria-label="Message"
+          data-home
           aria-autocomplete="list"
           aria-controls={completion.current ? popup : undefined}
           aria-activedescendant={completion.current ? `${popup}-${completion.selected}` : undefined}
@@ -156,6 +157,6 @@ export function Composer({ main }: { main: boolean }) {
 }
 
 function placeholder(live: boolean, waiting: boolean): string {
-  if (waiting) return 'Something above waits for your word. What you write is queued.';
+  if (waiting) return 'Answer above; a message is queued';
   return live ? 'Write the next message; it is queued' : 'Write a message, or / for commands';
 }

@@ -22,7 +22,7 @@ export function SlashPopup({ id, commands, selected, onSelect, onPick }: Props) 
       id={id}
       role="listbox"
       aria-label="Commands"
-      tabIndex={-1}
+      tabIndex={0}
       className="absolute inset-x-0 bottom-full z-30 mb-1 max-h-64 overflow-auto rounded-lg border border-line bg-raised p-1 shadow-lg"
     >
       {commands.map((command, index) => (

@@ -7,7 +7,7 @@ import { useThis } from '../state/use_conversation';
 import { Button } from '../ui/button';
 import { targetWords, whoAsked } from './approval_words';
 import { useDraft } from './memory';
-import { usePoliteFocus } from './polite_focus';
+import { passOn, usePoliteFocus } from './polite_focus';
 import { ToolInput } from './tool_input';
 import { type Approval as Asked, toolName, type ToolPart } from './tool_part';
 
@@ -22,9 +22,11 @@ export function Approval({ part, approval }: { part: ToolPart; approval: Asked }
   usePoliteFocus(ref, approval.id);
 
   const decide = async (decision: Decision) => {
+    const done = passOn(ref.current);
     setSending(true);
     try {
       await conversation.decide(approval.id, decision, decision === 'deny' ? reason.trim() || undefined : undefined);
+      done();
     } catch {
       // The notice above the composer says why.
     } finally {
@@ -33,7 +35,7 @@ export function Approval({ part, approval }: { part: ToolPart; approval: Asked }
   };
 
   return (
-    <div ref={ref} role="group" tabIndex={-1} aria-label={`${name} waits for your word`} className="grid min-w-0 gap-3 rounded-md">
+    <div ref={ref} data-waits={approval.id} role="group" tabIndex={-1} aria-label={`${name} waits for your word`} className="grid min-w-0 gap-3 rounded-sm outline-offset-4">
       <ToolInput id={`ask ${part.toolCallId}`} name={name} input={part.input} />
       <div className="grid gap-1 text-sm">
         <Targets approval={approval} command={(part.input as { command?: unknown } | undefined)?.command} />

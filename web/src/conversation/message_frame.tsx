@@ -3,10 +3,8 @@
 import { type ReactNode, useEffect, useRef, useState } from 'react';
 import type { Message } from '../api/types';
 import { useStore } from '../state/store';
+import { focusSoon } from './focus_soon';
 import { useMemory } from './memory';
-
-/** So many frames it may take until a row has been measured. */
-const PATIENCE = 120;
 
 interface Props {
   message: Message;
@@ -27,22 +25,11 @@ export function MessageFrame({ message, label, past, className = '', children }:
   useEffect(() => {
     if (asked === 0 || memory.landed === asked) return;
     setFlash(asked);
-    // Until it has been measured it is not visible, and what is not visible takes no focus.
-    let frames = 0;
-    const land = () => {
-      const element = ref.current;
-      if (!element) return;
-      element.focus({ preventScroll: true });
-      frames += 1;
-      if (document.activeElement !== element && frames < PATIENCE) {
-        requestAnimationFrame(land);
-        return;
-      }
+    focusSoon(() => ref.current, undefined, () => {
       memory.landed = asked;
       // What lies inside another item is not known to the list.
-      if (past) element.scrollIntoView({ block: 'center' });
-    };
-    requestAnimationFrame(land);
+      if (past) ref.current?.scrollIntoView({ block: 'center' });
+    });
   }, [asked, memory, past]);
   return (
     <article

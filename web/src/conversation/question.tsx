@@ -4,7 +4,7 @@ import { useId, useRef, useState } from 'react';
 import { useThis } from '../state/use_conversation';
 import { Button } from '../ui/button';
 import { useDraft } from './memory';
-import { usePoliteFocus } from './polite_focus';
+import { passOn, usePoliteFocus } from './polite_focus';
 import type { ToolPart } from './tool_part';
 
 export function Question({ part }: { part: ToolPart }) {
@@ -18,9 +18,11 @@ export function Question({ part }: { part: ToolPart }) {
   usePoliteFocus(ref, part.toolCallId);
 
   const answer = async (text: string) => {
+    const done = passOn(ref.current);
     setSending(true);
     try {
       await conversation.answer(part.toolCallId, text);
+      done();
     } catch {
       // The notice above the composer says why.
     } finally {
@@ -29,7 +31,7 @@ export function Question({ part }: { part: ToolPart }) {
   };
 
   return (
-    <div ref={ref} role="group" tabIndex={-1} aria-labelledby={asked} className="grid min-w-0 gap-3 rounded-md">
+    <div ref={ref} data-waits={part.toolCallId} role="group" tabIndex={-1} aria-labelledby={asked} className="grid min-w-0 gap-3 rounded-sm outline-offset-4">
       <p id={asked} dir="auto" className="break-words whitespace-pre-wrap">
         {typeof input.question === 'string' ? input.question : 'The model has a question.'}
       </p>

@@ -115,7 +115,15 @@ export function Thread() {
         </div>
         {away && (
           <div className="pointer-events-none absolute inset-x-0 bottom-3 z-10 flex justify-center">
-            <Button icon="chevron" className="pointer-events-auto rounded-full shadow-md [&_svg]:rotate-90" onClick={toEnd}>
+            <Button
+              icon="chevron"
+              className="pointer-events-auto rounded-full! shadow-md [&_svg]:rotate-90"
+              onClick={() => {
+                // The button goes; the keys that scroll stay with the reader.
+                scroller.current?.focus({ preventScroll: true });
+                toEnd();
+              }}
+            >
               Jump to the end
             </Button>
           </div>

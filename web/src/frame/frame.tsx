@@ -1,6 +1,6 @@
 /** The frame: sessions on the left, the conversation in the middle, the inspector on the right. */
 
-import { useEffect, useMemo } from 'react';
+import { useEffect, useMemo, useRef } from 'react';
 import { Inspector } from '../inspector/inspector';
 import { Sidebar } from '../sidebar/sidebar';
 import { useHost } from '../state/host';
@@ -8,6 +8,8 @@ import { goTo, useRoute } from '../state/route';
 import { useStore } from '../state/store';
 import { view } from '../state/view';
 import { Banner } from './banner';
+import { useDrawerFocus } from './drawer_focus';
+import { useFocusKeeper } from './focus_keeper';
 import { Pane } from './pane';
 import { useShortcuts } from './shortcuts';
 import { Welcome } from './welcome';
@@ -19,7 +21,10 @@ export function Frame() {
   const inspector = useStore(view, (state) => state.inspector);
   const sessions = useStore(host.store, (state) => state.sessions);
   const session = useMemo(() => sessions.find((candidate) => candidate.id === route.session), [sessions, route.session]);
+  const drawer = useRef<HTMLElement>(null);
   useShortcuts();
+  useFocusKeeper();
+  useDrawerFocus(drawer, sidebar);
 
   useEffect(() => {
     document.title = session?.title ? `${session.title} · clew` : 'clew';
@@ -31,6 +36,7 @@ export function Frame() {
       <Banner />
       <div className="relative flex min-h-0 flex-1">
         <aside
+          ref={drawer}
           aria-label="Sessions"
           className={`z-20 w-72 shrink-0 border-r border-line bg-panel max-lg:absolute max-lg:inset-y-0 max-lg:left-0 max-lg:shadow-xl ${sidebar ? '' : 'max-lg:hidden'}`}
         >

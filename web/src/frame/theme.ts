@@ -1,13 +1,15 @@
 /** Light or dark: what the system says, unless the reader says otherwise. */
 
-import { useEffect } from 'react';
+import { useEffect, useSyncExternalStore } from 'react';
 import { useStore } from '../state/store';
 import { view } from '../state/view';
+
+const DARK = '(prefers-color-scheme: dark)';
 
 export function useTheme(): void {
   const theme = useStore(view, (state) => state.theme);
   useEffect(() => {
-    const system = window.matchMedia('(prefers-color-scheme: dark)');
+    const system = window.matchMedia(DARK);
     const apply = () => {
       document.documentElement.dataset.theme = theme === 'system' ? (system.matches ? 'dark' : 'light') : theme;
     };
@@ -15,4 +17,17 @@ export function useTheme(): void {
     system.addEventListener('change', apply);
     return () => system.removeEventListener('change', apply);
   }, [theme]);
+}
+
+/** Whether the page is dark now, for what brings colours of its own. */
+export function useDark(): boolean {
+  const theme = useStore(view, (state) => state.theme);
+  const system = useSyncExternalStore(onSystem, () => window.matchMedia(DARK).matches);
+  return theme === 'system' ? system : theme === 'dark';
+}
+
+function onSystem(listener: () => void): () => void {
+  const system = window.matchMedia(DARK);
+  system.addEventListener('change', listener);
+  return () => system.removeEventListener('change', listener);
 }

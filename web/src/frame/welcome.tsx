@@ -41,7 +41,7 @@ export function Welcome() {
             and nothing is ever lost.
           </p>
           <div className="flex flex-wrap gap-2">
-            <Button look="thread" icon="plus" onClick={() => void begin().catch(() => undefined)}>
+            <Button data-home look="thread" icon="plus" onClick={() => void begin().catch(() => undefined)}>
               New session
             </Button>
             {empty && (

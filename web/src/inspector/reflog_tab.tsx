@@ -42,7 +42,7 @@ export function ReflogTab() {
             <span className="rounded-full bg-thread-soft px-2 py-0.5 text-xs text-thread">here</span>
           ) : (
             move.to_turn_id !== null && (
-              <Button aria-label={`Go to turn ${move.seq}`} onClick={() => void conversation.goTo(move.to_turn_id!).catch(() => undefined)}>
+              <Button aria-label={`Go there, move ${move.seq}`} onClick={() => void conversation.goTo(move.to_turn_id!).catch(() => undefined)}>
                 Go there
               </Button>
             )

@@ -1,22 +1,27 @@
 /** The tree: turns as a graph, with the head, what left the line, summaries and branches. */
 
-import { Background, Controls, type Edge, Handle, type Node, type NodeProps, Position, ReactFlow, ReactFlowProvider, useNodesInitialized, useReactFlow } from '@xyflow/react';
+import { Background, Controls, type Edge, Handle, type Node, type NodeProps, Position, ReactFlow, ReactFlowProvider, useNodesInitialized, useReactFlow, useStore as useFlow } from '@xyflow/react';
 import '@xyflow/react/dist/style.css';
 import { type KeyboardEvent, useEffect, useMemo } from 'react';
 import type { TreeTurn } from '../api/types';
+import { useDark } from '../frame/theme';
 import { goTo } from '../state/route';
 import { useStore } from '../state/store';
 import { useThis } from '../state/use_conversation';
 import { inspectTurn, view } from '../state/view';
 import { Button } from '../ui/button';
 import { count } from '../ui/words';
-import { treeLayout } from './tree_layout';
+import { ROW, treeLayout } from './tree_layout';
 
 type TurnNode = Node<{ turn: TreeTurn }, 'turn'>;
 type BranchNode = Node<{ sessionId: string; title: string }, 'branch'>;
 
 /** Up to so many turns a tree can be read as a whole. */
 const WHOLE = 12;
+/** Kept free around it. */
+const MARGIN = 16;
+/** As wide as the boxes below. */
+const BOX_WIDTH = 288;
 
 const TYPES = { turn: TurnBox, branch: BranchBox };
 
@@ -49,6 +54,7 @@ export function TreeTab() {
     return { nodes: shown, edges: lines };
   }, [tree]);
 
+  const dark = useDark();
   if (!tree) return null;
   if (tree.turns.length === 0) return <p className="p-4 text-sm text-quiet">No turn yet. Each one becomes a node here, and each rewind a way that parts.</p>;
   const hidden = tree.turns.filter((turn) => !turn.on_line).length;
@@ -68,7 +74,7 @@ export function TreeTab() {
             nodesConnectable={false}
             edgesFocusable={false}
             minZoom={0.05}
-            colorMode="light"
+            colorMode={dark ? 'dark' : 'light'}
             onNodeClick={(_, node) => pick(node as TurnNode | BranchNode)}
           >
             <Background color="var(--line)" />
@@ -97,15 +103,23 @@ function pickFocused(event: KeyboardEvent, nodes: (TurnNode | BranchNode)[]): vo
   document.getElementById('inspector-panel')?.focus();
 }
 
-/** A small tree is shown whole; a large one where the head is, since its beginning says little. */
+/** A small tree is shown whole, from the top; a large one where the head is, since its beginning says little. */
 function AtHead({ id, turns }: { id: string | null; turns: number }) {
   const flow = useReactFlow();
   const drawn = useNodesInitialized();
+  const width = useFlow((state) => state.width);
+  const height = useFlow((state) => state.height);
   useEffect(() => {
     const node = id === null ? undefined : flow.getNode(id);
     if (node && turns > WHOLE) void flow.setCenter(node.position.x + 150, node.position.y - 120, { zoom: 1 });
-    else void flow.fitView({ maxZoom: 1, padding: 0.05 });
-  }, [flow, id, turns, drawn]);
+    else {
+      // What each takes is known; what is out of sight is never measured.
+      const wide = Math.max(...flow.getNodes().map(({ position }) => position.x)) + BOX_WIDTH;
+      const high = Math.max(...flow.getNodes().map(({ position }) => position.y)) + ROW;
+      const zoom = Math.max(0.3, Math.min(1, (width - 2 * MARGIN) / wide, (height - 2 * MARGIN) / high));
+      void flow.setViewport({ x: Math.max(MARGIN, (width - wide * zoom) / 2), y: MARGIN, zoom });
+    }
+  }, [flow, id, turns, drawn, width, height]);
   return null;
 }
 

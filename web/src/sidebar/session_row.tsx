@@ -62,6 +62,7 @@ export const SessionRow = memo(function SessionRow({ session, depth, now, curren
           href={formatRoute({ session: session.id })}
           data-session={session.id}
           tabIndex={active ? 0 : -1}
+          data-home={active || undefined}
           aria-current={current ? 'page' : undefined}
           className={`block rounded-md px-2 py-1.5 ${archived ? 'italic' : ''}`}
           title={session.title ?? undefined}

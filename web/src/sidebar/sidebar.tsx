@@ -68,7 +68,7 @@ export function Sidebar() {
           <img src={mark} alt="" className="size-5" />
           clew
         </a>
-        <Button icon="plus" title="New session (Ctrl J)" aria-keyshortcuts="Control+J Meta+J" onClick={begin}>
+        <Button data-home icon="plus" title="New session (Ctrl J)" aria-keyshortcuts="Control+J Meta+J" onClick={begin}>
           New session
         </Button>
         <IconButton label="Close the list" icon="close" className="lg:hidden" onClick={() => view.set({ sidebar: false })} />

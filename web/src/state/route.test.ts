@@ -15,6 +15,7 @@ describe('the route', () => {
 
   it('takes nothing from a fragment it does not know', () => {
     expect(parseRoute('#/s/<script>')).toEqual({ session: null, message: null, beside: null });
+    expect(parseRoute('#/s/ses_1/m/%E0%A4%A')).toEqual({ session: 'ses_1', message: null, beside: null });
     expect(parseRoute('#token=abc')).toEqual({ session: null, message: null, beside: null });
   });
 });

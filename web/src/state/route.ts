@@ -14,9 +14,18 @@ export function parseRoute(hash: string): Route {
   const found = /^#\/s\/([\w-]+)(?:\/m\/([^?/]+))?(?:\?beside=([\w-]+))?$/.exec(hash);
   return {
     session: found?.[1] ?? null,
-    message: found?.[2] ? decodeURIComponent(found[2]) : null,
+    message: decoded(found?.[2]),
     beside: found?.[3] ?? null,
   };
+}
+
+/** What somebody wrote by hand may be no such thing; then it names nothing. */
+function decoded(text: string | undefined): string | null {
+  try {
+    return text ? decodeURIComponent(text) : null;
+  } catch {
+    return null;
+  }
 }
 
 export function formatRoute(route: Partial<Route>): string {

@@ -1,6 +1,6 @@
 /** The title of the session; a click or F2 renames it where it stands. */
 
-import { useState } from 'react';
+import { useRef, useState } from 'react';
 import { RenameField } from '../sidebar/rename_field';
 import { useStore } from '../state/store';
 import { useThis } from '../state/use_conversation';
@@ -16,12 +16,14 @@ export function SessionTitle({ fallback = 'Untitled' }: Props) {
   const title = useSession()?.title ?? null;
   const loaded = useStore(conversation.store, (state) => state.loaded);
   const [renaming, setRenaming] = useState(false);
+  const renamed = useRef(false);
   if (renaming) {
     return (
       <RenameField
         title={title}
         className="text-base font-semibold"
         onDone={(given) => {
+          renamed.current = true;
           setRenaming(false);
           if (given !== null) void conversation.patch({ title: given }).catch(() => undefined);
         }}
@@ -31,12 +33,18 @@ export function SessionTitle({ fallback = 'Untitled' }: Props) {
   return (
     <h1 className="flex min-w-0">
       <button
+        ref={(button) => {
+          // Back from the field, unless the reader has gone elsewhere.
+          if (!button || !renamed.current) return;
+          renamed.current = false;
+          if (document.activeElement === document.body) button.focus();
+        }}
         type="button"
         dir="auto"
         title={title ? `${title}\n(click or F2 to rename)` : 'Click or F2 to rename'}
         onClick={() => setRenaming(true)}
         onKeyDown={(event) => event.key === 'F2' && setRenaming(true)}
-        className={`min-w-0 truncate rounded text-start font-semibold ${title ? '' : 'text-quiet'}`}
+        className={`relative min-w-0 truncate rounded text-start font-semibold ${title ? '' : 'text-quiet'}`}
       >
         {title || (loaded ? fallback : '…')}
         <span className="sr-only">, rename</span>

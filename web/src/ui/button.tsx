@@ -14,6 +14,8 @@ interface Props extends ButtonHTMLAttributes<HTMLButtonElement> {
   look?: Look;
   icon?: IconName;
   ref?: Ref<HTMLButtonElement>;
+  /** The focus comes here when what had it nearby is gone. */
+  'data-home'?: boolean;
 }
 
 export function Button({ look = 'plain', icon, className = '', children, type = 'button', ...rest }: Props) {

@@ -1,6 +1,6 @@
 /** A dialog of the browser's own: it keeps the focus in, Esc closes it, and focus goes back where it was. */
 
-import { type ReactNode, useEffect, useId, useRef } from 'react';
+import { type ReactNode, useEffect, useId, useRef, useState } from 'react';
 import { IconButton } from './button';
 
 interface Props {
@@ -13,6 +13,7 @@ interface Props {
 export function Dialog({ title, onClose, children, wide = false }: Props) {
   const ref = useRef<HTMLDialogElement>(null);
   const heading = useId();
+  const [before] = useState(() => document.activeElement);
   useEffect(() => {
     const dialog = ref.current;
     if (!dialog || dialog.open) return;
@@ -21,6 +22,13 @@ export function Dialog({ title, onClose, children, wide = false }: Props) {
     dialog.showModal();
     wanted?.focus();
   }, []);
+  useEffect(
+    () => () => {
+      // It is taken away rather than closed, so the browser does not do this.
+      if (before instanceof HTMLElement && before.isConnected) before.focus({ preventScroll: true });
+    },
+    [before],
+  );
   return (
     <dialog
       ref={ref}
@@ -40,7 +48,7 @@ export function Dialog({ title, onClose, children, wide = false }: Props) {
           </h2>
           <IconButton label="Close" icon="close" onClick={onClose} />
         </header>
-        <div className="min-h-0 overflow-auto p-4">{children}</div>
+        <div tabIndex={0} className="min-h-0 overflow-auto p-4 outline-offset-[-2px]">{children}</div>
       </div>
     </dialog>
   );

@@ -1,0 +1,72 @@
+/** The states a session comes to, made over the API, and the ways a page is brought to show them. */
+import { openPage } from "./kit.mjs";
+
+export const LATE = 20_000;
+
+/** `demo/long:slow` as the API takes it. */
+export function model(name) {
+  const [, provider_id, model_id, variant = null] = /^([^/]+)\/([^:]+)(?::(.+))?$/.exec(name);
+  return { provider_id, model_id, variant };
+}
+
+export async function newSession(server, title, name = "demo/echo", more = {}) {
+  return (await server.call("POST", "/api/sessions", { model: name, title, workspace_root: server.folder, ...more })).id;
+}
+
+/** Ask something over the API and wait until it is over, or waits for a word. */
+export async function say(server, id, text, name) {
+  await server.call("POST", `/api/sessions/${id}/prompt`, { text, ...(name ? { model: model(name) } : {}) });
+  return settled(server, id);
+}
+
+/** Ask, and do not wait. */
+export async function begin(server, id, text, name) {
+  await server.call("POST", `/api/sessions/${id}/prompt`, { text, model: model(name) });
+}
+
+export async function settled(server, id) {
+  return until(async () => {
+    const status = await server.call("GET", `/api/sessions/${id}/status`);
+    return !["busy", "retrying"].includes(status.state) && status;
+  }, "the session did not come to rest");
+}
+
+export async function messagesOf(server, id) {
+  return (await server.call("GET", `/api/sessions/${id}/messages`)).messages;
+}
+
+/** What `look` gives as soon as it is something. */
+export async function until(look, what, ms = LATE) {
+  for (const end = Date.now() + ms; ; ) {
+    const found = await look();
+    if (found) return found;
+    if (Date.now() > end) throw new Error(typeof what === "function" ? what() : what);
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+}
+
+/** A page on a session, drawn to its last message. */
+export async function openSession(server, id, options = {}) {
+  const page = await openPage(server, options);
+  page.setDefaultTimeout(LATE);
+  await goTo(page, `#/s/${id}`);
+  return page;
+}
+
+export async function goTo(page, hash) {
+  await page.getByText("Connected").waitFor({ state: "attached" });
+  await page.evaluate((given) => (location.hash = given), hash);
+}
+
+export const composer = (page) => page.getByRole("main").getByRole("textbox", { name: "Message" });
+export const thread = (page) => page.getByRole("main").getByRole("region", { name: "Messages" });
+
+/** What of the page could be scrolled sideways, and by how much. A code block or a table may, within itself. */
+export async function sideways(page) {
+  return page.evaluate(() => {
+    const found = [document.documentElement, document.body, ...document.querySelectorAll("main, section, aside, header, [aria-label=Messages], [role=tabpanel]")];
+    return found
+      .filter((element) => element.clientWidth > 0 && element.scrollWidth > element.clientWidth)
+      .map((element) => `${element.tagName} ${element.getAttribute("aria-label") ?? element.id} by ${element.scrollWidth - element.clientWidth}`);
+  });
+}
