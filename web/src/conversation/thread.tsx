@@ -57,6 +57,13 @@ export function Thread() {
     if (loaded && older && !loadingOlder) readAhead();
   }, [loaded, older, loadingOlder, items.length, readAhead]);
 
+  // Home is the first message there is, not the first that was read; and so is End the last, however high the rows are.
+  const toStart = async () => {
+    leave();
+    await conversation.loadAll();
+    requestAnimationFrame(() => list.current?.scrollToIndex(0, { align: 'start', offset: -16 }));
+  };
+
   // Whoever says something here wants to see the answer.
   const typed = last?.role === 'user' && last.metadata?.turn_id === undefined ? last.id : null;
   useEffect(() => {
@@ -101,6 +108,14 @@ export function Thread() {
           aria-label="Messages"
           tabIndex={0}
           onScroll={readAhead}
+          onKeyDown={(event) => {
+            const typing = (event.target as HTMLElement).matches('input, textarea, select, pre');
+            if (typing || event.ctrlKey || event.metaKey || event.altKey || event.shiftKey) return;
+            if (event.key === 'Home') void toStart();
+            else if (event.key === 'End') toEnd();
+            else return;
+            event.preventDefault();
+          }}
           onFocus={(event) => setHeld(event.target.closest<HTMLElement>('[data-row]')?.dataset.row ?? null)}
           onBlur={(event) => !event.currentTarget.contains(event.relatedTarget) && setHeld(null)}
           className="h-full overflow-x-hidden overflow-y-auto outline-offset-[-2px] [overflow-anchor:none]"

@@ -162,6 +162,15 @@ export class Conversation {
     }
   }
 
+  /** All the way back to the first message there is. */
+  async loadAll(): Promise<void> {
+    while (this.store.get().older && !this.closed) {
+      const before = this.chat.messages.length;
+      await this.loadOlder(MOST);
+      if (this.chat.messages.length === before) break;
+    }
+  }
+
   /** Read back until the message is there, or all is read. Then the page shows it wherever it is. */
   async reveal(messageId: string): Promise<void> {
     const here = () =>
