@@ -31,6 +31,7 @@ from clew.store.unit import (
     PutSchedule,
     Refused,
     Unit,
+    Write,
 )
 from clew.testing.chunks import text
 from clew.testing.scribe import Scribe
@@ -87,7 +88,8 @@ async def test_a_unit_that_fails_early_takes_nothing_of_others_with_it(
 @pytest.mark.rule("ST-11", "FS-4")
 async def test_a_file_that_one_session_drops_while_another_takes_it_stays(kind: Kind, tmp_path: Path) -> None:
     """Given at the same moment, in either order."""
-    for n, takes in enumerate((PutBlob(SHA, "text/plain", b"file", 2), LinkBlob(SHA))):
+    ways: tuple[Write, ...] = (PutBlob(SHA, "text/plain", b"file", 2), LinkBlob(SHA))
+    for n, takes in enumerate(ways):
         store = await open_files(kind, tmp_path / f"store{n}")
         one, other = await Scribe.create(store), await Scribe.create(store)
         await one.commit(PutBlob(SHA, "text/plain", b"file", 1))
@@ -163,7 +165,8 @@ async def test_a_session_is_what_its_place_says_whatever_is_written_in_it(kind: 
         whole = await store.load_whole(id_)
         assert whole is not None
         assert {whole.session.id, *(row.session_id for row in whole.messages)} == {id_}
-        assert {one.session_id for one in (*whole.tree.turns.values(), *whole.tree.moves)} == {id_}
+        assert {turn.session_id for turn in whole.tree.turns.values()} == {id_}
+        assert {move.session_id for move in whole.tree.moves} == {id_}
     assert await store.load_whole(scribe.session_id) == expected
     await store.close()
     store = await open_files(kind, root)
