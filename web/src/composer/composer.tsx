@@ -1,7 +1,7 @@
 /** Where messages are written. Enter sends, or queues while something runs; Esc stops it; Up edits the last one. */
 
 import { type ClipboardEvent, type KeyboardEvent, useCallback, useEffect, useId, useMemo, useRef, useState } from 'react';
-import { isLive } from '../state/conversation';
+import { isLive } from '../state/open_session';
 import { useHost } from '../state/host';
 import { useStore } from '../state/store';
 import { useMessages, useThis } from '../state/use_conversation';

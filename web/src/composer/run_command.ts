@@ -1,6 +1,7 @@
 /** What each slash command does. */
 
-import { type Conversation, isLive } from '../state/conversation';
+import type { Conversation } from '../state/conversation';
+import { isLive } from '../state/open_session';
 import type { Host } from '../state/host';
 import { goTo } from '../state/route';
 import { view } from '../state/view';

@@ -2,7 +2,8 @@
 
 import { useCallback } from 'react';
 import { inWords } from '../api/problem';
-import { type Conversation, isLive } from '../state/conversation';
+import type { Conversation } from '../state/conversation';
+import { isLive } from '../state/open_session';
 import { asPart } from './attachments';
 import { readLine } from './commands';
 import { joinDrafts } from './draft';

@@ -2,7 +2,7 @@
 
 import { Fragment, memo } from 'react';
 import { type Message, textOf } from '../api/types';
-import { isLive } from '../state/conversation';
+import { isLive } from '../state/open_session';
 import { goTo } from '../state/route';
 import { useStore } from '../state/store';
 import { useThis } from '../state/use_conversation';

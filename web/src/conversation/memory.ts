@@ -1,7 +1,7 @@
 /** What the thread remembers of its rows: they come and go while it is scrolled, and what a reader opened stays open. */
 
 import { createContext, useCallback, useContext, useState } from 'react';
-import type { Focus } from '../state/conversation';
+import type { Focus } from '../state/open_session';
 import { Store } from '../state/store';
 
 /** A message to be seen, and the item of the timeline it is in. */

@@ -2,7 +2,7 @@
 
 import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from 'react';
 import { Virtualizer, type VirtualizerHandle } from 'virtua';
-import { isLive } from '../state/conversation';
+import { isLive } from '../state/open_session';
 import { rewoundGroups } from '../state/rewound';
 import { useStore } from '../state/store';
 import { timeline } from '../state/timeline';

@@ -3,7 +3,7 @@
 import { memo } from 'react';
 import type { FileUIPart } from 'ai';
 import { keyOf, type Message, textOf } from '../api/types';
-import { isLive } from '../state/conversation';
+import { isLive } from '../state/open_session';
 import { goTo } from '../state/route';
 import { useStore } from '../state/store';
 import { useThis } from '../state/use_conversation';

@@ -1,54 +1,10 @@
-/** One open session: its messages in the AI SDK's own chat, and what the page may do with it. */
+/** A conversation: an open session, and what may be done with it. */
 
-import { Chat } from '@ai-sdk/react';
-import { DefaultChatTransport, type FileUIPart, generateId } from 'ai';
-import { type Client, isProblem } from '../api/client';
-import type { HostEvent } from '../api/events';
-import { inWords, Problem, Unreachable } from '../api/problem';
-import {
-  type ContextReport,
-  type Message,
-  modelOf,
-  type Session,
-  type Status,
-  type StoredMessage,
-  textOf,
-  type TreeView,
-} from '../api/types';
-import { Store } from './store';
-import { joinTail } from './tail';
-
-/** How much is read when a session is opened, and with each step back. */
-export const FIRST_PAGE = 40;
-export const OLDER_PAGE = 200;
-/** The largest page there is, for a long way back. */
-const MOST = 500;
-
-export interface Focus {
-  messageId: string;
-  /** A new number each time, so that the same message can be gone to twice. */
-  asked: number;
-}
-
-export interface ConversationState {
-  session: Session | null;
-  /** Deleted, or never there. */
-  missing: boolean;
-  /** Whether the end of the session has been read. */
-  loaded: boolean;
-  /** Whether there is more before the first message that was read. */
-  older: boolean;
-  loadingOlder: boolean;
-  status: Status;
-  queue: Message[];
-  context: ContextReport | null;
-  tree: TreeView | null;
-  /** The newest refusal, for people; or what was found not to be needed. */
-  notice: { text: string; bad: boolean } | null;
-  focus: Focus | null;
-  /** A text for the composer: what a rewind handed back, or what could not be sent. */
-  draft: { text: string; asked: number } | null;
-}
+import { type FileUIPart, generateId } from 'ai';
+import { isProblem } from '../api/client';
+import { Unreachable } from '../api/problem';
+import { type Message, modelOf, type Session, textOf } from '../api/types';
+import { isLive, OpenSession } from './open_session';
 
 export type Decision = 'once' | 'session' | 'project' | 'deny';
 
@@ -59,271 +15,7 @@ export interface Outgoing {
   model?: string;
 }
 
-const IDLE: Status = { state: 'idle' } as Status;
-
-export class Conversation {
-  readonly store = new Store<ConversationState>({
-    session: null,
-    missing: false,
-    loaded: false,
-    older: false,
-    loadingOlder: false,
-    status: IDLE,
-    queue: [],
-    context: null,
-    tree: null,
-    notice: null,
-    focus: null,
-    draft: null,
-  });
-  readonly chat: Chat<Message>;
-  /** The message as it was read before its stream was joined. */
-  joined: Message | null = null;
-  private closed = false;
-  private counter = 0;
-  /** A turn started while another stream was being read: look again when that one is over. */
-  private lookAgain = false;
-  private answered: { taken: () => void; refused: (error: unknown) => void } | null = null;
-  private goingBack: Promise<void> | null = null;
-  private reading: Promise<void> | null = null;
-  private readAgain = false;
-
-  constructor(
-    readonly id: string,
-    private readonly client: Client,
-  ) {
-    this.chat = new Chat<Message>({
-      id,
-      generateId,
-      transport: new DefaultChatTransport<Message>({
-        api: '/api/chat',
-        fetch: this.fetch,
-        // The store knows the history; the server takes nothing but the newest message from the body.
-        prepareSendMessagesRequest: ({ messages, trigger, messageId, body }) => ({
-          body: { ...body, id, trigger, messageId, messages: messages.slice(-1) },
-        }),
-      }),
-    });
-  }
-
-  // ------------------------------------------------------------------ reading
-
-  async open(): Promise<void> {
-    const path = { id: this.id };
-    try {
-      const [session, page] = await Promise.all([
-        this.client.call('GET /api/sessions/{id}', { path }),
-        this.client.call('GET /api/sessions/{id}/messages', { path, query: { limit: FIRST_PAGE } }),
-      ]);
-      if (this.closed) return;
-      const messages = page.messages.map(asMessage);
-      this.chat.messages = messages;
-      this.store.set({ session, status: session.status, loaded: true, missing: false, older: messages.length === FIRST_PAGE });
-      void this.refreshAround();
-      if (isLive(session.status)) void this.attach();
-    } catch (error) {
-      this.fail(error);
-    }
-  }
-
-  close(): void {
-    this.closed = true;
-    // Ends the reading, not the run: only `abort` stops that.
-    void this.chat.stop();
-  }
-
-  /** One page further back. Whoever asks while it is on its way waits for the same one. */
-  loadOlder(limit = OLDER_PAGE): Promise<void> {
-    this.goingBack ??= this.readOlder(limit).finally(() => {
-      this.goingBack = null;
-    });
-    return this.goingBack;
-  }
-
-  private async readOlder(limit: number): Promise<void> {
-    const first = this.chat.messages[0];
-    if (!this.store.get().older || !first) return;
-    this.store.set({ loadingOlder: true });
-    try {
-      const page = await this.client.call('GET /api/sessions/{id}/messages', {
-        path: { id: this.id },
-        query: { limit, before: first.id },
-      });
-      const messages = page.messages.map(asMessage);
-      // A refresh may have moved the beginning meanwhile; then this page joins nothing.
-      if (this.chat.messages[0]?.id === first.id) {
-        this.chat.messages = [...messages, ...this.chat.messages];
-        this.store.set({ older: messages.length === limit });
-      }
-    } catch (error) {
-      this.fail(error);
-    } finally {
-      this.store.set({ loadingOlder: false });
-    }
-  }
-
-  /** All the way back to the first message there is. */
-  async loadAll(): Promise<void> {
-    while (this.store.get().older && !this.closed) {
-      const before = this.chat.messages.length;
-      await this.loadOlder(MOST);
-      if (this.chat.messages.length === before) break;
-    }
-  }
-
-  /** Read back until the message is there, or all is read. Then the page shows it wherever it is. */
-  async reveal(messageId: string): Promise<void> {
-    const here = () =>
-      this.chat.messages.some((message) => message.id === messageId || message.metadata?.client_message_id === messageId);
-    if (!this.store.get().tree) await this.refreshTree();
-    const hidden = !this.onLine(messageId);
-    while (!hidden && !here() && this.store.get().older && !this.closed) {
-      const before = this.chat.messages.length;
-      await this.loadOlder(MOST);
-      if (this.chat.messages.length === before) break;
-    }
-    this.counter += 1;
-    this.store.set({ focus: { messageId, asked: this.counter } });
-  }
-
-  private onLine(messageId: string): boolean {
-    const turns = this.store.get().tree?.turns ?? [];
-    return turns.some((turn) => turn.on_line && turn.messages.includes(messageId));
-  }
-
-  /** Bring the end of the conversation to what the server says. Not while a stream is being read: it says more. */
-  refresh(): Promise<void> {
-    if (this.streaming) {
-      this.lookAgain = true;
-      return Promise.resolve();
-    }
-    if (this.reading) {
-      this.readAgain = true;
-      return this.reading;
-    }
-    this.reading = this.readTail()
-      .catch((error) => this.fail(error))
-      .finally(() => {
-        this.reading = null;
-        if (this.readAgain) {
-          this.readAgain = false;
-          void this.refresh();
-        }
-      });
-    return this.reading;
-  }
-
-  private async readTail(): Promise<void> {
-    const path = { id: this.id };
-    const limit = Math.min(500, Math.max(FIRST_PAGE, 60));
-    const [session, page] = await Promise.all([
-      this.client.call('GET /api/sessions/{id}', { path }),
-      this.client.call('GET /api/sessions/{id}/messages', { path, query: { limit } }),
-    ]);
-    if (this.closed || this.streaming) return;
-    const whole = page.messages.length < limit;
-    const joined = joinTail(this.chat.messages, page.messages.map(asMessage), whole);
-    this.chat.messages = joined.messages;
-    this.store.set((state) => ({
-      session,
-      status: session.status,
-      loaded: true,
-      missing: false,
-      older: whole ? false : joined.kept ? state.older : true,
-    }));
-  }
-
-  /** Everything that stands around the messages. */
-  async refreshAround(): Promise<void> {
-    await Promise.all([this.refreshQueue(), this.refreshContext(), this.refreshTree()]);
-  }
-
-  async refreshQueue(): Promise<void> {
-    await this.quietly(async () => {
-      const { messages } = await this.client.call('GET /api/sessions/{id}/queue', { path: { id: this.id } });
-      this.store.set({ queue: messages.map(asMessage) });
-    });
-  }
-
-  async refreshContext(): Promise<void> {
-    await this.quietly(async () => {
-      this.store.set({ context: await this.client.call('GET /api/sessions/{id}/context', { path: { id: this.id } }) });
-    });
-  }
-
-  async refreshTree(): Promise<void> {
-    await this.quietly(async () => {
-      this.store.set({ tree: await this.client.call('GET /api/sessions/{id}/tree', { path: { id: this.id } }) });
-    });
-  }
-
-  /** What the host says happened to this session. */
-  onEvent(event: HostEvent): void {
-    switch (event.type) {
-      case 'status':
-        this.store.set({ status: event.status as Status });
-        break;
-      case 'turn_started':
-        void this.attach();
-        break;
-      case 'turn_finished':
-      case 'context_compacted':
-      case 'approval_requested':
-      case 'approval_answered':
-      case 'session_updated':
-        void this.settle();
-        break;
-      case 'queue_changed':
-        void this.refreshQueue();
-        break;
-      case 'session_deleted':
-        this.store.set({ missing: true });
-        break;
-    }
-  }
-
-  /** The connection is back: whatever happened meanwhile is read now. */
-  async onBack(): Promise<void> {
-    if (!this.store.get().loaded) return this.open();
-    this.chat.clearError();
-    await this.refresh();
-    await this.refreshAround();
-    if (isLive(this.store.get().status)) void this.attach();
-  }
-
-  get streaming(): boolean {
-    return this.chat.status === 'submitted' || this.chat.status === 'streaming';
-  }
-
-  /** Read the live message from its beginning and on. The SDK replaces what is there of it, so nothing doubles. */
-  private async attach(): Promise<void> {
-    if (this.streaming) {
-      this.lookAgain = true;
-      return;
-    }
-    await this.refresh();
-    if (this.closed || this.streaming) return;
-    this.chat.clearError();
-    this.joined = this.chat.messages.findLast((message) => message.role === 'assistant') ?? null;
-    await this.chat.resumeStream();
-    await this.settle();
-  }
-
-  /** After a stream or a change: what the server says now; and on, when something runs again. */
-  private async settle(): Promise<void> {
-    if (this.streaming) {
-      this.lookAgain = true;
-      return;
-    }
-    const again = this.lookAgain;
-    this.lookAgain = false;
-    await this.refresh();
-    void this.refreshAround();
-    if (again && !this.streaming && isLive(this.store.get().status)) await this.attach();
-  }
-
-  // ------------------------------------------------------------------- acting
-
+export class Conversation extends OpenSession {
   /** Send it, or queue it behind what runs. Resolves when the server has it; a refusal hands the text back. */
   async send({ text, files = [], model }: Outgoing): Promise<void> {
     const parts: Message['parts'] = [...files, ...(text ? [{ type: 'text' as const, text }] : [])];
@@ -494,8 +186,6 @@ export class Conversation {
     return message ? { id: message.id, text: textOf(message) } : null;
   }
 
-  // ------------------------------------------------------------------ helpers
-
   /** Starts a stream; resolves when the server has taken it. What it reads goes on by itself, to its end. */
   private stream(begin: () => Promise<void>): Promise<void> {
     return new Promise((resolve, reject) => {
@@ -508,20 +198,6 @@ export class Conversation {
         });
     });
   }
-
-  private readonly fetch: typeof globalThis.fetch = async (input, init) => {
-    const posting = init?.method === 'POST' ? this.answered : null;
-    try {
-      const response = await this.client.fetch(input, init);
-      posting?.taken();
-      if (posting) this.answered = null;
-      return response;
-    } catch (error) {
-      posting?.refused(error);
-      if (posting) this.answered = null;
-      throw error;
-    }
-  };
 
   private async acting<T>(act: () => Promise<T>): Promise<T> {
     this.store.set({ notice: null });
@@ -538,35 +214,8 @@ export class Conversation {
     this.fail(error);
     void this.settle();
   }
-
-  private fail(error: unknown): void {
-    if (this.closed) return;
-    if (error instanceof Problem && error.code === 'session_not_found') {
-      this.store.set({ missing: true });
-      return;
-    }
-    // The banner of the connection says that the server is away; one sentence is enough.
-    if (error instanceof Unreachable) return;
-    this.store.set({ notice: { text: inWords(error), bad: true } });
-  }
-
-  private async quietly(read: () => Promise<void>): Promise<void> {
-    try {
-      await read();
-    } catch (error) {
-      if (error instanceof Problem && error.code === 'session_not_found') this.store.set({ missing: true });
-    }
-  }
-}
-
-export function isLive(status: Status): boolean {
-  return status.state === 'busy' || status.state === 'retrying';
 }
 
 function bodyOf(model?: string): Record<string, unknown> {
   return model ? { model: modelOf(model) } : {};
-}
-
-function asMessage(stored: StoredMessage): Message {
-  return stored as unknown as Message;
 }
