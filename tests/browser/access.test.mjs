@@ -26,7 +26,7 @@ async function sound(page) {
 
 /** The rule that another theme can break. `audit` has brought axe along. */
 async function contrast(page) {
-  const options = { runOnly: { type: "rule", values: ["color-contrast"] } };
+  const options = { runOnly: { type: "rule", values: ["color-contrast"] }, resultTypes: ["violations"] };
   const { violations } = await page.evaluate((given) => window.axe.run(document, given), options);
   return violations.flatMap(({ nodes }) => nodes.map(({ target, any }) => `${target.join(" ")}: ${any[0]?.message}`));
 }
@@ -246,7 +246,7 @@ test("what a search found", async () => {
   const page = await openSession(server, id);
   await answer(page).waitFor();
   await page.keyboard.press("Control+k");
-  await page.keyboard.type("needle");
+  await page.getByRole("textbox", { name: "Search all sessions" }).fill("needle");
   await sidebar(page).getByRole("link", { name: /needle/ }).first().waitFor();
   await sound(page);
 });
