@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { createHmac } from "node:crypto";
 import { audit, openPage, startServer, test } from "./kit.mjs";
+import { until } from "./talk.mjs";
 
 async function openTriggers(server, options) {
   const page = await openPage(server, options);
@@ -63,7 +64,13 @@ test("a webhook's secret is shown once, and a delivery signed with it starts a t
     body,
     headers: { "webhook-id": id, "webhook-timestamp": at, "webhook-signature": `v1,${signature}` },
   });
-  assert.equal(answer.status, 202, await answer.text());
+  assert.equal(answer.status, 202);
+  const { session_id } = JSON.parse(await answer.text());
+  await until(async () => {
+    const { messages } = await server.call("GET", `/api/sessions/${session_id}/messages`);
+    return messages.length === 2 && JSON.stringify(messages[0].parts).includes("version 2 is out");
+  }, "the delivery was not answered");
   await page.keyboard.press("Escape");
-  await page.getByText("version 2 is out").first().waitFor();
+  await page.getByRole("button", { name: "Triggers" }).click();
+  await dialog.getByText("completed").first().waitFor();
 });

@@ -60,7 +60,8 @@ export function Sidebar() {
       className="flex h-full flex-col"
       onKeyDown={(event) => {
         // The drawer of a narrow screen closes as one expects.
-        if (event.key === 'Escape' && !event.defaultPrevented) view.set({ sidebar: false });
+        // A dialog over the list closes by itself, and alone.
+        if (event.key === 'Escape' && !event.defaultPrevented && !document.querySelector('dialog[open]')) view.set({ sidebar: false });
       }}
     >
       <header className="flex items-center gap-2 px-3 pt-2.5 pb-2">
