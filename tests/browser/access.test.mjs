@@ -1,7 +1,7 @@
 /** What axe says of each main state, in light and dark, wide and narrow; and that nothing scrolls sideways. */
 import assert from "node:assert/strict";
 import { audit, openPage, startServer, test } from "./kit.mjs";
-import { begin, composer, goTo, LATE, messagesOf, newSession, openSession, say, sideways, until } from "./scenes.mjs";
+import { atRest, begin, composer, goTo, LATE, messagesOf, newSession, openSession, say, sideways, until } from "./scenes.mjs";
 
 let shared;
 const sharedServer = () => (shared ??= startServer({ shared: true }));
@@ -139,6 +139,8 @@ test("a summary that is opened", async () => {
   const id = await told(server, "Summary", Array.from({ length: 6 }, (_, number) => `${number} ${"ariadne holds the thread ".repeat(60)}`));
   await server.call("POST", `/api/sessions/${id}/compact`, { focus: "the thread" });
   const page = await openSession(server, id);
+  // Rows move while they are measured; a press and its release must meet the same one.
+  await atRest(page);
   await page.getByRole("button", { name: /^Summarised/ }).click();
   await page.getByRole("button", { name: "Show what was summarised" }).click();
   await page.getByRole("group", { name: "Summary of earlier turns" }).getByRole("article").first().waitFor();
@@ -150,6 +152,7 @@ test("a rewound banner that is opened", async () => {
   const { id } = await richSession(server);
   const page = await openSession(server, id);
   const banner = page.getByRole("group", { name: "Hidden by a rewind" });
+  await atRest(page);
   await banner.getByRole("button", { name: "Show" }).click();
   await banner.getByRole("article").first().waitFor();
   await sound(page);
@@ -159,6 +162,7 @@ test("a tool's output that is opened", async () => {
   const server = await sharedServer();
   const { id } = await richSession(server);
   const page = await openSession(server, id);
+  await atRest(page);
   await page.getByRole("button", { name: /^ls/ }).click();
   await page.getByRole("group", { name: "Output" }).waitFor();
   await sound(page);

@@ -1,7 +1,7 @@
 /** A session of 2,000 turns: opened at its end, read to its beginning, and still quick. */
 import assert from "node:assert/strict";
 import { startServer, test } from "./kit.mjs";
-import { begin, composer, openSession, thread, until } from "./scenes.mjs";
+import { atRest, begin, composer, openSession, thread, until } from "./scenes.mjs";
 
 let shared;
 function sample() {
@@ -35,17 +35,10 @@ async function seen(page) {
 }
 
 /** The turns in sight when nothing is on its way any more: the wheel has stopped, all rows are measured, no page is read. */
-async function atRest(page) {
-  let before = "";
-  let same = 0;
-  return until(async () => {
-    await page.evaluate(() => new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn))));
-    const { turns, top } = await seen(page);
-    const now = JSON.stringify([turns, top]);
-    same = now === before && turns.length > 0 && !(await page.getByText("Reading earlier messages").isVisible()) ? same + 1 : 0;
-    before = now;
-    return same >= 5 && turns;
-  }, "the thread does not come to rest");
+async function turnsAtRest(page) {
+  await page.getByText("Reading earlier messages").waitFor({ state: "detached" });
+  await atRest(page);
+  return (await seen(page)).turns;
 }
 
 const contiguous = (turns) => turns.every((turn, index) => index === 0 || turn === turns[index - 1] || turn === turns[index - 1] + 1);
@@ -128,9 +121,9 @@ test("a stream at the end goes on while older pages are read, and is whole when 
     turn = view.turns[0];
   }
   // Whoever reads far above is left there, though the end grows.
-  const place = await atRest(page);
+  const place = await turnsAtRest(page);
   await page.getByRole("button", { name: "Stop" }).waitFor({ state: "detached" });
-  assert.deepEqual(await atRest(page), place);
+  assert.deepEqual(await turnsAtRest(page), place);
   await page.getByRole("button", { name: "Jump to the end" }).click();
   const { messages } = await server.call("GET", `/api/sessions/${branch.id}/messages?limit=1`);
   const said = messages[0].parts.find((part) => part.type === "text").text;

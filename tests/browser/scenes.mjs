@@ -61,6 +61,23 @@ export async function goTo(page, hash) {
 export const composer = (page) => page.getByRole("main").getByRole("textbox", { name: "Message" });
 export const thread = (page) => page.getByRole("main").getByRole("region", { name: "Messages" });
 
+/** Until the thread has drawn its last message and nothing in it moves any more. */
+export async function atRest(page) {
+  await page.getByRole("article").last().waitFor();
+  let before = "";
+  let same = 0;
+  await until(async () => {
+    const now = await thread(page).evaluate(async (scroller) => {
+      await new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)));
+      const rows = [...scroller.querySelectorAll("[data-row]")].map((row) => [row.getBoundingClientRect().top, getComputedStyle(row.parentElement).visibility]);
+      return JSON.stringify([scroller.scrollTop, scroller.scrollHeight, rows]);
+    });
+    same = now === before ? same + 1 : 0;
+    before = now;
+    return same >= 5;
+  }, "the thread does not come to rest");
+}
+
 /** What of the page could be scrolled sideways, and by how much. A code block or a table may, within itself. */
 export async function sideways(page) {
   return page.evaluate(() => {

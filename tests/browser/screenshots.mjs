@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { smaller } from "./small_png.mjs";
 import { finishFile, openPage, startServer } from "./kit.mjs";
-import { begin, composer, goTo, messagesOf, model, newSession, openSession, say, until } from "./scenes.mjs";
+import { atRest, begin, composer, goTo, messagesOf, model, newSession, openSession, say, until } from "./scenes.mjs";
 
 const OUT = process.argv[2] ?? fileURLToPath(new URL("../../docs/images", import.meta.url));
 const LARGEST = 150_000;
@@ -15,6 +15,8 @@ async function talk(server, id, lines) {
 
 async function shot(page, name) {
   await page.mouse.move(640, 2);
+  // What is being written never rests; it is drawn all the same.
+  if (name !== "streaming" && (await page.getByRole("article").count()) > 0) await atRest(page);
   await page.evaluate(async () => {
     await document.fonts.ready;
     await new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)));

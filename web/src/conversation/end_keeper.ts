@@ -94,6 +94,8 @@ export class EndKeeper {
   };
 
   private hold(): void {
+    // Whoever has gone to the end since wants to be there.
+    if (this.end.get()) this.pressed = null;
     if (!this.pressed?.button.isConnected) return;
     const moved = this.pressed.button.getBoundingClientRect().top - this.pressed.top;
     if (Math.abs(moved) <= 1) return;
