@@ -60,7 +60,7 @@ export function Sidebar() {
       className="flex h-full flex-col"
       onKeyDown={(event) => {
         // The drawer of a narrow screen closes as one expects.
-        if (event.key === 'Escape' && !event.defaultPrevented) view.set({ sidebar: false });
+        if (event.key === 'Escape' && !event.defaultPrevented && !document.querySelector('dialog[open]')) view.set({ sidebar: false });
       }}
     >
       <header className="flex items-center gap-2 px-3 pt-2.5 pb-2">
