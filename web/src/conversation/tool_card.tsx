@@ -19,6 +19,7 @@ const TONES: Record<ToolState, string> = {
   done: 'text-quiet',
   failed: 'text-bad',
   denied: 'text-bad',
+  allowed: 'text-quiet',
   unfinished: 'text-quiet',
 };
 

@@ -44,7 +44,7 @@ export function toolName(part: ToolPart): string {
   return part.toolName ?? part.type.replace(/^tool-/, '');
 }
 
-export type ToolState = 'preparing' | 'running' | 'waiting' | 'done' | 'failed' | 'denied' | 'unfinished';
+export type ToolState = 'preparing' | 'running' | 'waiting' | 'done' | 'failed' | 'denied' | 'allowed' | 'unfinished';
 
 /** `live` says that the turn it belongs to is being run; `asked` that a person is awaited for it. */
 export function toolState(part: ToolPart, live: boolean, asked: boolean): ToolState {
@@ -56,7 +56,7 @@ export function toolState(part: ToolPart, live: boolean, asked: boolean): ToolSt
     case 'approval-requested':
       return 'waiting';
     case 'approval-responded':
-      return part.approval?.approved === false ? 'denied' : live ? 'running' : 'unfinished';
+      return part.approval?.approved === false ? 'denied' : live ? 'running' : 'allowed';
     case 'output-available':
       return part.preliminary ? 'running' : 'done';
     case 'output-error':
@@ -75,6 +75,7 @@ export const STATE_WORDS: Record<ToolState, string> = {
   done: 'done',
   failed: 'failed',
   denied: 'denied',
+  allowed: 'allowed',
   unfinished: 'not finished',
 };
 

@@ -28,7 +28,7 @@ export const UserMessage = memo(function UserMessage({ message, past = false }: 
     <MessageFrame message={message} label={mark ?? 'You'} past={past} className="flex flex-col items-end pt-2">
       {mark && <div className="mb-1 text-xs text-quiet">{mark}</div>}
       {files.length > 0 && (
-        <div className="mb-1.5 flex max-w-[88%] flex-wrap justify-end gap-1.5">
+        <div className="mb-1.5 flex max-w-[88%] flex-wrap items-end justify-end gap-1.5">
           {files.map((part, index) => (
             <Attachment key={index} part={part} />
           ))}

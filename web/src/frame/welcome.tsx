@@ -44,7 +44,7 @@ export function Welcome() {
             <Button data-home look="thread" icon="plus" onClick={() => void begin().catch(() => undefined)}>
               New session
             </Button>
-            {empty && (
+            {(empty || loading) && (
               <Button disabled={loading} onClick={() => void examples().catch(() => undefined)}>
                 {loading ? 'Loading examples…' : 'Load examples'}
               </Button>

@@ -56,9 +56,12 @@ export function TurnTab() {
           </p>
         )}
         {picked && (
-          <Button look="quiet" className="justify-self-start px-0 underline" onClick={() => view.set({ turn: null })}>
-            Show the newest turn
-          </Button>
+          <div className="flex flex-wrap gap-2 pt-1">
+            {known && !known.on_line && known.status !== 'refused' && <Button onClick={() => void conversation.goTo(known.id).catch(() => undefined)}>Go there</Button>}
+            <Button look="quiet" className="px-0 underline" onClick={() => view.set({ turn: null })}>
+              Show the newest turn
+            </Button>
+          </div>
         )}
       </div>
       {turn.steps.length > 0 && (

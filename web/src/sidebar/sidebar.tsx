@@ -59,8 +59,7 @@ export function Sidebar() {
     <div
       className="flex h-full flex-col"
       onKeyDown={(event) => {
-        // The drawer of a narrow screen closes as one expects.
-        // A dialog over the list closes by itself, and alone.
+        // The drawer of a narrow screen closes as one expects; a dialog over it closes by itself, and alone.
         if (event.key === 'Escape' && !event.defaultPrevented && !document.querySelector('dialog[open]')) view.set({ sidebar: false });
       }}
     >

@@ -39,9 +39,10 @@ export function Dialog({ title, onClose, children, wide = false }: Props) {
       }}
       // A click on the backdrop is a click on the dialog element itself.
       onClick={(event) => event.target === ref.current && onClose()}
-      className={`m-auto max-h-[85dvh] w-[calc(100%-2rem)] rounded-xl border border-line bg-raised p-0 text-ink shadow-xl backdrop:bg-shade ${wide ? 'max-w-5xl' : 'max-w-md'}`}
+      className={`m-auto max-h-[85dvh] w-[calc(100%-2rem)] overflow-hidden rounded-xl border border-line bg-raised p-0 text-[15px] text-ink shadow-xl backdrop:bg-shade ${wide ? 'max-w-5xl' : 'max-w-md'}`}
     >
-      <div className="flex max-h-[85dvh] flex-col">
+      {/* Without the border: only what is below the title scrolls. */}
+      <div className="flex max-h-[calc(85dvh-2px)] flex-col">
         <header className="flex items-center justify-between gap-2 border-b border-line px-4 py-2">
           <h2 id={heading} className="min-w-0 truncate font-semibold">
             {title}
