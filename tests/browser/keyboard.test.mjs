@@ -74,7 +74,9 @@ const textsOf = async (server, id) =>
   (await messagesOf(server, id)).map((message) => message.parts.filter((part) => part.type === "text").map((part) => part.text).join(""));
 
 async function answered(page, server) {
-  await settled(server, await idOf(page));
+  // What waits for a word is at rest too: it is over when nothing does.
+  const id = await idOf(page);
+  await until(async () => !(await settled(server, id)).waiting?.length, "something still waits");
   await page.getByRole("button", { name: "Stop", exact: true }).waitFor({ state: "detached" });
 }
 
