@@ -1,5 +1,6 @@
 /** What each slash command does. */
 
+import { isProblem } from '../api/client';
 import type { Conversation } from '../state/conversation';
 import { isLive } from '../state/open_session';
 import type { Host } from '../state/host';
@@ -32,7 +33,14 @@ const RUNS: Record<CommandName, Run> = {
     if (!message) return conversation.say(spoken.length ? `Only ${spoken.length} of your messages are in sight.` : 'There is nothing to take back yet.');
     return conversation.rewind(message.id);
   },
-  unrewind: ({ conversation }) => conversation.unrewind(),
+  unrewind: async ({ conversation }) => {
+    try {
+      await conversation.unrewind();
+    } catch (error) {
+      if (!isProblem(error, 'newer_turns')) throw error;
+      conversation.say('The conversation went on since that rewind. Un-rewind on its line brings it back, or pick a turn in /reflog.');
+    }
+  },
   branch: async ({ conversation }) => {
     const session = await branchHere(conversation);
     if (session) goTo({ session: session.id });

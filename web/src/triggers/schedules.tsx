@@ -84,7 +84,7 @@ function NewSchedule({ onAdd }: { onAdd: (cron: string, prompt: string, timezone
         });
       }}
     >
-      <Field label="When" value={cron} placeholder="0 9 * * 1-5" onChange={(event) => setCron(event.target.value)} />
+      <Field label="When" value={cron} placeholder="0 9 * * 1-5" hint="minute, hour, day, month, weekday" onChange={(event) => setCron(event.target.value)} />
       <Field label="Time zone" value={timezone} onChange={(event) => setTimezone(event.target.value)} />
       <Field label="What to say" value={prompt} dir="auto" onChange={(event) => setPrompt(event.target.value)} />
       <Button type="submit" icon="plus" disabled={!cron.trim() || !prompt.trim()}>
