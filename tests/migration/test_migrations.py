@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sqlite3
 from contextlib import closing
@@ -247,3 +248,13 @@ async def test_a_file_its_owner_is_still_making_is_owned_and_not_of_another_prog
         await open_and_close(path)
     OwnerLock(path, 0).release()
     assert path.read_bytes() == before
+
+
+@pytest.mark.rule("ST-9")
+def test_a_lock_that_is_released_is_free_though_a_child_has_its_handle_still(tmp_path: Path) -> None:
+    """A program that is just being started has a copy of every handle until it runs."""
+    lock = OwnerLock(tmp_path / "store.db", 0)
+    copied = os.dup(lock._fd)
+    lock.release()
+    OwnerLock(tmp_path / "store.db", 0).release()
+    os.close(copied)

@@ -1,11 +1,18 @@
 /** Moves the focus to what has just begun to wait for the reader, unless that would take a word out of their hands. */
 
-import { type RefObject, useEffect } from 'react';
+import { type RefObject, useEffect, useLayoutEffect } from 'react';
 import { focusSoon } from './focus_soon';
 import { useMemory } from './memory';
 
 export function usePoliteFocus(ref: RefObject<HTMLElement | null>, id: string): void {
   const memory = useMemory();
+  // A row that is drawn anew while it has the focus gets it back.
+  useLayoutEffect(
+    () => () => {
+      if (ref.current?.contains(document.activeElement)) memory.met.delete(id);
+    },
+    [memory, ref, id],
+  );
   useEffect(() => {
     if (memory.met.has(id)) return;
     const may = () => memory.atEnd && isFree(document.activeElement);

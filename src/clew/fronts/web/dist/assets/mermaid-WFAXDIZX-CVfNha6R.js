@@ -1,0 +1,1 @@
+export{a as Mermaid}from"./index-CG3WX2f0.js";
