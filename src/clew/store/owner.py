@@ -84,7 +84,7 @@ class OwnerLock:
             # Emptied, not removed: a file that is removed under a waiting process would be locked twice.
             with contextlib.suppress(OSError):
                 os.ftruncate(self._fd, 0)
-                # Said, not left to the closing: a child that is just being started has a copy of the handle for a moment.
+                # Said, not left to the closing: a child that is just being started has a copy of the handle.
                 fcntl.flock(self._fd, fcntl.LOCK_UN)
             os.close(self._fd)
             self._fd = -1
