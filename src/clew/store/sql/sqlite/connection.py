@@ -8,7 +8,7 @@ import os
 import sqlite3
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from clew.errors import (
     ClewError,
@@ -25,6 +25,7 @@ from clew.store.sql.queries import load_queries
 __all__ = [
     "BUSY_TIMEOUT_MS",
     "QUERIES",
+    "Connect",
     "SqliteStatements",
     "connect",
     "has_fts5",
@@ -32,6 +33,7 @@ __all__ = [
     "is_busy",
     "is_undecodable",
     "look",
+    "prepare",
     "protect",
     "translate",
 ]
@@ -41,6 +43,13 @@ QUERIES: Final[dict[str, str]] = load_queries("sqlite/queries.sql")
 
 _FULL = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}
 _BROKEN = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+
+
+class Connect(Protocol):
+    """Whoever makes the connections of a store. The ordinary one is :func:`connect`; one that brings its own way to
+    the disk ends with :func:`prepare`."""
+
+    def __call__(self, path: Path, *, writer: bool) -> sqlite3.Connection: ...
 
 
 def connect(path: Path, *, writer: bool, busy_timeout_ms: int = BUSY_TIMEOUT_MS) -> sqlite3.Connection:
@@ -55,6 +64,13 @@ def connect(path: Path, *, writer: bool, busy_timeout_ms: int = BUSY_TIMEOUT_MS)
         timeout=busy_timeout_ms / 1000,
         cached_statements=256,
     )
+    return prepare(connection, path, writer=writer, busy_timeout_ms=busy_timeout_ms)
+
+
+def prepare(
+    connection: sqlite3.Connection, path: Path, *, writer: bool, busy_timeout_ms: int = BUSY_TIMEOUT_MS
+) -> sqlite3.Connection:
+    """The settings every connection has, on one that is open already."""
     try:
         connection.execute(f"PRAGMA busy_timeout = {busy_timeout_ms}")
         if writer:

@@ -36,7 +36,7 @@ from clew.store.search import SearchPage, SearchPlan
 from clew.store.sql import rows, triggers
 from clew.store.sql.journal import decode_entries
 from clew.store.sql.log import to_fact
-from clew.store.sql.sqlite.connection import SqliteStatements, connect, is_undecodable, translate
+from clew.store.sql.sqlite.connection import Connect, SqliteStatements, connect, is_undecodable, translate
 from clew.store.sql.sqlite.search import find_hits
 from clew.store.tail import with_tail
 from clew.store.unit import JournalEntry
@@ -63,8 +63,9 @@ _END: Final = Cursor(2**63 - 1, "")
 class ReaderPool:
     """A few threads with a connection each. ``run`` calls a method of :class:`Reader` in one read transaction."""
 
-    def __init__(self, path: Path, threads: int = 2) -> None:
+    def __init__(self, path: Path, threads: int = 2, connect: Connect = connect) -> None:
         self._path = path
+        self._connect = connect
         self._local = threading.local()
         self._open: list[sqlite3.Connection] = []
         self._lock = threading.Lock()
@@ -104,7 +105,7 @@ class ReaderPool:
     def _connection(self) -> sqlite3.Connection:
         connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
         if connection is None:
-            connection = connect(self._path, writer=False)
+            connection = self._connect(self._path, writer=False)
             self._local.connection = connection
             with self._lock:
                 self._open.append(connection)

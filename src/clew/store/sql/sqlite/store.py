@@ -41,7 +41,7 @@ from clew.store.facts import Fact
 from clew.store.owner import OwnerLock, owner_path, refuse_network_file_system
 from clew.store.search import plan_search
 from clew.store.sql.log import EventLog, is_kept
-from clew.store.sql.sqlite.connection import SqliteStatements, connect, has_fts5, look, protect, translate
+from clew.store.sql.sqlite.connection import Connect, SqliteStatements, connect, has_fts5, look, protect, translate
 from clew.store.sql.sqlite.migrate import SCHEMA_VERSION, check_version, migrate
 from clew.store.sql.sqlite.reader import Reader, ReaderPool
 from clew.store.sql.sqlite.rebuild import rebuild
@@ -79,13 +79,17 @@ async def open_sqlite(
     *,
     clock: Clock | None = None,
     mint: Mint | None = None,
+    connect: Connect = connect,
 ) -> SqliteStore:
-    """Open a store, making or upgrading the file when it is opened for writing."""
+    """Open a store, making or upgrading the file when it is opened for writing.
+
+    All its connections are made by ``connect``: two SQLite libraries in one process would break each other's locks.
+    """
     clock = clock or SystemClock()
-    return await asyncio.to_thread(_open, path, options or SqliteOptions(), clock, mint or Mint(clock))
+    return await asyncio.to_thread(_open, path, options or SqliteOptions(), clock, mint or Mint(clock), connect)
 
 
-def _open(path: Path, options: SqliteOptions, clock: Clock, mint: Mint) -> SqliteStore:
+def _open(path: Path, options: SqliteOptions, clock: Clock, mint: Mint, connect: Connect) -> SqliteStore:
     if path.is_dir():
         raise StoreUnavailable(f"{path} is a folder; name a file in it, such as sqlite:///{path / 'clew.db'}")
     refuse_network_file_system(path)
@@ -93,7 +97,7 @@ def _open(path: Path, options: SqliteOptions, clock: Clock, mint: Mint) -> Sqlit
         try:
             if options.read_only:
                 _check_readable(path)
-                return SqliteStore(path, ReaderPool(path, options.reader_threads), None, None)
+                return SqliteStore(path, ReaderPool(path, options.reader_threads, connect), None, None)
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             lock = _take(path, clock)
             undo.callback(lock.release)
@@ -120,7 +124,7 @@ def _open(path: Path, options: SqliteOptions, clock: Clock, mint: Mint) -> Sqlit
         except OSError as error:
             raise StoreUnavailable(f"{path} cannot be opened: {error.strerror or error}") from error
         undo.pop_all()
-        return SqliteStore(path, ReaderPool(path, options.reader_threads), writer, lock)
+        return SqliteStore(path, ReaderPool(path, options.reader_threads, connect), writer, lock)
 
 
 def _keep_log(connection: sqlite3.Connection, clock: Clock, *, wanted: bool) -> EventLog | None:
