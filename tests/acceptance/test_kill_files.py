@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from clew.testing.child import Child, Orders, random_plan
-
-from .test_kill import Witness, life
+from tests.rig.witness import FileWitness, life
 
 pytestmark = [pytest.mark.kill, pytest.mark.rule("FS-2", "FS-4")]
 
@@ -25,19 +24,6 @@ POINTS = [
     ("jsonl", "files.before_rename=kill@12"),
     ("json", "files.before_rename=kill@12"),
 ]
-
-
-class FileWitness(Witness):
-    """A witness of a folder of files."""
-
-    def __init__(self, path: Path, kind: str) -> None:
-        super().__init__(path)
-        self.url = f"{kind}:{path}"
-        self.keeps_chunks = kind == "jsonl"
-
-    def dump(self) -> str:
-        files = [path for path in sorted(self.path.rglob("*")) if path.is_file() and path.suffix != ".owner"]
-        return "\n".join(f"{path}\n{path.read_text()}" for path in files)
 
 
 @pytest.fixture(params=["jsonl", "json"])

@@ -1,0 +1,186 @@
+"""The judgement over killed children: what they said over all their lives, and what the store must therefore hold.
+
+It is the same everywhere, the controls included: a child that acknowledges too early must be found out by it, or its
+silence elsewhere would mean nothing.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from signal import SIGKILL
+from typing import Any
+
+import clew
+from clew.config import Config
+from clew.history.check import check
+from clew.store.base import Store
+from clew.testing.child import Child, Orders, StreamOf
+from clew.transcript import chunk as c
+from clew.transcript.chunk import Chunk
+from clew.transcript.fold import Fold
+from clew.transcript.message import MessageRow, from_stream
+from clew.transcript.seal import seal_of
+
+__all__ = ["FileWitness", "Witness", "dump", "life"]
+
+
+class Witness:
+    """What the children of one store said over all their lives, and what the store must therefore hold."""
+
+    keeps_chunks = True
+    """Whether what was shown must be there; else only what had settled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.url = f"sqlite:///{path}"
+        self.streams: dict[str, StreamOf] = {}
+        self.shown: dict[str, list[Chunk]] = {}
+        self.settled: set[str] = set()
+        self.deleted: set[str] = set()
+        self.kills = 0
+        self.mid_stream = 0
+        self.ahead = 0
+        self._found: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {}
+
+    def hear(self, child: Child) -> None:
+        self.streams |= child.streams
+        self.shown |= child.shown
+        self.settled |= child.settled
+        if child.was_killed:
+            self.kills += 1
+            self.mid_stream += child.mid_stream
+
+    @property
+    def acknowledged(self) -> int:
+        return sum(map(len, self.shown.values()))
+
+    @property
+    def figure(self) -> str:
+        return (
+            f"{self.kills} kills ({self.mid_stream} in mid-stream), {self.acknowledged} chunks acknowledged, "
+            f"{self.ahead} stored and not acknowledged"
+        )
+
+    async def judge(self) -> list[str]:
+        """Open the store, which recovers it, and say everything that is not as it must be."""
+        async with clew.open(self.url, config=Config()) as engine:
+            problems = [str(problem) for problem in await check(engine.store, self._expected())]
+            problems += await self._compare(engine.store)
+        once = self.dump()
+        async with clew.open(self.url, config=Config()):
+            pass
+        if self.dump() != once:
+            problems.append("a second recovery changed the store")
+        return problems
+
+    def dump(self) -> str:
+        """Everything the store holds."""
+        return dump(self.path)
+
+    def _expected(self) -> dict[str, list[Chunk]]:
+        if not self.keeps_chunks:
+            return {}
+        return {id_: chunks for id_, chunks in self.shown.items() if self.streams[id_].session_id not in self.deleted}
+
+    async def _compare(self, store: Store) -> list[str]:
+        problems: list[str] = []
+        rows: dict[str, MessageRow] = {}
+        status: dict[str, str] = {}
+        seals: dict[str, str] = {}
+        for session_id in await store.session_ids():
+            rows |= {row.id: row for row in await store.load_messages(session_id)}
+            status |= {turn.id: turn.status for turn in (await store.load_tree(session_id)).turns.values()}
+            seals |= await store.seals(session_id)
+        if await store.pending_streams():
+            problems.append("recovery left a stream in the journal")
+        unknown = [id_ for id_, row in rows.items() if row.role == "assistant" and id_ not in self.streams]
+        problems += [f"{id_} is stored, and nobody wrote it" for id_ in unknown]
+        for stream in self.streams.values():
+            row = rows.get(stream.message_id)
+            if stream.session_id in self.deleted:
+                problems += [f"{row.id} is stored, and its session was deleted"] if row else []
+                continue
+            if stream.user_id not in rows:
+                problems.append(f"{stream.user_id} was taken, and is not stored")
+            problems += [f"{stream.message_id} ({stream.kind}): {what}" for what in self._compare_stream(stream, row)]
+            if stream.message_id in self.settled:
+                if status.get(stream.turn_id) != "completed":
+                    problems.append(f"{stream.turn_id} was settled, and is {status.get(stream.turn_id)}")
+                if row is None or seals.get(row.id) != seal_of(part.data for part in row.parts):
+                    problems.append(f"{stream.message_id} was settled, and its seal does not say so")
+        return problems
+
+    def _compare_stream(self, stream: StreamOf, row: MessageRow | None) -> list[str]:
+        """A message is the fold of a prefix of its script, no shorter than what was shown, with the calls that had no
+        result then ended by the restart; later it never changes."""
+        script, shown = stream.script(), self.shown[stream.message_id]
+        if shown != script[: len(shown)]:
+            return ["what was shown is not how its script begins"]
+        if row is None:
+            kept = [chunk for chunk in shown if not (isinstance(chunk, c.Data) and chunk.transient is True)]
+            return [f"{len(kept)} chunks were shown, and none is stored"] if kept and self.keeps_chunks else []
+        metadata = {key: value for key, value in row.metadata.items() if key not in ("usage", "model")}
+        found = ([part.data for part in row.parts], metadata)
+        if row.id in self._found:
+            return [] if self._found[row.id] == found else ["it changed after its writer had died"]
+        shortest = len(script) if row.id in self.settled else len(shown) if self.keeps_chunks else 0
+        length = _prefix(script, row.id, found, shortest)
+        if length is None:
+            return [f"it is not what any {shortest} to {len(script)} chunks of its script fold to"]
+        self._found[row.id] = found
+        self.ahead += length - len(shown)
+        return []
+
+
+class FileWitness(Witness):
+    """A witness of a folder of files."""
+
+    def __init__(self, path: Path, kind: str) -> None:
+        super().__init__(path)
+        self.url = f"{kind}:{path}"
+        self.keeps_chunks = kind == "jsonl"
+
+    def dump(self) -> str:
+        files = [path for path in sorted(self.path.rglob("*")) if path.is_file() and path.suffix != ".owner"]
+        return "\n".join(f"{path}\n{path.read_text()}" for path in files)
+
+
+def _prefix(script: list[Chunk], message_id: str, found: object, shortest: int) -> int | None:
+    """How many chunks of the script fold to what was found, at least ``shortest``; None when no number does."""
+    fold = Fold(message_id, metadata={})
+    for length in range(len(script) + 1):
+        if length >= shortest and ([_ended(part) for part in fold.parts], from_stream(fold.metadata)) == found:
+            return length
+        if length < len(script):
+            fold.apply(script[length])
+    return None
+
+
+def _ended(part: dict[str, Any]) -> dict[str, Any]:
+    """The part after a restart: a call without a result has failed, what it did is unknown, what it was told stays."""
+    if part.get("state") not in ("input-streaming", "input-available", "approval-requested"):
+        return part
+    kept = {key: value for key, value in part.items() if key not in ("approval", "inputEncoding", "rawInput")}
+    return {
+        "input": {},
+        **kept,
+        "state": "output-error",
+        "errorText": "aborted by host restart; its effects are unknown",
+    }
+
+
+def dump(path: Path) -> str:
+    """Every table of the file with every row, as SQL text."""
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+        return "\n".join(connection.iterdump())
+
+
+def life(witness: Witness, seed: int, failpoints: str = "", **orders: Any) -> Child:
+    """Start a child that records until a failpoint kills it; without one, until it is done."""
+    with Child(Orders(store=witness.url, seed=seed, **orders), failpoints=failpoints) as child:
+        code = child.wait()
+        assert code == (-SIGKILL if failpoints else 0), child.how_it_ended()
+    witness.hear(child)
+    return child
