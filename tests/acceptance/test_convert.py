@@ -24,8 +24,7 @@ from clew.store.unit import MoveHead, PatchSession, PutBlob, PutParts, PutProjec
 from clew.testing.scripted import FakeProviders, Gate, ScriptedModel, call, say, wait
 from clew.transcript.message import PartRow
 from clew.transcript.seal import seal_of
-
-from .test_history_properties import ACTIONS, Machine
+from tests.acceptance.history_machine import ACTIONS, Machine
 
 KINDS = ("sqlite", "jsonl", "json")
 FORMS = {"sqlite": SessionIdForm.CLEW, "jsonl": SessionIdForm.ULID, "json": SessionIdForm.UUID}

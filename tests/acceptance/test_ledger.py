@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 import clew
 from clew.testing.scripted import Gate, ScriptedModel, call, say, wait
+from tests.acceptance.conversations import talk
+from tests.acceptance.errands import allow
+from tests.acceptance.history_machine import ACTIONS, SETTINGS, Machine
 
 from .compacting import Compacting, bulk, opened
 from .conftest import Open
 from .ledgers import ask, chain, disagreements, lines_differ
-from .test_history_properties import ACTIONS, SETTINGS, Machine
-from .test_rewind import talk
-from .test_scenarios import allow
 
 TURNS: Final = "SELECT session_id, turn_type, status FROM ledger_turns ORDER BY created_at, id"
 

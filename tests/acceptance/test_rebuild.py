@@ -37,11 +37,11 @@ from clew.testing.scripted import FakeProviders, Gate, ScriptedModel, call, say,
 from clew.testing.streamer import Orders
 from clew.tools.decorator import tool
 from clew.triggers.routing import Routing
+from tests.acceptance.conversations import talk
+from tests.acceptance.history_machine import ACTIONS, SETTINGS, Machine
 
 from .conftest import Open
 from .ledgers import ask
-from .test_history_properties import ACTIONS, SETTINGS, Machine
-from .test_rewind import talk
 from .triggered import answered
 
 WITH_LOG: Final = clew.Config(event_log=True)

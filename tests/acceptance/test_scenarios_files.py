@@ -16,6 +16,8 @@ from clew.testing.scripted import FakeProviders, ScriptedModel
 
 from .conftest import Open
 from .test_scenarios import *  # noqa: F403
+from .test_scenarios_asking import *  # noqa: F403
+from .test_scenarios_ends import *  # noqa: F403
 
 pytestmark = [pytest.mark.slow, pytest.mark.rule("FS-4")]
 

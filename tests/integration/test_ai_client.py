@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from tests.integration.http_client import SocketClient, bare, texts
-from tests.integration.test_serve import SLOW, serving
+from tests.integration.processes import SLOW, serving
 
 pytestmark = pytest.mark.node
 

@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import fcntl
 import json
 import os
 import re
-import select
 import signal
-import struct
 import subprocess
-import sys
-import termios
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,138 +15,14 @@ from typing import Any
 import pytest
 
 import clew
-from clew.fronts.cli.screen import _MOMENT_S
-from tests.integration.test_serve import environment, serving
+from tests.integration.processes import environment, serving
+from tests.integration.screen import CLEW, Screen, texts
 
 pytestmark = pytest.mark.service
-
-CLEW = str(Path(sys.executable).with_name("clew"))
 READY = "beside talking"
 OURS = re.compile(r"\x1b\[[0-9;]*m|\x1b\[\d*[ACJ]|\x1b\[\?2004[hl]")
 """Every escape clew writes: colours, going up and right, clearing below, and asking for pastes to be marked."""
 Open = Callable[..., "Screen"]
-
-
-class Screen:
-    """A terminal with ``clew chat`` on it: what it was sent, and what somebody who looks at it sees."""
-
-    def __init__(self, folder: Path, *words: str, columns: int = 80, **env: str) -> None:
-        self.here, there = os.openpty()
-        self.resize(columns)
-
-        def own_terminal() -> None:
-            os.setsid()
-            fcntl.ioctl(there, termios.TIOCSCTTY, 0)
-
-        self.process = subprocess.Popen(
-            [CLEW, "chat", *words],
-            stdin=there,
-            stdout=there,
-            stderr=there,
-            cwd=folder,
-            env=environment(folder, TERM="xterm-256color", **env),
-            preexec_fn=own_terminal,
-        )
-        os.close(there)
-        self.sent = ""
-        self._read = 0
-
-    def resize(self, columns: int) -> None:
-        fcntl.ioctl(self.here, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-
-    def type(self, text: str) -> None:
-        os.write(self.here, text.encode())
-
-    def until(self, text: str) -> str:
-        """Wait for something to be sent after what was waited for last; all that came in between."""
-        deadline = time.monotonic() + 60
-        while (place := self._bare().find(text, self._read)) < 0:
-            assert self._more(deadline), (text, self._bare()[self._read :], self.seen)
-        start, self._read = self._read, place + len(text)
-        return self._bare()[start : self._read]
-
-    def send(self, line: str, *texts: str) -> str:
-        """Type a line where nothing is at work; wait until all that comes of it is to be seen, and is over."""
-        start = self.seen.rindex("\n")
-        self.type(line + "\r")
-        deadline = time.monotonic() + 60
-        while not (self._is_idle() and all(text in self.seen[start:] for text in texts)):
-            assert self._more(deadline), (line, texts, self.seen[start:])
-        self._read = len(self._bare())
-        return self.seen[start:]
-
-    def answer(self, key: str, text: str) -> None:
-        """Press a key at a question once it could have been read; wait for what comes of it."""
-        time.sleep(_MOMENT_S + 0.1)
-        self.type(key)
-        self.until(text)
-
-    def idle(self) -> None:
-        """Wait until nothing is at work."""
-        deadline = time.monotonic() + 60
-        while not self._is_idle():
-            assert self._more(deadline), self.seen
-
-    def _is_idle(self) -> bool:
-        return self.seen.endswith("\n› ") and "… Ctrl-C aborts" not in self.seen
-
-    @property
-    def seen(self) -> str:
-        """Everything that is to be seen, scrolled away or not."""
-        return drawn(self._bare())
-
-    def end(self) -> int:
-        """The exit code, once the process has ended by itself."""
-        deadline = time.monotonic() + 60
-        while self._more(deadline):
-            pass
-        return self.process.wait(5)
-
-    def leave(self) -> int:
-        self.type("\x04")
-        return self.end()
-
-    def _bare(self) -> str:
-        return re.sub(r"\x1b\[[0-9;]*m", "", self.sent)
-
-    def _more(self, deadline: float) -> bool:
-        ready, _, _ = select.select([self.here], [], [], max(deadline - time.monotonic(), 0))
-        data = b""
-        if ready:
-            # Reading fails once nobody has the other end open.
-            with contextlib.suppress(OSError):
-                data = os.read(self.here, 65536)
-        self.sent += data.decode(errors="replace").replace("\r\n", "\n")
-        return bool(data)
-
-    def close(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
-        os.close(self.here)
-
-
-def drawn(sent: str) -> str:
-    """The lines a terminal shows after these bytes, as far as clew makes use of it."""
-    rows, row, column = [""], 0, 0
-    for piece in re.findall(r"\x1b\[\??\d*[A-Za-z]|\r|\n|[^\x1b\r\n]+", sent):
-        if piece == "\n":
-            row, column = row + 1, 0
-            rows += [""] * (row + 1 - len(rows))
-        elif piece == "\r":
-            column = 0
-        elif piece.startswith("\x1b"):
-            count = int(re.sub(r"\D", "", piece) or 1)
-            if piece.endswith("A"):
-                row = max(row - count, 0)
-            elif piece.endswith("C"):
-                column += count
-            elif piece.endswith("J"):
-                rows = [*rows[:row], rows[row][:column]]
-        else:
-            rows[row] = rows[row][:column].ljust(column) + piece + rows[row][column + len(piece) :]
-            column += len(piece)
-    return "\n".join(rows)
 
 
 @pytest.fixture
@@ -179,10 +48,6 @@ def stored(tmp_path: Path) -> list[Any]:
             return await engine.messages(session.id)
 
     return asyncio.run(load())
-
-
-def texts(messages: list[Any]) -> list[str]:
-    return [part["text"] for message in messages for part in message.parts if part["type"] == "text"]
 
 
 def sessions(tmp_path: Path) -> list[Any]:

@@ -23,7 +23,7 @@ from clew.fronts.cli.room import gauge
 from clew.history.tree import TreeBranch, TreeTurn, TreeView
 from clew.runtime.context import ContextParts, ContextReport
 from clew.transcript.message import Message
-from tests.integration.test_http_history import NO_TURN, NOBODY
+from tests.integration.http_history import NO_TURN, NOBODY
 
 SLOW = {"provider_id": "demo", "model_id": "long", "variant": "slow"}
 Say = Callable[..., tuple[int, str, str]]

@@ -17,7 +17,7 @@ from clew.fronts.cli.remote import RemoteEngine
 from clew.fronts.cli.wire import Gone, Unauthorized, Wire, find_token
 from clew.transcript.session import Session
 from tests.integration.http_client import texts, types
-from tests.integration.test_serve import Server, command, interrupted, on_a_terminal, serving, start
+from tests.integration.processes import Server, command, interrupted, on_a_terminal, serving, start
 
 pytestmark = pytest.mark.service
 

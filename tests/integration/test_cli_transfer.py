@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.http_history import NOBODY
 from tests.integration.test_cli_history import Say, messages, say, talk
-from tests.integration.test_http_history import NOBODY
 
 __all__ = ["say"]
 

@@ -21,9 +21,9 @@ from clew.triggers.signature import sign
 from tests.acceptance.triggered import napping
 from tests.integration.http_client import texts
 from tests.integration.http_document import check_answer
+from tests.integration.processes import command, serving
 from tests.integration.test_cli_commands import failed
 from tests.integration.test_cli_history import Say, say, talk
-from tests.integration.test_serve import command, serving
 
 __all__ = ["say"]
 

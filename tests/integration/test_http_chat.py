@@ -11,7 +11,7 @@ import pytest
 
 from clew.testing.scripted import Gate, call, cut_after, fail, hang, say, think, wait
 from tests.integration.http_client import bare, chat_body, reduced, served, texts, types
-from tests.integration.test_http_history import small
+from tests.integration.http_history import small
 
 
 async def test_a_chat_begins_with_start_and_ends_with_finish() -> None:

@@ -10,7 +10,7 @@ import pytest
 from clew.fronts.http.body import MAX_CHAT_BODY
 from clew.testing.scripted import say
 from tests.integration.http_client import AsgiClient, served, texts
-from tests.integration.test_http_history import NOBODY, refused, talked
+from tests.integration.http_history import NOBODY, refused, talked
 
 SECRET = "sk-ant-" + "a1B2c3D4" * 6
 

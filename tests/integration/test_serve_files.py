@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.http_client import chat_body, reduced, texts
-from tests.integration.test_serve import SLOW, SSE, command, serving, text_of, words_of
+from tests.integration.processes import SLOW, SSE, command, serving, text_of, words_of
 
 pytestmark = [pytest.mark.service, pytest.mark.kill, pytest.mark.rule("FS-4")]
 

@@ -1,19 +1,11 @@
-"""The documentation says what the code does: diagrams, names, tables and examples are compared with it, or run."""
+"""The documentation says what the code does: diagrams, names, tables."""
 
 from __future__ import annotations
 
-import ast
-import codeop
 import inspect
 import json
-import os
 import re
-import shutil
-import signal
 import sqlite3
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
@@ -40,66 +32,12 @@ from clew.testing.scribe import Scribe
 from clew.tools.builtin import BUILTIN
 from clew.transcript import tool_state, turn_state
 from clew.transcript.chunk import decode_rows, encode_rows
-
-ROOT = Path(__file__).resolve().parents[2]
-DOCS = ROOT / "docs"
-README = ROOT / "README.md"
-PAGES = sorted([*ROOT.glob("*.md"), *DOCS.glob("*.md")])
-OWN_PAGES = [page for page in PAGES if page.name != "CONTRIBUTING.md"]
-# Links to anywhere else would have to be looked after; these two are the changelog's, the third is the reader's own.
-HOSTS = {"keepachangelog.com", "semver.org"}
-OWN_MACHINE = re.compile(r"127\.0\.0\.1(:\d+)?")
-MACHINE_PATH = re.compile(r"(?<![\w.:/$~-])/(?:home|root|Users|tmp|var|work|opt|mnt|usr|etc|private)(?:/|\b)|[A-Z]:\\")
-
-# Runs Python that uses await outside of a function, as `python -m asyncio` does.
-RUNNER = """
-import ast, asyncio, inspect, sys
-code = compile(open("example.py").read(), "example.py", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-result = eval(code, {"__name__": "__main__"})
-if inspect.iscoroutine(result):
-    asyncio.run(result)
-"""
-
-
-def name_of(page: Path) -> str:
-    return page.relative_to(ROOT).as_posix()
-
-
-def blocks(page: Path, language: str) -> list[str]:
-    """The fenced blocks of a page in one language, in order."""
-    return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
-
-
-def prose(page: Path) -> str:
-    """The page without its fenced blocks."""
-    return re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
-
-
-def section(page: Path, heading: str) -> str:
-    """What stands below a heading, down to the next one."""
-    match = re.search(rf"^#+ {re.escape(heading)}\n(.*?)(?=^#|\Z)", prose(page), re.DOTALL | re.MULTILINE)
-    assert match, f"{name_of(page)} has no section {heading}"
-    return match[1]
+from tests.unit.pages import DOCS, blocks, section
 
 
 def first_cells(table: str) -> list[str]:
     """The names in backticks that begin the rows of a table."""
     return re.findall(r"^\| `([^`]+)`", table, re.MULTILINE)
-
-
-def environment(folder: Path) -> dict[str, str]:
-    """No settings but an example's own."""
-    env = {name: value for name, value in os.environ.items() if not name.startswith(("CLEW_", "XDG_"))}
-    own = {"HOME": str(folder), "PATH": f"{Path(sys.executable).parent}:{env['PATH']}"}
-    return env | own | {"PYTHONDONTWRITEBYTECODE": "1"}
-
-
-def execute(folder: Path, command: list[str]) -> str:
-    """Run an example in a folder of its own; what it prints."""
-    env = environment(folder)
-    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 # Diagrams
@@ -374,151 +312,3 @@ async def test_the_reader_in_the_text_sees_what_is_only_in_the_journal(tmp_path:
         await recorder.close(*opened.settling())
         assert names["read_parts"](str(path), mid) == recorder.fold.parts
     assert journalled > 3
-
-
-# Examples
-
-
-NEEDS_CURL = pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
-
-
-def shell_block(holding: str) -> str:
-    """The one shell block of the README that holds a text, for an environment that is active already."""
-    [shell] = [block for block in blocks(README, "bash") if holding in block]
-    script = shell.replace("source .venv/bin/activate\n", "")
-    assert script != shell
-    return script
-
-
-def test_the_example_in_the_readme_runs(tmp_path: Path) -> None:
-    """To its end: an echo, a call that was asked for and answered, and what is stored."""
-    [source] = blocks(README, "python")
-    assert source.startswith("# example: talk.py")
-    (tmp_path / "talk.py").write_text(source, encoding="utf-8")
-    assert execute(tmp_path, [sys.executable, "talk.py"]).splitlines() == [
-        "Follow the thread back.",
-        "roll done: a 20, of course",
-        "user ['text']",
-        "assistant ['step-start', 'text']",
-        "user ['text']",
-        "assistant ['step-start', 'tool-roll', 'step-start', 'text']",
-    ]
-
-
-@NEEDS_CURL
-def test_the_calls_in_the_readme_do_what_it_says(tmp_path: Path) -> None:
-    """The shell block, as it is there, against a server: a talk, an approval, a stream cut and joined again."""
-    with (tmp_path / "address.txt").open("w") as out:
-        server = subprocess.Popen(["clew", "serve", "--port", "0"], cwd=tmp_path, env=environment(tmp_path), stdout=out)
-    try:
-        deadline = time.monotonic() + 30
-        while "token=" not in (tmp_path / "address.txt").read_text():
-            assert server.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        printed = execute(tmp_path, ["bash", "-eu", "-c", shell_block("post chat")])
-    finally:
-        server.send_signal(signal.SIGTERM)
-        server.wait(10)
-    pieces = re.split(r'^(?=data: \{"type":"start",|user: )', printed, flags=re.MULTILINE)[1:]
-    # Between the request and what came of it the rest of that run is shown, if it has not ended by then.
-    (tour, asked), (shown, cut, joined) = pieces[:2], pieces[-3:]
-    assert "ball " in tour
-    assert '"tool-approval-request"' in asked
-    assert '{"remaining":0}' in asked
-    assert "assistant: bash done: hi [exit code 0]" in shown
-    assert '"finish"' not in cut
-    assert joined.rstrip().endswith("data: [DONE]")
-    deltas = re.findall(r'"text-delta".*"delta":"(.*)"}$', joined, re.MULTILINE)
-    assert len("".join(deltas).split()) == 100
-    assert cut.split('"messageId":"')[1][:30] == joined.split('"messageId":"')[1][:30]
-
-
-@NEEDS_CURL
-def test_the_kill_in_the_readme_loses_nothing(tmp_path: Path) -> None:
-    """The shell block, as it is there: what was seen before the kill is stored, and the judge is content."""
-    seen, stored, status, verdict = execute(tmp_path, ["bash", "-eu", "-c", shell_block("kill -9")]).splitlines()
-    words = seen.removeprefix("seen:   ")
-    assert len(words.split()) >= 20
-    assert stored.removeprefix("stored: assistant: ").startswith(words)
-    assert (status, verdict) == ('{"state":"idle"}', "1 sessions, 0 problems")
-
-
-@pytest.mark.parametrize("page", [DOCS / "quickstart.md", DOCS / "how-to.md"], ids=name_of)
-def test_the_examples_of_a_page_run_from_top_to_bottom(tmp_path: Path, page: Path) -> None:
-    """In one process, one after another, as somebody who follows the page would paste them."""
-    (tmp_path / "example.py").write_text("\n\n".join(blocks(page, "python")), encoding="utf-8")
-    execute(tmp_path, [sys.executable, "-c", RUNNER])
-
-
-@pytest.mark.parametrize("page", [DOCS / "quickstart.md", DOCS / "how-to.md"], ids=name_of)
-def test_the_examples_of_a_page_can_be_pasted(page: Path) -> None:
-    """Into ``python -m asyncio``, which ends an indented block at a blank line, and only there."""
-    compiler = codeop.CommandCompiler()
-    compiler.compiler.flags |= ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
-    for block in blocks(page, "python"):
-        held: list[str] = []
-        for line in [*block.splitlines(), ""]:
-            held.append(line)
-            if compiler("\n".join(held), "<pasted>") is not None:
-                held = []
-        assert held == []
-
-
-def test_every_python_block_is_an_example_that_runs() -> None:
-    """A page with an example that no test runs would grow old unseen."""
-    assert [name_of(page) for page in OWN_PAGES if blocks(page, "python")] == [
-        "README.md",
-        "docs/how-to.md",
-        "docs/quickstart.md",
-        "docs/storage-format.md",
-    ]
-    for page in OWN_PAGES:
-        for block in blocks(page, "python"):
-            compile(block, name_of(page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-
-
-# Links and paths
-
-
-def anchors(page: Path) -> set[str]:
-    """The anchors of a page's headings, as they are made for Markdown on the web."""
-    headings = re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
-
-
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_every_relative_link_leads_somewhere(page: Path) -> None:
-    """To a file of this repository, and to a heading in it where one is named."""
-    broken = []
-    for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
-        if target.startswith(("http://", "https://")):
-            continue
-        file, _, anchor = target.partition("#")
-        there = (page.parent / file).resolve() if file else page
-        if not there.is_file() or not there.is_relative_to(ROOT) or (anchor and anchor not in anchors(there)):
-            broken.append(target)
-    assert broken == []
-
-
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_no_page_names_a_machine_or_a_registry(page: Path) -> None:
-    """Paths of one machine and addresses of package registries mean nothing to a reader."""
-    content = page.read_text(encoding="utf-8")
-    assert MACHINE_PATH.findall(content) == []
-    named = set(re.findall(r"https?://([^/\s)>\"`]+)", content))
-    assert {host for host in named - HOSTS if not OWN_MACHINE.fullmatch(host)} == set()
-
-
-def test_the_search_for_machine_paths_finds_them() -> None:
-    """And leaves URLs, variables and paths of a user's own folder alone."""
-    for bad in ("see /home/me/x", "`/tmp/x.db`", "sqlite at /var/x", "C:\\Users"):
-        assert MACHINE_PATH.search(bad), bad
-    for good in ("sqlite:////folder/file.db", "~/.config/clew", "$HOME/tmp/x", "docs/opt/x.md", "read/write"):
-        assert not MACHINE_PATH.search(good), good
-
-
-def test_every_page_is_in_the_table_of_the_readme() -> None:
-    """A page nobody can find is not there."""
-    linked = set(re.findall(r"\]\(([^)#]+)\)", section(README, "Documentation")))
-    assert sorted(name_of(page) for page in PAGES if page != README and name_of(page) not in linked) == []

@@ -1,0 +1,189 @@
+"""Conversations to go back in: made, looked at, and judged."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clew.runtime.heading import load_tails
+from clew.store.unit import (
+    InsertMessage,
+    LinkMessage,
+    MoveHead,
+    MoveTurn,
+    OpenTurn,
+    SealMessage,
+    SetHidden,
+    SetTurn,
+    Unit,
+    Write,
+)
+from clew.testing.scenario import Scenario
+from clew.testing.scripted import ScriptedModel, say
+from clew.transcript.line import line_messages, line_turns
+from clew.transcript.message import MessageRow, PartRow
+from clew.transcript.project import project
+from clew.transcript.seal import seal_of
+from clew.transcript.turn import Tree, Turn
+
+from .conftest import Open
+
+
+@pytest.fixture(params=["sqlite", "memory"])
+def open_both(request: pytest.FixtureRequest, open_scenario: Open) -> Open:
+    """A scenario on each store; on the one that lies in a file, opening it again is a restart."""
+
+    def opened(script: Any = (), **options: Any) -> Any:
+        return open_scenario(script, **options, **({"url": "memory:"} if request.param == "memory" else {}))
+
+    return opened
+
+
+def echo() -> ScriptedModel:
+    """A model that answers whatever it is asked with the words it was asked."""
+    return ScriptedModel(otherwise=lambda request: say(f"re {request.messages[-1].parts[0]['text']}"))
+
+
+async def talk(s: Scenario, *prompts: str) -> list[str]:
+    """Prompts, each answered; the ids of their messages."""
+    sent = []
+    for text in prompts:
+        submission = await s.send(text)
+        await submission.wait()
+        await s.settled()
+        sent.append(submission.message_id)
+    return sent
+
+
+async def rows_of(s: Scenario) -> dict[str, MessageRow]:
+    """Every message as it is stored."""
+    return {row.id: row for row in await s.engine.store.load_messages(s.id)}
+
+
+async def tree_of(s: Scenario) -> Tree:
+    return await s.engine.store.load_tree(s.id)
+
+
+async def turn_of(s: Scenario, message_id: str) -> Turn:
+    """The turn on the line that holds a message."""
+    return next(turn for turn, held in line_messages(await tree_of(s)) if held == message_id)
+
+
+async def project_again(s: Scenario) -> None:
+    """Bring the projections up to date after the tree was written by hand."""
+    tree = await tree_of(s)
+    truth = project(tree, await load_tails(s.engine.store, s.id, tree))
+    await commit(s, SetHidden({id_: truth.get(id_) for id_ in await rows_of(s)}))
+
+
+async def commit(s: Scenario, *writes: Write) -> None:
+    await s.engine.store.commit(Unit(s.id, writes))
+
+
+async def summarise(s: Scenario, tail_start_id: str | None, summary: str = "so far", **data: Any) -> tuple[str, str]:
+    """A compaction as the runtime writes one; the ids of its turn and its marker."""
+    host = s.engine.host
+    tree, now = await tree_of(s), host.clock.now_ms()
+    turn = Turn(
+        id=host.mint.turn(),
+        session_id=s.id,
+        parent_turn_id=tree.head_turn_id,
+        created_at=now,
+        kind="compaction",
+        status="completed",
+        settled_at=now,
+        data={"tail_start_id": tail_start_id},
+    )
+    body = {"summary": summary, "tail_start_id": tail_start_id, "auto": False, "summary_tokens": 2, **data}
+    part = PartRow(host.mint.part(), 0, {"type": "data-compaction", "data": body}, now, now)
+    row = MessageRow(host.mint.message(), s.id, "assistant", now, now, {"synthetic": True}, (part,))
+    await commit(
+        s,
+        OpenTurn(turn),
+        InsertMessage(row),
+        SealMessage(row.id, seal_of([part.data])),
+        LinkMessage(turn.id, row.id),
+        MoveHead(turn.id, now, "compaction"),
+    )
+    await project_again(s)
+    return turn.id, row.id
+
+
+async def is_sound(s: Scenario) -> None:
+    """The judge finds nothing."""
+    assert await s.check() == []
+
+
+async def summarise_inside(s: Scenario, turn: Turn, tail_start_id: str, **data: Any) -> tuple[str, str]:
+    """A compaction that made room for a turn while it was open."""
+    tree = await tree_of(s)
+    parent = tree.turns[turn.id].parent_turn_id
+    now = s.engine.host.clock.now_ms()
+    # Back to how it was: the turn open below its parent.
+    await commit(s, MoveHead(parent, now, "rewind"), SetTurn(turn.id, "running"))
+    made = await summarise(s, tail_start_id, **data)
+    await commit(s, MoveTurn(turn.id, made[0]))
+    await commit(s, SetTurn(turn.id, "completed", settled_at=now), MoveHead(turn.id, now, "turn"))
+    await project_again(s)
+    return made
+
+
+class Copies:
+    """A snapshot layer that copies the whole folder. ``broken`` makes restoring fail."""
+
+    def __init__(self, workspace: Path, kept: Path) -> None:
+        self.workspace = workspace
+        self.kept = kept
+        self.broken = False
+
+    async def take(self, session_id: str, message: MessageRow) -> str | None:
+        shutil.copytree(self.workspace, self.kept / message.id)
+        return message.id
+
+    async def preview(self, session_id: str, snapshot_id: str) -> list[str]:
+        names = {path.name: path for path in (self.kept / snapshot_id).iterdir()}
+        present = {path.name: path for path in self.workspace.iterdir()}
+        return sorted(n for n in {**names, **present} if _read(names.get(n)) != _read(present.get(n)))
+
+    async def restore(self, session_id: str, snapshot_id: str) -> None:
+        if self.broken:
+            raise OSError("the disk is on fire")
+        shutil.rmtree(self.workspace)
+        shutil.copytree(self.kept / snapshot_id, self.workspace)
+
+
+def _read(path: Path | None) -> bytes | None:
+    return path.read_bytes() if path is not None else None
+
+
+ACTIONS = ["prompt", "prompt", "prompt", "resend", "edit", "undo", "undo", "goto", "compact", "continue", "run"]
+
+
+async def act(s: Scenario, action: str, rng: random.Random) -> None:
+    tree = await tree_of(s)
+    users = [tree.links[turn.id][0] for turn in line_turns(tree) if turn.kind == "normal"]
+    if action == "prompt":
+        await talk(s, f"p{rng.random()}")
+    elif action in ("resend", "edit", "run") and users:
+        before, head = await rows_of(s), tree.head_turn_id
+        mode: Any = "edit" if action == "edit" else "resend"
+        await s.engine.rewind(s.id, rng.choice(users), mode=mode, run=action == "run")
+        await s.settled()
+        if action != "run" and len((await tree_of(s)).moves) > len(tree.moves) and rng.random() < 0.5:
+            assert (await s.engine.unrewind(s.id)).head_turn_id == head
+            assert await rows_of(s) == before
+    elif action == "undo":
+        await s.engine.unrewind(s.id)
+    elif action == "goto":
+        await s.engine.set_head(s.id, rng.choice([None, *sorted(tree.turns)]))
+    elif action == "compact" and users:
+        await summarise(
+            s, rng.choice([*users, *(tree.links[t.id][-1] for t in line_turns(tree) if t.kind == "normal")])
+        )
+    elif action == "continue":
+        await s.engine.continue_turn(s.id)
+        await s.settled()

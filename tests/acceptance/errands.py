@@ -1,0 +1,19 @@
+"""Tools that do little, for runs told as transcripts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+async def allow(s: Any, *tools: str) -> None:
+    """Let the session run these tools without asking."""
+    from clew.store.unit import PatchSession, Unit
+
+    rules = tuple({"permission": tool, "pattern": "*", "action": "allow"} for tool in tools)
+    await s.engine.store.commit(Unit(s.id, (PatchSession(permissions=rules),)))
+
+
+async def ask_once(s: Any) -> str:
+    status = await s.engine.get_status(s.id)
+    assert status.state == "idle"
+    return str(status.waiting[0].approval_id)

@@ -1,0 +1,143 @@
+"""``clew`` as a process: a server, a command, a terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import re
+import signal
+import sys
+import termios
+import time
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from tests.integration.http_client import SocketClient
+
+CLEW = str(Path(sys.executable).with_name("clew"))
+SLOW = {"provider_id": "demo", "model_id": "long", "variant": "slow"}
+SSE = {"accept": "text/event-stream"}
+LINE = re.compile(rb"clew http://127\.0\.0\.1:(\d+)/#token=(\S+)\n")
+
+
+def environment(tmp_path: Path, **more: str) -> dict[str, str]:
+    """A home of its own, and no key of whoever runs the tests."""
+    own = {"XDG_CONFIG_HOME": f"{tmp_path}/config", "XDG_DATA_HOME": f"{tmp_path}/data", "HOME": str(tmp_path)}
+    env = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
+    env.pop("CLEW_TOKEN", None)
+    return {**env, "CLEW_STORE": f"sqlite:///{tmp_path}/store.db", **own, **more}
+
+
+async def start(tmp_path: Path, *words: str, **env: str) -> Process:
+    env = environment(tmp_path, **env)
+    nothing = asyncio.subprocess.DEVNULL
+    return await asyncio.create_subprocess_exec(
+        CLEW, *words, env=env, cwd=tmp_path, stdin=nothing, stdout=PIPE, stderr=PIPE
+    )
+
+
+async def command(tmp_path: Path, *words: str, **env: str) -> tuple[int, str, str]:
+    """Run a command to its end: exit code, stdout, stderr."""
+    process = await start(tmp_path, *words, **env)
+    out, err = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, out.decode(), err.decode()
+
+
+class Server:
+    """A ``clew serve`` that is up."""
+
+    def __init__(self, process: Process, client: SocketClient) -> None:
+        self.process = process
+        self.client = client
+
+    async def end(self, number: signal.Signals) -> tuple[int, float, str]:
+        """Send the signal and wait: exit code, seconds, and what came on stdout after the first line."""
+        started = time.monotonic()
+        self.process.send_signal(number)
+        out, _ = await self.process.communicate()
+        assert self.process.returncode is not None
+        return self.process.returncode, time.monotonic() - started, out.decode()
+
+
+@contextlib.asynccontextmanager
+async def serving(tmp_path: Path, *words: str, **env: str) -> AsyncIterator[Server]:
+    """Whatever happens, the process is gone afterwards."""
+    process = await start(tmp_path, "serve", "--port", "0", *words, **env)
+    try:
+        assert process.stdout is not None
+        line = await process.stdout.readline()
+        match = LINE.fullmatch(line)
+        assert match is not None, (line, await process.communicate())
+        yield Server(process, SocketClient(int(match[1]), match[2].decode()))
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.communicate()
+
+
+async def words_of(frames: AsyncIterator[Any], count: int) -> list[Any]:
+    """Chunks until so many words of text came."""
+    chunks: list[Any] = []
+    seen = 0
+    while seen < count:
+        chunks.append(await anext(frames))
+        seen += chunks[-1]["type"] == "text-delta"
+    return chunks
+
+
+def text_of(chunks: list[Any]) -> str:
+    return "".join(chunk["delta"] for chunk in chunks if chunk["type"] == "text-delta")
+
+
+async def on_a_terminal(tmp_path: Path, *words: str, answers: list[bytes]) -> tuple[int, str]:
+    """Run a command on a terminal of its own, typing an answer at each question: exit code, all it showed."""
+    here, there = os.openpty()
+
+    def own_terminal() -> None:
+        os.setsid()
+        fcntl.ioctl(there, termios.TIOCSCTTY, 0)
+
+    process = await asyncio.create_subprocess_exec(
+        CLEW,
+        *words,
+        env=environment(tmp_path),
+        cwd=tmp_path,
+        stdin=there,
+        stdout=there,
+        stderr=there,
+        preexec_fn=own_terminal,
+    )
+    os.close(there)
+    seen = b""
+    asked = 0
+    try:
+        # Reading fails once nobody has the other end open.
+        with contextlib.suppress(OSError):
+            while data := await asyncio.to_thread(os.read, here, 4096):
+                seen += data
+                if asked < len(answers) and seen.count(b"allow?") > asked:
+                    os.write(here, answers[asked])
+                    asked += 1
+        return await process.wait(), seen.decode().replace("\r\n", "\n")
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        os.close(here)
+
+
+async def interrupted(process: Process) -> tuple[int, str, str]:
+    """Interrupt a run in the middle of its text."""
+    assert process.stdout is not None
+    out = b""
+    while out.count(b"text-delta") < 3:
+        out += await process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    rest, err = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, (out + rest).decode(), err.decode()

@@ -1,0 +1,172 @@
+"""Real models whose answers are cut off, or are garbage."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from clew.providers.base import ProviderFailure, StepEnd
+from clew.providers.pydantic_ai import endpoint
+from clew.transcript import chunk as c
+from tests.integration.wire_answers import answer, anthropic, failed, talk, text_of
+from tests.integration.wire_server import ANTHROPIC, HALF_CLOSE, RESET, Pause, Step, chunked, ok, sse
+from tests.integration.wire_talk import Items, Talk
+
+__all__ = ["anthropic", "talk"]
+
+pytestmark = pytest.mark.slow
+
+# Cut
+
+
+@pytest.mark.parametrize("ending", ["end", "reset", "chunked"])
+async def test_a_stream_cut_at_any_byte(talk: Talk, ending: str) -> None:
+    """Up to the last whole event, in order, nothing guessed; then a failure that another try may mend.
+
+    An answer counts as whole from the event on that says why it ended.
+    """
+    events = answer(talk)
+    whole = b"".join(events)
+    *complete, end = await talk.play(*ok(), whole)
+    assert isinstance(end, StepEnd)
+    ends = [index for index, event in enumerate(events) if b'"tool_calls"}' in event or b'"tool_use"' in event]
+    enough = len(b"".join(events[: ends[-1] + 1]))
+    longest = 0
+    for at in range(0, len(whole), 1 if ending == "end" else 7):
+        piece = whole[:at]
+        steps: list[Step] = chunked([piece] if piece else [], end=False) if ending == "chunked" else [*ok(), piece]
+        got: Items = []
+        if at >= enough and ending == "end":
+            assert (await talk.play(*steps))[:-1] == complete
+            continue
+        failure = await failed(talk, *steps, *([RESET] if ending == "reset" else []), into=got)
+        assert failure.kind in (("transient", "invalid") if got else ("transient",)), (at, failure)
+        assert got == complete[: len(got)], at
+        # A reset may overtake bytes that were sent before it; otherwise what was heard stays heard.
+        assert ending == "reset" or len(got) >= longest
+        longest = len(got)
+    assert len(talk.wire.requests) == len(range(0, len(whole), 1 if ending == "end" else 7)) + 1
+
+
+async def test_a_stream_that_ends_in_the_middle_of_a_character_is_not_guessed(talk: Talk) -> None:
+    """The event with the torn character is not used."""
+    whole = b"".join(answer(talk))
+    at = whole.index("🙂".encode()) + 2
+    got: Items = []
+    failure = await failed(talk, *ok(), whole[:at], into=got)
+    assert (failure.kind in ("transient", "invalid"), text_of(got)) == (True, "Grüße ")
+
+
+async def test_a_connection_that_is_closed_one_way_counts_as_cut(talk: Talk) -> None:
+    """The other way being open helps nobody."""
+    failure = await failed(talk, *ok(), b"".join(answer(talk)[:2]), HALF_CLOSE)
+    assert failure.kind == "transient"
+    await asyncio.wait_for(talk.wire.requests[0].gone.wait(), 10)
+
+
+# Garbage
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"",
+        b"data: {not json}\n\n",
+        b"event: message_start\ndata: {not json}\n\n",
+        b"event: message_start\ndata: \xff\xfe\n\n",
+        b"data: \xff\xfe\n\n",
+        b"<html><body>Welcome to the hotel network</body></html>",
+        b"\x00" * 5000,
+        b'data: null\n\ndata: [1]\n\ndata: "text"\n\n',
+        b"event: message_stop\ndata: {}\n\n",
+        b"data: [DONE]\n\n",
+        b"\r\n" * 1000,
+    ],
+)
+async def test_garbage_instead_of_an_answer_may_be_tried_again(talk: Talk, garbage: bytes) -> None:
+    """Nothing of it was used."""
+    got: Items = []
+    failure = await failed(talk, *ok(), garbage, into=got)
+    assert (failure.kind, got) == ("transient", [])
+
+
+@pytest.mark.parametrize("garbage", [b"event: message_stop\ndata: {oops\n\n", b"event: ping\ndata: \xff\n\n"])
+async def test_garbage_in_the_middle_of_an_answer_ends_it(talk: Talk, garbage: bytes) -> None:
+    """What was said before stays said."""
+    events = answer(talk)
+    at = next(index for index, event in enumerate(events) if "Grüße".encode() in event) + 1
+    got: Items = []
+    failure = await failed(talk, *ok(), *events[:at], garbage, *events[at:], into=got)
+    assert failure.kind in ("invalid", "transient")
+    assert text_of(got) == "Grüße "
+
+
+async def test_unknown_events_and_fields_are_passed_over(talk: Talk) -> None:
+    """Providers add things."""
+    known = await talk.play(*ok(), *answer(talk))
+    news = [
+        sse({"type": "content_block_news", "index": 0, "novelty": True}, "content_block_news"),
+        sse({"object": "chat.completion.news", "choices": None, "id": "chatcmpl-1", "model": "gpt-test"}),
+        b": a comment\n\n",
+    ]
+    mixed = [event for pair in zip(answer(talk), news * 9, strict=False) for event in pair]
+    assert await talk.play(*ok(), *mixed) == known
+
+
+async def test_events_in_any_order_never_make_an_illegal_chunk(talk: Talk) -> None:
+    """Shuffled, doubled, dropped and bent: a whole answer or a typed failure, and the fold takes every chunk."""
+    dice = random.Random(20_261_115)
+    outcomes: set[str] = set()
+    for _ in range(250):
+        events = list(answer(talk))
+        for _ in range(dice.randint(1, 6)):
+            index = dice.randrange(len(events))
+            trick = dice.randrange(5)
+            if trick == 0:
+                events.insert(index, events.pop(dice.randrange(len(events))))
+            elif trick == 1:
+                events.insert(index, dice.choice(events))
+            elif trick == 2 and len(events) > 1:
+                events.pop(index)
+            elif trick == 3:
+                events[index] = (
+                    events[index].replace(b'"index": 0', b'"index": 1').replace(b'"index": 2', b'"index": 0')
+                )
+            else:
+                events[index] = events[index].replace(b'": "', b'": null, "x": "', 1)
+        try:
+            await talk.play(*ok(), *events)
+        except ProviderFailure as failure:
+            outcomes.add(failure.kind)
+        else:
+            outcomes.add("whole")
+    assert "whole" in outcomes
+    assert outcomes <= {"whole", "transient", "invalid"}
+
+
+async def test_a_line_without_end_does_not_fill_the_memory(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is given up at a bound, long before the server is done with it."""
+    monkeypatch.setattr(endpoint, "LONGEST_LINE", 100_000)
+    sent: Items = []
+    endless = [b"data: ", *([b"x" * 65_536] * 1_000)]
+    failure = await failed(talk, *ok(), *endless, Pause(asyncio.Event()), into=sent)
+    assert (failure.kind, sent) == ("transient", [])
+    assert "longer than 100000 bytes" in str(failure)
+
+
+async def test_late_words_for_a_text_that_was_closed_are_kept(anthropic: Talk) -> None:
+    """They open a text of their own: nothing is lost and nothing is illegal."""
+    got = await anthropic.play(
+        *ok(),
+        ANTHROPIC.start(),
+        ANTHROPIC.open(0, {"type": "text", "text": ""}),
+        ANTHROPIC.delta(0, {"type": "text_delta", "text": "one "}),
+        *ANTHROPIC.text_block(1, "two "),
+        ANTHROPIC.delta(0, {"type": "text_delta", "text": "three"}),
+        ANTHROPIC.close(0),
+        *ANTHROPIC.stop(),
+    )
+    assert text_of(got) == "one two three"
+    assert len({item.id for item in got if isinstance(item, c.TextStart)}) == 3
