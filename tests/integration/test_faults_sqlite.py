@@ -15,8 +15,8 @@ import clew
 from clew.config import Config
 from clew.errors import InvalidInput, StoreUnavailable
 from clew.history.check import check
+from clew.store.sql.sqlite import store as store_module
 from clew.store.sql.sqlite.connection import QUERIES, connect
-from clew.store.sql.sqlite.store import open_sqlite
 from clew.store.unit import PatchSession, Unit
 from clew.testing.chunks import text, tool_call, tool_output
 from clew.testing.scribe import OpenedTurn, Scribe
@@ -145,7 +145,8 @@ def traced(monkeypatch: pytest.MonkeyPatch) -> list[Traced]:
         seen.append(Traced(connection, writer))
         return connection
 
-    monkeypatch.setitem(open_sqlite.__kwdefaults__, "connect", traced_connect)
+    monkeypatch.setattr(store_module, "connect", traced_connect)
+    monkeypatch.setitem(store_module.open_sqlite.__kwdefaults__ or {}, "connect", traced_connect)
     return seen
 
 
