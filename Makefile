@@ -90,6 +90,14 @@ kill: export CLEW_ROUNDS ?= 2000
 kill: $(READY) ## the kill campaign, CLEW_ROUNDS rounds (2000)
 	$(PYTEST) -m kill --timeout 0
 
+# How long (ROUNDS, MINUTES), from where (SEED), and the file that counts over several runs (TALLY).
+RIG = $(BIN)/python -m tests.rig
+BUDGET = $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(if $(TALLY),--tally $(TALLY))
+
+.PHONY: flip
+flip: $(READY) ## the campaign of flipped bits, ROUNDS of them (1000)
+	$(RIG) flip $(BUDGET)
+
 # The scripts are the same; where they lie decides which version of the client they load.
 .PHONY: test-v7
 test-v7: $(READY) $(NODE7_STAMP) ## the tests with the real client against its next version, ai 7

@@ -1,0 +1,128 @@
+"""Flipped bits: one bit of one file of a store is another, and the store is looked at twice.
+
+The second look is at what the first one left behind: whoever opens a damaged store must not make its damage true.
+Repeat a round with the seed it is told by; the specimens are the same each time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from collections import Counter
+from pathlib import Path
+from random import Random
+from typing import Final
+
+from tests.rig.budget import Budget, Outcome
+from tests.rig.looking import Seen, compare, look_at
+from tests.rig.specimen import KINDS, LATER, Kind, Specimen, make_specimen
+
+__all__ = ["ROUNDS", "Flipping", "figure", "run"]
+
+ROUNDS: Final = 1_000
+_PATIENCE_S: Final = 60.0
+
+
+class Flipping:
+    """One specimen of each kind, and what an unharmed copy of it shows."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._known: dict[Kind, tuple[Specimen, Seen]] = {}
+
+    def specimen(self, kind: Kind) -> tuple[Specimen, Seen]:
+        if kind not in self._known:
+            specimen = make_specimen(kind, self._folder / kind)
+            copy = specimen.copied(self._folder / f"{kind}-truth")
+            truth = asyncio.run(look_at(copy.url, LATER))
+            other = specimen.copied(self._folder / f"{kind}-unharmed")
+            kinds, silent = asyncio.run(_judge(other.url, truth))
+            full = truth.messages and truth.blobs and truth.evidence and truth.sent
+            if truth.spoke or not full or kinds != {"no difference"}:
+                raise AssertionError(
+                    f"the specimen {kind} is no good: {truth.problems} {truth.errors} {kinds} {silent}"
+                )
+            self._known[kind] = (specimen, truth)
+        return self._known[kind]
+
+    def flip(self, seed: int, kind: Kind | None = None) -> tuple[str, set[str], list[str]]:
+        """One flip: what was hit, the kinds of difference it made, and those without a word."""
+        random = Random(seed)
+        specimen, truth = self.specimen(kind or KINDS[seed % len(KINDS)])
+        copy = specimen.copied(self._folder / "flipped")
+        try:
+            path, bit = _choose(copy, random)
+            _flip(path, bit)
+            what = f"{specimen.kind} {path.relative_to(copy.folder)} byte {bit // 8} bit {bit % 8}"
+            newest = path.name.endswith(("-wal", "stream.jsonl"))
+            kinds, silent = asyncio.run(_judge(copy.url, truth, rolls_back=newest))
+        finally:
+            shutil.rmtree(copy.folder)
+        return what, kinds, silent
+
+
+async def _judge(url: str, truth: Seen, *, rolls_back: bool = False) -> tuple[set[str], list[str]]:
+    kinds: set[str] = set()
+    silent: list[str] = []
+    named: list[str] = []
+    for look in range(2):
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                seen = await look_at(url, LATER + look * 3_600_000, truth, ask=look == 0)
+        except TimeoutError:
+            return {"hangs"}, ["it did not come to an end"]
+        if look:
+            seen = _as_before(seen, truth)
+        # What is missing for good and was named once need not be named for ever.
+        seen.problems += named
+        named = seen.problems
+        more, without = compare(truth, seen, rolls_back=rolls_back)
+        kinds |= more
+        silent += [f"look {look + 1}: {one}" for one in without]
+    return kinds - {"no difference"} or kinds, silent
+
+
+def _as_before(seen: Seen, truth: Seen) -> Seen:
+    """Without what the prompts of the first look have added."""
+    for name, shown in seen.messages.items():
+        known = truth.messages[name]
+        seen.messages[name] = {message_id: one for message_id, one in shown.items() if message_id in known}
+    return seen
+
+
+def _choose(specimen: Specimen, random: Random) -> tuple[Path, int]:
+    """A bit: of any file, or of the store as a whole, where large files are hit more often."""
+    files = specimen.files()
+    if random.random() < 0.5:
+        path = random.choice(files)
+    else:
+        path = random.choices(files, weights=[path.stat().st_size for path in files])[0]
+    return path, random.randrange(path.stat().st_size * 8)
+
+
+def _flip(path: Path, bit: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(bit // 8)
+        byte = file.read(1)[0]
+        file.seek(bit // 8)
+        file.write(bytes([byte ^ (1 << bit % 8)]))
+
+
+def run(budget: Budget) -> Outcome:
+    outcome = Outcome()
+    with tempfile.TemporaryDirectory(prefix="clew-flip-") as folder:
+        flipping = Flipping(Path(folder))
+        for seed in budget.rounds():
+            what, kinds, silent = flipping.flip(seed)
+            outcome.counts["rounds"] += 1
+            outcome.counts.update(f"kind: {kind}" for kind in kinds)
+            outcome.counts["silent"] += bool(silent)
+            if silent:
+                outcome.broken.append(f"seed {seed}: {what}: {'; '.join(silent[:3])} [{', '.join(sorted(kinds))}]")
+    return outcome
+
+
+def figure(counts: Counter[str]) -> str:
+    kinds = ", ".join(f"{name[6:]} {n}" for name, n in sorted(counts.items()) if name.startswith("kind: "))
+    return f"flip: {counts['rounds']} flipped bits, {counts['silent']} without a word ({kinds})"
