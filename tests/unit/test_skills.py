@@ -75,10 +75,7 @@ def test_a_body_is_read_when_it_is_asked_for_and_says_where_it_is_from(shelves: 
         (["description: goes on", "  below", "name: same"], "goes on below"),
         (["description: ", "  only below"], "only below"),
         (["metadata:", "  description: not this one", "description: this one"], "this one"),
-        (["description: first", "description: second"], "first"),
-        (['description: "never closed'], "never closed"),
-        (["description: 'never closed"], "never closed"),
-        (["description: a\u202eb\x07c"], "a b c"),
+        (["license:", "description: after an empty one"], "after an empty one"),
     ],
 )
 def test_a_description_is_understood_however_yaml_writes_it(
@@ -95,6 +92,7 @@ def test_what_cannot_be_used_is_reported_and_the_rest_is_read(shelves: Shelves) 
     shelves.write(shelves.user, "empty-text", "description: ''")
     shelves.write(shelves.user, "other-name", "name: another", "description: d")
     shelves.write(shelves.user, "works")
+    shelves.write(shelves.user, "twice", "description: a", "description: b")
     (shelves.user / "headless").mkdir()
     (shelves.user / "headless" / "SKILL.md").write_text("Just text.\n---\n")
     (shelves.user / "binary").mkdir()
@@ -106,8 +104,10 @@ def test_what_cannot_be_used_is_reported_and_the_rest_is_read(shelves: Shelves) 
         "digits and dashes, at most 64",
         f"{shelves.user / 'binary' / 'SKILL.md'}: ignored; it is not text; save it as UTF-8",
         f"{shelves.user / 'empty-text' / 'SKILL.md'}: ignored; it has no description",
-        f"{shelves.user / 'headless' / 'SKILL.md'}: ignored; it has no head between two lines ---",
+        f"{shelves.user / 'headless' / 'SKILL.md'}: ignored; it does not read, line 1: the file must begin with a line "
+        "---",
         f"{shelves.user / 'other-name' / 'SKILL.md'}: ignored; it must have its folder's name, other-name",
+        f"{shelves.user / 'twice' / 'SKILL.md'}: ignored; it does not read, line 3: description is given twice",
     )
 
 

@@ -15,8 +15,8 @@ from typing import Final, Literal, cast, get_args
 
 import msgspec
 
-from clew.agents.front_matter import Field, Scalar, fail, parse_front_matter
 from clew.errors import InvalidInput
+from clew.front_matter import Field, Scalar, Value, fail, parse_front_matter
 from clew.transcript.rule import Rule
 from clew.transcript.session import Model, parse_model
 
@@ -118,6 +118,8 @@ class _Fields:
         for key, field in self._fields.items():
             if key not in _KEYS:
                 raise fail(self._path, field.line, f"{key} is not a key of a manifest; these are: {', '.join(_KEYS)}")
+            if isinstance(field.value, Scalar) and not field.value.text and key != "description":
+                raise fail(self._path, field.line, "the key has no value; give it one or leave the key out")
 
     def text(self, key: str, default: str) -> str:
         scalar = self._scalar(key)
@@ -171,7 +173,7 @@ class _Fields:
         field = self._fields.get("tools")
         if field is None:
             return None
-        if isinstance(field.value, Scalar):
+        if not isinstance(field.value, tuple):
             raise fail(self._path, field.line, "tools is a list, for example [read, grep]")
         names: dict[str, None] = {}
         for item in field.value:
@@ -185,17 +187,22 @@ class _Fields:
         field = self._fields.get("rules")
         if field is None or field.value == ():
             return ()
-        if isinstance(field.value, Scalar):
+        if not isinstance(field.value, tuple):
             raise fail(self._path, field.line, "rules is a list of maps with permission, pattern and action")
         return tuple(self._rule(item, field.line) for item in field.value)
 
-    def _rule(self, item: Scalar | Mapping[str, Scalar], line: int) -> Rule:
-        if isinstance(item, Scalar):
-            raise fail(self._path, item.line, "a rule is a map with permission, pattern and action")
+    def _rule(self, value: Value, line: int) -> Rule:
+        if not isinstance(value, Mapping):
+            line = value.line if isinstance(value, Scalar) else line
+            raise fail(self._path, line, "a rule is a map with permission, pattern and action")
+        item = {key: scalar for key, scalar in value.items() if isinstance(scalar, Scalar)}
         line = min((scalar.line for scalar in item.values()), default=line)
-        for key, scalar in item.items():
+        for key in value:
+            at = item[key].line if key in item else line
             if key not in _RULE_KEYS:
-                raise fail(self._path, scalar.line, f"{key} is not a key of a rule; these are: {', '.join(_RULE_KEYS)}")
+                raise fail(self._path, at, f"{key} is not a key of a rule; these are: {', '.join(_RULE_KEYS)}")
+            if key not in item:
+                raise fail(self._path, at, f"{key} is a single value, not a list")
         missing = [key for key in _RULE_KEYS[:3] if key not in item]
         if missing:
             raise fail(self._path, line, f"the rule has no {' and no '.join(missing)}")

@@ -8,9 +8,7 @@ over; it needs a description and, if there is one, a name that is the folder's.
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +16,7 @@ import msgspec
 
 from clew.contained import Unreadable, list_contained, read_contained, shown
 from clew.errors import InvalidInput
+from clew.front_matter import Scalar, parse_front_matter, split_front_matter
 from clew.prompt.inputs import Skill, SkillSource
 from clew.prompt.text import one_line, visible
 
@@ -28,11 +27,7 @@ MAX_SKILLS: Final = 200
 MAX_SKILL_BYTES: Final = 64 * 1024
 _MAX_DESCRIPTION: Final = 1_024
 _FILE: Final = "SKILL.md"
-_FENCE: Final = "---"
 _NAME = re.compile(r"[a-z0-9-]{1,64}")
-_KEY = re.compile(r"(name|description):[ \t]*(.*)")
-_BLOCK = re.compile(r"[|>][+-]?[ \t]*(?:#.*)?")
-_COMMENT = re.compile(r"(?:^|(?<=\s))#.*")
 
 
 class _Place(msgspec.Struct, frozen=True):
@@ -87,7 +82,8 @@ class SkillCatalog:
         if file is None:
             raise InvalidInput(f"the skill {name} is gone", skill=name)
         owner = "the project" if skill.source == "project" else "the user"
-        lines = [f"# Skill {name}", f"(a file of {owner}, {shown(place.file)})", "", visible(_split(file.text)[1])]
+        _, body = split_front_matter(file.text, shown(place.file))
+        lines = [f"# Skill {name}", f"(a file of {owner}, {shown(place.file)})", "", visible(body)]
         if file.cut:
             lines.append(f"[Warning: cut off after {MAX_SKILL_BYTES} of {file.size} bytes]")
         return "\n".join(lines)
@@ -123,72 +119,18 @@ def _read_index(file: Path, inside: Path, source: SkillSource, path: str) -> Ski
     folder = file.parent.name
     if not is_skill_name(folder):
         raise Unreadable("lies in a folder not named with lower case letters, digits and dashes, at most 64")
-    head, _ = _split(found.text)
-    if head is None:
-        raise Unreadable(f"has no head between two lines {_FENCE}")
-    fields = _fields(head)
-    if one_line(fields.get("name", folder), 80) != folder:
+    try:
+        fields = parse_front_matter(found.text, path).fields
+    except InvalidInput as error:
+        raise Unreadable(f"does not read, line {error.message.removeprefix(f'{path}:')}") from error
+    texts = {
+        key: one_line(field.value.text, _MAX_DESCRIPTION)
+        for key, field in fields.items()
+        if isinstance(field.value, Scalar)
+    }
+    if texts.get("name", folder) != folder:
         raise Unreadable(f"must have its folder's name, {folder}")
-    description = one_line(fields.get("description", ""), _MAX_DESCRIPTION)
+    description = texts.get("description", "")
     if not description:
         raise Unreadable("has no description")
     return Skill(folder, description, source, path)
-
-
-def _split(text: str) -> tuple[list[str] | None, str]:
-    """The lines of the head, None when there is none, and the body."""
-    lines = text.split("\n")
-    if lines[0].rstrip() == _FENCE:
-        for at, line in enumerate(lines[1:], 1):
-            if line.rstrip() == _FENCE:
-                return lines[1:at], "\n".join(lines[at + 1 :])
-    return None, text
-
-
-def _fields(head: list[str]) -> dict[str, str]:
-    """Name and description, whichever way YAML writes a text: plain, quoted, or as a block below the key."""
-    fields: dict[str, str] = {}
-    lines = iter(head)
-    line = next(lines, None)
-    while line is not None:
-        match = _KEY.fullmatch(line)
-        if match is None:
-            line = next(lines, None)
-            continue
-        below, line = _indented(lines)
-        fields.setdefault(match[1], _text(match[2].strip(), below))
-    return fields
-
-
-def _indented(lines: Iterator[str]) -> tuple[list[str], str | None]:
-    """The lines that belong to a key because they are indented or blank, and the first one that does not."""
-    below: list[str] = []
-    for line in lines:
-        if line.strip() and not line.startswith((" ", "\t")):
-            return below, line
-        below.append(line)
-    return below, None
-
-
-def _text(rest: str, below: list[str]) -> str:
-    if _BLOCK.fullmatch(rest):
-        return " ".join(below)
-    text = " ".join([rest, *(line.strip() for line in below)]).strip()
-    unquote = _QUOTES.get(text[:1])
-    return unquote(text) if unquote else _COMMENT.sub("", text, count=1).strip()
-
-
-def _double_quoted(text: str) -> str:
-    try:
-        value, _ = json.JSONDecoder(strict=False).raw_decode(text)
-    except ValueError:
-        return text.strip('"')
-    return str(value)
-
-
-def _single_quoted(text: str) -> str:
-    match = re.match(r"'((?:[^']|'')*+)'", text)
-    return match[1].replace("''", "'") if match else text.strip("'")
-
-
-_QUOTES: Final[dict[str, Callable[[str], str]]] = {'"': _double_quoted, "'": _single_quoted}
