@@ -105,6 +105,7 @@ class Page(HTMLParser):
 
 
 ALLOWED = {
+    *("table", "thead", "tbody", "tr", "th", "td"),
     *("html", "head", "meta", "title", "style", "body", "header", "main", "footer", "article", "h1", "h2", "h3", "h4"),
     *("h5", "h6", "p", "ul", "ol", "li", "pre", "code", "blockquote", "details", "summary", "span", "strong", "em"),
     *("a", "br", "hr", "img"),
@@ -229,9 +230,16 @@ def test_markdown_is_rendered_so_far_as_it_is_known() -> None:
         '<h4 dir="auto">Top</h4>',
         '<p dir="auto">One <strong>bold</strong> and <em>soft</em> with <code dir="ltr">a &lt; b</code>,<br>',
         'see <a href="https://e.example/?a=1&amp;b=2" rel="noopener noreferrer nofollow">here</a>.</p>',
-        '<ul><li dir="auto">x</li><li dir="auto">y</li></ul>',
-        '<ol><li dir="auto">z</li></ol>',
-        '<blockquote><p dir="auto">q</p></blockquote>',
+        "<ul>",
+        '<li dir="auto">x</li>',
+        '<li dir="auto">y</li>',
+        "</ul>",
+        "<ol>",
+        '<li dir="auto">z</li>',
+        "</ol>",
+        "<blockquote>",
+        '<p dir="auto">q</p>',
+        "</blockquote>",
         "<hr>",
         '<pre dir="ltr"><code>if a &lt; b:',
         "    pass</code></pre>",
@@ -256,7 +264,17 @@ def test_pictures_of_the_session_are_in_the_page() -> None:
 
 @pytest.mark.parametrize(
     "words",
-    ["**a " * 30_000, "[" * 60_000, "`" * 60_001, "` `` " * 20_000, "> " * 30_000, "# " * 50_000 + "x", "*a" * 40_000],
+    [
+        "**a " * 30_000,
+        "[" * 60_000,
+        "`" * 60_001,
+        "` `` " * 20_000,
+        "> " * 30_000,
+        "# " * 50_000 + "x",
+        "*a" * 40_000,
+        "_a_ " * 4_000,
+        "- a\n" * 20_000,
+    ],
 )
 def test_no_text_takes_long_to_show(words: str) -> None:
     """Markup that is never closed costs no more than its length."""

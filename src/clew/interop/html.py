@@ -44,6 +44,8 @@ pre { background: var(--code); border-radius: .4rem; padding: .6rem .75rem; over
   white-space: pre-wrap; font: .85rem/1.5 ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; }
 code { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; font-size: .9em; }
 :not(pre) > code { background: var(--code); border-radius: .25rem; padding: .1em .3em; }
+table { border-collapse: collapse; margin: .5rem 0; display: block; overflow-x: auto; }
+th, td { border: 1px solid var(--line); padding: .25rem .6rem; text-align: start; }
 details { border: 1px solid var(--line); border-radius: .4rem; padding: .4rem .75rem; margin: .5rem 0; }
 summary { cursor: pointer; color: var(--soft); font-size: .9rem; }
 a { color: var(--link); }

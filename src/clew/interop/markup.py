@@ -1,16 +1,20 @@
-"""A tiny Markdown renderer for pages that must be inert: what it does not know it shows as it is written.
+"""Markdown as HTML for pages that must be inert: no markup of the text's own, no picture, links to the web alone.
 
-Knows paragraphs, headings, lists, quotes, rules, fenced code, code, bold, italics and links. Everything is escaped
-before anything else is done with it, links go to the web or to mail alone, and characters that steer the direction of
-text, or nothing one could see, are shown by their number.
+markdown-it reads it, with raw HTML switched off; how each token is written is ours. Everything is escaped, and
+characters that steer the direction of text, or nothing one could see, are shown by their number.
 """
 
 from __future__ import annotations
 
+import functools
 import html
 import re
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.token import Token
 
 __all__ = ["UNSEEN", "escape_text", "render_markdown", "safe_link"]
 
@@ -19,23 +23,15 @@ UNSEEN: Final = re.compile(
     "\ufff9-\ufffb\U000e0000-\U000e007f]"
 )
 """Controls, marks of direction, tags and fillers. Joiners stay: scripts and emoji need them."""
-_FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})([^`]*)$")
-_HEADING: Final = re.compile(r" {0,3}(#{1,6})[ \t]+(.*)$")
-_ITEM: Final = re.compile(r"[ \t]{0,12}(?:([-*+])|\d{1,9}[.)])[ \t]+(.*)$")
-_RULE: Final = re.compile(r" {0,3}(?:-{3,}|\*{3,}|_{3,})[ \t]*$")
-_QUOTE: Final = re.compile(r" {0,3}> ?(.*)$")
 _LINK_TARGET: Final = re.compile(r"(?:https?://[^\s/?#\\]|mailto:[^\s])[^\s\\]*", re.IGNORECASE)
-_INLINE: Final = re.compile(
-    r"(?<!`)(?P<ticks>`{1,8})(?!`)(?P<code>[^\n]{1,2000}?)(?<!`)(?P=ticks)(?!`)"
-    r"|!?\[(?P<label>[^\[\]\n]{1,400})\]\((?P<target>[^\s()<>]{1,2000})\)"
-    r"|(?P<bare>\bhttps?://[^\s<>\"'`()\[\]{}*]{1,2000}[^\s<>\"'`()\[\]{}*.,;:!?])"
-    r"|\*\*(?=\S)(?P<bold>[^\n]{1,400}?)(?<=\S)\*\*"
-    r"|(?<![\w*])(?P<mark>[*_])(?=[^\s*_])(?P<italic>[^\n*_]{1,400})(?<=\S)(?P=mark)(?![\w*])",
-    re.IGNORECASE,
+_BARE_LINK: Final = re.compile(
+    r"\bhttps?://[^\s<>\"'`()\[\]{}*]{1,2000}[^\s<>\"'`()\[\]{}*.,;:!?]", re.IGNORECASE | re.ASCII
 )
-_MAX_INLINE: Final = 20_000
-"""A longer paragraph is shown without looking for markup in it."""
-_MAX_DEPTH: Final = 6
+_MAX_CHARS: Final = 200_000
+_MAX_MARKS: Final = 20_000
+"""A longer text, or one with more signs that could be markup in a paragraph, is shown as it is written."""
+_MARKS: Final = re.compile(r"[*_`\[\]<&!\\~]")
+_DIRECTIONS: Final = dict.fromkeys(("paragraph_open", "heading_open", "list_item_open", "td_open", "th_open"), "auto")
 
 
 def escape_text(text: str) -> str:
@@ -52,131 +48,85 @@ def safe_link(target: str) -> str | None:
     return target if _LINK_TARGET.fullmatch(target) and not UNSEEN.search(target) else None
 
 
-def render_markdown(text: str, depth: int = 0) -> str:
+def render_markdown(text: str) -> str:
     """Markdown as HTML."""
-    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    blocks: list[str] = []
-    at = 0
-    while at < len(lines):
-        if not lines[at].strip():
-            at += 1
-            continue
-        for block in _BLOCKS:
-            taken = block(lines, at, depth)
-            if taken is not None:
-                built, at = taken
-                blocks.append(built)
-                break
-    return "\n".join(blocks)
+    hard = any(len(_MARKS.findall(block)) > _MAX_MARKS for block in text.split("\n\n"))
+    if len(text) > _MAX_CHARS or hard:
+        return f'<pre dir="auto">{escape_text(text)}</pre>'
+    return str(_reader().render(text)).rstrip("\n")
 
 
-_Taken = tuple[str, int] | None
-"""What a block came to, and the line after it; None when there is no such block at that line."""
+@functools.cache
+def _reader() -> MarkdownIt:
+    # Loaded when something is exported: importing clew stays quick.
+    from markdown_it import MarkdownIt
+
+    reader = MarkdownIt("commonmark", {"html": False, "breaks": True, "xhtmlOut": False}).enable("table")
+    # Every link is read as one, and `_link` decides what becomes of it; the words must not be lost on the way.
+    reader.validateLink = lambda url: True  # type: ignore[method-assign]
+    reader.normalizeLink = lambda url: url  # type: ignore[method-assign]
+    for name, rule in (
+        ("text", _text),
+        ("code_inline", _code),
+        ("code_block", _block),
+        ("fence", _block),
+        ("link_open", _link),
+        ("link_close", _link_end),
+        ("image", _image),
+        *((name, _directed) for name in (*_DIRECTIONS, "heading_close")),
+    ):
+        reader.add_render_rule(name, rule)
+    return reader
 
 
-def _fence(lines: list[str], at: int, depth: int) -> _Taken:
-    opened = _FENCE.match(lines[at])
-    if opened is None:
-        return None
-    end = at + 1
-    while end < len(lines):
-        closing = lines[end].strip(" ")
-        if len(closing) >= len(opened[1]) and not closing.strip(opened[1][0]):
-            break
-        end += 1
-    body = escape_text("\n".join(lines[at + 1 : end]))
-    return f'<pre dir="ltr"><code>{body}</code></pre>', end + 1
+def _text(self: Any, tokens: Sequence[Token], at: int, options: Any, env: dict[str, Any]) -> str:
+    """Words, with the addresses in them as links unless they stand in one already."""
+    words = tokens[at].content
+    built, end = [], 0
+    for found in () if env.get("links") else _BARE_LINK.finditer(words):
+        if (target := safe_link(found[0])) is not None:
+            built += [escape_text(words[end : found.start()]), _anchor(target), escape_text(found[0]), "</a>"]
+            end = found.end()
+    return "".join([*built, escape_text(words[end:])])
 
 
-def _heading(lines: list[str], at: int, depth: int) -> _Taken:
-    found = _HEADING.match(lines[at])
-    if found is None:
-        return None
-    level, words = min(len(found[1]) + 3, 6), found[2].rstrip(" \t#")
-    return f'<h{level} dir="auto">{_inline(words)}</h{level}>', at + 1
+def _code(self: Any, tokens: Sequence[Token], at: int, options: Any, env: Any) -> str:
+    return f'<code dir="ltr">{escape_text(tokens[at].content)}</code>'
 
 
-def _rule(lines: list[str], at: int, depth: int) -> _Taken:
-    return ("<hr>", at + 1) if _RULE.match(lines[at]) else None
+def _block(self: Any, tokens: Sequence[Token], at: int, options: Any, env: Any) -> str:
+    return f'<pre dir="ltr"><code>{escape_text(tokens[at].content.rstrip(chr(10)))}</code></pre>\n'
 
 
-def _quote(lines: list[str], at: int, depth: int) -> _Taken:
-    inner: list[str] = []
-    while at < len(lines) and depth < _MAX_DEPTH and (found := _QUOTE.match(lines[at])):
-        inner.append(found[1])
-        at += 1
-    return (f"<blockquote>{render_markdown(chr(10).join(inner), depth + 1)}</blockquote>", at) if inner else None
+def _directed(self: Any, tokens: Sequence[Token], at: int, options: Any, env: Any) -> str:
+    """A block that finds its own direction. The page has three levels of headings of its own."""
+    token = tokens[at]
+    if token.type.startswith("heading"):
+        token.tag = f"h{min(int(token.tag[1]) + 3, 6)}"
+    if token.nesting == 1:
+        token.attrSet("dir", _DIRECTIONS[token.type])
+    return str(self.renderToken(tokens, at, options, env))
 
 
-def _table(lines: list[str], at: int, depth: int) -> _Taken:
-    end = at
-    while end < len(lines) and lines[end].startswith("|"):
-        end += 1
-    return (f'<pre dir="auto">{escape_text(chr(10).join(lines[at:end]))}</pre>', end) if end > at else None
+def _link(self: Any, tokens: Sequence[Token], at: int, options: Any, env: dict[str, Any]) -> str:
+    target = str(tokens[at].attrGet("href") or "")
+    env.setdefault("links", []).append(target)
+    return "[" if safe_link(target) is None else _anchor(target)
 
 
-def _list(lines: list[str], at: int, depth: int) -> _Taken:
-    first = _ITEM.match(lines[at])
-    if first is None:
-        return None
-    items: list[list[str]] = []
-    while at < len(lines):
-        found = _ITEM.match(lines[at])
-        if found is not None and (found[1] is None) == (first[1] is None):
-            items.append([found[2]])
-        elif found is not None:
-            break
-        elif lines[at].startswith((" ", "\t")) and lines[at].strip() and not _FENCE.match(lines[at].lstrip()):
-            items[-1].append(lines[at].strip())
-        else:
-            break
-        at += 1
-    name = "ul" if first[1] else "ol"
-    built = "".join(f'<li dir="auto">{_inline(chr(10).join(item))}</li>' for item in items)
-    return f"<{name}>{built}</{name}>", at
+def _link_end(self: Any, tokens: Sequence[Token], at: int, options: Any, env: dict[str, Any]) -> str:
+    """The end of a link; where it may not lead is written behind its words, as it was."""
+    target = env["links"].pop()
+    return "</a>" if safe_link(target) is not None else f"]({escape_text(target)})"
 
 
-def _paragraph(lines: list[str], at: int, depth: int) -> _Taken:
-    end = at + 1
-    while end < len(lines) and lines[end].strip() and not any(p.match(lines[end]) for p in (_FENCE, _HEADING, _ITEM)):
-        end += 1
-    return f'<p dir="auto">{_inline(chr(10).join(lines[at:end]))}</p>', end
+def _image(self: Any, tokens: Sequence[Token], at: int, options: Any, env: Any) -> str:
+    """A picture is never loaded: it is a link, or its words."""
+    target, words = str(tokens[at].attrGet("src") or ""), escape_text(tokens[at].content)
+    if safe_link(target) is None:
+        return f"![{words}]({escape_text(target)})"
+    return f"{_anchor(target)}{words}</a>"
 
 
-_BLOCKS: Final[tuple[Callable[[list[str], int, int], _Taken], ...]] = (
-    _fence,
-    _heading,
-    _rule,
-    _quote,
-    _table,
-    _list,
-    _paragraph,
-)
-"""In the order they are tried; a paragraph is what nothing else is."""
-
-
-def _inline(text: str, depth: int = 0) -> str:
-    if len(text) > _MAX_INLINE or depth > _MAX_DEPTH:
-        return escape_text(text).replace("\n", "<br>\n")
-    built: list[str] = []
-    at = 0
-    for found in _INLINE.finditer(text):
-        built.append(escape_text(text[at : found.start()]).replace("\n", "<br>\n"))
-        built.append(_piece(found, depth))
-        at = found.end()
-    built.append(escape_text(text[at:]).replace("\n", "<br>\n"))
-    return "".join(built)
-
-
-def _piece(found: re.Match[str], depth: int) -> str:
-    if found["code"] is not None:
-        return f'<code dir="ltr">{escape_text(found["code"])}</code>'
-    if found["bold"] is not None:
-        return f"<strong>{_inline(found['bold'], depth + 1)}</strong>"
-    if found["italic"] is not None:
-        return f"<em>{_inline(found['italic'], depth + 1)}</em>"
-    label, target = (found["label"], found["target"]) if found["bare"] is None else (found["bare"], found["bare"])
-    link = safe_link(target)
-    if link is None:
-        return escape_text(found[0])
-    return f'<a href="{html.escape(link, quote=True)}" rel="noopener noreferrer nofollow">{escape_text(label)}</a>'
+def _anchor(target: str) -> str:
+    return f'<a href="{html.escape(target, quote=True)}" rel="noopener noreferrer nofollow">'
