@@ -18,6 +18,10 @@ WEB_STAMP := web/node_modules/.stamp
 BROWSER_STAMP := tests/browser/node_modules/.stamp
 BROWSER_READY := $(if $(wildcard tests/browser/package.json),$(BROWSER_STAMP) chromium)
 NODE_READY := $(if $(wildcard tests/node/package.json),$(NODE_STAMP))
+# Tests start hundreds of Python processes: each reads compiled modules, whatever the environment says, and the tree stays
+# clean of them.
+export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/pycache
+unexport PYTHONDONTWRITEBYTECODE
 TYPED := src tools tests $(wildcard bench)
 PYTEST := CLEW_HYPOTHESIS_PROFILE=ci $(BIN)/python -m pytest
 

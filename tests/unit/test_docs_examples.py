@@ -38,7 +38,7 @@ def environment(folder: Path) -> dict[str, str]:
     """No settings but an example's own."""
     env = {name: value for name, value in os.environ.items() if not name.startswith(("CLEW_", "XDG_"))}
     own = {"HOME": str(folder), "PATH": f"{Path(sys.executable).parent}:{env['PATH']}"}
-    return env | own | {"PYTHONDONTWRITEBYTECODE": "1"}
+    return env | own
 
 
 def execute(folder: Path, command: list[str]) -> str:
