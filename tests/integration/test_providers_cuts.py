@@ -10,11 +10,11 @@ import pytest
 from clew.providers.base import ProviderFailure, StepEnd
 from clew.providers.pydantic_ai import endpoint
 from clew.transcript import chunk as c
-from tests.integration.wire_answers import answer, anthropic, failed, talk, text_of
+from tests.integration.wire_answers import answer, failed, talk, text_of
 from tests.integration.wire_server import ANTHROPIC, HALF_CLOSE, RESET, Pause, Step, chunked, ok, sse
-from tests.integration.wire_talk import Items, Talk
+from tests.integration.wire_talk import Items, Talk, anthropic, wire
 
-__all__ = ["anthropic", "talk"]
+__all__ = ["anthropic", "talk", "wire"]
 
 pytestmark = pytest.mark.slow
 

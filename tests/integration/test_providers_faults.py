@@ -6,7 +6,6 @@ import asyncio
 import email.utils
 import socket
 import traceback
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,21 +15,14 @@ from clew.providers.base import ProviderFailure
 from clew.providers.pydantic_ai import Endpoint, EndpointKind, PydanticAIProvider, endpoint
 from clew.testing.clock import FakeClock
 from clew.transcript import chunk as c
-from tests.integration.wire_answers import answer, anthropic, failed, talk, text_of, wire
+from tests.integration.wire_answers import answer, failed, talk, text_of
 from tests.integration.wire_server import ANTHROPIC, OPENAI, RESET, Pause, Step, WireServer, ok, refuse
-from tests.integration.wire_talk import Items, Talk, user
+from tests.integration.wire_talk import Items, Talk, anthropic, openai, user, wire
 
-__all__ = ["anthropic", "talk", "wire"]
+__all__ = ["anthropic", "openai", "talk", "wire"]
 
 pytestmark = pytest.mark.slow
 WIRES: tuple[EndpointKind, ...] = ("anthropic", "openai-compatible")
-
-
-@pytest.fixture
-async def openai(wire: WireServer) -> AsyncIterator[Talk]:
-    made = Talk(wire, "openai-compatible")
-    yield made
-    await made.provider.close()
 
 
 # Refused

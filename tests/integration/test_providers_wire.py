@@ -15,9 +15,9 @@ from clew.providers.pydantic_ai.stream import _CallIds
 from clew.transcript import chunk as c
 from clew.transcript.usage import Usage
 from tests.integration.wire_server import ANTHROPIC, OPENAI, ok
-from tests.integration.wire_talk import Talk, anthropic, assistant, calls_of, openai, user
+from tests.integration.wire_talk import Talk, anthropic, assistant, calls_of, openai, user, wire
 
-__all__ = ["anthropic", "openai"]
+__all__ = ["anthropic", "openai", "wire"]
 
 pytestmark = pytest.mark.slow
 

@@ -31,23 +31,10 @@ OPENAI_ANSWER = [
 ANSWERS: dict[str, list[bytes]] = {"anthropic": ANTHROPIC_ANSWER, "openai-compatible": OPENAI_ANSWER}
 
 
-@pytest.fixture
-async def wire() -> AsyncIterator[WireServer]:
-    async with WireServer() as server:
-        yield server
-
-
 @pytest.fixture(params=["anthropic", "openai-compatible"])
 async def talk(request: pytest.FixtureRequest, wire: WireServer) -> AsyncIterator[Talk]:
     """The same on both wires."""
     made = Talk(wire, request.param)
-    yield made
-    await made.provider.close()
-
-
-@pytest.fixture
-async def anthropic(wire: WireServer) -> AsyncIterator[Talk]:
-    made = Talk(wire, "anthropic")
     yield made
     await made.provider.close()
 
