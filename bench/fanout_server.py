@@ -26,9 +26,10 @@ from starlette.types import ASGIApp
 
 import clew
 from bench import talk
+from clew.config import ServerConfig
 from clew.fronts.http.app import make_app
 from clew.fronts.http.auth import loopback_hosts
-from clew.fronts.http.serve import _Server
+from clew.fronts.http.serve import Server
 from clew.fronts.http.sse import Streams
 from clew.providers.base import ModelRequest, StepEnd
 from clew.testing.scripted import FakeProviders
@@ -176,7 +177,9 @@ async def _serve(server: str, viewers: int, frames: int, pace_ms: float) -> None
 
 
 async def _up(app: ASGIApp, listener: socket.socket, where: dict[str, object], crowd: _Crowd) -> None:
-    server = _Server(app, lambda: print(orjson.dumps(where).decode(), flush=True))
+    # The bare app asks for no token, so all of its viewers are strangers.
+    limits = ServerConfig(max_strangers=100_000)
+    server = Server(app, listener, limits, lambda: print(orjson.dumps(where).decode(), flush=True))
     serving = asyncio.get_running_loop().create_task(server.serve(sockets=[listener]))
     print(orjson.dumps({"cpu": await crowd.gone()}).decode(), flush=True)
     server.should_exit = True

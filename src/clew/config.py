@@ -10,7 +10,7 @@ import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
@@ -21,6 +21,7 @@ __all__ = [
     "Config",
     "PruningConfig",
     "SavePolicy",
+    "ServerConfig",
     "SmartRecovery",
     "config_folder",
     "data_folder",
@@ -88,6 +89,32 @@ class PruningConfig(msgspec.Struct, frozen=True, kw_only=True):
     keep_chars: int | None = None
 
 
+_Seconds: TypeAlias = Annotated[float, msgspec.Meta(gt=0)]
+_Count: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
+
+
+class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What a peer may cost a server. A connection on which no token was shown yet is a stranger's.
+
+    ``max_connections``: at most so many at once; none: what the process may open, less what the store and the tools
+    need. ``max_strangers``: at most so many of them are strangers'; the oldest one makes room for the next.
+    ``head_s`` is how long the head of a request may take, and how long a stranger may leave an answer unread,
+    ``idle_s`` how long a connection may wait for its next request. A body must be there after ``body_s`` seconds, and
+    come with ``body_rate`` bytes a second all along. ``body_bytes`` is what unfinished bodies may hold together,
+    ``stranger_body_bytes`` those without a token, of which there are at most ``stranger_bodies``.
+    """
+
+    max_connections: _Count | None = None
+    max_strangers: _Count = 512
+    head_s: _Seconds = 10.0
+    idle_s: _Seconds = 5.0
+    body_s: _Seconds = 300.0
+    body_rate: _Count = 8 * 1024
+    body_bytes: _Count = 256 * 1024 * 1024
+    stranger_bodies: _Count = 64
+    stranger_body_bytes: _Count = 16 * 1024 * 1024
+
+
 class Config(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a host may set. ``durability="power"`` makes every commit survive a loss of power.
 
@@ -100,6 +127,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     save: SavePolicy = SavePolicy()
     compaction: CompactionConfig = CompactionConfig()
     pruning: PruningConfig = PruningConfig()
+    server: ServerConfig = ServerConfig()
     durability: Literal["process", "power"] = "process"
     group_window_ms: float = 0.0
     lock_wait_ms: float = 60_000.0

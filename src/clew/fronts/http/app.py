@@ -13,6 +13,7 @@ from clew.engine import Engine
 from clew.errors import StoreClosed
 from clew.fronts.http.about import About
 from clew.fronts.http.auth import Guard
+from clew.fronts.http.body import Bodies
 from clew.fronts.http.chat import Chat
 from clew.fronts.http.events import Events
 from clew.fronts.http.examples import Examples
@@ -50,6 +51,7 @@ def make_app(
     """
     streams = Streams() if streams is None else streams
     app = Starlette(routes=make_routes(engine, streams, workspace_root, page), exception_handlers=HANDLERS)
+    app.state.bodies = Bodies(engine.config.server)
     # A redirect would carry the request's own Host back to the client; a path is right or it is not.
     app.router.redirect_slashes = False
     return Shield(RequestLog(Guard(_Gate(app, streams), token=token, hosts=hosts)))

@@ -19,7 +19,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from clew.errors import ClewError
 from clew.fronts.http.problem import ForbiddenHost, RateLimited, Unauthorized, problem
 
-__all__ = ["AnyAddress", "Failures", "Guard", "loopback_hosts"]
+__all__ = ["KNOWN", "STRANGER", "AnyAddress", "Failures", "Guard", "loopback_hosts"]
+
+STRANGER: Final = "clew.stranger"
+"""In the scope of a request: whether it is answered without a token. The guard says so, nobody else."""
+KNOWN: Final = "clew.known"
+"""In the scope of a request: what a server wants to be called when its connection has shown the token."""
 
 _OPEN: Final = frozenset({"/", "/api/health"})
 _ASSETS: Final = "/assets/"
@@ -73,6 +78,7 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
+            scope[STRANGER] = True
             refusal = self._refuse(scope)
             if refusal is not None:
                 await problem(refusal)(scope, receive, send)
@@ -115,6 +121,9 @@ class Guard:
         if len(given) == 1:
             scheme, _, value = given[0].partition(b" ")
             if hmac.compare_digest(value.strip(), self._token) and scheme.lower() == b"bearer":
+                scope[STRANGER] = False
+                if KNOWN in scope:
+                    scope[KNOWN]()
                 return None
         if self._failures.too_many():
             return RateLimited("too many requests without a valid token; wait a little")

@@ -3,24 +3,29 @@
 Three answers, told apart on purpose: 400 for what is no JSON object, 413 for what is too large to look at, 422 for
 what was read and cannot be taken. A strict parser does the work; only what it refuses is read once more by a lenient
 one, to tell a number no store can keep (``unsupported_value``) from bytes that are no JSON. Large bodies are looked
-at in a thread: whoever sends one waits for it, nobody else does.
+at in a thread: whoever sends one waits for it, nobody else does. How long a body may take, and what all of them may
+hold before they are whole, has an end, so that nobody can fill the server by sending slowly.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeVar
 
 import msgspec
 from starlette.requests import Request
 
+from clew.config import ServerConfig
 from clew.errors import InvalidInput, UnsupportedValue
-from clew.fronts.http.problem import BadRequest, BodyTooLarge
+from clew.fronts.http.auth import STRANGER
+from clew.fronts.http.door import SETTLED_S
+from clew.fronts.http.problem import BadRequest, BodyTooLarge, BodyTooSlow, ServerBusy
 from clew.transcript.gate import check_value
 
-__all__ = ["MAX_BODY", "MAX_CHAT_BODY", "MAX_PARTS", "Nothing", "parse", "parse_raw", "read", "read_bytes"]
+__all__ = ["MAX_BODY", "MAX_CHAT_BODY", "MAX_PARTS", "Bodies", "Nothing", "parse", "parse_raw", "read", "read_bytes"]
 
 MAX_BODY: Final = 32 * 1024 * 1024
 MAX_CHAT_BODY: Final = 64 * 1024 * 1024
@@ -28,6 +33,9 @@ MAX_CHAT_BODY: Final = 64 * 1024 * 1024
 
 MAX_PARTS: Final = 1_000
 """Of one prompt. Each becomes a row."""
+
+RATE_FROM_S: Final = 5.0
+"""How long a body may take before it is asked how fast it comes."""
 
 _LARGE: Final = 256 * 1024
 T = TypeVar("T")
@@ -55,18 +63,90 @@ async def read(
 
 
 async def read_bytes(request: Request, limit: int) -> bytes:
-    """The whole body, unless it is larger than ``limit``; then no more of it is read than that."""
+    """The whole body, unless it is larger than ``limit`` or too slow; then no more of it is read than that."""
     declared = request.headers.get("content-length", "")
     if declared.isascii() and declared.isdigit() and int(declared[:20]) > limit:
         raise BodyTooLarge(f"a body may have at most {limit} bytes", limit=limit)
-    pieces: list[bytes] = []
-    size = 0
-    async for piece in request.stream():
-        size += len(piece)
-        if size > limit:
-            raise BodyTooLarge(f"a body may have at most {limit} bytes", limit=limit)
-        pieces.append(piece)
-    return b"".join(pieces)
+    bodies: Bodies = request.app.state.bodies
+    data = bytearray()
+    with bodies.coming(stranger=request.scope.get(STRANGER) is not False) as body:
+        try:
+            async with body.clock:
+                async for piece in request.stream():
+                    if body.size + len(piece) > limit:
+                        raise BodyTooLarge(f"a body may have at most {limit} bytes", limit=limit)
+                    bodies.grow(body, len(piece))
+                    data += piece
+        except TimeoutError:
+            raise BodyTooSlow(body.late) from None
+    return bytes(data)
+
+
+class _Coming:
+    """A body that is not all there yet."""
+
+    def __init__(self, stranger: bool, now: float, first_s: float) -> None:
+        self.stranger = stranger
+        self.began = now
+        self.size = 0
+        self.clock = asyncio.timeout_at(now + first_s)
+        self.late = "the body did not come in time; send it again, faster"
+
+
+class Bodies:
+    """The bodies that are coming in, and what they hold together.
+
+    One that is late is cut off. Where there is no room for one more, or for more of one, the oldest of a stranger
+    makes room: an honest delivery is there in a moment, and who holds a place for long is not sending.
+    """
+
+    def __init__(self, limits: ServerConfig) -> None:
+        self._limits = limits
+        self._coming: list[_Coming] = []
+
+    @property
+    def held(self) -> int:
+        """Bytes of bodies that are not all there."""
+        return sum(body.size for body in self._coming)
+
+    @contextlib.contextmanager
+    def coming(self, *, stranger: bool) -> Iterator[_Coming]:
+        """For as long as a body is being read."""
+        limits = self._limits
+        body = _Coming(stranger, asyncio.get_running_loop().time(), min(limits.body_s, RATE_FROM_S))
+        while stranger and sum(one.stranger for one in self._coming) >= limits.stranger_bodies:
+            self._make_room(body)
+        self._coming.append(body)
+        try:
+            yield body
+        finally:
+            if body in self._coming:
+                self._coming.remove(body)
+
+    def grow(self, body: _Coming, size: int) -> None:
+        """Count what came; :class:`ServerBusy` when there is no room for it."""
+        limits = self._limits
+        while (
+            body.stranger and size + sum(one.size for one in self._coming if one.stranger) > limits.stranger_body_bytes
+        ):
+            self._make_room(body)
+        while size + self.held > limits.body_bytes:
+            self._make_room(body)
+        body.size += size
+        if body in self._coming:
+            body.clock.reschedule(body.began + min(limits.body_s, RATE_FROM_S + body.size / limits.body_rate))
+
+    def _held_by_strangers(self) -> int:
+        return sum(body.size for body in self._coming if body.stranger)
+
+    def _make_room(self, asking: _Coming) -> None:
+        newest = asyncio.get_running_loop().time() - SETTLED_S
+        oldest = next((one for one in self._coming if one.stranger and one is not asking and one.began < newest), None)
+        if oldest is None:
+            raise ServerBusy("too many requests are being sent at once; try again in a moment")
+        oldest.late = "the body came too slowly, and others were waiting; send it again, faster"
+        oldest.clock.reschedule(0)
+        self._coming.remove(oldest)
 
 
 def parse(data: bytes, type_: type[T]) -> T:

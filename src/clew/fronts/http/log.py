@@ -24,6 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from clew.engine import Engine
 from clew.errors import ViewerLagged
+from clew.fronts.http.auth import STRANGER
 from clew.fronts.http.sse import closing
 
 __all__ = ["LogForm", "RequestLog", "about_session", "log_runs", "secrets_of", "set_up"]
@@ -35,6 +36,8 @@ LogForm = Literal["text", "json"]
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 _SECRET_NAME: Final = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.ASCII | re.IGNORECASE)
 _SHORTEST_SECRET: Final = 8
+_WINDOW_S: Final = 10.0
+_MAX_STRANGE: Final = 300
 _about: contextvars.ContextVar[dict[str, str]] = contextvars.ContextVar("about")
 
 
@@ -51,6 +54,8 @@ class RequestLog:
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
+        self._since = time.monotonic()
+        self._count = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -86,7 +91,19 @@ class RequestLog:
         }
         if "clew.session" in scope:
             fields["session"] = scope["clew.session"]
+        if scope.get(STRANGER) is not False and not self._may_say():
+            return
         log.log(logging.ERROR if status >= 500 else logging.INFO, "request", extra={"fields": fields})
+
+    def _may_say(self) -> bool:
+        """Anybody can ask without a token, and as often as they like: the log has an end to what it says of them."""
+        now = time.monotonic()
+        if now - self._since > _WINDOW_S:
+            if self._count > _MAX_STRANGE:
+                log.warning("%d requests without a token are not in this log", self._count - _MAX_STRANGE)
+            self._since, self._count = now, 0
+        self._count += 1
+        return self._count <= _MAX_STRANGE
 
 
 async def log_runs(engine: Engine) -> None:

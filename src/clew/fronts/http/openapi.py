@@ -168,7 +168,7 @@ def _responses(path: str, said: Operation, schemas: _Schemas) -> dict[str, Any]:
     if "{" in path:
         refusals |= {400, 404}
     if said.body is not None:
-        refusals |= {400, 413, 422}
+        refusals |= {400, 408, 413, 422}
     if said.query is not None:
         refusals.add(422)
     found = {str(status): _answer(status, type_, said, schemas) for status, type_ in said.answers.items()}
@@ -192,8 +192,10 @@ def _answer(status: int, type_: Any, said: Operation, schemas: _Schemas) -> dict
 def _refusals(schemas: _Schemas) -> dict[str, Any]:
     """The problems that operations refer to, by status."""
     content = {_PROBLEM: {"schema": schemas.of(Problem)}}
-    described = {str(status): HTTPStatus(status).phrase for status in (400, 401, 403, 404, 409, 413, 422, 429)}
-    described["5XX"] = "500 a fault of clew's own, 503 the store cannot be used, 507 it is full."
+    described = {str(status): HTTPStatus(status).phrase for status in (400, 401, 403, 404, 408, 409, 413, 422, 429)}
+    described["5XX"] = (
+        "500 a fault of clew's own, 503 the store cannot be used or too much is asked at once, 507 it is full."
+    )
     return {
         status: {"description": text, "headers": _HEADERS, "content": content} for status, text in described.items()
     }

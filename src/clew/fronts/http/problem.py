@@ -26,8 +26,10 @@ __all__ = [
     "HANDLERS",
     "BadRequest",
     "BodyTooLarge",
+    "BodyTooSlow",
     "ForbiddenHost",
     "RateLimited",
+    "ServerBusy",
     "Shield",
     "Unauthorized",
     "problem",
@@ -43,6 +45,18 @@ class BadRequest(e.Invalid):
 
 class BodyTooLarge(e.Invalid):
     code = "body_too_large"
+
+
+class BodyTooSlow(e.Invalid):
+    """A body that was not there in time, or that had to make room for others."""
+
+    code = "body_too_slow"
+
+
+class ServerBusy(e.ClewError):
+    """Nothing is wrong with the request; there is no room for it now."""
+
+    code = "server_busy"
 
 
 class Unauthorized(e.ClewError):
@@ -75,6 +89,8 @@ _STATUS: Final[dict[type[e.ClewError], int]] = {
     e.InvalidId: 400,
     BadRequest: 400,
     BodyTooLarge: 413,
+    BodyTooSlow: 408,
+    ServerBusy: 503,
     _WrongMethod: 405,
     Unauthorized: 401,
     ForbiddenHost: 403,
@@ -117,7 +133,9 @@ def problem(error: e.ClewError) -> Response:
     headers = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
     if isinstance(error, Unauthorized):
         headers["www-authenticate"] = "Bearer"
-    if isinstance(error, BodyTooLarge):
+    if isinstance(error, ServerBusy):
+        headers["retry-after"] = "1"
+    if isinstance(error, BodyTooLarge | BodyTooSlow | ServerBusy):
         # The rest of the body is not going to be read.
         headers["connection"] = "close"
     # A sentence may quote what was refused for being no proper text.

@@ -1,7 +1,9 @@
-"""The wire: uvicorn's HTTP/1.1, with an end to how large and how late the head of a request may be.
+"""The wire: uvicorn's HTTP/1.1, with an end to how large and how late a request may be.
 
-Nobody has shown a token yet when a head comes in, so what it may cost is bounded before anything is looked at. What is
-no HTTP at all is answered as every other mistake is, with a problem.
+Nobody has shown a token yet when a head comes in, so what it may cost is bounded before anything is looked at. A
+connection that waits for its next request, that goes on sending a body after its answer, or that leaves an answer
+unread without ever having shown a token, is not waited for either. Bodies have limits of their own, in
+:mod:`clew.fronts.http.body`. What is no HTTP at all is answered as every other mistake is, with a problem.
 """
 
 from __future__ import annotations
@@ -10,30 +12,47 @@ import asyncio
 import secrets
 from typing import Final
 
+import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
 
+from clew.config import ServerConfig
+from clew.fronts.http.auth import KNOWN
+from clew.fronts.http.door import Door
 from clew.fronts.http.problem import BadRequest, problem
 
-__all__ = ["HEAD_S", "MAX_HEAD", "BoundedProtocol"]
+__all__ = ["MAX_HEAD", "BoundedProtocol"]
 
 MAX_HEAD: Final = 64 * 1024
-HEAD_S: Final = 30.0
 
 
 class BoundedProtocol(HttpToolsProtocol):
     """One connection."""
 
-    _in_head = True
-    _heads = 0
-    _size = 0
-    _late: asyncio.TimerHandle | None = None
+    def __init__(self, config: uvicorn.Config, state: ServerState, limits: ServerConfig, door: Door) -> None:
+        super().__init__(config, state, {})
+        self._limits = limits
+        self._door = door
+        self._stranger = True
+        self._begun = False
+        self._in_head = True
+        self._heads = 0
+        self._size = 0
+        self._late: asyncio.TimerHandle | None = None
+        self._unread: asyncio.TimerHandle | None = None
+
+    def cut(self) -> None:
+        """End it now, whatever it is doing."""
+        self.transport.abort()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as its parent has it
         super().connection_made(transport)
-        self._begin()
+        self._expect(self._limits.head_s)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._stop()
+        self._expect(None)
+        self._stop_unread()
+        self._door.leave(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -54,24 +73,55 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._begin()
+        self.scope[KNOWN] = self._on_known  # type: ignore[typeddict-unknown-key]  # ours
+        self._begun = self._in_head = True
+        self._size = 0
+        self._expect(self._limits.head_s)
 
     def on_headers_complete(self) -> None:
-        self._in_head = False
+        self._begun = self._in_head = False
         self._heads += 1
-        self._stop()
+        self._expect(None)
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
         self._in_head, self._size = True, 0
         super().on_message_complete()
 
-    def _begin(self) -> None:
-        self._stop()
-        self._in_head, self._size = True, 0
-        self._late = asyncio.get_running_loop().call_later(HEAD_S, self.transport.abort)
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        # A head that has begun has its own end; a request that was sent ahead is being answered now.
+        if not self._begun and self.cycle.response_complete and not self.transport.is_closing():
+            self._expect(self._limits.idle_s)
 
-    def _stop(self) -> None:
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._stranger and self._unread is None:
+            self._unread = self.loop.call_later(self._limits.head_s, self.cut)
+
+    def resume_writing(self) -> None:
+        self._stop_unread()
+        super().resume_writing()
+
+    def _on_known(self) -> None:
+        self._stranger = False
+        self._stop_unread()
+        self._door.know(self)
+
+    def _expect(self, seconds: float | None) -> None:
+        """Something has to come within so many seconds; None: nothing more is waited for."""
         if self._late is not None:
             self._late.cancel()
-            self._late = None
+        self._late = None if seconds is None else self.loop.call_later(seconds, self._on_late, seconds)
+
+    def _on_late(self, seconds: float) -> None:
+        if self.flow.read_paused:
+            # It may have come: this side does not read just now.
+            self._expect(seconds)
+        else:
+            self.cut()
+
+    def _stop_unread(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None

@@ -27,10 +27,11 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from clew import opening
-from clew.config import default_store_url, load_config
+from clew.config import ServerConfig, default_store_url, load_config
 from clew.errors import Conflict, InvalidInput, NotFound, OwnedByAnotherProcess
 from clew.fronts.http.app import make_app
 from clew.fronts.http.auth import AnyAddress, loopback_hosts
+from clew.fronts.http.door import Door, most_connections
 from clew.fronts.http.log import LogForm, log_runs, secrets_of, set_up
 from clew.fronts.http.protocol import BoundedProtocol
 from clew.fronts.http.sse import Streams
@@ -38,7 +39,7 @@ from clew.fronts.http.token import Token, load_token, make_token
 from clew.store.location import lock_of, parse_url
 from clew.store.owner import read_owner
 
-__all__ = ["DEFAULT_PORT", "find_url", "serve"]
+__all__ = ["DEFAULT_PORT", "Server", "find_url", "serve"]
 
 log = logging.getLogger("clew.http")
 
@@ -91,7 +92,7 @@ async def _serve(
             if open_page:
                 threading.Thread(target=webbrowser.open, args=(page,), daemon=True).start()
 
-        server = _Server(app, ready)
+        server = Server(app, listener, engine.config.server, ready)
         serving = asyncio.get_running_loop().create_task(server.serve(sockets=[listener]))
         stopping = asyncio.get_running_loop().create_task(stop.wait())
         telling = asyncio.get_running_loop().create_task(log_runs(engine))
@@ -105,10 +106,12 @@ async def _serve(
     return 0
 
 
-class _Server(uvicorn.Server):
-    """uvicorn, with our word for when it is up, and signals left to us."""
+class Server(uvicorn.Server):
+    """uvicorn, behind our own door, with our word for when it is up, and signals left to us."""
 
-    def __init__(self, app: ASGIApp, ready: Callable[[], None]) -> None:
+    def __init__(
+        self, app: ASGIApp, listener: socket.socket, limits: ServerConfig, ready: Callable[[], None] = lambda: None
+    ) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
@@ -121,6 +124,8 @@ class _Server(uvicorn.Server):
                 timeout_graceful_shutdown=_DRAIN_S,
             )
         )
+        self._listener = listener
+        self._limits = limits
         self._ready = ready
 
     @contextlib.contextmanager
@@ -128,8 +133,14 @@ class _Server(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        door = Door(self._listener, lambda: self._connection(door), self._limits, most_connections(self._limits))
+        self.servers = [door]  # type: ignore[list-item]  # all that is asked of one is to be closed
+        door.open()
+        self.started = True
         self._ready()
+
+    def _connection(self, door: Door) -> BoundedProtocol:
+        return BoundedProtocol(self.config, self.server_state, self._limits, door)
 
 
 class _Stop:
