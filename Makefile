@@ -98,6 +98,10 @@ kill: $(READY) ## the kill campaign, CLEW_ROUNDS rounds (2000)
 RIG = $(BIN)/python -m tests.rig
 BUDGET = $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(if $(TALLY),--tally $(TALLY))
 
+.PHONY: power
+power: $(READY) ## the campaign of power cuts, ROUNDS of them (2000)
+	$(RIG) power $(BUDGET)
+
 .PHONY: flip
 flip: $(READY) ## the campaign of flipped bits, ROUNDS of them (1000)
 	$(RIG) flip $(BUDGET)

@@ -42,6 +42,8 @@ class Witness:
         self.kills = 0
         self.mid_stream = 0
         self.ahead = 0
+        self.lengths: dict[str, tuple[int, int]] = {}
+        """How many chunks of its script each message was found to hold, at least and at most."""
         self._found: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {}
 
     def hear(self, child: Child) -> None:
@@ -79,10 +81,15 @@ class Witness:
         """Everything the store holds."""
         return dump(self.path)
 
+    def least(self, stream: StreamOf) -> int:
+        """How many chunks of a stream must be stored."""
+        if stream.message_id in self.settled:
+            return len(stream.script())
+        return len(self.shown[stream.message_id]) if self.keeps_chunks else 0
+
     def _expected(self) -> dict[str, list[Chunk]]:
-        if not self.keeps_chunks:
-            return {}
-        return {id_: chunks for id_, chunks in self.shown.items() if self.streams[id_].session_id not in self.deleted}
+        kept = [stream for stream in self.streams.values() if stream.session_id not in self.deleted]
+        return {stream.message_id: self.shown[stream.message_id][: self.least(stream)] for stream in kept}
 
     async def _compare(self, store: Store) -> list[str]:
         problems: list[str] = []
@@ -118,19 +125,20 @@ class Witness:
         script, shown = stream.script(), self.shown[stream.message_id]
         if shown != script[: len(shown)]:
             return ["what was shown is not how its script begins"]
+        shortest = self.least(stream)
         if row is None:
-            kept = [chunk for chunk in shown if not (isinstance(chunk, c.Data) and chunk.transient is True)]
-            return [f"{len(kept)} chunks were shown, and none is stored"] if kept and self.keeps_chunks else []
+            kept = [one for one in shown[:shortest] if not (isinstance(one, c.Data) and one.transient is True)]
+            return [f"{len(kept)} chunks were shown, and none is stored"] if kept else []
         metadata = {key: value for key, value in row.metadata.items() if key not in ("usage", "model")}
         found = ([part.data for part in row.parts], metadata)
         if row.id in self._found:
             return [] if self._found[row.id] == found else ["it changed after its writer had died"]
-        shortest = len(script) if row.id in self.settled else len(shown) if self.keeps_chunks else 0
-        length = _prefix(script, row.id, found, shortest)
-        if length is None:
+        lengths = _prefix(script, row.id, found, shortest)
+        if lengths is None:
             return [f"it is not what any {shortest} to {len(script)} chunks of its script fold to"]
         self._found[row.id] = found
-        self.ahead += length - len(shown)
+        self.lengths[row.id] = lengths
+        self.ahead += lengths[0] - len(shown)
         return []
 
 
@@ -147,15 +155,21 @@ class FileWitness(Witness):
         return "\n".join(f"{path}\n{path.read_text()}" for path in files)
 
 
-def _prefix(script: list[Chunk], message_id: str, found: object, shortest: int) -> int | None:
-    """How many chunks of the script fold to what was found, at least ``shortest``; None when no number does."""
+def _prefix(script: list[Chunk], message_id: str, found: object, shortest: int) -> tuple[int, int] | None:
+    """The fewest and the most chunks of the script that fold to what was found; some change nothing.
+
+    Never fewer than ``shortest``; None when no number does.
+    """
     fold = Fold(message_id, metadata={})
+    fewest: int | None = None
     for length in range(len(script) + 1):
         if length >= shortest and ([_ended(part) for part in fold.parts], from_stream(fold.metadata)) == found:
-            return length
+            fewest = length if fewest is None else fewest
+        elif fewest is not None:
+            return fewest, length - 1
         if length < len(script):
             fold.apply(script[length])
-    return None
+    return None if fewest is None else (fewest, len(script))
 
 
 def _ended(part: dict[str, Any]) -> dict[str, Any]:

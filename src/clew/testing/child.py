@@ -69,6 +69,7 @@ class Child:
         self.staged = False
         self.streams: dict[str, StreamOf] = {}
         self.shown: dict[str, list[Chunk]] = {}
+        self.steps: dict[str, int] = {}
         self.settled: set[str] = set()
         self.refusal: Refusal | None = None
         self.acks = 0
@@ -141,6 +142,8 @@ class Child:
                 self.shown[stream.message_id] = []
             case ["settled", message_id]:
                 self.settled.add(message_id)
+            case ["step", message_id]:
+                self.steps[message_id] = len(self.shown[message_id])
             case ["ready"]:
                 self.ready = True
             case ["up"]:

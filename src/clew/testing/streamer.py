@@ -203,10 +203,14 @@ class _Stream:
             await self.recorder.send(chunk)
             if isinstance(chunk, c.FinishStep):
                 await self.recorder.end_step(self.opened.step(self.of.message_id, _MODEL_ECHO))
+                _report("step", self.of.message_id)
 
     async def close(self) -> None:
+        if self._ack_early:
+            _report("settled", self.of.message_id)
         await self.recorder.close(*self.opened.settling())
-        _report("settled", self.of.message_id)
+        if not self._ack_early:
+            _report("settled", self.of.message_id)
 
 
 async def _record(scribe: Scribe, orders: Orders, index: int) -> None:

@@ -1,0 +1,304 @@
+"""Power cuts: a run is recorded down to its writes and syncs, and cut off at many places.
+
+At each cut the files are made that could be left (see :mod:`tests.rig.disk`), the store is opened and judged. What a
+person wrote, the end of each step and the end of each turn must be there; with ``durability="power"`` every chunk that
+was shown (``json:`` keeps steps only). Of the rest only an end may be missing, and the judge must find nothing wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any, Final, Literal, NamedTuple
+from unittest import mock
+
+import msgspec
+
+from clew.engine import Engine
+from clew.history.check import check
+from clew.store.sql.sqlite import store as sqlite_store
+from clew.store.sql.sqlite import writer
+from clew.testing import streamer
+from clew.testing.history_child import open_at
+from clew.testing.streamer import Orders, StreamOf
+from clew.transcript.chunk import Chunk, parse_chunk
+from tests.rig.budget import Budget, Outcome
+from tests.rig.disk import Disk, Loss
+from tests.rig.recording import record_os, recording_connections
+from tests.rig.witness import Witness
+
+__all__ = ["BATCH", "ROUNDS", "Recorded", "figure", "judge_cut", "record", "run"]
+
+ROUNDS: Final = 2_000
+BATCH: Final = 20
+"""How many cuts are made of one recorded run."""
+
+_STORES: Final = ("sqlite", "jsonl", "json")
+_LOSSES: Final[tuple[Loss, ...]] = ("none", "prefix", "half")
+_OFTEN: Final = {"idle": 1, "quiet": 4, "busy": 16}
+"""Checkpoints after so many commits, so that there are some to cut into."""
+_THEN: Final = 1_790_000_000_000
+
+Durability = Literal["process", "power"]
+Work = Literal["streams", "history"]
+
+
+class Recorded(NamedTuple):
+    """A run that went well, and all it did."""
+
+    store: str
+    durability: Durability
+    work: Work
+    disk: Disk
+
+    def __str__(self) -> str:
+        return f"{self.store} durability={self.durability} {self.work}"
+
+
+# Recording
+
+
+def record(seed: int, folder: Path) -> Recorded:
+    """A run by its seed: each store, both durabilities, streams and deeds in turn."""
+    store = _STORES[seed % 3]
+    durability: Durability = "power" if seed // 3 % 2 else "process"
+    work: Work = "history" if seed // 6 % 3 == 2 else "streams"
+    folder.mkdir(parents=True)
+    disk = Disk(folder, names_last=store == "sqlite")
+    with recording_connections(disk) as connect, record_os(disk):
+        opening = functools.partial(sqlite_store.open_sqlite, connect=connect)
+        with (
+            mock.patch.object(sqlite_store, "open_sqlite", opening),
+            mock.patch.object(streamer, "_report", disk.say),
+            mock.patch.dict(writer._CHECKPOINT_COMMITS, _OFTEN if seed // 2 % 2 else {}),
+        ):
+            url = url_of(store, folder)
+            if work == "streams":
+                asyncio.run(streamer._record_all(_orders(url, seed, durability)))
+            else:
+                asyncio.run(_make_history(url, disk))
+    disk.check_recording(lambda path: path.name.endswith((".owner", "-shm")))
+    return Recorded(store, durability, work, disk)
+
+
+def _orders(url: str, seed: int, durability: Durability) -> Orders:
+    random = Random(seed)
+    size, streams, turns = random.choice((20, 120, 600)), random.choice((1, 3)), random.choice((1, 2))
+    return Orders(store=url, seed=seed, streams=streams, turns=turns, size=size, durability=durability)
+
+
+def url_of(store: str, folder: Path) -> str:
+    return f"sqlite:///{folder}/store.db" if store == "sqlite" else f"{store}:{folder}/store"
+
+
+async def _make_history(url: str, disk: Disk) -> None:
+    """Deeds, and after each what must be there from then on."""
+    async with open_at(url, _THEN) as engine:
+        session_id = (await engine.create_session(title="a past")).id
+
+        async def ask(text: str) -> None:
+            async for _ in engine.run(session_id, text):
+                pass
+            await _keep(engine, disk)
+
+        for number in range(3):
+            await ask(f"What of {number}?")
+        await engine.compact(session_id)
+        await _keep(engine, disk)
+        users = [one.id for one in await engine.messages(session_id, view="all") if one.role == "user"]
+        await engine.rewind(session_id, users[-1], mode="edit")
+        await _keep(engine, disk)
+        await ask("Then what of the thread?")
+        await engine.branch(session_id, users[1], metadata={"title": "another way"})
+        await _keep(engine, disk)
+
+
+async def _keep(engine: Engine, disk: Disk) -> None:
+    disk.say("kept", await _kept(engine))
+
+
+async def _kept(engine: Engine) -> dict[str, Any]:
+    """Every settled message of every session, and where the head is."""
+    found: dict[str, Any] = {}
+    for session_id in await engine.store.session_ids():
+        rows = await engine.store.load_messages(session_id)
+        tree = await engine.store.load_tree(session_id)
+        found[session_id] = {
+            "messages": {row.id: [part.data for part in row.parts] for row in rows},
+            "heads": [move.to_turn_id for move in tree.moves],
+        }
+    return found
+
+
+# Judging
+
+
+class _CutWitness(Witness):
+    """Knows what was said up to the cut."""
+
+    def __init__(self, recorded: Recorded, folder: Path, end: int) -> None:
+        super().__init__(folder / "store.db")
+        self.url = url_of(recorded.store, folder)
+        self.folder = folder
+        self.keeps_chunks = recorded.durability == "power" and recorded.store != "json"
+        self.in_order = recorded.store == "sqlite"
+        self._steps: dict[str, int] = {}
+        self._acks: list[tuple[str, int]] = []
+        for line in recorded.disk.said(end):
+            self._note(line)
+
+    def _note(self, line: Any) -> None:
+        match line:
+            case ("shown", message_id, chunks):
+                self.shown[message_id] += [_parsed(chunk) for chunk in chunks]
+                self._acks.append((message_id, len(self.shown[message_id])))
+            case ("stream", StreamOf() as stream):
+                self.streams[stream.message_id] = stream
+                self.shown[stream.message_id] = []
+            case ("step", message_id):
+                self._steps[message_id] = len(self.shown[message_id])
+            case ("settled", message_id):
+                self.settled.add(message_id)
+
+    def least(self, stream: StreamOf) -> int:
+        return max(super().least(stream), self._steps.get(stream.message_id, 0))
+
+    @property
+    def lost(self) -> int:
+        """Chunks that were shown and are not there."""
+        return sum(max(len(shown) - self.lengths.get(id_, (0, 0))[1], 0) for id_, shown in self.shown.items())
+
+    def out_of_order(self) -> list[str]:
+        """What was shown later is there only if all that was shown earlier is."""
+        gone: tuple[str, int] | None = None
+        for message_id, count in self._acks:
+            fewest, most = self.lengths.get(message_id, (0, 0))
+            if most < count:
+                gone = gone or (message_id, count)
+            elif gone is not None and fewest >= count:
+                return [f"chunk {count} of {message_id} is there, and {gone[1]} of {gone[0]}, shown before, is not"]
+        return []
+
+    def dump(self) -> str:
+        if self.in_order:
+            return super().dump()
+        files = [path for path in sorted(self.folder.rglob("*")) if path.is_file() and path.suffix != ".owner"]
+        return "\n".join(f"{path}\n{path.read_text(errors='replace')}" for path in files)
+
+
+def _parsed(chunk: Any) -> Chunk:
+    return parse_chunk(msgspec.to_builtins(chunk))
+
+
+def judge_cut(
+    recorded: Recorded, end: int, loss: Loss, random: Random, folder: Path, *, lies: bool = False
+) -> tuple[list[str], int]:
+    """Make what a cut leaves, and judge it: what is wrong, and how many chunks that were shown are lost."""
+    folder.mkdir()
+    recorded.disk.put(recorded.disk.left(end, loss, random, lies=lies), folder)
+    try:
+        if recorded.work == "history":
+            return asyncio.run(_judge_history(recorded, end, folder)), 0
+        witness = _CutWitness(recorded, folder, end)
+        problems = asyncio.run(witness.judge())
+        if not problems and witness.in_order:
+            problems = witness.out_of_order()
+        return problems, witness.lost
+    finally:
+        shutil.rmtree(folder)
+
+
+async def _judge_history(recorded: Recorded, end: int, folder: Path) -> list[str]:
+    wanted: dict[str, Any] = {}
+    for line in recorded.disk.said(end):
+        if line[0] == "kept":
+            wanted = line[1]
+    async with open_at(url_of(recorded.store, folder), _THEN + 3_600_000) as engine:
+        problems = [str(problem) for problem in await check(engine.store)]
+        found = await _kept(engine)
+        problems += list(_compare(wanted, found))
+        for session_id in found:
+            last = [chunk async for chunk in engine.run(session_id, "And now?")][-1]
+            if last != {"type": "finish", "finishReason": "stop"}:
+                problems.append(f"{session_id} does not go on: {last}")
+    return problems
+
+
+def _compare(wanted: dict[str, Any], found: dict[str, Any]) -> Iterator[str]:
+    for session_id, was in wanted.items():
+        is_ = found.get(session_id, {"messages": {}, "heads": []})
+        for message_id, parts in was["messages"].items():
+            if is_["messages"].get(message_id) != parts:
+                yield f"{session_id}: {message_id} was settled, and is not as it was"
+        if is_["heads"][: len(was["heads"])] != was["heads"]:
+            yield f"{session_id}: a move of the head is lost"
+
+
+# The campaign
+
+
+def run(budget: Budget) -> Outcome:
+    outcome = Outcome()
+    with tempfile.TemporaryDirectory(prefix="clew-power-") as name:
+        folder = Path(name)
+        for first, rounds in budget.batches(BATCH):
+            recorded = record(first // BATCH, folder / "recorded")
+            for seed in range(first, first + rounds):
+                if budget.spent:
+                    break
+                _round(recorded, seed, folder, outcome)
+            shutil.rmtree(folder / "recorded")
+        for number, store in enumerate(_STORES):
+            if not _is_found_out(number, folder):
+                outcome.broken.append(f"control: {store} on a disk that lied about every sync was not found out")
+    return outcome
+
+
+def _round(recorded: Recorded, seed: int, folder: Path, outcome: Outcome) -> None:
+    random = Random(seed)
+    end = random.randrange(1, len(recorded.disk.events) + 1)
+    loss = random.choice(_LOSSES)
+    try:
+        problems, lost = judge_cut(recorded, end, loss, random, folder / "cut")
+    except Exception as error:
+        problems, lost = [f"it does not open: {error!r}"], 0
+    outcome.counts["rounds"] += 1
+    outcome.counts[f"{recorded.store}/{recorded.durability}"] += 1
+    outcome.counts[f"lost {recorded.store}/{recorded.durability}"] += bool(lost)
+    if problems:
+        outcome.counts["broken"] += 1
+        outcome.broken.append(
+            f"seed {seed}: {recorded}, cut at {end} of {len(recorded.disk.events)}, {loss} left: {problems[:3]}"
+        )
+
+
+def _is_found_out(seed: int, folder: Path) -> bool:
+    """A disk that says it has synced and has not must be found out, or the silence elsewhere would mean nothing."""
+    recorded = record(seed, folder / "control")
+    random = Random(seed)
+    try:
+        for _ in range(10):
+            end = random.randrange(len(recorded.disk.events) // 2, len(recorded.disk.events))
+            try:
+                if judge_cut(recorded, end, "none", random, folder / "cut", lies=True)[0]:
+                    return True
+            except Exception:
+                return True
+        return False
+    finally:
+        shutil.rmtree(folder / "control")
+
+
+def figure(counts: Counter[str]) -> str:
+    kinds = ", ".join(
+        f"{name} {counts[name]}, {counts[f'lost {name}']} of them without an end nobody had promised"
+        for name in sorted(counts)
+        if "/" in name and " " not in name
+    )
+    return f"power: {counts['rounds']} cuts, {counts['broken']} broke a promise ({kinds})"
