@@ -79,6 +79,9 @@ CONVERSATION = [
 ]
 
 
+CACHED = {"type": "ephemeral", "ttl": "5m"}
+
+
 async def test_anthropic_is_sent_the_conversation_step_by_step(anthropic: Talk) -> None:
     """Results after their calls, its own reasoning with its signature and nobody else's, errors as errors."""
     body = await anthropic.body(*CONVERSATION, system="Be brief.", tools=(READ,), max_output_tokens=99, temperature=0.2)
@@ -87,7 +90,8 @@ async def test_anthropic_is_sent_the_conversation_step_by_step(anthropic: Talk) 
         "stream": True,
         "max_tokens": 99,
         "temperature": 0.2,
-        "system": "Be brief.",
+        "cache_control": CACHED,
+        "system": [{"type": "text", "text": "Be brief.", "cache_control": CACHED}],
         "tools": [
             {
                 "name": "read",
@@ -97,6 +101,7 @@ async def test_anthropic_is_sent_the_conversation_step_by_step(anthropic: Talk) 
                     "properties": {"path": {"type": "string"}},
                     "required": ["path"],
                 },
+                "cache_control": CACHED,
             }
         ],
         "tool_choice": {"type": "auto"},

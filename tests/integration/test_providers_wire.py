@@ -226,12 +226,15 @@ async def test_anthropic_finish_reasons(anthropic: Talk, wire_reason: str, reaso
     assert end.finish_reason == reason
 
 
-async def test_a_refusal_ends_well(openai: Talk) -> None:
-    """It has a field of its own and no other content."""
-    got = await openai.play(*ok(), OPENAI.chunk({"refusal": "I will not."}), OPENAI.usage(), OPENAI.done)
-    assert [type(item) for item in got] == [StepEnd]
-    assert isinstance(got[0], StepEnd)
-    assert got[0].finish_reason == "content-filter"
+async def test_the_words_of_a_refusal_are_kept(openai: Talk) -> None:
+    """They come in a field of their own and are what the model said."""
+    pieces = [OPENAI.chunk({"refusal": words}) for words in ("I will ", "not.")]
+    asked = openai.request()
+    got = await openai.play(*ok(), *pieces, OPENAI.chunk({}, "stop"), OPENAI.usage(), OPENAI.done, asked=asked)
+    id_ = f"text_{stamp(asked)}_1"
+    assert got[:-1] == [c.TextStart(id_), c.TextDelta(id_, "I will not."), c.TextEnd(id_)]
+    assert isinstance(got[-1], StepEnd)
+    assert got[-1].finish_reason == "content-filter"
 
 
 async def test_two_calls_at_a_time_do_not_mix(openai: Talk) -> None:

@@ -18,7 +18,12 @@ from clew.transcript.session import Model
 from tests.integration.wire_server import ANTHROPIC, OPENAI, Step, WireServer, ok
 
 Items = list[Chunk | StepEnd]
-IDS: dict[EndpointKind, str] = {"anthropic": "anthropic", "openai": "openai", "openai-compatible": "local"}
+IDS: dict[EndpointKind, str] = {
+    "anthropic": "anthropic",
+    "openai": "openai",
+    "openai-compatible": "local",
+    "openrouter": "openrouter",
+}
 
 
 @pytest.fixture

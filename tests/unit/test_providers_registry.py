@@ -129,7 +129,7 @@ def test_a_provider_nobody_configured_is_refused() -> None:
         (
             "openrouter",
             {"OPENROUTER_API_KEY": SECRET},
-            ("openai-compatible", "https://openrouter.ai/api/v1", SECRET),
+            ("openrouter", "https://openrouter.ai/api/v1", SECRET),
         ),
         ("ollama", {}, ("openai-compatible", "http://127.0.0.1:11434/v1", None)),
         ("local", {}, ("openai-compatible", "http://127.0.0.1:9/v1", None)),
@@ -298,7 +298,11 @@ def test_an_unknown_model_gets_a_cautious_guess_and_one_warning(caplog: pytest.L
     model = Model("local", "mystery")
     with caplog.at_level(logging.WARNING, logger="clew.providers"):
         infos = [catalog.info(model) for _ in range(3)]
-    assert infos == [ModelInfo(model=model, window=32_000, max_output=4_096, summariser=model, known=False)] * 3
+    assert (
+        infos
+        == [ModelInfo(model=model, window=32_000, max_output=4_096, summariser=model, known=False, output_known=False)]
+        * 3
+    )
     assert [record.getMessage() for record in caplog.records] == [
         "nothing is known about local/mystery: taking a window of 32000 and 4096 of output; say better in config.toml"
     ]
@@ -325,7 +329,12 @@ def test_the_users_configuration_knows_best(caplog: pytest.LogCaptureFixture) ->
             summariser=Model("local", "small"),
         )
         assert made.info(Model("local", "other")) == ModelInfo(
-            model=Model("local", "other"), window=16_000, max_output=4_096, summariser=tiny, titler=tiny
+            model=Model("local", "other"),
+            window=16_000,
+            max_output=4_096,
+            summariser=tiny,
+            titler=tiny,
+            output_known=False,
         )
     assert caplog.records == []
 
@@ -358,7 +367,7 @@ def test_the_price_list_knows_windows_and_prices() -> None:
     assert catalog.cost(Model("openai", "no-such-model"), usage) is None
     assert catalog.cost(Model("ollama", "llama3.2"), usage) is None
     gpt_4o = catalog.info(Model("openai", "gpt-4o"))
-    assert (gpt_4o.window, gpt_4o.max_output, gpt_4o.known) == (128_000, GUESSED_OUTPUT, True)
+    assert (gpt_4o.window, gpt_4o.max_output, gpt_4o.known, gpt_4o.output_known) == (128_000, 16_000, True, False)
 
 
 def test_without_the_price_list_there_is_no_cost() -> None:

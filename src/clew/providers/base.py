@@ -99,6 +99,8 @@ class Provider(Protocol):
 class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What is known about a model. ``known=False``: nothing was, and the figures are cautious guesses.
 
+    ``output_known=False``: ``max_output`` is what is planned with, and not the model's own limit; it is never sent, so
+    that no answer is cut short by a guess.
     ``summariser`` and ``titler`` are the provider's cheap models for those jobs; without a titler a session is
     named after its first words.
     """
@@ -110,6 +112,7 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     summariser: Model | None = None
     titler: Model | None = None
     known: bool = True
+    output_known: bool = True
 
 
 class ModelListing(msgspec.Struct, frozen=True, kw_only=True):

@@ -30,6 +30,8 @@ log = logging.getLogger("clew.providers")
 
 GUESSED_WINDOW: Final = 32_000
 GUESSED_OUTPUT: Final = 4_096
+PLANNED_OUTPUT: Final = 20_000
+"""Room that is kept for an answer where only the window is known; the model's own limit is not, and none is sent."""
 
 
 class Prices(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -63,11 +65,15 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Family(msgspec.Struct, frozen=True):
-    """The models of a provider: the default, the cheap one that summarises and names, and figures by name."""
+    """The models of a provider: the default, the cheap one that summarises and names, and figures by name.
+
+    ``older`` ones are known, for those who name them, and not listed.
+    """
 
     default: str
     cheap: str
     models: dict[str, tuple[int, int]]
+    older: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)
 
 
 _FAMILIES: Final[dict[str, _Family]] = {
@@ -88,6 +94,16 @@ _FAMILIES: Final[dict[str, _Family]] = {
             "claude-opus-4-5": (200_000, 64_000),
             "claude-sonnet-4-5": (200_000, 64_000),
             "claude-haiku-4-5": (200_000, 64_000),
+        },
+        {
+            "claude-opus-4-1": (200_000, 32_000),
+            "claude-opus-4": (200_000, 32_000),
+            "claude-sonnet-4": (200_000, 64_000),
+            "claude-3-7-sonnet": (200_000, 64_000),
+            "claude-3-5-sonnet": (200_000, 8_192),
+            "claude-3-5-haiku": (200_000, 8_192),
+            "claude-3-opus": (200_000, 4_096),
+            "claude-3-haiku": (200_000, 4_096),
         },
     ),
     "openai": _Family(
@@ -197,13 +213,16 @@ class Catalog:
     def _looked_up(self, model: Model) -> ModelInfo:
         family = _FAMILIES.get(model.provider_id)
         cheap = None if family is None else Model(model.provider_id, family.cheap)
-        figures = None if family is None else _of_name(family.models, model.model_id)
+        figures = None if family is None else _of_name({**family.models, **family.older}, model.model_id)
         if figures is None:
             prices = self._listed(model)
             window = None if prices is None else _listed_window(prices, model)
-            figures = None if window is None else (window, min(GUESSED_OUTPUT, window // 4))
-        if figures is None:
-            return msgspec.structs.replace(self.guess(model), summariser=cheap or model, titler=cheap)
+            if window is not None:
+                planned = min(PLANNED_OUTPUT, max(GUESSED_OUTPUT, window // 8), window // 4)
+                known = ModelInfo(model=model, window=window, max_output=planned, output_known=False)
+            else:
+                known = self.guess(model)
+            return msgspec.structs.replace(known, summariser=cheap or model, titler=cheap)
         window, output = figures
         return ModelInfo(model=model, window=window, max_output=output, summariser=cheap or model, titler=cheap)
 
@@ -214,7 +233,14 @@ class Catalog:
     @staticmethod
     def guess(model: Model) -> ModelInfo:
         """What is assumed about a model nobody knows."""
-        return ModelInfo(model=model, window=GUESSED_WINDOW, max_output=GUESSED_OUTPUT, summariser=model, known=False)
+        return ModelInfo(
+            model=model,
+            window=GUESSED_WINDOW,
+            max_output=GUESSED_OUTPUT,
+            summariser=model,
+            known=False,
+            output_known=False,
+        )
 
     @staticmethod
     def _overruled(info: ModelInfo, own: ModelFacts | None) -> ModelInfo:
@@ -228,6 +254,7 @@ class Catalog:
             tools=info.tools if own.tools is None else own.tools,
             summariser=info.summariser if own.summariser is None else Model(provider, own.summariser),
             known=info.known or own.window is not None,
+            output_known=info.output_known or own.max_output is not None,
         )
 
 
@@ -240,6 +267,8 @@ def _of_name(models: Mapping[str, tuple[int, int]], name: str) -> tuple[int, int
 
 def _dated(name: str, known: str) -> bool:
     rest = name.removeprefix(known)
+    if rest == "-latest":
+        return True
     return rest != name and rest.startswith("-") and rest.replace("-", "").isdigit() and len(rest) >= 9
 
 

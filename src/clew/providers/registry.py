@@ -25,7 +25,7 @@ from clew.transcript.usage import Usage
 
 __all__ = ["ProviderConfig", "ProviderKind", "ProviderRegistry"]
 
-ProviderKind = Literal["openai", "openai-compatible", "anthropic"]
+ProviderKind = Literal["openai", "openai-compatible", "anthropic", "openrouter"]
 
 _INSTALL: Final = "install clew[models]"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -78,7 +78,7 @@ _WELL_KNOWN: Final[dict[str, _WellKnown]] = {
         base_url="https://generativelanguage.googleapis.com/v1beta/openai/",
     ),
     "openrouter": _WellKnown(
-        kind="openai-compatible",
+        kind="openrouter",
         keys=("OPENROUTER_API_KEY",),
         base_url="https://openrouter.ai/api/v1",
     ),
@@ -206,7 +206,7 @@ class ProviderRegistry:
             kind=kind,
             base_url=base_url,
             api_key=self._key(provider_id),
-            ambient=known is not None and known.kind == kind != "openai-compatible" and config.base_url is None,
+            ambient=known is not None and known.kind == kind in ("anthropic", "openai") and config.base_url is None,
         )
 
     def _key(self, provider_id: str) -> str | None:

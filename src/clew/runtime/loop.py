@@ -207,7 +207,7 @@ class Loop:
             messages=list(messages),
             tools=self._setting.schemas,
             # A guess about an unknown model must not cut its answers short.
-            max_output_tokens=self._setting.info.max_output if self._setting.info.known else None,
+            max_output_tokens=self._setting.info.max_output if self._setting.info.output_known else None,
             temperature=self._setting.agent.temperature,
         )
 

@@ -17,8 +17,8 @@ import msgspec
 
 __all__ = ["LONGEST_ERROR", "LONGEST_LINE", "Connection", "Endpoint", "EndpointKind", "connect", "is_installed"]
 
-EndpointKind = Literal["openai", "openai-compatible", "anthropic"]
-"""``openai`` and ``anthropic`` are their makers' own; a compatible one may know less."""
+EndpointKind = Literal["openai", "openai-compatible", "anthropic", "openrouter"]
+"""``openai`` and ``anthropic`` are their makers' own wires, spoken by gateways too; a compatible one may know less."""
 
 LONGEST_LINE: Final = 32 * 1024 * 1024
 """Bytes of one line of a stream. An image in base64 fits; a hundred megabytes do not."""
@@ -141,6 +141,12 @@ def _connect_openai(endpoint: Endpoint, http: Any, timeout: Any) -> Connection:
     if endpoint.kind == "openai":
         own = OpenAIProvider(openai_client=client)
         return Connection(http, own, lambda name: OpenAIChatModel(name, provider=own))
+    if endpoint.kind == "openrouter":
+        from pydantic_ai.models.openrouter import OpenRouterModel
+        from pydantic_ai.providers.openrouter import OpenRouterProvider
+
+        gateway = OpenRouterProvider(openai_client=client)
+        return Connection(http, gateway, lambda name: OpenRouterModel(name, provider=gateway))
     provider = OpenAICompatibleProvider(endpoint.provider_id, openai_client=client)
     # Servers that speak this dialect know the older name of the limit, and few the newer one.
     profile = OpenAIModelProfile(openai_chat_supports_max_completion_tokens=False)

@@ -23,6 +23,8 @@ __all__ = ["CONNECT_LIMIT_MS", "EFFORTS", "IDLE_LIMIT_MS", "PydanticAIProvider"]
 
 CONNECT_LIMIT_MS: Final = 10_000
 IDLE_LIMIT_MS: Final = 120_000
+LEAST_THINKING: Final = 1_024
+"""Tokens; Anthropic takes no smaller budget."""
 EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 """The variants of a real model: how hard it thinks, for one turn."""
 
@@ -69,7 +71,7 @@ class PydanticAIProvider:
                         yield chunk
                 if not _is_complete(response):
                     raise cut_short(self.endpoint.provider_id)
-                for chunk in translator.end(last):
+                for chunk in translator.end(last, refusal=(response.provider_details or {}).get("refusal")):
                     yield chunk
                 yield step_end(response, has_calls=translator.has_calls)
         except ProviderFailure:
@@ -124,10 +126,13 @@ class PydanticAIProvider:
                     f"{request.model} has no variant {variant!r}; there are {', '.join(EFFORTS)}", kind="invalid"
                 )
             settings["thinking"] = False if variant == "none" else variant
+            if variant != "none" and self.endpoint.kind == "anthropic":
+                settings.update(_within_output(model.profile, variant, request.max_output_tokens))
         elif request.temperature is not None and _takes_temperature(model.profile):
             settings["temperature"] = request.temperature
-        if self.endpoint.ambient:
-            # A conversation is sent again with every step: worth caching wherever that must be asked for.
+        if self.endpoint.kind != "openai-compatible":
+            # A conversation is sent again with every step: worth caching wherever that must be asked for, through a
+            # gateway too. A server that merely speaks OpenAI's dialect may refuse a field it does not know.
             settings["cache"] = True
         return settings
 
@@ -146,6 +151,18 @@ class PydanticAIProvider:
             if limit.expired():
                 raise fell_silent(self.endpoint.provider_id, self._idle_limit_ms) from None
             raise
+
+
+def _within_output(profile: Any, variant: str, limit: int | None) -> dict[str, Any]:
+    """A thinking budget that leaves room for the answer: the wire refuses one that the output limit does not hold."""
+    from pydantic_ai.profiles.anthropic import ANTHROPIC_THINKING_BUDGET_MAP
+
+    if limit is None or profile.get("anthropic_supports_adaptive_thinking", False):
+        return {}
+    budget = min(ANTHROPIC_THINKING_BUDGET_MAP[variant], limit // 2)
+    if budget < LEAST_THINKING:
+        return {"thinking": False}
+    return {"anthropic_thinking": {"type": "enabled", "budget_tokens": budget}}
 
 
 def _takes_temperature(profile: Any) -> bool:

@@ -25,6 +25,8 @@ __all__ = ["Translator", "step_end"]
 
 _SHORTEST_UNIQUE: Final = 16
 """An id shorter than this was counted, not drawn, and comes again in another answer."""
+_REFUSAL: Final = -1
+"""The index of a text that the library does not count."""
 _NOT_AN_OBJECT: Final = "the arguments are not a JSON object"
 _REASONS: Final[dict[str | None, FinishReason]] = {
     "stop": "stop",
@@ -59,10 +61,14 @@ class Translator:
             self.began = True
             yield chunk
 
-    def end(self, last: Any = None) -> Iterator[Chunk]:
-        """The stream is whole: its last event counts, what is still open is closed, and the calls are complete."""
+    def end(self, last: Any = None, *, refusal: str | None = None) -> Iterator[Chunk]:
+        """The stream is whole: its last event counts, what is still open is closed, and the calls are complete.
+
+        A refusal in a field of its own is what the model said, and is told last: the library keeps it until then.
+        """
         if last is not None:
             yield from self._taken(last)
+        yield from self._text(_REFUSAL, refusal)
         for index in list(self._texts):
             yield c.TextEnd(self._texts.pop(index))
         for index in list(self._reasonings):
