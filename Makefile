@@ -89,14 +89,13 @@ test-schemathesis: $(READY) ## schemathesis over the whole API; it is installed 
 		.venv-schemathesis/bin/python -m pip install -qq schemathesis==4.32.5; }
 	$(BIN)/python tools/schemathesis.py
 
-.PHONY: kill
-kill: export CLEW_ROUNDS ?= 2000
-kill: $(READY) ## the kill campaign, CLEW_ROUNDS rounds (2000)
-	$(PYTEST) -m kill --timeout 0
-
 # How long (ROUNDS, MINUTES), from where (SEED), and the file that counts over several runs (TALLY).
 RIG = $(BIN)/python -m tests.rig
 BUDGET = $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(if $(TALLY),--tally $(TALLY))
+
+.PHONY: kill
+kill: $(READY) ## the campaign of kills over three stores, ROUNDS of them (2000)
+	$(RIG) kill $(BUDGET)
 
 .PHONY: power
 power: $(READY) ## the campaign of power cuts, ROUNDS of them (2000)

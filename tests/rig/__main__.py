@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from tests.rig.budget import Budget
 
-CAMPAIGNS: Final = ("power", "flip")
+CAMPAIGNS: Final = ("kill", "power", "flip")
 _TOLD: Final = 20
 
 

@@ -76,11 +76,15 @@ class Child:
         self._rest = b""
         self._ended = False
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the child is
-        environment = {**os.environ, **(env or {})}
+        self._process = self._start(orders, failpoints, env or {})
+        self._started = time.monotonic()
+
+    def _start(self, orders: Orders, failpoints: str, env: Env) -> subprocess.Popen[bytes]:
+        environment = {**os.environ, **env}
         environment.pop("CLEW_FAILPOINTS", None)
         if failpoints:
             environment["CLEW_FAILPOINTS"] = failpoints
-        self._process = subprocess.Popen(
+        return subprocess.Popen(
             [sys.executable, "-m", "clew.testing.streamer", msgspec.json.encode(orders).decode()],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -89,7 +93,6 @@ class Child:
             env=environment,
             bufsize=0,
         )
-        self._started = time.monotonic()
 
     @property
     def pid(self) -> int:
