@@ -203,7 +203,7 @@ async def test_s7_9_a_crash_in_an_append_costs_that_unit_at_every_byte(tmp_path:
         log = place(tmp_path, session.id) / "session.jsonl"
     store = await open_files("jsonl", tmp_path / "store")
     scribe = Scribe(store, session.id, store._mint, FakeClock(2_000_000_000_000))
-    intact = log.read_bytes()
+    intact, metadata = log.read_bytes(), (log.parent / "metadata.json").read_bytes()
     await scribe.session()
     before = {name: dict(table) for name, table in vars(store._values[session.id]).items()}
     await scribe.prompt("cut me off")
@@ -213,14 +213,17 @@ async def test_s7_9_a_crash_in_an_append_costs_that_unit_at_every_byte(tmp_path:
     lines = whole[len(intact) :].count(b"\n")
     assert lines >= 4
     codec = JsonlCodec(tmp_path / "store")
-    for cut in range(len(intact), len(whole)):
+    # But for its newline the last line is whole, and counts.
+    for cut in range(len(intact), len(whole) - 1):
         log.write_bytes(whole[:cut])
+        (log.parent / "metadata.json").write_bytes(metadata)
         torn = codec.load(session.id)
         assert torn is not None
         assert (vars(torn.value), torn.damages) == (before, ()), cut
     ends = [place + 1 for place in range(len(intact), len(whole) - 1) if whole[place : place + 1] == b"\n"]
-    for cut in (*range(len(intact), len(whole), len(whole) // 12), *ends, len(whole) - 2, len(whole) - 1):
+    for cut in (*range(len(intact), len(whole), len(whole) // 12), *ends, len(whole) - 2):
         log.write_bytes(whole[:cut])
+        (log.parent / "metadata.json").write_bytes(metadata)
         await _goes_on(tmp_path, session.id, log, whole[:cut])
     log.write_bytes(whole)
     store = await open_files("jsonl", tmp_path / "store")

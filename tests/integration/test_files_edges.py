@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,10 +40,9 @@ from clew.triggers.ledger import EventQuery, LedgerEvent
 from clew.triggers.routing import Routing
 from clew.triggers.schedule import Schedule
 
-from .test_files_store import Kind, both, everything, full_disk
+from .test_files_store import SHA, Kind, both, everything, full_disk
 
 SCHEDULE = Schedule(id="sch_1", cron="0 9 * * *", prompt="go", created_at=1)
-SHA = "ab" * 32
 
 
 @pytest.fixture(autouse=True)
@@ -152,8 +152,10 @@ async def test_a_session_is_what_its_place_says_whatever_is_written_in_it(kind: 
     (tmp_path / "elsewhere").mkdir()
     for path in [p for p in files_of(root, kind, outside).rglob("*") if p.is_file()] or [files_of(root, kind, outside)]:
         body = path.read_text().replace(scribe.session_id, "../../../elsewhere")
+        body = re.sub(r',"check":"[0-9a-f]{8}"', "", body)  # whoever forges a file does not leave them wrong
         if kind == "json":
             document = json.loads(body)
+            del document["clew"]["session_check"]
             document["clew"]["tables"]["row"] = [["session", document["clew"]["session"]]]
             body = json.dumps(document)
         path.write_text(body)

@@ -151,9 +151,13 @@ class MemoryStore:
             change.drop(self._schedules, id_)
         for name in [name for name, one in self._webhooks.items() if one.routing.session_id == session_id]:
             change.drop(self._webhooks, name)
-        for sha256 in named:
+        for sha256 in named if self._may_collect() else ():
             if not self._is_named(sha256):
                 change.drop(self._blobs, sha256)
+
+    def _may_collect(self) -> bool:
+        """Whether it is known of everything that is there what names what."""
+        return True
 
     def _is_named(self, sha256: str) -> bool:
         """Whether a session names this blob."""

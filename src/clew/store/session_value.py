@@ -208,7 +208,7 @@ class SessionValue:
         if write.to_turn_id is not None and write.to_turn_id not in self.turns:
             raise InternalError("the head would point at nothing", turn_id=write.to_turn_id)
         old = self.state["state"].head_turn_id
-        seq = len(self.moves) + 1
+        seq = next(reversed(self.moves), 0) + 1
         change.put(self.moves, seq, HeadMove(seq, self.row["session"].id, old, write.to_turn_id, write.at, write.why))
         self._set_state(change, head_turn_id=write.to_turn_id)
 

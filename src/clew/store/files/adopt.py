@@ -188,7 +188,7 @@ def _begin(value: SessionValue, place: str, at: int, kind: Any) -> Turn:
         settled_at=at,
     )
     value.turns[turn.id] = placed(turn, value.turns.get(state.head_turn_id or ""))
-    seq = len(value.moves) + 1
+    seq = next(reversed(value.moves), 0) + 1
     why: Any = "compaction" if kind == "compaction" else "turn"
     value.moves[seq] = HeadMove(seq, session_id, state.head_turn_id, turn.id, at, why)
     value.state["state"] = msgspec.structs.replace(state, head_turn_id=turn.id)

@@ -12,15 +12,18 @@ import os
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
+from zlib import crc32
 
 from clew.errors import ClewError, StorageFull, StoreReadOnly, StoreUnavailable
 from clew.failpoints import failpoint
 
 __all__ = [
     "append",
+    "boot_id",
     "ends_with",
     "is_temporary",
     "is_unreadable",
+    "keep_aside",
     "make_folder",
     "read",
     "sync_folder",
@@ -128,6 +131,23 @@ def write_whole(path: Path, data: bytes, *, sync: bool) -> None:
         raise
     if sync:
         sync_folder(path.parent)
+
+
+def keep_aside(path: Path, into: Path, name: str) -> None:
+    """Keep what a file holds now under another name, before it changes: it may hold what nobody could read."""
+    data = read(path)
+    if data:
+        make_folder(into)
+        with contextlib.suppress(FileExistsError):
+            os.link(path, into / f"{name}-{crc32(data):08x}")
+
+
+def boot_id() -> str:
+    """Which run of the machine this is; empty where nobody says."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
 
 
 def temporary(path: Path) -> Path:

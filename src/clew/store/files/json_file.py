@@ -20,8 +20,9 @@ from clew.store.base import Capabilities, Damage
 from clew.store.files import folder
 from clew.store.files.adopt import adopt, project_hidden
 from clew.store.files.codec import Entries, Loaded, Saving
+from clew.store.files.crc import check_of, stamped, unstamped, verdict
 from clew.store.files.log import is_streaming
-from clew.store.files.mend import mend
+from clew.store.files.mend import Clues, Fault, mend
 from clew.store.files.metadata import session_of
 from clew.store.files.record import is_marker
 from clew.store.files.shape import decode_message, encode_boundary, encode_message, plain_metadata, plain_records
@@ -36,21 +37,25 @@ from clew.transcript.view import compaction_data
 __all__ = ["JsonCodec"]
 
 _APART: Final = ("row", "messages")
-_OWN: Final = frozenset({"id", "title", "model", "createdAt", "updatedAt", "messages", "clew"})
+_OWN: Final = frozenset({"id", "title", "model", "createdAt", "updatedAt", "messages", "clew", "check"})
 _MISREAD: Final = (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError)
 
 
 class JsonMemo(msgspec.Struct):
     """``dirty``: memory is ahead of the file. ``others`` are keys of the file that are not clew's.
 
-    ``unread`` are messages that make no sense, which are written back as they are; ``damaged``: nothing of the file
-    reads, and it is not written over.
+    ``unread`` are messages that make no sense, which are written back as they are. ``mended`` are messages that were
+    mended in memory, with what the file has of each, which is what is written. ``faults``: what did not read of the
+    file; it is kept aside before it is written over. ``damaged``: nothing of it reads, and it is not written over.
     """
 
     dirty: bool = False
     damaged: bool = False
     others: dict[str, Any] = {}
     unread: list[Any] = []
+    mended: dict[str, tuple[MessageRow, MessageRow | None]] = {}
+    faults: list[Fault] = []
+    kept: bool = True
 
 
 class JsonCodec:
@@ -68,6 +73,7 @@ class JsonCodec:
 
     def __init__(self, root: Path) -> None:
         self._sessions = root / "sessions"
+        self._damaged = root / "clew" / "damaged"
 
     def _path(self, session_id: str) -> Path:
         return self._sessions / f"{session_id}.json"
@@ -98,26 +104,16 @@ class JsonCodec:
             return _unreadable(session_id, f"its file cannot be read: {error.strerror}")
         if data is None:
             return None
-        damages: list[str] = []
         try:
-            document = orjson.loads(data)
+            # Behind the last brace there is nothing but a newline, whatever has become of it.
+            document = orjson.loads(data[: data.rfind(b"}") + 1])
             if not isinstance(document, dict):
                 raise TypeError("it holds no object")
-            session = session_of(session_id, document, 0)
+            reading = _Reading(session_id, document, whole=verdict(data[:-1]) == "whole")
+            damages = tuple(Damage(what, session_id, id_) for what, id_ in reading.read())
         except _MISREAD as error:
             return _unreadable(session_id, f"its file does not read: {error}")
-        value = SessionValue(session)
-        own = document.get("clew")
-        messages = document.get("messages")
-        unread: list[Any] = []
-        if isinstance(own, dict):
-            damages += _load_own(value, own, messages if isinstance(messages, list) else [], unread)
-        else:
-            damages += _load_plain(value, messages if isinstance(messages, list) else [], unread)
-        others = {key: one for key, one in document.items() if key not in _OWN}
-        return Loaded(
-            value, JsonMemo(others=others, unread=unread), tuple(Damage(what, session_id) for what in damages)
-        )
+        return Loaded(reading.value, reading.memo, damages)
 
     # Writing
 
@@ -138,22 +134,27 @@ class JsonCodec:
         held = copy.copy(value)
         for name, table in vars(value).items():
             setattr(held, name, dict(table))
-        after = JsonMemo(others=memo.others, unread=memo.unread)
+        after = msgspec.structs.replace(memo, dirty=False, kept=True)
 
         def persist() -> None:
             folder.make_folder(self._sessions)
+            path = self._path(held.session.id)
+            if not memo.kept:
+                folder.keep_aside(path, self._damaged, path.name)
             try:
                 data = _encode(held, memo)
             except orjson.JSONEncodeError as error:
                 what = f"session {held.session.id} holds what cannot be written as JSON: {error}"
                 raise RowUndecodable(what, session_id=held.session.id) from error
-            folder.write_whole(self._path(held.session.id), data, sync=sync)
+            folder.write_whole(path, data, sync=sync)
 
         return Saving(persist, lambda: after)
 
     def remove(self, session_id: str) -> None:
         self._path(session_id).unlink(missing_ok=True)
         folder.sync_folder(self._sessions)
+        for kept in self._damaged.glob(f"{session_id}.json-*"):
+            kept.unlink(missing_ok=True)
 
     # Care
 
@@ -175,8 +176,22 @@ class JsonCodec:
 
 def _encode(value: SessionValue, memo: JsonMemo) -> bytes:
     session, others = value.session, memo.others
+    for message_id, (mended, read) in memo.mended.items():
+        if value.messages.get(message_id) is mended:
+            value.messages.pop(message_id)
+            value.messages.update({} if read is None else {message_id: read})
     shown, aside = _ordered(value)
     worker, workspace = others.get("workerId", "local"), others.get("workspaceId", session.workspace_root or "local")
+    row = msgspec.to_builtins(session)
+    own = {
+        "version": 1,
+        "session": row,
+        "session_check": check_of(row),
+        "aside": [*(_fragment(shape) for shape in aside), *memo.unread],
+        "tables": {
+            name: [_fragment(entry) for entry in dump_table(value, name)] for name in TABLES if name not in _APART
+        },
+    }
     document = {
         "id": session.id,
         "title": session.title,
@@ -185,16 +200,16 @@ def _encode(value: SessionValue, memo: JsonMemo) -> bytes:
         "model": str(session.model),
         "createdAt": iso(session.created_at),
         "updatedAt": iso(session.updated_at),
-        "messages": shown,
-        "clew": {
-            "version": 1,
-            "session": msgspec.to_builtins(session),
-            "aside": [*aside, *memo.unread],
-            "tables": {name: dump_table(value, name) for name in TABLES if name not in _APART},
-        },
+        "messages": [_fragment(shape) for shape in shown],
+        "clew": {**own, "damaged": memo.faults} if memo.faults else own,
     }
     known = {key: one for key, one in document.items() if one is not None}
-    return orjson.dumps({**{key: one for key, one in others.items() if key not in known}, **known}) + b"\n"
+    kept = {key: one for key, one in others.items() if key not in known}
+    return stamped(orjson.dumps({**kept, **known})) + b"\n"
+
+
+def _fragment(value: Any) -> orjson.Fragment:
+    return orjson.Fragment(stamped(orjson.dumps(value)))
 
 
 def _ordered(value: SessionValue) -> tuple[list[Any], list[Any]]:
@@ -217,39 +232,101 @@ def _ordered(value: SessionValue) -> tuple[list[Any], list[Any]]:
     return shown, [encode_message(row) for row in value.messages.values() if row.id not in told]
 
 
-def _load_own(value: SessionValue, own: dict[str, Any], messages: list[Any], unread: list[Any]) -> list[str]:
-    wrong: list[str] = []
-    session_id = value.row["session"].id
-    plain: list[Any] = []
-    aside = own.get("aside")
-    for shape in [*messages, *(aside if isinstance(aside, list) else [])]:
+class _Reading:
+    """One file on its way into memory. ``whole``: it is what was written, to the byte."""
+
+    def __init__(self, session_id: str, document: dict[str, Any], *, whole: bool) -> None:
+        self._document = document
+        own = document.get("clew")
+        self._own = own if isinstance(own, dict) else None
+        # A file that carries checks is gone by them; one of another program, or of an older clew, has none.
+        checked = "check" in document or "session_check" in (self._own or {})
+        self._doubted = checked and not whole and not _is_stamped(document)
+        if self._doubted:
+            _check_frame(document)
+        self._faults: list[Fault] = []
+        self.value = SessionValue(session_of(session_id, document, 0))
+        self.memo = JsonMemo(others={key: one for key, one in document.items() if key not in _OWN})
+
+    def read(self) -> list[Fault]:
+        messages = self._document.get("messages")
+        shapes = messages if isinstance(messages, list) else []
+        if self._own is None:
+            return _load_plain(self.value, shapes, self.memo.unread)
+        aside, tables = self._own.get("aside"), self._own.get("tables")
+        known = [(str(what), id_) for what, id_ in self._own.get("damaged", ())]
+        state_lost = self._read_tables(tables if isinstance(tables, dict) else {})
+        plain = [
+            shape for shape in [*shapes, *(aside if isinstance(aside, list) else [])] if not self._read_message(shape)
+        ]
+        if self._doubted and not (self._faults or plain):
+            self._faults.append(("something in its file was changed after it was written", None))
+        found = [*known, *self._faults]
+        self.memo.faults, self.memo.kept = (found if self._doubted else known), not self._doubted
+        read = dict(self.value.messages)
+        found += mend(self.value, Clues(harmed=bool(found), state_lost=state_lost))
+        changed = [row for id_, row in self.value.messages.items() if read.get(id_) is not row]
+        self.memo.mended = {row.id: (row, read.get(row.id)) for row in changed}
+        return found + (_load_plain(self.value, plain, self.memo.unread) if plain else [])
+
+    def _read_message(self, shape: Any) -> bool:
+        """Take in a message; False when it is another program's."""
         try:
-            if "clew" not in shape:
-                plain.append(shape)
-                continue
-            row = decode_message(shape, session_id)
+            if "clew" not in shape and not (self._doubted and ("check" in shape or self._is_ours(shape))):
+                return False
+            if self._doubted:
+                unstamped(shape)
+            row = decode_message(shape, self.value.row["session"].id)
             if row is not None:
-                value.messages[row.id] = row
+                self.value.messages[row.id] = row
         except _MISREAD as error:
-            wrong.append(f"a message makes no sense: {type(error).__name__}: {error}")
-            unread.append(shape)
-    tables = own.get("tables")
-    for name, entries in (tables if isinstance(tables, dict) else {}).items():
-        for entry in entries if name in TABLES and isinstance(entries, list) else ():
-            try:
-                load_entry(value, name, entry[0], entry[1])
-            except _MISREAD as error:
-                wrong.append(f"an entry of {name} makes no sense: {type(error).__name__}: {error}")
-    wrong += mend(value)
-    return wrong + (_load_plain(value, plain, unread) if plain else [])
+            self._faults.append((f"a message does not read: {type(error).__name__}: {error}", None))
+            if not self._doubted:  # else the whole file is kept aside before it is written over
+                self.memo.unread.append(shape)
+        return True
+
+    def _is_ours(self, shape: Any) -> bool:
+        return any(shape.get("id") in held for held in self.value.links.values())
+
+    def _read_tables(self, tables: dict[str, Any]) -> bool:
+        """Take in the tables; whether the entry that says where the session stands is lost."""
+        state_lost = False
+        for name, entries in tables.items():
+            for entry in entries if name in TABLES and isinstance(entries, list) else ():
+                try:
+                    key, one = unstamped(entry) if self._doubted else entry[:2]
+                    load_entry(self.value, name, key, one)
+                except _MISREAD as error:
+                    self._faults.append((f"an entry of {name} does not read: {type(error).__name__}: {error}", None))
+                    state_lost |= name == "state"
+        return state_lost
 
 
-def _load_plain(value: SessionValue, messages: list[Any], unread: list[Any]) -> list[str]:
+def _check_frame(document: dict[str, Any]) -> None:
+    """What has no check of its own must be there; without it nothing of the file can be told."""
+    own = document["clew"]
+    if own.get("session_check") != check_of(own["session"]):
+        raise ValueError("what it says of the session was changed after it was written")
+    if not (isinstance(document["messages"], list) and isinstance(own["aside"], list)):
+        raise ValueError("its messages are not where they were written")
+    if not own["tables"].keys() <= TABLES.keys():
+        raise ValueError("its tables are not what was written")
+
+
+def _is_stamped(document: dict[str, Any]) -> bool:
+    try:
+        unstamped(document)
+    except ValueError:
+        return False
+    return True
+
+
+def _load_plain(value: SessionValue, messages: list[Any], unread: list[Any]) -> list[Fault]:
     """Messages that another program wrote. What clew has no place for is kept as it is."""
-    wrong: list[str] = []
+    wrong: list[Fault] = []
     for shape in messages:
         if not isinstance(shape, dict) or shape.get("role") not in ("user", "assistant"):
-            wrong.append("a message is neither a user's nor an assistant's, and is passed over")
+            wrong.append(("a message is neither a user's nor an assistant's, and is passed over", None))
             unread.append(shape)
     places: dict[str, list[tuple[int, int]]] = {}
     before = len(value.messages)
@@ -265,7 +342,7 @@ def _load_plain(value: SessionValue, messages: list[Any], unread: list[Any]) -> 
             if "from" in record:
                 _add_metadata(value, message_id, plain_metadata(messages[record["from"]]))
         except _MISREAD as error:
-            wrong.append(f"a message makes no sense: {type(error).__name__}: {error}")
+            wrong.append((f"a message makes no sense: {type(error).__name__}: {error}", None))
             unread += [messages[record["from"]]] if "from" in record else []
     project_hidden(value)
     total = sum_usage(tuple(value.messages.values()))

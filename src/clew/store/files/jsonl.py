@@ -17,11 +17,13 @@ from clew.store.files import folder
 from clew.store.files.codec import Entries, Loaded, Saving
 from clew.store.files.log import Written, is_streaming, plan_log, plan_stream
 from clew.store.files.memo import Memo
-from clew.store.files.metadata import read_metadata, session_of, write_metadata
+from clew.store.files.mend import Fault
+from clew.store.files.metadata import End, end_of, read_metadata, session_of, write_metadata
 from clew.store.files.replay import replay
 from clew.store.files.stamp import milliseconds
 from clew.store.files.torn import END_OF_TORN, read_lines
 from clew.store.session_value import SessionValue
+from clew.transcript.session import Session
 
 __all__ = ["JsonlCodec"]
 
@@ -47,6 +49,8 @@ class JsonlCodec:
     def __init__(self, root: Path) -> None:
         self._sessions = root / "sessions"
         self._aside = root / "clew" / "aside"
+        self._damaged = root / "clew" / "damaged"
+        self._boot = folder.boot_id()
 
     def on_disk(self) -> list[str]:
         try:
@@ -87,26 +91,32 @@ class JsonlCodec:
         except OSError as error:
             if not folder.is_unreadable(error):
                 raise
-            damage = Damage(f"{Path(error.filename).name} cannot be read: {error.strerror}", session_id)
-            session = session_of(session_id, {"name": "(damaged)"}, 0)
-            return Loaded(SessionValue(session), Memo(damaged=True), (damage,))
+            return _unreadable(session_id, f"{Path(error.filename).name} cannot be read: {error.strerror}")
         metadata = read_metadata(known)
         if metadata is None and not log:
-            return None
-        lines, streamed = read_lines(log or b""), read_lines(stream or b"")
-        damages = [f"line {number} of {LOG} does not read" for number in lines.bad]
-        if metadata is None:
-            damages += [f"{METADATA} does not read"] if known is not None else []
-        memo = Memo(torn=lines.torn, stream_torn=streamed.torn, streams=stream is not None)
-        memo.others = {key: one for key, one in (metadata or {}).items() if key != "clew"}
+            if known is None:
+                return None
+            return _unreadable(session_id, f"{METADATA} does not read, and there is no log")
+        end = end_of(metadata or {})
+        lines = read_lines(log or b"", LOG, end.promised(self._boot))
+        streamed = read_lines(stream or b"", STREAM)
+        memo = Memo(streams=stream is not None, synced=min(end.synced, lines.last_seq))
+        memo.others = {key: one for key, one in (metadata or {}).items() if key not in ("clew", "check")}
+        damages: list[Fault] = []
+        harmed = {STREAM} if streamed.faults else set()
+        if metadata is None and known is not None:
+            harmed.add(METADATA)
+            damages.append((f"{METADATA} does not read", None))
         try:
             session = session_of(session_id, metadata or {}, _first_time(lines.units))
         except msgspec.ValidationError as error:
-            damages.append(f"{METADATA} does not hold a session: {error}")
+            harmed.add(METADATA)
+            damages.append((f"{METADATA} does not hold a session: {error}", None))
             session = session_of(session_id, {}, _first_time(lines.units))
+        memo.harmed = frozenset(harmed)
         value = SessionValue(session)
         damages += replay(value, memo, lines, streamed)
-        return Loaded(value, memo, tuple(Damage(what, session_id) for what in damages))
+        return Loaded(value, memo, tuple(Damage(what, session_id, id_) for what, id_ in damages))
 
     # Writing
 
@@ -116,7 +126,8 @@ class JsonlCodec:
             raise RowUndecodable(f"the files of session {session.id} are damaged, and are not written over")
         if memo is None:
             written = plan_log(value, Memo(), entries) if entries else Written(b"", Memo())
-            data, metadata = written.data, write_metadata(session, written.memo.count, {})
+            written.memo.synced = written.memo.end
+            data, metadata = written.data, self._metadata(session, written.memo)
             return Saving(lambda: self._create(session.id, data, metadata), lambda: written.memo)
         place = self._sessions / session.id
         if not sync and is_streaming(entries):
@@ -124,23 +135,31 @@ class JsonlCodec:
             return Saving(lambda: _append(place / STREAM, grown.data, power), lambda: grown.memo)
         if not memo.logged and entries.keys() <= {_CREATED}:
             # Until the first message the log stays empty, and the metadata is all there is.
-            metadata = write_metadata(session, memo.count, memo.others)
+            metadata = self._metadata(session, memo)
             return Saving(lambda: folder.write_whole(place / METADATA, metadata, sync=True), lambda: memo)
         written = plan_log(value, memo, entries)
-        drop = written.memo.streams and not written.memo.ahead and not value.journal
+        after = written.memo
+        after.synced = after.end if sync or power else after.synced
+        drop = after.streams and not after.ahead and not value.journal
         if drop:
-            written.memo.streams = written.memo.stream_torn = False
-        metadata = write_metadata(session, written.memo.count, memo.others)
+            after.streams, after.stream_end, after.stream_ending = False, 0, ""
+        after.harmed = memo.harmed & {STREAM} if not drop else frozenset()
+        metadata = self._metadata(session, after)
 
         def persist() -> None:
             _append(place / LOG, written.data, sync or power)
             # From here on the unit is durable: what is left can be worked out again from the log.
             with contextlib.suppress(OSError):
+                for name in memo.harmed - after.harmed:
+                    folder.keep_aside(place / name, self._damaged, f"{session.id}-{name}")
                 if drop:
                     (place / STREAM).unlink(missing_ok=True)
                 folder.write_whole(place / METADATA, metadata, sync=False)
 
-        return Saving(persist, lambda: written.memo)
+        return Saving(persist, lambda: after)
+
+    def _metadata(self, session: Session, memo: Memo) -> bytes:
+        return write_metadata(session, memo.count, memo.others, End(memo.end, memo.synced, self._boot))
 
     def save(self, value: SessionValue, memo: Any) -> Saving | None:
         return None
@@ -168,22 +187,28 @@ class JsonlCodec:
             (self._sessions / session_id).rename(gone)
         folder.sync_folder(self._sessions)
         shutil.rmtree(gone, ignore_errors=True)
+        for kept in self._damaged.glob(f"{session_id}-*"):
+            kept.unlink(missing_ok=True)
 
     # Care
 
     def tidy(self, loaded: Loaded) -> None:
         value, memo = loaded.value, loaded.memo
-        if memo.damaged:
-            return
         place = self._sessions / value.session.id
+        # What did not read in full stays as it is. Only the metadata can be had from a log that did.
+        if any(METADATA not in damage.what for damage in loaded.damages) or memo.damaged:
+            return
         if memo.streams and not memo.ahead and not value.journal:
             (place / STREAM).unlink(missing_ok=True)
-            memo.streams = memo.stream_torn = False
+            memo.streams, memo.stream_end, memo.stream_ending = False, 0, ""
         known = read_metadata(folder.read(place / METADATA))
-        wanted = write_metadata(value.session, memo.count, memo.others)
+        wanted = self._metadata(value.session, memo)
         # Another program's metadata is left alone until there is something new to say.
-        if known is None or ("clew" in known and read_metadata(wanted) != known):
+        if known is None or ("clew" in known and _plain(read_metadata(wanted)) != _plain(known)):
+            for name in memo.harmed:
+                folder.keep_aside(place / name, self._damaged, f"{value.session.id}-{name}")
             folder.write_whole(place / METADATA, wanted, sync=True)
+            memo.harmed = frozenset()
         if not (place / LOG).exists():
             folder.append(place / LOG, b"", sync=True)
 
@@ -207,10 +232,22 @@ class JsonlCodec:
                     folder.write_whole(into / name, data, sync=False)
 
 
+def _unreadable(session_id: str, what: str) -> Loaded:
+    """A session whose files are damaged is shown, empty, and never written over."""
+    session = session_of(session_id, {"name": "(damaged)"}, 0)
+    return Loaded(SessionValue(session), Memo(damaged=True), (Damage(what, session_id),))
+
+
+def _plain(metadata: dict[str, Any] | None) -> dict[str, Any]:
+    """Metadata without what is different at every writing and means nothing for a list."""
+    found = {key: one for key, one in (metadata or {}).items() if key != "check"}
+    return {**found, "clew": {**found.get("clew", {}), "end": None}}
+
+
 def _append(path: Path, data: bytes, sync: bool) -> None:
     if not data:
         return
-    if not data.startswith(END_OF_TORN) and not folder.ends_with(path, b"\n"):
+    if not data.startswith((b"\n", END_OF_TORN)) and not folder.ends_with(path, b"\n"):
         # An append failed, and what it left could not be taken back.
         data = END_OF_TORN + data
     folder.append(path, data, sync=sync)

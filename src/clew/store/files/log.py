@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from clew.store.files.codec import Entries
+from clew.store.files.crc import stamped
 from clew.store.files.memo import RECORD_TYPES, Memo
 from clew.store.files.record import (
     Record,
@@ -49,14 +50,18 @@ class Written(NamedTuple):
 class _Writer:
     """Numbers the records of one unit."""
 
-    def __init__(self, memo: Memo, torn: bool, *, streamed: bool = False) -> None:
+    def __init__(self, memo: Memo, *, streamed: bool = False) -> None:
         self.memo = memo.copied(streamed=streamed)
-        self._torn = torn
+        self._streamed = streamed
         self._records: list[Record] = []
-        self._prefix = b""
-        if torn:
+        self._after = memo.stream_end if streamed else memo.end
+        ending = memo.stream_ending if streamed else memo.ending
+        self._prefix = b"\n" if ending == "line" else b""
+        if ending == "torn":
             # What a process that died has left is ended so that nobody takes it for a line, and said to be no loss.
-            self._prefix = END_OF_TORN + orjson.dumps({"recordType": TORN, "seq": self._next()}) + b"\n"
+            mark = {"recordType": TORN, "seq": self._next(), "after": self._after}
+            self._prefix = END_OF_TORN + stamped(orjson.dumps(mark)) + b"\n"
+            self._after = self.memo.seq
 
     def _next(self) -> int:
         self.memo.seq += 1
@@ -68,6 +73,8 @@ class _Writer:
 
     def add(self, record: Record) -> None:
         head = {"recordType": record["recordType"], "schemaVersion": SCHEMA_VERSION, "seq": self._next()}
+        if not self._records:
+            head["after"] = self._after
         self._records.append({**head, **{key: value for key, value in record.items() if key != "recordType"}})
 
     def told(self, record: Record, message_id: str) -> None:
@@ -80,13 +87,19 @@ class _Writer:
         self.memo.told.add(message_id)
         self.add(record)
 
-    def lines(self) -> bytes:
+    def written(self) -> Written:
         n = len(self._records)
+        if not n:
+            return Written(b"", self.memo)
         lines = [
-            orjson.dumps({**record, "unit": [i, n]}, option=orjson.OPT_NON_STR_KEYS) + b"\n"
+            stamped(orjson.dumps({**record, "unit": [i, n]}, option=orjson.OPT_NON_STR_KEYS)) + b"\n"
             for i, record in enumerate(self._records, 1)
         ]
-        return self._prefix + b"".join(lines) if lines else b""
+        if self._streamed:
+            self.memo.streams, self.memo.stream_end, self.memo.stream_ending = True, self.memo.seq, ""
+        else:
+            self.memo.logged, self.memo.end, self.memo.ending = True, self.memo.seq, ""
+        return Written(self._prefix + b"".join(lines), self.memo)
 
 
 def is_streaming(entries: Entries) -> bool:
@@ -97,22 +110,20 @@ def is_streaming(entries: Entries) -> bool:
 
 def plan_stream(value: SessionValue, memo: Memo, entries: Entries) -> Written:
     """The lines of a growing message, for the stream file."""
-    writer = _Writer(memo, memo.stream_torn, streamed=True)
+    writer = _Writer(memo, streamed=True)
     for (name, key), (before, after) in entries.items():
         if before is after:
             continue
         if name in ("messages", "links"):
             writer.memo.ahead.setdefault((name, key), before)
         if name == "messages":
-            _add_growth(writer, before, after)
+            _add_growth(writer, value, before, after)
         elif name == "journal" and _grows(before, after):
             chunks = TABLES[name].encode(after[len(before) :] if before is not ABSENT else after)
             writer.add({"recordType": "chunks", "key": key, "value": chunks, "more": True})
         else:
-            _add_entry(writer, name, key, after)
-    memo = writer.memo
-    memo.streams, memo.stream_torn = True, False
-    return Written(writer.lines(), memo)
+            _add_entry(writer, value, name, key, after)
+    return writer.written()
 
 
 def _grows(before: Any, after: Any) -> bool:
@@ -121,9 +132,10 @@ def _grows(before: Any, after: Any) -> bool:
     return before is ABSENT or after[: len(before)] == before
 
 
-def _add_growth(writer: _Writer, before: Any, after: MessageRow) -> None:
+def _add_growth(writer: _Writer, value: SessionValue, before: Any, after: MessageRow) -> None:
     if before is ABSENT:
-        writer.add({"recordType": "aside", "value": TABLES["messages"].encode(after)})
+        _, turn_id = _order(value, [after.id]).get(after.id, (_LAST, None))
+        writer.add({"recordType": "aside", "value": TABLES["messages"].encode(after), "turn": turn_id})
         return
     old = {part.index: part for part in before.parts}
     specs = [
@@ -147,17 +159,21 @@ def _add_metadata(writer: _Writer, before: MessageRow, after: MessageRow) -> Non
         writer.add({"recordType": "metadata", "clew": {"id": after.id, "set": changed, "drop": drop, "at": times}})
 
 
-def _add_entry(writer: _Writer, name: str, key: Any, after: Any) -> None:
+def _add_entry(writer: _Writer, value: SessionValue, name: str, key: Any, after: Any) -> None:
     record: Record = {"recordType": RECORD_TYPES[name], "key": key}
     if after is ABSENT:
         writer.add({**record, "gone": True})
-    else:
-        writer.add({**record, "value": TABLES[name].encode(after)})
+        return
+    record["value"] = TABLES[name].encode(after)
+    if name == "links" and key in value.turns:
+        # A second place for it, should the line of the turn be lost.
+        record["under"] = value.turns[key].parent_turn_id
+    writer.add(record)
 
 
 def plan_log(value: SessionValue, memo: Memo, entries: Entries) -> Written:
     """The lines of a unit, for the log; of messages all that the stream file alone had so far."""
-    writer = _Writer(memo, memo.torn)
+    writer = _Writer(memo)
     wanted = {key: pair for key, pair in entries.items() if pair[0] is not pair[1]}
     ahead = memo.ahead
     touched = {name for name, _ in entries}
@@ -176,9 +192,8 @@ def plan_log(value: SessionValue, memo: Memo, entries: Entries) -> Written:
             fresh = TABLES[name].encode(after[len(before) :])
             writer.add({"recordType": "step", "key": key, "value": fresh, "more": True})
         elif name != "marks":
-            _add_entry(writer, name, key, after)
-    writer.memo.logged, writer.memo.torn = True, False
-    return Written(writer.lines(), writer.memo)
+            _add_entry(writer, value, name, key, after)
+    return writer.written()
 
 
 def _add_messages(writer: _Writer, value: SessionValue, wanted: dict[str, tuple[Any, Any]]) -> None:
@@ -186,8 +201,9 @@ def _add_messages(writer: _Writer, value: SessionValue, wanted: dict[str, tuple[
     if not wanted:
         return
     order = _order(value, wanted)
+    nowhere = (_LAST, None)
     markers: list[MessageRow] = []
-    for message_id in sorted(wanted, key=lambda id_: order.get(id_, _LAST)):
+    for message_id in sorted(wanted, key=lambda id_: order.get(id_, nowhere)[0]):
         before, after = wanted[message_id]
         if message_id in writer.memo.told and before is not ABSENT:
             _add_difference(writer, before, after)
@@ -197,25 +213,33 @@ def _add_messages(writer: _Writer, value: SessionValue, wanted: dict[str, tuple[
             markers.append(after)
         else:
             for record in message_records(after, after.parts, whole=True):
-                writer.told(record, after.id)
+                writer.told(_in_turn(record, order[after.id][1]), after.id)
     for row in markers:
-        writer.told(compaction_record(row, _first_kept(writer, row)), row.id)
+        writer.told(_in_turn(compaction_record(row, _first_kept(writer, row)), order[row.id][1]), row.id)
 
 
 _LAST: Final = (1 << 62, 0, 0)
 
 
-def _order(value: SessionValue, wanted: Iterable[str]) -> dict[str, tuple[int, int, int]]:
-    """The place in the conversation of each of these messages that has one."""
-    left, found = set(wanted), {}
+def _order(value: SessionValue, wanted: Iterable[str]) -> dict[str, tuple[tuple[int, int, int], str | None]]:
+    """The place in the conversation of each of these messages that has one, and the turn."""
+    left = set(wanted)
+    found: dict[str, tuple[tuple[int, int, int], str | None]] = {}
     for turn_id in reversed(value.links):
         for position, message_id in enumerate(value.links[turn_id]):
             if message_id in left:
                 turn = value.turns.get(turn_id)
-                found[message_id] = (turn.depth, turn.created_at, position) if turn else _LAST
+                found[message_id] = ((turn.depth, turn.created_at, position) if turn else _LAST, turn_id)
         if len(found) == len(left):
             break
     return found
+
+
+def _in_turn(record: Record, turn_id: str | None) -> Record:
+    """The first record of a message says which turn holds it, should the line of the link be lost."""
+    if "row" not in record["clew"]:
+        return record
+    return {**record, "clew": {**record["clew"], "turn": turn_id}}
 
 
 def _add_difference(writer: _Writer, before: MessageRow, after: MessageRow) -> None:

@@ -6,6 +6,8 @@ from typing import Any, Final
 
 import msgspec
 
+from clew.store.files.torn import Ending
+
 __all__ = ["RECORD_TYPES", "TABLE_OF", "Memo"]
 
 RECORD_TYPES: Final = {
@@ -30,15 +32,21 @@ Place = tuple[int, int]
 class Memo(msgspec.Struct):
     """What is known about the files of a session beyond its value.
 
+    ``end`` is the last number of the log and ``stream_end`` that of the stream file; each says how the file ends.
     ``ahead`` holds entries that the stream file has and the log has not, as the log has them. ``places`` says at which
     numbers the parts of a message begin; ``told`` which messages others can read; ``count`` how many such records.
-    ``damaged``: the files cannot be read, and are not written to.
+    ``synced``: the last number of the log that a loss of power cannot take. ``damaged``: the files cannot be read, and
+    are not written to; ``harmed``: files beside the log that do not read in full, and are kept before they change.
     """
 
     damaged: bool = False
     seq: int = 0
-    torn: bool = False
-    stream_torn: bool = False
+    end: int = 0
+    synced: int = 0
+    harmed: frozenset[str] = frozenset()
+    ending: Ending = ""
+    stream_end: int = 0
+    stream_ending: Ending = ""
     streams: bool = False
     logged: bool = False
     count: int = 0

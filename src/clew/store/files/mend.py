@@ -1,50 +1,102 @@
-"""Mending: what a lost line leaves behind is made to fit again, and said. Pure.
+"""Mending: what lost lines leave behind is made to fit again, and said. Pure, and in memory only.
 
-A message that is gone is in no turn, no queue and no prune any more. A turn that is gone is put back as an empty one
-where the moves of the head say it was, so that what lay above and below it can still be reached.
+A lost line costs what it said and no more. A turn that is gone is put back where others say it was, a message that is
+gone is shown as damaged in its place. Nothing that is made up here is ever taken for what was written.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any, Final
 
 import msgspec
 
+from clew.store import unit as u
+from clew.store.files.adopt import adopted_id
+from clew.store.files.record import is_marker
 from clew.store.session_value import SessionValue
+from clew.transcript.message import MessageRow, PartRow
+from clew.transcript.seal import seal_of
 from clew.transcript.turn import Turn, placed
 from clew.transcript.turn_state import OPEN
 
-__all__ = ["mend"]
+__all__ = ["Clues", "Fault", "mend"]
+
+Fault = tuple[str, str | None]
+"""What is wrong, and with which message or turn."""
+
+_DAMAGED: Final = "damaged"
+_LOST: Final = "it is damaged: something of what was stored of it is lost"
+_BLOB: Final = "/api/blobs/"
 
 
-def mend(value: SessionValue) -> list[str]:
+class Clues(msgspec.Struct):
+    """What the files say beside the tables. ``turn_of`` and ``parents``: where messages and turns stood, told a
+    second time. ``named``: messages that lines speak of which do not read. ``harmed``: something does not read."""
+
+    turn_of: dict[str, str] = {}
+    parents: dict[str, str | None] = {}
+    named: set[str] = set()
+    harmed: bool = False
+    state_lost: bool = False
+
+
+def mend(value: SessionValue, clues: Clues) -> list[Fault]:
     """Make the session readable; what had to be done for it."""
-    return [*_mend_turns(value), *_mend_messages(value), *_mend_state(value)]
+    found = [*_mend_state(value, clues), *_mend_places(value, clues), *_mend_turns(value, clues)]
+    found += [*_mend_ends(value), *_mend_messages(value)]
+    if clues.harmed:
+        found += _mark_harmed(value, clues.named)
+        for row in value.messages.values():
+            for url in (part.data.get("url") for part in row.parts if part.type == "file"):
+                if isinstance(url, str) and url.startswith(_BLOB):
+                    value.blobs.setdefault(url.removeprefix(_BLOB), None)
+    return found
 
 
-def _mend_turns(value: SessionValue) -> Iterator[str]:
+# Turns
+
+
+def _mend_state(value: SessionValue, clues: Clues) -> Iterator[Fault]:
+    if clues.state_lost:
+        head = value.moves[max(value.moves)].to_turn_id if value.moves else None
+        opened = next((turn.id for turn in value.turns.values() if turn.status in OPEN), None)
+        value.state["state"] = msgspec.structs.replace(value.state["state"], head_turn_id=head, open_turn_id=opened)
+        yield "where the session stood was lost, and is worked out from its turns", None
+    elif value.moves and value.moves[max(value.moves)].to_turn_id != value.state["state"].head_turn_id:
+        yield "a move of the head is lost", value.state["state"].head_turn_id
+
+
+def _mend_turns(value: SessionValue, clues: Clues) -> Iterator[Fault]:
     came_from = {move.to_turn_id: move.from_turn_id for move in reversed(value.moves.values())}
-    missing = _missing(value)
-    while missing:
+    while missing := _missing(value):
         for turn_id in sorted(missing):
-            parent = came_from.get(turn_id)
-            session = value.row["session"]
-            value.turns[turn_id] = Turn(
+            held = [value.messages[id_] for id_ in value.links.get(turn_id, ()) if id_ in value.messages]
+            at = min((row.created_at for row in held), default=value.row["session"].created_at)
+            parent = clues.parents.get(turn_id, came_from.get(turn_id))
+            if turn_id == value.state["state"].open_turn_id and turn_id not in clues.parents:
+                parent = value.state["state"].head_turn_id
+            lost = Turn(
                 id=turn_id,
-                session_id=session.id,
+                session_id=value.row["session"].id,
                 parent_turn_id=None if parent == turn_id else parent,
-                created_at=session.created_at,
-                status="failed",
-                settled_at=session.created_at,
+                created_at=at,
+                kind="compaction" if any(is_marker(row) for row in held) else "normal",
             )
-            yield f"turn {turn_id} is lost"
-        missing = _missing(value)
+            value.turns[turn_id] = _ended(lost, "what was noted of this turn is lost")
+            yield f"turn {turn_id} is lost", turn_id
     _place(value)
 
 
+def _ended(turn: Turn, why: str) -> Turn:
+    data = {**turn.data, "error": {"code": "row_undecodable", "message": why}}
+    return msgspec.structs.replace(turn, status="failed", settled_at=turn.settled_at or turn.created_at, data=data)
+
+
 def _missing(value: SessionValue) -> set[str]:
+    state = value.state["state"]
     named = {turn.parent_turn_id for turn in value.turns.values()} | set(value.links)
-    named |= {value.state["state"].head_turn_id, *(move.to_turn_id for move in value.moves.values())}
+    named |= {state.head_turn_id, state.open_turn_id, *(move.to_turn_id for move in value.moves.values())}
     return {turn_id for turn_id in named if turn_id is not None and turn_id not in value.turns}
 
 
@@ -65,30 +117,94 @@ def _place(value: SessionValue) -> None:
             value.turns[turn_id] = turn
 
 
-def _mend_messages(value: SessionValue) -> Iterator[str]:
-    lost = {id_ for held in value.links.values() for id_ in held if id_ not in value.messages}
-    yield from (f"message {message_id} is lost" for message_id in sorted(lost))
-    for turn_id, held in list(value.links.items()):
-        if lost.intersection(held):
-            value.links[turn_id] = tuple(message_id for message_id in held if message_id not in lost)
-    tables = (value.queue, value.journal, value.marks, value.seals)
-    for table in tables:
+def _mend_ends(value: SessionValue) -> Iterator[Fault]:
+    """One turn at most is open, and the state names it. Any other that seems to be has lost how it ended."""
+    state = value.state["state"]
+    opened = value.turns.get(state.open_turn_id or "")
+    if opened is not None and opened.status not in OPEN:
+        value.state["state"] = msgspec.structs.replace(state, open_turn_id=None)
+        opened = None
+    for turn in list(value.turns.values()):
+        if turn.status in OPEN and turn is not opened:
+            value.turns[turn.id] = _ended(turn, "how this turn ended is lost")
+            yield f"how turn {turn.id} ended is lost", turn.id
+
+
+# Messages
+
+
+def _mend_places(value: SessionValue, clues: Clues) -> Iterator[Fault]:
+    """Every message is in a turn, in the queue, or cancelled."""
+    held = {id_ for ids in value.links.values() for id_ in ids}
+    for message_id, turn_id in clues.turn_of.items():
+        if message_id in value.messages and message_id not in held:
+            value.links[turn_id] = (*value.links.get(turn_id, ()), message_id)
+            value.queue.pop(message_id, None)
+            held.add(message_id)
+            yield "which turn holds it was lost, and is taken from the message", message_id
+    for message_id in [id_ for id_ in value.queue if id_ in held]:
+        del value.queue[message_id]
+        yield "it seemed to wait in the queue, and is in a turn", message_id
+    for row in value.messages.values() if clues.harmed else ():
+        at = row.metadata.get("queued_at")
+        if isinstance(at, int) and row.id not in held and row.id not in value.queue:
+            value.queue[row.id] = u.Enqueue(row.id, at)
+            yield "its place in the queue was lost", row.id
+
+
+def _mend_messages(value: SessionValue) -> Iterator[Fault]:
+    for turn_id, held in value.links.items():
+        for place, message_id in enumerate(held):
+            if message_id not in value.messages:
+                value.messages[message_id] = _lost_message(value, turn_id, place, message_id)
+                yield f"message {message_id} is lost", message_id
+    for table in (value.queue, value.journal, value.marks, value.seals):
         for message_id in [id_ for id_ in table if id_ not in value.messages]:
             del table[message_id]
     for key in [key for key in value.pruned if key[1] not in value.messages]:
         del value.pruned[key]
     for row in list(value.messages.values()):
-        indexes = [part.index for part in row.parts]
-        if indexes != list(range(len(indexes))):
-            parts = tuple(msgspec.structs.replace(part, index=index) for index, part in enumerate(row.parts))
-            value.messages[row.id] = msgspec.structs.replace(row, parts=parts)
-            yield f"parts of message {row.id} are lost"
+        there = {part.index: part for part in row.parts}
+        if list(there) != list(range(len(row.parts))):
+            count = max(there) + 1
+            parts = tuple(there.get(index) or _lost_part(row, index) for index in range(count))
+            value.messages[row.id] = _damaged(msgspec.structs.replace(row, parts=parts))
+            yield f"parts of message {row.id} are lost", row.id
 
 
-def _mend_state(value: SessionValue) -> Iterator[str]:
-    state = value.state["state"]
-    newest = value.moves[max(value.moves)].to_turn_id if value.moves else state.head_turn_id
-    opened = next((turn.id for turn in value.turns.values() if turn.status in OPEN), None)
-    if (newest, opened) != (state.head_turn_id, state.open_turn_id):
-        value.state["state"] = msgspec.structs.replace(state, head_turn_id=newest, open_turn_id=opened)
-        yield "where the session stood was lost, and is worked out from its turns"
+def _lost_message(value: SessionValue, turn_id: str, place: int, message_id: str) -> MessageRow:
+    at = value.turns[turn_id].created_at
+    role: Any = "assistant" if place or value.turns[turn_id].kind == "compaction" else "user"
+    row = MessageRow(message_id, value.row["session"].id, role, at, at, {_DAMAGED: _LOST})
+    return msgspec.structs.replace(row, parts=(_lost_part(row, 0),))
+
+
+def _lost_part(row: MessageRow, index: int, id_: str | None = None) -> PartRow:
+    id_ = id_ or adopted_id("prt_", row.session_id, f"{row.id}/{index}", row.created_at)
+    data = {"part_id": id_, "reason": _LOST}
+    return PartRow(id_, index, {"type": "data-damaged", "data": data}, row.created_at, row.updated_at)
+
+
+def _damaged(row: MessageRow) -> MessageRow:
+    return msgspec.structs.replace(row, metadata={**row.metadata, _DAMAGED: _LOST})
+
+
+def _mark_harmed(value: SessionValue, named: set[str]) -> Iterator[Fault]:
+    """Messages that are not as they were sealed, or, unsealed, that a line spoke of which does not read."""
+    for row in list(value.messages.values()):
+        seal = value.seals.get(row.id)
+        whole = seal == seal_of(part.data for part in row.parts) if seal is not None else row.id not in named
+        if whole or _DAMAGED in row.metadata:
+            continue
+        if row.id in value.journal:
+            # What was streamed since may begin or end anywhere: what the parts hold is all that is known.
+            del value.journal[row.id]
+            value.marks.pop(row.id, None)
+        else:
+            open_calls = [part for part in row.parts if part.tool_state and not part.tool_state.startswith("output-")]
+            lost = {part.index: _lost_part(row, part.index, part.id) for part in open_calls}
+            lost = lost or {len(row.parts): _lost_part(row, len(row.parts))}
+            parts = [lost.pop(part.index, part) for part in row.parts]
+            row = msgspec.structs.replace(row, parts=(*parts, *lost.values()))
+        value.messages[row.id] = _damaged(row)
+        yield "something of this message is lost", row.id

@@ -2,36 +2,61 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import orjson
 
+from clew.store.files.crc import check_of
 from clew.store.files.stamp import iso, milliseconds
 from clew.transcript.session import Model, Session
 
-__all__ = ["model_of", "read_metadata", "session_of", "write_metadata"]
+__all__ = ["End", "end_of", "model_of", "read_metadata", "session_of", "write_metadata"]
 
 _OWN: Final = frozenset(
     {
         *("id", "name", "createdAt", "lastMessageAt", "model", "messageCount", "source", "cronJobId"),
-        *("systemPromptOverride", "metrics", "clew"),
+        *("systemPromptOverride", "metrics", "clew", "check"),
     }
 )
 
 
+class End(NamedTuple):
+    """How far the log went when the file was written: its last number, the last that a loss of power cannot take,
+    and the boot of the machine. A log that ends before that has lost what was promised."""
+
+    seq: int = 0
+    synced: int = 0
+    boot: str = ""
+
+    def promised(self, boot: str) -> int:
+        return self.seq if boot and boot == self.boot else self.synced
+
+
 def read_metadata(data: bytes | None) -> dict[str, Any] | None:
-    """The object in the file; None when there is none that reads."""
+    """The object in the file; None when there is none that reads, or when it is not what clew had written."""
     try:
         found = orjson.loads(data or b"")
     except orjson.JSONDecodeError:
         return None
-    return found if isinstance(found, dict) else None
+    if not isinstance(found, dict):
+        return None
+    whole = "check" not in found or found["check"] == check_of(found.get("clew"))
+    return found if whole else None
 
 
-def write_metadata(session: Session, message_count: int, others: dict[str, Any]) -> bytes:
-    """The file. Keys that are not clew's own stay as they were found."""
+def end_of(metadata: dict[str, Any]) -> End:
+    own = metadata.get("clew")
+    try:
+        return msgspec.convert(own.get("end", []) if isinstance(own, dict) else [], End)
+    except msgspec.ValidationError:
+        return End()
+
+
+def write_metadata(session: Session, message_count: int, others: dict[str, Any], end: End) -> bytes:
+    """The file. Keys that are not clew's own stay as they were found; only clew's own are checked."""
     bag = session.metadata
+    own = {"version": 1, "session": msgspec.to_builtins(session), "end": list(end)}
     known: dict[str, Any] = {
         "id": session.id,
         "name": session.title,
@@ -51,7 +76,8 @@ def write_metadata(session: Session, message_count: int, others: dict[str, Any])
             "totalTokens": session.total_tokens,
             "costUsd": session.cost_usd,
         },
-        "clew": {"version": 1, "session": msgspec.to_builtins(session)},
+        "clew": own,
+        "check": check_of(own),
     }
     kept = {key: value for key, value in others.items() if key not in _OWN}
     return orjson.dumps({**{key: one for key, one in known.items() if one is not None}, **kept}) + b"\n"

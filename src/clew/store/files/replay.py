@@ -12,21 +12,23 @@ import msgspec
 
 from clew.store.files.adopt import adopt, project_hidden
 from clew.store.files.memo import TABLE_OF, Memo
-from clew.store.files.mend import mend
+from clew.store.files.mend import Clues, Fault, mend
 from clew.store.files.record import Record, decode_parts
 from clew.store.files.tables import TABLES, decode_entry, load_entry
 from clew.store.files.torn import Lines
 from clew.store.session_value import ABSENT, SessionValue
 from clew.transcript.message import MessageRow, PartRow
+from clew.transcript.turn_state import OPEN
 
 __all__ = ["replay"]
 
 _MISREAD: Final = (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError)
 
 
-def replay(value: SessionValue, memo: Memo, log: Lines, stream: Lines) -> list[str]:
+def replay(value: SessionValue, memo: Memo, log: Lines, stream: Lines) -> list[Fault]:
     """Bring a session to where its files have it; what of them made no sense."""
-    wrong: list[str] = []
+    wrong: list[Fault] = [(fault, None) for fault in (*log.faults, *stream.faults)]
+    clues = Clues(named=log.named | stream.named)
     adopted = False
     units = [(unit, False) for unit in log.units] + [(unit, True) for unit in stream.units]
     for unit, streamed in sorted(units, key=lambda one: one[0][0]["seq"]):
@@ -35,14 +37,39 @@ def replay(value: SessionValue, memo: Memo, log: Lines, stream: Lines) -> list[s
         for record in unit:
             try:
                 adopted |= _apply(value, memo, record, streamed)
+                _gather(value, clues, record)
             except _MISREAD as error:
-                if not streamed:  # what the log does not know of was never settled, and nothing is lost by it
-                    wrong.append(f"record {record['seq']} of the log makes no sense: {type(error).__name__}: {error}")
-    wrong += mend(value)
+                what = f"record {record['seq']} makes no sense: {type(error).__name__}: {error}"
+                wrong.append((what, _message_of(record)))
+    clues.harmed = bool(wrong)
+    links = dict(value.links)
+    wrong += mend(value, clues)
+    for key in [key for key, held in value.links.items() if held != links.get(key)]:
+        # What is worked out of a message that the log does not have yet goes to the log with it.
+        if any(("messages", id_) in memo.ahead for id_ in value.links[key]):
+            memo.ahead.setdefault(("links", key), links.get(key, ABSENT))
     if adopted:
         project_hidden(value)
+    memo.end, memo.stream_end = log.last_seq, stream.last_seq
+    memo.ending, memo.stream_ending = log.ending, stream.ending
     memo.seq = max(log.last_seq, stream.last_seq)
     return wrong
+
+
+def _gather(value: SessionValue, clues: Clues, record: Record) -> None:
+    """What a record says a second time: it counts where the line that says it first is lost."""
+    kind, state = record["recordType"], value.state["state"]
+    own = record.get("clew", record)
+    if kind == "move":
+        value.state["state"] = msgspec.structs.replace(state, head_turn_id=record["value"]["to_turn_id"])
+    elif kind == "turn" and record["value"]["status"] in OPEN:
+        value.state["state"] = msgspec.structs.replace(state, open_turn_id=record["key"])
+    elif kind == "turn" and state.open_turn_id == record["key"]:
+        value.state["state"] = msgspec.structs.replace(state, open_turn_id=None)
+    elif kind == "link":
+        clues.parents.update({record["key"]: record["under"]} if "under" in record else {})
+    elif isinstance(own, dict) and isinstance(own.get("turn"), str):
+        clues.turn_of[own["id"] if "id" in own else record["value"]["id"]] = own["turn"]
 
 
 def _settle(value: SessionValue, memo: Memo, unit: list[Record]) -> None:

@@ -16,9 +16,10 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import orjson
 
-from clew.errors import InternalError
+from clew.errors import InternalError, RowUndecodable
 from clew.store.base import Blob
 from clew.store.files import folder
+from clew.store.files.crc import stamped, unstamped
 from clew.store.session_value import ABSENT, Changed
 from clew.triggers.ledger import LedgerEvent
 from clew.triggers.schedule import Schedule
@@ -61,21 +62,39 @@ class Shared:
 
     def __init__(self, root: Path) -> None:
         self._root = root / "clew"
+        self._unread: dict[Path, str] = {}
 
     def load(self, name: str) -> dict[Any, Any]:
-        """A table as the files have it. One that does not read is passed over: what it held can be given again."""
+        """A table as the files have it. An entry that does not read is passed over, remembered, and left alone."""
         table = SHARED[name]
         found: dict[Key, Any] = {}
         for path in sorted((self._root / table.folder).glob("*.json")):
+            self._unread.pop(path, None)
             try:
                 entry = orjson.loads(path.read_bytes())
-                key = entry["key"]
-                found[tuple(key) if isinstance(key, list) else key] = table.decode(entry["value"])
-            except (OSError, ValueError, KeyError, TypeError):
-                continue
+                entry = unstamped(entry) if "check" in entry else entry
+                key = tuple(entry["key"]) if isinstance(entry["key"], list) else entry["key"]
+                if self._path(name, key) != path:
+                    raise ValueError("its name is that of another entry")
+                found[key] = table.decode(entry["value"])
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                self._unread[path] = str(error)
         if name == "_blobs":
             return {key: Blob(str(key), media_type, b"") for key, media_type in found.items()}
         return found
+
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """What is wrong with each entry that does not read."""
+        return tuple(
+            f"{path.relative_to(self._root.parent)} does not read: {why}" for path, why in self._unread.items()
+        )
+
+    def must_read(self, name: str, key: Key) -> None:
+        """Refuse to say that an entry is not there when it is, and does not read."""
+        path = self._path(name, key)
+        if path in self._unread:
+            raise RowUndecodable(f"{path} does not read: {self._unread[path]}; put it back from a copy, or remove it")
 
     def forget(self, name: str, key: Key) -> None:
         self._remove(self._path(name, key))
@@ -108,26 +127,38 @@ class Shared:
             yield name, key, before, after
 
     def _writing(self, name: str, key: Key, after: Any, path: Path) -> Callable[[], None]:
-        entry = orjson.dumps({"key": key, "value": SHARED[name].encode(after)}) + b"\n"
+        entry = stamped(orjson.dumps({"key": key, "value": SHARED[name].encode(after)})) + b"\n"
         data = after.data if name == "_blobs" else None
 
         def write() -> None:
             folder.make_folder(path.parent)
+            if path in self._unread:
+                folder.keep_aside(path, self._root / "damaged", f"{path.parent.name}-{path.name}")
             if data is not None:
                 folder.write_whole(path.with_suffix(".bin"), data, sync=True)
             folder.write_whole(path, entry, sync=True)
+            self._unread.pop(path, None)
 
         return write
 
     def read_blob(self, sha: str) -> bytes | None:
-        return folder.read(self._path("_blobs", sha).with_suffix(".bin"))
+        """The bytes that this digest names; None, and an entry that does not read, when the file has others."""
+        path = self._path("_blobs", sha)
+        data = folder.read(path.with_suffix(".bin"))
+        if data is not None and sha256(data).hexdigest() == sha:
+            return data
+        self._unread[path] = "its bytes are missing" if data is None else "its bytes are not those of its digest"
+        return None
 
-    def sweep(self, named: set[str]) -> None:
-        """Remove blobs that no session names, and what a process that died had begun."""
+    def tidy(self) -> None:
+        """Remove what a process that died had begun."""
         for table in SHARED.values():
             for path in (self._root / table.folder).glob("*"):
                 if folder.is_temporary(path):
                     path.unlink(missing_ok=True)
+
+    def collect(self, named: set[str]) -> None:
+        """Remove blobs that no session names. Only for whoever has read every session in full."""
         for key in self.load("_blobs"):
             if key not in named:
                 self._remove(self._path("_blobs", key))

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import shutil
 from collections import deque
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -19,12 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from clew.clock import Clock, Timer
-from clew.errors import (
-    InvalidInput,
-    NotSupported,
-    StoreClosed,
-    StoreReadOnly,
-)
+from clew.errors import NotSupported, StoreClosed, StoreReadOnly
 from clew.ids import Mint, check_session_id
 from clew.store import unit as u
 from clew.store.base import (
@@ -40,7 +34,8 @@ from clew.store.base import (
     Whole,
 )
 from clew.store.files import folder
-from clew.store.files.codec import Codec, Loaded, Saving, entries_of, format_mark
+from clew.store.files.care import copy_folder, look_over
+from clew.store.files.codec import Codec, Loaded, Saving, entries_of
 from clew.store.files.header import Header, header_of, is_unsettled
 from clew.store.files.job import Job, Planned, fail, persist, run, sessions_of, take
 from clew.store.files.shared import Shared
@@ -49,6 +44,7 @@ from clew.store.owner import OwnerLock
 from clew.store.session_value import Change, SessionValue
 from clew.transcript.session import Session
 from clew.transcript.turn import Step, Turn
+from clew.triggers.ledger import Direction, LedgerEvent
 
 __all__ = ["IDLE_MS", "FileStore"]
 
@@ -114,13 +110,27 @@ class FileStore(MemoryStore):
                 messages[session_id] = frozenset(loaded.value.messages)
                 if not is_unsettled(loaded.value):
                     self._let_go(session_id)
-        # An event is written before its message: one that never got it is as good as never received.
-        for key, event in list(self._events.items()):
+        self._shared.tidy()
+        if self._may_collect():
+            self._collect(messages)
+
+    def _may_collect(self) -> bool:
+        """Whether everything reads: what does not may name what nobody else does."""
+        return not any(self._damages.values()) and not self._shared.unread
+
+    def _collect(self, messages: dict[str, frozenset[str]]) -> None:
+        """Remove what a process that died left of a unit that never was."""
+        # An event is written before its message, and after every other event: only the newest can have been left.
+        # Without a single session it is rather they that are missing, unless it was the first that was ever received.
+        if self._events and (messages or len(self._events) == 1):
+            key, event = max(self._events.items(), key=lambda one: one[1].seq)
             if event.message_id is not None and event.message_id not in messages.get(event.session_id, ()):
                 self._shared.forget("_events", key)
                 del self._events[key]
-        named = {sha for value in self._values.values() for sha in value.blobs}
-        self._shared.sweep(named.union(*(header.blobs for header in self._headers.values())))
+        if messages:
+            named = {sha for value in self._values.values() for sha in value.blobs}
+            self._shared.collect(named.union(*(header.blobs for header in self._headers.values())))
+            self._blobs = self._shared.load("_blobs")
 
     # Writing
 
@@ -414,13 +424,23 @@ class FileStore(MemoryStore):
 
     async def load_project_rules(self, project: str) -> tuple[dict[str, object], ...]:
         await self._reload_shared("_project_rules")
+        self._shared.must_read("_project_rules", project)
         return await super().load_project_rules(project)
+
+    async def find_event(self, direction: Direction, source: str, source_id: str) -> LedgerEvent | None:
+        self._shared.must_read("_events", (direction, source, source_id))
+        return await super().find_event(direction, source, source_id)
 
     async def find_blob(self, sha256: str) -> Blob | None:
         await self._reload_shared("_blobs")
         known = self._blobs.get(sha256)
         data = None if known is None else await asyncio.to_thread(self._shared.read_blob, sha256)
-        return None if known is None or data is None else msgspec.structs.replace(known, data=data)
+        if known is not None and data is not None:
+            return msgspec.structs.replace(known, data=data)
+        # Whoever brings the bytes once more mends it.
+        self._blobs.pop(sha256, None)
+        self._shared.must_read("_blobs", sha256)
+        return None
 
     async def _reload_shared(self, name: str) -> None:
         if self._lock is None:
@@ -439,35 +459,15 @@ class FileStore(MemoryStore):
 
     async def load_whole(self, session_id: str) -> Whole | None:
         whole = await super().load_whole(session_id)
-        if whole is None or not self._memos[session_id].damaged:
-            return whole
-        return msgspec.structs.replace(whole, damaged=self._damages[session_id])
+        if whole is None:
+            return None
+        return msgspec.structs.replace(whole, damaged=self._damages.get(session_id, ()))
 
     async def verify(self) -> Sequence[Damage]:
-        found: list[Damage] = []
-        for session_id in await asyncio.to_thread(self._codec.on_disk):
-            loaded = await asyncio.to_thread(self._read, session_id)
-            found += loaded.damages if loaded is not None else [Damage("its files do not read", session_id)]
-        return tuple(found)
+        return await asyncio.to_thread(look_over, self.path, self._codec)
 
     async def backup(self, target: Path) -> None:
-        await asyncio.to_thread(self._copy, target)
-
-    def _copy(self, target: Path) -> None:
-        if target.exists():
-            raise InvalidInput(f"{target} is already there; name a new folder")
-        making = target.with_name(f"{target.name}.making")
-        with folder.translated(target):
-            try:
-                shutil.rmtree(making, ignore_errors=True)
-                folder.make_folder(making / "clew")
-                self._codec.copy(making)
-                self._shared.copy(making)
-                folder.write_whole(making / "clew" / "format.json", format_mark(self._codec.kind), sync=True)
-                making.rename(target)
-            except BaseException:
-                shutil.rmtree(making, ignore_errors=True)
-                raise
+        await asyncio.to_thread(copy_folder, self._codec, self._shared, target)
 
     async def close(self) -> None:
         if self._closed:

@@ -1,17 +1,20 @@
 """Lines and units: which lines of a log count. Pure.
 
-Each line says of which unit it is a part, ``[i, n]``. A unit counts when its lines are all there. What a process that
-died left behind, half a line or half a unit, is passed over at every load, wherever it stands by now. A line in the
-middle that does not read costs itself, and is reported.
+Each line has a number and says of which unit it is a part, ``[i, n]``; the first of a unit says after which number the
+file ended before it. So it can be told apart what a process that died never finished, which was promised to nobody and
+is passed over, and what was whole once and is lost or changed: that costs the line itself, and is reported.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+import re
+from typing import Any, Final, Literal, NamedTuple
 
 import orjson
 
-__all__ = ["END_OF_TORN", "TORN", "Lines", "read_lines"]
+from clew.store.files.crc import CHECKED_END, verdict
+
+__all__ = ["END_OF_TORN", "TORN", "Ending", "Lines", "read_lines"]
 
 TORN: Final = "torn"
 """The type of the record that says: the line before this one was left behind by a process that died."""
@@ -20,28 +23,85 @@ TORN: Final = "torn"
 END_OF_TORN: Final = b" <torn>\n"
 """What a line that was cut short is ended with, so that nobody takes it for a record."""
 
+Ending = Literal["", "line", "torn"]
+"""How a file ends: with a newline, with a whole record that has none, or within one."""
+
+_NAMED: Final = re.compile(rb'"(?:clew":\{"id|key)":"(msg_[0-9A-Za-z]{26})"')
+_CHANGED: Final = " was changed after it was written"
+Record = dict[str, Any]
+
 
 class Lines(NamedTuple):
-    """What a log says. ``units`` holds the records that count, unit by unit; ``bad`` the numbers of lines that do not
-    read; ``last_seq`` the largest number that was ever given; ``torn`` whether the file ends within a line."""
+    """What a log says. ``units`` holds the records that count, unit by unit; ``faults`` what is wrong with it;
+    ``named`` the messages that lines which do not count speak of; ``last_seq`` the largest number in it."""
 
-    units: list[list[dict[str, Any]]]
-    bad: list[int]
+    units: list[list[Record]]
+    faults: list[str]
+    named: set[str]
     last_seq: int
-    torn: bool
+    ending: Ending
 
 
-def read_lines(data: bytes) -> Lines:
-    """Everything that counts in the bytes of a log."""
+class _Line(NamedTuple):
+    """A line with its record; without one, ``fault`` says what is wrong. ``cut``: somebody died over it."""
+
+    raw: bytes
+    record: Record | None
+    fault: str
+    cut: bool = False
+
+
+def read_lines(data: bytes, name: str, promised: int = 0) -> Lines:
+    """Everything that counts in the bytes of a file, which once held all numbers up to ``promised``."""
     *whole, rest = data.split(b"\n")
-    records: list[dict[str, Any] | None] = [_parse(line) for line in whole]
-    given = [record["seq"] for record in (*records, _parse(rest)) if record is not None]
-    last_seq = max(given, default=0)
-    cut = {place for place, line in enumerate(whole) if line.endswith(END_OF_TORN[:-1])}
-    return Lines(*_units(records, _residues(records, cut)), last_seq, bool(rest))
+    lines = [line for number, raw in enumerate(whole, 1) if raw for line in _read(raw, f"line {number} of {name}")]
+    ending: Ending = ""
+    if rest:
+        # Nothing that was cut short is a JSON object: one that reads was whole but for its newline.
+        last = _read(rest, f"line {len(whole) + 1} of {name}")
+        ending = "line" if any(line.record is not None or line.fault.endswith(_CHANGED) for line in last) else "torn"
+        lines += last if ending == "line" else ()
+    units = _Units(name)
+    checked = False
+    for place, line in enumerate(lines):
+        record = line.record
+        followed = lines[place + 1].record if place + 1 < len(lines) else None
+        if record is None and (line.cut or (followed is not None and followed["recordType"] == TORN)):
+            continue  # somebody died over it, and nobody lost anything by it
+        if record is not None and checked and "unit" in record and "check" not in record:
+            line = _Line(line.raw, None, f"{line.fault} has lost its check")
+        checked = checked or (record is not None and "check" in record)
+        units.take(line)
+    units.end(promised)
+    return Lines(units.found, units.faults, units.named, units.last, ending)
 
 
-def _parse(line: bytes) -> dict[str, Any] | None:
+def _read(raw: bytes, place: str) -> list[_Line]:
+    """The record of a line; the records of several, where what stood between them is no newline any more."""
+    if verdict(raw) == "whole" and (record := _parse(raw)) is not None:
+        return [_Line(raw, record, place)]
+    cut = raw.endswith(END_OF_TORN[:-1])
+    found: list[_Line] = []
+    start = 0
+    for end in [match.end() for match in CHECKED_END.finditer(raw)] if not cut else ():
+        piece = raw[start:end] if raw[start : start + 1] == b"{" else raw[start + 1 : end]
+        found.append(_line(piece, place, cut))
+        start = end
+    if not found or len(raw) > start + 1:
+        found.append(_line(raw[start:], place, cut))
+    return found
+
+
+def _line(raw: bytes, place: str, cut: bool) -> _Line:
+    record = _parse(raw)
+    if record is None:
+        return _Line(raw, None, f"{place} does not read", cut)
+    # Elsewhere than at its end a check says nothing: somebody has written the line anew.
+    changed = verdict(raw) == "changed" or ("check" in record and verdict(raw) == "unchecked")
+    return _Line(raw, None if changed else record, f"{place}{_CHANGED if changed else ''}", cut)
+
+
+def _parse(line: bytes) -> Record | None:
     try:
         record = orjson.loads(line)
     except orjson.JSONDecodeError:
@@ -52,57 +112,67 @@ def _parse(line: bytes) -> dict[str, Any] | None:
     return record if isinstance(seq, int) and not isinstance(seq, bool) else None
 
 
-def _residues(records: list[dict[str, Any] | None], cut: set[int]) -> set[int]:
-    """The places of lines that do not read because somebody died over them, and that nobody lost anything by."""
-    found = {place for place in cut if records[place] is None}
-    pending: list[int] = []
-    for place, record in enumerate(records):
-        if record is None:
-            pending.append(place)
-        else:
-            if record["recordType"] == TORN:
-                found.update(pending)
-            pending = []
-    return found
+class _Units:
+    """Puts lines together to units again. ``last`` is the number up to which the file once held all there was."""
 
+    def __init__(self, name: str) -> None:
+        self.found: list[list[Record]] = []
+        self.faults: list[str] = []
+        self.named: set[str] = set()
+        self.last = 0
+        self._name = name
+        self._held: list[Record] = []
+        self._start, self._end = 0, 0
+        self._bad = False  # a line that does not count stands between the last record and here
 
-def _units(records: list[dict[str, Any] | None], residues: set[int]) -> tuple[list[list[dict[str, Any]]], list[int]]:
-    units: list[list[dict[str, Any]]] = []
-    bad = [place + 1 for place, record in enumerate(records) if record is None and place not in residues]
-    held: list[dict[str, Any]] = []
-    place_in_unit, length = 0, 0
-    damaged = 0
-    for place, record in enumerate(records):
+    def take(self, line: _Line) -> None:
+        record = line.record
         if record is None:
-            if place in residues:
-                held, place_in_unit, length, damaged = [], 0, 0, 0
-            else:
-                damaged += 1
-                # The end of the unit that was being read may be what does not read any more.
-                if length and place_in_unit + damaged == length:
-                    units.append(held)
-                    held, place_in_unit, length, damaged = [], 0, 0, 0
-            continue
-        if record["recordType"] == TORN:
-            held, place_in_unit, length, damaged = [], 0, 0, 0
-            continue
+            self.faults.append(line.fault)
+            self.named |= {found.decode() for found in _NAMED.findall(line.raw)}
+            self._bad = True
+            return
         i, n = _place(record)
-        if i != place_in_unit + damaged + 1 or (length and n != length):
-            # Another unit begins: what was held never got its end. Lines before this one may have been damaged.
-            held = []
-            if i > damaged + 1:
-                damaged = 0
-                place_in_unit, length = 0, 0
-                continue
-        held.append(record)
-        place_in_unit, length, damaged = i, n, 0
-        if i == n:
-            units.append(held)
-            held, place_in_unit, length = [], 0, 0
-    return units, bad
+        seq, start, after = record["seq"], record["seq"] - i + 1, record.get("after")
+        torn = record["recordType"] == TORN
+        begins = torn or (start, start + n - 1) != (self._start, self._end) or seq <= self.last
+        if self._held and begins:
+            # Its end is missing. It was there once if the file went on behind it.
+            went_on = after >= self._end if isinstance(after, int) else self._bad and start > self.last + 1
+            self._close(lost=went_on and not torn)
+        if self._held or i > 1:
+            self._note_lost(max(start, self.last + 1), seq - 1)
+        elif isinstance(after, int):
+            self._note_lost(self.last + 1, after)
+        self._bad = False
+        self.last = max(self.last, seq)
+        if not torn:
+            self._start, self._end = start, start + n - 1
+            self._held.append(record)
+            if seq == self._end:
+                self._close(lost=False, whole=True)
+
+    def end(self, promised: int) -> None:
+        """The file is at its end."""
+        if self._held:
+            self._close(lost=self._bad or promised >= self._end)
+        self._note_lost(self.last + 1, promised)
+
+    def _close(self, *, lost: bool, whole: bool = False) -> None:
+        if lost:
+            self._note_lost(self.last + 1, self._end)
+        if lost or whole:
+            self.found.append(self._held)
+        self._held = []
+
+    def _note_lost(self, first: int, through: int) -> None:
+        """Lines with these numbers were there; where none is seen that does not read, they are gone."""
+        if first <= through and not self._bad:
+            self.faults.append(f"numbers {first} to {through} of {self._name} are lost")
+        self.last = max(self.last, through)
 
 
-def _place(record: dict[str, Any]) -> tuple[int, int]:
+def _place(record: Record) -> tuple[int, int]:
     match record.get("unit"):
         case [int(i), int(n)] if 1 <= i <= n:
             return i, n
