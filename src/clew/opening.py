@@ -102,11 +102,14 @@ def _compose(
     from clew.permissions.rules import default_rules
     from clew.runtime.hooks import Hooks
     from clew.runtime.host import Host
+    from clew.runtime.places import OwnPlaces
     from clew.tools.builtin import BUILTIN
 
     offered = {tool.name: tool for tool in (*BUILTIN, *tools)}
     folder, spill = config_folder(), data_folder() / "spill"
-    rules = default_rules(own=(data_folder(), *_store_files(store)), secret=(folder,), readable=(spill,))
+    path = getattr(store, "path", None)
+    kept = [path] if isinstance(path, Path) else []
+    folders = [one for one in kept if one.is_dir()]
     return Host(
         store=store,
         live=live or LocalLive(),
@@ -114,7 +117,8 @@ def _compose(
         tools=offered,
         agents=lambda workspace: AgentCatalog.load(folder, workspace),
         # What may be read in a workspace is each agent's own to say; these hold for all of them.
-        base_rules=tuple(rule for rule in rules if rule.pattern != "./**"),
+        base_rules=tuple(rule for rule in default_rules() if rule.pattern != "./**"),
+        places=OwnPlaces((folder, data_folder(), *folders), [one for one in kept if one not in folders], spill),
         hooks=Hooks(),
         config=config,
         clock=clock,
@@ -133,15 +137,6 @@ def _registry(config: Config, clock: Clock) -> Providers:
     except msgspec.ValidationError as error:
         raise InvalidInput(f"the providers in your configuration do not read: {error}") from error
     return ProviderRegistry(configured, default_model=config.default_model, clock=clock)
-
-
-def _store_files(store: Store) -> list[Path]:
-    """The files of a store that lies in one, wherever that is: often a project's own folder."""
-    path = getattr(store, "path", None)
-    if not isinstance(path, Path):
-        return []
-    real = path.resolve()
-    return [real, *(real.with_name(real.name + suffix) for suffix in ("-wal", "-shm", ".owner"))]
 
 
 async def _open_store(location: Location, config: Config, read_only: bool, clock: Clock, mint: ids.Mint) -> Store:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 
 from clew.errors import InvalidInput, UnsupportedValue
 from clew.permissions.answers import rules_for
-from clew.permissions.rules import default_rules, parse_rules
+from clew.permissions.rules import default_rules, own_rules, parse_rules
 from clew.transcript.rule import Rule, Target
 from tests.unit.permission_values import bash, decide, path
 
@@ -149,7 +148,7 @@ def test_patterns_that_no_store_keeps_and_lists_that_are_none_are_refused() -> N
 
 # ---------------------------------------------------------------- defaults
 
-DEFAULTS = default_rules(own=[Path("/data/clew")], secret=["/config/clew/"], readable=[Path("/data/clew/spill")])
+DEFAULTS = (*own_rules(["/data/clew", "/config/clew"], [], ["/data/clew/spill"], "ses_1"), *default_rules())
 
 
 @pytest.mark.rule("PM-2")
@@ -175,9 +174,11 @@ DEFAULTS = default_rules(own=[Path("/data/clew")], secret=["/config/clew/"], rea
         (Target("recall", "plain", "x"), "allow"),
         (path("/data/clew/clew.db", "write"), "deny"),
         (path("/data/clew", "edit"), "deny"),
-        (path("/data/clew/clew.db", "read"), "ask"),
-        (path("/data/clew/spill/x", "read"), "allow"),
-        (path("/data/clew/spill/x", "write"), "deny"),
+        (path("/data/clew/clew.db", "read"), "deny"),
+        (path("/data/clew/spill/ses_1/x", "read"), "allow"),
+        (path("/data/clew/spill/ses_1/x", "write"), "deny"),
+        (path("/data/clew/spill/ses_2/x", "read"), "deny"),
+        (path("/data/clew/spill", "ls"), "deny"),
         (path("/config/clew/token", "read"), "deny"),
         (path("/config/clew", "ls"), "deny"),
         (path("/config/clew/config.toml", "edit"), "deny"),

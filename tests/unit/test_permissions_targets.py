@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clew.permissions.commands import Command, take_apart
+from clew.permissions.commands import take_apart
 from clew.permissions.evaluate import evaluate
 from clew.permissions.globs import matches
 from clew.transcript.rule import Rule, Target
@@ -169,25 +169,20 @@ def test_a_line_is_taken_apart_into_canonical_commands(line: str, commands: list
 
 def test_a_command_says_what_a_rule_must_write_out() -> None:
     """Variables and program make the head; refusals see looser spellings."""
-    assert take_apart("A=1 /bin/LS 'x y'").commands == (
-        Command(
-            "A=1 /bin/LS 'x y'",
-            (
-                "A=1 /bin/LS 'x y'",
-                "/bin/LS x y",
-                "LS x y",
-                "/bin/ls x y",
-                "ls x y",
-                "A=1 /bin/LS x y",
-                "A=1 LS x y",
-                "A=1 /bin/ls x y",
-                "A=1 ls x y",
-            ),
-            "A=1 /bin/LS",
-            "named",
-            "it sets a variable",
-        ),
+    (command,) = take_apart("A=1 /bin/LS 'x y'").commands
+    assert command.text == "A=1 /bin/LS 'x y'"
+    assert command.loose == (
+        "A=1 /bin/LS 'x y'",
+        "/bin/LS x y",
+        "LS x y",
+        "/bin/ls x y",
+        "ls x y",
+        "A=1 /bin/LS x y",
+        "A=1 LS x y",
+        "A=1 /bin/ls x y",
+        "A=1 ls x y",
     )
+    assert (command.head, command.cover, command.why) == ("A=1 /bin/LS", "named", "it sets a variable")
 
 
 @pytest.mark.rule("PM-5")

@@ -61,13 +61,18 @@ _GLOB: Final = re.compile(r"[*?\[]")
 
 
 class Command(msgspec.Struct, frozen=True):
-    """One command. ``head`` is what a rule must write out when the cover is ``named``; ``why`` explains the cover."""
+    """One command. ``head`` is what a rule must write out when the cover is ``named``; ``why`` explains the cover.
+
+    ``words`` are those of the command itself, ``texts`` the variables set for it and what it is fed.
+    """
 
     text: str
     loose: tuple[str, ...]
     head: str
     cover: Cover
     why: str = ""
+    words: tuple[Token, ...] = ()
+    texts: tuple[str, ...] = ()
 
 
 class Parts(msgspec.Struct, frozen=True):
@@ -210,7 +215,9 @@ def _command(simple: SimpleCommand, cover: Cover, why: str) -> Command:
     words = " ".join(_shown(word) for word in simple.words)
     program = _shown(simple.words[0]) if simple.words else ""
     text = " ".join(filter(None, (assignments, words))) + inputs
-    return Command(text, _loose(simple, text), " ".join(filter(None, (assignments, program))), cover, why)
+    head = " ".join(filter(None, (assignments, program)))
+    texts = (*(word.value for word in simple.assignments), *simple.inputs)
+    return Command(text, _loose(simple, text), head, cover, why, simple.words, texts)
 
 
 def _loose(simple: SimpleCommand, text: str) -> tuple[str, ...]:

@@ -9,45 +9,36 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable
-from enum import Enum
 from typing import Final
 
 import msgspec
 
 from clew.permissions import globs, hosts, paths
 from clew.permissions.commands import Command, take_apart
+from clew.permissions.place import Match, Place
+from clew.permissions.reach import Reach, folders_of
 from clew.permissions.shell import Redirect
 from clew.permissions.tokens import UNKNOWN, Unreadable
 from clew.transcript.rule import Rule, Target
 
 __all__ = ["Match", "Place", "Subject", "literals", "match", "permission_rank", "subjects_of"]
 
+# The home folder is set to another one somewhere in the line, so that a tilde means nothing certain.
+_HOME_SET: Final = re.compile(r"(?<![$\w{])HOME\b")
 _WORD_START: Final = re.compile(r"(?<![A-Za-z0-9_.-])(?=\S)")
-
-
-class Match(Enum):
-    NO = "no"
-    MAYBE = "maybe"
-    YES = "yes"
-
-
-class Place(msgspec.Struct, frozen=True):
-    """Where targets lie: the workspace's resolved root, and how a redirect's path is resolved, if anybody can."""
-
-    workspace: str | None = None
-    resolve: Callable[[str], str] | None = None
 
 
 class Subject(msgspec.Struct, frozen=True):
     """One thing that is judged by itself: a target, or one command or redirect of a shell line.
 
-    ``problem`` says why nothing can allow it, ``command`` is there for a simple command that could be taken apart.
+    ``problem`` says why nothing can allow it, ``command`` is there for a simple command that could be taken apart,
+    ``reach`` for every part of a shell line but its redirects.
     """
 
     target: Target
     command: Command | None = None
     problem: str = ""
+    reach: Reach | None = None
 
 
 # ---------------------------------------------------------------- subjects
@@ -60,9 +51,17 @@ def subjects_of(target: Target, place: Place) -> tuple[Subject, ...]:
     try:
         parts = take_apart(target.value)
     except Unreadable as error:
-        return (Subject(target, problem=f"the command line is not certain to mean what it seems to: {error}"),)
+        problem = f"the command line is not certain to mean what it seems to: {error}"
+        return (Subject(target, problem=problem, reach=Reach((), (target.value,), (), place)),)
+    known = msgspec.structs.replace(place, home=None) if _HOME_SET.search(target.value) else place
+    folders = folders_of((command.words for command in parts.commands), known)
     subjects = [
-        Subject(msgspec.structs.replace(target, value=_visible(command.text)), command) for command in parts.commands
+        Subject(
+            msgspec.structs.replace(target, value=_visible(command.text)),
+            command,
+            reach=Reach(command.words, command.texts, folders, known),
+        )
+        for command in parts.commands
     ]
     subjects += [_opened(redirect, place, moves=parts.moves) for redirect in parts.redirects]
     return tuple(subjects)
@@ -129,7 +128,15 @@ def match(rule: Rule, subject: Subject, place: Place) -> Match:
         return Match.NO
     if rule.action == "allow":
         return Match.YES if _allows(rule.pattern, subject, place) else Match.NO
-    return _catches(rule.pattern, subject, place)
+    found = _catches(rule.pattern, subject, place)
+    if found is Match.YES or not rule.pinned or not rule.pattern.startswith("/"):
+        return found
+    # A pinned rule about a place holds by every name of it; one for all tools holds in a shell line, too.
+    if subject.reach is not None and rule.permission == "*":
+        return subject.reach.match(rule.pattern)
+    if subject.target.kind == "path" and place.aliases is not None:
+        return _yes(any(_catches_path(rule.pattern, name, place) for name in place.aliases(subject.target.value)))
+    return found
 
 
 def _allows(pattern: str, subject: Subject, place: Place) -> bool:

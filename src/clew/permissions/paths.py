@@ -3,7 +3,8 @@
 ``*``, ``?`` and ``[..]`` stay inside one name, ``**`` as a whole name stands for any number of folders, none
 included. A relative pattern begins at the workspace. ``x/**`` is the folder ``x`` and all below it. A name written
 with a bracket in the pattern is also compared as it stands, so ``a[1].txt`` finds the file of that name. Names are
-compared in composed form (NFC), so it does not matter how a file system spells an accent, and case counts.
+compared in composed form (NFC), so it does not matter how a file system spells an accent, and case counts. ``!(x)``
+as a whole name is every name but ``x``.
 
 Whether a path is free of links is the caller's to see to: here paths are text.
 """
@@ -13,6 +14,8 @@ from __future__ import annotations
 import posixpath
 import unicodedata
 from collections.abc import Sequence
+from functools import lru_cache
+from typing import Literal
 
 from clew.permissions.globs import escape, is_everything
 
@@ -20,9 +23,12 @@ __all__ = [
     "exact_path",
     "is_relative",
     "is_resolved",
+    "meets",
+    "names_of",
     "normal",
     "path_literals",
     "path_matches",
+    "pattern_names",
     "without_parents",
 ]
 
@@ -47,8 +53,8 @@ def exact_path(path: str) -> str:
 
 def path_matches(pattern: str, path: str, workspace: str | None) -> bool:
     """Whether ``path`` is one that ``pattern`` names; a relative pattern names nothing without a workspace."""
-    names = _pattern_names(pattern, workspace)
-    return names is not None and _walk(names, _names(_composed(path)))
+    names = pattern_names(pattern, workspace)
+    return names is not None and any(len(names) == at for at in _walk(names, names_of(path)))
 
 
 def without_parents(pattern: str, workspace: str | None) -> str:
@@ -62,7 +68,7 @@ def path_literals(pattern: str, workspace: str | None) -> int:
     """How many characters the pattern spells out, the workspace included for a relative one."""
     if is_everything(pattern):
         return 0
-    names = _pattern_names(pattern, workspace)
+    names = pattern_names(pattern, workspace)
     return 0 if names is None else sum(_literals(name) for name in names) + len(names)
 
 
@@ -70,36 +76,54 @@ def _composed(text: str) -> str:
     return unicodedata.normalize("NFC", text)
 
 
-def _names(path: str) -> list[str]:
-    return [name for name in path.split("/") if name]
+def names_of(path: str) -> tuple[str, ...]:
+    """The names a path is made of, in the form in which they are compared."""
+    return tuple(name for name in _composed(path).split("/") if name)
 
 
-def _pattern_names(pattern: str, workspace: str | None) -> list[str] | None:
+@lru_cache(maxsize=4096)
+def pattern_names(pattern: str, workspace: str | None) -> tuple[str, ...] | None:
+    """The names a pattern is made of; None for a relative one without a workspace."""
     if is_relative(pattern):
         if workspace is None or not workspace.startswith("/"):
             return None
         # The workspace's own name may hold what would be special in a pattern.
         pattern = f"{exact_path(workspace.rstrip('/'))}/{pattern}"
     # A pattern is not a path to walk: `..` in it is a name that no resolved path has.
-    return [name for name in _names(_composed(pattern)) if name != "."]
+    return tuple(name for name in names_of(pattern) if name != ".")
 
 
-def _walk(pattern: Sequence[str], path: Sequence[str]) -> bool:
-    """Match name by name. ``reached`` holds how many names of the pattern may have been used up so far."""
+def meets(pattern: Sequence[str], names: Sequence[str], *, globs: bool = False) -> Literal["in", "above", "out"]:
+    """Where the path of ``names`` lies, seen from what ``pattern`` names: in it, above it on the way there, or apart.
+
+    With ``globs`` the names may hold what a shell puts file names in place of; the answer is then what may be.
+    """
+    reached = _walk(pattern, names, globs=globs)
+    if any(at == len(pattern) for at in reached):
+        return "in"
+    # Behind a `**` every folder there is would be on the way.
+    first = next((at for at, name in enumerate(pattern) if name == "**"), len(pattern))
+    return "above" if any(at < first for at in reached) else "out"
+
+
+def _walk(pattern: Sequence[str], path: Sequence[str], *, globs: bool = False) -> set[int]:
+    """Match name by name. The result is how many names of the pattern may have been used up at the end."""
     reached = _skip_folders(pattern, {0})
     for name in path:
+        if globs and "**" in name:
+            return {len(pattern)} if reached else set()
         following: set[int] = set()
         for at in reached:
             if at == len(pattern):
                 continue
             if pattern[at] == "**":
                 following.add(at)
-            elif _name_matches(pattern[at], name):
+            elif _name_matches(pattern[at], name) or (globs and _names_meet(pattern[at], name)):
                 following.add(at + 1)
         reached = _skip_folders(pattern, following)
         if not reached:
-            return False
-    return len(pattern) in reached
+            break
+    return reached
 
 
 def _skip_folders(pattern: Sequence[str], reached: set[int]) -> set[int]:
@@ -112,9 +136,20 @@ def _skip_folders(pattern: Sequence[str], reached: set[int]) -> set[int]:
     return result
 
 
+def _names_meet(pattern: str, glob: str) -> bool:
+    """Whether the glob of a shell may stand for a name that the pattern has. Of two patterns it is not worked out."""
+    if not any(character in _SPECIAL for character in glob):
+        return False
+    if pattern.startswith("!(") or any(character in _SPECIAL for character in pattern):
+        return True
+    return _name_matches(glob, pattern)
+
+
 def _name_matches(pattern: str, name: str) -> bool:
     if pattern == name and "\\" not in pattern:
         return True
+    if pattern.startswith("!(") and pattern.endswith(")"):
+        return name != pattern[2:-1]
     # The places in the pattern that the characters seen so far may have led to.
     reached = _after_stars(pattern, {0})
     for character in name:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal
@@ -10,12 +9,11 @@ from typing import Any, Final, Literal
 import msgspec
 
 from clew.errors import InvalidInput
-from clew.permissions.globs import escape
 from clew.permissions.paths import exact_path
 from clew.transcript.gate import check_text
 from clew.transcript.rule import Rule
 
-__all__ = ["MAX_PATTERN_CHARS", "MAX_RULES", "default_rules", "parse_rules"]
+__all__ = ["MAX_PATTERN_CHARS", "MAX_RULES", "default_rules", "own_rules", "parse_rules"]
 
 MAX_RULES: Final = 1_000
 MAX_PATTERN_CHARS: Final = 8_192
@@ -25,6 +23,11 @@ _ACTIONS: Final = ("allow", "deny", "ask")
 
 _READING: Final = ("read", "ls", "glob", "grep")
 _SPEAKING: Final = ("todo", "skill", "question", "recall")
+
+# What a process of the system shows of another: its variables and memory, and ways around the names of files.
+_PROCESSES: Final = tuple(
+    f"/proc/[0-9st]*/{name}" for name in ("cwd/**", "environ", "fd/**", "map_files/**", "mem", "root/**", "task/**")
+)
 
 
 def parse_rules(
@@ -65,44 +68,44 @@ def _parse(value: Any, where: str, source: Literal["session", "project"], added_
     )
 
 
-def default_rules(
-    *,
-    own: Iterable[str | os.PathLike[str]] = (),
-    secret: Iterable[str | os.PathLike[str]] = (),
-    readable: Iterable[str | os.PathLike[str]] = (),
-) -> tuple[Rule, ...]:
-    """The manifest rules of every agent, from resolved absolute paths.
-
-    Reading is allowed inside the workspace (``./**``), and in ``readable`` (the folder of outputs put aside). What
-    lies in ``own``, clew's data, can be changed by no tool, and ``secret``, its settings and token, be touched by
-    none, nor be named in a shell command. All that is not mentioned is asked about, because no rule matches.
-    """
+def default_rules() -> tuple[Rule, ...]:
+    """What every agent may do: read inside the workspace (``./**``), and talk. All else is asked about."""
     rules = [Rule(permission, "./**", "allow", "manifest") for permission in _READING]
     rules += [Rule(permission, "*", "allow", "manifest") for permission in _SPEAKING]
-    for folder in _texts(readable):
-        rules += [Rule(permission, _below(folder), "allow", "manifest") for permission in _READING]
-    for folder in _texts(own):
-        rules += [_pinned(permission, _below(folder)) for permission in ("write", "edit")]
-        rules += _unnamed(folder)
-    for folder in _texts(secret):
-        rules.append(_pinned("*", _below(folder)))
-        rules += _unnamed(folder)
     return tuple(rules)
 
 
-def _texts(folders: Iterable[str | os.PathLike[str]]) -> list[str]:
-    return [os.fspath(folder).rstrip("/") for folder in folders]
+def own_rules(
+    folders: Iterable[str], files: Iterable[str], spills: Iterable[str] = (), session_id: str | None = None
+) -> tuple[Rule, ...]:
+    """What keeps every tool out of clew's own places (PM-9), from absolute paths, each in every spelling it has.
+
+    A file is closed with all that lies beside it under its name and a suffix. ``spills`` are the folders where
+    outputs are put aside, one folder a session: in its own the session ``session_id`` may read, and no other; they
+    may lie in one of ``folders``.
+    """
+    spills = tuple(spills)
+    closed = [pattern for folder in folders for pattern in _closed(folder, spills, session_id)]
+    closed += [f"{exact_path(file)}{end}" for file in files for end in ("", "-*", ".*")]
+    closed += _PROCESSES
+    rules = [Rule("*", pattern, "deny", "manifest", pinned=True) for pattern in dict.fromkeys(closed)]
+    # To a command these are its own handles, and harmless unless something was opened under another name before.
+    rules.append(Rule("*", "/dev/fd/**", "ask", "manifest", pinned=True))
+    for spill in spills if session_id is not None else ():
+        own = exact_path(f"{spill}/{session_id}")
+        rules += [Rule(permission, f"{own}/**", "allow", "manifest") for permission in _READING]
+        rules += [Rule(permission, f"{own}/**", "deny", "manifest", pinned=True) for permission in ("write", "edit")]
+    return tuple(rules)
 
 
-def _below(folder: str) -> str:
-    return f"{exact_path(folder)}/**"
-
-
-def _pinned(permission: str, pattern: str) -> Rule:
-    return Rule(permission, pattern, "deny", "manifest", pinned=True)
-
-
-def _unnamed(folder: str) -> list[Rule]:
-    """No simple command may name the folder. A command can reach it in other ways; the sandbox is for those."""
-    name = escape(folder)
-    return [_pinned("bash", f"*{name}{end}") for end in ("/*", " *")]
+def _closed(folder: str, spills: Sequence[str], session_id: str | None) -> list[str]:
+    """The patterns that close a folder, but for the session's own part of a spill folder in it."""
+    spill = next((one for one in spills if f"{one}/".startswith(f"{folder}/")), None)
+    if spill is None or session_id is None:
+        return [f"{exact_path(folder)}/**"]
+    patterns = []
+    at = folder
+    for name in filter(None, (*spill.removeprefix(folder).split("/"), session_id)):
+        patterns += [exact_path(at), f"{exact_path(at)}/!({name})/**"]
+        at = f"{at}/{name}"
+    return patterns

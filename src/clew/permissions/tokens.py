@@ -60,7 +60,8 @@ class Token(msgspec.Struct, frozen=True):
 
     ``value`` is a word without its quotes, unknown parts as :data:`UNKNOWN`. ``bare`` says that nothing in it was
     quoted or expanded, so that it may be a keyword; ``glob`` that the shell may put file names in its place; ``odd``
-    why it is not plainly written, though its value is known; ``body`` is a here-document's text, on its operator.
+    why it is not plainly written, though its value is known; ``home`` that what is unknown at its start is the user's
+    home folder; ``body`` is a here-document's text, on its operator.
     """
 
     kind: Literal["word", "operator", "newline"]
@@ -72,6 +73,7 @@ class Token(msgspec.Struct, frozen=True):
     assigns: bool = False
     odd: str = ""
     body: str | None = None
+    home: bool = False
 
 
 Level = list[Token]
@@ -171,7 +173,7 @@ class _Reader:
         raw = self.text[start:at]
         value = _text("".join(word.parts))
         assigns = _ASSIGNMENT.match(raw) is not None
-        level.append(Token("word", start, at, value, word.bare, word.glob, assigns, word.odd))
+        level.append(Token("word", start, at, value, word.bare, word.glob, assigns, word.odd, home=word.home))
         return at
 
     # ------------------------------------------------------------ here-documents
@@ -237,6 +239,7 @@ class _Word:
         self.bare = True
         self.glob = False
         self.odd = ""
+        self.home = False
 
     def read(self) -> int:
         at = self.start
@@ -267,6 +270,7 @@ class _Word:
                 at += 2
             else:
                 if character == "~" and self._is_home(at):
+                    self.home = self.home or at == self.start
                     self.unknown()
                 elif character in "*?[":
                     self.glob = True
@@ -347,6 +351,7 @@ class _Word:
         found = pattern.match(self.text, at, self.end)
         if found is None:
             raise Unreadable(problem)
+        self.home = self.home or (not self.parts and found.group() in ("$HOME", "${HOME}"))
         self.unknown()
         return found.end()
 

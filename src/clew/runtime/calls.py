@@ -164,7 +164,8 @@ class Caller:
         loaded: list[RulesInForce] = []
 
         async def permit(target: Target) -> None:
-            if target in call.granted:
+            # A path that was granted is asked about again only where it may have become another file's name.
+            if target in call.granted and target.kind != "path":
                 return
             if not loaded:
                 # Once per call: a search asks about every file it opens.

@@ -39,7 +39,7 @@ async def _permit(host: Host, session: Session, *, attended: bool) -> Permit:
     workspace = Path(session.workspace_root) if session.workspace_root else None
     catalog = await asyncio.to_thread(host.agents, workspace)
     rules = (*host.base_rules, *catalog.get(session.agent).rules)
-    return Permit(host.store, session.id, rules, workspace, attended=attended, parent=parent)
+    return Permit(host.store, session.id, rules, workspace, host.places, attended=attended, parent=parent)
 
 
 def _targets(tool: Tool | None, name: str, target: str, workspace: Path | None) -> Sequence[Target]:

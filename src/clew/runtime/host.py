@@ -18,6 +18,7 @@ from clew.prompt.skills import SkillCatalog
 from clew.providers.base import ModelInfo, Providers, ToolSchema
 from clew.runtime.hooks import Hooks
 from clew.runtime.permit import Permit
+from clew.runtime.places import OwnPlaces
 from clew.store.base import Store
 from clew.tools.base import Tool
 from clew.transcript.rule import Rule
@@ -35,6 +36,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     tools: Mapping[str, Tool]
     agents: Callable[[Path | None], AgentCatalog]
     base_rules: Sequence[Rule]
+    places: OwnPlaces
     hooks: Hooks
     config: Config
     clock: Clock

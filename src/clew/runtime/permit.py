@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
 from clew.permissions.evaluate import Decision, evaluate, strictest
+from clew.runtime.places import OwnPlaces
 from clew.store.base import Store, get_session
 from clew.transcript.rule import Rule, Target
 
@@ -22,8 +23,14 @@ __all__ = ["Permit", "RulesInForce", "stored_rules"]
 
 
 class RulesInForce(msgspec.Struct, frozen=True):
-    """The rules as they were when a call was made. Deciding reads no rule; a shell redirect's path is resolved."""
+    """The rules as they were when a call was made. Deciding reads no rule; where paths of a shell line lead is.
 
+    ``own`` keeps the session out of clew's own places. Those of a parent are not weighed for its subagent, which has
+    a spill folder of its own.
+    """
+
+    own: tuple[Rule, ...]
+    aliases: Callable[[str], Sequence[str]]
     manifest: tuple[Rule, ...]
     session: tuple[Rule, ...]
     project: tuple[Rule, ...]
@@ -31,19 +38,22 @@ class RulesInForce(msgspec.Struct, frozen=True):
     attended: bool
     parent: RulesInForce | None
 
-    def decide(self, targets: Sequence[Target]) -> Decision:
+    def decide(self, targets: Sequence[Target], own: tuple[Rule, ...] | None = None) -> Decision:
+        own = self.own if own is None else own
         decision = evaluate(
             targets,
-            manifest=self.manifest,
+            manifest=(*own, *self.manifest),
             session=self.session,
             project=self.project,
             workspace=self.workspace,
             attended=self.attended,
             resolve=os.path.realpath,
+            home=os.environ.get("HOME"),
+            aliases=self.aliases,
         )
         if self.parent is None:
             return decision
-        return strictest(decision, self.parent.decide(targets), attended=self.attended)
+        return strictest(decision, self.parent.decide(targets, own), attended=self.attended)
 
 
 class Permit:
@@ -55,6 +65,7 @@ class Permit:
         session_id: str,
         manifest: Sequence[Rule],
         workspace: Path | None,
+        places: OwnPlaces,
         *,
         attended: bool,
         parent: Permit | None = None,
@@ -63,6 +74,7 @@ class Permit:
         self._session_id = session_id
         self._manifest = tuple(manifest)
         self._workspace = workspace
+        self._places = places
         self._attended = attended
         self._parent = parent
 
@@ -73,6 +85,8 @@ class Permit:
         if self._workspace is not None:
             project = stored_rules(await self._store.load_project_rules(str(self._workspace)), "project")
         return RulesInForce(
+            await asyncio.to_thread(self._places.rules, self._session_id),
+            await asyncio.to_thread(self._places.aliases),
             self._manifest,
             stored_rules(session.permissions, "session"),
             project,

@@ -74,7 +74,13 @@ async def resolve(
             _assemble, host, session, manifest, catalog, chosen, workspace, tools, skills, depth
         ),
         permit=Permit(
-            host.store, session.id, (*host.base_rules, *manifest.rules), workspace, attended=attended, parent=parent
+            host.store,
+            session.id,
+            (*host.base_rules, *manifest.rules),
+            workspace,
+            host.places,
+            attended=attended,
+            parent=parent,
         ),
         attended=attended,
         depth=depth,

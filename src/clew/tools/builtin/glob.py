@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -10,6 +11,7 @@ from typing import Annotated, Any, Final
 
 from msgspec import Meta
 
+from clew.errors import PermissionDenied
 from clew.tools.base import ToolContext
 from clew.tools.decorator import tool
 from clew.tools.files import explained, open_folder
@@ -17,12 +19,13 @@ from clew.tools.output import fit_text
 from clew.tools.paths import Place, judged_place, locate
 from clew.tools.pattern import Glob
 from clew.tools.thread import run_in_thread
-from clew.tools.walk import Brake, LeftOut, line_of, walk
+from clew.tools.walk import Brake, Entry, LeftOut, line_of, walk
 from clew.transcript.rule import Target
 
 __all__ = ["glob"]
 
 MAX_SHOWN: Final = 1_000
+MAX_FOUND: Final = 50_000
 
 
 def _targets(args: Mapping[str, Any], workspace: Path | None) -> Sequence[Target]:
@@ -41,13 +44,24 @@ async def glob(
     """
     compiled = Glob(pattern)
     place = await judged_place("glob", path, context)
-    return await fit_text(await run_in_thread(partial(_glob, place, compiled, context)), context, "glob")
-
-
-def _glob(place: Place, pattern: Glob, context: ToolContext) -> str:
     left_out = LeftOut()
-    lines: list[str] = []
-    found = 0
+    found = await run_in_thread(partial(_glob, place, compiled, context, left_out))
+    shown: list[Entry] = []
+    denied = 0
+    for number, entry in enumerate(found, 1):
+        try:
+            await context.permit(Place(place.path / entry.path, place.root).target("glob"))
+        except PermissionDenied:
+            denied += 1
+        else:
+            shown.append(entry)
+        if number % 256 == 0:
+            await asyncio.sleep(0)  # The answers may come without a pause; others want the loop, too.
+    return await fit_text(_told(shown, denied, place, left_out), context, "glob")
+
+
+def _glob(place: Place, pattern: Glob, context: ToolContext, left_out: LeftOut) -> list[Entry]:
+    found: list[Entry] = []
     with explained(place.shown):
         handle = open_folder(place.path)
         try:
@@ -55,13 +69,21 @@ def _glob(place: Place, pattern: Glob, context: ToolContext) -> str:
                 if pattern.folders_only and entry.kind != "folder":
                     continue
                 if pattern.matches(entry.path):
-                    found += 1
-                    if found <= MAX_SHOWN:
-                        lines.append(line_of(entry, place, sizes=False))
+                    found.append(entry)
+                    if len(found) > MAX_FOUND:
+                        left_out.stopped = f"more than {MAX_FOUND:,} paths fit the pattern"
+                        break
         finally:
             os.close(handle)
+    return found
+
+
+def _told(found: list[Entry], denied: int, place: Place, left_out: LeftOut) -> str:
+    lines = [line_of(entry, place, sizes=False) for entry in found[:MAX_SHOWN]]
     if not lines:
         lines.append("[nothing fits the pattern]")
-    if found > MAX_SHOWN:
-        lines.append(f"[{found - MAX_SHOWN:,} more of {found:,} are not shown]")
+    if len(found) > MAX_SHOWN:
+        lines.append(f"[{len(found) - MAX_SHOWN:,} more of {len(found):,} are not shown]")
+    if denied:
+        lines.append(f"[left out: {denied:,} × path that rules deny]")
     return "\n".join(lines + [f"[{sentence}]" for sentence in left_out.sentences()])

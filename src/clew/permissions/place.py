@@ -1,0 +1,30 @@
+"""Where targets lie, and how sure a match is: the two values every kind of match is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import Enum
+
+import msgspec
+
+__all__ = ["Match", "Place"]
+
+
+class Match(Enum):
+    NO = "no"
+    MAYBE = "maybe"
+    YES = "yes"
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where targets lie, and what is known of the file system; nothing of it needs to be known.
+
+    ``workspace`` is the resolved root. ``resolve`` turns a path into one without links. ``home`` is what a tilde
+    stands for in a shell. ``aliases`` are the names by which rules know the file that a path leads to, where it has
+    others: a second hard link, a folder that is mounted twice.
+    """
+
+    workspace: str | None = None
+    resolve: Callable[[str], str] | None = None
+    home: str | None = None
+    aliases: Callable[[str], Sequence[str]] | None = None

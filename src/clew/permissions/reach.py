@@ -1,0 +1,199 @@
+"""Where the words of a shell line lead, for the pinned rules that keep everybody out of a place.
+
+Such a rule must hold by whatever name a command uses, so each word is read as a path: from the workspace and from
+every folder the line changes to, with links followed and without, behind an option's ``=``, inside a program's text.
+What is certain to lead to the place is a hit. What may lead there, and nobody but the running shell knows, is a
+perhaps: a variable, a glob that fits a name on the way, a folder that holds the place. What a program does by itself
+once it runs is not seen here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from pathlib import PurePosixPath
+from typing import Final
+
+import msgspec
+
+from clew.permissions import paths
+from clew.permissions.place import Match, Place
+from clew.permissions.tokens import UNKNOWN, Token, names
+
+__all__ = ["Reach", "folders_of"]
+
+_MAX_FOLDERS: Final = 16
+_MAX_WORDS: Final = 500
+_PIECE: Final = re.compile(r"[^\s'\"(){}<>;|&,=:@\0]+")
+_GLOB: Final = re.compile(r"[*?\[]")
+# Their arguments are text or numbers: one that is not known cannot make them open a file.
+_TEXTUAL: Final = names(
+    """: [ [[ basename break continue declare dirname echo exit export expr false kill let local printf pwd readonly
+    return seq set shift sleep test true type typeset unset wait which"""
+)
+_ELSEWHERE: Final = ("-C", "--dir", "--chdir", "--cwd", "--work-tree", "--git-dir", "--prefix", "-execdir")
+_MOVERS: Final = names("cd popd pushd")
+# Standing for the command's own input and output, whoever has them open on this side.
+_STREAMS: Final = re.compile(r"/dev/(?:null|zero|full|u?random|tty|stdin|stdout|stderr|fd/[012])")
+
+
+class _Lead(msgspec.Struct, frozen=True):
+    """One path that a word may stand for.
+
+    ``globs`` says that its names may hold what the shell expands; ``named`` that the word is this path and nothing
+    else, so that a folder means what lies in it; ``climbs`` that it begins at an unknown number of folders above
+    the one the command runs in.
+    """
+
+    names: tuple[str, ...]
+    globs: bool = False
+    named: bool = False
+    climbs: bool = False
+
+
+class Reach:
+    """One command of a line, or a line that could not be read. The paths are looked up when a rule first asks."""
+
+    def __init__(self, words: Sequence[Token], texts: Iterable[str], folders: Sequence[str], place: Place) -> None:
+        self._words = words
+        self._texts = tuple(texts)
+        self._folders = folders
+        self._place = place
+        self._program = words[0].value.rpartition("/")[2] if words else ""
+
+    def match(self, pattern: str) -> Match:
+        """Whether the command reaches what the absolute path ``pattern`` names."""
+        leads, unknown = self._leads
+        rule = paths.pattern_names(pattern, None)
+        if rule is None:
+            return Match.NO
+        found = Match.MAYBE if unknown else Match.NO
+        for lead in leads:
+            result = self._meets(rule, lead)
+            if result is Match.YES:
+                return result
+            found = result if found is Match.NO else found
+        return found
+
+    def _meets(self, rule: Sequence[str], lead: _Lead) -> Match:
+        if lead.climbs:
+            # Wherever on the way to the place the climb ends, the rest of the word goes on from there. It cannot end
+            # in a closed folder: to be in one is a hit by itself.
+            end = next((at for at, name in enumerate(rule) if name == "**" or name.startswith("!(")), len(rule))
+            hit = any(paths.meets(rule, (*rule[:at], *lead.names)) == "in" for at in range(end))
+            return Match.MAYBE if hit else Match.NO
+        where = paths.meets(rule, lead.names, globs=lead.globs)
+        if where == "in" and not lead.globs:
+            return Match.YES
+        if self._program in _TEXTUAL or self._is_workspace(lead):
+            return Match.NO
+        return Match.MAYBE if where == "in" or (where == "above" and lead.named) else Match.NO
+
+    def _is_workspace(self, lead: _Lead) -> bool:
+        """A command without a path works there, too, so that naming it changes nothing."""
+        return self._place.workspace is not None and lead.names == paths.names_of(self._place.workspace)
+
+    @cached_property
+    def _leads(self) -> tuple[tuple[_Lead, ...], bool]:
+        leads: dict[_Lead, None] = {}
+        unknown = False
+        elsewhere = len(self._folders) > 1 or any(word.value.startswith(_ELSEWHERE) for word in self._words)
+        for word in self._words[:_MAX_WORDS]:
+            value = _expanded(word, self._place.home)
+            if UNKNOWN in value and self._program not in _TEXTUAL:
+                unknown = True
+            elif UNKNOWN not in value and not _STREAMS.fullmatch(value):
+                leads.update(dict.fromkeys(self._whole(value, word.glob, elsewhere)))
+            leads.update(dict.fromkeys(self._inside(value)))
+        for text in self._texts:
+            leads.update(dict.fromkeys(self._inside(text)))
+        if self._program == "cd" and len(self._words) == 1:
+            # It goes home.
+            unknown = unknown or self._place.home is None
+            leads[_Lead(paths.names_of(self._place.home or "/"), named=True)] = None
+        return tuple(leads), unknown or len(self._folders) > _MAX_FOLDERS or len(self._words) > _MAX_WORDS
+
+    def _whole(self, value: str, glob: bool, elsewhere: bool) -> Iterator[_Lead]:
+        """The word as a path, and what stands behind its option or its equals sign."""
+        texts = [] if value.startswith("-") else [value]
+        if "=" in value:
+            texts.append(value.partition("=")[2])
+        if value.startswith("-") and len(value) > 2:
+            texts.append(value[2:])
+        for text in filter(None, texts):
+            text = _home(text, self._place.home)
+            if text.startswith("/"):
+                yield from self._at(text, glob)
+                continue
+            for folder in self._folders:
+                yield from self._at(f"{folder}/{text}", glob)
+            if elsewhere and ".." in (parts := text.split("/")):
+                last = len(parts) - parts[::-1].index("..")
+                yield _Lead(tuple(name for name in parts[last:] if name not in ("", ".")), climbs=True)
+
+    def _at(self, path: str, glob: bool) -> Iterator[_Lead]:
+        if not glob:
+            yield _Lead(paths.names_of(paths.normal(path)), named=True)
+            for real in self._real(path):
+                yield _Lead(paths.names_of(real), named=True)
+            return
+        parts = path.split("/")
+        first = next((at for at, part in enumerate(parts) if _GLOB.search(part)), len(parts))
+        rest = "/".join(parts[first:])
+        spelled = paths.normal("/".join(parts[:first]) or "/")
+        for folder in dict.fromkeys((spelled, *self._real(spelled))):
+            yield _Lead(paths.names_of(paths.normal(f"{folder}/{rest}")), globs=True, named=True)
+
+    def _real(self, path: str) -> Iterator[str]:
+        """Where the path leads. What this process sees in /proc and /dev is not what the command would see there."""
+        if self._place.resolve is None or path.startswith(("/proc/", "/dev/")):
+            return
+        real = self._place.resolve(path)
+        yield real
+        if self._place.aliases is not None:
+            yield from self._place.aliases(real)
+
+    def _inside(self, text: str) -> Iterator[_Lead]:
+        """Paths written out in the text of a program, an address or a here-document; no folder is looked up."""
+        for piece in _PIECE.findall(text):
+            piece = _home(piece, self._place.home)
+            slash = piece.find("/")
+            if slash > 0:
+                yield _Lead(paths.names_of(paths.normal(piece[slash:])), globs=bool(_GLOB.search(piece[slash:])))
+            if slash != 0 and self._place.workspace is not None:
+                piece = f"{self._place.workspace}/{piece}"
+            if slash == 0 or not _GLOB.search(piece):
+                yield _Lead(paths.names_of(paths.normal(piece)), globs=bool(_GLOB.search(piece)))
+
+
+def folders_of(commands: Iterable[Sequence[Token]], place: Place) -> tuple[str, ...]:
+    """The folders a relative path of the line may begin at: the workspace, and each one that it changes to."""
+    folders = [place.workspace or "/"]
+    for words in commands:
+        if len(words) < 2 or words[0].value not in _MOVERS:
+            continue
+        to = _expanded(words[-1], place.home)
+        # A folder that is not known makes the `cd` itself a perhaps, and with it the line.
+        if UNKNOWN in to or to.startswith(("-", "+")):
+            continue
+        for folder in tuple(folders):
+            reached = paths.normal(to if to.startswith("/") else f"{folder}/{to}")
+            # In a loop a step up may be taken any number of times.
+            above = PurePosixPath(reached).parents if ".." in to.split("/") else ()
+            for one in (reached, *map(str, above)):
+                if one not in folders and len(folders) <= _MAX_FOLDERS:
+                    folders.append(one)
+    return tuple(folders)
+
+
+def _expanded(word: Token, home: str | None) -> str:
+    """The word with the home folder it begins with written out, where that is known."""
+    if word.home and home is not None and word.value[1:2] in ("", "/"):
+        return home + word.value[1:]
+    return word.value
+
+
+def _home(text: str, home: str | None) -> str:
+    """A tilde in quotes is none to the shell; many a program takes it for one."""
+    return home + text[1:] if home is not None and (text == "~" or text.startswith("~/")) else text

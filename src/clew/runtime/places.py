@@ -1,0 +1,119 @@
+"""clew's own places: its settings and token, its data, its stores, and what other sessions put aside.
+
+What is closed is looked up anew for each turn, because a folder may have become a link meanwhile: a place counts as
+it is spelled and as it is resolved. A file or folder that has yet another name (a second hard link, a mount) is known
+by its identity. How rules are weighed is not known here.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from clew.permissions.rules import own_rules
+from clew.transcript.rule import Rule
+
+__all__ = ["OwnPlaces"]
+
+_MAX_FILES: Final = 200_000
+
+Identity = tuple[int, int]
+
+
+class OwnPlaces:
+    """``folders`` are closed with all that is in them, ``files`` with what lies beside them under the same name.
+
+    In ``spill`` each session has a folder, named after it, that it alone may read.
+    """
+
+    def __init__(self, folders: Iterable[Path], files: Iterable[Path], spill: Path) -> None:
+        self._folders = tuple(folders)
+        self._files = tuple(files)
+        self._spill = spill
+
+    def rules(self, session_id: str) -> tuple[Rule, ...]:
+        """The rules that keep a session out. Asks the file system where links lead."""
+        return own_rules(self.folders, self.files, _spellings([self._spill]), session_id)
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        return _spellings((*self._folders, self._spill))
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return _spellings(self._files)
+
+    def aliases(self) -> Callable[[str], Sequence[str]]:
+        """A function that gives the names rules know a path by, if it has others. It remembers: one for each call."""
+        roots = {identity: place for place in (*self.folders, *self.files) if (identity := _identity(place))}
+        above: dict[str, str | None] = {}
+        linked: dict[Identity, str] | None = None
+
+        def known(folder: str) -> str | None:
+            """The folder's name below a closed one, whatever it is called."""
+            if folder not in above:
+                identity = _identity(folder)
+                parent, name = os.path.split(folder)
+                over = None if parent == folder else known(parent)
+                above[folder] = roots.get(identity) if identity in roots else over and f"{over}/{name}"
+            return above[folder]
+
+        def names(path: str) -> Sequence[str]:
+            nonlocal linked
+            found = [name for name in (known(path) if len(path) > 1 else None,) if name is not None and name != path]
+            try:
+                status = os.stat(path)
+            except (OSError, ValueError):
+                return found
+            if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
+                if linked is None:
+                    linked = dict(self._linked())
+                if (name := linked.get((status.st_dev, status.st_ino))) is not None:
+                    found.append(name)
+            return found
+
+        return names
+
+    def _linked(self) -> Iterator[tuple[Identity, str]]:
+        """The closed files that have more than one name."""
+        seen = 0
+        for place in (*self.folders, *self.files, *(file + "-wal" for file in self.files)):
+            for path in _files_in(place):
+                seen += 1
+                if seen > _MAX_FILES:
+                    return
+                try:
+                    status = os.lstat(path)
+                except OSError:
+                    continue
+                if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
+                    yield (status.st_dev, status.st_ino), path
+
+
+def _spellings(places: Iterable[Path]) -> tuple[str, ...]:
+    """Each place as it is written, as its links lead, and with the links of a part of it followed; without doubles."""
+    found: dict[str, None] = {}
+    for place in places:
+        spelled = Path(os.path.abspath(place))
+        for over in (spelled, *spelled.parents):
+            found[os.path.join(os.path.realpath(over), spelled.relative_to(over)).removesuffix("/.")] = None
+        found[str(spelled)] = None
+    return tuple(found)
+
+
+def _identity(path: str) -> Identity | None:
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _files_in(place: str) -> Iterator[str]:
+    if not os.path.isdir(place):
+        yield place
+    for folder, _, names in os.walk(place):
+        yield from (os.path.join(folder, name) for name in names)
