@@ -8,16 +8,19 @@ from collections import defaultdict
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.rounds import rounds
+
 # "ci" draws the same examples every time; "dev" draws new ones and remembers failures.
 settings.register_profile(
     "ci",
+    max_examples=rounds(100),
     derandomize=True,
     deadline=None,
     database=None,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
-settings.register_profile("dev", deadline=None, print_blob=True)
+settings.register_profile("dev", max_examples=rounds(100), deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("CLEW_HYPOTHESIS_PROFILE", "ci" if "CI" in os.environ else "dev"))
 
 

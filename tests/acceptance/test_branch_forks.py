@@ -32,6 +32,7 @@ from tests.acceptance.conversations import (
     tree_of,
     turn_of,
 )
+from tests.rounds import rounds
 
 from .conftest import Open
 
@@ -202,7 +203,7 @@ async def test_a_new_branch_is_told_of_like_any_new_session(open_both: Open) -> 
 
 
 @pytest.mark.rule("BR-1", "BR-3", "BR-4")
-@settings(max_examples=25)
+@settings(max_examples=rounds(25))
 @given(seed=st.integers(0, 10**6), actions=st.lists(st.sampled_from(ACTIONS), min_size=1, max_size=10))
 async def test_a_branch_of_any_history_is_sound_and_has_the_model_view_of_its_point(
     seed: int, actions: list[str], tmp_path_factory: pytest.TempPathFactory

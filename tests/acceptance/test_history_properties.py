@@ -5,12 +5,11 @@ rewinds and their undoing, jumps through the reflog, branches and forks from any
 a queue, restarts. After every step: each part of the line is summarised or sent; every call has its one
 result; reading changes nothing; the judge finds nothing; requests can be proven.
 
-``CLEW_HISTORIES`` sets how many histories are played.
+``CLEW_ROUNDS`` scales how many histories are played.
 """
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -24,8 +23,9 @@ from hypothesis import strategies as st
 
 from clew.store.files import folder
 from tests.acceptance.history_machine import ACTIONS, SETTINGS, Machine
+from tests.rounds import rounds
 
-HISTORIES: Final = int(os.environ.get("CLEW_HISTORIES", "240"))
+HISTORIES: Final = rounds(120)
 
 
 async def _play(

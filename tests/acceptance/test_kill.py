@@ -6,7 +6,6 @@ and judges. The judgement is that of the campaign, in ``tests/rig``.
 
 from __future__ import annotations
 
-import os
 import re
 import sqlite3
 from contextlib import closing
@@ -24,10 +23,11 @@ from clew.testing.old_store import make_old_store
 from clew.testing.streamer import KINDS
 from clew.transcript.chunk import decode_rows
 from tests.rig.witness import Witness, dump, life
+from tests.rounds import rounds
 
 pytestmark = pytest.mark.kill
 
-ROUNDS = int(os.environ.get("CLEW_ROUNDS", "160"))
+KILLS = rounds(64)
 BATCH = 16
 
 PASSAGES: dict[str, tuple[int, ...]] = {
@@ -54,12 +54,12 @@ def witness(tmp_path: Path) -> Witness:
 
 
 @pytest.mark.rule("SV-3")
-@pytest.mark.parametrize("seed", range(-(-ROUNDS // BATCH)), ids=lambda seed: f"seed-{seed}")
+@pytest.mark.parametrize("seed", range(-(-KILLS // BATCH)), ids=lambda seed: f"seed-{seed}")
 async def test_nothing_shown_is_lost_at_random_kills(witness: Witness, seed: int, record_property: Any) -> None:
     """One store lives through all kills of a batch: each start is a recovery, each judgement covers all lives."""
     random = Random(seed)
     how: Any = {"durability": "power" if seed % 4 == 3 else "process", "size": random.choice((60, 200, 500))}
-    for number in range(min(BATCH, ROUNDS - seed * BATCH)):
+    for number in range(min(BATCH, KILLS - seed * BATCH)):
         with Child(Orders(store=witness.url, seed=seed * BATCH + number, **how)) as child:
             child.kill_by(random_plan(random))
         witness.hear(child)

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -14,10 +13,11 @@ import pytest
 
 from clew.testing.child import Child, Orders, random_plan
 from tests.rig.witness import FileWitness, life
+from tests.rounds import rounds
 
 pytestmark = [pytest.mark.kill, pytest.mark.rule("FS-2", "FS-4")]
 
-ROUNDS = int(os.environ.get("CLEW_ROUNDS", "160")) // 40
+KILLS = rounds(4)
 POINTS = [
     ("jsonl", "files.before_append=kill@9"),
     ("jsonl", "files.after_append=kill@30"),
@@ -34,7 +34,7 @@ def files(request: pytest.FixtureRequest, tmp_path: Path) -> FileWitness:
 async def test_nothing_that_is_kept_is_lost_at_random_kills(files: FileWitness, record_property: Any) -> None:
     """One store lives through all kills: each start is a recovery, each judgement covers all lives."""
     random = Random(7)
-    for number in range(ROUNDS):
+    for number in range(KILLS):
         with Child(Orders(store=files.url, seed=number, size=60, streams=3)) as child:
             child.kill_by(random_plan(random))
         files.hear(child)

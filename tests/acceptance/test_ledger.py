@@ -18,6 +18,7 @@ from clew.testing.scripted import Gate, ScriptedModel, call, say, wait
 from tests.acceptance.conversations import talk
 from tests.acceptance.errands import allow
 from tests.acceptance.history_machine import ACTIONS, SETTINGS, Machine
+from tests.rounds import rounds
 
 from .compacting import Compacting, bulk, opened
 from .conftest import Open
@@ -285,7 +286,7 @@ async def _play(seed: int, actions: Sequence[str], own: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.rule("BR-8")
-@settings(max_examples=8)
+@settings(max_examples=rounds(8))
 @given(seed=st.integers(0, 10**6), actions=st.lists(st.sampled_from(ACTIONS), min_size=5, max_size=40))
 async def test_after_any_history_the_views_say_what_the_store_says(seed: int, actions: list[str]) -> None:
     """Sessions, turns with their summaries, messages and calls, each copy led to its origin or standing alone."""

@@ -39,6 +39,7 @@ from clew.tools.decorator import tool
 from clew.triggers.routing import Routing
 from tests.acceptance.conversations import talk
 from tests.acceptance.history_machine import ACTIONS, SETTINGS, Machine
+from tests.rounds import rounds
 
 from .conftest import Open
 from .ledgers import ask
@@ -100,7 +101,7 @@ async def _play(seed: int, actions: Sequence[str], own: Any, *, late: int = 0) -
 
 @pytest.mark.slow
 @pytest.mark.rule("ST-10")
-@settings(max_examples=8)
+@settings(max_examples=rounds(8))
 @given(
     seed=st.integers(0, 10**6),
     actions=st.lists(st.sampled_from(ACTIONS), min_size=5, max_size=40),

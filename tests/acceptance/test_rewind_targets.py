@@ -32,6 +32,7 @@ from tests.acceptance.conversations import (
     tree_of,
     turn_of,
 )
+from tests.rounds import rounds
 
 from .conftest import Open
 
@@ -216,7 +217,7 @@ async def test_everybody_is_told_that_the_session_changed(open_both: Open) -> No
 
 
 @pytest.mark.rule("RW-1", "RW-3", "RW-4")
-@settings(max_examples=25)
+@settings(max_examples=rounds(25))
 @given(seed=st.integers(0, 10**6), actions=st.lists(st.sampled_from(ACTIONS), max_size=12))
 async def test_whatever_is_done_the_projections_are_those_of_the_tree(
     seed: int, actions: list[str], tmp_path_factory: pytest.TempPathFactory

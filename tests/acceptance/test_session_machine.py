@@ -22,6 +22,7 @@ from clew.errors import ClewError
 from clew.history.check import check
 from clew.testing.scenario import reduced
 from clew.testing.scripted import FakeProviders, ScriptedModel, call, fail, say, wait
+from tests.rounds import rounds
 
 ACTIONS = [
     "queue",
@@ -171,7 +172,7 @@ def _answerless(part: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.rule("SR-6", "SR-7", "SR-4")
-@settings(max_examples=30)
+@settings(max_examples=rounds(30))
 @given(seed=st.integers(0, 10**6), actions=st.lists(st.sampled_from(ACTIONS), min_size=3, max_size=25))
 async def test_a_session_survives_whatever_is_done_to_it(seed: int, actions: list[str]) -> None:
     """And answers the next prompt."""

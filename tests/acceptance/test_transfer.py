@@ -37,6 +37,7 @@ from tests.acceptance.conversations import (
     turn_of,
 )
 from tests.acceptance.documents import FORMS, as_it_left, elsewhere, exported, taken_in
+from tests.rounds import rounds
 
 from .conftest import Open
 
@@ -150,7 +151,7 @@ async def test_what_a_step_was_sent_is_still_proven_after_an_import(open_both: O
                     assert here.proven
 
 
-@settings(max_examples=20)
+@settings(max_examples=rounds(20))
 @given(seed=st.integers(0, 10**6), actions=st.lists(st.sampled_from(ACTIONS), max_size=10))
 async def test_whatever_was_done_to_a_session_it_comes_back(
     seed: int, actions: list[str], tmp_path_factory: pytest.TempPathFactory

@@ -45,6 +45,7 @@ from clew.transcript import chunk as c
 from clew.transcript.message import PartRow
 from clew.transcript.turn import Turn
 from clew.transcript.usage import Usage
+from tests.rounds import rounds
 
 from .test_random_histories import ACTIONS, History
 
@@ -281,7 +282,7 @@ async def logs(store: Store, seed: int, actions: list[str]) -> dict[str, list[An
 
 
 @pytest.mark.rule("ST-10")
-@settings(max_examples=8)
+@settings(max_examples=rounds(8))
 @given(seed=st.integers(0, 10**6), actions=st.lists(st.sampled_from(ACTIONS), max_size=14))
 async def test_both_stores_tell_the_same(seed: int, actions: list[str]) -> None:
     """Fact for fact, in the same order: what is told is decided in one place."""

@@ -48,6 +48,7 @@ from clew.transcript.session import Session
 from clew.transcript.turn import Turn
 from clew.transcript.usage import Usage
 from clew.transcript.view import model_view, visible_view
+from tests.rounds import rounds
 
 replace = msgspec.structs.replace
 
@@ -267,7 +268,7 @@ async def play(store: Store, seed: int, actions: list[str]) -> dict[str, Any]:
 
 
 @pytest.mark.rule("BR-6", "BR-9")
-@settings(max_examples=40)
+@settings(max_examples=rounds(40))
 @given(seed=st.integers(0, 10**6), actions=st.lists(st.sampled_from(ACTIONS), max_size=14))
 async def test_a_random_history_is_the_same_on_every_store(seed: int, actions: list[str]) -> None:
     """Sessions, messages, tree, line, views, queue and seals; the judge finds nothing in either."""
@@ -283,7 +284,7 @@ async def test_a_random_history_is_the_same_on_every_store(seed: int, actions: l
 @pytest.mark.slow
 @pytest.mark.rule("FS-4")
 @pytest.mark.parametrize("kind", ["jsonl", "json"])
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=rounds(12), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 10**6), actions=st.lists(st.sampled_from(ACTIONS), max_size=14))
 async def test_a_random_history_comes_back_from_files(
     monkeypatch: pytest.MonkeyPatch, kind: Literal["jsonl", "json"], seed: int, actions: list[str]

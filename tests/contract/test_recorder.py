@@ -22,6 +22,7 @@ from clew.testing.streams import random_stream
 from clew.transcript import chunk as c
 from clew.transcript.fold import Fold
 from clew.transcript.turn_state import OPEN
+from tests.rounds import rounds
 
 
 def folded(chunks: list[c.Chunk], message_id: str) -> list[dict[str, Any]]:
@@ -305,7 +306,7 @@ async def test_what_a_model_sends_is_never_refused_for_its_characters(store: Sto
     assert await check(store) == []
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(rounds(12)))
 async def test_whatever_moment_a_stream_is_left_at_recovery_finds_all_of_it(
     store: Store, scribe: Scribe, mint: Mint, clock: FakeClock, seed: int
 ) -> None:

@@ -20,6 +20,7 @@ from clew.testing.chunks import reasoning, text, tool_call, tool_error, tool_out
 from clew.testing.scribe import Scribe
 from clew.transcript.project import project, tails_of
 from tests.contract.search_index import check_index, count, disk, pen, say, say_parts, snippets
+from tests.rounds import rounds
 
 __all__ = ["disk", "pen"]
 
@@ -244,7 +245,7 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@settings(max_examples=150)
+@settings(max_examples=rounds(150))
 @given(wanted=st.text(st.characters(), max_size=40) | st.text('ab"*^:(){}-+ ,.NOTADR\\天', max_size=30))
 async def test_no_text_makes_a_search_fail(searched: Path, wanted: str) -> None:
     """Whatever is typed: a page, or a refusal because there is no word in it."""

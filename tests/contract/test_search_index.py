@@ -30,6 +30,7 @@ from clew.transcript.message import PartRow
 from clew.transcript.seal import seal_of
 from tests.contract.search_index import by_hand, check_index, count, disk, pen, say, say_parts, snippets
 from tests.contract.test_random_histories import ACTIONS, History
+from tests.rounds import rounds
 
 __all__ = ["disk", "pen"]
 
@@ -123,7 +124,7 @@ async def test_a_unit_that_fails_takes_nothing_out_of_the_index(disk: SqliteStor
 
 
 @pytest.mark.rule("ST-11", "CP-4")
-@settings(max_examples=15)
+@settings(max_examples=rounds(15))
 @given(
     seed=st.integers(0, 10**6),
     actions=st.lists(st.sampled_from([*ACTIONS, "branch", "search", "search", "delete", "reopen"]), max_size=16),

@@ -30,11 +30,12 @@ from tests.integration.http_client import Answer, AsgiClient, served
 from tests.integration.http_document import check_answer, document
 from tests.integration.http_values import HOSTILE, bent, fitting
 from tests.integration.test_http_body import NOT_JSON, ODD, UNKEEPABLE
+from tests.rounds import rounds
 
 OPERATIONS = [(method.upper(), path) for path, said in document()["paths"].items() for method in said]
 BODIED = [(method, path) for method, path in OPERATIONS if "requestBody" in document()["paths"][path][method.lower()]]
-EXAMPLES = 60
-FEWER = 15
+EXAMPLES = rounds(30)
+FEWER = rounds(10)
 """For routes with little to draw: those of schedules and webhooks."""
 BAD_IDS = ["x", "ses_", "ses_" + "0" * 27, "%00", "..", "%2E%2E", "a%0A", "%F0%9F%92%A9", "%FF", "'", "*", "x" * 5000]
 

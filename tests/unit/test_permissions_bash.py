@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from clew.permissions.evaluate import evaluate
 from clew.transcript.rule import Rule, Target
+from tests.rounds import rounds
 
 BASH = shutil.which("bash")
 pytestmark = pytest.mark.skipif(BASH is None, reason="there is no bash to compare with")
@@ -169,7 +170,7 @@ def test_the_lines_to_start_from_are_allowed(line: str) -> None:
 
 @pytest.mark.rule("PM-5")
 @given(lines())
-@settings(max_examples=400)
+@settings(max_examples=rounds(400))
 def test_an_allowed_line_runs_nothing_but_what_the_rules_allow(line: str) -> None:
     """If the rules let a line through, bash runs only the two programs they name, and makes no file."""
     if decide(line) != "allow":
