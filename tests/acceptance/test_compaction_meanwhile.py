@@ -14,6 +14,7 @@ from clew.runtime.compact import Compacted, Plan
 from clew.runtime.hooks import HookRefused
 from clew.testing.scripted import Gate, call, fail, say, then, wait
 from clew.transcript.usage import Usage
+from tests.acceptance.errands import brief_agent
 from tests.acceptance.large_talks import pairs, talk
 
 from .compacting import answer, bulk, info, opened, settings, summary
@@ -176,7 +177,9 @@ async def test_room_is_made_for_an_unanswered_turn_that_is_the_head(tmp_path: Pa
 
 
 @pytest.mark.rule("CP-1", "RN-1")
-async def test_room_is_made_for_a_turn_that_goes_on_after_its_step_limit(tmp_path: Path) -> None:
+async def test_room_is_made_for_a_turn_that_goes_on_after_its_step_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is the head while it runs; the summary goes above it, and the requests before and after are proven."""
 
     @clew.tool
@@ -184,8 +187,9 @@ async def test_room_is_made_for_a_turn_that_goes_on_after_its_step_limit(tmp_pat
         """Gives much back."""
         return bulk(f"out{n}", 700)
 
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     async with opened(tmp_path, tools=[look], window=12_000) as s:
-        await s.begin()
+        await s.begin(agent=brief_agent(tmp_path))
         await s.allow("look")
         await talk(s, 2, used=500)
         s.model.add(*(call("look", {"n": n}) for n in range(10)))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import clew
 from clew.errors import NothingToContinue
 from clew.testing.scripted import call, fail, say
+from tests.acceptance.errands import brief_agent
 
 from .conftest import Open
 
@@ -29,8 +32,11 @@ async def test_an_unanswered_turn_that_was_gone_on_from_is_answered_beside_it(op
         assert await s.check() == []
 
 
-async def test_a_turn_at_its_step_limit_that_was_gone_on_from_takes_a_prompt(open_scenario: Open) -> None:
+async def test_a_turn_at_its_step_limit_that_was_gone_on_from_takes_a_prompt(
+    open_scenario: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What follows was said to it as it is, so nothing may be added to it."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
 
     @clew.tool
     async def poke(n: int) -> str:
@@ -38,7 +44,7 @@ async def test_a_turn_at_its_step_limit_that_was_gone_on_from_takes_a_prompt(ope
         return "ok"
 
     async with open_scenario([call("poke", {"n": n}) for n in range(10)], tools=[poke]) as s:
-        await s.begin()
+        await s.begin(agent=brief_agent(tmp_path))
         await s.engine.set_permissions(s.id, [{"permission": "poke", "pattern": "*", "action": "allow"}])
         await s.prompt("poke")
         limited = (await s.engine.get_session(s.id)).head_turn_id

@@ -161,15 +161,17 @@ async def test_abort_in_a_retry_wait(open_scenario: Open) -> None:
 
 @pytest.mark.rule("RN-1")
 async def test_the_step_limit_ends_the_turn_and_continue_goes_on(open_scenario: Open) -> None:
-    """With a new budget, in the same turn."""
-    script = [*(call("ls", {"path": f"d{n}"}) for n in range(10)), say("finally")]
+    """After 100 steps, which the turn says; with a new budget, in the same turn."""
+    script = [*(call("ls", {"path": f"d{n}"}) for n in range(100)), say("finally")]
     async with open_scenario(script) as s:
         await s.begin()
-        for n in range(10):
+        for n in range(100):
             (s.workspace / f"d{n}").mkdir()
         chunks = await s.prompt("look everywhere")
         assert chunks[-1] == {"type": "finish", "finishReason": "other"}
-        assert len(s.model.requests) == 10
+        assert len(s.model.requests) == 100
+        ending = {"status": "completed", "stopped": "step_limit", "max_steps": 100}
+        assert (await s.engine.messages(s.id))[-1].metadata["turn"] == ending
         again = await s.engine.continue_turn(s.id)
         assert (await again.wait()).status == "completed"
         messages = await s.engine.messages(s.id)
@@ -178,6 +180,16 @@ async def test_the_step_limit_ends_the_turn_and_continue_goes_on(open_scenario: 
         with pytest.raises(NothingToContinue):
             await s.engine.continue_turn(s.id)
         assert await s.check() == []
+
+
+@pytest.mark.rule("RN-1")
+async def test_the_preset_checkpoint_stops_after_ten_steps(open_scenario: Open) -> None:
+    """Unless an agent's file says another number."""
+    async with open_scenario([call("ls", {"path": f"d{n}"}) for n in range(10)]) as s:
+        await s.begin(metadata={"compaction": {"preset": "checkpoint"}})
+        await s.prompt("look everywhere")
+        ending = {"status": "completed", "stopped": "step_limit", "max_steps": 10}
+        assert (await s.engine.messages(s.id))[-1].metadata["turn"] == ending
 
 
 @pytest.mark.rule("RN-2")
@@ -190,6 +202,32 @@ async def test_going_round_in_circles_is_warned_about_and_then_ended(open_scenar
         lines = await s.transcript()
         assert [line.split(" → ")[0] for line in lines] == ["user: look", *["ls {}"] * 3, f"user: {WARNING}", "ls {}"]
         assert s.model.requests[3].messages[-1].parts[0]["text"] == WARNING
+        assert await s.check() == []
+
+
+@pytest.mark.rule("RN-2")
+async def test_three_reads_a_warning_a_write_and_one_more_read_are_no_circle(open_scenario: Open) -> None:
+    """What lies outside of the pattern forgives."""
+    script = [call("ls", {})] * 3 + [call("glob", {"pattern": "*"}), call("ls", {}), say("done")]
+    async with open_scenario(script) as s:
+        await s.begin()
+        submission = await s.send("look")
+        assert (await submission.wait()).stopped is None
+        assert (await s.transcript())[-1] == "assistant: done"
+
+
+@pytest.mark.rule("RN-2")
+async def test_a_cycle_of_two_calls_is_a_circle_too_and_can_be_continued(open_scenario: Open) -> None:
+    """Three rounds bring a warning, one more ends the turn; going on counts anew."""
+    pair = [call("ls", {}), call("glob", {"pattern": "*"})]
+    async with open_scenario([*pair * 4, *pair, say("done")]) as s:
+        await s.begin()
+        submission = await s.send("look")
+        assert (await submission.wait()).stopped == "doom_loop"
+        assert [line for line in await s.transcript() if line.startswith("user")] == ["user: look", f"user: {WARNING}"]
+        outcome = await (await s.engine.continue_turn(s.id)).wait()
+        assert (outcome.status, outcome.stopped) == ("completed", None)
+        assert (await s.transcript())[-1] == "assistant: done"
         assert await s.check() == []
 
 
@@ -316,13 +354,13 @@ def _refusing(error: Exception) -> Any:
 
 
 @pytest.mark.rule("RN-2", "PM-6")
-async def test_a_warning_holds_for_the_turn_and_leaves_other_calls_alone(open_scenario: Open) -> None:
-    """Another call after it is fine, an approval in between changes nothing, the same call again ends the turn."""
+async def test_a_warning_is_forgiven_across_an_approval_and_given_again(open_scenario: Open) -> None:
+    """Another call forgives, and counting begins anew, also in the run that goes on after an answer."""
     script = [
         *[call("ls", {})] * 3,
         call("write", {"path": "a", "content": "x"}),
         call("glob", {"pattern": "*"}),
-        call("ls", {}),
+        *[call("ls", {})] * 4,
     ]
     async with open_scenario(script) as s:
         await s.begin()
@@ -332,5 +370,5 @@ async def test_a_warning_holds_for_the_turn_and_leaves_other_calls_alone(open_sc
                 break
         await s.engine.answer(s.id, await ask_once(s), "once")
         assert (await submission.wait()).stopped == "doom_loop"
-        assert len(s.model.requests) == 6
+        assert len(s.model.requests) == 9
         assert await s.check() == []

@@ -253,10 +253,10 @@ test("a turn that stopped at its step limit offers to continue, and does", async
   const { id } = await newSession(server, "demo/tools", { agent: "brief", workspace_root: server.folder });
   const page = await openSession(server, id);
   await say(page, "!ls .");
-  await page.getByText("Stopped at the step limit.").waitFor();
+  await page.getByText("Stopped after 1 steps, the limit.").waitFor();
   await button(page, "Continue").click();
   await answers(page).getByText(/^ls .*: /).waitFor();
-  await page.getByText("Stopped at the step limit.").waitFor({ state: "detached" });
+  await page.getByText("Stopped after 1 steps, the limit.").waitFor({ state: "detached" });
   assert.equal(await own(page).count(), 1);
 });
 

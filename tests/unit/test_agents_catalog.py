@@ -241,10 +241,10 @@ def test_a_project_cannot_raise_a_limit_or_hide(home: Home) -> None:
     greedy = home.write(home.project, "greedy", "max_steps: 500", "inspectable: false")
     home.write(home.project, "modest", "max_steps: 3")
     catalog = home.load()
-    assert (catalog.get("greedy").max_steps, catalog.get("greedy").inspectable) == (10, True)
+    assert (catalog.get("greedy").max_steps, catalog.get("greedy").inspectable) == (100, True)
     assert catalog.get("modest").max_steps == 3
     assert catalog.notices == (
-        f"{greedy}: max_steps 500 is more than a project may set; 10 is used",
+        f"{greedy}: max_steps 500 is more than a project may set; 100 is used",
         f"{greedy}: inspectable: false is ignored; a project cannot hide what its agents do",
     )
 

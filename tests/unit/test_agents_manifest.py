@@ -61,7 +61,7 @@ def test_a_manifest_needs_only_a_description_and_a_prompt() -> None:
     assert agent == Agent(
         name="tidy", description="Keeps folders in order", prompt="Tidy up.", source="user", path=PATH
     )
-    assert (agent.tools, agent.rules, agent.model, agent.max_steps, agent.mode) == (None, (), None, 10, "primary")
+    assert (agent.tools, agent.rules, agent.model, agent.max_steps, agent.mode) == (None, (), None, None, "primary")
 
 
 def test_no_list_of_tools_offers_all_and_an_empty_one_none() -> None:

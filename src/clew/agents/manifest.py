@@ -22,7 +22,7 @@ from clew.transcript.session import Model, parse_model
 
 __all__ = ["DEFAULT_MAX_STEPS", "MAX_STEPS", "Agent", "AgentMode", "AgentSource", "is_agent_name", "parse_manifest"]
 
-DEFAULT_MAX_STEPS: Final = 10
+DEFAULT_MAX_STEPS: Final = 100
 MAX_STEPS: Final = 1_000
 _MAX_DESCRIPTION: Final = 500
 
@@ -51,6 +51,8 @@ _RULE_KEYS: Final = ("permission", "pattern", "action", "pinned")
 class Agent(msgspec.Struct, frozen=True, kw_only=True):
     """One agent. ``tools`` names those it is offered, None means all; ``path`` is None for a built-in one.
 
+    ``max_steps`` None leaves the limit to the preset of the session.
+
     ``rules`` are the manifest scope. ``inspectable`` says whether its sessions are shown to people.
     """
 
@@ -60,7 +62,7 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
     tools: tuple[str, ...] | None = None
     rules: tuple[Rule, ...] = ()
     model: Model | None = None
-    max_steps: int = DEFAULT_MAX_STEPS
+    max_steps: int | None = None
     mode: AgentMode = "primary"
     inspectable: bool = True
     temperature: float | None = None
@@ -140,10 +142,10 @@ class _Fields:
     def flag(self, key: str, default: bool) -> bool:
         return self.choice(key, ("true", "false"), "true" if default else "false") == "true"
 
-    def max_steps(self) -> int:
+    def max_steps(self) -> int | None:
         scalar = self._scalar("max_steps")
         if scalar is None:
-            return DEFAULT_MAX_STEPS
+            return None
         if not re.fullmatch(r"[0-9]{1,4}", scalar.text) or not 1 <= int(scalar.text) <= MAX_STEPS:
             raise fail(self._path, scalar.line, f"max_steps is a whole number from 1 to {MAX_STEPS}")
         return int(scalar.text)

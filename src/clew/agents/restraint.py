@@ -26,7 +26,7 @@ def restrain(agent: Agent, granted: Sequence[Rule]) -> tuple[Agent, tuple[str, .
     own = tuple(_narrowing(agent, notices))
     rules = (*(grant for grant in granted if not any(_may_lose(rule, grant) for rule in own)), *own)
     changes: dict[str, object] = {}
-    if agent.max_steps > DEFAULT_MAX_STEPS:
+    if agent.max_steps is not None and agent.max_steps > DEFAULT_MAX_STEPS:
         changes["max_steps"] = DEFAULT_MAX_STEPS
         notices.append(f"max_steps {agent.max_steps} is more than a project may set; {DEFAULT_MAX_STEPS} is used")
     if not agent.inspectable:

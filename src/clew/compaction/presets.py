@@ -58,6 +58,7 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True):
     summary_tokens: int = 2_048
     temperature: float = 0.2
     timeout_ms: int = 60_000
+    max_steps: int = 100
 
 
 _GUIDE_PRUNING: Final = Pruning(hard_pct=0.6)
@@ -74,6 +75,7 @@ PRESETS: Final[Mapping[str, Preset]] = MappingProxyType(
             tail_budget_pct=None,
             summary_tokens=4_096,
             temperature=0.3,
+            max_steps=10,
             # The source takes outputs of 50,000 characters and more.
             pruning=Pruning(soft_pct=0.3, hard_pct=0.5, strict=True, over_chars=49_999, min_total_chars=50_000),
         ),

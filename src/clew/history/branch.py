@@ -51,7 +51,7 @@ LEFT_BEHIND: Final = "left behind by a branch"
 _OWN_METADATA: Final = frozenset({"kind", "depth", "label"})
 """Session metadata that says what a session is to its parent; a branch is none of that."""
 _NOT_COPIED: Final = frozenset({"hidden_at", "hidden_by", "queued_at", "snapshot_id"})
-_ENDINGS: Final = frozenset({"error", "stopped", "budget_from", "warned"})
+_ENDINGS: Final = frozenset({"error", "stopped", "max_steps", "budget_from", "warned"})
 """Turn data that tells how the whole turn went and ended, which a part of it did not."""
 
 

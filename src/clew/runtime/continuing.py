@@ -51,7 +51,7 @@ class Continuing:
         if user is None:
             return await self._start_queue(session_id)
         state = await self._host.store.load_state(session_id)
-        limited = turn.status == "completed" and turn.data.get("stopped") == "step_limit"
+        limited = turn.status == "completed" and turn.data.get("stopped") in ("step_limit", "doom_loop")
         if (turn.status == "unanswered" or limited) and not has_children:
             return await self._reopen(session, turn, user, state)
         if turn.status in ("unanswered", "failed", "aborted") and not (followed and self._stays_full(session)):
@@ -87,7 +87,7 @@ class Continuing:
     async def _reopen(self, session: Session, turn: Turn, user: MessageRow, state: SessionState) -> Submission:
         setting = await self._desk.setting_of(session.id, turn)
         steps = len(await self._host.store.load_steps(turn.id))
-        data = {"budget_from": steps, "stopped": None}
+        data = {"budget_from": steps, "stopped": None, "max_steps": None, "warned": None}
         kept = keeping_prompt(setting, self._host.clock.now_ms())
         writes = (SetEpoch(state.epoch + 1), SetTurn(turn.id, "running", data=data), *kept)
         await self._desk.commit(Unit(session.id, writes, (EpochIs(state.epoch), NoOpenTurn()), sync="power"))

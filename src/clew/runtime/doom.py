@@ -1,36 +1,53 @@
-"""Doom loops: a model that makes the same call over and over. Pure.
+"""Doom loops: a model that does the same over and over, with the same results. Pure.
 
-Three identical calls in a row bring a warning into the conversation; the next one after it ends the turn.
+A pattern is one call, or a cycle of two or three, that was made three times in a row with the same results each time.
+It brings a warning into the conversation; once more of the same after it ends the turn. A call outside of the pattern
+forgives: from there on it counts anew. A result that changes is progress, so polling until something happens is none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, Literal
 
-__all__ = ["REPEATS", "WARNING", "identical_tail"]
+import msgspec
 
-REPEATS: Final = 3
+__all__ = ["WARNING", "Pattern", "find_pattern", "judge", "made_calls"]
+
+_REPEATS: Final = 3
+_LONGEST: Final = 3
 WARNING: Final = (
-    "The last three tool calls were identical, and so were their results. Do something else: change the arguments, "
+    "The last tool calls repeat what was done before, with the same results. Do something else: change the arguments, "
     "use another tool, or say what is in the way."
 )
 
-
-def last_call(parts: Iterable[Mapping[str, Any]]) -> tuple[Any, Any] | None:
-    """The tool and the arguments of the last call in these parts."""
-    calls = [part for part in parts if "toolCallId" in part]
-    return (calls[-1].get("toolName") or calls[-1].get("type"), calls[-1].get("input")) if calls else None
+Pattern = tuple[str, ...]
+"""The calls of one round, each by the digest of its tool, its arguments and its result."""
 
 
-def identical_tail(parts: Iterable[Mapping[str, Any]]) -> int:
-    """How many calls at the end of these parts are the same tool with the same arguments."""
-    count = 0
-    last: tuple[Any, Any] | None = None
+def made_calls(parts: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The calls in these parts, in order."""
+    calls = []
     for part in parts:
-        if "toolCallId" not in part:
-            continue
-        call = (part.get("toolName") or part.get("type"), part.get("input"))
-        count = count + 1 if call == last else 1
-        last = call
-    return count
+        if "toolCallId" in part:
+            tool = part.get("toolName") or part.get("type")
+            said = (tool, part.get("input"), part.get("state"), part.get("output"), part.get("errorText"))
+            calls.append(hashlib.sha256(msgspec.json.encode(said, order="deterministic")).hexdigest()[:32])
+    return calls
+
+
+def find_pattern(calls: Sequence[str]) -> Pattern | None:
+    """What the last calls repeat three times over, the shortest round first."""
+    for length in range(1, _LONGEST + 1):
+        tail = calls[-length * _REPEATS :]
+        if len(tail) == length * _REPEATS and list(tail) == list(tail[:length]) * _REPEATS:
+            return tuple(tail[:length])
+    return None
+
+
+def judge(calls: Sequence[str], warned: Pattern | None) -> Literal["fine", "warn", "doom"]:
+    """What to do after these calls of a message, when ``warned`` was warned about right before it."""
+    if warned and all(call in warned for call in calls):
+        return "doom" if len(calls) >= len(warned) else "fine"
+    return "fine" if find_pattern(calls) is None else "warn"

@@ -18,7 +18,7 @@ from clew.failpoints import failpoint
 from clew.providers.base import ModelRequest, ProviderFailure, StepEnd
 from clew.runtime.calls import Call, Caller, Verdict
 from clew.runtime.context import Context
-from clew.runtime.doom import REPEATS, identical_tail, last_call
+from clew.runtime.doom import Pattern, judge, made_calls
 from clew.runtime.files import with_files
 from clew.runtime.host import Host, Setting
 from clew.runtime.recorder import Recorder
@@ -61,7 +61,7 @@ class Loop:
         turn_id: str,
         first_step: int,
         budget: int,
-        warned: tuple[Any, Any] | None,
+        warned: Pattern | None,
     ) -> None:
         self._host = host
         self._setting = setting
@@ -115,10 +115,8 @@ class Loop:
         return self._repeating()
 
     def _repeating(self) -> End | None:
-        repeats = identical_tail(self._recorder.fold.parts)
-        if self._warned is not None and last_call(self._recorder.fold.parts) == self._warned:
-            return End("doom")
-        return End("warned") if repeats >= REPEATS else None
+        verdict = judge(made_calls(self._recorder.fold.parts), self._warned)
+        return None if verdict == "fine" else End("doom" if verdict == "doom" else "warned")
 
     async def _refuse(self, verdicts: Sequence[Verdict]) -> None:
         for verdict in verdicts:

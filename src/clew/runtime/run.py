@@ -18,7 +18,8 @@ from clew.errors import ClewError, ContextTooLarge, InternalError, ModelFailed, 
 from clew.failpoints import failpoint
 from clew.live.base import Event, LiveStream, Status
 from clew.runtime.calls import Call, Caller
-from clew.runtime.doom import WARNING, last_call
+from clew.runtime.context import session_policy
+from clew.runtime.doom import WARNING, Pattern, find_pattern, made_calls
 from clew.runtime.host import Host, Setting
 from clew.runtime.loop import End, Loop
 from clew.runtime.recorder import Recorder, assistant_row
@@ -87,6 +88,7 @@ class Run:
         self._epoch = epoch
         self.user_message_id = user_message_id
         self._answered = answered
+        self._max_steps = setting.agent.max_steps or session_policy(host.config, setting.session).max_steps
         self._on_end = on_end
         self._caller = Caller(host, setting, self.signal, spawn_child, state)
         self._room = Room(host, setting, turn, epoch, self)
@@ -166,9 +168,9 @@ class Run:
         answered = self._answered
         # The warning belongs to the turn: it also holds for a run that goes on after an answer.
         earlier = self.turn.data.get("warned")
-        warned: tuple[Any, Any] | None = tuple(earlier) if earlier else None
+        warned: Pattern | None = tuple(earlier) if earlier else None
         steps = len(await self._host.store.load_steps(self.turn.id))
-        budget = self._setting.agent.max_steps - (steps - int(self.turn.data.get("budget_from", 0)))
+        budget = self._max_steps - (steps - int(self.turn.data.get("budget_from", 0)))
         if answered is None and steps == 0:
             # Before anything of an answer exists the turn can still be refused as if it had not been.
             _, failure = await self._until_aborted(self._room.fit(None))
@@ -184,7 +186,8 @@ class Run:
             if end is None or end.reason != "warned":
                 return await self._settle(recorder, end, failure)
             done = len(await self._host.store.load_steps(self.turn.id))
-            steps, budget, warned, answered = done, budget - (done - steps), last_call(recorder.fold.parts), None
+            warned = find_pattern(made_calls(recorder.fold.parts))
+            steps, budget, answered = done, budget - (done - steps), None
             await self._warn(recorder)
 
     async def _until_aborted(self, doing: Coroutine[Any, Any, T]) -> tuple[T | None, BaseException | None]:
@@ -249,7 +252,7 @@ class Run:
         answered: Answered | None,
         first_step: int,
         budget: int,
-        warned: tuple[Any, Any] | None,
+        warned: Pattern | None,
     ) -> End:
         await recorder.send(self._start_chunk())
         loop = Loop(
@@ -284,7 +287,7 @@ class Run:
         now = self._host.clock.now_ms()
         part = PartRow(self._host.mint.part(), 0, {"type": "text", "text": WARNING}, now, now)
         row = MessageRow(self._host.mint.message(), self.session_id, "user", now, now, {"synthetic": True}, (part,))
-        noted = SetTurn(self.turn.id, "running", data={"warned": last_call(recorder.fold.parts)})
+        noted = SetTurn(self.turn.id, "running", data={"warned": find_pattern(made_calls(recorder.fold.parts))})
         await recorder.close(InsertMessage(row), LinkMessage(self.turn.id, row.id), noted)
         self._stream.end()
         self._room.renew()
@@ -310,12 +313,13 @@ class Run:
             return self._outcome_of("aborted", stopped=self.signal.reason)
         if end.reason == "waiting":
             recorder.write(c.Finish(finish_reason="tool-calls"))
-            data = dict(with_waits(end.waits))
-            await recorder.close(SetTurn(self.turn.id, "waiting", data=data), seal=False)
+            await recorder.close(SetTurn(self.turn.id, "waiting", data=dict(with_waits(end.waits))), seal=False)
             return self._outcome_of("waiting")
         stopped = {"step_limit": "step_limit", "doom": "doom_loop"}.get(end.reason)
         recorder.write(c.Finish(finish_reason="other" if stopped else "stop"))
-        data = {"stopped": stopped} if stopped else {}
+        data: dict[str, Any] = {"stopped": stopped} if stopped else {}
+        if stopped == "step_limit":
+            data["max_steps"] = self._max_steps
         await recorder.close(*settling(self.turn.id, "completed", now, data))
         return self._outcome_of("completed", stopped=stopped)
 

@@ -50,6 +50,8 @@ def ending_of(turn: Turn) -> dict[str, Any] | None:
     ending: dict[str, Any] = {"status": turn.status}
     if stopped:
         ending["stopped"] = str(stopped)
+    if stopped == "step_limit" and isinstance(limit := turn.data.get("max_steps"), int):
+        ending["max_steps"] = limit
     if isinstance(error, Mapping):
         ending["error"] = {"code": str(error.get("code", "")), "message": str(error.get("message", ""))}
     return ending

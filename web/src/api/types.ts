@@ -44,7 +44,7 @@ export interface Metadata {
   /** Tool calls whose output the model sees as a stub. */
   pruned?: string[];
   /** How the turn ended, when it did not end well: on its last message. */
-  turn?: { status: string; stopped?: string | null; error?: { code: string; message: string } | null };
+  turn?: { status: string; stopped?: string | null; max_steps?: number; error?: { code: string; message: string } | null };
 }
 
 export type Message = UIMessage<Metadata>;

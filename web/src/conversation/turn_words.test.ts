@@ -9,7 +9,10 @@ test('a turn that ended well says nothing', () => {
 });
 
 test('the step limit offers to go on', () => {
-  expect(ending({ status: 'completed', stopped: 'step_limit' })).toEqual({ tone: 'quiet', words: 'Stopped at the step limit.', next: 'Continue' });
+  const detail = 'max_steps in the file of the agent raises it.';
+  expect(ending({ status: 'completed', stopped: 'step_limit' })).toEqual({ tone: 'quiet', words: 'Stopped at the step limit.', detail, next: 'Continue' });
+  expect(ending({ status: 'completed', stopped: 'step_limit', max_steps: 100 })).toEqual({ tone: 'quiet', words: 'Stopped after 100 steps, the limit.', detail, next: 'Continue' });
+  expect(ending({ status: 'completed', stopped: 'doom_loop' })).toEqual({ tone: 'quiet', words: 'Stopped, because it repeated itself.', next: 'Continue' });
 });
 
 test('a failure is told in plain words with what was said', () => {

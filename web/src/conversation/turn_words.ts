@@ -44,8 +44,8 @@ export function failureWords(problem: TurnProblem | null | undefined): { words: 
 export function ending(turn: Metadata['turn']): Ending | null {
   if (!turn) return null;
   if (turn.status === 'completed') {
-    if (turn.stopped === 'step_limit') return { tone: 'quiet', words: 'Stopped at the step limit.', next: 'Continue' };
-    if (turn.stopped === 'doom_loop') return { tone: 'quiet', words: 'Stopped, because it repeated itself.', next: null };
+    if (turn.stopped === 'step_limit') return { tone: 'quiet', words: turn.max_steps ? `Stopped after ${turn.max_steps} steps, the limit.` : 'Stopped at the step limit.', detail: 'max_steps in the file of the agent raises it.', next: 'Continue' };
+    if (turn.stopped === 'doom_loop') return { tone: 'quiet', words: 'Stopped, because it repeated itself.', next: 'Continue' };
     return null;
   }
   if (turn.status === 'failed') return { tone: 'bad', ...failureWords(turn.error), next: 'Try again' };

@@ -36,7 +36,10 @@ __all__ = ["AT_WORK", "Conversation"]
 AT_WORK: Final = frozenset({"busy", "retrying"})
 _SHOWN_BEFORE: Final = 20
 _CODES: Final = {"error": 1, "refused": 6, "abort": 130}
-_STOPPED: Final = {"step_limit": "stopped at the step limit", "doom_loop": "stopped: it went round in circles"}
+_STOPPED: Final = {
+    "step_limit": "stopped after {max_steps} steps, the limit, which max_steps in the agent's file raises",
+    "doom_loop": "stopped: it went round in circles",
+}
 
 
 class Conversation:
@@ -297,9 +300,10 @@ class Conversation:
             self._complain(str(error.get("message")))
             self._hand_back(str(error.get("text") or ""))
         elif reason == "finish":
-            stopped = (await self.engine.turn(str(data["turn_id"]))).data.get("stopped")
-            if stopped in _STOPPED:
-                self.note(f"{_STOPPED[stopped]}; /continue goes on")
+            turn = (await self.engine.turn(str(data["turn_id"]))).data
+            if turn.get("stopped") in _STOPPED:
+                words = _STOPPED[turn["stopped"]].format(max_steps=turn.get("max_steps"))
+                self.note(f"{words}; /continue goes on")
         await self._ask_next()
         self._queue = await self.engine.queue(self.need())
         self.face.busy(bool(self._asking or self._queue) and reason in ("finish", "abort"))

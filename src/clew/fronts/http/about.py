@@ -13,6 +13,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 
 from clew import __version__
+from clew.agents.manifest import DEFAULT_MAX_STEPS
 from clew.engine import Engine
 from clew.errors import InvalidId, NotFound
 from clew.fronts.http import query
@@ -84,7 +85,13 @@ class About:
         catalog = await asyncio.to_thread(self._engine.host.agents, Path(workspace) if workspace else None)
         agents = [
             AgentShape(
-                agent.name, agent.description, agent.mode, agent.model, agent.tools, agent.max_steps, agent.source
+                agent.name,
+                agent.description,
+                agent.mode,
+                agent.model,
+                agent.tools,
+                agent.max_steps or DEFAULT_MAX_STEPS,
+                agent.source,
             )
             for agent in catalog.list()
         ]
