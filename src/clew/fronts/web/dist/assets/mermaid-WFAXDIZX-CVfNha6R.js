@@ -1,1 +1,0 @@
-export{a as Mermaid}from"./index-CG3WX2f0.js";
