@@ -63,8 +63,8 @@ class Codec(Protocol):
 
     def remove(self, session_id: str) -> None: ...
 
-    def tidy(self, loaded: Loaded) -> None:
-        """Bring files that lag in line with what was loaded. For the owner only."""
+    def tidy(self, loaded: Loaded) -> tuple[Damage, ...]:
+        """Bring files that lag in line with what was loaded; what is wrong still. For the owner only."""
         ...
 
     def sweep(self) -> None:

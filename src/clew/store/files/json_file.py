@@ -158,8 +158,8 @@ class JsonCodec:
 
     # Care
 
-    def tidy(self, loaded: Loaded) -> None:
-        pass
+    def tidy(self, loaded: Loaded) -> tuple[Damage, ...]:
+        return loaded.damages
 
     def sweep(self) -> None:
         for path in self._sessions.glob("*"):
@@ -217,6 +217,7 @@ def _ordered(value: SessionValue) -> tuple[list[Any], list[Any]]:
     line = [value.messages[id_] for _, id_ in line_messages(value.tree()) if id_ in value.messages]
     markers = [row for row in line if is_marker(row)]
     places = {row.id: place for place, row in enumerate(line)}
+    turns = {message_id: turn_id for turn_id, held in reversed(value.links.items()) for message_id in held}
     before: dict[int, list[MessageRow]] = {}
     for marker in markers:
         tail = (compaction_data(marker) or {}).get("tail_start_id")
@@ -225,11 +226,20 @@ def _ordered(value: SessionValue) -> tuple[list[Any], list[Any]]:
     told: set[str] = set()
     for place, row in enumerate(line):
         for marker in before.get(place, ()):
-            shown += [encode_boundary(marker), encode_message(marker)]
+            shown += [encode_boundary(marker), _placed(value, marker, turns)]
         if not is_marker(row) and row.id not in told:
-            shown.append(encode_message(row))
+            shown.append(_placed(value, row, turns))
         told.add(row.id)
-    return shown, [encode_message(row) for row in value.messages.values() if row.id not in told]
+    return shown, [_placed(value, row, turns) for row in value.messages.values() if row.id not in told]
+
+
+def _placed(value: SessionValue, row: MessageRow, turns: dict[str, str]) -> dict[str, Any]:
+    """A message that says which turn holds it, and under which other, should the entry of either be lost."""
+    shape = encode_message(row)
+    turn = value.turns.get(turns.get(row.id, ""))
+    if turn is not None:
+        shape["clew"]["turn"] = [turn.id, turn.parent_turn_id]
+    return shape
 
 
 class _Reading:
@@ -245,6 +255,7 @@ class _Reading:
         if self._doubted:
             _check_frame(document)
         self._faults: list[Fault] = []
+        self._clues = Clues()
         self.value = SessionValue(session_of(session_id, document, 0))
         self.memo = JsonMemo(others={key: one for key, one in document.items() if key not in _OWN})
 
@@ -255,7 +266,7 @@ class _Reading:
             return _load_plain(self.value, shapes, self.memo.unread)
         aside, tables = self._own.get("aside"), self._own.get("tables")
         known = [(str(what), id_) for what, id_ in self._own.get("damaged", ())]
-        state_lost = self._read_tables(tables if isinstance(tables, dict) else {})
+        self._read_tables(tables if isinstance(tables, dict) else {})
         plain = [
             shape for shape in [*shapes, *(aside if isinstance(aside, list) else [])] if not self._read_message(shape)
         ]
@@ -264,7 +275,8 @@ class _Reading:
         found = [*known, *self._faults]
         self.memo.faults, self.memo.kept = (found if self._doubted else known), not self._doubted
         read = dict(self.value.messages)
-        found += mend(self.value, Clues(harmed=bool(found), state_lost=state_lost))
+        self._clues.harmed = bool(found)
+        found += mend(self.value, self._clues)
         changed = [row for id_, row in self.value.messages.items() if read.get(id_) is not row]
         self.memo.mended = {row.id: (row, read.get(row.id)) for row in changed}
         return found + (_load_plain(self.value, plain, self.memo.unread) if plain else [])
@@ -275,7 +287,7 @@ class _Reading:
             if "clew" not in shape and not (self._doubted and ("check" in shape or self._is_ours(shape))):
                 return False
             if self._doubted:
-                unstamped(shape)
+                self._note_place(unstamped(shape))
             row = decode_message(shape, self.value.row["session"].id)
             if row is not None:
                 self.value.messages[row.id] = row
@@ -285,12 +297,16 @@ class _Reading:
                 self.memo.unread.append(shape)
         return True
 
+    def _note_place(self, shape: dict[str, Any]) -> None:
+        if "turn" in shape["clew"]:
+            turn_id, parent_id = shape["clew"]["turn"]
+            self._clues.turn_of[shape["id"]] = turn_id
+            self._clues.parents[turn_id] = parent_id
+
     def _is_ours(self, shape: Any) -> bool:
         return any(shape.get("id") in held for held in self.value.links.values())
 
-    def _read_tables(self, tables: dict[str, Any]) -> bool:
-        """Take in the tables; whether the entry that says where the session stands is lost."""
-        state_lost = False
+    def _read_tables(self, tables: dict[str, Any]) -> None:
         for name, entries in tables.items():
             for entry in entries if name in TABLES and isinstance(entries, list) else ():
                 try:
@@ -298,8 +314,7 @@ class _Reading:
                     load_entry(self.value, name, key, one)
                 except _MISREAD as error:
                     self._faults.append((f"an entry of {name} does not read: {type(error).__name__}: {error}", None))
-                    state_lost |= name == "state"
-        return state_lost
+                    self._clues.state_lost |= name == "state"
 
 
 def _check_frame(document: dict[str, Any]) -> None:

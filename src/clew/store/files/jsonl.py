@@ -192,12 +192,12 @@ class JsonlCodec:
 
     # Care
 
-    def tidy(self, loaded: Loaded) -> None:
+    def tidy(self, loaded: Loaded) -> tuple[Damage, ...]:
         value, memo = loaded.value, loaded.memo
         place = self._sessions / value.session.id
         # What did not read in full stays as it is. Only the metadata can be had from a log that did.
         if any(METADATA not in damage.what for damage in loaded.damages) or memo.damaged:
-            return
+            return loaded.damages
         if memo.streams and not memo.ahead and not value.journal:
             (place / STREAM).unlink(missing_ok=True)
             memo.streams, memo.stream_end, memo.stream_ending = False, 0, ""
@@ -211,6 +211,7 @@ class JsonlCodec:
             memo.harmed = frozenset()
         if not (place / LOG).exists():
             folder.append(place / LOG, b"", sync=True)
+        return ()
 
     def sweep(self) -> None:
         shutil.rmtree(self._aside, ignore_errors=True)

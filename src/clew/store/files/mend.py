@@ -83,7 +83,9 @@ def _mend_turns(value: SessionValue, clues: Clues) -> Iterator[Fault]:
                 created_at=at,
                 kind="compaction" if any(is_marker(row) for row in held) else "normal",
             )
-            value.turns[turn_id] = _ended(lost, "what was noted of this turn is lost")
+            # The open one is left open: it is settled like any other that nobody works on.
+            is_open = turn_id == value.state["state"].open_turn_id
+            value.turns[turn_id] = lost if is_open else _ended(lost, "what was noted of this turn is lost")
             yield f"turn {turn_id} is lost", turn_id
     _place(value)
 
@@ -190,7 +192,11 @@ def _damaged(row: MessageRow) -> MessageRow:
 
 
 def _mark_harmed(value: SessionValue, named: set[str]) -> Iterator[Fault]:
-    """Messages that are not as they were sealed, or, unsealed, that a line spoke of which does not read."""
+    """Messages that are not as they were sealed, or, unsealed, that a line spoke of which does not read.
+
+    A line that names none, or one that there is not, may have spoken of any.
+    """
+    named = named if named <= value.messages.keys() else set(value.messages)
     for row in list(value.messages.values()):
         seal = value.seals.get(row.id)
         whole = seal == seal_of(part.data for part in row.parts) if seal is not None else row.id not in named

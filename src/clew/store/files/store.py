@@ -104,8 +104,10 @@ class FileStore(MemoryStore):
         for session_id in self._codec.on_disk():
             loaded = self._codec.load(session_id)
             if loaded is not None:
+                for damage in loaded.damages:
+                    log.warning("session %s: %s", session_id, damage.what)
                 with contextlib.suppress(OSError):  # a file that lags can wait for room on the disk
-                    self._codec.tidy(loaded)
+                    loaded = loaded._replace(damages=self._codec.tidy(loaded))
                 self._keep(session_id, loaded)
                 messages[session_id] = frozenset(loaded.value.messages)
                 if not is_unsettled(loaded.value):
@@ -310,8 +312,6 @@ class FileStore(MemoryStore):
         self._damages[session_id] = loaded.damages
         self._headers.pop(session_id, None)
         self._used[session_id] = self._clock.monotonic_ms()
-        for damage in loaded.damages:
-            log.warning("session %s: %s", session_id, damage.what)
 
     def _let_go(self, session_id: str) -> None:
         value = self._values.pop(session_id)

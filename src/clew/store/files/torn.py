@@ -28,12 +28,14 @@ Ending = Literal["", "line", "torn"]
 
 _NAMED: Final = re.compile(rb'"(?:clew":\{"id|key)":"(msg_[0-9A-Za-z]{26})"')
 _CHANGED: Final = " was changed after it was written"
+_SAYS: Final = re.compile(rb'"recordType":"(?:message|part|metadata|compaction|aside|chunks|mark)"|"clew":|"key":"msg_')
 Record = dict[str, Any]
 
 
 class Lines(NamedTuple):
     """What a log says. ``units`` holds the records that count, unit by unit; ``faults`` what is wrong with it;
-    ``named`` the messages that lines which do not count speak of; ``last_seq`` the largest number in it."""
+    ``named`` the messages that lines which do not count speak of, with an empty name where they do not say which;
+    ``last_seq`` the last number that was ever in it."""
 
     units: list[list[Record]]
     faults: list[str]
@@ -129,7 +131,8 @@ class _Units:
         record = line.record
         if record is None:
             self.faults.append(line.fault)
-            self.named |= {found.decode() for found in _NAMED.findall(line.raw)}
+            if _SAYS.search(line.raw):
+                self.named |= {found.decode() for found in _NAMED.findall(line.raw)} or {""}
             self._bad = True
             return
         i, n = _place(record)

@@ -1,0 +1,173 @@
+"""One flipped bit anywhere in a folder of sessions: what is read is what was written, or says that it is not.
+
+A share of all bits; ``CLEW_ROUNDS`` makes it larger. The campaign of the same name also looks at what a model is sent.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from clew.errors import ClewError, RowUndecodable, SchemaTooNew, StoreUnavailable
+from clew.ids import Mint
+from clew.store.base import Whole
+from clew.store.files import folder
+from clew.store.files.opening import FilesOptions, open_files
+from clew.store.files.store import FileStore
+from clew.store.unit import (
+    STORE_WIDE,
+    AddEvent,
+    Enqueue,
+    InsertMessage,
+    PutBlob,
+    PutProjectRules,
+    PutPrompt,
+    PutSchedule,
+    Unit,
+)
+from clew.testing.chunks import text
+from clew.testing.scribe import Scribe, user_row
+from clew.transcript.line import line_messages
+from clew.triggers.ledger import LedgerEvent
+from clew.triggers.schedule import Schedule
+
+from .test_files_store import SHA, Kind, both
+
+ROUNDS = int(os.environ.get("CLEW_ROUNDS", "160")) // 2
+PROMPT = "You are a guide through the labyrinth."
+DIGEST = sha256(PROMPT.encode()).hexdigest()
+RULES = ({"permission": "bash", "pattern": "rm *", "action": "deny"},)
+
+
+@pytest.fixture(autouse=True)
+def _no_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folder, "_sync", lambda fd: None)
+
+
+async def fill(kind: Kind, root: Path) -> None:
+    """Two sessions, one of them in the middle of an answer, and an entry of every shared table."""
+    store = await open_files(kind, root)
+    for said in ("harbour", "labyrinth"):
+        scribe = await Scribe.create(store)
+        for prompt in (said, "and then?"):
+            await scribe.turn(prompt, text(f"{prompt} it is, by the thread"))
+        waiting = user_row(scribe.mint, scribe.session_id, "later", 7)
+        await scribe.commit(InsertMessage(waiting), Enqueue(waiting.id, 7))
+    given: Any = {"source": "mail", "source_id": "1", "session_id": scribe.session_id, "message_id": waiting.id}
+    event = LedgerEvent(id=Mint().event(), direction="in", at=5, **given)
+    await scribe.commit(
+        AddEvent(event),
+        PutBlob(SHA, "text/plain", b"file", 1),
+        PutPrompt(DIGEST, PROMPT, 1),
+        PutProjectRules("/project", RULES, 1),
+    )
+    await store.commit(Unit(STORE_WIDE, (PutSchedule(Schedule(id="s", cron="0 9 * * *", prompt="go", created_at=1)),)))
+    if kind == "jsonl":
+        recorder = (await scribe.prompt("go")).recorder()
+        for chunk in text("the thread of Ariadne"):
+            recorder.write(chunk)
+            await recorder.flush()
+        recorder.abandon()
+    await store.close()
+
+
+async def shared(store: FileStore) -> dict[str, Any]:
+    """What is not one session's; an error where it does not read."""
+    found: dict[str, Any] = {"schedules": await store.list_schedules(), "prompt": await store.find_prompt(DIGEST)}
+    for name, reading in (
+        ("blob", store.find_blob(SHA)),
+        ("rules", store.load_project_rules("/project")),
+        ("event", store.find_event("in", "mail", "1")),
+    ):
+        try:
+            found[name] = await reading
+        except RowUndecodable as error:
+            found[name] = error
+    return found
+
+
+def judge(truth: Whole, whole: Whole, named: set[str | None]) -> None:
+    """What is shown of a session is the truth, or says that it is not, and the store names it."""
+    if whole == truth:
+        return
+    assert truth.session.id in named
+    if whole.session.title == "(damaged)":
+        assert (whole.messages, whole.damaged != ()) == ((), True)
+        return
+    known = {row.id: row for row in truth.messages}
+    for row in whole.messages:
+        was = known[row.id]
+        assert [part.data for part in row.parts] == [part.data for part in was.parts] or "damaged" in row.metadata
+    on_line = [message_id for _, message_id in line_messages(whole.tree)]
+    assert on_line == [message_id for _, message_id in line_messages(truth.tree)]
+
+
+def files(root: Path) -> dict[Path, bytes]:
+    found = (path for path in sorted(root.rglob("*")) if path.is_file() and path.name != "store.owner")
+    return {path: path.read_bytes() for path in found}
+
+
+@both
+@pytest.mark.rule("ST-14", "FS-5")
+async def test_a_flipped_bit_is_never_taken_for_what_was_written(
+    kind: Kind, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    """In any file: other sessions are not harmed, and opening the store for writing changes nothing of it."""
+    root = tmp_path / "store"
+    await fill(kind, root)
+    store = await open_files(kind, root)
+    truths = {id_: await store.load_whole(id_) for id_ in await store.session_ids()}
+    beside = await shared(store)
+    assert (await store.verify(), len(truths)) == ((), 2)
+    await store.close()
+    whole = files(root)
+    random = Random(11)
+    for n in range(ROUNDS):
+        path = random.choice(list(whole)) if n % 2 else random.choices(list(whole), [len(d) for d in whole.values()])[0]
+        bit = random.randrange(len(whole[path]) * 8)
+        harmed = bytearray(whole[path])
+        harmed[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(harmed)
+        at = f"round {n}: {path.relative_to(root)} byte {bit // 8} bit {bit % 8}"
+        try:
+            await look(kind, root, truths, beside, read_only=n % 3 == 0)
+        except (StoreUnavailable, SchemaTooNew):
+            assert path.name == "format.json", at
+        except AssertionError as error:
+            raise AssertionError(at) from error
+        left = files(root)
+        kept = [one for one in left if one not in whole]
+        if kept:  # the list's file follows from the log: it was made anew, and what was there is kept beside
+            assert (path.name, [left.pop(one) for one in kept]) == ("metadata.json", [bytes(harmed)]), at
+            kept[0].unlink()
+        rewritten = {one for one, data in left.items() if data != (whole | {path: bytes(harmed)})[one]}
+        assert rewritten <= ({path} if path.name == "metadata.json" else set()), at
+        path.write_bytes(whole[path])
+    record_property(
+        "figure", f"flipped bits, {kind}: {ROUNDS} of {sum(map(len, whole.values())) * 8}, 0 without a word"
+    )
+
+
+async def look(kind: Kind, root: Path, truths: dict[str, Any], beside: dict[str, Any], *, read_only: bool) -> None:
+    store = await open_files(kind, root, FilesOptions(read_only=read_only))
+    try:
+        damages = await store.verify()
+        named = {damage.session_id for damage in damages}
+        assert set(await store.session_ids()) == set(truths)
+        assert len(named - {None}) <= 1
+        for session_id, truth in truths.items():
+            found = await store.load_whole(session_id)
+            assert found is not None
+            judge(truth, found, named)
+        for name, value in (await shared(store)).items():
+            if value != beside[name]:
+                assert None in named, name
+                assert isinstance(value, ClewError) or not value, (name, value)
+    finally:
+        await store.close()
