@@ -5,7 +5,6 @@ A share of all bits; ``CLEW_ROUNDS`` makes it larger. The campaign of the same n
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
@@ -36,10 +35,11 @@ from clew.testing.scribe import Scribe, user_row
 from clew.transcript.line import line_messages
 from clew.triggers.ledger import LedgerEvent
 from clew.triggers.schedule import Schedule
+from tests.rounds import rounds
 
 from .test_files_store import SHA, Kind, both
 
-ROUNDS = int(os.environ.get("CLEW_ROUNDS", "160")) // 2
+FLIPS = rounds(80)
 PROMPT = "You are a guide through the labyrinth."
 DIGEST = sha256(PROMPT.encode()).hexdigest()
 RULES = ({"permission": "bash", "pattern": "rm *", "action": "deny"},)
@@ -53,12 +53,12 @@ def _no_sync(monkeypatch: pytest.MonkeyPatch) -> None:
 async def fill(kind: Kind, root: Path) -> None:
     """Two sessions, one of them in the middle of an answer, and an entry of every shared table."""
     store = await open_files(kind, root)
-    for said in ("harbour", "labyrinth"):
-        scribe = await Scribe.create(store)
-        for prompt in (said, "and then?"):
-            await scribe.turn(prompt, text(f"{prompt} it is, by the thread"))
-        waiting = user_row(scribe.mint, scribe.session_id, "later", 7)
-        await scribe.commit(InsertMessage(waiting), Enqueue(waiting.id, 7))
+    other, scribe = await Scribe.create(store), await Scribe.create(store)
+    for one in (other, scribe):
+        for prompt in ("harbour", "and then?"):
+            await one.turn(prompt, text(f"{prompt} it is, by the thread"))
+    waiting = user_row(scribe.mint, scribe.session_id, "later", 7)
+    await scribe.commit(InsertMessage(waiting), Enqueue(waiting.id, 7))
     given: Any = {"source": "mail", "source_id": "1", "session_id": scribe.session_id, "message_id": waiting.id}
     event = LedgerEvent(id=Mint().event(), direction="in", at=5, **given)
     await scribe.commit(
@@ -128,7 +128,7 @@ async def test_a_flipped_bit_is_never_taken_for_what_was_written(
     await store.close()
     whole = files(root)
     random = Random(11)
-    for n in range(ROUNDS):
+    for n in range(FLIPS):
         path = random.choice(list(whole)) if n % 2 else random.choices(list(whole), [len(d) for d in whole.values()])[0]
         bit = random.randrange(len(whole[path]) * 8)
         harmed = bytearray(whole[path])
@@ -149,9 +149,7 @@ async def test_a_flipped_bit_is_never_taken_for_what_was_written(
         rewritten = {one for one, data in left.items() if data != (whole | {path: bytes(harmed)})[one]}
         assert rewritten <= ({path} if path.name == "metadata.json" else set()), at
         path.write_bytes(whole[path])
-    record_property(
-        "figure", f"flipped bits, {kind}: {ROUNDS} of {sum(map(len, whole.values())) * 8}, 0 without a word"
-    )
+    record_property("figure", f"flipped bits, {kind}: {FLIPS} of {sum(map(len, whole.values())) * 8}, 0 without a word")
 
 
 async def look(kind: Kind, root: Path, truths: dict[str, Any], beside: dict[str, Any], *, read_only: bool) -> None:
