@@ -105,6 +105,15 @@ power: $(READY) ## the campaign of power cuts, ROUNDS of them (2000)
 flip: $(READY) ## the campaign of flipped bits, ROUNDS of them (1000)
 	$(RIG) flip $(BUDGET)
 
+.PHONY: fuzz
+fuzz: $(READY) ## the campaign of inputs nobody should send, ROUNDS of them (50000)
+	$(RIG) fuzz $(BUDGET)
+
+.PHONY: campaign
+campaign: MINUTES ?= 10
+campaign: $(READY) ## every campaign, soak included, MINUTES in all (10)
+	$(RIG) all $(BUDGET)
+
 # The scripts are the same; where they lie decides which version of the client they load.
 .PHONY: test-v7
 test-v7: $(READY) $(NODE7_STAMP) ## the tests with the real client against its next version, ai 7

@@ -18,8 +18,8 @@ from clew.testing.scripted import FakeProviders, ScriptedModel, say
 from clew.triggers.signature import TOLERANCE_S, sign
 from tests.acceptance.triggered import answered, ended
 from tests.integration.http_client import Answer, AsgiClient, served, texts
+from tests.integration.http_fuzzed import bodies
 from tests.integration.http_values import HOSTILE
-from tests.integration.test_http_fuzz import bodies
 
 NOBODY = "sch_" + "0" * 26
 EVENT = {"source": "github", "source_id": "42", "type": "push", "text": "look", "routing": {"label": "inbox"}}

@@ -19,11 +19,11 @@ from typing import Any, Final
 
 from tests.rig.budget import Budget
 
-CAMPAIGNS: Final = ("kill", "power", "flip")
+CAMPAIGNS: Final = ("kill", "power", "flip", "fuzz", "soak")
 _TOLD: Final = 20
 
 
-def _run(name: str, rounds: int | None, minutes: float | None, seed: int, tally: Path | None) -> bool:
+def run_campaign(name: str, rounds: int | None, minutes: float | None, seed: int, tally: Path | None) -> bool:
     campaign: Any = importlib.import_module(f"tests.rig.{name}")
     before: dict[str, Any] = {"next": seed, "counts": {}}
     if tally is not None and tally.exists():
@@ -60,7 +60,7 @@ def main() -> int:
     logging.disable(logging.CRITICAL)
     names = CAMPAIGNS if given.name == "all" else (given.name,)
     minutes = None if given.minutes is None else given.minutes / len(names)
-    kept = [_run(name, given.rounds, minutes, given.seed, given.tally) for name in names]
+    kept = [run_campaign(name, given.rounds, minutes, given.seed, given.tally) for name in names]
     return 0 if all(kept) else 1
 
 

@@ -335,7 +335,8 @@ def parse_chunk(obj: Mapping[str, Any]) -> Chunk:
         fields = {**fields, "name": kind[5:]}
     try:
         chunk: Chunk = msgspec.convert(fields if type(fields) is dict else dict(fields), cls)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:
+        # Half a surrogate pair where one of a few words belongs cannot even be looked up.
         raise IllegalChunk(f"this is not a {kind[:60]} chunk: {error}", chunk_type=kind[:60]) from error
     return chunk if extra is None else msgspec.structs.replace(chunk, extra=extra)
 
