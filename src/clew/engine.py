@@ -109,25 +109,30 @@ class Engine:
         limit: int = 50,
         cursor: str | None = None,
         agent: str | None = None,
-        workspace: str | None = None,
+        workspace: str | Path | None = None,
         parent: str | None = None,
         q: str | None = None,
         kind: Literal["chat", "subagent", "any"] = "chat",
         archived: bool = False,
         ephemeral: bool = False,
     ) -> SessionList:
-        """Sessions, newest first. Archived, ephemeral and subagent sessions are left out unless asked for."""
+        """Sessions, newest first. Archived, ephemeral and subagent sessions are left out unless asked for.
+
+        ``workspace`` may be any name of the folder; it need not be there any more.
+        """
         if not 1 <= limit <= 200:
             raise InvalidInput(f"limit must be from 1 to 200, not {limit}")
         if kind not in ("chat", "subagent", "any"):
             raise InvalidInput(f"kind must be chat, subagent or any, not {kind!r}")
         parent = None if parent is None else self._own(parent)
-        check_value([agent, workspace, q], "filter")
+        folder = None if workspace is None else str(workspace)
+        check_value([agent, folder, q], "filter")
+        folder = await asyncio.to_thread(_without_links, folder) if folder else folder
         query = SessionQuery(
             limit=limit,
             cursor=_parse_cursor(cursor),
             agent=agent,
-            workspace=workspace,
+            workspace=folder,
             parent=parent,
             title=q,
             kind=kind,
@@ -640,6 +645,14 @@ def _resolved(folder: str | Path) -> Path:
     if not is_folder:
         raise InvalidInput(f"the workspace {str(folder)[:200]!r} is not a folder")
     return path
+
+
+def _without_links(folder: str) -> str:
+    """A folder's name as sessions keep it. What cannot be one is nobody's workspace, and finds nothing."""
+    try:
+        return str(Path(folder).expanduser().resolve())
+    except (OSError, RuntimeError):
+        return folder
 
 
 def _check_title(title: object) -> None:

@@ -56,7 +56,7 @@ async def open(
     clock = clock or SystemClock()
     config = config or load_config()
     mint = ids.Mint(clock)
-    store = await _open_store(parse_url(url or default_store_url()), config, read_only, clock, mint)
+    store = await _open_store(parse_url(default_store_url() if url is None else url), config, read_only, clock, mint)
     try:
         config = _suited(config, store)
         if not read_only:

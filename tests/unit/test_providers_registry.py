@@ -84,11 +84,11 @@ def test_the_users_own_choice_comes_first() -> None:
     assert made.default_model() == Model("demo", "echo")
 
 
-def test_a_key_without_the_libraries_leaves_the_tour(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is picked that cannot be used, and both the list and the call say what to install."""
+def test_a_key_without_the_libraries_is_not_answered_by_the_demo(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever set a key wants that model: the list and the call say what to install."""
     monkeypatch.setattr(registry_module, "is_installed", lambda: False)
     made = registry(OPENAI_API_KEY="k")
-    assert made.default_model() == Model("demo", "tour")
+    assert made.default_model().provider_id == "openai"
     assert {line.reason for line in made.models() if line.id.startswith("openai/")} == {"install clew[models]"}
     with pytest.raises(ProviderFailure, match=r"openai cannot be used: install clew\[models\]") as caught:
         made.get("openai")

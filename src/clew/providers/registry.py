@@ -153,9 +153,10 @@ class ProviderRegistry:
         if self._default is not None:
             return self._default
         for provider_id in _WELL_KNOWN:
-            # One that needs no key says nothing about what the user wants.
+            # One that needs no key says nothing about what the user wants. Where only the libraries are missing, the
+            # call says so: whoever set a key does not want the demo.
             model_id = self._default_of(provider_id)
-            if model_id and self._key(provider_id) and self._missing(provider_id) is None:
+            if model_id and self._key(provider_id) and self._missing(provider_id) in (None, _INSTALL):
                 return Model(provider_id, model_id)
         return Model(DEMO, "tour")
 

@@ -43,7 +43,7 @@ from clew.runtime.turn import plan_open
 from clew.runtime.upkeep import Upkeep
 from clew.runtime.waiting import waits_of
 from clew.store.base import get_session
-from clew.store.unit import EpochIs, HeadIs, NoOpenTurn, Refused, Unit, Write, joined
+from clew.store.unit import EpochIs, HeadIs, NoOpenTurn, PatchSession, Refused, Unit, Write, joined
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.session import Model, Session
 from clew.transcript.turn import Turn
@@ -273,7 +273,10 @@ class Desk:
         turn_id = host.mint.turn()
         kept = keeping_prompt(setting, row.created_at)
         at = msgspec.structs.replace(state, head_turn_id=below) if moving else state
-        unit = plan_open(at, turn_id, row, setting.model, *kept, *prompted.blobs)
+        # Who speaks to a session that was put away wants it back; a trigger does not say so.
+        back = session.archived_at is not None and "trigger" not in row.metadata
+        fetched = (PatchSession(archived_at=None),) if back else ()
+        unit = plan_open(at, turn_id, row, setting.model, *kept, *prompted.blobs, *fetched)
         guards = (EpochIs(state.epoch), HeadIs(state.head_turn_id), NoOpenTurn())
         unit = msgspec.structs.replace(unit, writes=(*moving, *unit.writes), guards=guards)
         await self.commit(joined(unit, noting(row)) if noting else unit)

@@ -100,14 +100,15 @@ class RemoteEngine:
         limit: int = 50,
         cursor: str | None = None,
         agent: str | None = None,
-        workspace: str | None = None,
+        workspace: str | Path | None = None,
         parent: str | None = None,
         q: str | None = None,
         kind: Literal["chat", "subagent", "any"] = "chat",
         archived: bool = False,
         ephemeral: bool = False,
     ) -> SessionList:
-        asked = {"limit": limit, "cursor": cursor, "agent": agent, "workspace": workspace, "parent": parent, "q": q}
+        folder = None if workspace is None else _absolute(workspace)
+        asked = {"limit": limit, "cursor": cursor, "agent": agent, "workspace": folder, "parent": parent, "q": q}
         flags = {"kind": kind, "archived": archived, "ephemeral": ephemeral}
         return await self._get("/api/sessions", SessionList, **asked, **flags)
 

@@ -1,0 +1,46 @@
+"""Lists and what puts a session back into them, as somebody with the library meets it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import clew
+from clew.errors import InvalidInput
+
+
+async def test_a_workspace_is_found_by_every_name_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a link, from the folder itself, with dots in it, and after it is gone."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    (tmp_path / "link").symlink_to(folder)
+    async with clew.open("memory:") as engine:
+        made = await engine.create_session(workspace_root=tmp_path / "link")
+        await engine.create_session()
+        monkeypatch.chdir(folder)
+        for name in (folder, tmp_path / "link", ".", f"{tmp_path}/link/../work"):
+            page = await engine.list_sessions(workspace=name)
+            assert [session.id for session in page.sessions] == [made.id]
+        monkeypatch.chdir(tmp_path)
+        folder.rmdir()
+        assert [session.id for session in (await engine.list_sessions(workspace=folder)).sessions] == [made.id]
+        assert (await engine.list_sessions(workspace="~nobody-of-that-name/x")).sessions == ()
+
+
+async def test_a_prompt_brings_an_archived_session_back() -> None:
+    """Who speaks to it wants to see it."""
+    async with clew.open("memory:") as engine:
+        made = await engine.create_session(model="demo/echo")
+        await engine.archive_session(made.id)
+        assert (await engine.list_sessions()).sessions == ()
+        await (await engine.submit(made.id, "hello again")).wait()
+        (listed,) = (await engine.list_sessions()).sessions
+        assert (listed.id, listed.archived_at) == (made.id, None)
+
+
+async def test_an_empty_address_names_no_store() -> None:
+    """A variable that is not set must not open the user's own."""
+    with pytest.raises(InvalidInput, match="'' is not a store"):
+        async with clew.open(""):
+            pass
