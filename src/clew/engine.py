@@ -399,8 +399,12 @@ class Engine:
 
     async def close(self) -> None:
         """End every run, settled as interrupted. Called when the engine's context is left."""
+        from clew.tools.process import programs_ended
+
         await self.dispatcher.close()
         await self._desk.close()
+        # A run does not wait for a tool that ignores its signal. The host does: it is gone a moment later.
+        await programs_ended()
         await self.host.hooks.drain()
         await self.host.providers.close()
 

@@ -1,26 +1,27 @@
-"""A program in a session and process group of its own, from its start to the death of all that is in it.
+"""A program below a warden of its own, from its start to the death of all that it started.
 
-Its output is handed on as it comes, both streams through one pipe, so that their order is kept. When the time is
-over or the run is aborted the whole group gets SIGTERM, and SIGKILL two seconds later; so do the further groups a
-shell with job control makes. What the program leaves running ends with it; a process that left the session (a daemon)
-may keep the pipe open, and is no longer listened to once the others are dead. What is run, and what its output
-means, is not known here.
+Its output is handed on as it comes, both streams through one pipe, so that their order is kept. The warden
+(``warden.py``) is the parent of everything the program starts. When the program has ended, when its time is over,
+when the run is aborted and when this process dies, by whatever, the warden ends what is left, daemons included:
+SIGTERM, and SIGKILL two seconds later. What is run, and what its output means, is not known here.
 """
 
 from __future__ import annotations
 
 import asyncio
+import marshal
 import os
 import select
 import signal as signals
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import IO, Final, Literal
+from typing import IO, Any, Final, Literal
 
 import msgspec
 
@@ -28,51 +29,67 @@ from clew.errors import ToolFailed
 from clew.tools.base import Signal
 from clew.tools.thread import run_in_thread
 
-__all__ = ["Ending", "Program", "run_program"]
+__all__ = ["Ending", "Program", "programs_ended", "run_program"]
 
-KILL_AFTER_S: Final = 2.0
+# Imported, not run as a file: so it is compiled once and not each time.
+_WARDEN: Final = "import sys; sys.path.append(sys.argv[1]); import warden; warden.main()"
+_FOLDER: Final = str(Path(__file__).parent)
+# The warden's grace, the time it gives SIGKILL to work, and some for a machine that has much to do.
+_LATEST_S: Final = 10.0
 _DRAIN_S: Final = 0.2
 _TICK_S: Final = 0.05
 _PIECE: Final = 64 * 1024
 
+Cause = Literal["exit", "timeout", "abort"]
+
 
 class Program(msgspec.Struct, frozen=True, kw_only=True):
-    """What to start. ``stdin`` is a file to read from, None an empty one; ``handles`` stay open in the program."""
+    """What to start: ``argv``, or ``script``, a file of ours in Python that needs nothing but the standard library.
 
-    argv: Sequence[str]
+    ``stdin`` is a file to read from, None an empty one; ``handles`` stay open in the program. ``fence`` is what
+    ``sandbox.py`` says the program may touch; None is everything.
+    """
+
+    argv: Sequence[str] = ()
+    script: Path | None = None
     cwd: Path
     env: Mapping[str, str]
     timeout_ms: int
     stdin: IO[bytes] | None = None
     handles: tuple[int, ...] = ()
+    fence: Mapping[str, Any] | None = None
 
 
 class Ending(msgspec.Struct, frozen=True):
     """How it ended. ``exit_code`` is negative for a signal, as in ``subprocess``.
 
-    ``leftovers``: processes outlived the program and were ended. ``held``: something that had left the session still
-    held the output open and was no longer listened to.
+    ``leftovers``: processes outlived the program and were ended. ``left``: what could not be ended, by name. ``held``:
+    something still held the output open and was no longer listened to.
     """
 
     exit_code: int
-    cause: Literal["exit", "timeout", "abort"]
+    cause: Cause
     leftovers: bool
     held: bool
+    left: tuple[str, ...] = ()
+
+
+_stopping: set[asyncio.Future[Ending]] = set()
 
 
 async def run_program(program: Program, sink: Callable[[bytes], None], signal: Signal) -> Ending:
-    """Run it to its end. ``sink`` is called in another thread. A cancelled wait kills the group first, too."""
+    """Run it to its end. ``sink`` is called in another thread. A cancelled wait ends the program first, too."""
     stop = threading.Event()
     running = asyncio.ensure_future(run_in_thread(partial(_run, program, sink, stop)))
     aborted = asyncio.ensure_future(signal.wait())
     try:
         await asyncio.wait({running, aborted}, return_when=asyncio.FIRST_COMPLETED)
         if not running.done():
-            stop.set()
+            _end(running, stop)
         return await asyncio.shield(running)
     except asyncio.CancelledError:
-        stop.set()
-        # Bounded by the two grace times; nothing of the group may be alive when the caller goes on.
+        _end(running, stop)
+        # Bounded by the grace times; nothing of the program may be alive when the caller goes on.
         with suppress(Exception):
             await running
         raise
@@ -80,139 +97,173 @@ async def run_program(program: Program, sink: Callable[[bytes], None], signal: S
         aborted.cancel()
 
 
+async def programs_ended(timeout_s: float = _LATEST_S) -> None:
+    """Wait until the programs that are being ended are gone: for a host that is about to go itself."""
+    loop = asyncio.get_running_loop()
+    if waited_for := {one for one in _stopping if one.get_loop() is loop}:
+        await asyncio.wait(waited_for, timeout=timeout_s)
+
+
+def _end(running: asyncio.Future[Ending], stop: threading.Event) -> None:
+    stop.set()
+    _stopping.add(running)
+    running.add_done_callback(_stopping.discard)
+
+
 def _run(program: Program, sink: Callable[[bytes], None], stop: threading.Event) -> Ending:
-    reader, writer = os.pipe()
+    handles: list[int] = []
     try:
+        for _ in range(3):
+            handles += os.pipe()
+        output, writer, leash, leash_held, reports, told = handles
         try:
-            process = subprocess.Popen(
-                program.argv,
-                cwd=program.cwd,
-                env=dict(program.env),
+            job = marshal.dumps(_job(program))
+            warden = subprocess.Popen(
+                # Isolated, without site-packages. Its own environment is empty: what it runs is told through the leash.
+                [sys.executable, "-I", "-S", "-X", "utf8", "-c", _WARDEN, _FOLDER, str(leash), str(told)],
+                cwd="/",
+                env={},
                 stdin=program.stdin or subprocess.DEVNULL,
                 stdout=writer,
                 stderr=writer,
                 start_new_session=True,
-                pass_fds=program.handles,
+                pass_fds=(leash, told, *program.handles),
             )
         except (OSError, ValueError) as error:
             raise ToolFailed(f"the program could not be started: {error}") from error
         finally:
-            os.close(writer)
-        os.set_blocking(reader, False)
-        watch = _Watch(process, reader, sink, stop)
+            for handle in (writer, leash, told):
+                os.close(handle)
+                handles.remove(handle)
+        watch = _Watch(warden, output, reports, leash_held, sink, stop)
         try:
+            # A warden that is gone already has reported why, or will be found out.
+            with suppress(BrokenPipeError):
+                _write_all(leash_held, len(job).to_bytes(4, "big") + job)
             return watch.to_the_end(time.monotonic() + program.timeout_ms / 1000)
         except BaseException:
             watch.kill()
             raise
     finally:
-        os.close(reader)
+        for handle in handles:
+            os.close(handle)
+
+
+def _job(program: Program) -> dict[str, Any]:
+    texts = [*program.argv, str(program.cwd), *program.env, *program.env.values()]
+    for text in texts:
+        # What cannot become bytes, or holds their end, is found here and not behind the fork.
+        if b"\0" in os.fsencode(text):
+            raise ValueError("embedded null byte")
+    return {
+        "argv": list(program.argv),
+        "script": None if program.script is None else str(program.script),
+        "cwd": str(program.cwd),
+        "env": dict(program.env),
+        "fence": None if program.fence is None else dict(program.fence),
+    }
+
+
+def _write_all(handle: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(handle, view) :]
 
 
 class _Watch:
-    """One running group, seen from the thread that reads it."""
+    """One running program, seen from the thread that reads it."""
 
     def __init__(
-        self, process: subprocess.Popen[bytes], reader: int, sink: Callable[[bytes], None], stop: threading.Event
+        self,
+        warden: subprocess.Popen[bytes],
+        output: int,
+        reports: int,
+        leash: int,
+        sink: Callable[[bytes], None],
+        stop: threading.Event,
     ) -> None:
-        self._process = process
-        self._reader = reader
+        self._warden = warden
+        self._output = output
+        self._reports = reports
+        self._leash = leash
         self._sink = sink
         self._stop = stop
-        self._open = True
+        self._said = bytearray()
         self._poll = select.poll()
-        self._poll.register(reader, select.POLLIN)
+        self._open = {output, reports}
+        for handle in self._open:
+            os.set_blocking(handle, False)
+            self._poll.register(handle, select.POLLIN)
 
     def to_the_end(self, deadline: float) -> Ending:
-        cause: Literal["exit", "timeout", "abort"] = "exit"
-        kill_at: float | None = None
-        while (code := self._process.poll()) is None:
-            now = time.monotonic()
+        cause: Cause = "exit"
+        give_up_at = float("inf")
+        while self._reports in self._open and (now := time.monotonic()) < give_up_at:
             if cause == "exit" and (self._stop.is_set() or now >= deadline):
                 cause = "abort" if self._stop.is_set() else "timeout"
-                self._send(signals.SIGTERM)
-                kill_at = now + KILL_AFTER_S
-            elif kill_at is not None and now >= kill_at:
-                self._send(signals.SIGKILL)
-                kill_at = now + KILL_AFTER_S
+                self._order(b"t")
+                give_up_at = now + _LATEST_S
             self._pump(_TICK_S)
-        leftovers = self._end_group(at_once=cause != "exit")
-        return Ending(code, cause, leftovers, self._drain())
+        return self._ending(cause)
 
     def kill(self) -> None:
-        self._send(signals.SIGKILL)
-        self._process.wait()
+        """End everything at once and wait for it."""
+        self._order(b"k")
+        until = time.monotonic() + _LATEST_S
+        self._sink = lambda _: None
+        while self._reports in self._open and time.monotonic() < until:
+            self._pump(_TICK_S)
+        self._bury()
 
-    def _end_group(self, *, at_once: bool) -> bool:
-        """End what the program left behind. It gets a moment to end by itself, as the last of a pipeline does."""
-        term_at = time.monotonic() + (0.0 if at_once else _DRAIN_S)
-        kill_at = give_up_at = float("inf")
-        sent = False
-        while _living_groups(self._process.pid) and (now := time.monotonic()) < give_up_at:
-            if now >= kill_at:
-                self._send(signals.SIGKILL)
-                kill_at, give_up_at = float("inf"), now + KILL_AFTER_S
-            elif now >= term_at:
-                self._send(signals.SIGTERM)
-                sent, term_at, kill_at = True, float("inf"), now + KILL_AFTER_S
-            self._pump(_TICK_S / 5)
-        return sent
+    def _ending(self, cause: Cause) -> Ending:
+        lines = [line.partition(" ") for line in self._said.decode("utf-8", "replace").splitlines()]
+        said = {word: rest for word, _, rest in lines}
+        if "failed" in said:
+            self._bury()
+            raise ToolFailed(f"the program could not be started: {said['failed']}")
+        left = tuple(rest for word, _, rest in lines if word == "left")
+        if "exit" not in said:
+            # The warden is the only one who knew; it was killed, or does not answer.
+            left += (f"whatever it started (session {said.get('began', 'unknown')})",)
+            self._end_session(said.get("began"))
+        self._bury()
+        held = self._drain()
+        return Ending(int(said.get("exit", -signals.SIGKILL)), cause, "ended" in said, held, left)
+
+    def _end_session(self, session: str | None) -> None:
+        if session is None or not session.isdigit():
+            return
+        until = time.monotonic() + 1
+        with suppress(ProcessLookupError, PermissionError):
+            while time.monotonic() < until:
+                os.killpg(int(session), signals.SIGKILL)
+                time.sleep(_TICK_S / 5)
+
+    def _bury(self) -> None:
+        with suppress(subprocess.TimeoutExpired):
+            self._warden.wait(_DRAIN_S * 5)
+            return
+        self._warden.kill()
+        self._warden.wait()
+
+    def _order(self, order: bytes) -> None:
+        with suppress(BrokenPipeError):
+            os.write(self._leash, order)
 
     def _drain(self) -> bool:
-        """Take what is still in the pipe; True when somebody who left the session keeps it open."""
+        """Take what is still in the pipe; True when somebody keeps it open."""
         until = time.monotonic() + _DRAIN_S
-        while self._open and time.monotonic() < until:
+        while self._output in self._open and time.monotonic() < until:
             self._pump(_TICK_S / 5)
-        return self._open
+        return self._output in self._open
 
     def _pump(self, wait_s: float) -> None:
-        if not self._open:
-            # Nothing more to read: only the end of the program, or of its group, is waited for.
-            time.sleep(wait_s / 5)
-            return
-        if not self._poll.poll(wait_s * 1000):
-            return
-        piece = os.read(self._reader, _PIECE)
-        if piece:
-            self._sink(piece)
-        else:
-            self._open = False
-
-    def _send(self, number: signals.Signals) -> None:
-        for group in _living_groups(self._process.pid):
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(group, number)
-
-
-def _living_groups(session: int) -> set[int]:
-    """The process groups of the session that have somebody alive in them; a shell with job control makes several.
-
-    Read from /proc, because for the kernel a dead process counts until its parent has taken note of it, which in a
-    container may be never. While one of them lives its number cannot become somebody else's.
-    """
-    try:
-        numbers = [name for name in os.listdir("/proc") if name.isdigit()]
-    except OSError:
-        return _own_group(session)
-    groups = set()
-    for number in numbers:
-        try:
-            stat = Path("/proc", number, "stat").read_bytes()
-        except OSError:
-            continue
-        # The name may hold anything; after its last parenthesis come state, parent, group and session.
-        state, _, group, its_session = stat.rpartition(b")")[2].split()[:4]
-        if int(its_session) == session and state not in (b"Z", b"X"):
-            groups.add(int(group))
-    return groups
-
-
-def _own_group(session: int) -> set[int]:
-    """Without /proc the kernel's answer about the first group has to do."""
-    try:
-        os.killpg(session, 0)
-    except ProcessLookupError:
-        return set()
-    except PermissionError:
-        pass  # It lives, under another user.
-    return {session}
+        for handle, _ in self._poll.poll(wait_s * 1000):
+            piece = os.read(handle, _PIECE)
+            if not piece:
+                self._open.discard(handle)
+                self._poll.unregister(handle)
+            elif handle == self._output:
+                self._sink(piece)
+            else:
+                self._said += piece

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import signal as signals
-import sys
 import tempfile
 from collections.abc import Sequence
 from functools import partial
@@ -77,8 +76,7 @@ async def search(
 
     with await run_in_thread(partial(_file_with, request)) as stdin:
         program = Program(
-            # Isolated, without site-packages; file names are bytes that read as UTF-8, whatever the locale.
-            argv=[sys.executable, "-I", "-S", "-X", "utf8", str(_WORKER)],
+            script=_WORKER,
             cwd=Path("/"),
             env={},
             timeout_ms=int(seconds * 1000),

@@ -13,7 +13,11 @@ import os
 import re
 import resource
 import sys
-from typing import Any
+
+# Loading it takes longer than many a search.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 _PASS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY

@@ -98,8 +98,10 @@ def _told(ending: Ending, timeout_ms: int) -> str:
         told.insert(0, f"timed out after {timeout_ms / 1000:g} s")
     if ending.leftovers and ending.cause == "exit":
         told.append("processes left in the background were ended")
+    if ending.left:
+        told.append(f"could not be ended, and may still run: {', '.join(ending.left)}")
     if ending.held:
-        told.append("a process that left the group still held the output; the rest of it is not shown")
+        told.append("something still held the output; the rest of it is not shown")
     return "; ".join(told)
 
 
