@@ -19,9 +19,19 @@ from clew.history.check import check
 from clew.store.base import SessionQuery
 from clew.store.files import folder
 from clew.store.files.opening import FilesOptions, open_files
-from clew.store.unit import DeleteSession, LinkBlob, PutBlob, PutProjectRules, Unit
+from clew.store.unit import (
+    DeleteSession,
+    LinkBlob,
+    PatchMessage,
+    PutBlob,
+    PutParts,
+    PutProjectRules,
+    SealMessage,
+    Unit,
+)
 from clew.testing.chunks import text
 from clew.testing.scribe import Scribe
+from clew.transcript.seal import seal_of
 from clew.triggers.ledger import EventQuery
 from clew.triggers.routing import Routing
 from tests.acceptance.triggered import answered
@@ -317,3 +327,27 @@ async def test_a_damaged_session_harms_no_other(kind: Kind, tmp_path: Path) -> N
     assert (await store.find_blob(SHA)) is not None
     await store.close()
     assert path.read_bytes() == broken
+
+
+@both
+@pytest.mark.rule("ST-14")
+async def test_a_damaged_message_that_was_accepted_is_as_it_was_accepted(kind: Kind, tmp_path: Path) -> None:
+    """What is written of it then stands for it, at every load; what did not read stays named."""
+    store = await open_files(kind, tmp_path)
+    scribe = await Scribe.create(store)
+    for prompt in ("harbour", "labyrinth"):
+        await scribe.turn(prompt, text(f"{prompt} it is"))
+    await store.close()
+    flip(file_of(tmp_path, kind, scribe.session_id), b'"text":"harbour it is')
+    store = await open_files(kind, tmp_path)
+    [row] = [row for row in await store.load_messages(scribe.session_id) if "damaged" in row.metadata]
+    seal = SealMessage(row.id, seal_of(part.data for part in row.parts))
+    accept = (PutParts(row.id, row.parts), seal, PatchMessage(row.id, 9, {"accepted": 9}, ("damaged",)))
+    await store.commit(Unit(scribe.session_id, accept))
+    accepted = await store.load_messages(scribe.session_id)
+    await store.close()
+    store = await open_files(kind, tmp_path)
+    assert await store.load_messages(scribe.session_id) == accepted
+    assert [row.id for row in accepted if "accepted" in row.metadata] == [row.id]
+    assert {damage.session_id for damage in await store.verify()} == {scribe.session_id}
+    await store.close()

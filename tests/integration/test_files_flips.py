@@ -39,7 +39,7 @@ from tests.rounds import rounds
 
 from .test_files_store import SHA, Kind, both
 
-FLIPS = rounds(80)
+FLIPS = rounds(40)
 PROMPT = "You are a guide through the labyrinth."
 DIGEST = sha256(PROMPT.encode()).hexdigest()
 RULES = ({"permission": "bash", "pattern": "rm *", "action": "deny"},)

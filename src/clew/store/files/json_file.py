@@ -255,6 +255,7 @@ class _Reading:
         if self._doubted:
             _check_frame(document)
         self._faults: list[Fault] = []
+        self._strange: list[Fault] = []
         self._clues = Clues()
         self.value = SessionValue(session_of(session_id, document, 0))
         self.memo = JsonMemo(others={key: one for key, one in document.items() if key not in _OWN})
@@ -273,8 +274,10 @@ class _Reading:
         if self._doubted and not (self._faults or plain):
             self._faults.append(("something in its file was changed after it was written", None))
         found = [*known, *self._faults]
-        self.memo.faults, self.memo.kept = (found if self._doubted else known), not self._doubted
+        # What is not understood is not written back: the file as it is now is kept before that.
+        self.memo.faults, self.memo.kept = [*found], not (self._doubted or self._faults)
         read = dict(self.value.messages)
+        found += self._strange
         self._clues.harmed = bool(found)
         found += mend(self.value, self._clues)
         changed = [row for id_, row in self.value.messages.items() if read.get(id_) is not row]
@@ -292,8 +295,11 @@ class _Reading:
             if row is not None:
                 self.value.messages[row.id] = row
         except _MISREAD as error:
-            self._faults.append((f"a message does not read: {type(error).__name__}: {error}", None))
-            if not self._doubted:  # else the whole file is kept aside before it is written over
+            what = f"a message does not read: {type(error).__name__}: {error}"
+            if self._doubted:
+                self._faults.append((what, None))
+            else:
+                self._strange.append((what, None))
                 self.memo.unread.append(shape)
         return True
 
@@ -308,7 +314,10 @@ class _Reading:
 
     def _read_tables(self, tables: dict[str, Any]) -> None:
         for name, entries in tables.items():
-            for entry in entries if name in TABLES and isinstance(entries, list) else ():
+            if name not in TABLES or not isinstance(entries, list):
+                self._faults.append((f"there is a table {name!r}, which is not known", None))
+                continue
+            for entry in entries:
                 try:
                     key, one = unstamped(entry) if self._doubted else entry[:2]
                     load_entry(self.value, name, key, one)

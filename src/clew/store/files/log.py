@@ -205,7 +205,9 @@ def _add_messages(writer: _Writer, value: SessionValue, wanted: dict[str, tuple[
     markers: list[MessageRow] = []
     for message_id in sorted(wanted, key=lambda id_: order.get(id_, nowhere)[0]):
         before, after = wanted[message_id]
-        if message_id in writer.memo.told and before is not ABSENT:
+        # A message that was mended is not in the files as it is here, so a difference to it would say nothing.
+        mended = writer.memo.mended.pop(message_id, None) is not None
+        if message_id in writer.memo.told and before is not ABSENT and not mended:
             _add_difference(writer, before, after)
         elif message_id not in order or after.role == "system" or not (is_marker(after) or says_something(after)):
             writer.add({"recordType": "aside", "value": TABLES["messages"].encode(after)})

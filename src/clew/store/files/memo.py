@@ -35,6 +35,7 @@ class Memo(msgspec.Struct):
     ``end`` is the last number of the log and ``stream_end`` that of the stream file; each says how the file ends.
     ``ahead`` holds entries that the stream file has and the log has not, as the log has them. ``places`` says at which
     numbers the parts of a message begin; ``told`` which messages others can read; ``count`` how many such records.
+    ``mended`` are messages that lost lines were mended in, in memory only: once one is changed, all of it is written.
     ``synced``: the last number of the log that a loss of power cannot take. ``damaged``: the files cannot be read, and
     are not written to; ``harmed``: files beside the log that do not read in full, and are kept before they change.
     """
@@ -54,9 +55,11 @@ class Memo(msgspec.Struct):
     places: dict[str, list[Place]] = {}
     told: set[str] = set()
     ahead: dict[tuple[str, str], Any] = {}
+    mended: dict[str, Any] = {}
 
     def copied(self, *, streamed: bool) -> Memo:
         """A memo to change while the first one still holds. What is ``streamed`` is told to nobody yet."""
         if streamed:
             return msgspec.structs.replace(self, ahead=dict(self.ahead))
-        return msgspec.structs.replace(self, places=dict(self.places), told=set(self.told), ahead=dict(self.ahead))
+        copies: dict[str, Any] = {name: dict(getattr(self, name)) for name in ("places", "ahead", "mended")}
+        return msgspec.structs.replace(self, told=set(self.told), **copies)

@@ -42,8 +42,9 @@ def replay(value: SessionValue, memo: Memo, log: Lines, stream: Lines) -> list[F
                 what = f"record {record['seq']} makes no sense: {type(error).__name__}: {error}"
                 wrong.append((what, _message_of(record)))
     clues.harmed = bool(wrong)
-    links = dict(value.links)
+    links, read = dict(value.links), dict(value.messages)
     wrong += mend(value, clues)
+    memo.mended = {id_: row for id_, row in value.messages.items() if read.get(id_) is not row}
     for key in [key for key, held in value.links.items() if held != links.get(key)]:
         # What is worked out of a message that the log does not have yet goes to the log with it.
         if any(("messages", id_) in memo.ahead for id_ in value.links[key]):
