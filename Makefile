@@ -75,8 +75,13 @@ check: $(READY) ## lint, format, types, import contracts
 	$(BIN)/mypy $(TYPED)
 	$(BIN)/lint-imports --no-logo
 
+# What is to be had before the tests is made side by side.
+.PHONY: checked
+checked: check web-check $(NODE_READY) $(BROWSER_READY)
+
 .PHONY: test
-test: check web-check $(NODE_READY) $(BROWSER_READY) ## check, then every test
+test: ## check, then every test
+	@$(MAKE) -j$(WORKERS) --output-sync=target --no-print-directory checked
 	$(PYTEST) -n $(WORKERS) --dist worksteal
 
 .PHONY: test-fast
@@ -144,7 +149,7 @@ $(WEB_STAMP): web/package.json web/package-lock.json
 .PHONY: web-check
 web-check: $(WEB_STAMP) ## the page's types and unit tests
 	cd web && npm run --silent types
-	cd web && npm test --silent
+	cd web && npm test --silent -- --no-isolate
 
 # The build goes to src/clew/fronts/web/dist, with the hash of what it was made from.
 .PHONY: web

@@ -1,7 +1,7 @@
 """Browser tests: the cases of ``*.test.mjs``, each an item of its own, run in the system's Chromium.
 
-A file's cases are read off its text, where each name is written out. One node process for each file runs them by name
-and keeps its browser between them.
+A file's cases are read off its text, where each name is written out. One node process for each worker runs them by name
+and keeps its browser for all of them.
 """
 
 from __future__ import annotations
@@ -39,9 +39,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> BrowserFil
 
 
 class BrowserFile(pytest.File):
-    """One file, and while it has cases to run, the process that runs them."""
-
-    _runner: Runner | None = None
+    """One file. What its cases share is given up with its last one; the browser stays for the next file."""
 
     def collect(self) -> Iterator[pytest.Item]:
         names = [json.loads(f'"{name}"') for name in CASE.findall(self.path.read_text(encoding="utf-8"))]
@@ -52,23 +50,8 @@ class BrowserFile(pytest.File):
             item.add_marker(pytest.mark.browser)
             yield item
 
-    def run(self, name: str) -> dict[str, Any]:
-        if self._runner is None:
-            self._runner = Runner(self.path)
-        try:
-            return self._runner.run(name)
-        except BaseException:
-            # A case that was cut off may have left anything behind.
-            self.close()
-            raise
-
-    def close(self) -> None:
-        if self._runner is not None:
-            self._runner.close()
-            self._runner = None
-
     def teardown(self) -> None:
-        self.close()
+        RUNNERS.tell({"file": str(self.path), "case": None})
 
 
 class BrowserCase(pytest.Item):
@@ -83,26 +66,9 @@ class BrowserCase(pytest.Item):
             pytest.fail("playwright is not installed in tests/browser: run make, which does it", pytrace=False)
 
     def runtest(self) -> None:
-        """Once more, in a new browser on a new server, when it failed: a loaded machine draws late. It is told in the
-        figures, so that a case that needs its second chance often is seen."""
-        error = self._attempt()
-        if error is None:
-            return
-        self.parent.close()
-        again = self._attempt()
-        if again is not None:
-            raise BrowserFailure(again)
-        what = error.strip().splitlines()[0][:160]
-        self.user_properties.append(
-            ("figure", f"PASSED ONLY AT THE SECOND ATTEMPT: {self.path.name}, {self.name}: {what}")
-        )
-
-    def _attempt(self) -> str | None:
-        try:
-            told = self.parent.run(self.name)
-        except BrowserFailure as failure:
-            return str(failure)
-        return None if told["error"] is None else str(told["error"])
+        told = RUNNERS.ask({"file": str(self.path), "case": self.name})
+        if told["error"] is not None:
+            raise BrowserFailure(told["error"])
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         if isinstance(excinfo.value, BrowserFailure):
@@ -118,14 +84,14 @@ class BrowserFailure(Exception):
 
 
 class Runner:
-    """A node process that runs the cases it is asked for."""
+    """A node process that runs the cases it is asked for, all in one browser."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self) -> None:
         environ = {**os.environ, "CLEW_CHROMIUM": find_chromium() or ""}
         environ.setdefault("CLEW_BIN", str(Path(sys.executable).parent / "clew"))
         self._errors: IO[str] = tempfile.TemporaryFile("w+")  # noqa: SIM115  # closed with the runner
         self._process = subprocess.Popen(
-            ["node", "runner.mjs", str(path), "--ask"],
+            ["node", "runner.mjs", "--ask"],
             cwd=HERE,
             env=environ,
             stdin=subprocess.PIPE,
@@ -135,11 +101,11 @@ class Runner:
             start_new_session=True,
         )
 
-    def run(self, name: str) -> dict[str, Any]:
+    def ask(self, question: dict[str, Any]) -> dict[str, Any]:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
-            self._process.stdin.write(json.dumps(name) + "\n")
+            self._process.stdin.write(json.dumps(question) + "\n")
             self._process.stdin.flush()
             line = self._process.stdout.readline()
         except BrokenPipeError:
@@ -166,3 +132,36 @@ class Runner:
     def _said(self) -> str:
         self._errors.seek(0)
         return self._errors.read()
+
+
+class Runners:
+    """The one runner of this process, while there is something to run."""
+
+    _runner: Runner | None = None
+
+    def ask(self, question: dict[str, Any]) -> dict[str, Any]:
+        if self._runner is None:
+            self._runner = Runner()
+        try:
+            return self._runner.ask(question)
+        except BaseException:
+            # A case that was cut off may have left anything behind.
+            self.close()
+            raise
+
+    def tell(self, question: dict[str, Any]) -> None:
+        """Ask when there is somebody to ask."""
+        if self._runner is not None and (error := self.ask(question)["error"]) is not None:
+            raise BrowserFailure(error)
+
+    def close(self) -> None:
+        if self._runner is not None:
+            self._runner.close()
+            self._runner = None
+
+
+RUNNERS = Runners()
+
+
+def pytest_sessionfinish() -> None:
+    RUNNERS.close()

@@ -29,7 +29,8 @@ const FLAGS = [
 ];
 const READY_MS = 20_000;
 
-export const cases = new Map();
+const files = new Map(); // the cases of each file that was read
+let reading; // those of the file that is being read
 let browser;
 const kept = []; // closed when the file is done
 const opened = []; // closed when the case is done
@@ -37,11 +38,21 @@ const watched = []; // problems of the pages of the case
 
 /** Register a case. Its name is a sentence, written out where it stands: pytest reads it from there. */
 export function test(name, body) {
-  if (cases.has(name)) throw new Error(`there are two cases ${JSON.stringify(name)}`);
-  cases.set(name, body);
+  if (reading.has(name)) throw new Error(`there are two cases ${JSON.stringify(name)}`);
+  reading.set(name, body);
 }
 
-/** A server of its own on a store of its own. `shared` ones live as long as the file's browser. */
+/** The cases of a file, read when they are first asked for. */
+export async function casesOf(file, read) {
+  if (!files.has(file)) {
+    reading = new Map();
+    await read();
+    files.set(file, reading);
+  }
+  return files.get(file);
+}
+
+/** A server of its own on a store of its own. `shared` ones live as long as the file's cases. */
 export async function startServer({ store, env = {}, shared = false } = {}) {
   const folder = await mkdtemp(join(tmpdir(), "clew-browser-"));
   const server = new Server(folder, store ?? `sqlite:///${folder}/store.db`, env);
@@ -200,9 +211,14 @@ export async function finishCase() {
   return problems;
 }
 
-export async function finishFile() {
+export async function finishFile(file) {
+  files.delete(file);
   await finishCase();
   for (const close of kept.splice(0).reverse()) await close();
+}
+
+export async function finish() {
+  await finishFile();
   await browser?.close();
 }
 

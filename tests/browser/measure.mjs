@@ -3,7 +3,7 @@
  * drawn, and the longest frame while 5,000 messages are scrolled through.
  */
 import { loadavg } from "node:os";
-import { finishFile, newContext, openPage, startServer } from "./kit.mjs";
+import { finish, newContext, openPage, startServer } from "./kit.mjs";
 import { LATE, openSession, thread } from "./scenes.mjs";
 
 const RUNS = Number(process.argv[2] ?? 7);
@@ -89,4 +89,4 @@ for (let run = 0; run < Math.min(3, RUNS); run += 1) {
   await reader.context().close();
 }
 console.log(`worst frame: ${spread(worst)}`);
-await finishFile();
+await finish();

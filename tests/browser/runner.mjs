@@ -1,20 +1,18 @@
 /**
- * Runs the cases of one file, by name as they are asked for on stdin, and tells what came of each on stdout, one JSON
- * object a line. The browser stays between them. By hand: `node runner.mjs page.test.mjs` runs all of them.
+ * Runs cases as they are asked for on stdin, `{file, case}`, and tells what came of each on stdout, one JSON object a
+ * line; without a case, what the file's cases shared is given up. The browser stays between them.
+ * By hand: `node runner.mjs page.test.mjs` runs all of a file.
  */
 import { resolve } from "node:path";
 import { createInterface } from "node:readline";
 import { pathToFileURL } from "node:url";
-import { cases, finishCase, finishFile } from "./kit.mjs";
+import { casesOf, finish, finishCase, finishFile } from "./kit.mjs";
 
-const [file, mode] = process.argv.slice(2);
-await import(pathToFileURL(resolve(file)));
-
-async function run(name) {
+async function run(file, name) {
   const told = { name, error: null };
   const began = performance.now();
   try {
-    const body = cases.get(name);
+    const body = (await load(file)).get(name);
     if (!body) throw new Error(`${file} has no case ${JSON.stringify(name)}`);
     await body();
   } catch (error) {
@@ -31,17 +29,31 @@ async function run(name) {
   return told;
 }
 
+/** A file that was given up is read anew: what its cases shared is gone. */
+let generation = 0;
+const load = (file) => casesOf(file, () => import(`${pathToFileURL(resolve(file))}?${generation}`));
+
 let failed = false;
-if (mode === "--ask") {
+if (process.argv[2] === "--ask") {
   for await (const line of createInterface({ input: process.stdin })) {
-    process.stdout.write(`${JSON.stringify(await run(JSON.parse(line)))}\n`);
+    const { file, case: name } = JSON.parse(line);
+    if (name !== null) {
+      process.stdout.write(`${JSON.stringify(await run(file, name))}\n`);
+      continue;
+    }
+    generation += 1;
+    const error = await finishFile(file).then(() => null, (problem) => String(problem?.stack ?? problem));
+    process.stdout.write(`${JSON.stringify({ error })}\n`);
   }
 } else {
-  for (const name of cases.keys()) {
-    const { error, ms } = await run(name);
-    failed ||= error !== null;
-    console.log(`${error === null ? "ok" : "FAILED"}  ${name}  (${ms} ms)${error === null ? "" : `\n${error}`}`);
+  for (const file of process.argv.slice(2)) {
+    for (const name of (await load(file)).keys()) {
+      const { error, ms } = await run(file, name);
+      failed ||= error !== null;
+      console.log(`${error === null ? "ok" : "FAILED"}  ${name}  (${ms} ms)${error === null ? "" : `\n${error}`}`);
+    }
+    await finishFile(file);
   }
 }
-await finishFile();
+await finish();
 process.exit(failed ? 1 : 0);

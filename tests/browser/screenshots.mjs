@@ -3,7 +3,7 @@ import { mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { smaller } from "./small_png.mjs";
-import { finishFile, openPage, startServer } from "./kit.mjs";
+import { finish, openPage, startServer } from "./kit.mjs";
 import { atRest, begin, composer, goTo, messagesOf, model, newSession, openSession, say, until } from "./scenes.mjs";
 
 const OUT = process.argv[2] ?? fileURLToPath(new URL("../../docs/images", import.meta.url));
@@ -131,4 +131,4 @@ page = await openPage(await startServer({ shared: true }));
 await page.getByRole("button", { name: "Load examples" }).waitFor();
 await shot(page, "welcome");
 
-await finishFile();
+await finish();

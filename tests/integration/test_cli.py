@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -13,59 +14,55 @@ import pytest
 import clew
 from clew.testing.chunks import text
 from clew.testing.scribe import Scribe
+from tests.integration.command_line import Run, run
+
+__all__ = ["run"]
 
 EVIL = "hi \x1b]52;c;x\x07 \x9b\u202e\U000e0041"
 
 
-def run(tmp_path: Path, *words: str) -> tuple[int, str, str]:
-    """Run ``clew`` as a user would, with a store of its own."""
-    env = {**os.environ, "CLEW_STORE": f"sqlite:///{tmp_path}/store.db", "XDG_CONFIG_HOME": str(tmp_path)}
-    command = [str(Path(sys.executable).with_name("clew")), *words]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
-    return done.returncode, done.stdout, done.stderr
-
-
 @pytest.fixture
-async def session_id(tmp_path: Path) -> str:
-    async with clew.open(f"sqlite:///{tmp_path}/store.db") as engine:
-        session = await engine.create_session(title="a \x1b[31mred\x1b[0m title")
-        await Scribe(engine.store, session.id, engine._mint, engine._clock).turn("hello", text(EVIL))
-    return session.id
+def session_id(run: Run) -> str:
+    async def make() -> str:
+        async with clew.open() as engine:
+            session = await engine.create_session(title="a \x1b[31mred\x1b[0m title")
+            await Scribe(engine.store, session.id, engine._mint, engine._clock).turn("hello", text(EVIL))
+            return session.id
+
+    return asyncio.run(make())
 
 
 @pytest.mark.rule("ST-6", "ST-8")
-async def test_ls_show_check_and_backup(tmp_path: Path, session_id: str) -> None:
+def test_ls_show_check_and_backup(tmp_path: Path, run: Run, session_id: str) -> None:
     """Each prints data to stdout and ends with 0; escapes in what was written come out as text."""
-    code, out, err = run(tmp_path, "ls")
+    code, out, err = run("ls")
     assert (code, err) == (0, "")
     assert out.split()[0] == session_id
     assert "\x1b" not in out
-    code, out, _ = run(tmp_path, "ls", "--json")
+    code, out, _ = run("ls", "--json")
     assert [row["id"] for row in json.loads(out)["sessions"]] == [session_id]
-    code, out, _ = run(tmp_path, "show", session_id, "--json")
+    code, out, _ = run("show", session_id, "--json")
     assert json.loads(out)["messages"][1]["parts"][-1]["text"] == EVIL
     assert out.rstrip("\n").isprintable()
-    code, out, _ = run(tmp_path, "export", session_id, "--format", "md")
+    code, out, _ = run("export", session_id, "--format", "md")
     assert "hi U+001B]52;c;xU+0007 U+009BU+202E" in out
-    code, out, _ = run(tmp_path, "show", session_id)
+    code, out, _ = run("show", session_id)
     assert (code, out) == (0, "user: hello\nassistant: hi \\x1b]52;c;x\\x07 \\x9b\\u202e\\U000e0041\n")
-    code, out, _ = run(tmp_path, "check")
+    code, out, _ = run("check")
     assert (code, out) == (0, "1 sessions, 0 problems\n")
-    code, out, _ = run(tmp_path, "backup", str(tmp_path / "copy.db"))
+    code, out, _ = run("backup", str(tmp_path / "copy.db"))
     assert code == 0
-    assert run(tmp_path, "ls", "--store", f"sqlite:///{tmp_path}/copy.db")[0] == 0
+    assert run("ls", "--store", f"sqlite:///{tmp_path}/copy.db")[0] == 0
 
 
-def test_each_kind_of_failure_has_its_exit_code(tmp_path: Path) -> None:
+def test_each_kind_of_failure_has_its_exit_code(tmp_path: Path, run: Run) -> None:
     """One line on stderr with the code, nothing on stdout, no traceback."""
-    code, _, err = run(tmp_path, "ls")
+    code, _, err = run("ls")
     assert (code, err.count("\n")) == (7, 1)
     assert "`clew chat` or `clew serve` makes it" in err
-    async_store = f"sqlite:///{tmp_path}/store.db"
-    import asyncio
 
     async def make() -> None:
-        async with clew.open(async_store):
+        async with clew.open():
             pass
 
     asyncio.run(make())
@@ -76,7 +73,7 @@ def test_each_kind_of_failure_has_its_exit_code(tmp_path: Path) -> None:
         (("backup", str(tmp_path / "store.db")), 2, "invalid_input"),
         (("ls", "--store", "postgresql://x"), 7, "not_supported"),
     ]:
-        code, out, err = run(tmp_path, *words)
+        code, out, err = run(*words)
         assert (code, out) == (expected, "")
         assert err.count("\n") == 1
         assert code_word in err
@@ -92,7 +89,7 @@ def test_whoever_has_read_enough_may_close_the_pipe(tmp_path: Path) -> None:
     assert done.stdout.startswith("config file ")
 
 
-def test_wrong_usage_is_one_line(tmp_path: Path) -> None:
+def test_wrong_usage_is_one_line(run: Run) -> None:
     """Like every other failure, and nothing in it is taken for markup or steers the terminal."""
     for words, said in [
         (("ls", "--nope"), "Unknown option"),
@@ -104,7 +101,7 @@ def test_wrong_usage_is_one_line(tmp_path: Path) -> None:
         (("ls", "\x1b[31mx" + "y" * 200), r"\x1b[31mx" + "y" * 200),
         (("export", "x", "--format", "pdf"), "jsonl"),
     ]:
-        code, out, err = run(tmp_path, *words)
+        code, out, err = run(*words)
         assert (code, out, err.count("\n"), err.endswith(" (usage)\n")) == (2, "", 1, True), err
         assert said in err
 

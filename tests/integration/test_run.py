@@ -1,4 +1,4 @@
-"""``clew run`` and ``clew ls`` as processes: what is printed, asked and returned."""
+"""``clew run`` and ``clew ls`` as a person meets them: what is printed, asked and returned."""
 
 from __future__ import annotations
 
@@ -7,28 +7,31 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.command_line import Run, run
 from tests.integration.http_client import texts, types
 from tests.integration.processes import command, interrupted, on_a_terminal, start, text_of
+
+__all__ = ["run"]
 
 pytestmark = pytest.mark.service
 
 
-async def test_run_prints_what_the_model_says(tmp_path: Path) -> None:
+def test_run_prints_what_the_model_says(tmp_path: Path, run: Run) -> None:
     """Text, or chunks as lines of JSON; in a session that can be gone on with; nothing else on stdout."""
-    code, out, err = await command(tmp_path, "run", "hello there", "--model", "demo/echo")
+    code, out, err = run("run", "hello there", "--model", "demo/echo")
     assert (code, out, err) == (0, "hello there\n", "")
-    listed = json.loads((await command(tmp_path, "ls", "--json"))[1])["sessions"]
+    listed = json.loads(run("ls", "--json")[1])["sessions"]
     [session_id] = [session["id"] for session in listed]
     assert listed[0]["workspace_root"] == str(tmp_path)
-    code, out, err = await command(tmp_path, "run", "again", "--session", session_id, "--json")
+    code, out, err = run("run", "again", "--session", session_id, "--json")
     chunks = [json.loads(line) for line in out.splitlines()]
     assert (code, err) == (0, "")
     assert (types(chunks)[0], types(chunks)[-1], text_of(chunks)) == ("start", "finish", "again")
-    shown = (await command(tmp_path, "show", session_id))[1]
+    shown = run("show", session_id)[1]
     assert [line for line in shown.splitlines() if line.startswith("user")] == ["user: hello there", "user: again"]
 
 
-async def test_run_ends_with_the_code_of_what_happened(tmp_path: Path) -> None:
+def test_run_ends_with_the_code_of_what_happened(run: Run) -> None:
     """A failed run 1, usage 2, not found 3; one line on stderr, no traceback."""
     for words, expected in [
         (("run", "404", "--model", "demo/fail"), 1),
@@ -38,17 +41,17 @@ async def test_run_ends_with_the_code_of_what_happened(tmp_path: Path) -> None:
         (("run", "x", "--session", "nonsense"), 2),
         (("run", "x", "--session", "ses_" + "0" * 26), 3),
     ]:
-        code, out, err = await command(tmp_path, *words)
+        code, out, err = run(*words)
         assert (code, out) == (expected, ""), err
         assert err.startswith("clew: ")
         assert err.count("\n") == 1
     # Only the one that ran: a prompt that was refused leaves no session behind.
-    assert len(json.loads((await command(tmp_path, "ls", "--json"))[1])["sessions"]) == 1
+    assert len(json.loads(run("ls", "--json")[1])["sessions"]) == 1
 
 
-async def test_run_without_a_terminal_denies_what_would_be_asked(tmp_path: Path) -> None:
+def test_run_without_a_terminal_denies_what_would_be_asked(tmp_path: Path, run: Run) -> None:
     """Nobody is there to say yes; the model is told, and the turn ends."""
-    code, out, _ = await command(tmp_path, "run", "!bash touch made", "--model", "demo/tools")
+    code, out, _ = run("run", "!bash touch made", "--model", "demo/tools")
     assert code == 0
     assert out.startswith("bash ")
     assert not (tmp_path / "made").exists()

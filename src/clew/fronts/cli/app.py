@@ -338,7 +338,7 @@ def main() -> None:
             # A terminal that lacks a character is no reason to show nothing.
             stream.reconfigure(errors="backslashreplace")
     try:
-        code = app() or 0
+        code = app(sys.argv[1:]) or 0
         print(end="", flush=True)
         sys.exit(code)
     except ClewError as error:
