@@ -121,8 +121,8 @@ async def test_a_bad_line_in_the_middle_costs_that_line_and_is_reported(tmp_path
     lines[bad] = b"\xff" * 12 + lines[bad][12:]
     log.write_bytes(b"\n".join(lines))
     async with engine(tmp_path, say("three")) as e:
-        assert f"{session.id}: line {bad + 1} of session.jsonl does not read" in [
-            str(problem) for problem in await check(e.store)
+        assert (session.id, f"line {bad + 1} of session.jsonl does not read") in [
+            (problem.session_id, problem.what) for problem in await check(e.store)
         ]
         said = [part["text"] for m in await e.messages(session.id) for part in m.parts if "text" in part]
         assert said == ["a", "b", "two"]

@@ -351,3 +351,37 @@ async def test_a_damaged_message_that_was_accepted_is_as_it_was_accepted(kind: K
     assert [row.id for row in accepted if "accepted" in row.metadata] == [row.id]
     assert {damage.session_id for damage in await store.verify()} == {scribe.session_id}
     await store.close()
+
+
+@both
+@pytest.mark.rule("ST-14", "FS-5")
+async def test_a_loss_is_named_until_somebody_accepts_it_and_then_things_are_collected_again(
+    kind: Kind, tmp_path: Path
+) -> None:
+    """One by one; a session of which nothing reads is no loss that could be accepted."""
+    store = await open_files(kind, tmp_path)
+    scribe, other = await Scribe.create(store), await Scribe.create(store)
+    await scribe.turn("harbour", text("harbour it is"))
+    await store.close()
+    path = file_of(tmp_path, kind, scribe.session_id)
+    flip(path, b'"why":"turn' if kind == "jsonl" else b'"updatedAt":"20')
+    store = await open_files(kind, tmp_path)
+    await store.commit(Unit(other.session_id, (PutBlob(SHA, "text/plain", b"file", 1),)))
+    await store.commit(Unit(other.session_id, (DeleteSession(),)))
+    assert (await store.find_blob(SHA)) is not None
+    losses = await store.losses()
+    assert await store.verify() == losses != ()
+    assert {str(loss.id)[:5] for loss in losses} == {"loss-"}
+    assert await store.accept_loss("loss-00000000", 5) is False
+    for loss in losses:
+        assert await store.accept_loss(str(loss.id), 5) is True
+    assert (await store.losses(), await store.verify()) == ((), ())
+    await store.close()
+    store = await open_files(kind, tmp_path)
+    assert (await store.losses(), await store.verify(), await store.find_blob(SHA)) == ((), (), None)
+    await store.close()
+    path.write_bytes(b"")
+    (path.parent / "metadata.json").write_bytes(b"") if kind == "jsonl" else None
+    store = await open_files(kind, tmp_path)
+    assert (await store.losses(), len(await store.verify())) == ((), 1)
+    await store.close()

@@ -44,7 +44,7 @@ async def written(root: Path) -> Path:
 async def read(root: Path, session_id: str) -> tuple[Whole, list[str]]:
     store = await open_files("jsonl", root, FilesOptions(read_only=True))
     whole = await store.load_whole(session_id)
-    problems = [str(problem) for problem in await check(store)]
+    problems = [problem.what for problem in await check(store)]
     await store.close()
     assert whole is not None
     return whole, problems
@@ -147,7 +147,7 @@ async def test_appends_that_a_cut_file_lost_are_named_now_and_once_it_went_on(tm
     _, problems = await read(tmp_path, session_id)
     first = int(lines[last].split(b'"seq":')[1].split(b",")[0])
     end = int(lines[-1].split(b'"seq":')[1].split(b",")[0])
-    named = f"{session_id}: numbers {first} to {end} of session.jsonl are lost"
+    named = f"numbers {first} to {end} of session.jsonl are lost"
     assert named in problems
     providers = FakeProviders(ScriptedModel([say("five")]))
     async with clew.open(f"jsonl:{tmp_path}", config=clew.Config(), providers=providers) as engine:

@@ -3,16 +3,35 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
+from zlib import crc32
+
+import msgspec
 
 from clew.errors import InvalidInput
 from clew.store.base import Damage
 from clew.store.files import folder
-from clew.store.files.codec import Codec, format_mark
+from clew.store.files.codec import Codec, Loaded, format_mark
 from clew.store.files.shared import SHARED, Shared
+from clew.store.memory import EventKey
+from clew.triggers.ledger import LedgerEvent
 
-__all__ = ["copy_folder", "look_over"]
+__all__ = ["copy_folder", "left_event", "look_over", "unaccepted"]
+
+
+def unaccepted(loaded: Loaded, accepted: Container[str]) -> tuple[Damage, ...]:
+    """What is wrong with a session, but for the losses that a human has accepted; each loss with its id.
+
+    A session of which nothing reads has lost nothing yet: it is put back, or deleted.
+    """
+    if loaded.memo.damaged:
+        return loaded.damages
+    found = (
+        msgspec.structs.replace(one, id=one.id or f"loss-{crc32(f'{one.session_id} {one.what}'.encode()):08x}")
+        for one in loaded.damages
+    )
+    return tuple(one for one in found if one.id not in accepted)
 
 
 def look_over(path: Path, codec: Codec) -> Sequence[Damage]:
@@ -21,16 +40,28 @@ def look_over(path: Path, codec: Codec) -> Sequence[Damage]:
     shared = Shared(path)
     with folder.translated(path):
         blobs = {sha: shared.read_blob(sha) is not None for sha in shared.load("_blobs")}
-        for name in SHARED.keys() - {"_blobs"}:
-            shared.load(name)
+        tables = {name: shared.load(name) for name in SHARED.keys() - {"_blobs"}}
         for session_id in codec.on_disk():
             loaded = codec.load(session_id)
             if loaded is None:
                 continue  # removed since it was listed
-            found += loaded.damages
+            found += unaccepted(loaded, tables["_accepted"])
             missing = [sha for sha in loaded.value.blobs if sha not in blobs]
             found += [Damage("a file that it names is missing", session_id, sha) for sha in missing]
     return (*found, *(Damage(what) for what in shared.unread))
+
+
+def left_event(events: Mapping[EventKey, LedgerEvent], messages: Mapping[str, Container[str]]) -> EventKey | None:
+    """The event of which a process that died wrote nothing but the event itself; ``messages`` is what each session has.
+
+    It is written before its message, and after every other event, so only the newest can be one. Without a single
+    session it is rather they that are missing, unless it was the first that was ever received.
+    """
+    if not events or (not messages and len(events) > 1):
+        return None
+    key, event = max(events.items(), key=lambda one: one[1].seq)
+    came = event.message_id is None or event.message_id in messages.get(event.session_id, ())
+    return None if came else key
 
 
 def copy_folder(codec: Codec, shared: Shared, target: Path) -> None:

@@ -23,7 +23,7 @@ from clew.transcript.turn_state import OPEN
 __all__ = ["Clues", "Fault", "mend"]
 
 Fault = tuple[str, str | None]
-"""What is wrong, and with which message or turn."""
+"""What is wrong, and with which message, where it is one that is shown as damaged and can be accepted as it is."""
 
 _DAMAGED: Final = "damaged"
 _LOST: Final = "it is damaged: something of what was stored of it is lost"
@@ -64,7 +64,7 @@ def _mend_state(value: SessionValue, clues: Clues) -> Iterator[Fault]:
         value.state["state"] = msgspec.structs.replace(value.state["state"], head_turn_id=head, open_turn_id=opened)
         yield "where the session stood was lost, and is worked out from its turns", None
     elif value.moves and value.moves[max(value.moves)].to_turn_id != value.state["state"].head_turn_id:
-        yield "a move of the head is lost", value.state["state"].head_turn_id
+        yield "a move of the head is lost", None
 
 
 def _mend_turns(value: SessionValue, clues: Clues) -> Iterator[Fault]:
@@ -86,7 +86,7 @@ def _mend_turns(value: SessionValue, clues: Clues) -> Iterator[Fault]:
             # The open one is left open: it is settled like any other that nobody works on.
             is_open = turn_id == value.state["state"].open_turn_id
             value.turns[turn_id] = lost if is_open else _ended(lost, "what was noted of this turn is lost")
-            yield f"turn {turn_id} is lost", turn_id
+            yield f"turn {turn_id} is lost", None
     _place(value)
 
 
@@ -129,7 +129,7 @@ def _mend_ends(value: SessionValue) -> Iterator[Fault]:
     for turn in list(value.turns.values()):
         if turn.status in OPEN and turn is not opened:
             value.turns[turn.id] = _ended(turn, "how this turn ended is lost")
-            yield f"how turn {turn.id} ended is lost", turn.id
+            yield f"how turn {turn.id} ended is lost", None
 
 
 # Messages
@@ -143,15 +143,15 @@ def _mend_places(value: SessionValue, clues: Clues) -> Iterator[Fault]:
             value.links[turn_id] = (*value.links.get(turn_id, ()), message_id)
             value.queue.pop(message_id, None)
             held.add(message_id)
-            yield "which turn holds it was lost, and is taken from the message", message_id
+            yield f"which turn holds message {message_id} was lost, and is taken from the message", None
     for message_id in [id_ for id_ in value.queue if id_ in held]:
         del value.queue[message_id]
-        yield "it seemed to wait in the queue, and is in a turn", message_id
+        yield f"message {message_id} seemed to wait in the queue, and is in a turn", None
     for row in value.messages.values() if clues.harmed else ():
         at = row.metadata.get("queued_at")
         if isinstance(at, int) and row.id not in held and row.id not in value.queue:
             value.queue[row.id] = u.Enqueue(row.id, at)
-            yield "its place in the queue was lost", row.id
+            yield f"the place of message {row.id} in the queue was lost", None
 
 
 def _mend_messages(value: SessionValue) -> Iterator[Fault]:

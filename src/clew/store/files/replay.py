@@ -40,7 +40,7 @@ def replay(value: SessionValue, memo: Memo, log: Lines, stream: Lines) -> list[F
                 _gather(value, clues, record)
             except _MISREAD as error:
                 what = f"record {record['seq']} makes no sense: {type(error).__name__}: {error}"
-                wrong.append((what, _message_of(record)))
+                wrong.append((what, None))
     clues.harmed = bool(wrong)
     links, read = dict(value.links), dict(value.messages)
     wrong += mend(value, clues)

@@ -44,6 +44,7 @@ SHARED: Final[dict[str, SharedTable]] = {
     "_blobs": SharedTable("blobs", lambda blob: blob.media_type, lambda kind: kind, by_digest=True),
     "_events": SharedTable("events", msgspec.to_builtins, partial(msgspec.convert, type=LedgerEvent)),
     "_schedules": SharedTable("schedules", msgspec.to_builtins, partial(msgspec.convert, type=Schedule)),
+    "_accepted": SharedTable("accepted", int, int),
     "_webhooks": SharedTable("webhooks", msgspec.to_builtins, partial(msgspec.convert, type=Webhook)),
 }
 
@@ -95,6 +96,9 @@ class Shared:
         path = self._path(name, key)
         if path in self._unread:
             raise RowUndecodable(f"{path} does not read: {self._unread[path]}; put it back from a copy, or remove it")
+
+    def put(self, name: str, key: Key, value: Any) -> None:
+        self._writing(name, key, value, self._path(name, key))()
 
     def forget(self, name: str, key: Key) -> None:
         self._remove(self._path(name, key))

@@ -12,6 +12,7 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,7 +35,7 @@ from clew.store.base import (
     Whole,
 )
 from clew.store.files import folder
-from clew.store.files.care import copy_folder, look_over
+from clew.store.files.care import copy_folder, left_event, look_over, unaccepted
 from clew.store.files.codec import Codec, Loaded, Saving, entries_of
 from clew.store.files.header import Header, header_of, is_unsettled
 from clew.store.files.job import Job, Planned, fail, persist, run, sessions_of, take
@@ -83,6 +84,7 @@ class FileStore(MemoryStore):
         self._events = self._shared.load("_events")
         self._schedules = self._shared.load("_schedules")
         self._webhooks = self._shared.load("_webhooks")
+        self._accepted: dict[str, int] = self._shared.load("_accepted")
 
     @property
     def url(self) -> str:
@@ -122,13 +124,10 @@ class FileStore(MemoryStore):
 
     def _collect(self, messages: dict[str, frozenset[str]]) -> None:
         """Remove what a process that died left of a unit that never was."""
-        # An event is written before its message, and after every other event: only the newest can have been left.
-        # Without a single session it is rather they that are missing, unless it was the first that was ever received.
-        if self._events and (messages or len(self._events) == 1):
-            key, event = max(self._events.items(), key=lambda one: one[1].seq)
-            if event.message_id is not None and event.message_id not in messages.get(event.session_id, ()):
-                self._shared.forget("_events", key)
-                del self._events[key]
+        key = left_event(self._events, messages)
+        if key is not None:
+            self._shared.forget("_events", key)
+            del self._events[key]
         if messages:
             named = {sha for value in self._values.values() for sha in value.blobs}
             self._shared.collect(named.union(*(header.blobs for header in self._headers.values())))
@@ -309,7 +308,7 @@ class FileStore(MemoryStore):
     def _keep(self, session_id: str, loaded: Loaded) -> None:
         self._values[session_id] = loaded.value
         self._memos[session_id] = loaded.memo
-        self._damages[session_id] = loaded.damages
+        self._damages[session_id] = unaccepted(loaded, self._accepted)
         self._headers.pop(session_id, None)
         self._used[session_id] = self._clock.monotonic_ms()
 
@@ -462,6 +461,22 @@ class FileStore(MemoryStore):
         if whole is None:
             return None
         return msgspec.structs.replace(whole, damaged=self._damages.get(session_id, ()))
+
+    async def losses(self) -> tuple[Damage, ...]:
+        found = (damage for damages in self._damages.values() for damage in damages)
+        return tuple(damage for damage in found if damage.id is not None and damage.id.startswith("loss-"))
+
+    async def accept_loss(self, loss_id: str, at: int) -> bool:
+        if self._lock is None:
+            raise StoreReadOnly(f"{self.path} was opened for reading")
+        if all(loss.id != loss_id for loss in await self.losses()):
+            return False
+        async with self._disk:
+            await asyncio.to_thread(run, partial(self._shared.put, "_accepted", loss_id, at), self.path)
+        self._accepted[loss_id] = at
+        for session_id, damages in self._damages.items():
+            self._damages[session_id] = tuple(damage for damage in damages if damage.id != loss_id)
+        return True
 
     async def verify(self) -> Sequence[Damage]:
         return await asyncio.to_thread(look_over, self.path, self._codec)
