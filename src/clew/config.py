@@ -105,7 +105,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     max_connections: _Count | None = None
-    max_strangers: _Count = 512
+    max_strangers: _Count = 256
     head_s: _Seconds = 10.0
     idle_s: _Seconds = 5.0
     body_s: _Seconds = 300.0
@@ -119,6 +119,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a host may set. ``durability="power"`` makes every commit survive a loss of power.
 
     ``event_log`` keeps a log of every settled fact beside the tables, from which they can be rebuilt.
+    ``max_reply_bytes`` is how much of one reply of a model is taken; the step then ends as ``length``.
     """
 
     default_model: str | None = None
@@ -132,6 +133,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     group_window_ms: float = 0.0
     lock_wait_ms: float = 60_000.0
     event_log: bool = False
+    max_reply_bytes: _Count = 8 * 1024 * 1024
 
 
 def secret_values(config: Config | None = None, environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:

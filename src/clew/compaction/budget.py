@@ -185,7 +185,8 @@ def find_measured(
 ) -> Measured | None:
     """What the newest completed step in this view counted; None when it says nothing about the next call.
 
-    It says nothing when another model took it, or when it began before ``since``: the newest compaction or prune.
+    It says nothing when another model took it, when it began before ``since``, the newest compaction or prune, or when
+    nobody counted.
     ``dropped`` tells how many steps were cut off the front of a split message. Without it a message with fewer steps
     than were completed is taken only when its last step is plainly over.
     """
@@ -195,7 +196,7 @@ def find_measured(
             continue
         last = steps[-1]
         same = (last.model.provider_id, last.model.model_id) == (model.provider_id, model.model_id)
-        if not same or last.started_at < since:
+        if not same or last.started_at < since or not last.usage.total:
             return None
         parts = _measured_parts(message, len(steps), (dropped or {}).get(message.id))
         return None if parts is None else Measured(message.id, parts, last.usage.total)

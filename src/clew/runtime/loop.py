@@ -22,6 +22,7 @@ from clew.runtime.doom import Pattern, judge, made_calls
 from clew.runtime.files import with_files
 from clew.runtime.host import Host, Setting
 from clew.runtime.recorder import Recorder
+from clew.runtime.reply import CUT, bounded
 from clew.runtime.request import encode_tools, request_digest, tools_digest
 from clew.runtime.retry import delay_ms
 from clew.runtime.room import MakesRoom, Room
@@ -36,7 +37,7 @@ __all__ = ["End", "Loop", "Watcher"]
 class End(msgspec.Struct, frozen=True):
     """How the loop ended. ``waiting`` names what a human is asked; ``stopped`` why it ended before it was done."""
 
-    reason: Literal["done", "waiting", "step_limit", "warned", "doom"]
+    reason: Literal["done", "length", "waiting", "step_limit", "warned", "doom"]
     waits: tuple[Wait, ...] = ()
 
 
@@ -111,7 +112,7 @@ class Loop:
         if waits:
             return End("waiting", waits)
         if not asked:
-            return End("done")
+            return End("length" if end.finish_reason == "length" else "done")
         return self._repeating()
 
     def _repeating(self) -> End | None:
@@ -213,12 +214,13 @@ class Loop:
         calls: list[Call] = []
         asked = False
         provider = self._host.providers.get(request.model.provider_id)
-        stream = provider.stream(request)
+        stream = bounded(provider.stream(request), self._host.config.max_reply_bytes)
         send = self._recorder.send
         try:
             async for item in stream:
                 if isinstance(item, StepEnd):
-                    return calls, asked, item
+                    # Of a reply that was cut off nothing is run: its calls have ended already.
+                    return ([], False, item) if CUT in item.data else (calls, asked, item)
                 if isinstance(item, c.ToolInputAvailable) and item.provider_executed is not True:
                     asked = True
                     item, call = await self._caller.admit(item)

@@ -3,7 +3,9 @@
 chunk → gate → fold → journal row → group commit → acknowledged → shown. One unit of a stream is under way at a
 time; chunks that come meanwhile travel together in the next one. Now and then a unit also writes the parts the
 fold has grown, with the mark that says how far; then its own chunks need no journal. When folds happen: at the
-end of a part or a step, whenever the text has doubled, at the latest after a second (five, past 64 KB), and last.
+end of a part or a step, whenever the text has doubled, at the latest after a second (five for each 64 KB), and last;
+a part of more than 64 KB otherwise only once a quarter of it is new, so that a reply costs what its text costs,
+however long it is.
 
 The recorder knows no transport and no model. A unit that is refused or fails ends it: nothing of that unit was
 shown, and every later call raises why.
@@ -59,6 +61,7 @@ _FOLD_CHARS: Final = 1024
 _FOLD_MS: Final = 1_000
 _LONG_FOLD_MS: Final = 5_000
 _LONG_CHARS: Final = 64 * 1024
+_FOLD_SHARE: Final = 4
 _GROWING: Final = frozenset(
     {c.TextStart, c.TextDelta, c.ReasoningStart, c.ReasoningDelta, c.ToolInputStart, c.ToolInputDelta}
 )
@@ -108,7 +111,7 @@ class Recorder:
         self._parts: list[tuple[str, int]] = [(part.id, part.created_at) for part in message.parts]
         self._dirty: set[int] = set()
         self._metadata_dirty = False
-        self._grown = 0
+        self._grown = self._unfolded = 0
         self._folded_chars = 0
         self._folded_at = clock.monotonic_ms()
         self._fold_due = False
@@ -199,8 +202,10 @@ class Recorder:
         if kind in _GROWING:
             size = len(getattr(chunk, "delta", "") or getattr(chunk, "input_text_delta", ""))
             self._grown += size
+            self._unfolded += size
             self._bytes += size + 64
         else:
+            self._unfolded += 256
             self._bytes += 256
             self._fold_due = True
             self._metadata_dirty = self._metadata_dirty or kind in _PARTLESS
@@ -227,14 +232,24 @@ class Recorder:
         self._submit(self._unit((), fold=self._wants_fold()))
 
     def _wants_fold(self) -> bool:
-        if self._fold_due or self._grown >= max(_FOLD_CHARS, self._folded_chars):
+        if self._clock.monotonic_ms() - self._folded_at >= self._fold_limit_ms():
             return True
-        return self._clock.monotonic_ms() - self._folded_at >= self._fold_limit_ms()
+        due = self._fold_due or self._grown >= max(_FOLD_CHARS, self._folded_chars)
+        # A fold writes whole parts again. Folded for each little that is added, a long one would cost its length
+        # squared; what is not folded is in the journal meanwhile.
+        size = self._dirty_size()
+        return due and (size <= _LONG_CHARS or self._unfolded * _FOLD_SHARE >= size)
+
+    def _dirty_size(self) -> int:
+        """Characters a fold would write."""
+        return sum(self.fold.text_length(index) for index in self._dirty)
 
     def _fold_limit_ms(self) -> float:
-        """How long a text may go unfolded. Streams that began together fold in four groups: all at once would stall
-        the others' chunks, each on its own would write the same pages again and again."""
-        return (_LONG_FOLD_MS if self._folded_chars > _LONG_CHARS else _FOLD_MS) * self._stagger
+        """How long a text may go unfolded; a longer one for longer, in proportion. Streams that began together fold in
+        four groups: all at once would stall the others' chunks, each on its own would write the same pages again and
+        again."""
+        times = self._dirty_size() // _LONG_CHARS
+        return (_LONG_FOLD_MS * times if times else _FOLD_MS) * self._stagger
 
     def _unit(
         self,
@@ -280,7 +295,7 @@ class Recorder:
 
     def _after_fold(self) -> None:
         self._folded_chars += self._grown
-        self._grown = 0
+        self._grown = self._unfolded = 0
         self._folded_at = self._clock.monotonic_ms()
         self._dirty.clear()
         self._metadata_dirty = self._fold_due = False
@@ -393,8 +408,11 @@ class Recorder:
             return
         if self._policy.save_on != "chunk":
             self._flush()
-        elif self._dirty:
+        elif self._wants_fold():
             self._submit(self._unit((), fold=True))
+        else:
+            # It has grown since the timer was set, and may wait for longer.
+            self._start_timer()
 
 
 def refused_error(refused: Refused, message: MessageRow) -> ClewError:

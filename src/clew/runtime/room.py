@@ -60,7 +60,8 @@ class Room:
 
     def note(self, usage: Usage, message_id: str, parts: int) -> None:
         """A step has ended: the provider has counted everything up to that part of the message."""
-        self._measured = Measured(message_id, parts, usage.total)
+        # A step that nobody counted says nothing.
+        self._measured = Measured(message_id, parts, usage.total) if usage.total else None
 
     async def fit(self, live: Message | None, *, inside: bool = False, flush: Flush | None = None) -> Context:
         """What to send next, sized, pruned and compacted as the settings say. ``inside``: the turn has steps already.

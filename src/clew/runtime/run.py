@@ -24,7 +24,7 @@ from clew.runtime.host import Host, Setting
 from clew.runtime.loop import End, Loop
 from clew.runtime.recorder import Recorder, assistant_row
 from clew.runtime.room import Room
-from clew.runtime.turn import refusing, settling
+from clew.runtime.turn import finish_of, refusing, settling
 from clew.runtime.waiting import Wait, with_waits
 from clew.store.unit import EpochIs, InsertMessage, LinkMessage, MoveHead, Refused, SetTurn, Unit, Write
 from clew.tools.base import ChildOutcome, Signal
@@ -315,8 +315,8 @@ class Run:
             recorder.write(c.Finish(finish_reason="tool-calls"))
             await recorder.close(SetTurn(self.turn.id, "waiting", data=dict(with_waits(end.waits))), seal=False)
             return self._outcome_of("waiting")
-        stopped = {"step_limit": "step_limit", "doom": "doom_loop"}.get(end.reason)
-        recorder.write(c.Finish(finish_reason="other" if stopped else "stop"))
+        stopped = {"step_limit": "step_limit", "doom": "doom_loop", "length": "length"}.get(end.reason)
+        recorder.write(c.Finish(finish_reason=finish_of(stopped)))
         data: dict[str, Any] = {"stopped": stopped} if stopped else {}
         if stopped == "step_limit":
             data["max_steps"] = self._max_steps

@@ -26,6 +26,7 @@ from clew.compaction.summary import (
 from clew.errors import ClewError, CompactionError
 from clew.providers.base import ModelRequest, ProviderFailure, StepEnd
 from clew.runtime.host import Host
+from clew.runtime.reply import bounded
 from clew.runtime.retry import delay_ms
 from clew.transcript import chunk as c
 from clew.transcript.message import Message
@@ -216,7 +217,8 @@ class Summariser:
     async def _read(self, request: ModelRequest) -> str:
         said: list[str] = []
         try:
-            stream = self._host.providers.get(request.model.provider_id).stream(request)
+            provider = self._host.providers.get(request.model.provider_id)
+            stream = bounded(provider.stream(request), self._host.config.max_reply_bytes)
             try:
                 async for item in stream:
                     if isinstance(item, c.TextDelta):

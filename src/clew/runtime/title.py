@@ -11,6 +11,7 @@ from clew.agents.catalog import builtin_agents
 from clew.errors import ClewError
 from clew.providers.base import ModelRequest, StepEnd
 from clew.runtime.host import Host
+from clew.runtime.reply import bounded
 from clew.store.base import get_session
 from clew.store.unit import PatchSession, Unit
 from clew.transcript import chunk as c
@@ -59,7 +60,7 @@ async def _ask(host: Host, titler: Model, text: str) -> str | None:
         temperature=agent.temperature,
     )
     said: list[str] = []
-    stream = host.providers.get(titler.provider_id).stream(request)
+    stream = bounded(host.providers.get(titler.provider_id).stream(request), host.config.max_reply_bytes)
     try:
         async for item in stream:
             if isinstance(item, StepEnd):

@@ -25,6 +25,7 @@ from clew.store.unit import (
     Unit,
     Write,
 )
+from clew.transcript.chunk import FinishReason
 from clew.transcript.message import MessageRow
 from clew.transcript.project import Hidden
 from clew.transcript.seal import seal_of
@@ -32,7 +33,7 @@ from clew.transcript.session import Model, SessionState
 from clew.transcript.turn import Turn
 from clew.transcript.turn_state import TurnStatus
 
-__all__ = ["plan_open", "refusing", "settling"]
+__all__ = ["finish_of", "plan_open", "refusing", "settling"]
 
 
 def plan_open(state: SessionState, turn_id: str, message: MessageRow, model: Model | None = None, *more: Write) -> Unit:
@@ -57,6 +58,11 @@ def plan_open(state: SessionState, turn_id: str, message: MessageRow, model: Mod
 def settling(turn_id: str, status: TurnStatus, now: int, data: dict[str, Any] | None = None) -> tuple[Write, ...]:
     """The writes that end a turn that was answered, in whatever way: it becomes the head."""
     return SetTurn(turn_id, status, settled_at=now, data=data or {}), MoveHead(turn_id, now, "turn")
+
+
+def finish_of(stopped: str | None) -> FinishReason:
+    """How the stream of a turn that completed says that it ended."""
+    return "stop" if stopped is None else "length" if stopped == "length" else "other"
 
 
 def refusing(turn_id: str, message_ids: Sequence[str], now: int, data: dict[str, Any]) -> tuple[Write, ...]:

@@ -47,6 +47,9 @@ _TOOL_KEYS: Final = (
     "resultProviderMetadata",
 )
 _RANK: Final = {key: rank for rank, key in enumerate(_TOOL_KEYS)}
+_MOST_PARSED: Final = 64 * 1024
+"""Of arguments that are still being written: looking through megabytes of them again and again would hold up everybody.
+What they are as a whole is said once they are whole."""
 _PER_STATE: Final = ("input", "inputEncoding", "rawInput", "output", "errorText", "preliminary")
 """Keys that say what a tool call holds in its present state; every move writes all of them anew."""
 
@@ -80,7 +83,7 @@ class GrowingPart:
             self.data[self._growing()] = text
             if "toolCallId" in self.data:
                 is_text = self.data.get("inputEncoding") == "text"
-                _set(self.data, "input", text if is_text else parse_partial_json(text))
+                _set(self.data, "input", text if is_text else parse_partial_json(text[:_MOST_PARSED]))
         return self.data
 
     def text_length(self) -> int:

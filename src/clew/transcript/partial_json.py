@@ -134,7 +134,8 @@ class _Walk:
         return self._value
 
     def _first_element(self) -> _Step:
-        for char in self._text[self._at :]:
+        while self._at < len(self._text):
+            char = self._text[self._at]
             self._at += 1
             if char == "]":
                 return self._leave()

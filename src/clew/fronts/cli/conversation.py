@@ -37,8 +37,10 @@ AT_WORK: Final = frozenset({"busy", "retrying"})
 _SHOWN_BEFORE: Final = 20
 _CODES: Final = {"error": 1, "refused": 6, "abort": 130}
 _STOPPED: Final = {
-    "step_limit": "stopped after {max_steps} steps, the limit, which max_steps in the agent's file raises",
-    "doom_loop": "stopped: it went round in circles",
+    "step_limit": "stopped after {max_steps} steps, the limit, which max_steps in the agent's file raises; "
+    "/continue goes on",
+    "doom_loop": "stopped: it went round in circles; /continue goes on",
+    "length": "the answer was cut off at its limit; ask for the rest",
 }
 
 
@@ -302,8 +304,7 @@ class Conversation:
         elif reason == "finish":
             turn = (await self.engine.turn(str(data["turn_id"]))).data
             if turn.get("stopped") in _STOPPED:
-                words = _STOPPED[turn["stopped"]].format(max_steps=turn.get("max_steps"))
-                self.note(f"{words}; /continue goes on")
+                self.note(_STOPPED[turn["stopped"]].format(max_steps=turn.get("max_steps")))
         await self._ask_next()
         self._queue = await self.engine.queue(self.need())
         self.face.busy(bool(self._asking or self._queue) and reason in ("finish", "abort"))

@@ -12,6 +12,7 @@ from typing import Any
 from clew.engine import Engine
 from clew.errors import MessageNotFound
 from clew.history.pointing import find_message
+from clew.runtime.turn import finish_of
 from clew.store.base import Store
 from clew.transcript import chunk as c
 from clew.transcript.line import LineTurn, line_turns
@@ -87,7 +88,7 @@ async def _stored(held: LineTurn, user_message_id: str) -> AsyncIterator[Sequenc
     elif turn.status == "waiting":
         yield list(replay(value, finish="tool-calls"))
     else:
-        yield list(replay(value, finish="other" if turn.data.get("stopped") else "stop"))
+        yield list(replay(value, finish=finish_of(turn.data.get("stopped"))))
 
 
 def _ending(turn: Turn) -> list[c.Chunk]:
