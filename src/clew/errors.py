@@ -12,8 +12,8 @@
     ├── RunError            ModelFailed · ToolFailed · RunAborted · ContextTooLarge · ViewerLagged
     ├── CompactionError
     ├── SnapshotFailed
-    ├── StoreError          StoreClosed · StoreUnavailable · StoreBusy · StoreReadOnly · SchemaTooNew
-    │                       StorageFull · RowUndecodable · StaleEpoch · NotSupported
+    ├── StoreError          StoreClosed · StoreUnavailable · StoreGone · StoreBusy · StoreReadOnly
+    │                       SchemaTooNew · StorageFull · RowUndecodable · StaleEpoch · NotSupported
     └── InternalError       a bug in clew itself
 
 ``code`` is stable and is what a front sends; the sentence may change. ``ids`` names what the error is about, so
@@ -65,6 +65,7 @@ __all__ = [
     "StoreBusy",
     "StoreClosed",
     "StoreError",
+    "StoreGone",
     "StoreReadOnly",
     "StoreUnavailable",
     "TooManyFiles",
@@ -274,6 +275,12 @@ class StoreUnavailable(StoreError):
     """The place a store was asked to live in cannot hold one (network file system, no WAL, not a database)."""
 
     code = "store_unavailable"
+
+
+class StoreGone(StoreError):
+    """The file or folder of a store is not there any more, or not the one it was. What was acknowledged is in there."""
+
+    code = "store_gone"
 
 
 class StoreBusy(StoreError):

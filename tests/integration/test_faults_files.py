@@ -17,7 +17,7 @@ from clew.errors import OwnedByAnotherProcess, SchemaTooNew, StoreError, StoreUn
 from clew.history.check import check
 from clew.ids import Mint
 from clew.store import owner
-from clew.store.owner import NETWORK_FILE_SYSTEMS, file_system_of, read_owner, refuse_network_file_system
+from clew.store.owner import NETWORK_FILE_SYSTEMS, file_system_of, owner_path, read_owner, refuse_network_file_system
 from clew.store.sql.sqlite.migrate import SCHEMA_VERSION
 from clew.testing.child import Child, Orders
 from clew.testing.chunks import text
@@ -225,13 +225,15 @@ async def test_a_reader_beside_a_busy_owner_sees_whole_prefixes_that_only_grow(p
 
 @pytest.mark.rule("ST-9")
 async def test_the_store_of_a_killed_owner_can_be_opened_at_once(path: Path) -> None:
-    """The lock dies with the process, whatever the owner file still says."""
+    """The lock dies with the process, and with it whatever the owner file still says."""
     with Child(Orders(store=f"sqlite:///{path}", stage="hold")) as child:
         child.wait_until(lambda child: child.staged)
+        owner = read_owner(path)
         child.kill()
-    left = read_owner(path)
-    assert left is not None
-    assert left.pid == child.pid
+    assert owner is not None
+    assert owner.pid == child.pid
+    assert f'"pid":{child.pid}' in owner_path(path).read_text()
+    assert read_owner(path) is None
     async with engine_on(path) as engine:
         now = read_owner(path)
         assert now is not None

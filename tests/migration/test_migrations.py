@@ -16,6 +16,7 @@ from clew.errors import OwnedByAnotherProcess, StoreUnavailable
 from clew.failpoints import FailpointRaised, arm, disarm
 from clew.ids import Mint
 from clew.store.base import SearchHit, SearchPage, SearchQuery
+from clew.store.file_lock import FileLock, _descriptors
 from clew.store.owner import OwnerLock
 from clew.store.sql.queries import read_sql
 from clew.store.sql.sqlite.migrate import APPLICATION_ID, MIGRATIONS, SCHEMA_VERSION, statements
@@ -240,21 +241,23 @@ async def test_a_file_its_owner_is_still_making_is_owned_and_not_of_another_prog
         with closing(sqlite3.connect(path)) as connection:
             connection.execute("CREATE TABLE sessions(id TEXT)")
     before = path.read_bytes()
-    maker = OwnerLock(path, 0)
+    maker = OwnerLock(FileLock(path), path, 0)
     with pytest.raises(OwnedByAnotherProcess):
         await open_and_close(path)
     maker.release()
     with pytest.raises(StoreUnavailable):
         await open_and_close(path)
-    OwnerLock(path, 0).release()
+    OwnerLock(FileLock(path), path, 0).release()
     assert path.read_bytes() == before
 
 
 @pytest.mark.rule("ST-9")
 def test_a_lock_that_is_released_is_free_though_a_child_has_its_handle_still(tmp_path: Path) -> None:
     """A program that is just being started has a copy of every handle until it runs."""
-    lock = OwnerLock(tmp_path / "store.db", 0)
-    copied = os.dup(lock._fd)
+    path = tmp_path / "store.db"
+    lock = OwnerLock(FileLock(path, make=True), path, 0)
+    copied = [os.dup(lock._fd), os.dup(_descriptors[lock._file.file])]
     lock.release()
-    OwnerLock(tmp_path / "store.db", 0).release()
-    os.close(copied)
+    OwnerLock(FileLock(path), path, 0).release()
+    for fd in copied:
+        os.close(fd)

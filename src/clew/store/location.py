@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Literal
 
@@ -59,7 +60,8 @@ def owned_path(folder: Path) -> Path:
 
 
 def lock_of(location: Location) -> Path | None:
-    """What the owner of a store holds the lock of; None when there is nothing that could be owned."""
+    """What the owner file of a store lies beside, whatever name it has here; None when it could have no owner."""
     if isinstance(location, Memory):
         return None
-    return owned_path(location.path) if isinstance(location, Folder) else location.path
+    path = Path(os.path.realpath(location.path))
+    return owned_path(path) if isinstance(location, Folder) else path

@@ -52,6 +52,10 @@ class Codec(Protocol):
         """Something that is different once the files are."""
         ...
 
+    def mark(self, session_id: str) -> object:
+        """What the owner goes by when it writes on: other than it left it, somebody else has been there."""
+        ...
+
     def plan(self, value: SessionValue, memo: Any, entries: Entries, *, sync: bool, power: bool) -> Saving | None:
         """How the changes reach the disk; called while they are applied. ``sync``: the unit asked for power to be
         survived, ``power``: every unit does. ``done`` gives the new memo. None: they stay in memory for now."""

@@ -13,10 +13,11 @@ from clew.errors import InternalError
 from clew.store import unit as u
 from clew.store.files import folder
 from clew.store.files.codec import Saving
+from clew.store.files.guard import FolderGuard
 from clew.store.files.shared import SharedPlan
 from clew.store.session_value import Change
 
-__all__ = ["Job", "Planned", "fail", "persist", "run", "sessions_of", "take"]
+__all__ = ["Job", "Planned", "fail", "persist", "sessions_of", "take"]
 
 _SHARING: Final = (
     u.AddEvent,
@@ -70,12 +71,14 @@ def take(waiting: Iterable[Job]) -> tuple[list[Job], deque[Job]]:
     return taken, left
 
 
-def persist(planned: list[Planned], path: Path) -> list[BaseException | None]:
+def persist(planned: list[Planned], path: Path, guard: FolderGuard) -> list[BaseException | None]:
     """Write down each of these units by itself; what kept each from it."""
     errors: list[BaseException | None] = []
     for plan in planned:
         try:
-            with folder.translated(path):
+            unit = plan.job.unit
+            removing = any(isinstance(write, u.DeleteSession) for write in unit.writes)
+            with folder.translated(path), guard.writing(unit.session_id, removing=removing):
                 _persist_one(plan)
             errors.append(None)
         except Exception as error:
@@ -101,11 +104,6 @@ def _persist_one(plan: Planned) -> None:
     for action in plan.shared.after:
         with contextlib.suppress(OSError):
             action()
-
-
-def run(persist: Callable[[], None], path: Path) -> None:
-    with folder.translated(path):
-        persist()
 
 
 def fail(job: Job, error: BaseException) -> None:

@@ -93,6 +93,9 @@ class JsonCodec:
             return None
         return stat.st_ino, stat.st_size, stat.st_mtime_ns
 
+    def mark(self, session_id: str) -> object:
+        return self.signature(session_id)
+
     # Reading
 
     def load(self, session_id: str) -> Loaded | None:

@@ -80,6 +80,17 @@ class JsonlCodec:
                 found.append((0, 0, 0))
         return tuple(found)
 
+    def mark(self, session_id: str) -> object:
+        place = self._sessions / session_id
+        found = []
+        for name in (STREAM, LOG):
+            try:
+                stat = (place / name).stat()
+                found.append((stat.st_ino, stat.st_size))
+            except OSError:
+                found.append((0, 0))
+        return tuple(found)
+
     # Reading
 
     def load(self, session_id: str) -> Loaded | None:

@@ -11,15 +11,16 @@ import msgspec
 import orjson
 
 from clew.clock import Clock, SystemClock
-from clew.errors import SchemaTooNew, StoreUnavailable
+from clew.errors import SchemaTooNew, StoreGone, StoreUnavailable
 from clew.ids import Mint
+from clew.store.file_lock import FileLock, find_file
 from clew.store.files import folder
 from clew.store.files.codec import FORMAT_VERSION, Codec, format_mark
 from clew.store.files.json_file import JsonCodec
 from clew.store.files.jsonl import JsonlCodec
 from clew.store.files.store import FileStore
 from clew.store.location import owned_path
-from clew.store.owner import OwnerLock, refuse_network_file_system
+from clew.store.owner import OwnerLock, owned, refuse_network_file_system
 
 __all__ = ["FilesOptions", "open_files"]
 
@@ -47,6 +48,7 @@ async def open_files(
 
 
 def _open(kind: str, path: Path, options: FilesOptions, clock: Clock, mint: Mint) -> FileStore:
+    path = find_file(path)
     if path.exists() and not path.is_dir():
         raise StoreUnavailable(f"{path} is a file; a {kind}: store is a folder")
     refuse_network_file_system(path)
@@ -60,7 +62,7 @@ def _open(kind: str, path: Path, options: FilesOptions, clock: Clock, mint: Mint
         _check_format(kind, path)
         folder.make_folder(path / "sessions")
         folder.make_folder(path / "clew")
-        lock = OwnerLock(owned_path(path), clock.now_ms())
+        lock = _take(path, clock)
         try:
             if not (path / "clew" / "format.json").exists():
                 folder.write_whole(path / "clew" / "format.json", format_mark(kind), sync=True)
@@ -72,11 +74,28 @@ def _open(kind: str, path: Path, options: FilesOptions, clock: Clock, mint: Mint
             raise
 
 
+def _take(path: Path, clock: Clock) -> OwnerLock:
+    try:
+        file = FileLock(path)
+    except BlockingIOError as error:
+        raise owned(owned_path(path)) from error
+    try:
+        return OwnerLock(file, owned_path(path), clock.now_ms(), (path / "sessions", path / "clew"))
+    except BaseException:
+        file.release()
+        raise
+
+
 def _check_format(kind: str, path: Path) -> None:
     """Turn away a folder of another format before anything of it is changed."""
     data = folder.read(path / "clew" / "format.json")
     if data is None:
         return
+    if not (path / "sessions").is_dir():
+        raise StoreGone(
+            f"{path / 'sessions'} is gone, and clew/format.json beside it says that there was a store; "
+            f"bring it back, or remove {path} to begin a new one"
+        )
     try:
         known = orjson.loads(data)
         found, version = known["format"], known["version"]

@@ -37,8 +37,9 @@ from clew.store.base import (
 from clew.store.files import folder
 from clew.store.files.care import copy_folder, left_event, look_over, unaccepted
 from clew.store.files.codec import Codec, Loaded, Saving, entries_of
+from clew.store.files.guard import FolderGuard
 from clew.store.files.header import Header, header_of, is_unsettled
-from clew.store.files.job import Job, Planned, fail, persist, run, sessions_of, take
+from clew.store.files.job import Job, Planned, fail, persist, sessions_of, take
 from clew.store.files.shared import Shared
 from clew.store.memory import MemoryStore
 from clew.store.owner import OwnerLock
@@ -64,6 +65,7 @@ class FileStore(MemoryStore):
         self._codec = codec
         self._power = power
         self._lock = lock
+        self._guard = FolderGuard(path, codec, lock)
         self._clock = clock
         self._mint = mint
         self._shared = Shared(path)
@@ -110,6 +112,7 @@ class FileStore(MemoryStore):
                     log.warning("session %s: %s", session_id, damage.what)
                 with contextlib.suppress(OSError):  # a file that lags can wait for room on the disk
                     loaded = loaded._replace(damages=self._codec.tidy(loaded))
+                self._guard.note(session_id)
                 self._keep(session_id, loaded)
                 messages[session_id] = frozenset(loaded.value.messages)
                 if not is_unsettled(loaded.value):
@@ -154,21 +157,20 @@ class FileStore(MemoryStore):
             while self._waiting:
                 jobs, self._waiting = take(self._waiting)
                 try:
-                    await self._round(jobs)
+                    async with self._disk:
+                        await self._carry_out(jobs)
                 except Exception:
                     log.exception("a round of units failed; the next ones go on")
         finally:
             self._worker = None
-
-    async def _round(self, jobs: list[Job]) -> None:
-        async with self._disk:
-            await self._carry_out(jobs)
 
     async def _carry_out(self, jobs: list[Job]) -> None:
         self._busy = {id_ for job in jobs for id_ in sessions_of(job.unit)}
         try:
             for job in jobs:
                 try:
+                    if not self._codec.capabilities.chunk_durable:
+                        await asyncio.to_thread(self._guard.check)  # much is taken in without a look at the disk
                     for session_id in sessions_of(job.unit):
                         await self._bring(session_id)
                 except Exception as error:
@@ -176,7 +178,7 @@ class FileStore(MemoryStore):
             ready = [job for job in jobs if not job.future.done()]
             planned = [plan for job in ready if (plan := self._plan(job)) is not None]
             if planned:
-                failures = await asyncio.to_thread(persist, planned, self.path)
+                failures = await asyncio.to_thread(persist, planned, self.path, self._guard)
                 for plan, failure in zip(planned, failures, strict=True):
                     self._settle(plan, failure)
         except BaseException as error:
@@ -279,6 +281,7 @@ class FileStore(MemoryStore):
 
     def _read(self, session_id: str) -> Loaded | None:
         with folder.translated(self.path):
+            self._guard.note(session_id)
             return self._codec.load(session_id)
 
     async def _refresh(self, session_id: str) -> None:
@@ -321,6 +324,7 @@ class FileStore(MemoryStore):
     def _forget(self, session_id: str) -> None:
         for table in (self._values, self._memos, self._used, self._headers, self._damages, self._signatures):
             table.pop(session_id, None)
+        self._guard.forget(session_id)
 
     @property
     def in_memory(self) -> tuple[str, ...]:
@@ -340,7 +344,7 @@ class FileStore(MemoryStore):
                 return
             saving = self._codec.save(value, self._memos[session_id])
             if saving is not None:
-                await asyncio.to_thread(run, saving.persist, self.path)
+                await asyncio.to_thread(self._guard.write_down, session_id, saving.persist)
                 self._memos[session_id] = saving.done()
             if not self._is_awaited(session_id) and not is_unsettled(value):
                 self._let_go(session_id)
@@ -497,7 +501,7 @@ class FileStore(MemoryStore):
                 for session_id, value in self._values.items():
                     saving = self._codec.save(value, self._memos[session_id])
                     if saving is not None:
-                        await asyncio.to_thread(run, saving.persist, self.path)
+                        await asyncio.to_thread(self._guard.write_down, session_id, saving.persist)
         finally:
             if self._lock is not None:
                 self._lock.release()

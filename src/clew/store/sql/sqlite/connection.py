@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol
+from urllib.parse import unquote, urlsplit
 
 from clew.errors import (
     ClewError,
@@ -20,6 +21,7 @@ from clew.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
+from clew.store.file_lock import leave, use
 from clew.store.sql.queries import load_queries
 
 __all__ = [
@@ -63,6 +65,7 @@ def connect(path: Path, *, writer: bool, busy_timeout_ms: int = BUSY_TIMEOUT_MS)
         check_same_thread=False,
         timeout=busy_timeout_ms / 1000,
         cached_statements=256,
+        factory=_Counted,
     )
     return prepare(connection, path, writer=writer, busy_timeout_ms=busy_timeout_ms)
 
@@ -97,7 +100,28 @@ def prepare(
 def look(path: Path) -> sqlite3.Connection:
     """A connection to find out what a file is, which changes nothing: no journal mode, no checkpoint when it closes."""
     uri = f"{path.resolve().as_uri()}?mode=ro"
-    return sqlite3.connect(uri, uri=True, isolation_level=None, timeout=BUSY_TIMEOUT_MS / 1000)
+    return sqlite3.connect(uri, uri=True, isolation_level=None, timeout=BUSY_TIMEOUT_MS / 1000, factory=_Counted)
+
+
+class _Counted(sqlite3.Connection):
+    """A connection that says for how long this process has its file open."""
+
+    def __init__(self, database: str, *args: Any, **kwargs: Any) -> None:
+        self._file = use(Path(unquote(urlsplit(database).path)))
+        try:
+            super().__init__(database, *args, **kwargs)
+        except BaseException:
+            self._leave()
+            raise
+
+    def close(self) -> None:
+        super().close()
+        self._leave()
+
+    def _leave(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            leave(file)
 
 
 @functools.cache

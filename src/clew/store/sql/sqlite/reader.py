@@ -61,10 +61,16 @@ _END: Final = Cursor(2**63 - 1, "")
 
 
 class ReaderPool:
-    """A few threads with a connection each. ``run`` calls a method of :class:`Reader` in one read transaction."""
+    """A few threads with a connection each. ``run`` calls a method of :class:`Reader` in one read transaction.
 
-    def __init__(self, path: Path, threads: int = 2, connect: Connect = connect) -> None:
+    ``check`` refuses a file that is not the one the others are connected to.
+    """
+
+    def __init__(
+        self, path: Path, threads: int = 2, connect: Connect = connect, check: Callable[[], object] | None = None
+    ) -> None:
         self._path = path
+        self._check = check
         self._connect = connect
         self._local = threading.local()
         self._open: list[sqlite3.Connection] = []
@@ -95,7 +101,8 @@ class ReaderPool:
                     connection.text_factory = str
             finally:
                 # Nothing was written; a COMMIT would repeat the error of a statement that met a damaged page.
-                connection.execute("ROLLBACK")
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
         except (sqlite3.Error, UnicodeDecodeError) as error:
             raise translate(error, self._path) from error
         except (KeyError, TypeError, ValueError, msgspec.MsgspecError) as error:
@@ -105,6 +112,8 @@ class ReaderPool:
     def _connection(self) -> sqlite3.Connection:
         connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
         if connection is None:
+            if self._check is not None:
+                self._check()
             connection = self._connect(self._path, writer=False)
             self._local.connection = connection
             with self._lock:

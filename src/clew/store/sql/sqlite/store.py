@@ -12,11 +12,11 @@ import msgspec
 
 from clew.clock import Clock, SystemClock
 from clew.errors import (
-    ClewError,
     InternalError,
     InvalidInput,
     NotSupported,
     StoreClosed,
+    StoreGone,
     StoreReadOnly,
     StoreUnavailable,
 )
@@ -38,7 +38,8 @@ from clew.store.base import (
     Whole,
 )
 from clew.store.facts import Fact
-from clew.store.owner import OwnerLock, owner_path, refuse_network_file_system
+from clew.store.file_lock import FileLock, find_file
+from clew.store.owner import OwnerLock, held_a_store, owned, owner_path, refuse_network_file_system
 from clew.store.search import plan_search
 from clew.store.sql.log import EventLog, is_kept
 from clew.store.sql.sqlite.connection import Connect, SqliteStatements, connect, has_fts5, look, protect, translate
@@ -90,6 +91,7 @@ async def open_sqlite(
 
 
 def _open(path: Path, options: SqliteOptions, clock: Clock, mint: Mint, connect: Connect) -> SqliteStore:
+    path = find_file(path)
     if path.is_dir():
         raise StoreUnavailable(f"{path} is a folder; name a file in it, such as sqlite:///{path / 'clew.db'}")
     refuse_network_file_system(path)
@@ -108,6 +110,7 @@ def _open(path: Path, options: SqliteOptions, clock: Clock, mint: Mint, connect:
             if options.max_pages is not None:
                 connection.execute(f"PRAGMA max_page_count = {options.max_pages}")
             protect(path)
+            lock.keep()
             log = _keep_log(connection, clock, wanted=options.event_log)
             writer = Writer(
                 connection,
@@ -118,13 +121,14 @@ def _open(path: Path, options: SqliteOptions, clock: Clock, mint: Mint, connect:
                 lock_wait_ms=options.lock_wait_ms,
                 checkpoints=options.checkpoints,
                 log=log,
+                lock=lock,
             )
         except (sqlite3.Error, UnicodeDecodeError) as error:
             raise translate(error, path) from error
         except OSError as error:
             raise StoreUnavailable(f"{path} cannot be opened: {error.strerror or error}") from error
         undo.pop_all()
-        return SqliteStore(path, ReaderPool(path, options.reader_threads, connect), writer, lock)
+        return SqliteStore(path, ReaderPool(path, options.reader_threads, connect, lock.stays), writer, lock)
 
 
 def _keep_log(connection: sqlite3.Connection, clock: Clock, *, wanted: bool) -> EventLog | None:
@@ -147,28 +151,44 @@ def _keep_log(connection: sqlite3.Connection, clock: Clock, *, wanted: bool) -> 
 def _take(path: Path, clock: Clock) -> OwnerLock:
     """The owner's lock on a file that is clew's, or is not there yet.
 
-    Whoever makes the file at this very moment holds the lock and shows it half made: a file of which clew is, or was,
-    the owner is judged once more with the lock in hand. Beside a file of another program no lock is ever left.
+    Beside a file of another program nothing is ever left, and where a store was no other is begun.
     """
+    _refuse_lost(path)
+    try:
+        file = FileLock(path, make=True)
+    except BlockingIOError as error:
+        raise owned(path) from error
     try:
         _refuse_untouched(path)
-    except (ClewError, sqlite3.Error):
-        if not owner_path(path).exists():
-            raise
-        lock = OwnerLock(path, clock.now_ms())
-        try:
-            _refuse_untouched(path)
-        except BaseException:
-            lock.release()
-            raise
-        return lock
-    return OwnerLock(path, clock.now_ms())
+        return OwnerLock(file, path, clock.now_ms())
+    except BaseException:
+        if file.made:
+            path.unlink()
+        file.release()
+        raise
+
+
+def _refuse_lost(path: Path) -> None:
+    """Where there was a store, and now is none or nothing in it, no other is begun without a word."""
+    size, log = (file.stat().st_size if file.exists() else None for file in (path, path.with_name(path.name + "-wal")))
+    if size or not (log or held_a_store(path)):
+        return
+    left = owner_path(path).name if not log else f"{path.name}-wal"
+    raise StoreGone(
+        f"{path} is {'gone' if size is None else 'empty'}, and {left} beside it says that there was a store; "
+        f"bring it back, or remove {left} too to begin a new one"
+    )
 
 
 def _refuse_untouched(path: Path) -> None:
     """Turn away a file that is newer or not clew's before anything of it is changed, be it only its journal mode."""
     if not path.is_file() or path.stat().st_size == 0:
         return
+    if path.stat().st_nlink > 1:
+        raise StoreUnavailable(
+            f"{path} has a second name (a hard link), and SQLite keeps what is newest under one name only: remove the "
+            "other name, or copy the file to one of its own"
+        )
     with contextlib.closing(look(path)) as connection:
         check_version(connection, path)
 

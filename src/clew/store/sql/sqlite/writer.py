@@ -11,6 +11,7 @@ Work on the search index goes through the same queue, in a transaction of its ow
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import queue
 import sqlite3
@@ -20,13 +21,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar
 
-from clew.errors import InternalError, StoreClosed, StoreUnavailable
+from clew.errors import InternalError, StoreClosed, StoreGone, StoreUnavailable
 from clew.failpoints import failpoint
 from clew.ids import Mint
+from clew.store.owner import OwnerLock
 from clew.store.sql.apply import UnitWriter
 from clew.store.sql.log import EventLog
 from clew.store.sql.sqlite.connection import SqliteStatements, has_fts5, is_broken, is_busy, translate
 from clew.store.sql.sqlite.search_index import SearchIndex
+from clew.store.sql.sqlite.watch import Watch
 from clew.store.unit import Outcome, Sync, Unit
 
 __all__ = ["Writer"]
@@ -70,6 +73,7 @@ class Writer:
         lock_wait_ms: float,
         checkpoints: bool = True,
         log: EventLog | None = None,
+        lock: OwnerLock,
     ) -> None:
         self._connection = connection
         self._wal = path.with_name(path.name + "-wal")
@@ -91,6 +95,7 @@ class Writer:
         # SQLite's own checkpoints would stall a commit at a moment of its choosing.
         connection.execute("PRAGMA wal_autocheckpoint = 0")
         connection.execute("PRAGMA journal_size_limit = 67108864")
+        self._watch = Watch(connection, path, lock)
         self._thread = threading.Thread(target=self._run, name=f"clew-writer {path.name}", daemon=True)
         self._thread.start()
 
@@ -132,8 +137,21 @@ class Writer:
                     log.exception("the writer of %s failed", self._path)
                     self._broken = InternalError(f"the writer of {self._path} failed: {error!r}")
                     self._wake([(item, self._broken) for item in group])
+            else:
+                self._look()
             self._checkpoint(idle=not group)
         self._connection.close()
+
+    def _look(self) -> None:
+        try:
+            self._watch.idle()
+        except StoreGone as error:
+            self._give_up(error)
+
+    def _give_up(self, error: StoreGone) -> None:
+        if self._broken is None:
+            log.error("%s", error)
+            self._broken = error
 
     def _gather(self, group: list[_Item]) -> bool:
         """Wait for something, then take all that waits. True when this was the last time."""
@@ -167,6 +185,8 @@ class Writer:
                 self._index.restart()
                 self._wake([(group[0], translate(error, self._path))])
                 return
+            if isinstance(error, StoreGone):
+                self._give_up(error)
             if len(group) > 1 and not is_busy(error):
                 for item in group:
                     self._commit([item])
@@ -184,12 +204,18 @@ class Writer:
     def _transact(self, units: list[Unit], work: Work | None) -> list[Any]:
         power = self._default_sync == "power" or any(unit.sync == "power" for unit in units)
         self._set_sync("power" if power else "process")
+        self._watch.before()
         self._begin()
+        if self._watch.others_wrote():
+            # Nothing that is remembered holds any more: epochs, heads and the journal are what the file says.
+            self._units.reset()
+            self._index.restart()
         failpoint("writer.in_transaction")
         outcomes = [self._units.apply(unit) for unit in units] if work is None else [work(self._index)]
         self._units.seal()
         failpoint("writer.before_commit")
         self._connection.execute("COMMIT")
+        self._watch.after()
         return outcomes
 
     def _begin(self) -> None:
@@ -243,6 +269,8 @@ class Writer:
             log.warning("a checkpoint of %s did not succeed: %s", self._path, error)
         # The file is used again from its start, so its size says nothing; only growth beyond it does.
         self._checkpointed = (self.commits, self._wal_size())
+        with contextlib.suppress(StoreGone):  # the next unit is told
+            self._watch.learn()
 
     def _wal_size(self) -> int:
         try:

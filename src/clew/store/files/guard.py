@@ -1,0 +1,58 @@
+"""The guard of a folder of sessions: nothing is written, or called written, into files that somebody else changed."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from clew.errors import StoreGone
+from clew.store.files import folder
+from clew.store.files.codec import Codec
+from clew.store.owner import OwnerLock
+
+__all__ = ["FolderGuard"]
+
+
+class FolderGuard:
+    """Remembers how the owner left the files of each session it has in memory. Without a lock nothing is written."""
+
+    def __init__(self, path: Path, codec: Codec, lock: OwnerLock | None) -> None:
+        self._path = path
+        self._codec = codec
+        self._lock = lock
+        self._marks: dict[str, object] = {}
+
+    def note(self, session_id: str) -> None:
+        """Its files are about to be read, or were brought in line."""
+        if self._lock is not None:
+            self._marks[session_id] = self._codec.mark(session_id)
+
+    def forget(self, session_id: str) -> None:
+        self._marks.pop(session_id, None)
+
+    @contextlib.contextmanager
+    def writing(self, session_id: str, *, removing: bool = False) -> Iterator[None]:
+        """While files of a session are written: they and the folder are what they were, the folder also afterwards."""
+        self.check()
+        if not removing and session_id in self._marks and self._codec.mark(session_id) != self._marks[session_id]:
+            raise StoreGone(
+                f"the files of session {session_id} were changed by somebody else while {self._path} was open; "
+                "nothing more is written to it. Bring them back as they were, and open the store again",
+                session_id=session_id,
+            )
+        try:
+            yield
+        finally:
+            self.note(session_id)
+        self.check()
+
+    def check(self) -> None:
+        """The folder is the one that was opened."""
+        if self._lock is not None:
+            self._lock.check()
+
+    def write_down(self, session_id: str, persist: Callable[[], None]) -> None:
+        """Bring something to disk that is no unit's."""
+        with folder.translated(self._path), self.writing(session_id):
+            persist()
