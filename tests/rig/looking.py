@@ -137,6 +137,8 @@ def _plain(value: Any) -> Any:
 def _leaves(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
+    elif isinstance(value, dict) and value.get("type") == "data-damaged":
+        yield "damaged"  # whatever else it says: it speaks for itself
     elif isinstance(value, dict):
         for key, one in value.items():
             if key not in ("id", "toolCallId", "approvalId"):
