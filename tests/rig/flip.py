@@ -88,6 +88,7 @@ def _as_before(seen: Seen, truth: Seen) -> Seen:
     for name, shown in seen.messages.items():
         known = truth.messages[name]
         seen.messages[name] = {message_id: one for message_id, one in shown.items() if message_id in known}
+    seen.pages = {}
     return seen
 
 

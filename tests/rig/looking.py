@@ -38,6 +38,8 @@ class Seen:
     blobs: dict[str, bytes] = field(default_factory=dict)
     evidence: dict[tuple[str, int], tuple[bool, list[str]]] = field(default_factory=dict)
     """By turn and step: whether it is said to be proven, and what was sent."""
+    pages: dict[str, str] = field(default_factory=dict)
+    """Each session as a page for reading."""
     sent: dict[str, list[str]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
@@ -90,6 +92,10 @@ async def _look(engine: Engine, seen: Seen, known: Seen | None) -> None:
                 continue
             shown = {message.id: {"role": message.role, "parts": _plain(message.parts)} for message in found}
             seen.messages[f"{session_id} {view}"] = shown
+        try:
+            seen.pages[session_id] = (await engine.export(session_id, "md", hidden=True)).decode()
+        except Exception as error:
+            seen.fail(f"{session_id} export", error)
         try:
             turns += [turn.id for turn in (await engine.tree(session_id)).turns]
         except Exception as error:
@@ -187,6 +193,10 @@ def compare(truth: Seen, seen: Seen, *, rolls_back: bool = False) -> tuple[set[s
             silent += [f"the request of {key[0]} differs, and is said to be proven"] if proven else []
         elif not proven and truth.evidence[key][0]:
             kinds.add("evidence not proven")
+    for session_id, page in seen.pages.items():
+        if not rolls_back and page != truth.pages[session_id]:
+            kinds.add("exported otherwise")
+            silent += [] if "damaged" in page or seen.spoke else [f"{session_id}: its page differs, and says nothing"]
     for session_id, leaves in seen.sent.items():
         _compare_sent(session_id, truth.sent.get(session_id, []), leaves, kinds, silent)
     if seen.crashes:
