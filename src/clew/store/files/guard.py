@@ -52,7 +52,13 @@ class FolderGuard:
         if self._lock is not None:
             self._lock.check()
 
-    def write_down(self, session_id: str, persist: Callable[[], None]) -> None:
-        """Bring something to disk that is no unit's."""
-        with folder.translated(self._path), self.writing(session_id):
-            persist()
+    def write_down(self, persist: Callable[[], None], session_id: str | None = None) -> None:
+        """Bring something to disk that is no unit's; without a session, something that is no session's either."""
+        with folder.translated(self._path):
+            if session_id is not None:
+                with self.writing(session_id):
+                    persist()
+            else:
+                self.check()
+                persist()
+                self.check()

@@ -344,7 +344,7 @@ class FileStore(MemoryStore):
                 return
             saving = self._codec.save(value, self._memos[session_id])
             if saving is not None:
-                await asyncio.to_thread(self._guard.write_down, session_id, saving.persist)
+                await asyncio.to_thread(self._guard.write_down, saving.persist, session_id)
                 self._memos[session_id] = saving.done()
             if not self._is_awaited(session_id) and not is_unsettled(value):
                 self._let_go(session_id)
@@ -476,7 +476,7 @@ class FileStore(MemoryStore):
         if all(loss.id != loss_id for loss in await self.losses()):
             return False
         async with self._disk:
-            await asyncio.to_thread(run, partial(self._shared.put, "_accepted", loss_id, at), self.path)
+            await asyncio.to_thread(self._guard.write_down, partial(self._shared.put, "_accepted", loss_id, at))
         self._accepted[loss_id] = at
         for session_id, damages in self._damages.items():
             self._damages[session_id] = tuple(damage for damage in damages if damage.id != loss_id)
@@ -501,7 +501,7 @@ class FileStore(MemoryStore):
                 for session_id, value in self._values.items():
                     saving = self._codec.save(value, self._memos[session_id])
                     if saving is not None:
-                        await asyncio.to_thread(self._guard.write_down, session_id, saving.persist)
+                        await asyncio.to_thread(self._guard.write_down, saving.persist, session_id)
         finally:
             if self._lock is not None:
                 self._lock.release()
