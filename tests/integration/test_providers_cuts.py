@@ -13,6 +13,7 @@ from clew.transcript import chunk as c
 from tests.integration.wire_answers import answer, failed, talk, text_of
 from tests.integration.wire_server import ANTHROPIC, HALF_CLOSE, RESET, Pause, Step, chunked, ok, sse
 from tests.integration.wire_talk import Items, Talk, anthropic, wire
+from tests.rounds import ROUNDS
 
 __all__ = ["anthropic", "talk", "wire"]
 
@@ -34,7 +35,8 @@ async def test_a_stream_cut_at_any_byte(talk: Talk, ending: str) -> None:
     ends = [index for index, event in enumerate(events) if b'"tool_calls"}' in event or b'"tool_use"' in event]
     enough = len(b"".join(events[: ends[-1] + 1]))
     longest = 0
-    for at in range(0, len(whole), 1 if ending == "end" else 7):
+    cuts = cuts_of(events, 3 if ending == "end" else 7)
+    for at in cuts:
         piece = whole[:at]
         steps: list[Step] = chunked([piece] if piece else [], end=False) if ending == "chunked" else [*ok(), piece]
         got: Items = []
@@ -47,7 +49,17 @@ async def test_a_stream_cut_at_any_byte(talk: Talk, ending: str) -> None:
         # A reset may overtake bytes that were sent before it; otherwise what was heard stays heard.
         assert ending == "reset" or len(got) >= longest
         longest = len(got)
-    assert len(talk.wire.requests) == len(range(0, len(whole), 1 if ending == "end" else 7)) + 1
+    assert len(talk.wire.requests) == len(cuts) + 1
+
+
+def cuts_of(events: list[bytes], stride: int) -> list[int]:
+    """Every so many bytes, each byte around the end of an event and each inside a character; all of them when there are
+    rounds enough."""
+    whole = b"".join(events)
+    ends = {sum(map(len, events[:index])) + beside for index in range(len(events) + 1) for beside in (-2, -1, 0, 1)}
+    torn = {at for at, byte in enumerate(whole) if byte & 0xC0 == 0x80}
+    every = range(0, len(whole), max(stride * 100 // ROUNDS, 1))
+    return sorted((ends | torn | set(every)) & set(range(len(whole))))
 
 
 async def test_a_stream_that_ends_in_the_middle_of_a_character_is_not_guessed(talk: Talk) -> None:
