@@ -35,9 +35,9 @@ async function seen(page) {
 }
 
 /** The turns in sight when nothing is on its way any more: the wheel has stopped, all rows are measured, no page is read. */
-async function turnsAtRest(page) {
+async function turnsAtRest(page, options) {
   await page.getByText("Reading earlier messages").waitFor({ state: "detached" });
-  await atRest(page);
+  await atRest(page, options);
   return (await seen(page)).turns;
 }
 
@@ -107,7 +107,8 @@ test("a stream at the end goes on while older pages are read, and is whole when 
   const page = await openSession(server, branch.id);
   await page.getByText("(turn 2000)").last().waitFor();
   await composer(page).waitFor();
-  await begin(server, branch.id, "150", "demo/long:slow");
+  // So many words that only a stop ends it.
+  await begin(server, branch.id, "100000", "demo/long:slow");
   await page.getByRole("button", { name: "Stop" }).waitFor();
   await thread(page).hover();
   for (let turn = 2000; turn > 1600; ) {
@@ -121,7 +122,8 @@ test("a stream at the end goes on while older pages are read, and is whole when 
     turn = view.turns[0];
   }
   // Whoever reads far above is left there, though the end grows.
-  const place = await turnsAtRest(page);
+  const place = await turnsAtRest(page, { grow: true });
+  await server.call("POST", `/api/sessions/${branch.id}/abort`);
   await page.getByRole("button", { name: "Stop" }).waitFor({ state: "detached" });
   assert.deepEqual(await turnsAtRest(page), place);
   await page.getByRole("button", { name: "Jump to the end" }).click();

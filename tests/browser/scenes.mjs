@@ -61,17 +61,17 @@ export async function goTo(page, hash) {
 export const composer = (page) => page.getByRole("main").getByRole("textbox", { name: "Message" });
 export const thread = (page) => page.getByRole("main").getByRole("region", { name: "Messages" });
 
-/** Until the thread has drawn its last message and nothing in it moves any more. */
-export async function atRest(page) {
+/** Until the thread has drawn its last message and nothing in it moves any more; where the end may `grow`, nothing in sight. */
+export async function atRest(page, { grow = false } = {}) {
   await page.getByRole("article").last().waitFor();
   let before = "";
   let same = 0;
   await until(async () => {
-    const now = await thread(page).evaluate(async (scroller) => {
+    const now = await thread(page).evaluate(async (scroller, grows) => {
       await new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)));
       const rows = [...scroller.querySelectorAll("[data-row]")].map((row) => [row.getBoundingClientRect().top, getComputedStyle(row.parentElement).visibility]);
-      return JSON.stringify([scroller.scrollTop, scroller.scrollHeight, rows]);
-    });
+      return JSON.stringify([scroller.scrollTop, grows || scroller.scrollHeight, rows]);
+    }, grow);
     same = now === before ? same + 1 : 0;
     before = now;
     return same >= 5;
