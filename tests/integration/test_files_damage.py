@@ -119,10 +119,10 @@ async def test_with_no_session_there_at_all_nothing_is_collected(kind: Kind, tmp
     scribe = await Scribe.create(store)
     await scribe.commit(PutBlob(SHA, "text/plain", b"file", 1))
     await store.close()
-    (tmp_path / "store" / "sessions").rename(tmp_path / "elsewhere")
+    [place] = (tmp_path / "store" / "sessions").iterdir()
+    place.rename(tmp_path / place.name)
     await (await open_files(kind, tmp_path / "store")).close()
-    (tmp_path / "store" / "sessions").rmdir()
-    (tmp_path / "elsewhere").rename(tmp_path / "store" / "sessions")
+    (tmp_path / place.name).rename(place)
     store = await open_files(kind, tmp_path / "store")
     assert (await store.find_blob(SHA)) is not None
     await store.close()
