@@ -277,6 +277,21 @@ async def test_an_entry_that_does_not_read_is_named_left_alone_and_not_taken_for
 
 
 @both
+@pytest.mark.rule("FS-5", "EV-1")
+async def test_an_answer_that_went_out_and_does_not_read_is_not_given_again(kind: Kind, tmp_path: Path) -> None:
+    """Opening the store would otherwise take it for an event that nothing came of."""
+    async with clew.open(f"{kind}:{tmp_path}") as engine:
+        await engine.events.receive("mail", "1", Routing(key="inbox"), text="hello")
+        await answered(engine, 1)
+    [out] = [path for path in (tmp_path / "clew" / "events").iterdir() if b'["out"' in path.read_bytes()]
+    flip(out, b'"mail')
+    broken = held(tmp_path)
+    async with clew.open(f"{kind}:{tmp_path}") as engine:
+        assert [event.direction for event in (await engine.events.list()).events] == ["in"]
+    assert held(tmp_path) == broken
+
+
+@both
 @pytest.mark.rule("ST-14")
 async def test_an_input_output_error_is_not_called_a_full_disk(
     kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

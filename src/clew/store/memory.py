@@ -419,10 +419,10 @@ class MemoryStore:
         return dict(value.seals) if value else {}
 
     async def search(self, query: SearchQuery) -> SearchPage:
-        raise NotSupported("a memory store cannot search; use a file")
+        raise NotSupported(f"a {self.url.partition(':')[0]}: store cannot search; a sqlite: one can (see clew convert)")
 
     async def rebuild_search(self) -> None:
-        raise NotSupported("a memory store cannot search; use a file")
+        raise NotSupported(f"a {self.url.partition(':')[0]}: store cannot search; a sqlite: one can (see clew convert)")
 
     async def verify(self) -> Sequence[Damage]:
         return ()

@@ -91,6 +91,10 @@ class Shared:
             f"{path.relative_to(self._root.parent)} does not read: {why}" for path, why in self._unread.items()
         )
 
+    def is_unread(self, name: str, key: Key) -> bool:
+        """Whether there is such an entry, and it does not read."""
+        return self._path(name, key) in self._unread
+
     def must_read(self, name: str, key: Key) -> None:
         """Refuse to say that an entry is not there when it is, and does not read."""
         path = self._path(name, key)

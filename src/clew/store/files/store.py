@@ -28,8 +28,6 @@ from clew.store.base import (
     Damage,
     PendingStream,
     Rebuilt,
-    SearchPage,
-    SearchQuery,
     SessionPage,
     SessionQuery,
     Whole,
@@ -118,6 +116,8 @@ class FileStore(MemoryStore):
                 if not is_unsettled(loaded.value):
                     self._let_go(session_id)
         self._shared.tidy()
+        for what in self._shared.unread:
+            log.warning("%s", what)
         if self._may_collect():
             self._collect(messages)
 
@@ -434,6 +434,11 @@ class FileStore(MemoryStore):
         self._shared.must_read("_events", (direction, source, source_id))
         return await super().find_event(direction, source, source_id)
 
+    async def open_events(self, session_id: str | None = None) -> tuple[LedgerEvent, ...]:
+        found = await super().open_events(session_id)
+        # What went out and does not read went out all the same.
+        return tuple(one for one in found if not self._shared.is_unread("_events", ("out", one.source, one.source_id)))
+
     async def find_blob(self, sha256: str) -> Blob | None:
         await self._reload_shared("_blobs")
         known = self._blobs.get(sha256)
@@ -450,12 +455,6 @@ class FileStore(MemoryStore):
             setattr(self, name, await asyncio.to_thread(self._shared.load, name))
 
     # Care
-
-    async def search(self, query: SearchQuery) -> SearchPage:
-        raise NotSupported(f"a {self._codec.kind}: store cannot search; `clew convert` moves it to one that can")
-
-    async def rebuild_search(self) -> None:
-        raise NotSupported(f"a {self._codec.kind}: store cannot search; `clew convert` moves it to one that can")
 
     async def rebuild(self, target: Path) -> Rebuilt:
         raise NotSupported(f"a {self._codec.kind}: store keeps no event log; open a sqlite: store to rebuild one")
