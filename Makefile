@@ -6,7 +6,8 @@ SHELL := bash
 .DELETE_ON_ERROR:
 
 PYTHON ?= python3
-WORKERS ?= 2
+# One more than the two cores of the smallest machine: many tests wait for a process, a clock or a browser.
+WORKERS ?= 3
 
 VENV := .venv
 BIN := $(VENV)/bin

@@ -74,6 +74,7 @@ async def test_nothing_of_a_history_in_files_is_lost_over_restarts(
     await _play(seed, actions, kind=kind)
 
 
+@pytest.mark.slow
 async def test_the_histories_have_everything_in_them(record_property: Any) -> None:
     """The control: over a few long histories, one for each way to make room, every kind of step did what it is for."""
     happened: Counter[str] = Counter()

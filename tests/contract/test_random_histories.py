@@ -267,6 +267,7 @@ async def play(store: Store, seed: int, actions: list[str]) -> dict[str, Any]:
     return seen
 
 
+@pytest.mark.slow
 @pytest.mark.rule("BR-6", "BR-9")
 @settings(max_examples=rounds(40))
 @given(seed=st.integers(0, 10**6), actions=st.lists(st.sampled_from(ACTIONS), max_size=14))

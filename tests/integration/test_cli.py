@@ -106,6 +106,7 @@ def test_wrong_usage_is_one_line(run: Run) -> None:
         assert said in err
 
 
+@pytest.mark.slow
 def test_files_that_are_closed_or_full(tmp_path: Path) -> None:
     """Closed ones are read and written as if they were empty; what finds no room is said, in one line."""
     env = {**os.environ, "CLEW_STORE": f"sqlite:///{tmp_path}/store.db", "XDG_CONFIG_HOME": str(tmp_path)}

@@ -149,6 +149,7 @@ async def test_a_command_that_takes_too_long_is_ended_and_its_output_told(worksp
     assert told == "before\n[timed out after 1.5 s; ended by SIGTERM]"
 
 
+@pytest.mark.slow
 async def test_a_command_that_ignores_the_signal_is_killed(workspace: Path) -> None:
     """Two seconds later, with everything in its group."""
     command = (

@@ -117,6 +117,7 @@ async def test_a_file_of_one_endless_line_is_searched_in_pieces(workspace: Path)
 CATASTROPHES = [r"(a+)+$", r"(a|aa)+$", r"(a*)*b", r"(.*a){25}b", r"^(([a-z])+.)+[A-Z]([a-z])+$"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pattern", CATASTROPHES)
 async def test_a_pattern_that_never_ends_is_ended_and_the_loop_goes_on(
     pattern: str, workspace: Path, monkeypatch: pytest.MonkeyPatch

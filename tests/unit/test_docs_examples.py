@@ -77,6 +77,7 @@ def test_the_example_in_the_readme_runs(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 @NEEDS_CURL
 def test_the_calls_in_the_readme_do_what_it_says(tmp_path: Path) -> None:
     """The shell block, as it is there, against a server: a talk, an approval, a stream cut and joined again."""
@@ -106,6 +107,7 @@ def test_the_calls_in_the_readme_do_what_it_says(tmp_path: Path) -> None:
     assert cut.split('"messageId":"')[1][:30] == joined.split('"messageId":"')[1][:30]
 
 
+@pytest.mark.slow
 @NEEDS_CURL
 def test_the_kill_in_the_readme_loses_nothing(tmp_path: Path) -> None:
     """The shell block, as it is there: what was seen before the kill is stored, and the judge is content."""
@@ -116,6 +118,7 @@ def test_the_kill_in_the_readme_loses_nothing(tmp_path: Path) -> None:
     assert (status, verdict) == ('{"state":"idle"}', "1 sessions, 0 problems")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [DOCS / "quickstart.md", DOCS / "how-to.md"], ids=name_of)
 def test_the_examples_of_a_page_run_from_top_to_bottom(tmp_path: Path, page: Path) -> None:
     """In one process, one after another, as somebody who follows the page would paste them."""
