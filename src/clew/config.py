@@ -23,6 +23,7 @@ __all__ = [
     "SavePolicy",
     "ServerConfig",
     "SmartRecovery",
+    "ToolsConfig",
     "config_folder",
     "data_folder",
     "default_store_url",
@@ -115,6 +116,16 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     stranger_body_bytes: _Count = 16 * 1024 * 1024
 
 
+class ToolsConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """How tools run. ``sandbox`` fences in what ``bash`` starts.
+
+    ``workspace``: it writes only in the workspace and a scratch folder, does not read clew's own files, and has no
+    network. ``files``: the same, and the network is left open. Where the machine cannot do it ``bash`` is refused.
+    """
+
+    sandbox: Literal["off", "workspace", "files"] = "off"
+
+
 class Config(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a host may set. ``durability="power"`` makes every commit survive a loss of power.
 
@@ -128,6 +139,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     save: SavePolicy = SavePolicy()
     compaction: CompactionConfig = CompactionConfig()
     pruning: PruningConfig = PruningConfig()
+    tools: ToolsConfig = ToolsConfig()
     server: ServerConfig = ServerConfig()
     durability: Literal["process", "power"] = "process"
     group_window_ms: float = 0.0

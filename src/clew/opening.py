@@ -105,11 +105,19 @@ def _compose(
     from clew.runtime.places import OwnPlaces
     from clew.tools.builtin import BUILTIN
 
+    tools = tuple(tools)
     offered = {tool.name: tool for tool in (*BUILTIN, *tools)}
     folder, spill = config_folder(), data_folder() / "spill"
     path = getattr(store, "path", None)
     kept = [path] if isinstance(path, Path) else []
     folders = [one for one in kept if one.is_dir()]
+    places = OwnPlaces((folder, data_folder(), *folders), [one for one in kept if one not in folders], spill)
+    if config.tools.sandbox != "off":
+        from clew.tools.builtin.bash import make_bash
+        from clew.tools.sandbox import find_sandbox
+
+        fenced = make_bash(find_sandbox(config.tools.sandbox), lambda: (*places.folders, *places.files))
+        offered["bash"] = offered["bash"] if any(tool.name == "bash" for tool in tools) else fenced
     return Host(
         store=store,
         live=live or LocalLive(),
@@ -118,7 +126,7 @@ def _compose(
         agents=lambda workspace: AgentCatalog.load(folder, workspace),
         # What may be read in a workspace is each agent's own to say; these hold for all of them.
         base_rules=tuple(rule for rule in default_rules() if rule.pattern != "./**"),
-        places=OwnPlaces((folder, data_folder(), *folders), [one for one in kept if one not in folders], spill),
+        places=places,
         hooks=Hooks(),
         config=config,
         clock=clock,

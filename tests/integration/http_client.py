@@ -303,11 +303,16 @@ def types(chunks: list[Any]) -> list[str]:
 
 @contextlib.asynccontextmanager
 async def served(
-    *script: Any, store: str = "memory:", providers: Any = None, heartbeat_s: float = 15.0, **options: Any
+    *script: Any,
+    store: str = "memory:",
+    providers: Any = None,
+    heartbeat_s: float = 15.0,
+    config: Config | None = None,
+    **options: Any,
 ) -> AsyncIterator[AsgiClient]:
     """An engine whose model follows a script, behind the HTTP front, in this process."""
     providers = providers or FakeProviders(ScriptedModel(script))
-    async with clew.open(store, config=Config(), providers=providers, **options) as engine:
+    async with clew.open(store, config=config or Config(), providers=providers, **options) as engine:
         streams = Streams(heartbeat_s)
         app = make_app(engine, token=TOKEN, hosts={HOST}, streams=streams)
         yield AsgiClient(app, engine, streams)

@@ -93,6 +93,7 @@ def settings_of(store: str | None, environ: Mapping[str, str]) -> list[Setting]:
         Setting("data folder", str(data_folder(environ)), "environment" if "XDG_DATA_HOME" in environ else "default"),
         Setting("store", redacted("store", store or default_store_url(environ)), chosen),
         Setting("token", *_token(environ)),
+        Setting("sandbox", _sandbox(loaded), "file" if loaded.tools.sandbox != "off" else "default"),
     ]
     variables = [
         Setting(name, redacted(name, value), "environment")
@@ -107,6 +108,16 @@ def _token(environ: Mapping[str, str]) -> tuple[str, Source]:
         return _HIDDEN, "environment"
     kept = (config_folder(environ) / "token").exists()
     return (_HIDDEN, "file") if kept else ("(made by the first `clew serve`)", "default")
+
+
+def _sandbox(config: Config) -> str:
+    """What holds around `bash` on this machine, which the setting alone does not tell."""
+    from clew.tools.sandbox import find_sandbox
+
+    if config.tools.sandbox == "off":
+        able = find_sandbox("workspace").by
+        return f"off; {able} could do it here" if able else "off; nothing here could do it"
+    return find_sandbox(config.tools.sandbox).described
 
 
 def _settings(group: Config | msgspec.Struct, written: Mapping[str, Any], under: str) -> Iterator[Setting]:

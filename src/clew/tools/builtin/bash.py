@@ -10,7 +10,9 @@ import os
 import re
 import shutil
 import signal as signals
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -18,13 +20,14 @@ from msgspec import Meta
 
 from clew.errors import ToolFailed
 from clew.tools.base import DEFAULT_TIMEOUT_MS, ToolContext
-from clew.tools.decorator import tool
+from clew.tools.decorator import FunctionTool, tool
 from clew.tools.output import Spool
 from clew.tools.process import Ending, Program, run_program
+from clew.tools.sandbox import Sandbox
 from clew.tools.thread import run_in_thread
 from clew.transcript.rule import Target
 
-__all__ = ["bash", "environment"]
+__all__ = ["bash", "environment", "make_bash"]
 
 MAX_TIMEOUT_MS: Final = 600_000
 # Linux takes 128 KiB in one argument; a longer line belongs in a file.
@@ -38,37 +41,63 @@ def _targets(args: Mapping[str, Any], workspace: Path | None) -> Sequence[Target
     return [Target("bash", "command", args["command"])]
 
 
-# The watchdog comes after the tool's own limit and its grace times, which leave the group dead and the output told.
-@tool(needs_workspace=True, targets=_targets, timeout_ms=MAX_TIMEOUT_MS + 15_000)
-async def bash(
-    command: Annotated[str, Meta(description="The command line.", min_length=1, max_length=MAX_COMMAND_CHARS)],
-    context: ToolContext,
-    timeout_ms: Annotated[int, Meta(description="When to give up.", ge=1, le=MAX_TIMEOUT_MS)] = DEFAULT_TIMEOUT_MS,
-) -> str:
-    """Run a command line in bash, in the workspace.
+_DESCRIPTION: Final = """Run a command line in bash, in the workspace.
 
-    Every call is a new shell: variables and cd do not last. There is no input. Output and errors come together, with
-    the exit code in the last line. Long output is cut in the middle and kept in a file. What the command leaves
-    running in the background is ended with it.
-    """
+Every call is a new shell: variables and cd do not last. There is no input. Output and errors come together, with
+the exit code in the last line. Long output is cut in the middle and kept in a file. What the command leaves
+running in the background is ended with it."""
+
+
+def make_bash(sandbox: Sandbox | None = None, closed: Callable[[], Sequence[str]] = tuple) -> FunctionTool:
+    """The tool; with a ``sandbox`` every command runs in one, out of reach of the ``closed`` places."""
+
+    # The watchdog comes after the tool's own limit and its grace times, which leave all dead and the output told.
+    @tool(
+        description=_DESCRIPTION if sandbox is None else f"{_DESCRIPTION}\n\n{sandbox.described}",
+        needs_workspace=True,
+        targets=_targets,
+        timeout_ms=MAX_TIMEOUT_MS + 15_000,
+    )
+    async def bash(
+        command: Annotated[str, Meta(description="The command line.", min_length=1, max_length=MAX_COMMAND_CHARS)],
+        context: ToolContext,
+        timeout_ms: Annotated[int, Meta(description="When to give up.", ge=1, le=MAX_TIMEOUT_MS)] = DEFAULT_TIMEOUT_MS,
+    ) -> str:
+        program = _program(command, context, timeout_ms)
+        if sandbox is None:
+            return await _run(program, context)
+        scratch = Path(await run_in_thread(partial(tempfile.mkdtemp, prefix="clew-")))
+        try:
+            around = partial(sandbox.around, program, scratch, closed(), (context.spill,))
+            return await _run(await run_in_thread(around), context)
+        finally:
+            await run_in_thread(partial(shutil.rmtree, scratch, ignore_errors=True))
+
+    return bash
+
+
+def _program(command: str, context: ToolContext, timeout_ms: int) -> Program:
     if context.workspace is None:
         raise ToolFailed("this session has no workspace to run a command in")
     if "\x00" in command:
         raise ToolFailed("the command holds a NUL character")
-    program = Program(
+    return Program(
         # "--" ends the options: a line that begins with a dash is a command, too.
         argv=[_shell(), "--noprofile", "--norc", "-c", "--", command],
         cwd=context.workspace,
         env=environment(os.environ),
         timeout_ms=timeout_ms,
     )
+
+
+async def _run(program: Program, context: ToolContext) -> str:
     spool = Spool(context.spill, "bash")
     try:
         ending = await run_program(program, spool.write, context.signal)
         output = await run_in_thread(spool.finish)
     finally:
         spool.close()
-    told = _told(ending, timeout_ms)
+    told = _told(ending, program.timeout_ms)
     if ending.cause == "abort":
         raise ToolFailed(f"the command was aborted ({context.signal.reason or 'no reason given'}); {told}")
     return f"{output}{'' if output.endswith(chr(10)) or not output else chr(10)}[{told}]"
@@ -110,3 +139,6 @@ def _signal_name(number: int) -> str:
         return signals.Signals(number).name
     except ValueError:
         return f"signal {number}"
+
+
+bash: Final = make_bash()

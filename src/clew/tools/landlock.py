@@ -1,0 +1,128 @@
+"""Fences of the Linux kernel around one process and all it starts, by system calls alone.
+
+Landlock says which files may be touched; a filter of system calls leaves no sockets but local ones. Both hold for the
+rest of the process's life and cannot be taken off. What should be fenced in is ``sandbox.py``'s to say.
+
+``warden.py`` imports this beside itself, in a bare interpreter: it stands on the standard library only.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import stat
+import struct
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
+_NO_NEW_PRIVILEGES, _SET_SECCOMP, _FILTER = 38, 22, 2
+
+# Rights over files, by their bits; which of them a kernel knows depends on its ABI.
+_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = (1 << bit for bit in range(4))
+_TRUNCATE, _IOCTL_DEV = 1 << 14, 1 << 15
+_RIGHTS = {3: (1 << 15) - 1, 4: (1 << 15) - 1}
+_ALL = (1 << 16) - 1
+_OF_A_FILE = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
+_TCP = 3
+_SCOPES = 3
+
+LEAST_ABI = 3
+"""Below it a file could be cut short by its name, whatever the rules say."""
+
+# For the filter: the audit number of the machine's architecture and the number of its `socket` call.
+_MACHINES = {"x86_64": (0xC000003E, 41), "aarch64": (0xC00000B7, 198)}
+_IO_URING_SETUP = 425
+_LOCAL_FAMILIES = (1, 16)
+
+
+def landlock_abi() -> int:
+    """Which version of Landlock the kernel has; 0 for none."""
+    if sys.platform != "linux":
+        return 0
+    version: int = ctypes.CDLL(None).syscall(_CREATE_RULESET, None, 0, 1)
+    return max(0, version)
+
+
+def can_filter_sockets() -> bool:
+    return sys.platform == "linux" and os.uname().machine in _MACHINES
+
+
+def restrict(fence: Mapping[str, Any]) -> None:
+    """Fence this process in: ``write``, ``read``, ``devices`` and ``list`` are paths, ``network`` leaves it one."""
+    abi = landlock_abi()
+    if abi < LEAST_ABI:
+        raise OSError(f"the kernel's Landlock is of version {abi}, and {LEAST_ABI} is needed")
+    rights = _RIGHTS.get(abi, _ALL)
+    network = 0 if fence["network"] or abi < 4 else _TCP
+    attributes = struct.pack("QQQ", rights, network, _SCOPES if abi >= 6 else 0)
+    size = 8 if abi < 4 else 16 if abi < 6 else 24
+    ruleset = _call(_CREATE_RULESET, attributes, ctypes.c_size_t(size), 0)
+    reading = _EXECUTE | _READ_FILE | _READ_DIR
+    for paths, allowed in (
+        (fence["write"], rights),
+        (fence["read"], reading),
+        (fence["devices"], _READ_FILE | _WRITE_FILE | _IOCTL_DEV),
+        (fence["list"], _READ_DIR),
+    ):
+        for path in paths:
+            _allow(ruleset, path, allowed & rights)
+    if ctypes.CDLL(None).prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0) != 0:
+        raise OSError("the kernel did not promise that privileges stay as they are")
+    _call(_RESTRICT_SELF, ctypes.c_int(ruleset), 0)
+    os.close(ruleset)
+    if not fence["network"] and can_filter_sockets():
+        _filter_sockets()
+
+
+def _allow(ruleset: int, path: str, allowed: int) -> None:
+    try:
+        handle = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return  # It is gone, or this user may not pass to it: then there is nothing to allow.
+    try:
+        if not stat.S_ISDIR(os.stat(handle).st_mode):
+            allowed &= _OF_A_FILE
+        if allowed:
+            _call(_ADD_RULE, ctypes.c_int(ruleset), 1, struct.pack("=Qi", allowed, handle), 0)
+    finally:
+        os.close(handle)
+
+
+def _call(number: int, *arguments: object) -> int:
+    library = ctypes.CDLL(None, use_errno=True)
+    result: int = library.syscall(ctypes.c_long(number), *arguments)
+    if result < 0:
+        problem = ctypes.get_errno()
+        raise OSError(problem, f"the kernel refused to build the sandbox: {os.strerror(problem)}")
+    return result
+
+
+def _filter_sockets() -> None:
+    """No socket but a local one: Landlock knows TCP alone. The queue through which sockets could be had goes, too."""
+    machine, socket = _MACHINES[os.uname().machine]
+    load, equal, at_least, answer = 0x20, 0x15, 0x35, 0x06
+    refuse, allow = 0x00050000 | 13, 0x7FFF0000
+    # Each step: what to do, its value, and how many steps are left out when it holds and when it does not.
+    steps = [
+        (load, 4, 0, 0),
+        (equal, machine, 0, 8),
+        (load, 0, 0, 0),
+        (at_least, 0x40000000, 6, 0),
+        (equal, _IO_URING_SETUP, 5, 0),
+        (equal, socket, 0, 3),
+        (load, 16, 0, 0),
+        (equal, _LOCAL_FAMILIES[0], 1, 0),
+        (equal, _LOCAL_FAMILIES[1], 0, 1),
+        (answer, allow, 0, 0),
+        (answer, refuse, 0, 0),
+    ]
+    program = b"".join(struct.pack("HBBI", code, yes, no, value) for code, value, yes, no in steps)
+    held = ctypes.create_string_buffer(program, len(program))
+    described = struct.pack("HxxxxxxQ", len(steps), ctypes.addressof(held))
+    if ctypes.CDLL(None, use_errno=True).prctl(_SET_SECCOMP, _FILTER, described, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "the kernel refused the filter that keeps a program from the network")
