@@ -145,7 +145,7 @@ async def test_a_changed_letter_is_not_shown_as_what_was_said(kind: Kind, tmp_pa
     async with served(store=url) as client:
         found = await client.messages(session.id)
         [hurt] = [message for message in found if "damaged" in message["metadata"]]
-        assert [part["type"] for part in hurt["parts"] if part["type"] == "data-damaged"] == ["data-damaged"]
+        assert "data-damaged" in [part["type"] for part in hurt["parts"]]
         assert "harbous" not in json.dumps(found)
         others = [message for message in found if message is not hurt]
         assert [message["parts"] for message in others] == [one.parts for one in before if one.id != hurt["id"]]
