@@ -296,9 +296,9 @@ def test_an_explanation_shows_every_part_of_a_line_the_deciding_one_first() -> N
     [
         ("FOO=1 ls", "it sets a variable, so only a rule that writes its program out could allow it"),
         ("sudo ls", "it runs another command, so only a rule that writes its program out could allow it"),
-        ("export A", "it changes what later commands are or do, so only a rule that writes its program out could"),
+        ("export A", "it changes what later commands are or do, so only a rule for exactly this command could"),
         ("echo {a,b}", "it uses braces that make several words, so only a rule for exactly this command could"),
-        ("find . -delete", "an option makes it write or run something else, so only a rule for exactly this"),
+        ("find . -delete", "`-delete` makes `find` write or change files, so only a rule that begins with `find"),
         ("$x", "its program is not written out, so only you could allow it"),
         ("ls | python3", "it runs what it is fed, so only you could allow it"),
         ("ls 'a", "the command line is not certain to mean what it seems to: a quote is not closed"),

@@ -134,7 +134,7 @@ def test_a_rule_that_denies_and_may_be_meant_by_what_the_shell_fills_in_asks() -
     assert action_of("git push $x", allow, deny) == "ask"
     assert action_of("git $x", allow, deny) == "ask"
     assert action_of("git p* origin", allow, deny) == "ask"
-    assert action_of("git log $x", allow, deny) == "allow"
+    assert action_of("git log $x", allow, deny) == "ask"
     assert action_of("git log", allow, deny) == "allow"
 
 
@@ -142,7 +142,7 @@ def test_a_rule_that_denies_and_may_be_meant_by_what_the_shell_fills_in_asks() -
     ("line", "commands"),
     [
         ("git  'status'", [("git status", "any")]),
-        ("git 'a b' '' \"it's\"", [("git 'a b' '' 'it'\\''s'", "any")]),
+        ("cat 'a b' '' \"it's\"", [("cat 'a b' '' 'it'\\''s'", "any")]),
         ("ls *.py '*.py'", [("ls *.py '*.py'", "any")]),
         ("cat src/$x.py", [("cat src/\0.py", "any")]),
         ("A=1 B='2 3' ls", [("A=1 'B=2 3' ls", "named")]),

@@ -13,6 +13,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from clew.permissions.options import examine
 from clew.permissions.shell import Redirect, SimpleCommand, read_line
 from clew.permissions.tokens import UNKNOWN, Token, Unreadable, names
 from clew.permissions.wrappers import SHELLS, Closed, look_inside
@@ -22,14 +23,17 @@ __all__ = ["Command", "Cover", "Parts", "take_apart"]
 _MAX_NESTING: Final = 5
 
 Cover = Literal["any", "named", "exact", "none"]
-"""Which rules can allow a command: any that matches, only one that writes its program out, only one without a star,
-or none."""
+"""Which rules can allow a command: any that matches, only one that writes out its program and what is dangerous behind
+it, only one without a star, or none."""
 
-# Builtins that change what later commands are or do, and words that bash treats as commands of that kind.
-_STATEFUL: Final = names(
-    """. alias bind builtin caller command compgen complete compopt declare dirs disown enable eval exec export fc
-    getopts hash history let local logout mapfile popd pushd read readarray readonly set shift shopt source suspend
-    trap typeset ulimit umask unalias unset"""
+# Builtins that change what later commands are or do, and words that bash treats as commands of that kind. With those
+# of the first set it is their arguments that say what: `export LD_PRELOAD=…`, `alias git=…`, `set -a`.
+_CHANGING: Final = names(
+    """alias bind complete compopt declare enable export fc getopts hash history let local mapfile read readarray
+    readonly set shopt typeset unalias unset"""
+)
+_STATEFUL: Final = _CHANGING | names(
+    ". builtin caller command compgen dirs disown eval exec logout popd pushd shift source suspend trap ulimit umask"
 )
 # Interpreters, with the letters of the options that hand them their program on the command line.
 _INTERPRETERS: Final = (
@@ -43,18 +47,6 @@ _INTERPRETERS: Final = (
 # Their options whose value could be taken for the name of a program's file.
 _VALUED: Final = names("-C -d -I -r -W -X")
 _FED: Final = names("- /dev/stdin /dev/fd/0 /proc/self/fd/0")
-# Options that make a reading program write or run something. A list of what is known, not a wall.
-_SHARP: Final = {
-    "fd": re.compile(r"-[xX].*|--exec(?:-batch)?(?:=.*)?"),
-    "find": re.compile(r"-delete|-fls|-fprint0?|-fprintf"),
-    "git": re.compile(
-        r"-c.*|--config-env(?:=.*)?|--exec-path=.*|--ext-diff|--textconv|--output(?:=.*)?|-O.*"
-        r"|--open-files-in-pager(?:=.*)?|--upload-pack(?:=.*)?|--receive-pack(?:=.*)?|--exec(?:=.*)?|-x"
-    ),
-    "rg": re.compile(r"--pre(?:=.*)?|--hostname-bin(?:=.*)?"),
-    "sort": re.compile(r"-[a-zA-Z]*o.*|--output(?:=.*)?|--compress-program(?:=.*)?"),
-    "tree": re.compile(r"-o.*"),
-}
 _PROGRAM: Final = re.compile(r"[A-Za-z0-9_@%+:,./-]+|\[\[?", re.ASCII)
 _NEEDS_QUOTES: Final = re.compile(r"[\s|&;<>()$`\\\"'*?\[\]~#]")
 _GLOB: Final = re.compile(r"[*?\[]")
@@ -63,7 +55,8 @@ _GLOB: Final = re.compile(r"[*?\[]")
 class Command(msgspec.Struct, frozen=True):
     """One command. ``head`` is what a rule must write out when the cover is ``named``; ``why`` explains the cover.
 
-    ``words`` are those of the command itself, ``texts`` the variables set for it and what it is fed.
+    ``reach`` says how many words the head has, the variables before the program not counted. ``words`` are those of
+    the command itself, ``texts`` the variables set for it and what it is fed.
     """
 
     text: str
@@ -71,6 +64,7 @@ class Command(msgspec.Struct, frozen=True):
     head: str
     cover: Cover
     why: str = ""
+    reach: int = 1
     words: tuple[Token, ...] = ()
     texts: tuple[str, ...] = ()
 
@@ -110,7 +104,7 @@ def _judge(simple: SimpleCommand, depth: int) -> Iterator[Command | Parts]:
     """The command itself, then what it runs."""
     if depth > _MAX_NESTING:
         raise Unreadable("commands are nested too deeply")
-    cover, why = _cover(simple)
+    cover, why, reach = _cover(simple)
     try:
         inside = look_inside(simple)
     except Closed as closed:
@@ -118,7 +112,7 @@ def _judge(simple: SimpleCommand, depth: int) -> Iterator[Command | Parts]:
         return
     if inside is not None and cover == "any":
         cover, why = "named", "it runs another command"
-    yield _command(simple, cover, why)
+    yield _command(simple, cover, why, reach)
     if inside is None:
         return
     for inner in inside.commands:
@@ -137,8 +131,21 @@ def _adrift(redirect: Redirect) -> Redirect:
     return msgspec.structs.replace(redirect, known=False)
 
 
-def _cover(simple: SimpleCommand) -> tuple[Cover, str]:
-    if simple.assignments:
+def _cover(simple: SimpleCommand) -> tuple[Cover, str, int]:
+    """Which rules can cover a command, why, and how many of its words such a rule must write out."""
+    cover, why = _cover_by_form(simple)
+    if cover in ("none", "exact") or not simple.words:
+        return cover, why, 1
+    danger = examine(simple.words)
+    if danger is None:
+        return cover, why, 1
+    if danger.reach is None:
+        return "none", danger.why, 1
+    return "named", danger.why, danger.reach
+
+
+def _cover_by_form(simple: SimpleCommand) -> tuple[Cover, str]:
+    if not simple.words:
         return "named", "it sets a variable"
     program = simple.words[0]
     name = program.value.rpartition("/")[2]
@@ -149,13 +156,15 @@ def _cover(simple: SimpleCommand) -> tuple[Cover, str]:
         return "none", "it may run code that is hidden in an expression"
     if _is_fed(simple, name):
         return "none", "it runs what it is fed"
-    if any(_SHARP[name].fullmatch(argument) for argument in arguments if name in _SHARP):
-        return "exact", "an option makes it write or run something else"
     if not _PROGRAM.fullmatch(program.value):
         return "named", "its program has unusual characters"
     odd = next((word.odd for word in simple.words if word.odd), "")
     if odd:
         return "exact", f"it uses {odd}"
+    if program.value in _CHANGING and len(simple.words) > 1:
+        return "exact", "it changes what later commands are or do"
+    if simple.assignments:
+        return "named", "it sets a variable"
     if program.value in _STATEFUL:
         return "named", "it changes what later commands are or do"
     if name in SHELLS:
@@ -209,15 +218,13 @@ def _is_fed(simple: SimpleCommand, name: str) -> bool:
     return True
 
 
-def _command(simple: SimpleCommand, cover: Cover, why: str) -> Command:
+def _command(simple: SimpleCommand, cover: Cover, why: str, reach: int = 1) -> Command:
     inputs = "".join(f" << {_quoted(text)}" for text in simple.inputs)
-    assignments = " ".join(_shown(word) for word in simple.assignments)
-    words = " ".join(_shown(word) for word in simple.words)
-    program = _shown(simple.words[0]) if simple.words else ""
-    text = " ".join(filter(None, (assignments, words))) + inputs
-    head = " ".join(filter(None, (assignments, program)))
+    words = [_shown(word) for word in (*simple.assignments, *simple.words)]
+    head = " ".join(words[: len(simple.assignments) + reach])
+    text = " ".join(words) + inputs
     texts = (*(word.value for word in simple.assignments), *simple.inputs)
-    return Command(text, _loose(simple, text), head, cover, why, simple.words, texts)
+    return Command(text, _loose(simple, text), head, cover, why, reach, simple.words, texts)
 
 
 def _loose(simple: SimpleCommand, text: str) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from typing import Final, Literal
 import msgspec
 
 from clew.permissions.answers import rules_for
-from clew.permissions.match import Match, Place, Subject, literals, match, permission_rank, subjects_of
+from clew.permissions.match import Match, Place, Subject, literals, match, permission_rank, subjects_of, visible
 from clew.transcript.rule import Rule, Target
 
 __all__ = [
@@ -227,7 +227,9 @@ def _why_not(hit: _Found, winner: _Found) -> str:
 def _unmatched(subject: Subject) -> str:
     why = subject.problem
     if not why and subject.command is not None and subject.command.cover != "any":
-        why = f"{subject.command.why}, so only {_COVERS[subject.command.cover]} could allow it"
+        command = subject.command
+        rule = _COVERS[command.cover] if command.reach == 1 else f"a rule that begins with `{visible(command.head)}`"
+        why = f"{command.why}, so only {rule} could allow it"
     return "no rule covers it" + (f": {why}" if why else "")
 
 

@@ -7,26 +7,27 @@ make an evaluation take for ever.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 __all__ = ["escape", "find_pieces", "is_everything", "literal_count", "matches", "pieces_of"]
 
 
-def pieces_of(pattern: str) -> list[str]:
-    """The literal texts around the stars: ``a*b`` is ``["a", "b"]``, a pattern without a star is one piece."""
-    pieces = [""]
-    at = 0
-    while at < len(pattern):
-        character = pattern[at]
-        if character == "\\" and at + 1 < len(pattern):
-            pieces[-1] += pattern[at + 1]
-            at += 2
-            continue
-        if character == "*":
-            pieces.append("")
+@lru_cache(maxsize=4_096)
+def pieces_of(pattern: str) -> tuple[str, ...]:
+    """The literal texts around the stars: ``a*b`` is ``("a", "b")``, a pattern without a star is one piece."""
+    pieces: list[list[str]] = [[]]
+    escaped = False
+    for character in pattern:
+        if escaped or character not in "*\\":
+            pieces[-1].append(character)
+            escaped = False
+        elif character == "*":
+            pieces.append([])
         else:
-            pieces[-1] += character
-        at += 1
-    return pieces
+            escaped = True
+    if escaped:
+        pieces[-1].append("\\")
+    return tuple("".join(piece) for piece in pieces)
 
 
 def matches(pattern: str, text: str) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -21,7 +22,7 @@ from clew.permissions.shell import Redirect
 from clew.permissions.tokens import UNKNOWN, Unreadable
 from clew.transcript.rule import Rule, Target
 
-__all__ = ["Match", "Place", "Subject", "literals", "match", "permission_rank", "subjects_of"]
+__all__ = ["Match", "Place", "Subject", "literals", "match", "permission_rank", "subjects_of", "visible"]
 
 # The home folder is set to another one somewhere in the line, so that a tilde means nothing certain.
 _HOME_SET: Final = re.compile(r"(?<![$\w{])HOME\b")
@@ -57,7 +58,7 @@ def subjects_of(target: Target, place: Place) -> tuple[Subject, ...]:
     folders = folders_of((command.words for command in parts.commands), known)
     subjects = [
         Subject(
-            msgspec.structs.replace(target, value=_visible(command.text)),
+            msgspec.structs.replace(target, value=visible(command.text)),
             command,
             reach=Reach(command.words, command.texts, folders, known),
         )
@@ -94,10 +95,10 @@ def _opened(redirect: Redirect, place: Place, *, moves: bool) -> Subject:
         if not paths.is_resolved(path):
             problem = "the file of a redirect cannot be resolved"
     inside = place.workspace is not None and paths.path_matches("./**", path, place.workspace)
-    return Subject(Target(redirect.permission, "path", _visible(path), inside), problem=problem)
+    return Subject(Target(redirect.permission, "path", visible(path), inside), problem=problem)
 
 
-def _visible(text: str) -> str:
+def visible(text: str) -> str:
     """What only the shell knows, as something that can be shown and stored."""
     return text.replace(UNKNOWN, "…")
 
@@ -160,16 +161,16 @@ def _covers(pattern: str, command: Command) -> bool:
     if command.cover == "none":
         return False
     if command.cover == "exact":
-        return pieces == [command.text]
+        return pieces == (command.text,)
     if command.cover == "named":
-        # The program, and the variables set for it, must stand in the rule before its first star.
+        # The program, the variables set for it and what is dangerous must stand in the rule before its first star.
         head = pieces[0] if len(pieces) == 1 else pieces[0].rstrip(" ")
         if head != command.head and not head.startswith(f"{command.head} "):
             return False
     return any(globs.find_pieces(reading, command.text) for reading in _readings(pieces))
 
 
-def _readings(pieces: list[str]) -> list[list[str]]:
+def _readings(pieces: Sequence[str]) -> list[Sequence[str]]:
     """A star at the end of a pattern means "with any arguments or none": it never lengthens the last word."""
     if len(pieces) > 1 and pieces[-1] == "":
         stem = pieces[-2]
@@ -210,7 +211,7 @@ def _catches_path(pattern: str, path: str, place: Place) -> bool:
 
 def _catches_command(pattern: str, command: Command) -> Match:
     pieces = globs.pieces_of(pattern)
-    readings = [pieces]
+    readings: list[Sequence[str]] = [pieces]
     if len(pieces) > 1 and pieces[-1] == "" and pieces[-2].endswith(" ") and pieces[-2].strip():
         readings.append([*pieces[:-2], pieces[-2].rstrip(" ")])
     for text in command.loose:
@@ -223,7 +224,7 @@ def _catches_command(pattern: str, command: Command) -> Match:
     return Match.NO
 
 
-def _compatible(pieces: list[str], text: str) -> bool:
+def _compatible(pieces: Sequence[str], text: str) -> bool:
     """Whether what is unknown in ``text`` could be such that the pattern matches: beginnings and ends must agree."""
     begin, end = text.partition(UNKNOWN)[0], text.rpartition(UNKNOWN)[2]
     if len(pieces) == 1:
@@ -241,7 +242,7 @@ def _mentions(pattern: str, line: str) -> bool:
     if not pieces[0]:
         return globs.find_pieces([*pieces, ""], text)
     stem = pieces[0].rstrip(" ") if len(pieces) == 2 and not pieces[1] else pieces[0]
-    return any(
-        text.startswith(stem, found.start()) and globs.find_pieces([stem, *pieces[1:], ""], text[found.start() :])
-        for found in _WORD_START.finditer(text)
-    )
+    # The first place leaves the most room for what follows the stem, so no other has to be tried.
+    starts = (found.start() for found in _WORD_START.finditer(text))
+    at = next((start for start in starts if text.startswith(stem, start)), None)
+    return at is not None and globs.find_pieces([stem, *pieces[1:], ""], text[at:])

@@ -195,14 +195,20 @@ def _runs(level: Level) -> Iterator[list[Token]]:
 
 def _command(run: Sequence[Token], roles: dict[tuple[int, int], _Role]) -> tuple[SimpleCommand | None, list[Redirect]]:
     """The simple command of a run, behind the keywords it begins with; None where it has only those."""
-    tokens = list(run)
-    while tokens and roles[tokens[0].start, tokens[0].end] == "structure":
-        keyword = tokens.pop(0)
+    begin = 0
+    while begin < len(run) and roles[run[begin].start, run[begin].end] == "structure":
+        keyword = run[begin]
+        begin += 1
         if keyword.bare and keyword.value in _REFUSED:
             raise Unreadable(f"`{keyword.value}` is not judged")
         # The variable of a loop is an assignment: `for PATH in ...` would change which programs are found.
-        if keyword.bare and keyword.value == "for" and not (tokens and _LOOP_NAME.fullmatch(tokens[0].value)):
+        if (
+            keyword.bare
+            and keyword.value == "for"
+            and not (begin < len(run) and _LOOP_NAME.fullmatch(run[begin].value))
+        ):
             raise Unreadable("a loop over a variable that may mean something to a program")
+    tokens = run[begin:]
     if any(roles[token.start, token.end] == "structure" for token in tokens):
         raise Unreadable("a keyword stands inside a command")
     words: list[Token] = []
@@ -227,9 +233,8 @@ def _command(run: Sequence[Token], roles: dict[tuple[int, int], _Role]) -> tuple
         else:
             words.append(token)
             at += 1
-    assignments: list[Token] = []
-    while words and words[0].assigns:
-        assignments.append(words.pop(0))
+    first = next((index for index, word in enumerate(words) if not word.assigns), len(words))
+    assignments, words = words[:first], words[first:]
     _check_place(words)
     if not words and not assignments:
         return None, redirects

@@ -40,6 +40,9 @@ _BRACED: Final = re.compile(
 # Arithmetic evaluates the *contents* of variables as expressions, subscripts with substitutions in them included.
 _SUM: Final = re.compile(r"\$\(\([0-9 +*/%-]*\)\)")
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\[[^\]]*\])?\+?=")
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# The grammar looks for the end of an element's name again and again: the time it takes grows with the square of this.
+_MAX_ELEMENT: Final = 512
 _ANSI: Final = re.compile(
     r"\\(?:[\\'\"?]|[abefnrtvE]|x[0-9A-Fa-f]{1,2}|u[0-9A-Fa-f]{1,4}|U[0-9A-Fa-f]{1,8}|[0-7]{1,3})|[^\\']"
 )
@@ -61,7 +64,9 @@ class Token(msgspec.Struct, frozen=True):
     ``value`` is a word without its quotes, unknown parts as :data:`UNKNOWN`. ``bare`` says that nothing in it was
     quoted or expanded, so that it may be a keyword; ``glob`` that the shell may put file names in its place; ``odd``
     why it is not plainly written, though its value is known; ``home`` that what is unknown at its start is the user's
-    home folder; ``body`` is a here-document's text, on its operator.
+    home folder; ``body`` is a here-document's text, on its operator. ``several`` says that the shell may make several
+    words of it, or none, each of them anything; ``rooted`` that it begins with a path that only the shell knows:
+    somebody's home, or a descriptor.
     """
 
     kind: Literal["word", "operator", "newline"]
@@ -74,6 +79,8 @@ class Token(msgspec.Struct, frozen=True):
     odd: str = ""
     body: str | None = None
     home: bool = False
+    several: bool = False
+    rooted: bool = False
 
 
 Level = list[Token]
@@ -173,7 +180,15 @@ class _Reader:
         raw = self.text[start:at]
         value = _text("".join(word.parts))
         assigns = _ASSIGNMENT.match(raw) is not None
-        level.append(Token("word", start, at, value, word.bare, word.glob, assigns, word.odd, home=word.home))
+        name = _NAME.match(raw)
+        if name and raw.startswith("[", name.end()) and len(raw) > _MAX_ELEMENT:
+            raise Unreadable("a long word that may name an element of an array")
+        level.append(
+            Token(
+                "word", start, at, value, word.bare, word.glob, assigns, word.odd,
+                home=word.home, several=word.several, rooted=word.rooted,
+            )
+        )  # fmt: skip
         return at
 
     # ------------------------------------------------------------ here-documents
@@ -240,6 +255,9 @@ class _Word:
         self.glob = False
         self.odd = ""
         self.home = False
+        self.several = False
+        self.rooted = False
+        self.name_end: int | None = None
 
     def read(self) -> int:
         at = self.start
@@ -247,6 +265,7 @@ class _Word:
         while at < self.end:
             character = self.text[at]
             if self.text.startswith(("<(", ">("), at):
+                self.rooted = self.rooted or at == self.start
                 self.unknown()
                 at = self.reader.read_level(at + 2, ")", self.depth + 1, self.end)
                 continue
@@ -259,6 +278,7 @@ class _Word:
             elif character == "$":
                 at = self.dollar(at, quoted=False)
             elif character == "`":
+                self.several = True
                 at = self.backticks(at)
             elif character == "\\":
                 if at + 1 >= self.end:
@@ -271,6 +291,7 @@ class _Word:
             else:
                 if character == "~" and self._is_home(at):
                     self.home = self.home or at == self.start
+                    self.rooted = self.rooted or at == self.start
                     self.unknown()
                 elif character in "*?[":
                     self.glob = True
@@ -279,17 +300,28 @@ class _Word:
                     braces = braces or character == "{"
                     self.parts.append(character)
                 at += 1
-        if braces and self.end > self.start and re.search(r"\{.*(?:,|\.\.)", self.text[self.start : at], re.DOTALL):
-            self.odd = "braces that make several words"
-            self.parts.clear()
-            self.unknown()
+        if braces:
+            inside = self.text[self.text.index("{", self.start) : at]
+            if "," in inside or ".." in inside:
+                self.odd = "braces that make several words"
+                self.several = True
+                self.rooted = False
+                self.parts.clear()
+                self.unknown()
         return at
 
     def _is_home(self, at: int) -> bool:
         """A tilde at the start of a word, or of a value or one of its parts in what looks like an assignment."""
         if at == self.start:
             return True
-        return self.text[at - 1] in "=:" and _ASSIGNMENT.match(self.text, self.start, at) is not None
+        if self.text[at - 1] not in "=:":
+            return False
+        if self.name_end is None:
+            name = _NAME.match(self.text, self.start, at)
+            self.name_end = self.start if name is None else name.end()
+        if self.name_end > self.start and self.text[self.name_end] == "[":
+            raise Unreadable("a tilde in what may set an element of an array")
+        return self.name_end > self.start and self.text.startswith(("=", "+="), self.name_end)
 
     def unknown(self) -> None:
         self.bare = False
@@ -330,10 +362,14 @@ class _Word:
         text = self.text
         if text.startswith("$((", at):
             return self._match(_SUM, at, "arithmetic with more than numbers")
+        # Without quotes the shell splits what it fills in, and `$@` is several words even between them.
+        splits = not quoted or text.startswith(("$@", "${@"), at)
         if text.startswith("$(", at):
             self.unknown()
+            self.several = self.several or splits
             return self.reader.read_level(at + 2, ")", self.depth + 1, self.end)
         if text.startswith("${", at):
+            self.several = self.several or splits
             return self._match(_BRACED, at, "an expansion that may do more than read a variable")
         if text.startswith("$[", at):
             raise Unreadable("arithmetic in its old form")
@@ -342,6 +378,7 @@ class _Word:
         if not quoted and text.startswith('$"', at):
             raise Unreadable("text that is translated before it is used")
         if _SIMPLE.match(text, at, self.end):
+            self.several = self.several or splits
             return self._match(_SIMPLE, at, "")
         self.bare = False
         self.parts.append("$")

@@ -178,13 +178,12 @@ def _certain(word: Token) -> None:
 
 
 def _inner(words: Sequence[Token], inputs: tuple[str, ...], *, assigns: bool) -> Inside:
-    assignments: list[Token] = []
-    rest = list(words)
-    while assigns and rest and "=" in rest[0].value and not rest[0].value.startswith("="):
-        assignments.append(rest.pop(0))
-    if not rest:
+    at = 0
+    while assigns and at < len(words) and "=" in words[at].value and not words[at].value.startswith("="):
+        at += 1
+    if at == len(words):
         return Inside()
-    return Inside((SimpleCommand(tuple(assignments), tuple(rest), inputs),))
+    return Inside((SimpleCommand(tuple(words[:at]), tuple(words[at:]), inputs),))
 
 
 def _plain(command: SimpleCommand, options: _Options) -> Inside:
@@ -210,25 +209,27 @@ def _replaced(word: Token, mark: str) -> Token:
 
 
 def _unknown() -> Token:
-    return Token("word", 0, 0, UNKNOWN)
+    return Token("word", 0, 0, UNKNOWN, several=True)
 
 
 def _find(command: SimpleCommand) -> Inside:
     inner: list[SimpleCommand] = []
-    words = list(command.words[1:])
-    while words:
-        word = words.pop(0)
+    words = iter(command.words[1:])
+    for word in words:
         _certain(word)
         if word.value not in ("-exec", "-execdir", "-ok", "-okdir"):
             continue
         taken: list[Token] = []
-        while words and words[0].value != ";" and not (words[0].value == "+" and taken and taken[-1].value == UNKNOWN):
+        for part in words:
+            if part.value == ";" or (part.value == "+" and taken and taken[-1].value == UNKNOWN):
+                break
             # Several words from one could bring the end of the action with them, and another action.
-            _certain(words[0])
-            taken.append(_replaced(words.pop(0), "{}"))
-        if not words or not taken:
+            _certain(part)
+            taken.append(_replaced(part, "{}"))
+        else:
+            taken.clear()
+        if not taken:
             raise Closed("an action of `find` has no end")
-        words.pop(0)
         inner.append(SimpleCommand((), tuple(taken)))
     return Inside(tuple(inner))
 
@@ -268,6 +269,8 @@ def _watch(command: SimpleCommand) -> Inside:
 
 def _ssh(command: SimpleCommand) -> Inside:
     at, _ = _skip(command.words, _SSH)
+    if command.words[at - 1].value.startswith("-") and at > 1:
+        raise Closed("a host whose name could be an option")
     # Options may also stand behind the host.
     if at < len(command.words) and command.words[at].value.startswith("-"):
         raise Closed("an option of `ssh` behind the host")

@@ -1,0 +1,1 @@
+"""Tables of what programs do with their arguments, one module for each kind of program."""
