@@ -183,7 +183,7 @@ def _judge(
     if winner is None:
         return Judgement(subject.target, "ask", None, None, _unmatched(subject))
     considered = tuple(Considered(hit.rule, hit.scope, _why_not(hit, winner)) for hit in found if hit is not winner)
-    return Judgement(subject.target, winner.action, winner.rule, winner.scope, _reason(winner), considered)
+    return Judgement(subject.target, winner.action, winner.rule, winner.scope, _reason(winner, subject), considered)
 
 
 def _find(subject: Subject, scope: Scope, rules: Sequence[Rule], place: Place) -> Iterable[_Found]:
@@ -240,11 +240,12 @@ _COVERS: Final = {
 }
 
 
-def _reason(winner: _Found) -> str:
+def _reason(winner: _Found, subject: Subject) -> str:
     pinned = "pinned " if _is_pinned(winner) else ""
     rule = f"the {pinned}{winner.scope} rule `{winner.rule.permission} {winner.rule.pattern}`"
     if winner.match is Match.MAYBE:
-        return f"{rule} may be meant by it: a part of it is known only to the running shell"
+        closed = subject.command is not None and subject.command.cover == "none" and subject.command.why
+        return f"{rule} may be meant by it: {closed or 'a part of it is known only to the running shell'}"
     return {"allow": f"{rule} allows it", "ask": f"{rule} asks", "deny": f"{rule} denies it"}[winner.action]
 
 

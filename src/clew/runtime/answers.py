@@ -244,7 +244,8 @@ class Answers:
         new = [
             {**msgspec.to_builtins(rule), "source": scope, "added_at": now}
             for target in targets
-            for rule in rules_for(target, scope)
+            # Off the loop: a shell line is read for it.
+            for rule in await asyncio.to_thread(rules_for, target, scope)
         ]
         if scope == "session":
             return [PatchSession(permissions=(*session.permissions, *new))]

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -21,7 +21,14 @@ from clew.transcript import chunk as c
 from clew.transcript.gate import clean_value
 from clew.transcript.rule import Target
 
-__all__ = ["Call", "Caller", "ToolCallValue", "Verdict"]
+__all__ = ["MAX_CALLS", "MAX_CALLS_AT_ONCE", "TOO_MANY", "Call", "Caller", "ToolCallValue", "Verdict"]
+
+MAX_CALLS: Final = 128
+MAX_CALLS_AT_ONCE: Final = 16
+TOO_MANY: Final = (
+    f"a step runs at most {MAX_CALLS} tool calls and this one came after them, so it did not run; "
+    "make it again in the next step if it is still needed"
+)
 
 log = logging.getLogger("clew.tools")
 
@@ -114,8 +121,14 @@ class Caller:
         return Verdict(call, "deny", f"denied: {decision.reason}", descriptor)
 
     async def run(self, calls: Sequence[Call]) -> AsyncIterator[c.Chunk]:
-        """Run the calls side by side; their results in the order of the calls, each as soon as it can be."""
-        tasks = [asyncio.get_running_loop().create_task(self._execute(call)) for call in calls]
+        """Run the calls side by side, a limited number at once; their results in the order of the calls."""
+        room = asyncio.Semaphore(MAX_CALLS_AT_ONCE)
+
+        async def in_turn(call: Call) -> c.Chunk:
+            async with room:
+                return await self._execute(call)
+
+        tasks = [asyncio.get_running_loop().create_task(in_turn(call)) for call in calls]
         try:
             for task in tasks:
                 yield await asyncio.shield(task)
@@ -170,7 +183,10 @@ class Caller:
             if not loaded:
                 # Once per call: a search asks about every file it opens.
                 loaded.append(await self._setting.permit.load())
-            decision = loaded[0].decide([target])
+            if target.kind == "command":
+                decision = await asyncio.to_thread(loaded[0].decide, [target])
+            else:
+                decision = loaded[0].decide([target])
             # A human's word on a folder covers what lies below it, but never what a rule denies.
             if decision.action == "ask" and _is_below(target, call.granted):
                 return

@@ -16,7 +16,7 @@ import msgspec
 from clew.errors import ModelFailed
 from clew.failpoints import failpoint
 from clew.providers.base import ModelRequest, ProviderFailure, StepEnd
-from clew.runtime.calls import Call, Caller, Verdict
+from clew.runtime.calls import MAX_CALLS, TOO_MANY, Call, Caller, Verdict
 from clew.runtime.context import Context
 from clew.runtime.doom import Pattern, judge, made_calls
 from clew.runtime.files import with_files
@@ -97,8 +97,10 @@ class Loop:
         await self._recorder.send(c.StartStep())
         failpoint("run.before_model_call")
         calls, asked, end = await self._call_model()
-        verdicts = [await self._caller.judge(call) for call in calls]
+        verdicts = [await self._caller.judge(call) for call in calls[:MAX_CALLS]]
         await self._refuse(verdicts)
+        for call in calls[MAX_CALLS:]:
+            await self._recorder.send(c.ToolOutputError(tool_call_id=call.id, error_text=TOO_MANY))
         failpoint("run.before_tools")
         async for result in self._caller.run([v.call for v in verdicts if v.action == "run"]):
             failpoint("run.tool_done")
