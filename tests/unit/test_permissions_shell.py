@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import time
-from contextlib import suppress
 
 import pytest
 
@@ -265,33 +263,6 @@ def test_a_wrapper_is_judged_as_itself_and_for_what_it_runs(line: str, inner: li
     wrapper, *others = take_apart(line).commands
     assert wrapper.cover == "named"
     assert [command.text for command in others] == inner
-
-
-def test_reading_takes_time_in_proportion_to_the_line() -> None:
-    """No line of the largest size keeps the engine busy; the bound is generous, for slow machines."""
-    pieces = [
-        "( ",
-        "$(",
-        "{ ",
-        "if ",
-        "<<A ",
-        "ls|",
-        "a ",
-        "[[ ",
-        "case x in ",
-        "`a` ",
-        "\\a",
-        "*",
-        "<a ",
-        "f() ",
-        "{a,",
-    ]
-    lines = [piece * (MAX_LINE_CHARS // len(piece)) for piece in pieces]
-    begin = time.perf_counter()
-    for line in lines:
-        with suppress(Unreadable):
-            take_apart(line)
-    assert time.perf_counter() - begin < 30
 
 
 def test_tokens_know_where_they_stand_in_bytes() -> None:

@@ -41,8 +41,10 @@ _BRACED: Final = re.compile(
 _SUM: Final = re.compile(r"\$\(\([0-9 +*/%-]*\)\)")
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\[[^\]]*\])?\+?=")
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# The grammar looks for the end of an element's name again and again: the time it takes grows with the square of this.
+# The grammar looks for the end of an element's name, and of a pattern behind `=~`, again and again: the time it takes
+# grows with the square of these.
 _MAX_ELEMENT: Final = 512
+_MAX_PATTERNS: Final = 16
 _ANSI: Final = re.compile(
     r"\\(?:[\\'\"?]|[abefnrtvE]|x[0-9A-Fa-f]{1,2}|u[0-9A-Fa-f]{1,4}|U[0-9A-Fa-f]{1,8}|[0-7]{1,3})|[^\\']"
 )
@@ -99,6 +101,8 @@ def read_tokens(line: str) -> list[Level]:
     reader.read_level(0, "", 0)
     if sum(map(len, reader.levels)) > MAX_TOKENS:
         raise Unreadable(f"the line has more than {MAX_TOKENS} words and operators")
+    if sum(reader.text.startswith("=~", token.start) for level in reader.levels for token in level) > _MAX_PATTERNS:
+        raise Unreadable("the line compares with too many patterns")
     return reader.levels
 
 
