@@ -8,6 +8,7 @@ from __future__ import annotations
 import os.path
 import random
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -35,6 +36,7 @@ def decide(line: str, *rules: Rule) -> Decision:
     return evaluate([target], session=rules or RULES, workspace="/w", resolve=os.path.normpath)
 
 
+@cache
 def tricks() -> list[str]:
     lines = (FOLDER / "options.txt").read_text(encoding="utf-8").splitlines()
     return [line.replace("<NL>", "\n") for line in lines if line and not line.startswith("#")]

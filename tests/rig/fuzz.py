@@ -31,6 +31,7 @@ from clew.transcript.fold import Fold
 from clew.transcript.partial_json import parse_partial_json
 from clew.transcript.replay import replay
 from clew.transcript.rule import Rule, Target
+from tests.corpora import options
 from tests.integration.http_document import document
 from tests.integration.http_fuzzed import BAD_IDS, OPERATIONS, Fuzzed, bodies, fuzzing, id_of
 from tests.integration.http_values import HOSTILE
@@ -154,6 +155,12 @@ class Fuzzing:
         return value
 
     def _permissions(self, random: Random) -> str:
+        if random.random() < 0.4:
+            # A trick with options, spelled otherwise: under generous rules none of them may be allowed.
+            problem = options.judge(next(options.mutations(random)))
+            if problem:
+                raise AssertionError(problem)
+            return "permissions trick"
         line = bent_text(random.choice(self._lines), self._lines, _SHELL, random)
         kind, permission = random.choice((("command", "bash"), ("command", "bash"), ("path", "read"), ("host", "web")))
         target = Target(permission, kind, line)  # type: ignore[arg-type]
