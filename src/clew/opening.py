@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import AsyncIterator, Iterable
+import tempfile
+from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,21 +57,34 @@ async def open(
     clock = clock or SystemClock()
     config = config or load_config()
     mint = ids.Mint(clock)
-    store = await _open_store(parse_url(default_store_url() if url is None else url), config, read_only, clock, mint)
+    location = parse_url(default_store_url() if url is None else url)
+    store = await _open_store(location, config, read_only, clock, mint)
     try:
         config = _suited(config, store)
         if not read_only:
             await recover(store, mint, clock.now_ms())
-        host = _compose(store, config, clock, mint, providers, tools, live)
-        engine = Engine(host, snapshots)
-        try:
-            if not read_only:
-                await engine.dispatcher.open(fire=triggers)
-            yield engine
-        finally:
-            await engine.close()
+        with _spill_of(location) as spill:
+            host = _compose(store, config, clock, mint, providers, tools, live, spill)
+            engine = Engine(host, snapshots)
+            try:
+                if not read_only:
+                    await engine.dispatcher.open(fire=triggers)
+                yield engine
+            finally:
+                await engine.close()
     finally:
         await store.close()
+
+
+@contextlib.contextmanager
+def _spill_of(location: Location) -> Iterator[Path]:
+    """Where long outputs of tools go: beside everything else of the user's, or, of a store that is nowhere, nowhere
+    that stays."""
+    if not isinstance(location, Memory):
+        yield data_folder() / "spill"
+        return
+    with tempfile.TemporaryDirectory(prefix="clew-spill-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder).resolve()
 
 
 def _suited(config: Config, store: Store) -> Config:
@@ -95,6 +109,7 @@ def _compose(
     providers: Providers | None,
     tools: Iterable[Tool],
     live: Live | None,
+    spill: Path,
 ) -> Host:
     """Put together what every run stands on."""
     from clew.agents.catalog import AgentCatalog
@@ -107,7 +122,7 @@ def _compose(
 
     tools = tuple(tools)
     offered = {tool.name: tool for tool in (*BUILTIN, *tools)}
-    folder, spill = config_folder(), data_folder() / "spill"
+    folder = config_folder()
     path = getattr(store, "path", None)
     kept = [path] if isinstance(path, Path) else []
     folders = [one for one in kept if one.is_dir()]

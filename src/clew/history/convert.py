@@ -131,8 +131,8 @@ async def _load(store: Store, session_id: str, now: int) -> Carried:
     if whole is None:
         raise SessionNotFound(f"there is no session {session_id}", session_id=session_id)
     steps = [step for turn_id in whole.tree.turns for step in await store.load_steps(turn_id)]
-    named = {digest for step in steps for digest in (step.prompt_digest, step.data.get("tools"))}
-    prompts = {digest: await store.find_prompt(digest) for digest in sorted(d for d in named if isinstance(d, str))}
+    named = {digest for step in steps for digest in step.prompts}
+    prompts = {digest: await store.find_prompt(digest) for digest in sorted(named)}
     urls = [part.data.get("url") for row in whole.messages for part in row.parts if part.type == "file"]
     shas = {found[1] for url in urls if isinstance(url, str) and (found := _BLOB.fullmatch(url))}
     blobs = [await store.find_blob(sha) for sha in sorted(shas)]

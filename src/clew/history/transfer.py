@@ -78,8 +78,7 @@ def _renumbered(step: Step, numbers: Mapping[int, int]) -> Step:
 
 
 async def _load_prompts(store: Store, steps: list[Step]) -> tuple[PromptRecord, ...]:
-    named = [digest for step in steps for digest in (step.prompt_digest, step.data.get("tools"))]
-    found = {digest: await store.find_prompt(digest) for digest in named if isinstance(digest, str)}
+    found = {digest: await store.find_prompt(digest) for step in steps for digest in step.prompts}
     return tuple(PromptRecord(digest, body) for digest, body in sorted(found.items()) if body is not None)
 
 

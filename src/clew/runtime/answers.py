@@ -20,7 +20,6 @@ from clew.permissions.rules import parse_rules
 from clew.runtime.calls import Call
 from clew.runtime.host import Host, Setting
 from clew.runtime.run import Answered, Run, TurnOutcome, waits_shown
-from clew.runtime.setting import keeping_prompt
 from clew.runtime.turn import settling
 from clew.runtime.waiting import Wait, digest_of, is_answered, waits_of, with_waits
 from clew.store.base import get_session
@@ -280,11 +279,7 @@ class Answers:
         setting = await self._desk.setting_of(session_id, turn)
         message = await self._waiting_message(session_id, turn)
         state = await host.store.load_state(session_id)
-        writes = (
-            SetEpoch(state.epoch + 1),
-            SetTurn(turn.id, "running", data={"waiting": []}),
-            *keeping_prompt(setting, host.clock.now_ms()),
-        )
+        writes = (SetEpoch(state.epoch + 1), SetTurn(turn.id, "running", data={"waiting": []}))
         await self._desk.commit(Unit(session_id, writes, (EpochIs(state.epoch), OpenTurnIs(turn.id)), sync="power"))
         answered = _answered(message, waits, setting, await host.store.stream_mark(message.id))
         user = await self._desk.user_message_of(session_id, turn.id)

@@ -11,7 +11,6 @@ from clew.errors import NothingToContinue
 from clew.runtime.context import session_policy
 from clew.runtime.heading import load_compactions, load_tails, parent_before, plan_move
 from clew.runtime.host import Host
-from clew.runtime.setting import keeping_prompt
 from clew.store.base import get_session
 from clew.store.unit import EpochIs, NoOpenTurn, SetEpoch, SetTurn, Unit, Write
 from clew.transcript.line import line_turns
@@ -88,8 +87,7 @@ class Continuing:
         setting = await self._desk.setting_of(session.id, turn)
         steps = len(await self._host.store.load_steps(turn.id))
         data = {"budget_from": steps, "stopped": None, "max_steps": None, "warned": None}
-        kept = keeping_prompt(setting, self._host.clock.now_ms())
-        writes = (SetEpoch(state.epoch + 1), SetTurn(turn.id, "running", data=data), *kept)
+        writes = (SetEpoch(state.epoch + 1), SetTurn(turn.id, "running", data=data))
         await self._desk.commit(Unit(session.id, writes, (EpochIs(state.epoch), NoOpenTurn()), sync="power"))
         reopened = msgspec.structs.replace(turn, data={**turn.data, **data})
         self._desk.start(setting, turn.id, state.epoch + 1, user.id, reopened)
@@ -107,7 +105,6 @@ class Continuing:
         writes: tuple[Write, ...] = (
             SetEpoch(state.epoch + 1),
             *plan_move(tree, tails, session.id, parent, now, "rewind", new=sibling, holding=(user.id,)),
-            *keeping_prompt(setting, now),
         )
         await self._desk.commit(Unit(session.id, writes, (EpochIs(state.epoch), NoOpenTurn()), sync="power"))
         self._desk.start(setting, sibling.id, state.epoch + 1, user.id)

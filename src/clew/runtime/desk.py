@@ -35,7 +35,7 @@ from clew.runtime.occupation import Occupations
 from clew.runtime.queue import Queue
 from clew.runtime.recovery import fold_streams
 from clew.runtime.run import Answered, Run, TurnOutcome, waits_shown
-from clew.runtime.setting import keeping_prompt, resolve
+from clew.runtime.setting import resolve
 from clew.runtime.settle import ABORT, settle_session
 from clew.runtime.subagent import Subagents
 from clew.runtime.title import entitle
@@ -271,12 +271,11 @@ class Desk:
         row = await host.hooks.change("message.user", row)
         state = await host.store.load_state(session.id)
         turn_id = host.mint.turn()
-        kept = keeping_prompt(setting, row.created_at)
         at = msgspec.structs.replace(state, head_turn_id=below) if moving else state
         # Who speaks to a session that was put away wants it back; a trigger does not say so.
         back = session.archived_at is not None and "trigger" not in row.metadata
         fetched = (PatchSession(archived_at=None),) if back else ()
-        unit = plan_open(at, turn_id, row, setting.model, *kept, *prompted.blobs, *fetched)
+        unit = plan_open(at, turn_id, row, setting.model, *prompted.blobs, *fetched)
         guards = (EpochIs(state.epoch), HeadIs(state.head_turn_id), NoOpenTurn())
         unit = msgspec.structs.replace(unit, writes=(*moving, *unit.writes), guards=guards)
         await self.commit(joined(unit, noting(row)) if noting else unit)

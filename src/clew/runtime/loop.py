@@ -26,6 +26,7 @@ from clew.runtime.reply import CUT, bounded
 from clew.runtime.request import encode_tools, request_digest, tools_digest
 from clew.runtime.retry import delay_ms
 from clew.runtime.room import MakesRoom, Room
+from clew.runtime.setting import keeping_prompt
 from clew.runtime.waiting import Wait, digest_of
 from clew.transcript import chunk as c
 from clew.transcript.message import Message
@@ -76,6 +77,7 @@ class Loop:
         self._warned = warned
         self._sent: dict[str, Any] = {}
         self._sent_at = 0
+        self._kept_prompt = False
 
     async def run(self) -> End:
         """Step after step until nothing is asked for, a human is, or the budget is used up."""
@@ -108,7 +110,9 @@ class Loop:
         waits = await self._ask(verdicts)
         await self._recorder.send(c.FinishStep())
         failpoint("run.before_step_end")
-        await self._recorder.end_step(self._booked(end))
+        kept = () if self._kept_prompt else keeping_prompt(self._setting, self._host.clock.now_ms())
+        await self._recorder.end_step(self._booked(end), *kept)
+        self._kept_prompt = True
         self._step += 1
         self._budget -= 1
         if waits:

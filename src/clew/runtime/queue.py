@@ -12,7 +12,7 @@ from clew.errors import ClewError, Conflict, StoreError
 from clew.runtime.admission import Prompted
 from clew.runtime.hooks import HookRefused
 from clew.runtime.host import Host
-from clew.runtime.setting import keeping_prompt, resolve
+from clew.runtime.setting import resolve
 from clew.store.base import QueuedMessage, get_session
 from clew.store.unit import (
     Dequeue,
@@ -118,7 +118,6 @@ class Queue:
             OpenTurn(turn),
             LinkMessage(turn_id, row.id),
             PatchSession(updated_at=now, model=setting.model),
-            *keeping_prompt(setting, now),
         )
         guards: tuple[Guard, ...] = (EpochIs(state.epoch), NoOpenTurn(), StillQueued(row.id))
         outcome = await host.store.commit(Unit(session_id, writes, guards, sync="power"))

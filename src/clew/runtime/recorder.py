@@ -150,9 +150,9 @@ class Recorder:
         """Wait until everything written so far is durable, and shown."""
         await self._commit((), fold=self._wants_fold(), sync="process")
 
-    async def end_step(self, step: Step) -> None:
-        """Book the step with everything written so far, synced."""
-        await self._commit((EndStep(step),), fold=True, sync="power")
+    async def end_step(self, step: Step, *writes: Write) -> None:
+        """Book the step with everything written so far and ``writes``, in one unit, synced."""
+        await self._commit((EndStep(step), *writes), fold=True, sync="power")
 
     async def close(self, *writes: Write, guards: Sequence[Guard] = (), seal: bool = True) -> None:
         """Fold what is left and end, together with ``writes`` (a turn settled, the head moved), in one unit.

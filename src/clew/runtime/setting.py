@@ -88,7 +88,10 @@ async def resolve(
 
 
 def keeping_prompt(setting: Setting, now: int) -> tuple[PutPrompt, PutPrompt]:
-    """The writes that keep this turn's prompt and tools, once per digest; they go with the unit that begins a run."""
+    """The writes that keep this turn's prompt and tools, once per digest.
+
+    They go with the step that names them, in one unit: a prompt that nobody names is nobody's, and goes.
+    """
     tools = encode_tools(setting.schemas)
     return (
         PutPrompt(setting.prompt.digest, setting.prompt.text, now),

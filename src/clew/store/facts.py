@@ -22,6 +22,7 @@ from clew.transcript.turn_state import OPEN
 
 __all__ = [
     "LOG_STREAM",
+    "PROMPT_STREAM",
     "BlobName",
     "Everything",
     "Fact",
@@ -61,7 +62,8 @@ FactType = Literal[
 
 LOG_STREAM: Final = "log"
 """Says from when to when the log was kept."""
-_PROMPT: Final = "prompt "
+PROMPT_STREAM: Final = "prompt "
+"""What the name of a prompt's stream begins with."""
 _PROJECT: Final = "project "
 
 
@@ -149,13 +151,13 @@ def is_growing(data: Mapping[str, Any]) -> bool:
 
 
 def is_session_stream(stream_id: str) -> bool:
-    return stream_id != LOG_STREAM and not stream_id.startswith((_PROMPT, _PROJECT))
+    return stream_id != LOG_STREAM and not stream_id.startswith((PROMPT_STREAM, _PROJECT))
 
 
 def prompt_fact(digest: str, body: str, created_at: int) -> Told:
-    """A prompt outlives the session that used it first, so it has a stream of its own, with one fact in it."""
+    """A prompt may outlive the session that used it first, so it has a stream of its own, with one fact in it."""
     data = {"digest": digest, "body": body, "created_at": created_at}
-    return Told(_PROMPT + digest, "prompt.kept", data, once=True)
+    return Told(PROMPT_STREAM + digest, "prompt.kept", data, once=True)
 
 
 def rules_fact(project: str, rules: Iterable[Mapping[str, Any]], updated_at: int) -> Told:

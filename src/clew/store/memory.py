@@ -34,7 +34,7 @@ from clew.store.base import (
     Whole,
 )
 from clew.store.copies import plan_copy
-from clew.store.facts import Fact, facts_of
+from clew.store.facts import PROMPT_STREAM, Fact, facts_of
 from clew.store.guards import refusal
 from clew.store.lines import view_line
 from clew.store.memory_present import ValuePresent
@@ -151,9 +151,14 @@ class MemoryStore:
             change.drop(self._schedules, id_)
         for name in [name for name, one in self._webhooks.items() if one.routing.session_id == session_id]:
             change.drop(self._webhooks, name)
-        for sha256 in named if self._may_collect() else ():
-            if not self._is_named(sha256):
-                change.drop(self._blobs, sha256)
+        if self._may_collect():
+            for sha256 in named:
+                if not self._is_named(sha256):
+                    change.drop(self._blobs, sha256)
+            for digest in self._prompts.keys() - self._named_prompts():
+                change.drop(self._prompts, digest)
+                if self._log is not None and f"{PROMPT_STREAM}{digest}" in self._log:
+                    change.drop(self._log, f"{PROMPT_STREAM}{digest}")
 
     def _may_collect(self) -> bool:
         """Whether it is known of everything that is there what names what."""
@@ -162,6 +167,10 @@ class MemoryStore:
     def _is_named(self, sha256: str) -> bool:
         """Whether a session names this blob."""
         return any(sha256 in value.blobs for value in self._values.values())
+
+    def _named_prompts(self) -> set[str]:
+        """The prompts that sessions name."""
+        return {digest for value in self._values.values() for digest in value.prompts()}
 
     def _copy_line(self, change: Change, session_id: str, write: u.CopyLine) -> None:
         source = self._values[write.source_session_id]

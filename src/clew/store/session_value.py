@@ -271,6 +271,10 @@ class SessionValue:
         if row.id in source.seals:
             change.put(self.seals, id_, source.seals[row.id])
 
+    def prompts(self) -> frozenset[str]:
+        """The digests of the prompts that its steps name."""
+        return frozenset(digest for steps in self.steps.values() for step in steps for digest in step.prompts)
+
     def _copy_steps(self, change: Change, source: SessionValue, copied: Copied) -> None:
         steps = [
             msgspec.structs.replace(step, turn_id=copied.turn_id, message_id=copied.id)

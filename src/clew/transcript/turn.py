@@ -63,6 +63,12 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     cost_usd: float = 0.0
     data: dict[str, Any] = msgspec.field(default_factory=dict)
 
+    @property
+    def prompts(self) -> tuple[str, ...]:
+        """The digests under which its prompt and its tools are kept."""
+        named = (self.prompt_digest, self.data.get("tools"))
+        return tuple(digest for digest in named if isinstance(digest, str))
+
 
 class HeadMove(msgspec.Struct, frozen=True):
     """One entry of the reflog: the head left ``from_turn_id`` for ``to_turn_id``."""

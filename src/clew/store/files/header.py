@@ -17,10 +17,11 @@ class Header(NamedTuple):
     session: Session
     turns: frozenset[str]
     blobs: frozenset[str]
+    prompts: frozenset[str]
 
 
 def header_of(value: SessionValue) -> Header:
-    return Header(value.session, frozenset(value.turns), frozenset(value.blobs))
+    return Header(value.session, frozenset(value.turns), frozenset(value.blobs), value.prompts())
 
 
 def is_unsettled(value: SessionValue) -> bool:

@@ -28,10 +28,11 @@ _SHARING: Final = (
     u.LinkBlob,
     u.PutBlob,
     u.PutProjectRules,
+    u.PutPrompt,
     u.PutSchedule,
     u.PutWebhook,
 )
-"""Writes that go by what is no session's. A prompt does not: its digest says what it holds."""
+"""Writes that go by what is no session's."""
 
 
 class Job(NamedTuple):

@@ -378,6 +378,9 @@ class FileStore(MemoryStore):
     def _is_named(self, sha256: str) -> bool:
         return super()._is_named(sha256) or any(sha256 in header.blobs for header in self._headers.values())
 
+    def _named_prompts(self) -> set[str]:
+        return super()._named_prompts().union(*(header.prompts for header in self._headers.values()))
+
     async def list_sessions(self, query: SessionQuery) -> SessionPage:
         await self._refresh_all()
         return await super().list_sessions(query)

@@ -170,6 +170,8 @@ class UnitWriter:
         self._index.forget_session(session_id)
         self._sql.run("delete_unnamed_blobs", {"id": session_id})
         self._sql.run("delete_session", {"id": session_id})
+        self._sql.run("delete_unnamed_prompts", {})
+        self._sql.run("delete_facts_of_prompts", {})
         self._states[session_id] = None
         streams, numbers = self._book.forget(session_id)
         for n in numbers:

@@ -25,7 +25,7 @@ from clew.store.facts import (
     rules_fact,
 )
 from clew.store.sql import rows
-from clew.store.unit import Enqueue, Unit
+from clew.store.unit import DeleteSession, Enqueue, Unit
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.pruned import Pruned
 from clew.transcript.session import Session
@@ -75,6 +75,9 @@ class EventLog:
         self._n = None
 
     def note(self, unit: Unit) -> None:
+        if any(isinstance(write, DeleteSession) for write in unit.writes):
+            # Prompts may have gone with it, and their facts; one that comes again is told again.
+            self.reset()
         self._add(facts_of(unit, self._present))
 
     def start(self) -> None:

@@ -486,6 +486,20 @@ SELECT message_id, session_id, folded_through FROM journal_marks WHERE session_i
 INSERT INTO system_prompts (digest, body, created_at) VALUES (:digest, :body, :created_at)
 ON CONFLICT (digest) DO NOTHING
 
+-- name: delete_unnamed_prompts
+-- A step that does not read may name any of them.
+DELETE FROM system_prompts
+WHERE digest NOT IN (SELECT prompt_digest FROM turn_steps WHERE prompt_digest IS NOT NULL)
+AND digest NOT IN (
+    SELECT data_json ->> '$.tools' FROM turn_steps WHERE json_valid(data_json) AND data_json ->> '$.tools' IS NOT NULL
+)
+AND NOT EXISTS (SELECT 1 FROM turn_steps WHERE NOT json_valid(data_json))
+
+-- name: delete_facts_of_prompts
+-- Of those that are gone. The bounds are all names that begin with 'prompt '.
+DELETE FROM event_log
+WHERE stream_id >= 'prompt ' AND stream_id < 'prompt!' AND substr(stream_id, 8) NOT IN (SELECT digest FROM system_prompts)
+
 -- name: find_prompt
 SELECT body FROM system_prompts WHERE digest = :digest
 
