@@ -94,8 +94,13 @@ def text_of(chunks: list[Any]) -> str:
     return "".join(chunk["delta"] for chunk in chunks if chunk["type"] == "text-delta")
 
 
-async def on_a_terminal(tmp_path: Path, *words: str, answers: list[bytes]) -> tuple[int, str]:
-    """Run a command on a terminal of its own, typing an answer at each question: exit code, all it showed."""
+async def on_a_terminal(
+    tmp_path: Path, *words: str, answers: list[bytes], is_asked: asyncio.Event | None = None
+) -> tuple[int, str]:
+    """Run a command on a terminal of its own, typing an answer at each question: exit code, all it showed.
+
+    ``is_asked`` is set once a question stands there.
+    """
     here, there = os.openpty()
 
     def own_terminal() -> None:
@@ -120,6 +125,8 @@ async def on_a_terminal(tmp_path: Path, *words: str, answers: list[bytes]) -> tu
         with contextlib.suppress(OSError):
             while data := await asyncio.to_thread(os.read, here, 4096):
                 seen += data
+                if is_asked is not None and b"[n]o: " in seen:
+                    is_asked.set()
                 if asked < len(answers) and seen.count(b"allow?") > asked:
                     os.write(here, answers[asked])
                     asked += 1

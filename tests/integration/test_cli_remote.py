@@ -91,13 +91,11 @@ async def test_what_is_answered_elsewhere_is_not_asked_for_any_more(tmp_path: Pa
     async with serving(tmp_path) as server:
         session_id = await server.client.session(model="demo/tools", workspace_root=str(tmp_path))
         words = ("run", "!bash touch made", "--session", session_id)
-        asked = asyncio.create_task(on_a_terminal(tmp_path, *words, answers=[]))
-        async with server.client.open("GET", "/api/events") as events:
-            asking = (event async for event in events.frames() if event["type"] == "approval_requested")
-            approval_id = (await anext(asking))["approval_id"]
-        # What waits is put to somebody a moment later.
-        await asyncio.sleep(1)
-        path = f"/api/sessions/{session_id}/approvals/{approval_id}"
+        is_asked = asyncio.Event()
+        asked = asyncio.create_task(on_a_terminal(tmp_path, *words, answers=[], is_asked=is_asked))
+        await is_asked.wait()
+        [waiting] = (await server.client.get(f"/api/sessions/{session_id}/status")).json()["waiting"]
+        path = f"/api/sessions/{session_id}/approvals/{waiting['approval_id']}"
         assert (await server.client.post(path, {"decision": "once"})).status == 200
         code, seen = await asked
         assert (code, seen.count("allow?"), seen.count("bash done")) == (0, 1, 1), seen
@@ -212,10 +210,9 @@ async def test_a_server_that_goes_away_at_a_question_is_said_to_be_gone(tmp_path
     """On a line of its own; nobody answered it."""
     async with serving(tmp_path) as server:
         words = ("run", "!bash touch made", "--model", "demo/tools")
-        asked = asyncio.create_task(on_a_terminal(tmp_path, *words, answers=[]))
-        async with server.client.open("GET", "/api/events") as events:
-            await anext(event async for event in events.frames() if event["type"] == "approval_requested")
-        await asyncio.sleep(1)
+        is_asked = asyncio.Event()
+        asked = asyncio.create_task(on_a_terminal(tmp_path, *words, answers=[], is_asked=is_asked))
+        await is_asked.wait()
         server.process.send_signal(how)
         code, seen = await asked
         assert (code, "elsewhere" in seen) == (7, False), seen
