@@ -96,6 +96,8 @@ async def test_while_a_session_does_not_read_its_attachments_and_events_stay(kin
         blob = await engine.store.find_blob(sha256(NOTE).hexdigest())
         assert blob is not None
         assert blob.data == NOTE
+    kept = {name for name in whole if name.startswith(("clew/prompts", "clew/blobs", "clew/events"))}
+    assert kept <= held(tmp_path).keys()
     for name, data in whole.items():
         if hurt.session_id in name:
             (tmp_path / name).write_bytes(data)
