@@ -91,6 +91,12 @@ class Disk:
     def say(self, *line: Any) -> None:
         self.note(Said(line))
 
+    def made_folder(self, path: str) -> None:
+        """A folder is a name that ends with a slash, and holds nothing."""
+        with self.lock:
+            self._files[f"{path}/"] = 0
+            self.events.append(Named(f"{path}/", 0))
+
     def removed(self, path: str) -> None:
         with self.lock:
             for known in [one for one in self._files if one == path or one.startswith(path + "/")]:
@@ -127,13 +133,13 @@ class Disk:
                 waiting.append(event)
         for event in _kept(waiting, loss, random):
             _apply(event, images, names)
-        return {path: bytes(images.get(file, b"")) for path, file in names.items()}
+        return {path: b"" if path.endswith("/") else bytes(images.get(file, b"")) for path, file in names.items()}
 
     def check_recording(self, ignored: Callable[[Path], bool]) -> None:
         """With nothing lost the model must be the folder: else something was done that nobody noted."""
         model = self.left(len(self.events), "all", Random(0))
         real = {str(path): path.read_bytes() for path in self.root.rglob("*") if path.is_file() and not ignored(path)}
-        model = {path: data for path, data in model.items() if not ignored(Path(path))}
+        model = {path: data for path, data in model.items() if path[-1] != "/" and not ignored(Path(path))}
         if model != real:
             wrong = sorted(path for path in {*model, *real} if model.get(path) != real.get(path))
             raise AssertionError(f"the recording is not what happened to {wrong}")
@@ -142,8 +148,9 @@ class Disk:
         """Write what is left below another folder."""
         for path, data in left.items():
             place = target / Path(path).relative_to(self.root)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(data)
+            (place if path.endswith("/") else place.parent).mkdir(parents=True, exist_ok=True)
+            if not path.endswith("/"):
+                place.write_bytes(data)
 
 
 def _is_of(file: int, event: Event) -> bool:
@@ -170,7 +177,7 @@ def _sync_names(waiting: list[Event], images: dict[int, bytearray], names: dict[
 
 def _folders(event: Event) -> set[str]:
     if isinstance(event, Named | Removed):
-        return {event.path.rpartition("/")[0]}
+        return {event.path.rstrip("/").rpartition("/")[0]}
     if isinstance(event, Renamed):
         return {event.before.rpartition("/")[0], event.after.rpartition("/")[0]}
     return set()

@@ -222,6 +222,20 @@ class _Os:
 
     replace = rename
 
+    def mkdir(self, path: Any, mode: int = 0o777, *, dir_fd: int | None = None) -> None:
+        with self._disk.lock:
+            self._real["mkdir"](path, mode, dir_fd=dir_fd)
+            name = self._path(path, dir_fd)
+            if name is not None:
+                self._disk.made_folder(name)
+
+    def rmdir(self, path: Any, *, dir_fd: int | None = None) -> None:
+        with self._disk.lock:
+            name = self._path(path, dir_fd)
+            self._real["rmdir"](path, dir_fd=dir_fd)
+            if name is not None:
+                self._disk.removed(name)
+
     def unlink(self, path: Any, *, dir_fd: int | None = None) -> None:
         with self._disk.lock:
             name = self._path(path, dir_fd)
@@ -233,8 +247,9 @@ class _Os:
 
 
 _PATCHED = (
-    "open", "close", "write", "pwrite", "ftruncate", "fsync", "fdatasync", "rename", "replace", "unlink", "remove",
-)  # fmt: skip
+    *("open", "close", "write", "pwrite", "ftruncate", "fsync", "fdatasync"),
+    *("rename", "replace", "unlink", "remove", "mkdir", "rmdir"),
+)
 
 
 @contextlib.contextmanager

@@ -31,6 +31,8 @@ class Witness:
 
     keeps_chunks = True
     """Whether what was shown must be there; else only what had settled."""
+    takes_marks = False
+    """Whether a message may say that something of it is lost, beyond what must be there."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -134,6 +136,8 @@ class Witness:
         if row.id in self._found:
             return [] if self._found[row.id] == found else ["it changed after its writer had died"]
         lengths = _prefix(script, row.id, found, shortest)
+        if lengths is None and self.takes_marks and any(part.data.get("type") == "data-damaged" for part in row.parts):
+            return []
         if lengths is None:
             return [f"it is not what any {shortest} to {len(script)} chunks of its script fold to"]
         self._found[row.id] = found
