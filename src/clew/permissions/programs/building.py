@@ -42,7 +42,15 @@ def _npm(
     passes: Literal["", "asked", "free"] = "",
     most: int | None = None,
 ) -> Program:
-    return program(base=_NPM, danger=danger, operand=operand or ANY, open_end=operand is None, passes=passes, most=most)
+    return program(
+        base=_NPM,
+        danger=danger,
+        operand=operand or ANY,
+        open_end=operand is None,
+        passes=passes,
+        most=most,
+        enough=True,
+    )
 
 
 _INSTALL: Final = _npm("runs", _PACKAGE, most=0)
@@ -125,7 +133,11 @@ def _pip(danger: str = "", operand: re.Pattern[str] | None = None) -> Program:
 
 BUILDING: Final[Mapping[str, Program]] = {
     "bun": program(
-        commands={"run": program(passes="asked"), "test": program(), "install": program(most=0, danger="runs")}
+        commands={
+            "run": program(passes="asked"),
+            "test": program(),
+            "install": program(most=0, danger="runs", enough=True),
+        }
     ),
     "cargo": program(
         base=_CARGO,

@@ -15,9 +15,9 @@ from clew.permissions.programs.system import SYSTEM
 from clew.permissions.programs.table import Program
 from clew.permissions.programs.text import TEXT
 
-__all__ = ["find_program"]
+__all__ = ["PROGRAMS", "find_program"]
 
-_PROGRAMS: Final[Mapping[str, Program]] = {
+PROGRAMS: Final[Mapping[str, Program]] = {
     "git": GIT,
     **BUILDING,
     **FILES,
@@ -60,6 +60,6 @@ def find_program(name: str) -> tuple[str, Program] | None:
     name = name.lower()
     for spelling in (name, _VERSION.sub("", name)):
         known = _ALSO.get(spelling, spelling)
-        if known in _PROGRAMS:
-            return known, _PROGRAMS[known]
+        if known in PROGRAMS:
+            return known, PROGRAMS[known]
     return None

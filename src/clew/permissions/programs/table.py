@@ -48,8 +48,9 @@ class Program(msgspec.Struct, frozen=True):
     ``operand`` is what a harmless operand looks like, its beginning where ``open_end``; ``first`` the same for the
     first one. ``stops`` says that options end at the first operand, ``shortens`` that long options may be
     abbreviated, ``bundles`` that letters may be, ``numbers`` that ``-20`` is an option. ``single`` is the style in
-    which ``-name`` and ``--name`` are one. More than ``most`` operands do ``danger``, which a subcommand that is
-    dangerous by itself does with none; with ``whole`` all of it must be written out. ``passes`` says what becomes of
+    which ``-name`` and ``--name`` are one. More than ``most`` operands do ``danger``, and a rule must write out the
+    first of them, or the subcommand alone if that is ``enough``; a subcommand that is dangerous by itself has no
+    ``most``; with ``whole`` all of it must be written out. ``passes`` says what becomes of
     what stands behind ``--`` and goes to a program of its own: it is asked about, or free. ``delegates`` names
     programs with tables that may be run through it, as an operand or behind ``module_option``; behind ``actions``
     stand commands. ``script`` is the language of a small program among the arguments.
@@ -64,6 +65,7 @@ class Program(msgspec.Struct, frozen=True):
     danger: str = ""
     whole: bool = False
     most: int | None = None
+    enough: bool = False
     stops: bool = False
     shortens: bool = True
     bundles: bool = True
@@ -95,6 +97,7 @@ def program(
     open_end: bool = True,
     whole: bool = False,
     most: int | None = None,
+    enough: bool = False,
     stops: bool = False,
     shortens: bool = True,
     bundles: bool = True,
@@ -117,6 +120,6 @@ def program(
         options[name] = Option(options[name].value, options[name].danger or _DOES[value_danger], pattern)
     return Program(
         options, commands, operand, first, open_end, _DOES[operand_danger], _DOES.get(danger, danger), whole, most,
-        stops, shortens, bundles, numbers, negates, single, passes, script, module_option, names(delegates),
+        enough, stops, shortens, bundles, numbers, negates, single, passes, script, module_option, names(delegates),
         names(actions),
     )  # fmt: skip
