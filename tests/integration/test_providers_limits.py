@@ -26,6 +26,7 @@ async def body(wire: WireServer, kind: EndpointKind, name: str, variant: str | N
         await talk.provider.close()
 
 
+@pytest.mark.rule("RN-9")
 @pytest.mark.parametrize(
     "name", ["openai/o3", "openai/gpt-4o", "anthropic/claude-next", "openrouter/qwen/qwen3-coder", "openrouter/a/model"]
 )
@@ -35,6 +36,7 @@ def test_a_model_outside_the_table_has_no_invented_limit(name: str) -> None:
     assert Catalog().find(Model(provider, model)).output_known is False
 
 
+@pytest.mark.rule("RN-9")
 async def test_where_the_wire_wants_a_limit_it_is_the_familys(wire: WireServer) -> None:
     """Anthropic's does; OpenAI's does not, and none is sent."""
     assert Catalog().find(Model("anthropic", "claude-opus-4-1")).max_output == 32_000
@@ -44,6 +46,7 @@ async def test_where_the_wire_wants_a_limit_it_is_the_familys(wire: WireServer) 
     assert {"max_tokens", "max_completion_tokens"} & sent.keys() == set()
 
 
+@pytest.mark.rule("RN-9")
 @pytest.mark.parametrize(
     ("limit", "thinking"),
     [

@@ -226,6 +226,7 @@ async def test_anthropic_finish_reasons(anthropic: Talk, wire_reason: str, reaso
     assert end.finish_reason == reason
 
 
+@pytest.mark.rule("RN-9")
 async def test_the_words_of_a_refusal_are_kept(openai: Talk) -> None:
     """They come in a field of their own and are what the model said."""
     pieces = [OPENAI.chunk({"refusal": words}) for words in ("I will ", "not.")]

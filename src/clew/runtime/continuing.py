@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -12,16 +12,29 @@ from clew.runtime.context import session_policy
 from clew.runtime.heading import load_compactions, load_tails, parent_before, plan_move
 from clew.runtime.host import Host
 from clew.store.base import get_session
-from clew.store.unit import EpochIs, NoOpenTurn, SetEpoch, SetTurn, Unit, Write
+from clew.store.unit import (
+    EpochIs,
+    InsertMessage,
+    LinkMessage,
+    NoOpenTurn,
+    SealMessage,
+    SetEpoch,
+    SetTurn,
+    Unit,
+    Write,
+)
 from clew.transcript.line import line_turns
-from clew.transcript.message import MessageRow
+from clew.transcript.message import MessageRow, PartRow
+from clew.transcript.seal import seal_of
 from clew.transcript.session import Session, SessionState
 from clew.transcript.turn import Turn
 
 if TYPE_CHECKING:
     from clew.runtime.desk import Desk, Submission
 
-__all__ = ["Continuing"]
+__all__ = ["GO_ON", "Continuing"]
+
+GO_ON: Final = "Your answer was cut off. Go on exactly where it stopped, and repeat nothing."
 
 
 class Continuing:
@@ -50,8 +63,8 @@ class Continuing:
         if user is None:
             return await self._start_queue(session_id)
         state = await self._host.store.load_state(session_id)
-        limited = turn.status == "completed" and turn.data.get("stopped") in ("step_limit", "doom_loop")
-        if (turn.status == "unanswered" or limited) and not has_children:
+        short = turn.status == "completed" and turn.data.get("stopped") in ("step_limit", "doom_loop", "length")
+        if (turn.status == "unanswered" or short) and not has_children:
             return await self._reopen(session, turn, user, state)
         if turn.status in ("unanswered", "failed", "aborted") and not (followed and self._stays_full(session)):
             return await self._try_again(session, turn, user, state)
@@ -87,7 +100,13 @@ class Continuing:
         setting = await self._desk.setting_of(session.id, turn)
         steps = len(await self._host.store.load_steps(turn.id))
         data = {"budget_from": steps, "stopped": None, "max_steps": None, "warned": None}
-        writes = (SetEpoch(state.epoch + 1), SetTurn(turn.id, "running", data=data))
+        writes: tuple[Write, ...] = (SetEpoch(state.epoch + 1), SetTurn(turn.id, "running", data=data))
+        if turn.data.get("stopped") == "length":
+            # The history must not end in the model's own words: not every wire takes that.
+            now = self._host.clock.now_ms()
+            part = PartRow(self._host.mint.part(), 0, {"type": "text", "text": GO_ON}, now, now)
+            row = MessageRow(self._host.mint.message(), session.id, "user", now, now, {"synthetic": True}, (part,))
+            writes += (InsertMessage(row), SealMessage(row.id, seal_of([part.data])), LinkMessage(turn.id, row.id))
         await self._desk.commit(Unit(session.id, writes, (EpochIs(state.epoch), NoOpenTurn()), sync="power"))
         reopened = msgspec.structs.replace(turn, data={**turn.data, **data})
         self._desk.start(setting, turn.id, state.epoch + 1, user.id, reopened)

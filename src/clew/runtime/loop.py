@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 import msgspec
 
@@ -35,10 +35,18 @@ from clew.transcript.turn import Step
 __all__ = ["End", "Loop", "Watcher"]
 
 
+_SAID: Final[dict[str, Literal["length", "content_filter", "error"]]] = {
+    "length": "length",
+    "content-filter": "content_filter",
+    "error": "error",
+}
+"""Reasons of the model's own that leave an answer short of its end."""
+
+
 class End(msgspec.Struct, frozen=True):
     """How the loop ended. ``waiting`` names what a human is asked; ``stopped`` why it ended before it was done."""
 
-    reason: Literal["done", "length", "waiting", "step_limit", "warned", "doom"]
+    reason: Literal["done", "length", "content_filter", "error", "waiting", "step_limit", "warned", "doom"]
     waits: tuple[Wait, ...] = ()
 
 
@@ -118,7 +126,7 @@ class Loop:
         if waits:
             return End("waiting", waits)
         if not asked:
-            return End("length" if end.finish_reason == "length" else "done")
+            return End(_SAID.get(end.finish_reason, "done"))
         return self._repeating()
 
     def _repeating(self) -> End | None:

@@ -315,7 +315,7 @@ class Run:
             recorder.write(c.Finish(finish_reason="tool-calls"))
             await recorder.close(SetTurn(self.turn.id, "waiting", data=dict(with_waits(end.waits))), seal=False)
             return self._outcome_of("waiting")
-        stopped = {"step_limit": "step_limit", "doom": "doom_loop", "length": "length"}.get(end.reason)
+        stopped = None if end.reason == "done" else "doom_loop" if end.reason == "doom" else end.reason
         recorder.write(c.Finish(finish_reason=finish_of(stopped)))
         data: dict[str, Any] = {"stopped": stopped} if stopped else {}
         if stopped == "step_limit":

@@ -62,7 +62,13 @@ def settling(turn_id: str, status: TurnStatus, now: int, data: dict[str, Any] | 
 
 def finish_of(stopped: str | None) -> FinishReason:
     """How the stream of a turn that completed says that it ended."""
-    return "stop" if stopped is None else "length" if stopped == "length" else "other"
+    said: dict[str | None, FinishReason] = {
+        None: "stop",
+        "length": "length",
+        "content_filter": "content-filter",
+        "error": "error",
+    }
+    return said.get(stopped, "other")
 
 
 def refusing(turn_id: str, message_ids: Sequence[str], now: int, data: dict[str, Any]) -> tuple[Write, ...]:

@@ -8,6 +8,12 @@ test('a turn that ended well says nothing', () => {
   expect(ending({ status: 'waiting' })).toBe(null);
 });
 
+test('a cut answer says so and offers to go on; one that was filtered does not look complete', () => {
+  expect(ending({ status: 'completed', stopped: 'length' })).toEqual({ tone: 'quiet', words: 'Cut off at the limit of its length.', next: 'Continue' });
+  expect(ending({ status: 'completed', stopped: 'content_filter' })).toEqual({ tone: 'quiet', words: 'Stopped by the filter of the provider.', next: null });
+  expect(ending({ status: 'completed', stopped: 'error' })).toEqual({ tone: 'bad', words: 'The model broke off with an error of its own.', next: null });
+});
+
 test('the step limit offers to go on', () => {
   const detail = 'max_steps in the file of the agent raises it.';
   expect(ending({ status: 'completed', stopped: 'step_limit' })).toEqual({ tone: 'quiet', words: 'Stopped at the step limit.', detail, next: 'Continue' });

@@ -45,6 +45,9 @@ export function ending(turn: Metadata['turn']): Ending | null {
   if (!turn) return null;
   if (turn.status === 'completed') {
     if (turn.stopped === 'step_limit') return { tone: 'quiet', words: turn.max_steps ? `Stopped after ${turn.max_steps} steps, the limit.` : 'Stopped at the step limit.', detail: 'max_steps in the file of the agent raises it.', next: 'Continue' };
+    if (turn.stopped === 'length') return { tone: 'quiet', words: 'Cut off at the limit of its length.', next: 'Continue' };
+    if (turn.stopped === 'content_filter') return { tone: 'quiet', words: 'Stopped by the filter of the provider.', next: null };
+    if (turn.stopped === 'error') return { tone: 'bad', words: 'The model broke off with an error of its own.', next: null };
     if (turn.stopped === 'doom_loop') return { tone: 'quiet', words: 'Stopped, because it repeated itself.', next: 'Continue' };
     return null;
   }

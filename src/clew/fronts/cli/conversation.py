@@ -40,7 +40,9 @@ _STOPPED: Final = {
     "step_limit": "stopped after {max_steps} steps, the limit, which max_steps in the agent's file raises; "
     "/continue goes on",
     "doom_loop": "stopped: it went round in circles; /continue goes on",
-    "length": "the answer was cut off at its limit; ask for the rest",
+    "length": "the answer was cut off at its limit; /continue goes on",
+    "content_filter": "the answer was stopped by the provider's filter",
+    "error": "the model broke off with an error of its own; ask again",
 }
 
 

@@ -1,1 +1,0 @@
-export{a as Mermaid}from"./index-15G_9-bB.js";
