@@ -440,7 +440,9 @@ class MemoryStore:
         return self._log.get(stream_id, ()) if self._log is not None else ()
 
     async def rebuild(self, target: Path) -> Rebuilt:
-        raise NotSupported("the event log of a memory store ends with its process; open a sqlite: store to rebuild one")
+        raise NotSupported(
+            f"a {self.url.partition(':')[0]}: store keeps no event log to rebuild from; a sqlite: one does"
+        )
 
     async def backup(self, target: Path) -> None:
         raise NotSupported("a memory store has nothing to back up; open a sqlite: store to keep sessions")

@@ -5,33 +5,17 @@ from __future__ import annotations
 import shutil
 from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
-from zlib import crc32
-
-import msgspec
 
 from clew.errors import InvalidInput
 from clew.store.base import Damage
 from clew.store.files import folder
-from clew.store.files.codec import Codec, Loaded, format_mark
+from clew.store.files.codec import Codec, format_mark
+from clew.store.files.damages import unaccepted
 from clew.store.files.shared import SHARED, Shared
 from clew.store.memory import EventKey
 from clew.triggers.ledger import LedgerEvent
 
-__all__ = ["copy_folder", "left_event", "look_over", "unaccepted"]
-
-
-def unaccepted(loaded: Loaded, accepted: Container[str]) -> tuple[Damage, ...]:
-    """What is wrong with a session, but for the losses that a human has accepted; each loss with its id.
-
-    A session of which nothing reads has lost nothing yet: it is put back, or deleted.
-    """
-    if loaded.memo.damaged:
-        return loaded.damages
-    found = (
-        msgspec.structs.replace(one, id=one.id or f"loss-{crc32(f'{one.session_id} {one.what}'.encode()):08x}")
-        for one in loaded.damages
-    )
-    return tuple(one for one in found if one.id not in accepted)
+__all__ = ["copy_folder", "left_event", "look_over"]
 
 
 def look_over(path: Path, codec: Codec) -> Sequence[Damage]:

@@ -19,7 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from clew.clock import Clock, Timer
-from clew.errors import NotSupported, StoreClosed, StoreReadOnly
+from clew.errors import StoreClosed, StoreReadOnly
 from clew.ids import Mint, check_session_id
 from clew.store import unit as u
 from clew.store.base import (
@@ -27,14 +27,14 @@ from clew.store.base import (
     Capabilities,
     Damage,
     PendingStream,
-    Rebuilt,
     SessionPage,
     SessionQuery,
     Whole,
 )
 from clew.store.files import folder
-from clew.store.files.care import copy_folder, left_event, look_over, unaccepted
+from clew.store.files.care import copy_folder, left_event, look_over
 from clew.store.files.codec import Codec, Loaded, Saving, entries_of
+from clew.store.files.damages import Damages
 from clew.store.files.guard import FolderGuard
 from clew.store.files.header import Header, header_of, is_unsettled
 from clew.store.files.job import Job, Planned, fail, persist, sessions_of, take
@@ -68,7 +68,7 @@ class FileStore(MemoryStore):
         self._mint = mint
         self._shared = Shared(path)
         self._memos: dict[str, Any] = {}
-        self._damages: dict[str, tuple[Damage, ...]] = {}
+        self._damages = Damages(self._shared)
         self._headers: dict[str, Header] = {}
         self._signatures: dict[str, object] = {}
         self._used: dict[str, float] = {}
@@ -84,7 +84,6 @@ class FileStore(MemoryStore):
         self._events = self._shared.load("_events")
         self._schedules = self._shared.load("_schedules")
         self._webhooks = self._shared.load("_webhooks")
-        self._accepted: dict[str, int] = self._shared.load("_accepted")
 
     @property
     def url(self) -> str:
@@ -123,7 +122,7 @@ class FileStore(MemoryStore):
 
     def _may_collect(self) -> bool:
         """Whether everything reads: what does not may name what nobody else does."""
-        return not any(self._damages.values()) and not self._shared.unread
+        return not self._damages and not self._shared.unread
 
     def _collect(self, messages: dict[str, frozenset[str]]) -> None:
         """Remove what a process that died left of a unit that never was."""
@@ -311,7 +310,7 @@ class FileStore(MemoryStore):
     def _keep(self, session_id: str, loaded: Loaded) -> None:
         self._values[session_id] = loaded.value
         self._memos[session_id] = loaded.memo
-        self._damages[session_id] = unaccepted(loaded, self._accepted)
+        self._damages.note(session_id, loaded)
         self._headers.pop(session_id, None)
         self._used[session_id] = self._clock.monotonic_ms()
 
@@ -322,8 +321,9 @@ class FileStore(MemoryStore):
         self._headers[session_id] = header_of(value)
 
     def _forget(self, session_id: str) -> None:
-        for table in (self._values, self._memos, self._used, self._headers, self._damages, self._signatures):
+        for table in (self._values, self._memos, self._used, self._headers, self._signatures):
             table.pop(session_id, None)
+        self._damages.forget(session_id)
         self._guard.forget(session_id)
 
     @property
@@ -459,29 +459,23 @@ class FileStore(MemoryStore):
 
     # Care
 
-    async def rebuild(self, target: Path) -> Rebuilt:
-        raise NotSupported(f"a {self._codec.kind}: store keeps no event log; open a sqlite: store to rebuild one")
-
     async def load_whole(self, session_id: str) -> Whole | None:
         whole = await super().load_whole(session_id)
         if whole is None:
             return None
-        return msgspec.structs.replace(whole, damaged=self._damages.get(session_id, ()))
+        return msgspec.structs.replace(whole, damaged=self._damages.of(session_id))
 
     async def losses(self) -> tuple[Damage, ...]:
-        found = (damage for damages in self._damages.values() for damage in damages)
-        return tuple(damage for damage in found if damage.id is not None and damage.id.startswith("loss-"))
+        await self._refresh_all()
+        return self._damages.losses
 
     async def accept_loss(self, loss_id: str, at: int) -> bool:
         if self._lock is None:
             raise StoreReadOnly(f"{self.path} was opened for reading")
-        if all(loss.id != loss_id for loss in await self.losses()):
+        if all(loss.id != loss_id for loss in self._damages.losses):
             return False
         async with self._disk:
-            await asyncio.to_thread(self._guard.write_down, partial(self._shared.put, "_accepted", loss_id, at))
-        self._accepted[loss_id] = at
-        for session_id, damages in self._damages.items():
-            self._damages[session_id] = tuple(damage for damage in damages if damage.id != loss_id)
+            await asyncio.to_thread(self._guard.write_down, partial(self._damages.accept, loss_id, at))
         return True
 
     async def verify(self) -> Sequence[Damage]:
@@ -509,5 +503,5 @@ class FileStore(MemoryStore):
                 self._lock.release()
 
 
-_NO_TABLES: Final = frozenset({"_values", "_memos", "_damages", "_headers", "_signatures", "_used", "_loading"})
+_NO_TABLES: Final = frozenset({"_values", "_memos", "_headers", "_signatures", "_used", "_loading"})
 """Dictionaries of the class above that are no tables of the store."""
