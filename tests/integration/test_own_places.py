@@ -107,6 +107,7 @@ CERTAIN = [
     "cat /proc/self/root{real}/.config/clew/token",
     "cat /proc/thread-self/cwd/x",
     "strings /proc/7/mem",
+    "cat /proc/self/status",
 ]
 PERHAPS = [
     "cat ~/.config/cle*/token",
@@ -122,6 +123,8 @@ PERHAPS = [
     "cat ~+/x",
     "cat {{../../.config/clew/token,x}}",
     "grep -r tok ~",
+    "ls /",
+    "du -sh --total=/ src",
     "grep -r tok ../../.config",
     "cp -r {spelled}/.config /tmp/x",
     "tar cf - -C ../.. .config",
@@ -158,7 +161,6 @@ HONEST = [
     "ls /usr/bin",
     "cat /etc/hostname",
     "grep -rn 'foo.*bar' src",
-    "make -C src test",
     "for f in 1 2; do echo $f; done",
     "cat ../other/clew/readme.md",
     "cat {data}/spill/{session}/bash-1.txt",
@@ -248,6 +250,19 @@ async def test_a_long_output_is_read_again_by_its_own_session_and_by_no_other(ho
             assert await decided(client, second, tool, str(kept)) == "deny"
         assert await decided(client, first, "bash", f"tail -n 3 {kept}") == "allow"
         assert await decided(client, second, "bash", f"tail -n 3 {kept}") == "deny"
+
+
+@pytest.mark.rule("PM-9")
+async def test_a_subagent_reads_what_it_put_aside_itself_and_not_what_its_parent_did(home: Home) -> None:
+    """Its parent's rules are weighed for it too, but not which folder is the parent's own."""
+    script = [then(call("task", {"prompt": "look around"})), then(say("looked")), then(say("done"))]
+    async with served(*script, store="memory:") as client:
+        parent = await freed(client, home)
+        await client.chat(parent, "go")
+        (child,) = [session.id for session in await client.engine.store.list_children(parent)]
+        kept = {owner: str(home.data / "spill" / owner / "bash-1.txt") for owner in (parent, child)}
+        decisions = [await decided(client, one, "read", kept[owner]) for one in kept for owner in kept]
+        assert decisions == ["allow", "deny", "deny", "allow"]
 
 
 @pytest.mark.rule("PM-9")

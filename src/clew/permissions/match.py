@@ -127,16 +127,18 @@ def literals(rule: Rule, subject: Subject, place: Place) -> int:
 def match(rule: Rule, subject: Subject, place: Place) -> Match:
     if permission_rank(rule, subject.target) is None:
         return Match.NO
+    target = subject.target
+    apart = target.kind == "path" and not subject.problem and paths.is_apart(rule.pattern, target.value)
     if rule.action == "allow":
-        return Match.YES if _allows(rule.pattern, subject, place) else Match.NO
-    found = _catches(rule.pattern, subject, place)
+        return Match.YES if not apart and _allows(rule.pattern, subject, place) else Match.NO
+    found = Match.NO if apart else _catches(rule.pattern, subject, place)
     if found is Match.YES or not rule.pinned or not rule.pattern.startswith("/"):
         return found
     # A pinned rule about a place holds by every name of it; one for all tools holds in a shell line, too.
     if subject.reach is not None and rule.permission == "*":
         return subject.reach.match(rule.pattern)
-    if subject.target.kind == "path" and place.aliases is not None:
-        return _yes(any(_catches_path(rule.pattern, name, place) for name in place.aliases(subject.target.value)))
+    if target.kind == "path" and place.aliases is not None:
+        return _yes(any(_catches_path(rule.pattern, name, place) for name in place.aliases(target.value)))
     return found
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import posixpath
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Literal
 
@@ -21,6 +21,7 @@ from clew.permissions.globs import escape, is_everything
 
 __all__ = [
     "exact_path",
+    "is_apart",
     "is_relative",
     "is_resolved",
     "meets",
@@ -54,7 +55,20 @@ def exact_path(path: str) -> str:
 def path_matches(pattern: str, path: str, workspace: str | None) -> bool:
     """Whether ``path`` is one that ``pattern`` names; a relative pattern names nothing without a workspace."""
     names = pattern_names(pattern, workspace)
-    return names is not None and any(len(names) == at for at in _walk(names, names_of(path)))
+    if names is None:
+        return False
+    return any(len(names) == at for at in _walk(names, names_of(path)))
+
+
+def is_apart(pattern: str, path: str) -> bool:
+    """Whether an absolute pattern and a resolved path part within the names that the pattern writes out.
+
+    Most do, and to see it takes no walk; False says nothing.
+    """
+    if not pattern.startswith("/") or ".." in pattern:
+        return False
+    plain = _plain(pattern_names(pattern, None) or ())
+    return names_of(path)[: len(plain)] != plain
 
 
 def without_parents(pattern: str, workspace: str | None) -> str:
@@ -73,9 +87,10 @@ def path_literals(pattern: str, workspace: str | None) -> int:
 
 
 def _composed(text: str) -> str:
-    return unicodedata.normalize("NFC", text)
+    return text if text.isascii() else unicodedata.normalize("NFC", text)
 
 
+@lru_cache(maxsize=4096)
 def names_of(path: str) -> tuple[str, ...]:
     """The names a path is made of, in the form in which they are compared."""
     return tuple(name for name in _composed(path).split("/") if name)
@@ -93,22 +108,43 @@ def pattern_names(pattern: str, workspace: str | None) -> tuple[str, ...] | None
     return tuple(name for name in names_of(pattern) if name != ".")
 
 
-def meets(pattern: Sequence[str], names: Sequence[str], *, globs: bool = False) -> Literal["in", "above", "out"]:
-    """Where the path of ``names`` lies, seen from what ``pattern`` names: in it, above it on the way there, or apart.
+@lru_cache(maxsize=4096)
+def _plain(pattern: tuple[str, ...]) -> tuple[str, ...]:
+    """The names a pattern begins with that stand for themselves alone."""
+    special = (at for at, name in enumerate(pattern) if any(one in name for one in "*?[\\") or name.startswith("!("))
+    return pattern[: next(special, len(pattern))]
 
-    With ``globs`` the names may hold what a shell puts file names in place of; the answer is then what may be.
+
+def meets(
+    pattern: tuple[str, ...], folder: tuple[str, ...], names: Iterable[str], *, globs: bool = False
+) -> Literal["in", "above", "out"]:
+    """Where the paths ``names`` of a folder lie, seen from what ``pattern`` names; an empty name is the folder itself.
+
+    In it when one of them is; else above it, when one is on the way there; else apart. With ``globs`` the names may
+    hold what a shell puts file names in place of; the answer is then what may be.
     """
-    reached = _walk(pattern, names, globs=globs)
-    if any(at == len(pattern) for at in reached):
+    plain = _plain(pattern)
+    if not globs and folder[: len(plain)] != plain[: len(folder)]:
+        return "out"
+    here = _walk(pattern, folder, globs=globs)
+    if not here:
+        return "out"
+    if globs and any("**" in name for name in folder):
         return "in"
     # Behind a `**` every folder there is would be on the way.
     first = next((at for at, name in enumerate(pattern) if name == "**"), len(pattern))
-    return "above" if any(at < first for at in reached) else "out"
+    above = False
+    for name in names:
+        reached = _walk(pattern, (name,), here, globs=globs) if name else here
+        if len(pattern) in reached:
+            return "in"
+        above = above or any(at < first for at in reached)
+    return "above" if above else "out"
 
 
-def _walk(pattern: Sequence[str], path: Sequence[str], *, globs: bool = False) -> set[int]:
+def _walk(pattern: Sequence[str], path: Sequence[str], start: Iterable[int] = (0,), *, globs: bool = False) -> set[int]:
     """Match name by name. The result is how many names of the pattern may have been used up at the end."""
-    reached = _skip_folders(pattern, {0})
+    reached = _skip_folders(pattern, set(start))
     for name in path:
         if globs and "**" in name:
             return {len(pattern)} if reached else set()

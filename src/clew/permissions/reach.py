@@ -25,6 +25,8 @@ __all__ = ["Reach", "folders_of"]
 
 _MAX_FOLDERS: Final = 16
 _MAX_WORDS: Final = 500
+# The system knows no longer one.
+_MAX_PATH: Final = 4096
 _PIECE: Final = re.compile(r"[^\s'\"(){}<>;|&,=:@\0]+")
 _GLOB: Final = re.compile(r"[*?\[]")
 # Their arguments are text or numbers: one that is not known cannot make them open a file.
@@ -38,18 +40,31 @@ _MOVERS: Final = names("cd popd pushd")
 _STREAMS: Final = re.compile(r"/dev/(?:null|zero|full|u?random|tty|stdin|stdout|stderr|fd/[012])")
 
 
-class _Lead(msgspec.Struct, frozen=True):
-    """One path that a word may stand for.
+class _Way(msgspec.Struct, frozen=True):
+    """The folder of paths that words may stand for.
 
-    ``globs`` says that its names may hold what the shell expands; ``named`` that the word is this path and nothing
+    ``globs`` says that its names may hold what the shell expands; ``named`` that a word is the path and nothing
     else, so that a folder means what lies in it; ``climbs`` that it begins at an unknown number of folders above
     the one the command runs in.
     """
 
-    names: tuple[str, ...]
+    folder: tuple[str, ...]
     globs: bool = False
     named: bool = False
     climbs: bool = False
+
+
+class _Leads:
+    """The paths, by folder: what lies beside one another is turned down together."""
+
+    def __init__(self) -> None:
+        self.found: dict[_Way, dict[str, None]] = {}
+        self.unknown = False
+
+    def add(self, names: tuple[str, ...], *, globs: bool = False, named: bool = False, climbs: bool = False) -> None:
+        # The root has no name: it is what the empty one leads to.
+        way = _Way(names[:-1], globs, named, climbs)
+        self.found.setdefault(way, {})[names[-1] if names else ""] = None
 
 
 class Reach:
@@ -64,57 +79,52 @@ class Reach:
 
     def match(self, pattern: str) -> Match:
         """Whether the command reaches what the absolute path ``pattern`` names."""
-        leads, unknown = self._leads
         rule = paths.pattern_names(pattern, None)
         if rule is None:
             return Match.NO
-        found = Match.MAYBE if unknown else Match.NO
-        for lead in leads:
-            result = self._meets(rule, lead)
+        found = Match.MAYBE if self._leads.unknown else Match.NO
+        for way, below in self._leads.found.items():
+            result = self._meets(rule, way, below)
             if result is Match.YES:
                 return result
             found = result if found is Match.NO else found
         return found
 
-    def _meets(self, rule: Sequence[str], lead: _Lead) -> Match:
-        if lead.climbs:
+    def _meets(self, rule: tuple[str, ...], way: _Way, below: Iterable[str]) -> Match:
+        if way.climbs:
             # Wherever on the way to the place the climb ends, the rest of the word goes on from there. It cannot end
             # in a closed folder: to be in one is a hit by itself.
             end = next((at for at, name in enumerate(rule) if name == "**" or name.startswith("!(")), len(rule))
-            hit = any(paths.meets(rule, (*rule[:at], *lead.names)) == "in" for at in range(end))
+            hit = any(paths.meets(rule, (*rule[:at], *way.folder), below) == "in" for at in range(end))
             return Match.MAYBE if hit else Match.NO
-        where = paths.meets(rule, lead.names, globs=lead.globs)
-        if where == "in" and not lead.globs:
+        where = paths.meets(rule, way.folder, below, globs=way.globs)
+        if where == "in" and not way.globs:
             return Match.YES
-        if self._program in _TEXTUAL or self._is_workspace(lead):
+        if self._program in _TEXTUAL or where == "out":
             return Match.NO
-        return Match.MAYBE if where == "in" or (where == "above" and lead.named) else Match.NO
-
-    def _is_workspace(self, lead: _Lead) -> bool:
-        """A command without a path works there, too, so that naming it changes nothing."""
-        return self._place.workspace is not None and lead.names == paths.names_of(self._place.workspace)
+        return Match.MAYBE if where == "in" or way.named else Match.NO
 
     @cached_property
-    def _leads(self) -> tuple[tuple[_Lead, ...], bool]:
-        leads: dict[_Lead, None] = {}
-        unknown = False
+    def _leads(self) -> _Leads:
+        leads = _Leads()
+        leads.unknown = len(self._folders) > _MAX_FOLDERS or len(self._words) > _MAX_WORDS
         elsewhere = len(self._folders) > 1 or any(word.value.startswith(_ELSEWHERE) for word in self._words)
         for word in self._words[:_MAX_WORDS]:
             value = _expanded(word, self._place.home)
-            if UNKNOWN in value and self._program not in _TEXTUAL:
-                unknown = True
-            elif UNKNOWN not in value and not _STREAMS.fullmatch(value):
-                leads.update(dict.fromkeys(self._whole(value, word.glob, elsewhere)))
-            leads.update(dict.fromkeys(self._inside(value)))
+            if UNKNOWN in value:
+                leads.unknown = leads.unknown or self._program not in _TEXTUAL
+            elif not _STREAMS.fullmatch(value):
+                self._add_whole(leads, value, word.glob, elsewhere)
+            self._add_inside(leads, value)
         for text in self._texts:
-            leads.update(dict.fromkeys(self._inside(text)))
+            self._add_inside(leads, text)
         if self._program == "cd" and len(self._words) == 1:
             # It goes home.
-            unknown = unknown or self._place.home is None
-            leads[_Lead(paths.names_of(self._place.home or "/"), named=True)] = None
-        return tuple(leads), unknown or len(self._folders) > _MAX_FOLDERS or len(self._words) > _MAX_WORDS
+            leads.unknown = leads.unknown or self._place.home is None
+            leads.add(paths.names_of(self._place.home or "/"), named=True)
+        return leads
 
-    def _whole(self, value: str, glob: bool, elsewhere: bool) -> Iterator[_Lead]:
+    def _add_whole(self, leads: _Leads, value: str, glob: bool, elsewhere: bool) -> None:
         """The word as a path, and what stands behind its option or its equals sign."""
         texts = [] if value.startswith("-") else [value]
         if "=" in value:
@@ -124,47 +134,56 @@ class Reach:
         for text in filter(None, texts):
             text = _home(text, self._place.home)
             if text.startswith("/"):
-                yield from self._at(text, glob)
+                self._add_path(leads, text, glob)
                 continue
             for folder in self._folders:
-                yield from self._at(f"{folder}/{text}", glob)
+                self._add_path(leads, f"{folder}/{text}", glob)
             if elsewhere and ".." in (parts := text.split("/")):
                 last = len(parts) - parts[::-1].index("..")
-                yield _Lead(tuple(name for name in parts[last:] if name not in ("", ".")), climbs=True)
+                leads.add(tuple(name for name in parts[last:] if name not in ("", ".")), climbs=True)
 
-    def _at(self, path: str, glob: bool) -> Iterator[_Lead]:
+    def _add_path(self, leads: _Leads, path: str, glob: bool) -> None:
         if not glob:
-            yield _Lead(paths.names_of(paths.normal(path)), named=True)
-            for real in self._real(path):
-                yield _Lead(paths.names_of(real), named=True)
+            for spelling in {paths.normal(path), *self._real(path)}:
+                # A command without a path works in the workspace, too, so that naming it changes nothing.
+                if spelling != self._place.workspace:
+                    leads.add(paths.names_of(spelling), named=True)
             return
         parts = path.split("/")
         first = next((at for at, part in enumerate(parts) if _GLOB.search(part)), len(parts))
         rest = "/".join(parts[first:])
         spelled = paths.normal("/".join(parts[:first]) or "/")
-        for folder in dict.fromkeys((spelled, *self._real(spelled))):
-            yield _Lead(paths.names_of(paths.normal(f"{folder}/{rest}")), globs=True, named=True)
+        for folder in {spelled, *self._real(spelled)}:
+            leads.add(paths.names_of(paths.normal(f"{folder}/{rest}")), globs=True, named=True)
 
     def _real(self, path: str) -> Iterator[str]:
         """Where the path leads. What this process sees in /proc and /dev is not what the command would see there."""
-        if self._place.resolve is None or path.startswith(("/proc/", "/dev/")):
+        if self._place.resolve is None or len(path) > _MAX_PATH or path.startswith(("/proc/", "/dev/")):
             return
         real = self._place.resolve(path)
         yield real
         if self._place.aliases is not None:
             yield from self._place.aliases(real)
 
-    def _inside(self, text: str) -> Iterator[_Lead]:
+    def _add_inside(self, leads: _Leads, text: str) -> None:
         """Paths written out in the text of a program, an address or a here-document; no folder is looked up."""
-        for piece in _PIECE.findall(text):
+        for piece in dict.fromkeys(_PIECE.findall(text)):
             piece = _home(piece, self._place.home)
             slash = piece.find("/")
+            if slash < 0 and piece not in (".", ".."):
+                if self._workspace is not None and not _GLOB.search(piece):
+                    leads.add((*self._workspace, piece))
+                continue
             if slash > 0:
-                yield _Lead(paths.names_of(paths.normal(piece[slash:])), globs=bool(_GLOB.search(piece[slash:])))
-            if slash != 0 and self._place.workspace is not None:
-                piece = f"{self._place.workspace}/{piece}"
-            if slash == 0 or not _GLOB.search(piece):
-                yield _Lead(paths.names_of(paths.normal(piece)), globs=bool(_GLOB.search(piece)))
+                leads.add(paths.names_of(paths.normal(piece[slash:])), globs=bool(_GLOB.search(piece, slash)))
+            if slash == 0:
+                leads.add(paths.names_of(paths.normal(piece)), globs=bool(_GLOB.search(piece)))
+            elif self._workspace is not None and not _GLOB.search(piece):
+                leads.add(paths.names_of(paths.normal(f"{self._place.workspace}/{piece}")))
+
+    @cached_property
+    def _workspace(self) -> tuple[str, ...] | None:
+        return None if self._place.workspace is None else paths.names_of(self._place.workspace)
 
 
 def folders_of(commands: Iterable[Sequence[Token]], place: Place) -> tuple[str, ...]:

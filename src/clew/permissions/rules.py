@@ -24,10 +24,8 @@ _ACTIONS: Final = ("allow", "deny", "ask")
 _READING: Final = ("read", "ls", "glob", "grep")
 _SPEAKING: Final = ("todo", "skill", "question", "recall")
 
-# What a process of the system shows of another: its variables and memory, and ways around the names of files.
-_PROCESSES: Final = tuple(
-    f"/proc/[0-9st]*/{name}" for name in ("cwd/**", "environ", "fd/**", "map_files/**", "mem", "root/**", "task/**")
-)
+# What the system shows of a process: its variables, its memory, its files, and ways around the names of others.
+_PROCESSES: Final = ("/proc/[0-9]*/**", "/proc/self/**", "/proc/thread-self/**")
 
 
 def parse_rules(

@@ -61,7 +61,16 @@ class OwnPlaces:
                 above[folder] = roots.get(identity) if identity in roots else over and f"{over}/{name}"
             return above[folder]
 
+        asked: tuple[str, Sequence[str]] = ("", ())
+
         def names(path: str) -> Sequence[str]:
+            """Rule after rule asks about the same path."""
+            nonlocal asked
+            if asked[0] != path:
+                asked = (path, look_up(path))
+            return asked[1]
+
+        def look_up(path: str) -> Sequence[str]:
             nonlocal linked
             found = [name for name in (known(path) if len(path) > 1 else None,) if name is not None and name != path]
             try:
