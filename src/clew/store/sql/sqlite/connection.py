@@ -38,11 +38,14 @@ __all__ = [
     "prepare",
     "protect",
     "translate",
+    "undo_first_write",
 ]
 
 BUSY_TIMEOUT_MS: Final = 5000
 QUERIES: Final[dict[str, str]] = load_queries("sqlite/queries.sql")
 
+_JOURNAL = bytes.fromhex("d9d505f920a163d7")
+"""How a rollback journal begins; the number of pages its database had before is at byte 16."""
 _FULL = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}
 _BROKEN = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
@@ -101,6 +104,23 @@ def look(path: Path) -> sqlite3.Connection:
     """A connection to find out what a file is, which changes nothing: no journal mode, no checkpoint when it closes."""
     uri = f"{path.resolve().as_uri()}?mode=ro"
     return sqlite3.connect(uri, uri=True, isolation_level=None, timeout=BUSY_TIMEOUT_MS / 1000, factory=_Counted)
+
+
+def undo_first_write(path: Path) -> None:
+    """Take back the first write ever to a file, if the power went in the middle of it: until then it held nothing.
+
+    A database that is being made has a rollback journal for a moment, and whoever may only read cannot undo by it.
+    """
+    journal = path.with_name(path.name + "-journal")
+    try:
+        with journal.open("rb") as file:
+            header = file.read(20)
+    except OSError:
+        return
+    if header[:8] == _JOURNAL and header[16:20] == bytes(4):
+        uri = f"{path.resolve().as_uri()}?mode=rw"
+        with contextlib.closing(sqlite3.connect(uri, uri=True, isolation_level=None, factory=_Counted)) as connection:
+            connection.execute("PRAGMA user_version")
 
 
 class _Counted(sqlite3.Connection):

@@ -42,7 +42,16 @@ from clew.store.file_lock import FileLock, find_file
 from clew.store.owner import OwnerLock, held_a_store, owned, owner_path, refuse_network_file_system
 from clew.store.search import plan_search
 from clew.store.sql.log import EventLog, is_kept
-from clew.store.sql.sqlite.connection import Connect, SqliteStatements, connect, has_fts5, look, protect, translate
+from clew.store.sql.sqlite.connection import (
+    Connect,
+    SqliteStatements,
+    connect,
+    has_fts5,
+    look,
+    protect,
+    translate,
+    undo_first_write,
+)
 from clew.store.sql.sqlite.migrate import SCHEMA_VERSION, check_version, migrate
 from clew.store.sql.sqlite.reader import Reader, ReaderPool
 from clew.store.sql.sqlite.rebuild import rebuild
@@ -159,6 +168,7 @@ def _take(path: Path, clock: Clock) -> OwnerLock:
     except BlockingIOError as error:
         raise owned(path) from error
     try:
+        undo_first_write(path)
         _refuse_untouched(path)
         return OwnerLock(file, path, clock.now_ms())
     except BaseException:
