@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os.path
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -20,8 +20,9 @@ FOLDER: Final = Path(__file__).resolve().parent
 
 # Whole programs, as somebody who is tired of being asked would allow them.
 PROGRAMS: Final = sorted(
-    names("""awk cargo cat cd curl cut echo env export find gawk git go grep head jq ls make mawk node npm npx pip
-    pytest python python3 rg sed sort ssh tail tar uniq uptime wc xargs""")
+    names("""awk cargo cat cd curl cut echo env export file find gawk gh git go grep head jq ls make mawk mysql
+    node npm npx pip psql pytest python python3 rg sed shuf sort split sqlite3 ssh tail tar uniq uptime
+    wc xargs xxd""")
 )
 NARROW: Final = ("git log*", "git status*", "git diff*", "git show*", "git grep*", "npm test*", "python -m pytest*")
 RULES: Final = (
@@ -31,9 +32,11 @@ RULES: Final = (
 )
 
 
-def decide(line: str, *rules: Rule) -> Decision:
+def decide(line: str, *rules: Rule, manifest: Sequence[Rule] = ()) -> Decision:
     target = Target("bash", "command", line)
-    return evaluate([target], session=rules or RULES, workspace="/w", resolve=os.path.normpath)
+    return evaluate(
+        [target], manifest=manifest, session=rules or RULES, workspace="/w", resolve=os.path.normpath, home="/home/u"
+    )
 
 
 @cache

@@ -154,7 +154,7 @@ def test_a_rule_that_denies_and_may_be_meant_by_what_the_shell_fills_in_asks() -
         ("find . -exec cat {} +", [("find . -exec cat {} +", "named"), ("cat \0", "any")]),
         ("ssh h 'ls; pwd'", [("ssh h 'ls; pwd'", "named"), ("ls", "any"), ("pwd", "any")]),
         ("sh -c 'ls'", [("sh -c ls", "named"), ("ls", "any")]),
-        ("python3 - <<'E'\nx\nE", [("python3 - << 'x\n'", "any")]),
+        ("python3 - <<'E'\nx\nE", [("python3 - << 'x\n'", "exact")]),
         ("python3 x.py", [("python3 x.py", "any")]),
         ("python3 -W ignore", [("python3 -W ignore", "none")]),
         ("python3 --version", [("python3 --version", "any")]),

@@ -154,8 +154,9 @@ def _cover_by_form(simple: SimpleCommand) -> tuple[Cover, str]:
     arguments = [word.value for word in simple.words[1:]]
     if _evaluates(program.value, arguments):
         return "none", "it may run code that is hidden in an expression"
-    if _is_fed(simple, name):
-        return "none", "it runs what it is fed"
+    if _is_fed(name, arguments):
+        written = simple.inputs and not any(UNKNOWN in text for text in simple.inputs)
+        return ("exact", "it runs the text it is fed") if written else ("none", "it runs what it is fed")
     if not _PROGRAM.fullmatch(program.value):
         return "named", "its program has unusual characters"
     odd = next((word.odd for word in simple.words if word.odd), "")
@@ -195,11 +196,10 @@ def _evaluates(program: str, arguments: list[str]) -> bool:
     ) and any("[" in a for a in arguments)
 
 
-def _is_fed(simple: SimpleCommand, name: str) -> bool:
-    """Whether an interpreter takes its program from an input that is not written out in the line."""
+def _is_fed(name: str, arguments: list[str]) -> bool:
+    """Whether an interpreter takes its program from its input."""
     letters = next((letters for pattern, letters in _INTERPRETERS if pattern.fullmatch(name)), None)
-    arguments = [word.value for word in simple.words[1:]]
-    if letters is None or (simple.inputs and not any(UNKNOWN in text for text in simple.inputs)):
+    if letters is None:
         return False
     if any(argument in _FED for argument in arguments):
         return True

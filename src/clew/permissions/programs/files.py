@@ -42,9 +42,11 @@ FILES: Final[Mapping[str, Program]] = {
         --no-group --delete --delete-after --delete-excluded --prune-empty-dirs -m""",
         runs="-e= --rsh= --rsync-path= -M= --remote-option= --daemon --server --sender",
         writes="""
-            --log-file= --write-batch= --only-write-batch= -b --backup --backup-dir= -T= --temp-dir= --partial-dir=""",
+            --log-file= --write-batch= --only-write-batch= -b --backup --backup-dir= -T= --temp-dir=
+            --partial-dir=""",
         loads="""
-            --files-from= --exclude-from= --include-from= -f= --filter= -F --password-file= --read-batch= --config=""",
+            --files-from= --exclude-from= --include-from= -f= --filter= -F --password-file= --read-batch=
+            --config=""",
         operand=re.compile(r"(?![^/]*:).*"), operand_danger="sends", open_end=False,
     ),
     "tar": program(

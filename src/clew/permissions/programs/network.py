@@ -14,6 +14,7 @@ __all__ = ["NETWORK"]
 _WEB: Final = re.compile(r"(?i:https?://)|[\w.-]+(?::[0-9]+)?(?:/|$)")
 _TEXT: Final = re.compile(r"(?![@<])[^\0]*", re.DOTALL)
 _NO_FILE: Final = re.compile(r"[^@<\0]*", re.DOTALL)
+_NOWHERE: Final = re.compile("-|/dev/null")
 _FORMAT: Final = re.compile(r"(?!@)(?!.*%output)(?!.*%\{stderr)[^\0]*", re.DOTALL)
 
 NETWORK: Final[Mapping[str, Program]] = {
@@ -46,6 +47,7 @@ NETWORK: Final[Mapping[str, Program]] = {
             "-d": _TEXT, "--data": _TEXT, "--data-ascii": _TEXT, "--data-binary": _TEXT, "--json": _TEXT,
             "--data-urlencode": _NO_FILE, "--url-query": _NO_FILE, "-H": _TEXT, "--header": _TEXT, "-w": _FORMAT,
             "--write-out": _FORMAT, "-b": re.compile(r"[^@\0]*=[^\0]*"), "--cookie": re.compile(r"[^@\0]*=[^\0]*"),
+            "-o": _NOWHERE, "--output": _NOWHERE,
             "--url": re.compile(r"(?i:https?://).*"), "--proto": re.compile("=?(?:https?,?)+"),
             "--proto-redir": re.compile("=?(?:https?,?)+"),
             "--proto-default": re.compile("https?"),

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from clew.permissions.programs.table import Program, program
+from clew.permissions.tokens import names
 
 __all__ = ["SYSTEM"]
 
@@ -67,6 +68,47 @@ SYSTEM: Final[Mapping[str, Program]] = {
         loads="-u= --unset= -C= --chdir=",
         stops=True,
         shortens=False,
+    ),
+    # GitHub's: what it runs by itself is its aliases and extensions.
+    "gh": program(
+        commands={
+            area: program(
+                commands=dict.fromkeys(
+                    names("checks diff list status view"),
+                    program(
+                        """-a= --assignee= -A= --author= -B= --base= -H= --head= --json= -q= --jq= -l= --label= -L=
+                        --limit= -s= --state= -S= --search= -c --comments --log --log-failed --name-only --color= -R=
+                        --repo= --watch --required --exit-status -b= --branch= -w= --workflow=
+                        -v --verbose -u= --user=""",
+                        runs="--web",
+                        shortens=False,
+                    ),
+                ),
+            )
+            for area in names("issue pr repo run workflow release label")
+        },
+        shortens=False,
+    ),
+    "mysql": program(
+        "-h= -u= -P= -N -B -t -E --version --table --batch",
+        runs="-e= --execute= --pager= --tee= --init-command= --plugin-dir= --defaults-file=",
+    ),
+    "psql": program(
+        "-h= -U= -p= -d= -l -V --version --list --host= --username= --port= --dbname= -w -X -q -t -A -x",
+        runs="-c= --command= -f= --file= -v= --set= -P= --pset= -W",
+        writes="-o= --output= -L= --log-file=",
+    ),
+    "sqlite3": program(
+        """-header -noheader -json -csv -column -line -list -box -table -markdown -readonly -version -help -html
+            -quote -separator=""",
+        runs="-cmd= -init= -interactive -unsafe-testing -vfs= -A -ar -append -zip -deserialize",
+        operand=re.compile(
+            r"(?!-|\||.*(?:^|\n)\s*\.|(?i:.*(?:writefile|load_extension|edit|attach|vacuum|fts3_tokenizer)\b)).*",
+            re.DOTALL,
+        ),
+        first=re.compile(r"(?!-|\|)[^\0]*"),
+        open_end=False,
+        single=True,
     ),
     "systemctl": program(
         """-a --all -l --full -n= --lines= --no-pager --plain -q --quiet --type= -t= --state= --failed --user

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from clew.permissions.programs.table import Program, program
+from clew.permissions.programs.table import NEAR, Program, program
 
 __all__ = ["TEXT"]
 
@@ -39,6 +39,25 @@ TEXT: Final[Mapping[str, Program]] = {
         --version --path-separator=""",
         runs="-x= --exec= -X= --exec-batch=",
         loads="--ignore-file= --base-directory= -C= --search-path= --batch-size=",
+        shortens=False,
+    ),
+    "file": program(
+        """-b --brief -i --mime --mime-type --mime-encoding -L --dereference -h --no-dereference -k
+            --keep-going -r --raw
+        -s --special-files -0 --print0 -F= --separator= -N --no-pad -p --preserve-date -e= --exclude= -v --version
+        --extension --help -E -n --no-buffer""",
+        writes="-C --compile",
+        loads="-m= --magic-file= -f= --files-from= -z -Z --uncompress -P= --parameter= -S --no-sandbox",
+    ),
+    "jq": program(
+        """-n --null-input -r --raw-output -j --join-output -a --ascii-output -s --slurp -c --compact-output -C
+        --color-output -M --monochrome-output -S --sort-keys -e --exit-status --tab --indent= --unbuffered --stream
+        --seq -R --raw-input -h --help -V --version --raw-output0 --stream-errors""",
+        loads="-f --from-file -L= --arg --argjson --slurpfile --rawfile --args --jsonargs",
+        first=re.compile(r"(?!.*(?:include|import)\b).*", re.DOTALL),
+        open_end=False,
+        operand_danger="loads",
+        bundles=True,
         shortens=False,
     ),
     "less": program(
@@ -92,6 +111,15 @@ TEXT: Final[Mapping[str, Program]] = {
         --random-source=""",
         runs="--compress-program=", writes="-o= --output= -T= --temporary-directory=", operand=re.compile(r"(?!\+)"),
     ),
+    "shuf": program("-n= --head-count= -e --echo -i= --input-range= -r --repeat -z --zero-terminated --help",
+        writes="-o= --output=",
+        loads="--random-source="),
+    "split": program(
+        """-a= --suffix-length= -b= --bytes= -C= --line-bytes= -d --numeric-suffixes? -x --hex-suffixes? -e
+        --elide-empty-files -l= --lines= -n= --number= -t= --separator= -u --unbuffered --verbose
+        --additional-suffix=""",
+        runs="--filter=", numbers=True, operand=NEAR, open_end=False, operand_danger="writes",
+    ),
     "tree": program(
         """-a -d -l -f -x -L= -R -P= -I= --gitignore --gitfile= --ignore-case --matchdirs --metafirst --prune --info
         --noreport --charset= --filelimit= --si -q -N -Q -p -u -g -s -h --du -D --timefmt= -F --inodes
@@ -99,12 +127,23 @@ TEXT: Final[Mapping[str, Program]] = {
         -r --dirsfirst --filesfirst --sort= -i -A -S -n -C -X -J --nolinks --help --version""",
         writes="-o=", loads="-H= -T= --hintro= --houtro= --infofile= --fromfile --fromtabfile",
     ),
+    "uniq": program(
+        """-c --count -d --repeated -D --all-repeated? -f= --skip-fields= --group? -i --ignore-case -s=
+            --skip-chars= -u
+        --unique -z --zero-terminated -w= --check-chars= --help --version""",
+        most=1, danger="writes",
+    ),
     "vim": program("",
         runs="-c= --cmd= -S= -s= -u= -U= -i= -w= -W= -e -E -es -r -R -n -o -O -p",
         operand=re.compile(r"(?![+-])")),
     "xmllint": program("--noout --format --nonet --valid --version --xpath= --recover --huge --quiet --nowarning",
         writes="--output= -o=",
         loads="--noent --xinclude --schema= --dtdvalid= --load-trace --path= --catalogs"),
+    "xxd": program("-a -b -c= -C -e -g= -h -i -l= -p -ps -plain -s= -u -v",
+        writes="-r -revert",
+        most=1, danger="writes",
+        bundles=False,
+        shortens=False),
     "yq": program(
         """-r --raw-output -o= --output-format= -p= --input-format= -P --prettyPrint -C --colors -M --no-colors -N
             --no-doc -I= --indent= -e --exit-status -n --null-input -V --version -h --help --unwrapScalar""",
