@@ -7,18 +7,20 @@ Repeat a round with the seed it is told by; the specimens are the same each time
 from __future__ import annotations
 
 import asyncio
+import copy
 import shutil
 import tempfile
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from tests.rig.budget import Budget, Outcome
 from tests.rig.looking import Seen, compare, look_at
 from tests.rig.specimen import KINDS, LATER, Kind, Specimen, make_specimen
 
-__all__ = ["ROUNDS", "Flipping", "figure", "run"]
+__all__ = ["ROUNDS", "Flipping", "figure", "overlooked", "run"]
 
 ROUNDS: Final = 1_000
 _PATIENCE_S: Final = 60.0
@@ -30,6 +32,10 @@ class Flipping:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._known: dict[Kind, tuple[Specimen, Seen]] = {}
+
+    @property
+    def known(self) -> list[Kind]:
+        return list(self._known)
 
     def specimen(self, kind: Kind) -> tuple[Specimen, Seen]:
         if kind not in self._known:
@@ -60,6 +66,31 @@ class Flipping:
         finally:
             shutil.rmtree(copy.folder)
         return what, kinds, silent
+
+
+def overlooked(truth: Seen) -> list[str]:
+    """What the judge would let pass: each kind of thing, once with one letter changed, once taken away."""
+    changed: dict[str, Callable[[Seen], object]] = {
+        "a text": lambda seen: _change_text(next(iter(seen.messages.values()))),
+        "a message": lambda seen: next(iter(seen.messages.values())).popitem(),
+        "a blob": lambda seen: seen.blobs.update({next(iter(seen.blobs)): b"other"}),
+        "a session": lambda seen: seen.sessions.pop(),
+        "a page": lambda seen: seen.pages.update({next(iter(seen.pages)): "other"}),
+        "evidence": lambda seen: next(iter(seen.evidence.values()))[1].append("other"),
+        "what is sent": lambda seen: next(iter(seen.sent.values())).append("other"),
+    }
+    passed = []
+    for name, change in changed.items():
+        seen = copy.deepcopy(truth)
+        change(seen)
+        if not compare(truth, seen)[1]:
+            passed.append(name)
+    return passed
+
+
+def _change_text(shown: dict[str, Any]) -> None:
+    part = next(part for one in shown.values() for part in one["parts"] if part.get("type") == "text")
+    part["text"] = part["text"][:-1] + chr(ord(part["text"][-1]) ^ 1)
 
 
 async def _judge(url: str, truth: Seen, *, rolls_back: bool = False) -> tuple[set[str], list[str]]:
@@ -121,6 +152,9 @@ def run(budget: Budget) -> Outcome:
             outcome.counts["silent"] += bool(silent)
             if silent:
                 outcome.broken.append(f"seed {seed}: {what}: {'; '.join(silent[:3])} [{', '.join(sorted(kinds))}]")
+        for kind in flipping.known:
+            passed = overlooked(flipping.specimen(kind)[1])
+            outcome.broken += [f"control: {kind}: {name} was changed, and the judge did not mind" for name in passed]
     return outcome
 
 
