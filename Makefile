@@ -24,6 +24,7 @@ NODE_READY := $(if $(wildcard tests/node/package.json),$(NODE_STAMP))
 export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/pycache
 unexport PYTHONDONTWRITEBYTECODE
 TYPED := src tools tests $(wildcard bench)
+QUICKLY = export TMPDIR=$$(tools/quick_folder.sh); trap 'rm -rf "$$TMPDIR"' EXIT;
 PYTEST := CLEW_HYPOTHESIS_PROFILE=ci $(BIN)/python -m pytest
 
 .PHONY: help
@@ -83,11 +84,11 @@ checked: check web-check $(NODE_READY) $(BROWSER_READY)
 .PHONY: test
 test: ## check, then every test
 	@$(MAKE) -j$(WORKERS) --output-sync=target --no-print-directory checked
-	$(PYTEST) -n $(WORKERS) --dist worksteal
+	$(QUICKLY) $(PYTEST) -n $(WORKERS) --dist worksteal
 
 .PHONY: test-fast
 test-fast: $(READY) ## the tests that need nothing but Python and little time
-	$(PYTEST) -n $(WORKERS) --dist worksteal -m "not slow and not service and not browser and not kill and not node"
+	$(QUICKLY) $(PYTEST) -n $(WORKERS) --dist worksteal -m "not slow and not service and not browser and not kill and not node"
 
 .PHONY: test-schemathesis
 test-schemathesis: $(READY) ## schemathesis over the whole API; it is installed beside
