@@ -39,6 +39,7 @@ class Home:
         (self.data / "spill" / "ses_other" / "bash-1.txt").write_text(SECRET)
         (self.data / "clew.db").write_text("another store")
         (self.workspace / "shortcut").symlink_to(self.real / ".config")
+        (self.workspace / "here").symlink_to("/proc/self/cwd")
         os.link(kept / "token", self.workspace / "notes.txt")
 
 
@@ -108,6 +109,10 @@ CERTAIN = [
     "cat /proc/thread-self/cwd/x",
     "strings /proc/7/mem",
     "cat /proc/self/status",
+    "cat /proc/self/cwd/../../.config/clew/token",
+    "cat /tmp/../proc/self/cwd/../../.config/clew/token",
+    "cat here/../../.config/clew/token",
+    "cat < here/../../.config/clew/token",
 ]
 PERHAPS = [
     "cat ~/.config/cle*/token",
@@ -130,6 +135,7 @@ PERHAPS = [
     "tar cf - -C ../.. .config",
     "tar cf - / | wc -c",
     "cd && ls",
+    "export CDPATH=~/.config; cd clew; cat token",
     "cd ~ && cat src/a.py",
     "cat *",
     "cat s*.db",
@@ -241,7 +247,7 @@ async def test_a_model_that_asks_for_the_token_gets_none_of_it(home: Home) -> No
 async def test_a_long_output_is_read_again_by_its_own_session_and_by_no_other(home: Home) -> None:
     """Not by another session of the same store, not by a subagent, which reads its own."""
     script = [then(call("bash", {"command": "seq 1 20000"})), then(say("kept"))]
-    async with served(*script, store="memory:") as client:
+    async with served(*script, store=f"sqlite:///{home.workspace}/store.db") as client:
         first, second = [await freed(client, home) for _ in range(2)]
         await client.chat(first, "go")
         (kept,) = (home.data / "spill" / first).iterdir()
@@ -256,7 +262,7 @@ async def test_a_long_output_is_read_again_by_its_own_session_and_by_no_other(ho
 async def test_a_subagent_reads_what_it_put_aside_itself_and_not_what_its_parent_did(home: Home) -> None:
     """Its parent's rules are weighed for it too, but not which folder is the parent's own."""
     script = [then(call("task", {"prompt": "look around"})), then(say("looked")), then(say("done"))]
-    async with served(*script, store="memory:") as client:
+    async with served(*script, store=f"sqlite:///{home.workspace}/store.db") as client:
         parent = await freed(client, home)
         await client.chat(parent, "go")
         (child,) = [session.id for session in await client.engine.store.list_children(parent)]

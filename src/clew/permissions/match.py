@@ -26,6 +26,8 @@ __all__ = ["Match", "Place", "Subject", "literals", "match", "permission_rank", 
 
 # The home folder is set to another one somewhere in the line, so that a tilde means nothing certain.
 _HOME_SET: Final = re.compile(r"(?<![$\w{])HOME\b")
+# With these `cd` goes to folders that its word does not name.
+_ADRIFT: Final = re.compile(r"CDPATH|cdable_vars")
 _WORD_START: Final = re.compile(r"(?<![A-Za-z0-9_.-])(?=\S)")
 
 
@@ -56,6 +58,8 @@ def subjects_of(target: Target, place: Place) -> tuple[Subject, ...]:
         return (Subject(target, problem=problem, reach=Reach((), (target.value,), (), place)),)
     known = msgspec.structs.replace(place, home=None) if _HOME_SET.search(target.value) else place
     folders = folders_of((command.words for command in parts.commands), known)
+    if _ADRIFT.search(target.value):
+        folders = None
     subjects = [
         Subject(
             msgspec.structs.replace(target, value=visible(command.text)),

@@ -68,12 +68,18 @@ class _Leads:
 
 
 class Reach:
-    """One command of a line, or a line that could not be read. The paths are looked up when a rule first asks."""
+    """One command of a line, or a line that could not be read. The paths are looked up when a rule first asks.
 
-    def __init__(self, words: Sequence[Token], texts: Iterable[str], folders: Sequence[str], place: Place) -> None:
+    ``folders`` are those a relative path may begin at; None when they cannot be told.
+    """
+
+    def __init__(
+        self, words: Sequence[Token], texts: Iterable[str], folders: Sequence[str] | None, place: Place
+    ) -> None:
         self._words = words
         self._texts = tuple(texts)
-        self._folders = folders
+        self._folders = folders or ()
+        self._adrift = folders is None or len(folders) > _MAX_FOLDERS
         self._place = place
         self._program = words[0].value.rpartition("/")[2] if words else ""
 
@@ -107,7 +113,7 @@ class Reach:
     @cached_property
     def _leads(self) -> _Leads:
         leads = _Leads()
-        leads.unknown = len(self._folders) > _MAX_FOLDERS or len(self._words) > _MAX_WORDS
+        leads.unknown = self._adrift or len(self._words) > _MAX_WORDS
         elsewhere = len(self._folders) > 1 or any(word.value.startswith(_ELSEWHERE) for word in self._words)
         for word in self._words[:_MAX_WORDS]:
             value = _expanded(word, self._place.home)
@@ -157,8 +163,8 @@ class Reach:
             leads.add(paths.names_of(paths.normal(f"{folder}/{rest}")), globs=True, named=True)
 
     def _real(self, path: str) -> Iterator[str]:
-        """Where the path leads. What this process sees in /proc and /dev is not what the command would see there."""
-        if self._place.resolve is None or len(path) > _MAX_PATH or path.startswith(("/proc/", "/dev/")):
+        """Where the path leads. What this process sees in /dev is not what the command would see there."""
+        if self._place.resolve is None or len(path) > _MAX_PATH or path.startswith("/dev/"):
             return
         real = self._place.resolve(path)
         yield real
@@ -186,7 +192,7 @@ class Reach:
         return None if self._place.workspace is None else paths.names_of(self._place.workspace)
 
 
-def folders_of(commands: Iterable[Sequence[Token]], place: Place) -> tuple[str, ...]:
+def folders_of(commands: Iterable[Sequence[Token]], place: Place) -> tuple[str, ...] | None:
     """The folders a relative path of the line may begin at: the workspace, and each one that it changes to."""
     folders = [place.workspace or "/"]
     for words in commands:

@@ -15,7 +15,7 @@ from typing import Literal
 import msgspec
 
 from clew.permissions.evaluate import Decision, evaluate, strictest
-from clew.runtime.places import OwnPlaces
+from clew.runtime.places import OwnPlaces, leads_to
 from clew.store.base import Store, get_session
 from clew.transcript.rule import Rule, Target
 
@@ -47,7 +47,7 @@ class RulesInForce(msgspec.Struct, frozen=True):
             project=self.project,
             workspace=self.workspace,
             attended=self.attended,
-            resolve=os.path.realpath,
+            resolve=leads_to,
             home=os.environ.get("HOME"),
             aliases=self.aliases,
         )

@@ -16,9 +16,10 @@ from typing import Final
 from clew.permissions.rules import own_rules
 from clew.transcript.rule import Rule
 
-__all__ = ["OwnPlaces"]
+__all__ = ["OwnPlaces", "leads_to"]
 
 _MAX_FILES: Final = 200_000
+_MAX_LINKS: Final = 40
 
 Identity = tuple[int, int]
 
@@ -100,6 +101,33 @@ class OwnPlaces:
                     continue
                 if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
                     yield (status.st_dev, status.st_ino), path
+
+
+def leads_to(path: str) -> str:
+    """Where an absolute path leads a program that is not this one.
+
+    Like ``os.path.realpath``, but links in /proc, which mean something else to everybody, are left where they stand.
+    """
+    rest = path.split("/")[::-1]
+    at, followed = "", 0
+    while rest:
+        name = rest.pop()
+        if name == "..":
+            at = at.rpartition("/")[0]
+        if name in ("", ".", ".."):
+            continue
+        step = f"{at}/{name}"
+        try:
+            link = os.readlink(step)
+        except (OSError, ValueError):
+            at = step
+            continue
+        followed += 1
+        if step.startswith("/proc/") or followed > _MAX_LINKS:
+            return "/".join((step, *reversed(rest)))
+        at = "" if link.startswith("/") else at
+        rest += link.split("/")[::-1]
+    return at or "/"
 
 
 def _spellings(places: Iterable[Path]) -> tuple[str, ...]:
