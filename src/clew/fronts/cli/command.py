@@ -88,14 +88,11 @@ async def opened(store: str | None, *, write: bool = False, make: bool = False) 
             own = clew.open(store, read_only=not write, triggers=False)
             engine: AnyEngine = await stack.enter_async_context(own)
         except OwnedByAnotherProcess as error:
-            engine = _reached(error.ids.get("url"), error)
+            engine = await _reached(error.ids.get("url"), error)
         except StoreError as error:
             owned = lock_of(location)
             owner = read_owner(owned) if owned is not None and not write else None
-            engine = _reached(owner.url if owner else None, error)
-            if not await engine.answers():
-                # What a server that is gone announced is still there; why the file cannot be read is the reason.
-                raise
+            engine = await _reached(owner.url if owner else None, error)
         yield engine
 
 
@@ -109,14 +106,16 @@ async def read_file(store: str | None) -> AsyncIterator[clew.Engine]:
         yield engine
 
 
-def _reached(url: object, error: ClewError) -> RemoteEngine:
-    """The engine of the server at an address; without one, why the store could not be opened."""
+async def _reached(url: object, error: ClewError) -> RemoteEngine:
+    """The engine of the server at an address, once that answers; without one, why the store could not be opened."""
     if not isinstance(url, str):
         raise error
     token = find_token()
     if token is None:
         raise OwnedByAnotherProcess(f"{error}; its token is neither in CLEW_TOKEN nor kept for you", url=url) from error
-    return RemoteEngine(url, token)
+    engine = RemoteEngine(url, token)
+    await engine.probe()
+    return engine
 
 
 def named_model(name: str | None) -> str | dict[str, str] | None:

@@ -16,7 +16,7 @@ import msgspec
 
 from clew.compaction.touched import TouchedFile
 from clew.engine import ExportFormat, SessionList
-from clew.errors import ClewError, StoreUnavailable
+from clew.errors import StoreUnavailable
 from clew.fronts.cli.remote_triggers import RemoteEvents, RemoteSchedules, RemoteWebhooks
 from clew.fronts.cli.wire import Wire, segment
 from clew.fronts.shape import RewoundShape, SubmissionShape
@@ -67,13 +67,9 @@ class RemoteEngine:
         self.schedules = RemoteSchedules(self._wire)
         self.webhooks = RemoteWebhooks(self._wire)
 
-    async def answers(self) -> bool:
-        """Whether the server is there."""
-        try:
-            await self._wire.call("GET", "/api/health")
-        except ClewError:
-            return False
-        return True
+    async def probe(self) -> None:
+        """Raise when the server does not answer within a few seconds."""
+        await self._wire.probe()
 
     # Sessions
 

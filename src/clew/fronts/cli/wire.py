@@ -8,21 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import os
 import stat
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from typing import Any, Final, NoReturn
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping
+from typing import Any, Final, NoReturn, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
 from clew import errors as e
 from clew.config import config_folder
+from clew.store.owner import is_loopback
 
 __all__ = ["Gone", "Unauthorized", "Wire", "find_token", "segment"]
 
-_CONNECT_S: Final = 5.0
+T = TypeVar("T")
+
+_CONNECT_S: Final = 3.0
+_PATIENCE_S: Final = 10.0
 _LONGEST_LINE: Final = 1024 * 1024
 _ABOUT: Final = frozenset({"type", "title", "status", "detail", "code"})
 
@@ -66,15 +69,46 @@ class Wire:
     def __init__(self, url: str, token: str) -> None:
         if not (token.isascii() and token.isprintable()):
             raise e.InvalidInput("the token is not one that can be sent; see CLEW_TOKEN")
+        if not is_loopback(url):
+            raise e.StoreUnavailable(f"the store's owner says it is at {url!r}, which is no address of this machine")
         place = urlsplit(url)
-        # A server announces the address it is bound to, so a name here was not written by one.
-        with contextlib.suppress(ValueError):
-            ipaddress.ip_address(place.hostname or "")
-            if place.scheme == "http" and place.port is not None:
-                self._host, self._port, self._netloc = str(place.hostname), place.port, place.netloc
-                self._token, self.url = token, url
-                return
-        raise e.StoreUnavailable(f"the store's owner says it is at {url!r}, which is no address of a clew server")
+        self._host, self._port, self._netloc = str(place.hostname), int(place.port or 0), place.netloc
+        self._token, self.url = token, url
+
+    async def probe(self) -> None:
+        """Ask whether somebody is there, without the token; :class:`Gone` when no answer comes in a few seconds.
+
+        A process that was stopped still has its socket, so a connection alone says nothing.
+        """
+        try:
+            async with asyncio.timeout(_CONNECT_S):
+                reader, writer = await asyncio.open_connection(self._host, self._port, limit=_LONGEST_LINE)
+                try:
+                    head = f"GET /api/health HTTP/1.1\r\nHost: {self._netloc}\r\nConnection: close\r\n\r\n"
+                    writer.write(head.encode())
+                    await _head(reader)
+                finally:
+                    writer.transport.abort()
+        except TimeoutError as error:
+            raise Gone(
+                f"the server at {self.url} has the store open and has not answered for {_CONNECT_S:g} seconds; "
+                "it may be stopped or overloaded: let it go on, or end it"
+            ) from error
+        except (OSError, EOFError, ValueError) as error:
+            raise self._gone(error) from error
+
+    def _gone(self, error: Exception) -> Gone:
+        return Gone(f"the server at {self.url} does not answer: {str(error) or type(error).__name__}")
+
+    async def _awaited(self, reading: Awaitable[T]) -> T:
+        """What is read, however long it takes, as long as the server answers others."""
+        task = asyncio.ensure_future(reading)
+        try:
+            while not (await asyncio.wait({task}, timeout=_PATIENCE_S))[0]:
+                await self.probe()
+            return await task
+        finally:
+            task.cancel()
 
     async def call(
         self,
@@ -86,7 +120,7 @@ class Wire:
     ) -> bytes:
         """The body of an answer; a refusal is raised."""
         async with self._exchange(method, path, body, query, "application/json") as (status, headers, reader):
-            answer = b"".join([piece async for piece in _pieces(reader, headers)])
+            answer = b"".join([piece async for piece in self._pieces(reader, headers)])
         if status >= 400:
             _refuse(status, answer)
         return answer
@@ -95,9 +129,9 @@ class Wire:
         """The ``data:`` of each event of a stream, until it ends; nothing where there is none."""
         async with self._exchange("GET", path, None, None, "text/event-stream") as (status, headers, reader):
             if status >= 400:
-                _refuse(status, b"".join([piece async for piece in _pieces(reader, headers)]))
+                _refuse(status, b"".join([piece async for piece in self._pieces(reader, headers)]))
             rest = b""
-            async for piece in _pieces(reader, headers):
+            async for piece in self._pieces(reader, headers):
                 *whole, rest = (rest + piece).split(b"\n\n")
                 for frame in whole:
                     if frame.startswith(b"data: "):
@@ -130,12 +164,20 @@ class Wire:
             ]
             writer.write("\r\n".join([*head, "", ""]).encode() + data)
             await writer.drain()
-            yield *await _head(reader), reader
+            yield *await self._awaited(_head(reader)), reader
         except (OSError, EOFError, ValueError) as error:
-            raise Gone(f"the server at {self.url} does not answer: {str(error) or type(error).__name__}") from error
+            raise self._gone(error) from error
         finally:
             if writer is not None:
                 writer.transport.abort()
+
+    async def _pieces(self, reader: asyncio.StreamReader, headers: Mapping[str, str]) -> AsyncIterator[bytes]:
+        if headers.get("transfer-encoding") == "chunked":
+            while size := int(await self._awaited(reader.readline()), 16):
+                yield await self._awaited(reader.readexactly(size))
+                await self._awaited(reader.readexactly(2))
+        elif length := int(headers.get("content-length", "0")):
+            yield await self._awaited(reader.readexactly(length))
 
 
 def segment(value: str) -> str:
@@ -153,15 +195,6 @@ async def _head(reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]:
     first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines if line)}
     return int(first.split(" ", 2)[1]), headers
-
-
-async def _pieces(reader: asyncio.StreamReader, headers: Mapping[str, str]) -> AsyncIterator[bytes]:
-    if headers.get("transfer-encoding") == "chunked":
-        while size := int(await reader.readline(), 16):
-            yield await reader.readexactly(size)
-            await reader.readexactly(2)
-    elif length := int(headers.get("content-length", "0")):
-        yield await reader.readexactly(length)
 
 
 def _refuse(status: int, body: bytes) -> NoReturn:

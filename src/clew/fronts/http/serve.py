@@ -10,24 +10,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import http.client
 import ipaddress
 import logging
 import os
 import signal
 import socket
 import threading
-import webbrowser
 from collections.abc import Callable, Container, Iterator
 from pathlib import Path
 from typing import Final, cast, get_args
-from urllib.parse import urlsplit
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from clew import opening
-from clew.config import ServerConfig, default_store_url, load_config
+from clew.config import ServerConfig, data_folder, default_store_url, load_config
 from clew.errors import Conflict, InvalidInput, NotFound, OwnedByAnotherProcess
 from clew.fronts.http.app import make_app
 from clew.fronts.http.auth import AnyAddress, loopback_hosts
@@ -36,6 +33,7 @@ from clew.fronts.http.log import LogForm, log_runs, secrets_of, set_up
 from clew.fronts.http.protocol import BoundedProtocol
 from clew.fronts.http.sse import Streams
 from clew.fronts.http.token import Token, load_token, make_token
+from clew.fronts.http.way_in import open_browser
 from clew.store.location import lock_of, parse_url
 from clew.store.owner import read_owner
 
@@ -78,7 +76,8 @@ async def _serve(
     store: str | None, listener: socket.socket, base: str, token: Token, stop: _Stop, open_page: bool
 ) -> int:
     streams = Streams()
-    async with opening.open(store) as engine:
+    async with contextlib.AsyncExitStack() as leaving:
+        engine = await leaving.enter_async_context(opening.open(store))
         if not engine.store.capabilities.chunk_durable:
             log.warning("%s is saved at each %s, not at each chunk", engine.store.url, engine.config.save.save_on)
         app = make_app(engine, token=token.value, hosts=_hosts(listener), streams=streams, workspace_root=_started_in())
@@ -90,7 +89,7 @@ async def _serve(
             page = f"{base}/#token={token.value}"
             print(f"clew {page}", flush=True)
             if open_page:
-                threading.Thread(target=webbrowser.open, args=(page,), daemon=True).start()
+                leaving.callback(open_browser(page, data_folder()))
 
         server = Server(app, listener, engine.config.server, ready)
         serving = asyncio.get_running_loop().create_task(server.serve(sockets=[listener]))
@@ -231,7 +230,7 @@ def _refuse_served(store: str | None) -> None:
     """Say where the store is served, before a port that is taken is complained about. The lock decides later."""
     owned = lock_of(parse_url(store or default_store_url()))
     owner = read_owner(owned) if owned is not None else None
-    if owner is not None and owner.url is not None and _lives(owner.pid) and _answers(owner.url):
+    if owner is not None and owner.url is not None:
         raise OwnedByAnotherProcess(
             f"this store is already served at {owner.url} (process {owner.pid}); `clew url` prints its address",
             pid=owner.pid,
@@ -239,32 +238,9 @@ def _refuse_served(store: str | None) -> None:
         )
 
 
-def _lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except PermissionError:
-        return True
-    except OSError:
-        return False
-    return True
-
-
 def find_url(base: str | None) -> str:
-    """The address, with the token, of the server that was announced; :class:`NotFound` when none answers."""
+    """The address, with the token, of the server that has announced it; :class:`NotFound` when none has."""
     token = load_token()
-    if base is None or token is None or not _answers(base):
+    if base is None or token is None:
         raise NotFound("no server has this store open; start one with `clew serve`")
     return f"{base}/#token={token.value}"
-
-
-def _answers(base: str) -> bool:
-    """Whether a server is there. What a process that was killed had announced stays announced."""
-    place = urlsplit(base)
-    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=2)
-    try:
-        connection.request("GET", "/api/health")
-        return connection.getresponse().status == 200
-    except OSError:
-        return False
-    finally:
-        connection.close()
