@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from clew.errors import ClewError, IllegalChunk
-from clew.store.base import QueuedMessage, Store
+from clew.store.base import QueuedMessage, Store, Whole
 from clew.transcript.chunk import Chunk
 from clew.transcript.fold import Fold
 from clew.transcript.message import MessageRow
@@ -83,6 +83,7 @@ async def _check_session(store: Store, session_id: str, stored: dict[str, Messag
     stored.update(messages)
     found: list[tuple[str, str | None]] = []
     found += _check_messages(messages, whole.seals)
+    found += _check_grown(whole, messages)
     found += (broken := list(_check_tree(whole.tree, messages)))
     found += _check_moves(whole.tree)
     found += _check_places(whole.tree, messages, whole.queue)
@@ -107,6 +108,25 @@ def _check_messages(messages: Mapping[str, MessageRow], seals: Mapping[str, str]
                 yield f"a tool call is in state {part.tool_state!r}, which does not exist", part.id
         if row.id in seals and seal_of(part.data for part in row.parts) != seals[row.id]:
             yield "it was changed after it had settled: its seal does not match", row.id
+
+
+def _check_grown(whole: Whole, messages: Mapping[str, MessageRow]) -> Iterator[tuple[str, str | None]]:
+    """A message of a settled turn is as it was when that settled, whoever thought that he was still writing it."""
+    ends: dict[str, int | None] = {}
+    for turn in whole.tree.turns.values():
+        at = None if turn.status in OPEN or turn.id == whole.tree.open_turn_id else turn.settled_at
+        for message_id in whole.tree.links.get(turn.id, ()):
+            before = ends.get(message_id, at)
+            ends[message_id] = None if at is None or before is None else max(at, before)
+    streaming = {stream.message.id for stream in whole.pending}
+    for message_id, at in ends.items():
+        row = messages.get(message_id)
+        if at is None or row is None:
+            continue
+        if message_id in streaming:
+            yield "it grew after its turn had settled: the journal holds more of it", message_id
+        elif message_id not in whole.seals and any(part.updated_at > at for part in row.parts):
+            yield "it grew after its turn had settled: it was written to later", message_id
 
 
 def _check_tree(tree: Tree, messages: Mapping[str, MessageRow]) -> Iterator[tuple[str, str | None]]:

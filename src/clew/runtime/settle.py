@@ -49,9 +49,10 @@ async def settle_session(store: Store, session_id: str, now: int, reason: str = 
     """
     state = await store.load_state(session_id)
     turn: Turn | None = None
+    held: Sequence[MessageRow] = ()
     if state.open_turn_id is not None:
-        line = await store.load_line(session_id, turns=1)
-        turn = line.turns[-1].turn
+        newest = (await store.load_line(session_id, turns=1)).turns[-1]
+        turn, held = newest.turn, newest.messages
     # A turn whose requests are all answered waits for nobody: what should have gone on with it did not.
     waiting = turn if turn is not None and turn.status == "waiting" and not is_answered(waits_of(turn)) else None
     asked = {wait.tool_call_id for wait in waits_of(waiting)}
@@ -69,6 +70,10 @@ async def settle_session(store: Store, session_id: str, now: int, reason: str = 
         writes.append(SetEpoch(state.epoch + 1))
         writes += settling(turn.id, "failed", now, {"error": {"code": "interrupted", "message": reason}, "waiting": []})
         guards.append(OpenTurnIs(turn.id))
+        # Nobody goes on with what it had begun to say. Sealed, it shows when somebody does all the same.
+        sealed = {*await store.seals(session_id), *by_message}
+        unsealed = [message for message in held if message.id not in sealed]
+        writes += [SealMessage(message.id, seal_of(part.data for part in message.parts)) for message in unsealed]
     if writes:
         await store.commit(Unit(session_id, tuple(writes), tuple(guards), sync="power"))
     return waiting
