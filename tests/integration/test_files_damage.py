@@ -31,6 +31,8 @@ from clew.store.unit import (
 )
 from clew.testing.chunks import text
 from clew.testing.scribe import Scribe
+from clew.testing.scripted import FakeProviders, ScriptedModel
+from clew.testing.scripted import say as scripted
 from clew.transcript.seal import seal_of
 from clew.triggers.ledger import EventQuery
 from clew.triggers.routing import Routing
@@ -232,6 +234,28 @@ async def test_bytes_that_are_not_those_of_their_digest_are_not_given_out(kind: 
     assert blob is not None
     assert (blob.data, await store.verify()) == (b"file", ())
     await store.close()
+
+
+@both
+@pytest.mark.rule("ST-14")
+async def test_a_damaged_attachment_is_not_sent_and_the_session_goes_on(kind: Kind, tmp_path: Path) -> None:
+    """The model is told that it is left out."""
+    url = f"{kind}:{tmp_path}"
+    attachment = {"type": "file", "mediaType": "text/plain", "url": f"data:text/plain;base64,{_base64(NOTE)}"}
+    model = ScriptedModel([scripted("read"), scripted("as I said")])
+    async with clew.open(url, config=clew.Config(), providers=FakeProviders(model)) as engine:
+        session = await engine.create_session()
+        async for _ in engine.run(session.id, [attachment]):
+            pass
+    [path] = (tmp_path / "clew" / "blobs").glob("*.bin")
+    flip(path, b"red")
+    async with clew.open(url, config=clew.Config(), providers=FakeProviders(model)) as engine:
+        async for _ in engine.run(session.id, "and?"):
+            pass
+        assert len(await engine.messages(session.id)) == 4
+    sent = [part for message in model.requests[-1].messages for part in message.parts if message.role == "user"]
+    left_out = "[a file of type text/plain is missing or damaged where it is stored, and is left out.]"
+    assert [part.get("text") for part in sent] == [left_out, "and?"]
 
 
 @both

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import base64
+import logging
 from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
 
+from clew.errors import RowUndecodable
 from clew.store.base import Store
 from clew.transcript.message import Message
 
 __all__ = ["with_files"]
 
+log = logging.getLogger("clew.files")
+
 _BLOB: Final = "/api/blobs/"
 
 
 async def with_files(store: Store, messages: Sequence[Message]) -> list[Message]:
-    """The messages with every file part that names a blob given as a ``data:`` URL. A blob that is gone stays named."""
+    """The messages with every file part that names a blob given as a ``data:`` URL.
+
+    In the place of a blob that is gone, or damaged, a text says so.
+    """
     given: list[Message] = []
     for message in messages:
         if any(_digest(part) for part in message.parts):
@@ -36,8 +43,15 @@ def _digest(part: dict[str, Any]) -> str | None:
 
 async def _inlined(store: Store, part: dict[str, Any]) -> dict[str, Any]:
     digest = _digest(part)
-    blob = await store.find_blob(digest) if digest is not None else None
-    if blob is None:
+    if digest is None:
         return part
+    try:
+        blob = await store.find_blob(digest)
+    except RowUndecodable as error:
+        log.error("a file is not sent: %s (%s)", error, digest)
+        blob = None
+    if blob is None:
+        name = part.get("filename") or f"a file of type {part.get('mediaType')}"
+        return {"type": "text", "text": f"[{name} is missing or damaged where it is stored, and is left out.]"}
     body = base64.b64encode(blob.data).decode()
     return {**part, "url": f"data:{blob.media_type};base64,{body}"}
