@@ -19,6 +19,7 @@ from clew.engine import Engine
 from clew.errors import ClewError, InvalidInput, NotFound
 from clew.history.check import check, extends
 from clew.testing.history_child import open_at
+from clew.testing.scripted import say
 
 __all__ = ["Seen", "compare", "look_at"]
 
@@ -120,6 +121,8 @@ async def _look(engine: Engine, seen: Seen, known: Seen | None) -> None:
 async def _ask(engine: Engine, session_id: str, seen: Seen) -> None:
     """Send a prompt, and keep what the model was sent."""
     model: Any = engine.host.providers.get("test")
+    # It need not look at anything: what it is sent first is what was stored.
+    model._otherwise = say("So be it.")
     before = len(model.requests)
     try:
         async for _ in engine.run(session_id, _PROMPT):
@@ -130,7 +133,6 @@ async def _ask(engine: Engine, session_id: str, seen: Seen) -> None:
     except Exception as error:
         seen.fail(f"run on {session_id}", error)
     requests = model.requests[before:]
-    # The first one holds what was stored; those after it also what this run added.
     seen.sent[session_id] = [
         leaf for one in requests[:1] for leaf in (one.system, *_leaves(_plain([m.parts for m in one.messages])))
     ]
