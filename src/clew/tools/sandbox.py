@@ -88,11 +88,13 @@ class Sandbox(msgspec.Struct, frozen=True):
             yield "--unshare-net"
         for folder in (workspace, scratch):
             yield from ("--bind", folder, folder)
-        for place in closed:
-            if os.path.isdir(place) and not os.path.islink(place):
+        for place in dict.fromkeys(map(os.path.realpath, closed)):
+            if os.path.isdir(place):
                 yield from ("--tmpfs", place)
-            elif os.path.isfile(place):
-                yield from ("--ro-bind", "/dev/null", os.path.realpath(place))
+                continue
+            for file in sorted(Path(place).parent.glob("*")):
+                if file.is_file() and (str(file) == place or _is_beside(str(file), place)):
+                    yield from ("--ro-bind", "/dev/null", str(file))
         yield from ("--chdir", workspace, "--")
 
 
