@@ -213,10 +213,10 @@ async def test_s7_9_a_crash_in_an_append_costs_that_unit_at_every_byte(tmp_path:
     lines = whole[len(intact) :].count(b"\n")
     assert lines >= 4
     codec = JsonlCodec(tmp_path / "store")
+    (log.parent / "metadata.json").write_bytes(metadata)
     # But for its newline the last line is whole, and counts.
     for cut in range(len(intact), len(whole) - 1):
         log.write_bytes(whole[:cut])
-        (log.parent / "metadata.json").write_bytes(metadata)
         torn = codec.load(session.id)
         assert torn is not None
         assert (vars(torn.value), torn.damages) == (before, ()), cut
