@@ -1,7 +1,9 @@
 """Redaction: secrets taken out of a document before it leaves. Every redaction leaves a mark that says of which kind.
 
 Known shapes of keys are found wherever a text stands, values under telling names by their names, and values that the
-caller knows by themselves. No pattern can take long: each is bounded, or eats what it has begun.
+caller knows by themselves. No pattern can take long: each is bounded, or eats what it has begun. The shapes here go by
+what stands around a secret, or are looser than others'; those of single services are in
+:mod:`clew.interop.token_shapes`.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import msgspec
 import orjson
 
 from clew.interop.document import BlobRecord, MessageRecord, PromptRecord, SessionDocument
+from clew.interop.token_shapes import token_shapes
 from clew.transcript.turn import Step
 
 __all__ = ["Redaction", "redact_document"]
@@ -71,8 +74,12 @@ class Redaction:
         """The text with a mark in the place of each secret."""
         if self._known is not None:
             text = self._known.sub(self._mark("secret"), text)
-        for kind, shape in _SHAPES:
-            text = shape.sub(self._mark(kind), text)
+        for kind, pattern in _SHAPES:
+            text = pattern.sub(self._mark(kind), text)
+        lowered = text.lower()
+        for shape in token_shapes():
+            if any(word in lowered for word in shape.keywords):
+                text = shape.pattern.sub(self._mark(shape.kind, whole=True), text)
         return text
 
     def value(self, value: Any, name: str | None = None) -> Any:
@@ -103,10 +110,10 @@ class Redaction:
         redacted = self.value(value)
         return body if redacted == value else orjson.dumps(redacted, option=orjson.OPT_SORT_KEYS).decode()
 
-    def _mark(self, kind: str) -> Callable[[re.Match[str]], str]:
+    def _mark(self, kind: str, *, whole: bool = False) -> Callable[[re.Match[str]], str]:
         def mark(found: re.Match[str]) -> str:
             self.count += 1
-            kept = found[1] if found.re.groups else ""
+            kept = found[1] if found.re.groups and not whole else ""
             return f"{kept}[redacted: {kind}]"
 
         return mark
