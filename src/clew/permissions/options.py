@@ -247,6 +247,9 @@ class _Reading:
             return False
         self.operands += 1
         self.first_operand = self.first_operand or self.at
+        if table.stops and table.most:
+            # What looks like an option behind it is another operand.
+            self.operands += len(self.words) - self.at
         if table.most is not None and self.operands > table.most:
             reach = self.command_end if table.enough else self.first_operand
             self.danger(reach, f"`{self.name}` is made to {table.danger}")

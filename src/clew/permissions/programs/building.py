@@ -203,11 +203,12 @@ BUILDING: Final[Mapping[str, Program]] = {
         """-b -m -B --always-make -d --debug? -h --help -i --ignore-errors -k --keep-going -l? --load-average? -n
         --just-print --dry-run --recon -O? --output-sync? -q --question -r --no-builtin-rules -R
         --no-builtin-variables
-        -s --silent --quiet --no-silent -S --no-keep-going --stop -t --touch --trace -v --version -w --print-directory
+        -s --silent --quiet --no-silent -S --no-keep-going --stop --trace -v --version -w --print-directory
         --no-print-directory --warn-undefined-variables -j? --jobs? -p --print-data-base --shuffle?""",
         runs="--eval= -E= --file= -f= --makefile= -e --environment-overrides",
         loads="""-C= --directory= -I= --include-dir= -o= --old-file= --assume-old= -W= --what-if= --new-file=
             --assume-new= --jobserver-auth= --jobserver-style=""",
+        writes="-t --touch",
         operand=re.compile(r"[^=]*"),
         open_end=False,
     ),

@@ -142,7 +142,7 @@ TEXT: Final[Mapping[str, Program]] = {
     "xxd": program("-a -b -c= -C -e -g= -h -i -l= -p -ps -plain -s= -u -v",
         writes="-r -revert",
         most=1, danger="writes",
-        bundles=False,
+        stops=True, bundles=False,
         shortens=False),
     "yq": program(
         """-r --raw-output -o= --output-format= -p= --input-format= -P --prettyPrint -C --colors -M --no-colors -N
