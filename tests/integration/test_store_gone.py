@@ -130,6 +130,26 @@ async def test_a_session_whose_files_somebody_else_changed_is_not_written_to(
         assert (file.read_bytes() if file.exists() else None) == left
 
 
+async def test_a_session_that_cannot_be_written_keeps_no_other_from_the_disk(tmp_path: Path) -> None:
+    """What a json: store has only in memory is written when it closes, of all but the one; and that is said."""
+    store = await open_files("json", tmp_path / "store")
+    grown: dict[str, str] = {}
+    for _ in range(3):
+        scribe = await Scribe.create(store)
+        recorder = (await scribe.prompt("hello")).recorder()
+        for chunk in text("in memory")[:-1]:
+            recorder.write(chunk)
+        await recorder.flush()
+        grown[scribe.session_id] = recorder.message.id
+    first, *others = grown
+    emptied(tmp_path / "store" / "sessions" / f"{first}.json")
+    with pytest.raises(StoreGone, match=first):
+        await store.close()
+    async with opened("json", tmp_path / "store") as again:
+        found = [await again.find_message(session_id, grown[session_id]) for session_id in others]
+        assert [row.parts[0].data["text"] if row is not None else None for row in found] == ["in memory"] * 2
+
+
 async def test_another_program_may_move_the_log_into_the_database(path: Path) -> None:
     """A shell that checkpoints, or makes the file smaller, takes nothing away."""
     async with sqlite_store(path) as store:

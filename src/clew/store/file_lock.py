@@ -141,7 +141,7 @@ class FileLock:
             try:
                 found = os.stat(self._name)
             except OSError as error:
-                raise self.gone(f"{self.path} is gone: {error.strerror}") from error
+                raise self.gone(f"{self.path} is gone ({error.strerror})") from error
             if id_of(found) == self.file:
                 return found
             raise self.gone(f"{self.path} was replaced by another one")
@@ -150,7 +150,7 @@ class FileLock:
     def gone(self, what: str) -> StoreGone:
         """The error for a store that is not what was opened any more, now and from here on."""
         self._gone = self._gone or StoreGone(
-            f"{what} while it was open; nothing more is written. Bring the store back as it was, and open it again"
+            f"{what}; it was open here, and nothing more is written. Bring the store back as it was, and open it again"
         )
         return self._gone
 
