@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from clew.errors import StoreGone
+from clew.errors import StoreError, StoreGone
 from clew.store.files import folder
-from clew.store.files.codec import Codec
+from clew.store.files.codec import Codec, Saving
 from clew.store.owner import OwnerLock
 
 __all__ = ["FolderGuard"]
@@ -62,3 +62,15 @@ class FolderGuard:
                 self.check()
                 persist()
                 self.check()
+
+    def write_all(self, savings: Mapping[str, Saving | None]) -> None:
+        """Bring to disk what memory alone holds of each session. One that cannot be written keeps no other from it."""
+        failed: list[StoreError] = []
+        for session_id, saving in savings.items():
+            try:
+                if saving is not None:
+                    self.write_down(saving.persist, session_id)
+            except StoreError as error:
+                failed.append(error)
+        if failed:
+            raise failed[0]

@@ -19,7 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from clew.clock import Clock, Timer
-from clew.errors import StoreClosed, StoreError, StoreReadOnly
+from clew.errors import StoreClosed, StoreReadOnly
 from clew.ids import Mint, check_session_id
 from clew.store import unit as u
 from clew.store.base import (
@@ -494,18 +494,11 @@ class FileStore(MemoryStore):
             self._timer.cancel()
         if self._lock is None:
             return
-        failed: list[Exception] = []
+        savings = {id_: self._codec.save(value, self._memos[id_]) for id_, value in self._values.items()}
         try:
-            for session_id, value in self._values.items():
-                try:
-                    if (saving := self._codec.save(value, self._memos[session_id])) is not None:
-                        await asyncio.to_thread(self._guard.write_down, saving.persist, session_id)
-                except StoreError as error:  # of one session, which keeps no other from the disk
-                    failed.append(error)
+            await asyncio.to_thread(self._guard.write_all, savings)
         finally:
             self._lock.release()
-        if failed:
-            raise failed[0]
 
 
 _NO_TABLES: Final = frozenset({"_values", "_memos", "_headers", "_signatures", "_used", "_loading"})
