@@ -15,23 +15,20 @@ __all__ = ["BUILDING"]
 _PACKAGE: Final = re.compile(r"(?:@[\w.-]+/)?[\w][\w.-]*(?:\[[\w,.-]+\])?(?:(?:[=<>~!]=?|==|@)[\w.^~*<>=,-]*)*")
 
 _NPM: Final = program(
-    """-s --silent -q --quiet -d --verbose -v --version -h --help --json -l --long --parseable -p -a --all
-        --loglevel= -w=
-    --workspace= -ws --workspaces --include-workspace-root --if-present --ignore-scripts --no-audit --no-fund --audit
-    --fund --no-progress --progress --color? --no-color --depth= --omit= --include= --production --only= --offline
-    --prefer-offline --prefer-online --legacy-peer-deps --force -f --strict-peer-deps --no-save --save -S -D
-    --save-dev
-    -E --save-exact -O --save-optional -P --save-prod --package-lock-only --no-package-lock --dry-run --no-optional
-    --dd --yes -y""",
+    """-s --silent -q --quiet -d --verbose -v --version -h --help --json -l --long --parseable -p -a --all --loglevel=
+    -w= --workspace= -ws --workspaces --include-workspace-root --if-present --ignore-scripts --no-audit --no-fund
+    --audit --fund --no-progress --progress --color? --no-color --depth= --omit= --include= --production --only=
+    --offline --prefer-offline --prefer-online --legacy-peer-deps --force -f --strict-peer-deps --no-save --save -S
+    -D --save-dev -E --save-exact -O --save-optional -P --save-prod --package-lock-only --no-package-lock --dry-run
+    --no-optional --dd --yes -y""",
     runs="""--script-shell= --shell= --node-options= --git= --editor= --viewer= --browser= -c= --call= --init-module=
-    --onload-script= --node-gyp= --python= --package= --foreground-scripts --scripts-prepend-node-path=
-    --npm-path=""",
-    loads="""--prefix= -C= --userconfig= --globalconfig= --registry= --reg= -reg= --cafile= --ca= --cache=
-        --location= -L=
-    -g --global --proxy= --https-proxy= --noproxy= --local-address= --scope= --tag= --auth-type= --otp= --access=
-    --ignore-prepublish --unsafe-perm --user= --tmp= --umask= --key= --cert= --workspaces-update
-    --replace-registry-host=
-    --install-links --install-strategy= --global-style --before= --engine-strict --allow-same-version""",
+        --onload-script= --node-gyp= --python= --package= --foreground-scripts --scripts-prepend-node-path=
+        --npm-path=""",
+    loads="""--prefix= -C= --userconfig= --globalconfig= --registry= --reg= -reg= --cafile= --ca= --cache= --location=
+        -L= -g --global --proxy= --https-proxy= --noproxy= --local-address= --scope= --tag= --auth-type= --otp=
+        --access= --ignore-prepublish --unsafe-perm --user= --tmp= --umask= --key= --cert= --workspaces-update
+        --replace-registry-host= --install-links --install-strategy= --global-style --before= --engine-strict
+        --allow-same-version""",
 )
 
 
@@ -74,10 +71,9 @@ _CARGO: Final = program(
     """-q --quiet -v --verbose -vv --offline --locked --frozen --color= -h --help -V --version --list -p= --package=
     --workspace --all --exclude= --lib --bin= --bins --example= --examples --test= --tests --bench= --benches
     --all-targets -F= --features= --all-features --no-default-features -r --release --profile= -j= --jobs=
-    --keep-going
-    --no-run --no-fail-fast --doc --message-format= --timings --no-deps --document-private-items --target= --check
-    --depth= -i= --invert= -e= --edges= -d --duplicates --format= --prefix= --ignore-rust-version --dev -n
-    --dry-run""",
+    --keep-going --no-run --no-fail-fast --doc --message-format= --timings --no-deps --document-private-items
+    --target= --check --depth= -i= --invert= -e= --edges= -d --duplicates --format= --prefix= --ignore-rust-version
+    --dev -n --dry-run""",
     runs="-Z= --config= --fix",
     loads="--manifest-path= -C= --lockfile-path=",
     writes="""--target-dir= --artifact-dir= --out-dir= --build-plan --unit-graph --allow-dirty --allow-staged --open
@@ -93,11 +89,9 @@ def _cargo(danger: str = "", *, passes: Literal["", "asked", "free"] = "") -> Pr
 
 _GO: Final = program(
     """-a -n -p= -race -msan -asan -v -work -x -json -short -run= -count= -timeout= -failfast -bench= -benchmem
-        -benchtime=
-    -cover -covermode= -coverpkg= -cpu= -list= -parallel= -shuffle= -skip= -fuzz= -fuzztime= -tags= -trimpath
-    -buildvcs=
-    -mod= -e -f= -m -u -t -deps -find -test -compiled -versions -retracted -reuse= -c -changed -h -help -l -s -w? -d
-    -go= -all -src -short -cmd -i""",
+    -benchtime= -cover -covermode= -coverpkg= -cpu= -list= -parallel= -shuffle= -skip= -fuzz= -fuzztime= -tags=
+    -trimpath -buildvcs= -mod= -e -f= -m -u -t -deps -find -test -compiled -versions -retracted -reuse= -c -changed
+    -h -help -l -s -w? -d -go= -all -src -short -cmd -i""",
     runs="-exec= -toolexec= -vettool= -ldflags= -gcflags= -asmflags= -gccgoflags= -compiler= -installsuffix=",
     loads="-C= -modfile= -overlay= -pkgdir= -pgo=",
     writes="""-o= -coverprofile= -cpuprofile= -memprofile= -blockprofile= -mutexprofile= -trace= -outputdir=
@@ -120,9 +114,9 @@ _PIP: Final = program(
     runs="""--python= --global-option= --build-option= --config-settings= -C= --no-build-isolation --use-pep517
         --no-binary= -e= --editable=""",
     loads="""-i= --index-url= --extra-index-url= --no-index --find-links= -r= --requirement= -c= --constraint=
-        --trusted-host=
-    --cert= --client-cert= --proxy= --cache-dir= --keyring-provider= --use-feature= --use-deprecated= --exists-action=
-    --break-system-packages --abi= --platform= --implementation= --python-version= --group=""",
+        --trusted-host= --cert= --client-cert= --proxy= --cache-dir= --keyring-provider= --use-feature=
+        --use-deprecated= --exists-action= --break-system-packages --abi= --platform= --implementation=
+        --python-version= --group=""",
     writes="--log= --target= -t= --root= --prefix= --src= -d= --dest= -w= --wheel-dir= --report= --download=",
 )
 
@@ -202,9 +196,9 @@ BUILDING: Final[Mapping[str, Program]] = {
     "make": program(
         """-b -m -B --always-make -d --debug? -h --help -i --ignore-errors -k --keep-going -l? --load-average? -n
         --just-print --dry-run --recon -O? --output-sync? -q --question -r --no-builtin-rules -R
-        --no-builtin-variables
-        -s --silent --quiet --no-silent -S --no-keep-going --stop --trace -v --version -w --print-directory
-        --no-print-directory --warn-undefined-variables -j? --jobs? -p --print-data-base --shuffle?""",
+        --no-builtin-variables -s --silent --quiet --no-silent -S --no-keep-going --stop --trace -v --version -w
+        --print-directory --no-print-directory --warn-undefined-variables -j? --jobs? -p --print-data-base
+        --shuffle?""",
         runs="--eval= -E= --file= -f= --makefile= -e --environment-overrides",
         loads="""-C= --directory= -I= --include-dir= -o= --old-file= --assume-old= -W= --what-if= --new-file=
             --assume-new= --jobserver-auth= --jobserver-style=""",
@@ -246,8 +240,7 @@ BUILDING: Final[Mapping[str, Program]] = {
         shortens=False,
         commands={
             "lock": program("--check --locked"),
-            "sync": program("""
-                --frozen --locked --all-extras --dev --no-dev --extra= --group= --all-groups"""),
+            "sync": program("""--frozen --locked --all-extras --dev --no-dev --extra= --group= --all-groups"""),
             "tree": program("--depth= --frozen --locked"),
             "version": program(),
             "pip": program(

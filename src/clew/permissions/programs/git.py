@@ -22,18 +22,18 @@ def _git(plain: str = "", **more: object) -> Program:
 
 _DIFF: Final = _git(
     """-p -u --patch -s --no-patch -U? --unified? --output-indicator-new= --output-indicator-old=
-    --output-indicator-context= --raw --patch-with-raw --indent-heuristic --minimal --patience --histogram --anchored=
-    --diff-algorithm= --stat? --stat-width= --stat-name-width= --stat-graph-width= --stat-count= --compact-summary
-    --numstat --shortstat -X? --dirstat? --cumulative --dirstat-by-file? --summary --patch-with-stat -z --name-only
-    --name-status --submodule? --color? --color-moved? --color-moved-ws= --word-diff? --word-diff-regex=
-    --color-words? --no-renames --rename-empty --check --ws-error-highlight= --full-index --binary --abbrev? -B?
-    --break-rewrites? -M? --find-renames? -D --irreversible-delete -C? --find-copies? --find-copies-harder -l=
-    --diff-filter= -S= -G= --find-object= --pickaxe-all --pickaxe-regex -O= --skip-to= --rotate-to= -R --relative?
-    -a --text --ignore-cr-at-eol --ignore-space-at-eol -b --ignore-space-change -w --ignore-all-space
-    --ignore-blank-lines -I= --ignore-matching-lines= --inter-hunk-context= -W --function-context --exit-code --quiet
-    --ignore-submodules? --src-prefix= --dst-prefix= --no-prefix --default-prefix --line-prefix=
-    --ita-invisible-in-index
-    --ita-visible-in-index --follow -c --cc --combined-all-paths -t -r -m --no-ext-diff --no-textconv""",
+    --output-indicator-context= --raw --patch-with-raw --indent-heuristic --minimal --patience --histogram
+    --anchored= --diff-algorithm= --stat? --stat-width= --stat-name-width= --stat-graph-width= --stat-count=
+    --compact-summary --numstat --shortstat -X? --dirstat? --cumulative --dirstat-by-file? --summary
+    --patch-with-stat -z --name-only --name-status --submodule? --color? --color-moved? --color-moved-ws=
+    --word-diff? --word-diff-regex= --color-words? --no-renames --rename-empty --check --ws-error-highlight=
+    --full-index --binary --abbrev? -B? --break-rewrites? -M? --find-renames? -D --irreversible-delete -C?
+    --find-copies? --find-copies-harder -l= --diff-filter= -S= -G= --find-object= --pickaxe-all --pickaxe-regex -O=
+    --skip-to= --rotate-to= -R --relative? -a --text --ignore-cr-at-eol --ignore-space-at-eol -b
+    --ignore-space-change -w --ignore-all-space --ignore-blank-lines -I= --ignore-matching-lines=
+    --inter-hunk-context= -W --function-context --exit-code --quiet --ignore-submodules? --src-prefix= --dst-prefix=
+    --no-prefix --default-prefix --line-prefix= --ita-invisible-in-index --ita-visible-in-index --follow -c --cc
+    --combined-all-paths -t -r -m --no-ext-diff --no-textconv""",
     runs="--ext-diff --textconv",
     writes="--output=",
 )
@@ -41,28 +41,25 @@ _REVISIONS: Final = """-n= --max-count= --skip= --since= --after= --until= --bef
     --committer= --grep-reflog= --grep= --all-match --invert-grep -i --regexp-ignore-case --basic-regexp -E
     --extended-regexp -F --fixed-strings -P --perl-regexp --remove-empty --merges --no-merges --min-parents=
     --max-parents= --no-min-parents --no-max-parents --first-parent --exclude-first-parent-only --not --all
-    --branches?
-    --tags? --remotes? --glob= --exclude= --exclude-hidden= --reflog --alternate-refs --single-worktree
-    --ignore-missing --stdin --bisect --cherry-mark --cherry-pick --left-only --right-only --cherry -g --walk-reflogs
-    --merge --boundary --simplify-by-decoration --show-pulls --full-history --dense --sparse --simplify-merges
-    --ancestry-path? --date-order --author-date-order --topo-order --reverse --no-walk? --do-walk --pretty? --format=
-    --abbrev-commit --no-abbrev-commit --oneline --encoding= --expand-tabs? --notes? --no-notes --show-notes?
-    --standard-notes --show-signature --relative-date --date= --parents --children --left-right --graph --no-graph
-    --show-linear-break? --source --use-mailmap --mailmap --clear-decorations --decorate? --no-decorate
-    --decorate-refs= --decorate-refs-exclude= --log-size -L= -q --count --max-age= --min-age= --diff-merges= --dd
-    --remerge-diff --no-diff-merges"""
+    --branches? --tags? --remotes? --glob= --exclude= --exclude-hidden= --reflog --alternate-refs --single-worktree
+    --ignore-missing --stdin --bisect --cherry-mark --cherry-pick --left-only --right-only --cherry -g
+    --walk-reflogs --merge --boundary --simplify-by-decoration --show-pulls --full-history --dense --sparse
+    --simplify-merges --ancestry-path? --date-order --author-date-order --topo-order --reverse --no-walk? --do-walk
+    --pretty? --format= --abbrev-commit --no-abbrev-commit --oneline --encoding= --expand-tabs? --notes? --no-notes
+    --show-notes? --standard-notes --show-signature --relative-date --date= --parents --children --left-right
+    --graph --no-graph --show-linear-break? --source --use-mailmap --mailmap --clear-decorations --decorate?
+    --no-decorate --decorate-refs= --decorate-refs-exclude= --log-size -L= -q --count --max-age= --min-age=
+    --diff-merges= --dd --remerge-diff --no-diff-merges"""
 _LOG: Final = _git(_REVISIONS, base=_DIFF, numbers=True)
 _PATHSPECS: Final = "--pathspec-from-file= --pathspec-file-nul"
 _MERGING: Final = """--stat --log? --squash --commit --no-commit --edit --no-edit --cleanup= --ff --no-ff --ff-only
     --signoff --verify-signatures --autostash --allow-unrelated-histories --progress -v --verbose -q --quiet
     --no-verify --verify -X= --strategy-option="""
 _FETCHING: Final = """-v --verbose -q --quiet --all --set-upstream -a --append -f --force -t --tags -n --prefetch -p
-    --prune
-    -P --prune-tags --recurse-submodules? --dry-run --write-fetch-head -k --keep -u --update-head-ok --progress
-    --depth=
-    --shallow-since= --shallow-exclude= --deepen= --unshallow --refetch --update-shallow --refmap= -4 --ipv4 -6 --ipv6
-    --negotiation-tip= --filter= --auto-maintenance --auto-gc --show-forced-updates --write-commit-graph --atomic
-    -m --multiple --no-tags --porcelain"""
+    --prune -P --prune-tags --recurse-submodules? --dry-run --write-fetch-head -k --keep -u --update-head-ok
+    --progress --depth= --shallow-since= --shallow-exclude= --deepen= --unshallow --refetch --update-shallow
+    --refmap= -4 --ipv4 -6 --ipv6 --negotiation-tip= --filter= --auto-maintenance --auto-gc --show-forced-updates
+    --write-commit-graph --atomic -m --multiple --no-tags --porcelain"""
 _SETS: Final = "change the settings by which it later runs programs"
 
 _COMMANDS: Final[Mapping[str, Program]] = {
@@ -81,16 +78,14 @@ _COMMANDS: Final[Mapping[str, Program]] = {
     ),
     "blame": _git(
         """--incremental -b --root --show-stats --progress --score-debug -f --show-name -n --show-number -p
-            --porcelain
-        --line-porcelain -c -t -l -s -e --show-email -w --ignore-rev= --ignore-revs-file= --color-lines --color-by-age
-        --minimal -S= --contents= -C? -M? -L= --abbrev? --since= --date= --first-parent --reverse""",
+        --porcelain --line-porcelain -c -t -l -s -e --show-email -w --ignore-rev= --ignore-revs-file= --color-lines
+        --color-by-age --minimal -S= --contents= -C? -M? -L= --abbrev? --since= --date= --first-parent --reverse""",
     ),
     "branch": _git(
         """-v --verbose -q --quiet -t --track? -u= --set-upstream-to= --unset-upstream --color? -r --remotes
-            --contains?
-        --no-contains? --abbrev? -a --all -d --delete -D -m --move -M -c --copy -C -l --list --show-current
-        --create-reflog -f --force --merged? --no-merged? --column? --sort= --points-at= -i --ignore-case --omit-empty
-        --recurse-submodules --format= --no-track --no-color --no-column --no-abbrev""",
+        --contains? --no-contains? --abbrev? -a --all -d --delete -D -m --move -M -c --copy -C -l --list
+        --show-current --create-reflog -f --force --merged? --no-merged? --column? --sort= --points-at= -i
+        --ignore-case --omit-empty --recurse-submodules --format= --no-track --no-color --no-column --no-abbrev""",
         runs="--edit-description",
     ),
     "cat-file": _git(
@@ -102,8 +97,7 @@ _COMMANDS: Final[Mapping[str, Program]] = {
     "check-ignore": _git("-q --quiet -v --verbose --stdin -z -n --non-matching --no-index"),
     "checkout": _git(
         f"""-b= -B= -l --guess --overlay -q --quiet --recurse-submodules? --progress -m --merge --conflict= -d
-            --detach
-        -t --track? -f --force --orphan= --overwrite-ignore --ignore-other-worktrees -2 --ours -3 --theirs
+        --detach -t --track? -f --force --orphan= --overwrite-ignore --ignore-other-worktrees -2 --ours -3 --theirs
         --ignore-skip-worktree-bits {_PATHSPECS}""",
         runs="-p --patch",
     ),
@@ -118,34 +112,32 @@ _COMMANDS: Final[Mapping[str, Program]] = {
     "clone": _git(
         """-v --verbose -q --quiet --progress -n --no-checkout --bare --mirror -l --local --no-hardlinks -s --shared
         --recurse-submodules? --recursive? -j= --jobs= --dissociate -o= --origin= -b= --branch= --depth=
-        --shallow-since= --shallow-exclude= --single-branch --no-tags --tags --shallow-submodules -4 --ipv4 -6 --ipv6
-        --filter= --also-filter-submodules --remote-submodules --sparse --reject-shallow""",
+        --shallow-since= --shallow-exclude= --single-branch --no-tags --tags --shallow-submodules -4 --ipv4 -6
+        --ipv6 --filter= --also-filter-submodules --remote-submodules --sparse --reject-shallow""",
         runs="-u= --upload-pack=", loads="--template= -c= --config= --reference= --reference-if-able= --bundle-uri=",
         writes="--separate-git-dir=", operand=_REMOTE, open_end=False,
     ),
     "commit": _git(
         f"""-q --quiet -v --verbose -F= --file= --author= --date= -m= --message= -c= --reedit-message= -C=
         --reuse-message= --fixup= --squash= --reset-author --trailer= -s --signoff -t= --template= -e --edit
-        --cleanup=
-        --status -a --all -i --include -o --only -n --no-verify --verify --dry-run --short --branch --ahead-behind
-        --porcelain --long -z --null --amend --no-edit --allow-empty --allow-empty-message --no-post-rewrite
-        -u? --untracked-files? --no-gpg-sign {_PATHSPECS}""",
+        --cleanup= --status -a --all -i --include -o --only -n --no-verify --verify --dry-run --short --branch
+        --ahead-behind --porcelain --long -z --null --amend --no-edit --allow-empty --allow-empty-message
+        --no-post-rewrite -u? --untracked-files? --no-gpg-sign {_PATHSPECS}""",
         runs="-S? --gpg-sign? --interactive -p --patch",
     ),
     "config": _git(
-        """--global --system --local --worktree -f= --file= --blob= --get --get-all --get-regexp
-            --get-urlmatch -l --list
-        -t= --type= --bool --int --bool-or-int --bool-or-str --path --expiry-date -z --null --name-only --includes
-        --show-origin --show-scope --default= --get-color --get-colorbool --show-names --all --value= --url=""",
+        """--global --system --local --worktree -f= --file= --blob= --get --get-all --get-regexp --get-urlmatch -l
+        --list -t= --type= --bool --int --bool-or-int --bool-or-str --path --expiry-date -z --null --name-only
+        --includes --show-origin --show-scope --default= --get-color --get-colorbool --show-names --all --value=
+        --url=""",
         loads="""--replace-all --add --unset --unset-all --rename-section --remove-section --fixed-value -e --edit
             --comment=""",
         most=1, danger=_SETS,
     ),
     "count-objects": _git("-v --verbose -H --human-readable"),
     "describe": _git(
-        """--contains --debug --all --tags --long --first-parent --abbrev? --exact-match --candidates=
-            --match= --exclude=
-        --always --dirty? --broken?""",
+        """--contains --debug --all --tags --long --first-parent --abbrev? --exact-match --candidates= --match=
+        --exclude= --always --dirty? --broken?""",
     ),
     "diff": _git("--cached --staged --merge-base --no-index -1 -2 -3 -0 --base --ours --theirs -q", base=_DIFF),
     "diff-files": _git("-0 -1 -2 -3 -q --base --ours --theirs", base=_DIFF),
@@ -161,14 +153,12 @@ _COMMANDS: Final[Mapping[str, Program]] = {
         """-s --shell -p --perl --python --tcl --count= --format= --color? --sort= --points-at= --merged? --no-merged?
         --contains? --no-contains? --ignore-case --omit-empty --exclude= --stdin""",
     ),
-    "fsck": _git("""
-        -v --verbose --unreachable --dangling --no-dangling --tags --root --full --strict --connectivity-only
-        --progress"""),
+    "fsck": _git("""-v --verbose --unreachable --dangling --no-dangling --tags --root --full --strict
+    --connectivity-only --progress"""),
     "gc": _git("-q --quiet --prune? --aggressive --auto --force --keep-largest-pack --cruft"),
     "grep": _git(
-        """--cached --no-index --untracked --exclude-standard --recurse-submodules -v --invert-match -i
-            --ignore-case -w
-        --word-regexp -a --text -I -r --recursive --max-depth= -E --extended-regexp -G --basic-regexp -F
+        """--cached --no-index --untracked --exclude-standard --recurse-submodules -v --invert-match -i --ignore-case
+        -w --word-regexp -a --text -I -r --recursive --max-depth= -E --extended-regexp -G --basic-regexp -F
         --fixed-strings -P --perl-regexp -n --line-number --column -h -H --full-name -l --files-with-matches
         --name-only -L --files-without-match -z --null -o --only-matching -c --count --color? --break --heading -C=
         --context= -B= --before-context= -A= --after-context= --threads= -p --show-function -W --function-context
@@ -182,17 +172,16 @@ _COMMANDS: Final[Mapping[str, Program]] = {
     "log": _LOG,
     "ls-files": _git(
         """-z -t -v -f -c --cached -d --deleted -m --modified -o --others -i --ignored -s --stage -k --killed
-            --directory
-        --eol --no-empty-directory --empty-directory -u --unmerged --resolve-undo -x= --exclude= -X= --exclude-from=
-        --exclude-per-directory= --exclude-standard --full-name --recurse-submodules --error-unmatch --with-tree=
-        --abbrev? --deduplicate --sparse --format=""",
+        --directory --eol --no-empty-directory --empty-directory -u --unmerged --resolve-undo -x= --exclude= -X=
+        --exclude-from= --exclude-per-directory= --exclude-standard --full-name --recurse-submodules --error-unmatch
+        --with-tree= --abbrev? --deduplicate --sparse --format=""",
     ),
     "ls-remote": _git(
         "-q --quiet -t --tags -h --heads --branches --refs --get-url --sort= --exit-code --symref",
         runs="--upload-pack= --exec=", sends="-o= --server-option=", first=_REMOTE, open_end=False,
     ),
-    "ls-tree": _git("""
-        -d -r -t -z -l --long --name-only --name-status --object-only --full-name --full-tree --format= --abbrev?"""),
+    "ls-tree": _git("""-d -r -t -z -l --long --name-only --name-status --object-only --full-name --full-tree --format=
+    --abbrev?"""),
     "merge": _git(
         f"""{_MERGING} -n -e --summary --rerere-autoupdate -m= --message= -F= --file= --into-name= --abort --quit
         --continue --overwrite-ignore -s= --strategy=""",
@@ -233,7 +222,7 @@ _COMMANDS: Final[Mapping[str, Program]] = {
     ),
     "reset": _git(
         f"""-q --quiet --no-refresh --refresh --mixed --soft --hard --merge --keep --recurse-submodules? -N
-            --intent-to-add {_PATHSPECS}""",
+        --intent-to-add {_PATHSPECS}""",
         runs="-p --patch",
     ),
     "restore": _git(
@@ -243,19 +232,16 @@ _COMMANDS: Final[Mapping[str, Program]] = {
     ),
     "rev-list": _git(
         f"""{_REVISIONS} --objects --objects-edge --unpacked --header --object-names --no-object-names
-            --no-commit-header
-        --bisect-vars --bisect-all --disk-usage? --in-commit-order --filter= --filter-print-omitted --missing=
-        --timestamp --quiet --no-abbrev --abbrev?""",
+        --no-commit-header --bisect-vars --bisect-all --disk-usage? --in-commit-order --filter=
+        --filter-print-omitted --missing= --timestamp --quiet --no-abbrev --abbrev?""",
         numbers=True,
     ),
     "rev-parse": _git(
-        """--verify -q --quiet --short? --abbrev-ref? --symbolic --symbolic-full-name --all --branches?
-            --tags? --remotes?
-        --show-toplevel --show-prefix --show-cdup --git-dir --absolute-git-dir --git-common-dir --is-inside-work-tree
-        --is-inside-git-dir --is-bare-repository --is-shallow-repository --show-superproject-working-tree
-        --show-object-format? --git-path= --revs-only --no-revs --flags --no-flags --default= --path-format=
-        --sq --not
-        --local-env-vars --shared-index-path --disambiguate= --end-of-options""",
+        """--verify -q --quiet --short? --abbrev-ref? --symbolic --symbolic-full-name --all --branches? --tags?
+        --remotes? --show-toplevel --show-prefix --show-cdup --git-dir --absolute-git-dir --git-common-dir
+        --is-inside-work-tree --is-inside-git-dir --is-bare-repository --is-shallow-repository
+        --show-superproject-working-tree --show-object-format? --git-path= --revs-only --no-revs --flags --no-flags
+        --default= --path-format= --sq --not --local-env-vars --shared-index-path --disambiguate= --end-of-options""",
     ),
     "revert": _git(
         """--quit --continue --abort --skip --cleanup= -n --no-commit -e --edit --no-edit -s --signoff -m= --mainline=
@@ -266,11 +252,10 @@ _COMMANDS: Final[Mapping[str, Program]] = {
     "shortlog": _git(f"{_REVISIONS} -c --committer -n --numbered -s --summary -e --email -w? --group=",
         base=_DIFF, numbers=True),
     "show": _LOG,
-    "show-branch": _git("""
-        -a --all -r --remotes --color? --more? --list --no-name --current --topics -g? --reflog? --merge-base
-        --independent"""),
-    "show-ref": _git("""
-        --tags --heads --branches --verify --head -d --dereference -s? --hash? --abbrev? -q --quiet --exists"""),
+    "show-branch": _git("""-a --all -r --remotes --color? --more? --list --no-name --current --topics -g? --reflog?
+    --merge-base --independent"""),
+    "show-ref": _git("""--tags --heads --branches --verify --head -d --dereference -s? --hash? --abbrev? -q --quiet
+    --exists"""),
     "sparse-checkout": _git(commands={"list": _git()}),
     "stash": _git(
         "-u --include-untracked -a --all -q --quiet -k --keep-index -m= --message= -S --staged",
@@ -296,17 +281,15 @@ _COMMANDS: Final[Mapping[str, Program]] = {
             "deinit": _git("-f --force --all"), "init": _git(), "status": _git("--cached --recursive"),
             "summary": _git("--cached --files -n= --summary-limit="), "sync": _git("--recursive"),
             "update": _git(
-                """--init --recursive -f --force --remote -N --no-fetch --depth= -j= --jobs=
-                    --checkout --merge --rebase
-                --recommend-shallow --no-recommend-shallow --single-branch --progress -q --quiet""",
+                """--init --recursive -f --force --remote -N --no-fetch --depth= -j= --jobs= --checkout --merge
+                --rebase --recommend-shallow --no-recommend-shallow --single-branch --progress -q --quiet""",
                 loads="--reference= --filter=",
             ),
         },
     ),
     "switch": _git(
         """-c= --create= -C= --force-create= --guess --discard-changes -q --quiet --recurse-submodules? --progress -m
-        --merge --conflict= -d --detach -t --track? -f --force --orphan= --overwrite-ignore
-        --ignore-other-worktrees""",
+        --merge --conflict= -d --detach -t --track? -f --force --orphan= --overwrite-ignore --ignore-other-worktrees""",
     ),
     "symbolic-ref": _git("-q --quiet --short --recurse", most=1, danger="writes", loads="-d --delete -m="),
     "tag": _git(
@@ -330,7 +313,7 @@ GIT: Final = program(
     --info-path""",
     runs="--exec-path?",
     loads="""-c= --config-env= -C= --git-dir= --work-tree= --namespace= --super-prefix= --attr-source= --bare
-    --list-cmds=""",
+        --list-cmds=""",
     commands=_COMMANDS,
     shortens=False,
     bundles=False,

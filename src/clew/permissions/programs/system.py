@@ -13,12 +13,10 @@ __all__ = ["SYSTEM"]
 
 _LISTING: Final = program(
     """-a --all -q --quiet --no-trunc -f= --filter= --format= -n= --last= -l --latest -s --size --digests -t
-        --timestamps
-    --tail= --since= --until= --details --follow --type= --help --no-stream -H --human""",
+    --timestamps --tail= --since= --until= --details --follow --type= --help --no-stream -H --human""",
 )
-_COMPOSE: Final = program("""
-    -a --all -q --quiet --services --format= --filter= --tail= --follow -f -t --timestamps --no-color --images
-    --volumes --hash=""")
+_COMPOSE: Final = program("""-a --all -q --quiet --services --format= --filter= --tail= --follow -f -t --timestamps
+    --no-color --images --volumes --hash=""")
 
 SYSTEM: Final[Mapping[str, Program]] = {
     "apt": program(
@@ -77,9 +75,9 @@ SYSTEM: Final[Mapping[str, Program]] = {
                     names("checks diff list status view"),
                     program(
                         """-a= --assignee= -A= --author= -B= --base= -H= --head= --json= -q= --jq= -l= --label= -L=
-                        --limit= -s= --state= -S= --search= -c --comments --log --log-failed --name-only --color= -R=
-                        --repo= --watch --required --exit-status -b= --branch= -w= --workflow=
-                        -v --verbose -u= --user=""",
+                        --limit= -s= --state= -S= --search= -c --comments --log --log-failed --name-only --color=
+                        -R= --repo= --watch --required --exit-status -b= --branch= -w= --workflow= -v --verbose -u=
+                        --user=""",
                         runs="--web",
                         shortens=False,
                     ),
@@ -100,7 +98,7 @@ SYSTEM: Final[Mapping[str, Program]] = {
     ),
     "sqlite3": program(
         """-header -noheader -json -csv -column -line -list -box -table -markdown -readonly -version -help -html
-            -quote -separator=""",
+        -quote -separator=""",
         runs="-cmd= -init= -interactive -unsafe-testing -vfs= -A -ar -append -zip -deserialize",
         operand=re.compile(
             r"(?!-|\||.*(?:^|\n)\s*\.|(?i:.*(?:writefile|load_extension|edit|attach|vacuum|fts3_tokenizer)\b)).*",
@@ -111,8 +109,8 @@ SYSTEM: Final[Mapping[str, Program]] = {
         single=True,
     ),
     "systemctl": program(
-        """-a --all -l --full -n= --lines= --no-pager --plain -q --quiet --type= -t= --state= --failed --user
-            --system -o= --output= -p= --property= --value --no-legend --version --help -h""",
+        """-a --all -l --full -n= --lines= --no-pager --plain -q --quiet --type= -t= --state= --failed --user --system
+        -o= --output= -p= --property= --value --no-legend --version --help -h""",
         loads="-H= --host= -M= --machine= --root= --image=",
         runs="--force -f --now",
         commands={
@@ -138,8 +136,8 @@ SYSTEM: Final[Mapping[str, Program]] = {
     ),
     "journalctl": program(
         """-u= --unit= -n? --lines? -f --follow -b? --boot? -k --dmesg -p= --priority= -S= --since= -U= --until=
-            --no-pager -o= --output= -r --reverse -x --catalog -a --all -q --quiet -e --pager-end -t= --identifier=
-            -g= --grep= --list-boots --disk-usage --user --system -h --help --version""",
+        --no-pager -o= --output= -r --reverse -x --catalog -a --all -q --quiet -e --pager-end -t= --identifier= -g=
+        --grep= --list-boots --disk-usage --user --system -h --help --version""",
         writes="""--vacuum-size= --vacuum-time= --vacuum-files= --rotate --flush --sync --cursor-file= --setup-keys
             --update-catalog --relinquish-var""",
         loads="-D= --directory= --file= --root= --image= -M= --machine=",
@@ -149,9 +147,9 @@ SYSTEM: Final[Mapping[str, Program]] = {
         commands=dict.fromkeys(
             ("get", "describe", "logs", "top", "explain", "version", "api-resources", "cluster-info"),
             program(
-                """-n= --namespace= -A --all-namespaces -o= --output= -l= --selector= -w --watch --show-labels
-                    --tail= -f --follow --since= -c= --container= -p --previous --sort-by= --field-selector=
-                    --no-headers --client --short -h --help""",
+                """-n= --namespace= -A --all-namespaces -o= --output= -l= --selector= -w --watch --show-labels --tail=
+                -f --follow --since= -c= --container= -p --previous --sort-by= --field-selector= --no-headers
+                --client --short -h --help""",
                 loads="""--kubeconfig= --context= --cluster= -s= --server= --token= --user= --as= -k= --kustomize=
                     --filename= --template= --cache-dir= --profile= --profile-output= --raw=""",
                 values={"-o": re.compile(r"json|yaml|wide|name"), "--output": re.compile(r"json|yaml|wide|name")},
