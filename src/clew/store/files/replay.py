@@ -5,7 +5,7 @@ A record that makes no sense costs itself. What the stream file says of a messag
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -84,6 +84,19 @@ def _settle(value: SessionValue, memo: Memo, unit: list[Record]) -> None:
             table.pop(key, None)
         else:
             table[key] = logged
+    for message_id in _folded(unit):
+        # The stream file may lack the line that said so: it was never synced, and after a loss of power it may be back.
+        value.journal.pop(message_id, None)
+        value.marks.pop(message_id, None)
+
+
+def _folded(unit: list[Record]) -> Iterator[Any]:
+    """Messages whose chunks all are in their parts with this unit: a step of theirs ended, or they were sealed."""
+    for record in unit:
+        if record["recordType"] == "seal":
+            yield record["key"]
+        elif record["recordType"] == "step" and isinstance(record.get("value"), list):
+            yield from (step.get("message_id") for step in record["value"] if isinstance(step, dict))
 
 
 def _message_of(record: Record) -> Any:
