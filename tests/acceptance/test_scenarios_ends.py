@@ -164,7 +164,7 @@ async def test_the_step_limit_ends_the_turn_and_continue_goes_on(open_scenario: 
     """After 100 steps, which the turn says; with a new budget, in the same turn."""
     script = [*(call("ls", {"path": f"d{n}"}) for n in range(100)), say("finally")]
     async with open_scenario(script) as s:
-        await s.begin()
+        await s.begin(metadata={"compaction": {"preset": "guide"}})
         for n in range(100):
             (s.workspace / f"d{n}").mkdir()
         chunks = await s.prompt("look everywhere")

@@ -73,26 +73,12 @@ class Answers:
         """Give the human's answer to a question."""
         return await self._answer(session_id, {"output": output}, tool_call_id=tool_call_id)
 
-    async def _asked(self, session_id: str, *, approval_id: str | None = None, tool_call_id: str | None = None) -> None:
-        """A viewer sees a request before the run that made it is over: the answer waits for that run's end."""
-        run = self._desk.run_of(session_id)
-        row = await self._host.store.find_message(session_id, run.message_id) if run is not None else None
-        if run is None or row is None:
-            return
-        for part in row.parts:
-            state = part.data.get("state")
-            if approval_id is not None:
-                asks = state == "approval-requested" and (part.data.get("approval") or {}).get("id") == approval_id
-            else:
-                tool = self._host.tools.get(_tool_name(part))
-                asks = state == "input-available" and part.tool_call_id == tool_call_id
-                asks = asks and tool is not None and tool.asks_human
-            if asks:
-                await run.wait()
-                return
-
     async def _answer(self, session_id: str, answer: dict[str, Any], **which: str) -> int:
-        await self._asked(session_id, **which)
+        # A viewer sees a request before the run that made it is over: the answer waits for that run's end. The run
+        # knows what was seen; a store that keeps only whole steps does not have it yet.
+        run = self._desk.run_of(session_id)
+        if run is not None and any(run.has_asked(request_id) for request_id in which.values()):
+            await run.wait()
         while True:
             async with self._desk.lock(session_id):
                 turn, wait = await self._find_wait(session_id, **which)

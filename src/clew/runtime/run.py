@@ -97,6 +97,7 @@ class Run:
         self._task: asyncio.Task[None] | None = None
         self._started_at = host.clock.now_ms()
         self._last: list[c.Chunk] | None = None
+        self._requests: set[str] = set()
 
     # From outside
 
@@ -110,6 +111,10 @@ class Run:
 
     async def wait(self) -> TurnOutcome:
         return await asyncio.shield(self._outcome)
+
+    def has_asked(self, request_id: str) -> bool:
+        """Whether a viewer has seen this run ask for it: an approval by its id, a question by its call's."""
+        return request_id in self._requests
 
     @property
     def stream(self) -> LiveStream:
@@ -241,6 +246,13 @@ class Run:
         )
 
     def _show(self, chunks: Sequence[c.Chunk]) -> None:
+        for chunk in chunks:
+            if isinstance(chunk, c.ToolApprovalRequest):
+                self._requests.add(chunk.approval_id)
+            elif isinstance(chunk, c.ToolInputAvailable):
+                tool = self._host.tools.get(chunk.tool_name)
+                if tool is not None and tool.asks_human:
+                    self._requests.add(chunk.tool_call_id)
         if self._last is not None:
             self._last += chunks
         else:
