@@ -15,10 +15,19 @@ from msgspec import UNSET
 
 from clew import ids
 from clew.config import secret_values
-from clew.errors import InternalError, InvalidInput, MessageNotFound, SessionBusy, SessionNotFound, TurnNotFound
+from clew.errors import (
+    InternalError,
+    InvalidInput,
+    MessageNotFound,
+    NotFound,
+    SessionBusy,
+    SessionNotFound,
+    TurnNotFound,
+)
+from clew.history.accept import plan_accept
 from clew.history.views import View, load_messages, load_turn_messages
 from clew.live.base import Event, EventType, Status
-from clew.store.base import Cursor, Rebuilt, SearchPage, SearchQuery, SessionQuery, get_session
+from clew.store.base import Cursor, Damage, Rebuilt, SearchPage, SearchQuery, SessionQuery, get_session
 from clew.store.unit import DeleteSession, InsertSession, PatchSession, Refused, Unit, Write
 from clew.transcript.chunk import chunk_dict
 from clew.transcript.gate import check_value
@@ -349,6 +358,28 @@ class Engine:
         if not named and await self.store.find_message(session.id, message_id) is None:
             raise MessageNotFound(f"there is no message {message_id}", message_id=message_id)
         await self._desk.queue.cancel(session.id, named[0] if named else message_id)
+
+    # Damage
+
+    async def accept_message(self, session_id: str, message_id: str) -> Message:
+        """Accept a damaged message as it is now: it is sealed anew, sent again, and its metadata says so."""
+        session = await self.get_session(session_id)
+        async with self._desk.lock(session.id):
+            if self._desk.is_live(session.id):
+                raise SessionBusy("a run is in flight on this session; wait for it, or abort it", session_id=session.id)
+            row, unit = await plan_accept(self.store, session.id, message_id, self.host.clock.now_ms())
+            await self._desk.commit(unit)
+        self._publish("session_updated", session.id)
+        return shown(await self.store.find_message(session.id, row.id) or row, None)
+
+    async def losses(self) -> tuple[Damage, ...]:
+        """What was acknowledged and is not in the store any more, until somebody has accepted it."""
+        return await self.store.losses()
+
+    async def accept_loss(self, loss_id: str) -> None:
+        """Accept a loss, by the id it was told with: it is told no more."""
+        if not await self.store.accept_loss(loss_id, self.host.clock.now_ms()):
+            raise NotFound(f"there is no loss {loss_id} to accept", loss_id=loss_id)
 
     # Room
 

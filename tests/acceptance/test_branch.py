@@ -10,9 +10,10 @@ import clew
 from clew.errors import BranchPointInvalid, InvalidId, MessageNotFound, SessionBusy
 from clew.history.branch import LEFT_BEHIND, Names
 from clew.ids import Mint
-from clew.store.unit import AddPruned, InsertMessage, LinkMessage, OpenTurn, PatchSession, SetTurn
+from clew.store.unit import AddPruned, LinkMessage, OpenTurn, PatchSession, SetTurn
 from clew.testing.clock import FakeClock
 from clew.testing.scenario import transcript
+from clew.testing.scribe import settled
 from clew.testing.scripted import Gate, ScriptedModel, call, fail, say, then, wait
 from clew.transcript.line import line_turns
 from clew.transcript.message import Message, MessageRow
@@ -201,7 +202,7 @@ async def test_a_point_that_cannot_be_branched_from_is_refused(open_both: Open) 
         mint = s.engine._mint
         refused = Turn(id=mint.turn(), session_id=s.id, parent_turn_id=None, created_at=1)
         row = MessageRow(mint.message(), s.id, "user", 1, 1, {}, ())
-        await commit(s, OpenTurn(refused), InsertMessage(row), LinkMessage(refused.id, row.id))
+        await commit(s, OpenTurn(refused), *settled(row), LinkMessage(refused.id, row.id))
         await commit(s, SetTurn(refused.id, "refused", settled_at=2))
         await project_again(s)
         await s.send("2")

@@ -51,8 +51,8 @@ HOUR_MS: Final = 3_600_000
 
 
 def dump(path: Path) -> list[str]:
-    """Every row of every table but those of the search index and of streams in flight."""
-    left_out = ("search_", "stream_journal", "journal_marks")
+    """Every row of every table but those of the search index, of streams in flight, and of the store itself."""
+    left_out = ("search_", "stream_journal", "journal_marks", "store_")
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
         names = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         return [
@@ -307,6 +307,7 @@ async def test_a_table_and_a_log_that_disagree_are_found_out(
     path = tmp_path / "store.db"
     copy(logged, path)
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("DROP TRIGGER turn_messages_unlinked")  # what is lost is counted by nobody
         connection.execute(change)
     async with clew.open(f"sqlite:///{path}", read_only=True) as engine:
         made = await engine.rebuild(tmp_path / "copy.db")

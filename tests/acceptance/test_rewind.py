@@ -11,7 +11,8 @@ import clew
 from clew.errors import InvalidId, NewerTurns, NothingToUndo, RewindTargetInvalid, TurnNotFound
 from clew.history.rewind import Rewound
 from clew.history.tree import ReflogEntry
-from clew.store.unit import InsertMessage, LinkMessage, OpenTurn, SetTurn
+from clew.store.unit import LinkMessage, OpenTurn, SetTurn
+from clew.testing.scribe import settled
 from clew.testing.scripted import fail, say
 from clew.transcript.line import line_messages
 from clew.transcript.message import MessageRow
@@ -252,7 +253,7 @@ async def test_a_turn_added_further_below_or_beside_is_told_apart(open_both: Ope
         await s.engine.rewind(s.id, three, mode="edit")
         refused = Turn(id=s.engine._mint.turn(), session_id=s.id, parent_turn_id=at_two, created_at=1)
         row = MessageRow(s.engine._mint.message(), s.id, "user", 1, 1, {}, ())
-        await commit(s, OpenTurn(refused), InsertMessage(row), LinkMessage(refused.id, row.id))
+        await commit(s, OpenTurn(refused), *settled(row), LinkMessage(refused.id, row.id))
         await commit(s, SetTurn(refused.id, "refused", settled_at=2))
         await project_again(s)
         await s.engine.set_head(s.id, None)

@@ -6,8 +6,9 @@ import pytest
 
 from clew.errors import NewerTurns, RewindTargetInvalid, SessionBusy
 from clew.runtime.heading import parent_before
-from clew.store.unit import InsertMessage, LinkMessage, OpenTurn
+from clew.store.unit import LinkMessage, OpenTurn
 from clew.testing.scenario import Scenario
+from clew.testing.scribe import settled
 from clew.testing.scripted import Gate, call, say, wait
 from clew.transcript.line import line_turns
 from clew.transcript.message import MessageRow, PartRow
@@ -217,7 +218,7 @@ async def test_calls_a_dead_run_left_open_are_settled_first(open_both: Open) -> 
         user = MessageRow(mint.message(), s.id, "user", 5, 5, {}, ())
         row = MessageRow(mint.message(), s.id, "assistant", 5, 5, {}, (PartRow(mint.part(), 0, part, 5, 5),))
         links = [LinkMessage(turn.id, user.id), LinkMessage(turn.id, row.id)]
-        await commit(s, OpenTurn(turn), InsertMessage(user), InsertMessage(row), *links)
+        await commit(s, OpenTurn(turn), *settled(user), *settled(row), *links)
         await s.engine.rewind(s.id, one)
         assert (await tree_of(s)).turns[turn.id].status == "failed"
         assert (await rows_of(s))[row.id].parts[0].tool_state == "output-error"

@@ -35,7 +35,7 @@ from clew.store.unit import (
 )
 from clew.testing.chunks import reasoning, text, tool_call, tool_output
 from clew.testing.clock import FakeClock
-from clew.testing.scribe import MODEL, Scribe
+from clew.testing.scribe import MODEL, Scribe, settled
 from clew.transcript.line import LineTurn
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.project import project, tails_of
@@ -80,7 +80,7 @@ class Source:
         )
         await scribe.commit(
             PutBlob(DIGEST, "image/png", PICTURE, now),
-            InsertMessage(shown),
+            *settled(shown),
             LinkMessage(first, shown.id),
             PatchMessage(picture, now, {"snapshot_id": "s1", "note": "zoë"}),
             AddPruned((source.pruned(again, 2),)),
@@ -111,7 +111,7 @@ class Source:
         marker = MessageRow(
             marker_id, session_id, "assistant", now, now, {}, (PartRow(self.mint.part(), 0, part, now, now),)
         )
-        return (InsertMessage(marker), OpenTurn(turn), LinkMessage(turn.id, marker_id), MoveHead(turn.id, now, "turn"))
+        return (*settled(marker), OpenTurn(turn), LinkMessage(turn.id, marker_id), MoveHead(turn.id, now, "turn"))
 
     async def project(self, session_id: str) -> None:
         """Write the projections of a session, as the unit that moves its head would."""

@@ -28,7 +28,7 @@ from clew.store.unit import (
 )
 from clew.testing.chunks import text, tool_call, tool_output
 from clew.testing.clock import FakeClock
-from clew.testing.scribe import MODEL, Scribe, user_row
+from clew.testing.scribe import MODEL, Scribe, settled, user_row
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.project import Hidden
 from clew.transcript.seal import seal_of
@@ -77,7 +77,7 @@ async def test_a_message_is_found_in_its_own_session_only(store: Store, scribe: 
     other = await Scribe.create(store, clock=clock, mint=scribe.mint)
     one = user_row(scribe.mint, scribe.session_id, "a", 5, {"client_message_id": "u1"})
     two = user_row(scribe.mint, scribe.session_id, "b", 6, {"client_message_id": "u1"})
-    await scribe.commit(InsertMessage(one), InsertMessage(two))
+    await scribe.commit(*settled(one), *settled(two))
     assert await store.find_message(other.session_id, one.id) is None
     assert await store.find_client_message(other.session_id, "u1") == ()
     assert await store.find_client_message(scribe.session_id, "u1") == (one, two)
@@ -295,12 +295,12 @@ async def test_the_judge_sees_sums_that_do_not_add_up(store: Store, scribe: Scri
 async def test_prompts_blobs_and_project_rules_are_kept_once(store: Store, scribe: Scribe, clock: FakeClock) -> None:
     """A second write under the same digest keeps the first; rules are replaced as a whole."""
     other = await Scribe.create(store, clock=clock, mint=scribe.mint)
-    digest = hashlib.sha256(b"data").hexdigest()
-    await scribe.commit(PutPrompt("d1", "be kind", 1), PutBlob(digest, "image/png", b"data", 1))
-    await scribe.commit(PutPrompt("d1", "something else", 2), PutBlob(digest, "text/html", b"data", 2))
+    digest, prompt = (hashlib.sha256(kept).hexdigest() for kept in (b"data", b"be kind"))
+    await scribe.commit(PutPrompt(prompt, "be kind", 1), PutBlob(digest, "image/png", b"data", 1))
+    await scribe.commit(PutPrompt(prompt, "be kind", 2), PutBlob(digest, "text/html", b"data", 2))
     await other.commit(LinkBlob(digest))
-    assert await store.find_prompt("d1") == "be kind"
-    assert await store.find_prompt("d2") is None
+    assert await store.find_prompt(prompt) == "be kind"
+    assert await store.find_prompt(digest) is None
     assert await store.find_blob(digest) == Blob(digest, "image/png", b"data")
     rules = ({"permission": "bash", "pattern": "*", "action": "ask", "note": [1]},)
     await scribe.commit(PutProjectRules("/w", rules, 1))

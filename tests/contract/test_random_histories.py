@@ -26,7 +26,6 @@ from clew.store.unit import (
     CopyLine,
     Dequeue,
     Enqueue,
-    InsertMessage,
     InsertSession,
     LinkMessage,
     MoveHead,
@@ -38,7 +37,7 @@ from clew.store.unit import (
     Write,
 )
 from clew.testing.clock import FakeClock
-from clew.testing.scribe import MODEL, Scribe, user_row
+from clew.testing.scribe import MODEL, Scribe, settled, user_row
 from clew.testing.streams import random_stream
 from clew.transcript.line import line_messages, line_turns
 from clew.transcript.message import MessageRow, PartRow
@@ -145,7 +144,7 @@ class History:
             part = PartRow(self.mint.part(), 0, {"type": "data-compaction", "data": body}, now, now)
             row = MessageRow(marker, turn.session_id, "assistant", now, now, {"synthetic": True}, (part,))
             link = LinkMessage(turn.id, row.id)
-            await self.move(turn.id, "compaction", OpenTurn(turn), InsertMessage(row), link)
+            await self.move(turn.id, "compaction", OpenTurn(turn), *settled(row), link)
 
     async def do_refuse(self) -> None:
         opened = await self.scribe.prompt("too large")
@@ -154,7 +153,7 @@ class History:
 
     async def do_queue(self) -> None:
         row = user_row(self.mint, self.scribe.session_id, "later", self.clock.now_ms())
-        await self.scribe.commit(InsertMessage(row), Enqueue(row.id, self.clock.now_ms(), self.rng.random() < 0.3))
+        await self.scribe.commit(*settled(row), Enqueue(row.id, self.clock.now_ms(), self.rng.random() < 0.3))
 
     async def do_fire(self) -> None:
         queue = await self.store.load_queue(self.scribe.session_id)

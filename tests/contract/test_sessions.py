@@ -169,7 +169,9 @@ async def test_delete_takes_everything_that_hangs_on_the_session_and_nothing_els
     await branch.turn("hello", text("hi"))
     queued = user_row(mint, scribe.session_id, "later", clock.now_ms())
     digests = [hashlib.sha256(blob).hexdigest() for blob in (data, shared)]
-    await scribe.commit(InsertMessage(queued), Enqueue(queued.id, 5), PutPrompt("d", "prompt", 1))
+    await scribe.commit(
+        InsertMessage(queued), Enqueue(queued.id, 5), PutPrompt(hashlib.sha256(b"prompt").hexdigest(), "prompt", 1)
+    )
     await scribe.commit(*(PutBlob(d, "text/plain", b, 1) for d, b in zip(digests, (data, shared), strict=True)))
     await branch.commit(PutBlob(digests[1], "text/plain", shared, 1))
     opened = await scribe.prompt("and now")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from clew.store.base import LineSlice, Store
-from clew.store.unit import InsertMessage, LinkMessage, MoveHead, MoveTurn, OpenTurn, Write
+from clew.store.unit import LinkMessage, MoveHead, MoveTurn, OpenTurn, Write
 from clew.testing.chunks import text
-from clew.testing.scribe import Scribe
+from clew.testing.scribe import Scribe, settled
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.turn import Turn
 from clew.transcript.view import model_view, visible_view
@@ -28,7 +28,7 @@ def compaction(scribe: Scribe, parent: str, tail: str | None, turn_id: str) -> t
     data = {"summary": "so far", "tail_start_id": marker_id if tail == "marker" else tail}
     part = PartRow(scribe.mint.part(), 0, {"type": "data-compaction", "data": data}, now, now)
     row = MessageRow(marker_id, scribe.session_id, "assistant", now, now, {}, (part,))
-    return OpenTurn(turn), InsertMessage(row), LinkMessage(turn_id, row.id)
+    return OpenTurn(turn), *settled(row), LinkMessage(turn_id, row.id)
 
 
 async def seen(store: Store, session_id: str) -> LineSlice:

@@ -10,9 +10,9 @@ import pytest
 
 import clew
 from clew.history.check import check
-from clew.store.unit import InsertMessage, LinkMessage, MoveHead, OpenTurn, SetHidden
+from clew.store.unit import LinkMessage, MoveHead, OpenTurn, SetHidden
 from clew.testing.chunks import text
-from clew.testing.scribe import Scribe
+from clew.testing.scribe import Scribe, settled
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.project import project, tails_of
 from clew.transcript.turn import Turn
@@ -46,7 +46,7 @@ async def compact(scribe: Scribe, tail_start_id: str, summary: str) -> str:
     part = PartRow(scribe.mint.part(), 0, {"type": "data-compaction", "data": body}, now, now)
     row = MessageRow(scribe.mint.message(), scribe.session_id, "assistant", now, now, {"synthetic": True}, (part,))
     await scribe.commit(
-        OpenTurn(turn), InsertMessage(row), LinkMessage(turn.id, row.id), MoveHead(turn.id, now, "compaction")
+        OpenTurn(turn), *settled(row), LinkMessage(turn.id, row.id), MoveHead(turn.id, now, "compaction")
     )
     tree = await scribe.store.load_tree(scribe.session_id)
     rows = {message.id: message for message in await scribe.store.load_messages(scribe.session_id)}

@@ -332,6 +332,7 @@ async def test_the_files_of_a_store_are_for_their_owner_alone(tmp_path: Path) ->
                 "store.db": 0o600,
                 "store.db-wal": 0o600,
                 "store.db-shm": 0o600,
+                "store.db.acked": 0o600,
                 "store.db.owner": 0o600,
             }
             await engine.backup(folder / "copy.db")
@@ -346,7 +347,13 @@ async def test_files_that_others_could_read_are_repaired_at_the_start(path: Path
     with Child(Orders(store=f"sqlite:///{path}", stage="hold")) as child:
         child.wait_until(lambda child: child.staged)
         child.kill()
-    assert set(modes(path.parent)) == {"store.db", "store.db-wal", "store.db-shm", "store.db.owner"}
+    assert set(modes(path.parent)) == {
+        "store.db",
+        "store.db-wal",
+        "store.db-shm",
+        "store.db.acked",
+        "store.db.owner",
+    }
     for file in path.parent.iterdir():
         file.chmod(0o666)
     async with engine_on(path):

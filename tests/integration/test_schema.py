@@ -185,6 +185,8 @@ async def test_everything_else_is_a_table_of_its_own(file: Path) -> None:
             "pruned_outputs",
             "message_queue",
             "message_seals",
+            "store_losses",
+            "store_marks",
             "stream_journal",
             "journal_marks",
             "system_prompts",

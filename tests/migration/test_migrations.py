@@ -10,6 +10,7 @@ from pathlib import Path
 from signal import SIGKILL
 from typing import Any
 
+import orjson
 import pytest
 
 from clew.errors import OwnedByAnotherProcess, StoreUnavailable
@@ -23,6 +24,7 @@ from clew.store.sql.sqlite.migrate import APPLICATION_ID, MIGRATIONS, SCHEMA_VER
 from clew.store.sql.sqlite.store import SqliteOptions, open_sqlite
 from clew.testing.child import Child, Orders
 from clew.testing.old_store import make_old_store
+from clew.transcript.seal import seal_of
 
 pytestmark = pytest.mark.rule("ST-7")
 
@@ -34,7 +36,7 @@ def describe(path: Path) -> dict[str, Any]:
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
         rows = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master").fetchall()
         found: dict[str, Any] = {
-            f"{kind} {name}": (table, re.sub(r"\s+", " ", sql or "").replace("( ", "(").replace(" )", ")"))
+            f"{kind} {name}": (table, re.sub(r" ([),])", r"\1", re.sub(r"\s+", " ", sql or "").replace("( ", "(")))
             for kind, name, table, sql in rows
         }
         for kind, name, _, _ in rows:
@@ -141,11 +143,12 @@ async def test_what_an_older_version_wrote_is_found_by_a_search(tmp_path: Path) 
     [session_id] = add_sessions(path, 1)
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("INSERT INTO chat_messages VALUES ('msg_1', ?, 'user', '{}', 5, 5)", (session_id,))
+        part = {"type": "text", "text": "a thimble"}
         connection.execute(
             "INSERT INTO chat_parts VALUES ('prt_1', 'msg_1', ?, 0, 'text', ?, NULL, NULL, 5, 5)",
-            (session_id, '{"type":"text","text":"a thimble"}'),
+            (session_id, orjson.dumps(part).decode()),
         )
-        connection.execute("INSERT INTO message_seals VALUES ('msg_1', 'x')")
+        connection.execute("INSERT INTO message_seals VALUES ('msg_1', ?)", (seal_of([part]),))
     store = await open_sqlite(path)
     hit = SearchHit(session_id, "msg_1", "prt_1", None, "a **thimble**", False, "user", 5)
     assert await store.search(SearchQuery("thimble")) == SearchPage((hit,), None)

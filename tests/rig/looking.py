@@ -199,8 +199,9 @@ def compare(truth: Seen, seen: Seen, *, rolls_back: bool = False) -> tuple[set[s
         if not rolls_back and page != truth.pages[session_id]:
             kinds.add("exported otherwise")
             silent += [] if "damaged" in page or seen.spoke else [f"{session_id}: its page differs, and says nothing"]
+    told = _lines_of(truth) if rolls_back and seen.spoke else set()
     for session_id, leaves in seen.sent.items():
-        _compare_sent(session_id, truth.sent.get(session_id, []), leaves, kinds, silent)
+        _compare_sent(session_id, truth.sent.get(session_id, []), leaves, kinds, silent, told)
     if seen.crashes:
         kinds.add("an error without a name")
     if not kinds and seen.spoke:
@@ -249,9 +250,20 @@ def _reopened(part: dict[str, Any]) -> dict[str, Any]:
     return {**part, "state": "streaming"} if part.get("type") in ("text", "reasoning") else part
 
 
-def _compare_sent(session_id: str, was: list[str], is_: list[str], kinds: set[str], silent: list[str]) -> None:
+def _lines_of(truth: Seen) -> set[str]:
+    """Every line ever shown or sent: what a store that lost its newest commits, and says so, may go back to."""
+    shown = [leaf for found in truth.messages.values() for one in found.values() for leaf in _leaves(one["parts"])]
+    sent = [leaf for _, leaves in truth.evidence.values() for leaf in leaves]
+    sent += [leaf for leaves in truth.sent.values() for leaf in leaves]
+    return {line for leaf in (*shown, *sent) for line in leaf.splitlines()}
+
+
+def _compare_sent(
+    session_id: str, was: list[str], is_: list[str], kinds: set[str], silent: list[str], told: set[str]
+) -> None:
     known = set(was)
     wrong = [leaf for leaf in is_ if leaf not in known and not _WORDS.search(leaf)]
+    wrong = [leaf for leaf in wrong if not told or not told.issuperset(leaf.splitlines())]
     if wrong:
         kinds.add("other words sent")
         silent.append(f"{session_id}: the model was sent {wrong[0][:120]!r}, which nobody wrote")

@@ -11,10 +11,10 @@ from clew.history.check import Problem, check
 from clew.ids import Mint
 from clew.store.base import Damage, Whole
 from clew.store.memory import MemoryStore
-from clew.store.unit import Dequeue, Enqueue, InsertMessage, LinkMessage, MoveHead, OpenTurn, PatchMessage, SetTurn
+from clew.store.unit import Dequeue, Enqueue, LinkMessage, MoveHead, OpenTurn, PatchMessage, SetTurn
 from clew.testing.chunks import text
 from clew.testing.clock import FakeClock
-from clew.testing.scribe import Scribe, user_row
+from clew.testing.scribe import Scribe, settled, user_row
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.pruned import Pruned
 from clew.transcript.turn import HeadMove, Turn
@@ -58,8 +58,8 @@ async def test_rewinds_resends_compactions_refusals_and_queues_are_sound() -> No
     refused = await scribe.prompt("too large")
     await scribe.commit(SetTurn(refused.id, "refused", settled_at=clock.now_ms()))
     waiting, cancelled = (user_row(scribe.mint, scribe.session_id, name, clock.now_ms()) for name in ("later", "no"))
-    await scribe.commit(InsertMessage(waiting), Enqueue(waiting.id, clock.now_ms()))
-    await scribe.commit(InsertMessage(cancelled), Enqueue(cancelled.id, clock.now_ms()))
+    await scribe.commit(*settled(waiting), Enqueue(waiting.id, clock.now_ms()))
+    await scribe.commit(*settled(cancelled), Enqueue(cancelled.id, clock.now_ms()))
     await scribe.commit(Dequeue(cancelled.id), PatchMessage(cancelled.id, clock.now_ms(), {"cancelled_at": 1}))
     await told.hide()
     assert await check(store) == []
@@ -83,7 +83,7 @@ async def compact(scribe: Scribe, parent: str) -> None:
         scribe.mint.message(), scribe.session_id, "assistant", now, now, {}, (PartRow("p", 0, part, now, now),)
     )
     await scribe.commit(
-        OpenTurn(turn), InsertMessage(marker), LinkMessage(turn.id, marker.id), MoveHead(turn.id, now, "compaction")
+        OpenTurn(turn), *settled(marker), LinkMessage(turn.id, marker.id), MoveHead(turn.id, now, "compaction")
     )
 
 

@@ -6,6 +6,7 @@ are computed again, and the streams somebody was shown must be there, whole and 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final
@@ -28,6 +29,7 @@ from clew.transcript.turn_state import OPEN
 
 __all__ = ["Problem", "check", "extends"]
 
+_BLOB: Final = re.compile("/api/blobs/([0-9a-f]{64})", re.ASCII)
 _TOOL_RANK: Final = {state: rank for rank, state in enumerate(TOOL_STATES)}
 _OUTPUTS: Final = frozenset({"output-available", "output-error", "output-denied"})
 
@@ -57,9 +59,10 @@ async def check(store: Store, acknowledged: Mapping[str, Sequence[Chunk]] | None
         session_ids = await store.session_ids()
     except ClewError as error:
         problems.append(Problem(str(error)))
+    blobs: dict[str, str | None] = {}
     for session_id in session_ids:
         try:
-            found = await _check_session(store, session_id, stored)
+            found = await _check_session(store, session_id, stored, blobs)
             problems += [problem for problem in found if problem not in problems]
         except ClewError as error:
             problems.append(Problem(str(error), session_id, _an_id(error)))
@@ -75,7 +78,9 @@ def _an_id(error: ClewError) -> str | None:
     return None
 
 
-async def _check_session(store: Store, session_id: str, stored: dict[str, MessageRow]) -> list[Problem]:
+async def _check_session(
+    store: Store, session_id: str, stored: dict[str, MessageRow], blobs: dict[str, str | None]
+) -> list[Problem]:
     whole = await store.load_whole(session_id)
     if whole is None:
         return []  # deleted since it was listed
@@ -95,8 +100,10 @@ async def _check_session(store: Store, session_id: str, stored: dict[str, Messag
         numbers = [entry.n for entry in stream.entries]
         if any(after != before + 1 for before, after in pairwise(numbers)):
             found.append((f"the journal has a gap: {numbers[:20]}", stream.message.id))
-    damaged = [Problem(damage.what, session_id, damage.id) for damage in whole.damaged]
-    return [*damaged, *(Problem(what, session_id, id_) for what, id_ in found)]
+    found += await _check_blobs(store, whole.messages, blobs)
+    problems = [Problem(damage.what, session_id, damage.id) for damage in whole.damaged]
+    problems += [Problem(what, session_id, id_) for what, id_ in found]
+    return list(dict.fromkeys(problems))
 
 
 def _check_messages(messages: Mapping[str, MessageRow], seals: Mapping[str, str]) -> Iterator[tuple[str, str | None]]:
@@ -106,7 +113,9 @@ def _check_messages(messages: Mapping[str, MessageRow], seals: Mapping[str, str]
         for part in row.parts:
             if part.tool_state is not None and part.tool_state not in _TOOL_RANK:
                 yield f"a tool call is in state {part.tool_state!r}, which does not exist", part.id
-        if row.id in seals and seal_of(part.data for part in row.parts) != seals[row.id]:
+        if row.damage is not None:
+            yield row.damage, row.id
+        elif row.id in seals and seal_of(part.data for part in row.parts) != seals[row.id]:
             yield "it was changed after it had settled: its seal does not match", row.id
 
 
@@ -127,6 +136,28 @@ def _check_grown(whole: Whole, messages: Mapping[str, MessageRow]) -> Iterator[t
             yield "it grew after its turn had settled: the journal holds more of it", message_id
         elif message_id not in whole.seals and any(part.updated_at > at for part in row.parts):
             yield "it grew after its turn had settled: it was written to later", message_id
+
+
+async def _check_blobs(
+    store: Store, messages: Sequence[MessageRow], known: dict[str, str | None]
+) -> list[tuple[str, str | None]]:
+    """Every file that a message names is there, and is what its digest says. ``known`` is what was looked up before."""
+    found: list[tuple[str, str | None]] = []
+    for row in messages:
+        for part in row.parts:
+            url = part.data.get("url")
+            named = _BLOB.fullmatch(url) if part.type == "file" and isinstance(url, str) else None
+            if named is None:
+                continue
+            if named[1] not in known:
+                try:
+                    gone = await store.find_blob(named[1]) is None
+                    known[named[1]] = f"its file {named[1]} is not there" if gone else None
+                except ClewError:
+                    known[named[1]] = f"its file {named[1]} is damaged"
+            if (what := known[named[1]]) is not None:
+                found.append((what, row.id))
+    return found
 
 
 def _check_tree(tree: Tree, messages: Mapping[str, MessageRow]) -> Iterator[tuple[str, str | None]]:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from clew.errors import InternalError, SessionNotFound, StoreError
+from clew.errors import InternalError, RowUndecodable, SessionNotFound, StoreError
 from clew.history.carried import ORIGIN_KEY, Carried, digests, remapped, renamed, renamed_part
 from clew.history.views import View, load_messages
 from clew.ids import Mint
@@ -27,7 +27,7 @@ from clew.transcript.rollup import merged
 from clew.transcript.seal import seal_of
 from clew.transcript.session import Session
 from clew.transcript.turn import Step, Tree, Turn
-from clew.transcript.turn_state import START
+from clew.transcript.turn_state import OPEN, START
 from clew.transcript.usage import Usage
 
 __all__ = ["ORIGIN_KEY", "Conversion", "Moved", "convert"]
@@ -67,7 +67,11 @@ async def convert(source: Store, target: Store, mint: Mint, now: int) -> Convers
     damaged: list[Damage] = []
     for session in rows:
         if session.id not in known:
-            given = await _load(source, session.id, now)
+            try:
+                given = await _load(source, session.id, now)
+            except RowUndecodable as error:
+                damaged.append(Damage(str(error), session.id))
+                continue
             if given.whole.damaged:
                 damaged.append(given.whole.damaged[0])
                 continue
@@ -159,9 +163,11 @@ def _plan(given: Carried) -> u.Unit:
     writes += [u.PutPrompt(digest, body, at) for digest, body in given.prompts.items()]
     writes += given.blobs
     writes += given.rules
+    over = {id_ for turn in tree.turns.values() if turn.status not in OPEN for id_ in tree.links.get(turn.id, ())}
     for row in rows.values():
         writes.append(u.InsertMessage(replace(row, metadata=merged(row.metadata, {}, (*_SET_BY_WRITES, "usage")))))
-        if row.id in whole.seals:
+        # All of it was held against its seals when it was read; what older versions left without one gets its first.
+        if row.id in whole.seals or row.id in over:
             writes.append(u.SealMessage(row.id, seal_of(part.data for part in row.parts)))
     for turn in tree.turns.values():
         writes += _turn_writes(turn)
@@ -253,7 +259,7 @@ def _compared(written: Carried, stored: Carried) -> Iterator[tuple[str, bool]]:
     yield "the reflog", (ours.tree.moves, ours.tree.head_turn_id) == (theirs.tree.moves, theirs.tree.head_turn_id)
     yield "the open turn", ours.tree.open_turn_id == theirs.tree.open_turn_id
     yield "the queue", ours.queue == theirs.queue
-    yield "the seals", set(ours.seals) == set(theirs.seals)
+    yield "the seals", set(ours.seals) <= set(theirs.seals)
     yield "the prunes", ours.pruned == theirs.pruned
     yield "the steps", _by_turn(written.steps) == _by_turn(stored.steps)
     yield "the prompts", written.prompts == stored.prompts

@@ -98,5 +98,5 @@ def words_of_turn(turn: Turn, held: Iterable[str], rows: Mapping[str, MessageRow
         if data is not None:
             return first_words(str(data.get("summary", "")))
         if row.role == "user" and not row.metadata.get("synthetic"):
-            return first_words(text_of(row))
+            return first_words(text_of(row) if row.damage is None else f"[damaged] {text_of(row)}")
     return ""

@@ -7,12 +7,13 @@ they are the same. Only reads.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from clew.errors import InvalidInput, TurnNotFound
+from clew.errors import InvalidInput, RowUndecodable, TurnNotFound
 from clew.prompt.assemble import Section, sections_of
 from clew.providers.base import ModelRequest, ToolSchema
 from clew.runtime.context import messages_with, without_begun
@@ -28,6 +29,9 @@ from clew.transcript.usage import Usage
 from clew.transcript.view import compactions_of
 
 __all__ = ["RequestReport", "StepReport", "TurnReport", "get_turn", "load_request", "load_turn"]
+
+
+log = logging.getLogger("clew.history")
 
 
 class StepReport(msgspec.Struct, frozen=True):
@@ -131,8 +135,8 @@ async def load_request(store: Store, turn_id: str, index: int | None = None) -> 
     step = steps[-1] if index is None else next((one for one in steps if one.index == index), None)
     if step is None:
         raise InvalidInput(f"this turn has no step {index}; it has {len(steps)}, counted from 0", turn_id=turn.id)
-    system = await store.find_prompt(step.prompt_digest or "") or ""
-    tools = await store.find_prompt(_text(step.data.get("tools"))) or "[]"
+    system = await _kept(store, step.prompt_digest or "") or ""
+    tools = await _kept(store, _text(step.data.get("tools"))) or "[]"
     output, temperature = (step.data.get("limits") or (None, None))[:2]
     request = ModelRequest(
         model=step.model,
@@ -162,6 +166,15 @@ async def load_request(store: Store, turn_id: str, index: int | None = None) -> 
     )
 
 
+async def _kept(store: Store, digest: str) -> str | None:
+    """A text that was kept under its digest. One that is damaged proves nothing, and is not shown for what was sent."""
+    try:
+        return await store.find_prompt(digest)
+    except RowUndecodable as error:
+        log.error("%s", error)
+        return None
+
+
 async def _of_origin(store: Store, turn_id: str, index: int, recorded: str | None) -> RequestReport | None:
     """The request as the turn it was copied from tells it: a branch may start later than what was sent."""
     steps = await store.load_steps(turn_id) if await store.find_turn(turn_id) is not None else ()
@@ -173,7 +186,7 @@ async def _of_origin(store: Store, turn_id: str, index: int, recorded: str | Non
 
 async def _messages(store: Store, turn: Turn, steps: Sequence[Step], step: Step) -> list[Message]:
     """The messages as they were when the step began."""
-    line = (await store.load_line(turn.session_id, through=turn.id)).turns
+    line = (await store.load_line(turn.session_id, through=turn.id, keep_damaged=True)).turns
     depth, seq = (step.data.get("view") or (None, 0))[:2]
     compaction = next((one for one in compactions_of(line) if _depth(line, one.turn_id) == depth), None)
     last = line[-1]

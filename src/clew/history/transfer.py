@@ -8,15 +8,16 @@ open goes on, and no permission comes along.
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from clew.compaction.policy import policy_for
-from clew.errors import InternalError, InvalidInput, SessionNotFound
+from clew.errors import InternalError, InvalidInput, RowUndecodable, SessionNotFound
 from clew.history.snapshot import SNAPSHOT_KEY
 from clew.interop.arrival import renamed, settled
 from clew.interop.document import BlobRecord, MoveRecord, PromptRecord, QueuedRecord, SessionDocument
@@ -26,7 +27,7 @@ from clew.live.base import Event
 from clew.runtime.host import Host
 from clew.store import unit as u
 from clew.store.base import Store, Whole, get_session
-from clew.transcript.message import STORE_KEYS, VIEW_KEYS, MessageRow
+from clew.transcript.message import DAMAGED, STORE_KEYS, VIEW_KEYS, MessageRow
 from clew.transcript.project import Hidden, project, tails_of
 from clew.transcript.pruned import Pruned
 from clew.transcript.rollup import booked_message
@@ -37,8 +38,12 @@ from clew.transcript.turn_state import START
 
 __all__ = ["export_document", "import_document", "plan_import"]
 
+T = TypeVar("T")
+
+log = logging.getLogger("clew.history")
+
 _BLOB: Final = re.compile("/api/blobs/([0-9a-f]{64})", re.ASCII)
-_WORKED_OUT: Final = VIEW_KEYS | STORE_KEYS | {SNAPSHOT_KEY}
+_WORKED_OUT: Final = (VIEW_KEYS | STORE_KEYS | {SNAPSHOT_KEY}) - {DAMAGED}
 """Message metadata that a document is not believed: the writes of the unit set it, or a view does."""
 
 
@@ -78,13 +83,22 @@ def _renumbered(step: Step, numbers: Mapping[int, int]) -> Step:
 
 
 async def _load_prompts(store: Store, steps: list[Step]) -> tuple[PromptRecord, ...]:
-    found = {digest: await store.find_prompt(digest) for step in steps for digest in step.prompts}
+    found = {digest: await _sound(store.find_prompt(digest)) for step in steps for digest in step.prompts}
     return tuple(PromptRecord(digest, body) for digest, body in sorted(found.items()) if body is not None)
 
 
 async def _load_blobs(store: Store, whole: Whole) -> tuple[BlobRecord, ...]:
-    found = [await store.find_blob(sha256) for sha256 in sorted(_blobs_of(whole.messages))]
+    found = [await _sound(store.find_blob(sha256)) for sha256 in sorted(_blobs_of(whole.messages))]
     return tuple(BlobRecord(blob.sha256, blob.media_type, blob.data) for blob in found if blob is not None)
+
+
+async def _sound(looked_up: Awaitable[T | None]) -> T | None:
+    """What is kept under a digest; what is damaged is left out like what is gone, and named in the log."""
+    try:
+        return await looked_up
+    except RowUndecodable as error:
+        log.error("left out of an export: %s", error)
+        return None
 
 
 def _blobs_of(rows: tuple[MessageRow, ...]) -> set[str]:

@@ -9,7 +9,17 @@ from typing import Any, Final
 
 from clew.interop.document import BlobRecord, SessionDocument
 from clew.interop.markup import escape_text, render_markdown
-from clew.interop.reading import MARKS, Passage, ToolUse, left_out, read_document, shown_json, shown_time, tool_use
+from clew.interop.reading import (
+    MARKS,
+    Passage,
+    ToolUse,
+    damage_of,
+    left_out,
+    read_document,
+    shown_json,
+    shown_time,
+    tool_use,
+)
 from clew.transcript.view import COMPACTION_PART
 
 __all__ = ["POLICY", "format_html"]
@@ -95,6 +105,8 @@ def _turns(passages: tuple[Passage, ...], blobs: Mapping[str, BlobRecord]) -> It
         classes = [row.role, *(["summary"] if passage.is_summary else []), *(["off"] if passage.mark else [])]
         mark = f' <span class="mark">{MARKS[passage.mark]}</span>' if passage.mark is not None else ""
         yield f'<article class="{" ".join(classes)}">\n<h3>{who} · {shown_time(row.created_at)}{mark}</h3>\n'
+        if damage := damage_of(row):
+            yield f'<p class="mark">Damaged: {escape_text(damage)}</p>\n'
         for part in row.parts:
             yield _part(part.data, blobs)
         yield "</article>\n"

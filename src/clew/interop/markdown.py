@@ -13,7 +13,17 @@ from typing import Any, Final
 
 from clew.interop.document import SessionDocument
 from clew.interop.markup import UNSEEN
-from clew.interop.reading import MARKS, Passage, ToolUse, left_out, read_document, shown_json, shown_time, tool_use
+from clew.interop.reading import (
+    MARKS,
+    Passage,
+    ToolUse,
+    damage_of,
+    left_out,
+    read_document,
+    shown_json,
+    shown_time,
+    tool_use,
+)
 from clew.transcript.view import COMPACTION_PART
 
 __all__ = ["contained", "fenced", "format_markdown"]
@@ -48,6 +58,8 @@ def _message(passage: Passage) -> Iterator[str]:
     who = "Summary" if passage.is_summary else passage.row.role.capitalize()
     mark = f" ({MARKS[passage.mark]})" if passage.mark is not None else ""
     yield f"### {who}{mark}"
+    if damage := damage_of(passage.row):
+        yield f"**Damaged: {_plain(damage)}**"
     for part in passage.row.parts:
         block = _part(part.data)
         if block:

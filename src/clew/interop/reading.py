@@ -11,7 +11,7 @@ import msgspec
 from clew.interop.document import SessionDocument
 from clew.interop.rows import rows_of, tree_of
 from clew.transcript.line import LineTurn, line_turns
-from clew.transcript.message import MessageRow
+from clew.transcript.message import DAMAGED, MessageRow
 from clew.transcript.project import project, tails_of
 from clew.transcript.view import compaction_data, visible_view
 
@@ -49,6 +49,13 @@ class Passage(msgspec.Struct, frozen=True):
     @property
     def is_summary(self) -> bool:
         return compaction_data(self.row) is not None
+
+
+def damage_of(row: MessageRow) -> str | None:
+    """What is the matter with a message that may not be what was stored."""
+    if row.damage is not None or DAMAGED not in row.metadata:
+        return row.damage
+    return "not all of it is readable"
 
 
 class ToolUse(msgspec.Struct, frozen=True):

@@ -163,7 +163,7 @@ class Answers:
         raise ApprovalNotFound("nothing of that id waits here", approval_id=approval_id, tool_call_id=tool_call_id)
 
     async def _was_asked(self, session_id: str, approval_id: str) -> bool:
-        rows = await self._host.store.load_messages(session_id)
+        rows = await self._host.store.load_messages(session_id, keep_damaged=True)
         return any((part.data.get("approval") or {}).get("id") == approval_id for row in rows for part in row.parts)
 
     async def _take_answer(self, session_id: str, turn: Turn, wait: Wait, answer: dict[str, Any]) -> int:

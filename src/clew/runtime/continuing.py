@@ -85,7 +85,7 @@ class Continuing:
         if not path:
             return None
         turn = path[-1]
-        line = await self._host.store.load_line(session_id, through=turn.id, turns=1)
+        line = await self._host.store.load_line(session_id, through=turn.id, turns=1, keep_damaged=True)
         children = any(other.parent_turn_id == turn.id for other in tree.turns.values() if other.status != "refused")
         return turn, line.turns[-1].messages, children, line_turns(tree)[-1].id != turn.id
 

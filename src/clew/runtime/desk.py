@@ -424,7 +424,7 @@ class Desk:
         state = await self._host.store.load_state(session_id)
         if state.open_turn_id is None:
             return None
-        line = await self._host.store.load_line(session_id, through=state.open_turn_id, turns=1)
+        line = await self._host.store.load_line(session_id, through=state.open_turn_id, turns=1, keep_damaged=True)
         return line.turns[-1].turn if line.turns else None
 
     # Abort
@@ -451,13 +451,13 @@ class Desk:
         return self.occupations.abort(session_id, reason)
 
     async def user_message_of(self, session_id: str, turn_id: str) -> str:
-        line = await self._host.store.load_line(session_id, through=turn_id, turns=1)
+        line = await self._host.store.load_line(session_id, through=turn_id, turns=1, keep_damaged=True)
         return next((row.id for row in line.turns[-1].messages if row.role == "user"), "")
 
     async def setting_of(self, session_id: str, turn: Turn) -> Setting:
         """The setting of a turn that goes on: the model and agent its user message named."""
         session = await get_session(self._host.store, session_id)
-        line = await self._host.store.load_line(session_id, through=turn.id, turns=1)
+        line = await self._host.store.load_line(session_id, through=turn.id, turns=1, keep_damaged=True)
         users = [row for row in line.turns[-1].messages if row.role == "user" and not row.metadata.get("synthetic")]
         metadata = users[0].metadata if users else {}
         return await resolve(

@@ -77,6 +77,10 @@ class Queue:
         for queued in queue:
             if triggered and "trigger" not in queued.message.metadata:
                 continue
+            if queued.message.damage is not None:
+                # It waits until somebody has looked at it: what it would ask for is not known for sure.
+                log.warning("queued message %s is damaged and waits: %s", queued.message.id, queued.message.damage)
+                continue
             try:
                 if await self._fire_one(session_id, queued):
                     return

@@ -26,10 +26,11 @@ from clew.runtime.recorder import Recorder, assistant_row
 from clew.runtime.room import Room
 from clew.runtime.turn import finish_of, refusing, settling
 from clew.runtime.waiting import Wait, with_waits
-from clew.store.unit import EpochIs, InsertMessage, LinkMessage, MoveHead, Refused, SetTurn, Unit, Write
+from clew.store.unit import EpochIs, InsertMessage, LinkMessage, MoveHead, Refused, SealMessage, SetTurn, Unit, Write
 from clew.tools.base import ChildOutcome, Signal
 from clew.transcript import chunk as c
 from clew.transcript.message import MessageRow, PartRow
+from clew.transcript.seal import seal_of
 from clew.transcript.turn import Turn
 from clew.transcript.turn_state import TurnStatus
 
@@ -300,7 +301,8 @@ class Run:
         part = PartRow(self._host.mint.part(), 0, {"type": "text", "text": WARNING}, now, now)
         row = MessageRow(self._host.mint.message(), self.session_id, "user", now, now, {"synthetic": True}, (part,))
         noted = SetTurn(self.turn.id, "running", data={"warned": find_pattern(made_calls(recorder.fold.parts))})
-        await recorder.close(InsertMessage(row), LinkMessage(self.turn.id, row.id), noted)
+        sealed = SealMessage(row.id, seal_of([part.data]))
+        await recorder.close(InsertMessage(row), sealed, LinkMessage(self.turn.id, row.id), noted)
         self._stream.end()
         self._room.renew()
         self.message_id = self._host.mint.message()
@@ -345,7 +347,7 @@ class Run:
     async def _refuse(self, refusal: ContextTooLarge) -> TurnOutcome:
         """Nothing was called: the head stays where it was, and what was said is handed back."""
         host, session_id = self._host, self.session_id
-        line = await host.store.load_line(session_id, through=self.turn.id, turns=1)
+        line = await host.store.load_line(session_id, through=self.turn.id, turns=1, keep_damaged=True)
         turn, rows = line.turns[-1].turn, line.turns[-1].messages
         problem = {**_problem(refusal), "text": _text_of(rows)}
         state = await host.store.load_state(session_id)

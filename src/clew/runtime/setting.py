@@ -101,7 +101,7 @@ def keeping_prompt(setting: Setting, now: int) -> tuple[PutPrompt, PutPrompt]:
 
 async def _is_compacted(host: Host, session_id: str) -> bool:
     """Something on the line was summarised: there is something to recall."""
-    line = await host.store.load_line(session_id, turns=1)
+    line = await host.store.load_line(session_id, turns=1, keep_damaged=True)
     return bool(line.turns) and line.turns[-1].turn.compaction_turn_id is not None
 
 

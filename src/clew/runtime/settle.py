@@ -51,7 +51,7 @@ async def settle_session(store: Store, session_id: str, now: int, reason: str = 
     turn: Turn | None = None
     held: Sequence[MessageRow] = ()
     if state.open_turn_id is not None:
-        newest = (await store.load_line(session_id, turns=1)).turns[-1]
+        newest = (await store.load_line(session_id, turns=1, keep_damaged=True)).turns[-1]
         turn, held = newest.turn, newest.messages
     # A turn whose requests are all answered waits for nobody: what should have gone on with it did not.
     waiting = turn if turn is not None and turn.status == "waiting" and not is_answered(waits_of(turn)) else None
@@ -63,7 +63,8 @@ async def settle_session(store: Store, session_id: str, now: int, reason: str = 
             by_message.setdefault(call.message_id, []).append(call)
     for message_id, calls in by_message.items():
         message = await store.find_message(session_id, message_id)
-        if message is not None:
+        # What is damaged is left as it is: a new seal would make it pass for what was stored. A model is sent a stub.
+        if message is not None and message.damage is None:
             writes += close_calls(message, calls, reason, now)
     guards: list[Guard] = [EpochIs(state.epoch)]
     if turn is not None and waiting is None:
@@ -72,7 +73,7 @@ async def settle_session(store: Store, session_id: str, now: int, reason: str = 
         guards.append(OpenTurnIs(turn.id))
         # Nobody goes on with what it had begun to say. Sealed, it shows when somebody does all the same.
         sealed = {*await store.seals(session_id), *by_message}
-        unsealed = [message for message in held if message.id not in sealed]
+        unsealed = [message for message in held if message.id not in sealed and message.damage is None]
         writes += [SealMessage(message.id, seal_of(part.data for part in message.parts)) for message in unsealed]
     if writes:
         await store.commit(Unit(session_id, tuple(writes), tuple(guards), sync="power"))

@@ -28,10 +28,12 @@ async def entitle(host: Host, session_id: str) -> None:
     """Name a session that has no name yet."""
     try:
         session = await get_session(host.store, session_id)
-        line = await host.store.load_line(session_id, turns=1)
+        line = await host.store.load_line(session_id, turns=1, keep_damaged=True)
         if session.title is not None or session.kind != "chat" or not line.complete or not line.turns:
             return
         rows = line.turns[0].messages
+        if rows[0].damage is not None:
+            return
         text = " ".join(str(part.data.get("text", "")) for part in rows[0].parts if part.type == "text")
         titler = host.providers.info(session.model).titler
         title = await _ask(host, titler, text) if titler is not None else None

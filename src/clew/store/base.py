@@ -121,11 +121,17 @@ class QueuedMessage(msgspec.Struct, frozen=True):
 
 
 class PendingStream(msgspec.Struct, frozen=True):
-    """A stream with chunks above its mark: what recovery has to fold."""
+    """A stream with chunks above its mark: what recovery has to fold.
+
+    ``last`` is the highest number that is known of it, where that is not its last entry's; ``damage`` says why there
+    may have been more of it than its entries.
+    """
 
     session_id: str
     message: MessageRow
     entries: tuple[JournalEntry, ...]
+    last: int | None = None
+    damage: str | None = None
 
 
 class Damage(msgspec.Struct, frozen=True):
@@ -325,6 +331,14 @@ class Store(Protocol):
 
     async def verify(self) -> Sequence[Damage]:
         """The engine's own look at its storage (pages, foreign keys); slow, changes nothing."""
+        ...
+
+    async def losses(self) -> tuple[Damage, ...]:
+        """What was acknowledged and is not there any more, as far as nobody has accepted it; each with its own id."""
+        ...
+
+    async def accept_loss(self, loss_id: str, at: int) -> bool:
+        """Note that a human has accepted a loss, which is then told no more. False when there is none of that id."""
         ...
 
     async def load_facts(self, stream_id: str) -> tuple[Fact, ...]:

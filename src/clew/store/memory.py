@@ -436,6 +436,12 @@ class MemoryStore:
     async def verify(self) -> Sequence[Damage]:
         return ()
 
+    async def losses(self) -> tuple[Damage, ...]:
+        return ()
+
+    async def accept_loss(self, loss_id: str, at: int) -> bool:
+        return False
+
     async def load_facts(self, stream_id: str) -> tuple[Fact, ...]:
         return self._log.get(stream_id, ()) if self._log is not None else ()
 

@@ -18,15 +18,16 @@ from clew.ids import Mint
 from clew.runtime.recorder import Recorder, assistant_row
 from clew.runtime.turn import plan_open, settling
 from clew.store.base import Store, get_session
-from clew.store.unit import Committed, Guard, InsertSession, Outcome, Sync, Unit, Write
+from clew.store.unit import Committed, Guard, InsertMessage, InsertSession, Outcome, SealMessage, Sync, Unit, Write
 from clew.transcript import chunk as c
 from clew.transcript.message import MessageRow, PartRow
+from clew.transcript.seal import seal_of
 from clew.transcript.session import Model, Session
 from clew.transcript.turn import Step
 from clew.transcript.turn_state import TurnStatus
 from clew.transcript.usage import Usage
 
-__all__ = ["MODEL", "OpenedTurn", "Scribe", "user_row"]
+__all__ = ["MODEL", "OpenedTurn", "Scribe", "settled", "user_row"]
 
 MODEL = Model("demo", "echo")
 
@@ -35,6 +36,11 @@ def user_row(mint: Mint, session_id: str, text: str, now: int, metadata: dict[st
     """A user message of one text part."""
     part = PartRow(mint.part(), 0, {"type": "text", "text": text}, now, now)
     return MessageRow(mint.message(), session_id, "user", now, now, metadata or {}, (part,))
+
+
+def settled(row: MessageRow) -> tuple[Write, ...]:
+    """The writes that store a message which will not grow: it has its seal from the start."""
+    return InsertMessage(row), SealMessage(row.id, seal_of(part.data for part in row.parts))
 
 
 class OpenedTurn:

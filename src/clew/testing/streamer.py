@@ -28,8 +28,7 @@ from clew.engine import Engine
 from clew.errors import ClewError
 from clew.ids import Mint
 from clew.runtime.recorder import Recorder, assistant_row
-from clew.runtime.turn import settling
-from clew.store.unit import OpenTurnIs
+from clew.runtime.settle import settle_session
 from clew.testing import chunks as build
 from clew.testing.clock import FakeClock
 from clew.testing.scribe import OpenedTurn, Scribe
@@ -170,10 +169,7 @@ def _report_shown(message_id: str, chunks: Iterable[Chunk]) -> None:
 
 async def settle_left_open(scribe: Scribe) -> None:
     """End a turn that a killed process left open, as the start of a run does."""
-    state = await scribe.store.load_state(scribe.session_id)
-    if state.open_turn_id is not None:
-        writes = settling(state.open_turn_id, "failed", scribe.clock.now_ms())
-        await scribe.commit(*writes, guards=[OpenTurnIs(state.open_turn_id)], sync="power")
+    await settle_session(scribe.store, scribe.session_id, scribe.clock.now_ms())
 
 
 class _Stream:

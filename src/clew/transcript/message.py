@@ -1,4 +1,4 @@
-"""Messages and their parts: as rows in a store, and as people and clients see them.
+"""Messages and their parts: as rows in a store, as people and clients see them, and as a model is sent them.
 
 A part is a JSON object in the AI SDK's own shape, kept verbatim: unknown keys and unknown part types pass through
 untouched. Only what rows need to be found by is lifted out of it.
@@ -11,15 +11,34 @@ from typing import Any, Literal
 
 import msgspec
 
-__all__ = ["STORE_KEYS", "VIEW_KEYS", "Message", "MessageRow", "PartRow", "Role", "from_stream", "shown"]
+__all__ = [
+    "DAMAGED",
+    "STORE_KEYS",
+    "STUB",
+    "VIEW_KEYS",
+    "Message",
+    "MessageRow",
+    "PartRow",
+    "Role",
+    "from_stream",
+    "sent",
+    "shown",
+]
 
 Role = Literal["user", "assistant", "system"]
 
 VIEW_KEYS = frozenset({"turn_id", "created_at", "user_message_id", "turn", "pruned"})
 """Metadata a view adds: the way to a message, and what is known of it elsewhere. It is never stored with one."""
 
-STORE_KEYS = frozenset({"usage", "hidden_at", "hidden_by", "queued_at"})
+DAMAGED = "damaged"
+"""The metadata key that says why a message is not, or may not be, what was stored. Whoever reads a message that does
+not fit its seal puts it there; where the damage cannot be seen from the rows any more it is stored with the message."""
+
+STORE_KEYS = frozenset({"usage", "hidden_at", "hidden_by", "queued_at", DAMAGED})
 """Metadata that only the store's own writes set, each from one source; a stream that carries them is not believed."""
+
+STUB = "[This message was damaged where it is stored. What it said is not known for sure, so it is left out.]"
+"""What a model is sent in place of a damaged message, until a human has accepted it as it is."""
 
 
 class PartRow(msgspec.Struct, frozen=True, gc=False):
@@ -60,6 +79,12 @@ class MessageRow(msgspec.Struct, frozen=True, gc=False):
     metadata: dict[str, Any]
     parts: tuple[PartRow, ...] = ()
 
+    @property
+    def damage(self) -> str | None:
+        """Why its text is not, or may not be, what was stored; None where nothing is known against it."""
+        reason = self.metadata.get(DAMAGED)
+        return reason if isinstance(reason, str) else None
+
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     """A message as a view shows it: an AI SDK ``UIMessage``, ready for ``useChat``."""
@@ -71,11 +96,25 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def shown(row: MessageRow, turn_id: str | None) -> Message:
-    """The row as a view shows it, naming the turn through which the view reached it."""
+    """The row as a view shows it, naming the turn through which the view reached it.
+
+    One that is damaged says so twice: in its metadata, and in a part at its end, for whoever shows parts alone.
+    """
     added: Mapping[str, Any] = {"created_at": row.created_at}
     if turn_id is not None:
         added = {"turn_id": turn_id, "created_at": row.created_at}
-    return Message(row.id, row.role, [part.data for part in row.parts], {**row.metadata, **added})
+    parts = [part.data for part in row.parts]
+    if row.damage is not None:
+        parts.append({"type": "data-damaged", "data": {"message_id": row.id, "reason": row.damage}})
+    return Message(row.id, row.role, parts, {**row.metadata, **added})
+
+
+def sent(row: MessageRow, turn_id: str | None) -> Message:
+    """The row as a model is sent it: one that is damaged as a stub."""
+    message = shown(row, turn_id)
+    if row.damage is None:
+        return message
+    return msgspec.structs.replace(message, parts=[{"type": "text", "text": STUB}])
 
 
 def from_stream(metadata: Mapping[str, Any] | None) -> dict[str, Any]:

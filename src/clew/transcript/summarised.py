@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from clew.transcript.line import LineTurn, tail_place
-from clew.transcript.message import Message, shown
+from clew.transcript.message import Message, sent
 from clew.transcript.view import Compaction, compaction_data
 
 __all__ = ["summarised", "unsent"]
@@ -28,8 +28,8 @@ def summarised(line: Sequence[LineTurn], compaction: Compaction, previous: Compa
         if turn.kind == "compaction" and compaction_data(row) is not None:
             continue
         told = previous.split.from_part if previous and previous.split and previous.split.message_id == row.id else 0
-        message = shown(row, turn.id)
-        parts = message.parts[told:cut]
+        message = sent(row, turn.id)
+        parts = message.parts[told:cut] if row.damage is None else message.parts
         if parts:
             found.append(msgspec.structs.replace(message, parts=parts))
     return found

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import msgspec
 
 from clew.transcript.line import LineTurn, tail_place
-from clew.transcript.message import Message, MessageRow, shown
+from clew.transcript.message import Message, MessageRow, sent, shown
 from clew.transcript.pruned import Pruned, pruned_part, pruned_through
 
 __all__ = [
@@ -131,8 +131,8 @@ def _kept(line: Sequence[LineTurn], compaction: Compaction | None) -> Iterator[t
 def _sent(
     row: MessageRow, turn_id: str, compaction: Compaction | None, pruned: Mapping[tuple[str, int], Pruned]
 ) -> Message:
-    message = shown(row, turn_id)
-    if not pruned and (compaction is None or compaction.split is None):
+    message = sent(row, turn_id)
+    if row.damage is not None or (not pruned and (compaction is None or compaction.split is None)):
         return message
     parts = sent_parts(row.id, message.parts, compaction.split if compaction else None, pruned)
     return msgspec.structs.replace(message, parts=parts)
@@ -156,7 +156,12 @@ def sent_parts(
 
 
 def compaction_data(row: MessageRow) -> dict[str, Any] | None:
-    """What the compaction part of a marker message says; None for any other message."""
+    """What the compaction part of a marker message says; None for any other message, and for one that is damaged:
+
+    what a summary that cannot be trusted stood for is shown and sent again.
+    """
+    if row.damage is not None:
+        return None
     for part in row.parts:
         if part.data.get("type") == COMPACTION_PART and isinstance(part.data.get("data"), dict):
             return part.data["data"]  # type: ignore[no-any-return]

@@ -108,6 +108,13 @@ export interface ContextReport {
   parts: ContextParts;
 }
 
+/** Something a look at the whole store found wrong, with the ids it concerns. */
+export interface Damage {
+  what: string;
+  session_id?: string | null;
+  id?: string | null;
+}
+
 /** An event of this host; what else it holds depends on its type. */
 export interface EventFrame {
   type: string;
@@ -444,13 +451,14 @@ export interface Section {
   text: string;
 }
 
-/** What is running here. `workspace_root` is the folder it was started in, null when that is gone. `chunk_durable` says that what is streamed is stored before it is shown, `search` that the store can search. */
+/** What is running here. `workspace_root` is the folder it was started in, null when that is gone. `chunk_durable` says that what is streamed is stored before it is shown, `search` that the store can search. `losses` is what was acknowledged and is not in the store any more, until somebody has accepted it. */
 export interface ServerShape {
   version: string;
   store: string;
   workspace_root: string | null;
   chunk_durable: boolean;
   search: boolean;
+  losses?: Damage[];
 }
 
 export interface SessionList {
@@ -697,6 +705,13 @@ export interface Operations {
     body: undefined;
     answer: Blob;
   };
+  /** Accept that acknowledged commits are lost. */
+  "POST /api/losses/{loss_id}/accept": {
+    path: { loss_id: string };
+    query: Record<string, never>;
+    body: Nothing;
+    answer: undefined;
+  };
   /** Make the sample sessions. */
   "POST /api/examples": {
     path: Record<string, never>;
@@ -745,6 +760,13 @@ export interface Operations {
     query: { view?: "all" | "model" | "visible"; limit?: number | null; before?: string | null };
     body: undefined;
     answer: MessageList;
+  };
+  /** Accept a damaged message as it is now. */
+  "POST /api/sessions/{id}/messages/{message_id}/accept": {
+    path: { id: string; message_id: string };
+    query: Record<string, never>;
+    body: Nothing;
+    answer: Message;
   };
   /** The files it has read and changed. */
   "GET /api/sessions/{id}/files": {

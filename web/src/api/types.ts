@@ -41,6 +41,8 @@ export interface Metadata {
   user_message_id?: string;
   trigger?: Record<string, unknown>;
   snapshot_id?: string;
+  /** Why it may not be what was stored. */
+  damaged?: string | boolean;
   /** Tool calls whose output the model sees as a stub. */
   pruned?: string[];
   /** How the turn ended, when it did not end well: on its last message. */

@@ -40,7 +40,19 @@ export function MessageFrame({ message, label, past, className = '', children }:
       className={`group/message min-w-0 rounded-lg ${flash ? 'clew-flash' : ''} ${className}`}
       onAnimationEnd={(event) => event.animationName === 'clew-flash' && setFlash(0)}
     >
+      {message.metadata?.damaged && <Damage message={message} />}
       {children}
     </article>
+  );
+}
+
+/** What is shown below may not be what was stored. A model is sent none of it until somebody says that it may stand. */
+function Damage({ message }: { message: Message }) {
+  const reason = message.metadata?.damaged;
+  return (
+    <p role="note" className="my-1 rounded-md border border-warn px-3 py-1.5 text-sm text-warn" data-damaged>
+      Damaged: {typeof reason === 'string' ? reason : 'not all of it is readable'}. The model is not sent what it says. To let it stand as it is:{' '}
+      <code className="break-all">clew check --accept {message.id}</code>
+    </p>
   );
 }

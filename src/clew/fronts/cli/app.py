@@ -25,6 +25,8 @@ from clew.config import default_store_url
 from clew.errors import ClewError, InvalidInput
 from clew.fronts.cli import convert, demo, diff, history, hook, keeping, ledger, room, schedule, settings, transfer
 from clew.fronts.cli.command import Json, Store, end, opened, print_json, read_file, say, shapes
+from clew.fronts.cli.damage import accept as let_stand
+from clew.fronts.cli.damage import damage_of
 from clew.fronts.cli.plain import plain
 from clew.fronts.cli.run import run_again, run_prompt
 from clew.history.check import Problem
@@ -195,6 +197,8 @@ def show(
         for message in () if json else messages:
             if ids:
                 print(message.id)
+            if damage := damage_of(message):
+                print(f"{message.role}: {damage}")
             for part in message.parts:
                 if part["type"] != "step-start":
                     print(f"{message.role}: {plain(_shown(part))}")
@@ -209,6 +213,12 @@ def check(
     repair: Annotated[
         bool, cyclopts.Parameter(negative=(), help="Mend what can be worked out anew, after a backup beside the store.")
     ] = False,
+    accept: Annotated[
+        list[str] | None,
+        cyclopts.Parameter(
+            negative=(), help="Let a damaged message stand as it is, or a loss be: the id that check names."
+        ),
+    ] = None,
     store: Store = None,
     json: Json = False,
 ) -> int:
@@ -228,6 +238,8 @@ def check(
                     await writer.backup(kept)
                     print(f"the store as it was is in {kept}", file=sys.stderr)
                 mended = await mend(writer.store)
+        for id_ in accept or ():
+            await let_stand(store, id_)
         async with read_file(store) as engine:
             problems = await judge(engine.store)
             count = len(await engine.store.session_ids())

@@ -214,6 +214,14 @@ class RemoteEngine:
     async def cancel_queued(self, session_id: str, message_id: str) -> None:
         await self._wire.call("DELETE", _of(session_id, "queue", message_id))
 
+    # Damage
+
+    async def accept_message(self, session_id: str, message_id: str) -> Message:
+        return await self._post(_of(session_id, "messages", message_id, "accept"), Message)
+
+    async def accept_loss(self, loss_id: str) -> None:
+        await self._wire.call("POST", f"/api/losses/{segment(loss_id)}/accept", {})
+
     # Going back
 
     async def rewind(

@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 from rich.cells import cell_len, chop_cells
 
+from clew.fronts.cli.damage import damage_of
 from clew.fronts.cli.plain import plain
 from clew.transcript.message import Message
 
@@ -212,6 +213,8 @@ def asked_call(tool: str, given: object, look: Look) -> str:
 def history_lines(messages: Sequence[Message], look: Look, width: int) -> Iterator[str]:
     """Messages that are over, as they looked while they came."""
     for message in messages:
+        if damage := damage_of(message):
+            yield "\n" + look.style(damage, "red") + "\n"
         if (summary := summary_of(message)) is not None:
             yield look.style(summarised(summary), "dim") + "\n"
         elif message.role == "user":

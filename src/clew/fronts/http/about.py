@@ -17,7 +17,8 @@ from clew.agents.manifest import DEFAULT_MAX_STEPS
 from clew.engine import Engine
 from clew.errors import InvalidId, NotFound
 from clew.fronts.http import query
-from clew.fronts.http.answer import answer
+from clew.fronts.http.answer import answer, nothing
+from clew.fronts.http.body import Nothing, read
 from clew.fronts.http.operation import operation
 from clew.fronts.http.route import route
 from clew.fronts.http.shapes import AgentList, AgentShape, Health, ModelList, ServerShape
@@ -58,6 +59,7 @@ class About:
             route("/api/models", GET=self._models),
             route("/api/agents", GET=self._agents),
             route("/api/blobs/{sha256}", GET=self._blob),
+            route("/api/losses/{loss_id}/accept", POST=self._accept_loss),
         ]
 
     @operation("That the server is up.", {200: Health}, open=True)
@@ -69,7 +71,14 @@ class About:
     async def _server(self, _: Request) -> Any:
         can = self._engine.store.capabilities
         root = str(self._workspace_root) if self._workspace_root is not None else None
-        return answer(ServerShape(__version__, self._store_kind(), root, can.chunk_durable, can.search))
+        lost = await self._engine.losses()
+        return answer(ServerShape(__version__, self._store_kind(), root, can.chunk_durable, can.search, lost))
+
+    @operation("Accept that acknowledged commits are lost.", {204: None}, body=Nothing)
+    async def _accept_loss(self, request: Request) -> Any:
+        await read(request, Nothing)
+        await self._engine.accept_loss(request.path_params["loss_id"])
+        return nothing()
 
     def _store_kind(self) -> str:
         return self._engine.store.url.partition(":")[0]

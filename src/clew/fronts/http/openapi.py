@@ -28,6 +28,7 @@ _CLEW: Final = "[0-9a-f]{12}[0-9A-Za-z]{14}"
 _IDS: Final[Mapping[str, dict[str, Any]]] = {
     "turn": {"pattern": f"^trn_{_CLEW}$"},
     "message_id": {"pattern": r"^[\x20-\x7e]{1,128}$", "description": "A message, by the client's id or clew's."},
+    "loss_id": {"pattern": "^loss-[0-9a-f]{1,18}$", "description": "A loss, by the id it is told with."},
     "approval_id": {"minLength": 1, "description": "A request, as it stands in the part and in the status."},
     "tool_call_id": {"minLength": 1, "description": "A call, as it stands in the part."},
     "file": {"minLength": 1, "description": "A file, as the page names it."},

@@ -14,12 +14,13 @@ from clew.engine import Engine
 from clew.errors import InvalidInput
 from clew.fronts.http import query
 from clew.fronts.http.answer import answer, nothing
-from clew.fronts.http.body import read
+from clew.fronts.http.body import Nothing, read
 from clew.fronts.http.operation import operation
 from clew.fronts.http.route import route
 from clew.fronts.http.shapes import FileList, MessageList, ModelName, SessionPage
 from clew.fronts.shape import SessionShape, session_shape
 from clew.live.base import Status
+from clew.transcript.message import Message
 from clew.transcript.session import Session
 
 __all__ = ["Sessions"]
@@ -84,6 +85,7 @@ class Sessions:
             route("/api/sessions", GET=self._list, POST=self._create),
             route("/api/sessions/{id}", GET=self._get, PATCH=self._patch, DELETE=self._delete),
             route("/api/sessions/{id}/messages", GET=self._messages),
+            route("/api/sessions/{id}/messages/{message_id}/accept", POST=self._accept),
             route("/api/sessions/{id}/files", GET=self._files),
         ]
 
@@ -163,3 +165,9 @@ class Sessions:
 
     async def _shown(self, session: Session) -> Response:
         return answer(session_shape(session, await self._engine.get_status(session.id)))
+
+    @operation("Accept a damaged message as it is now.", {200: Message}, body=Nothing, refuses=(409,))
+    async def _accept(self, request: Request) -> Response:
+        await read(request, Nothing)
+        ids = request.path_params
+        return answer(await self._engine.accept_message(ids["id"], ids["message_id"]))

@@ -16,6 +16,7 @@ from clew.compaction.touched import TouchedFile
 from clew.fronts.shape import RuleShape, SessionShape, WebhookShape
 from clew.history.tree import ReflogEntry
 from clew.providers.base import ModelListing
+from clew.store.base import Damage
 from clew.transcript.message import Message
 from clew.transcript.session import Model, parse_model
 from clew.triggers.routing import Routing
@@ -95,6 +96,7 @@ class ServerShape(msgspec.Struct, frozen=True):
     """What is running here. ``workspace_root`` is the folder it was started in, null when that is gone.
 
     ``chunk_durable`` says that what is streamed is stored before it is shown, ``search`` that the store can search.
+    ``losses`` is what was acknowledged and is not in the store any more, until somebody has accepted it.
     """
 
     version: str
@@ -102,6 +104,7 @@ class ServerShape(msgspec.Struct, frozen=True):
     workspace_root: str | None
     chunk_durable: bool
     search: bool
+    losses: tuple[Damage, ...] = ()
 
 
 class ModelList(msgspec.Struct, frozen=True):

@@ -11,13 +11,13 @@ from typing import Any, Protocol
 
 import msgspec
 
-from clew.errors import InternalError
+from clew.errors import InternalError, RowUndecodable
 from clew.ids import Mint
 from clew.store import unit as u
 from clew.store.copies import plan_copy
 from clew.store.guards import refusal
 from clew.store.sql import rows, triggers
-from clew.store.sql.journal import JournalBook, decode_entries
+from clew.store.sql.journal import JournalBook, Mark, decode_entries, mark_crc, row_crc
 from clew.transcript.chunk import encode_rows
 from clew.transcript.message import PartRow
 from clew.transcript.project import Hidden
@@ -83,14 +83,21 @@ class UnitWriter:
         self._mint = mint
         self._book = JournalBook()
         self._states: dict[str, SessionState | None] = {}
+        self._wrote = self._struck = False
+        self.commit = 0
 
     def reset(self) -> None:
         """Forget what was learnt; needed whenever a transaction was rolled back."""
         self._states.clear()
         if self._log is not None:
             self._log.reset()
-        marks = {row[0]: (row[1], row[2]) for row in self._sql.rows("load_marks", {})}
-        self._book.load(((row[0], row[1]) for row in self._sql.rows("load_journal", {})), marks)
+        marks = {row[0]: Mark(*row) for row in self._sql.rows("load_marks", {})}
+        self._book.load(((n, data, crc) for n, data, crc in self._sql.rows("load_journal", {})), marks)
+        self._wrote = self._struck = False
+        found = self._sql.first("get_commits", {})
+        if found is None:
+            raise InternalError("the store has lost the row that counts its commits; restore a backup")
+        self.commit = found[0]
 
     def apply(self, unit: u.Unit) -> u.Outcome:
         refused = refusal(
@@ -98,6 +105,7 @@ class UnitWriter:
         )
         if refused is not None:
             return refused
+        self._wrote = self._wrote or bool(unit.writes)
         for write in unit.writes:
             _APPLY[type(write)](self, unit.session_id, write)
         if self._log is not None:
@@ -105,19 +113,29 @@ class UnitWriter:
         return u.Committed()
 
     def seal(self) -> None:
-        """Before the commit: add the journal row of the accepted chunks, take away the rows all have passed."""
-        row = self._book.row()
+        """Before the commit: number it, add the journal row of the accepted chunks, take away those all have passed.
+
+        The number stands in the journal row, where there is one, and costs nothing there. A row is taken away only
+        with a commit that writes its own number down, so the highest of both is always the newest commit.
+        """
+        if not self._wrote:
+            return
+        self.commit += 1
+        row = self._book.row(self.commit)
         if row is not None:
-            n, data, new = row
-            self._sql.run("insert_journal_row", {"n": n, "data": data})
-            for message_id, session_id in new.items():
-                mark = {"message_id": message_id, "session_id": session_id, "folded_through": 0}
-                self._sql.run("add_mark", mark)
+            data, new = row
+            crc = row_crc(self.commit, data)
+            self._sql.run("insert_journal_row", {"n": self.commit, "data": data.decode(), "crc": crc})
+            for mark in new:
+                self._sql.run("add_mark", mark._asdict())
         ranges, unmarked = self._book.done()
         for first, last in ranges:
             self._sql.run("delete_journal_rows", {"first": first, "last": last})
         for message_id in unmarked:
             self._sql.run("delete_mark", {"message_id": message_id})
+        if row is None or ranges or self._struck:
+            self._sql.run("set_commits", {"commits": self.commit})
+        self._wrote = self._struck = False
 
     # State, cached because one writer owns it
 
@@ -173,6 +191,7 @@ class UnitWriter:
         self._sql.run("delete_unnamed_prompts", {})
         self._sql.run("delete_facts_of_prompts", {})
         self._states[session_id] = None
+        self._struck = True
         streams, numbers = self._book.forget(session_id)
         for n in numbers:
             if self._book.strike(n, streams):
@@ -190,13 +209,18 @@ class UnitWriter:
         if row is None:
             raise InternalError("a journal row is missing", n=n)
         gone = set(without)
+        try:
+            streams = decode_entries((row[0], row[1], row[2]))
+        except RowUndecodable:
+            return  # it goes as a whole, once the others were folded
         left = [
             (message_id, entry.n, entry.part, entry.chunk)
-            for message_id, entries in decode_entries(row[0]).items()
+            for message_id, entries in streams.items()
             if message_id not in gone
             for entry in entries
         ]
-        self._sql.run("replace_journal_row", {"n": n, "data": encode_rows(left).decode()})
+        data = encode_rows(left)
+        self._sql.run("replace_journal_row", {"n": n, "data": data.decode(), "crc": row_crc(n, data)})
 
     # Messages
 
@@ -349,7 +373,8 @@ class UnitWriter:
 
     def _mark_folded(self, session_id: str, write: u.MarkFolded) -> None:
         if self._book.fold(write.message_id, write.through):
-            self._sql.run("set_mark", {"message_id": write.message_id, "folded_through": write.through})
+            mark = {"message_id": write.message_id, "folded_through": write.through}
+            self._sql.run("set_mark", {**mark, "crc": mark_crc(write.message_id, write.through)})
 
     # Queue
 

@@ -6,8 +6,11 @@ by the writer, in memory, beside the rows; when a transaction is rolled back it 
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+from zlib import crc32
 
 import msgspec
 
@@ -15,18 +18,108 @@ from clew.errors import IllegalChunk, RowUndecodable
 from clew.store.unit import JournalEntry
 from clew.transcript.chunk import JournalRow, decode_rows, encode_rows
 
-__all__ = ["JournalBook", "decode_entries"]
+log = logging.getLogger("clew.store")
+
+__all__ = ["JournalBook", "JournalLine", "Mark", "Tail", "decode_entries", "mark_crc", "read_tails", "row_crc"]
 
 
-def decode_entries(data: bytes | str) -> dict[str, list[JournalEntry]]:
+JournalLine = tuple[int, bytes, int | None]
+"""A row as it is stored: its number, its text, its checksum; rows of older files have none."""
+
+
+class Mark(NamedTuple):
+    """How far the parts hold a stream, as it is stored."""
+
+    message_id: str
+    session_id: str
+    folded_through: int
+    crc: int | None
+
+    @property
+    def is_sound(self) -> bool:
+        return self.crc is None or self.crc == mark_crc(self.message_id, self.folded_through)
+
+
+class Tail(msgspec.Struct):
+    """What the journal holds of a stream above its mark, as far as it goes on without a gap.
+
+    ``last`` is the highest number that was seen of it; ``damage`` says why there may have been more.
+    """
+
+    entries: list[JournalEntry]
+    last: int
+    damage: str | None = None
+
+
+def row_crc(n: int, data: bytes) -> int:
+    """The checksum of a row, its number included."""
+    return crc32(data, n & 0xFFFFFFFF)
+
+
+def mark_crc(message_id: str, folded_through: int) -> int:
+    return crc32(f"{message_id} {folded_through}".encode())
+
+
+def decode_entries(line: JournalLine) -> dict[str, list[JournalEntry]]:
     """A journal row as its streams' chunks, by message."""
+    n, data, crc = line
     streams: dict[str, list[JournalEntry]] = {}
     try:
-        for message_id, n, index, chunk in decode_rows(data):
-            streams.setdefault(message_id, []).append(JournalEntry(n, index, chunk))
-    except (msgspec.DecodeError, IllegalChunk, TypeError, ValueError) as error:
-        raise RowUndecodable(f"a row of the journal is not readable: {error}") from error
+        if crc is not None and crc != row_crc(n, data):
+            raise RowUndecodable("its checksum does not match")
+        for message_id, number, index, chunk in decode_rows(data):
+            streams.setdefault(message_id, []).append(JournalEntry(number, index, chunk))
+    except (msgspec.DecodeError, IllegalChunk, RowUndecodable, TypeError, ValueError) as error:
+        raise RowUndecodable(f"row {n} of the journal is not readable: {error}", row=n) from error
     return streams
+
+
+def read_tails(lines: Iterable[JournalLine], marks: Iterable[Mark], *, strays: bool = False) -> dict[str, Tail]:
+    """What the journal holds of the streams that have a mark; with ``strays`` those that have none, too.
+
+    A row that does not read costs what it held: a stream ends before the first number that is missing. Which streams
+    were in it nobody knows, so every one that was not heard of again may have lost its end there.
+    """
+    known = {mark.message_id: mark for mark in marks}
+    tails = {mark.message_id: Tail([], mark.folded_through) for mark in known.values()}
+    for id_, mark in known.items():
+        if not mark.is_sound:
+            tails[id_].damage = "its mark in the journal is damaged: what came after its stored parts is lost"
+    for line in lines:
+        try:
+            streams = decode_entries(line)
+        except RowUndecodable:
+            for tail in tails.values():
+                tail.damage = tail.damage or _MAYBE
+            continue
+        for message_id, entries in streams.items():
+            if message_id in known:
+                _extend(tails[message_id], known[message_id], entries)
+            elif strays:
+                tail = tails.setdefault(message_id, Tail([], 0, "its mark in the journal is lost, and its end with it"))
+                tail.last = max(tail.last, entries[-1].n)
+    return {id_: tail for id_, tail in tails.items() if tail.entries or tail.damage}
+
+
+_MAYBE: Final = "a row of the journal is not readable: it may have lost its end"
+_GAP: Final = "a row of the journal is not readable: it has lost its end"
+
+
+def _extend(tail: Tail, mark: Mark, entries: Sequence[JournalEntry]) -> None:
+    above = [entry for entry in entries if entry.n > mark.folded_through]
+    if not above:
+        return
+    # Marks of older files do not say where a stream begins in the journal.
+    begins = not tail.entries and mark.crc is None and mark.folded_through == 0
+    if tail.damage not in (None, _MAYBE):
+        tail.last = max(tail.last, above[-1].n)
+        return
+    if above[0].n != tail.last + 1 and not begins:
+        tail.damage = _GAP
+    else:
+        tail.entries += above
+        tail.damage = None
+    tail.last = above[-1].n
 
 
 class _Row(msgspec.Struct):
@@ -43,22 +136,28 @@ class JournalBook:
         self._rows: dict[int, _Row] = {}
         self._rows_of: dict[str, deque[int]] = {}
         self._session_of: dict[str, str] = {}
-        self._next = 1
         self._accepted: dict[str, list[JournalEntry]] = {}
         self._accepted_session: dict[str, str] = {}
         self._passed: dict[str, int] = {}
 
-    def load(self, rows: Iterable[tuple[int, str]], marks: Mapping[str, tuple[str, int]]) -> None:
+    def load(self, lines: Iterable[JournalLine], marks: Mapping[str, Mark]) -> None:
         """Start over from the stored rows and marks."""
         self.__init__()  # type: ignore[misc]
-        for n, data in rows:
-            last = {message_id: entries[-1].n for message_id, entries in decode_entries(data).items()}
-            waiting = {id_: top for id_, top in last.items() if top > marks.get(id_, ("", 0))[1]}
-            self._add(n, tuple(last), waiting, {id_: marks[id_][0] for id_ in last if id_ in marks})
+        sessions = {id_: mark.session_id for id_, mark in marks.items()}
+        for line in lines:
+            try:
+                last = {message_id: entries[-1].n for message_id, entries in decode_entries(line).items()}
+            except RowUndecodable as error:
+                # It goes once every stream that may have been in it was folded, which recovery does.
+                log.error("%s", error)
+                last = dict.fromkeys(marks, 0)
+                waiting = dict(last)
+            else:
+                waiting = {id_: top for id_, top in last.items() if id_ not in marks or top > marks[id_].folded_through}
+            self._add(line[0], tuple(last), waiting, {id_: sessions[id_] for id_ in last if id_ in sessions})
 
     def _add(self, n: int, members: tuple[str, ...], waiting: dict[str, int], sessions: Mapping[str, str]) -> None:
         self._rows[n] = _Row(members, waiting)
-        self._next = n + 1
         for message_id in members:
             self._rows_of.setdefault(message_id, deque()).append(n)
             self._session_of[message_id] = sessions.get(message_id, "")
@@ -122,8 +221,8 @@ class JournalBook:
 
     # Before the commit
 
-    def row(self) -> tuple[int, str, dict[str, str]] | None:
-        """The row this commit adds: its number, its text, and the streams new to the journal with their session."""
+    def row(self, n: int) -> tuple[bytes, list[Mark]] | None:
+        """The row that commit ``n`` adds: its text, and the marks of the streams that are new to the journal."""
         if not self._accepted:
             return None
         rows: list[JournalRow] = [
@@ -131,11 +230,12 @@ class JournalBook:
             for message_id, entries in self._accepted.items()
             for entry in entries
         ]
-        n = self._next
-        new = {id_: self._accepted_session[id_] for id_ in self._accepted if id_ not in self._rows_of}
+        # Everything before the first chunk that is journalled stands in the parts.
+        begins = {id_: entries[0].n - 1 for id_, entries in self._accepted.items() if id_ not in self._rows_of}
+        new = [Mark(id_, self._accepted_session[id_], at, mark_crc(id_, at)) for id_, at in begins.items()]
         waiting = {message_id: entries[-1].n for message_id, entries in self._accepted.items()}
         self._add(n, tuple(waiting), waiting, self._accepted_session)
-        return n, encode_rows(rows).decode(), new
+        return encode_rows(rows), new
 
     def done(self) -> tuple[list[tuple[int, int]], list[str]]:
         """What may go with this commit: journal rows, as ranges, and marks of streams no row holds any more."""

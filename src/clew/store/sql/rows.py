@@ -7,7 +7,7 @@ decode raises ``RowUndecodable`` with its ids; where the caller wants to see the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final, get_args
 
 import msgspec
 import orjson
@@ -16,7 +16,8 @@ from clew.errors import RowUndecodable
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.pruned import Pruned
 from clew.transcript.session import Model, Session
-from clew.transcript.turn import HeadMove, Step, Turn
+from clew.transcript.turn import HeadMove, Step, Turn, TurnKind
+from clew.transcript.turn_state import TurnStatus
 from clew.transcript.usage import Usage
 
 __all__ = [
@@ -37,6 +38,9 @@ __all__ = [
     "to_turn",
     "turn_params",
 ]
+
+_KINDS: Final = frozenset(get_args(TurnKind))
+_STATUSES: Final = frozenset(get_args(TurnStatus))
 
 Row = Sequence[Any]
 Params = dict[str, Any]
@@ -196,6 +200,8 @@ def turn_params(turn: Turn) -> Params:
 
 
 def to_turn(row: Row) -> Turn:
+    if row[3] not in _KINDS or row[4] not in _STATUSES:
+        raise RowUndecodable(f"a turn reads as {row[3]!r}, {row[4]!r}", session_id=row[1], turn_id=row[0])
     return Turn(
         id=row[0],
         session_id=row[1],

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import os
 import sqlite3
+import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -30,6 +32,7 @@ __all__ = [
     "Connect",
     "SqliteStatements",
     "connect",
+    "empty_log",
     "has_fts5",
     "is_broken",
     "is_busy",
@@ -46,7 +49,7 @@ QUERIES: Final[dict[str, str]] = load_queries("sqlite/queries.sql")
 
 _JOURNAL = bytes.fromhex("d9d505f920a163d7")
 """How a rollback journal begins; the number of pages its database had before is at byte 16."""
-_FULL = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}
+_PROBE: Final = 1 << 16
 _BROKEN = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
 
@@ -144,6 +147,15 @@ class _Counted(sqlite3.Connection):
             leave(file)
 
 
+def empty_log(connection: sqlite3.Connection) -> None:
+    """Move all of the WAL into the database and leave it empty. Nobody is waited for: what a reader needs stays."""
+    connection.execute("PRAGMA busy_timeout = 0")
+    try:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    finally:
+        connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+
+
 @functools.cache
 def has_fts5() -> bool:
     """Whether this SQLite can make a full-text index; it is an option of its build."""
@@ -204,9 +216,12 @@ def translate(error: BaseException, path: Path | None = None) -> BaseException:
     if not isinstance(error, sqlite3.Error) or isinstance(error, ClewError):
         return error
     code, where = _primary(error), path or "the store"
-    if code in _FULL:
-        # A limit on file sizes shows up as a write error, a full disk as "full": to a user they are the same.
+    if code == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR and path is not None and not _has_room(path)):
         return StorageFull(f"no room left to write {where} ({error}); make room and try again")
+    if code == sqlite3.SQLITE_IOERR:
+        return StoreUnavailable(
+            f"{where} could not be read or written: an I/O error ({error}); look at the disk, and keep a backup at hand"
+        )
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return StoreBusy(f"another process keeps {where} locked ({error}); close it and try again")
     if code == sqlite3.SQLITE_NOTADB:
@@ -222,6 +237,20 @@ def translate(error: BaseException, path: Path | None = None) -> BaseException:
     if isinstance(error, sqlite3.NotSupportedError):
         return NotSupported(str(error))
     return StoreError(f"{where}: {error}")
+
+
+def _has_room(path: Path) -> bool:
+    """Whether what SQLite was refused is anything but room. A full disk it calls "full", but a quota, or a limit on the
+    size of files, an error of input and output like any other; so the same is tried with a file of no name."""
+    wal = path.with_name(path.name + "-wal")
+    try:
+        at = wal.stat().st_size if wal.exists() else 0
+        with tempfile.TemporaryFile(dir=path.parent) as probe:
+            os.pwrite(probe.fileno(), bytes(_PROBE), at)
+            os.fsync(probe.fileno())
+    except OSError as error:
+        return error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    return True
 
 
 def protect(path: Path) -> None:

@@ -143,6 +143,9 @@ INSERT INTO head_moves (session_id, seq, from_turn_id, to_turn_id, at, why)
 SELECT :session_id, ifnull(max(seq), 0) + 1, :from_turn_id, :to_turn_id, :at, :why
 FROM head_moves WHERE session_id = :session_id
 
+-- name: last_move
+SELECT to_turn_id FROM head_moves WHERE session_id = :id ORDER BY seq DESC LIMIT 1
+
 -- name: load_moves
 SELECT seq, session_id, from_turn_id, to_turn_id, at, why FROM head_moves WHERE session_id = :id ORDER BY seq
 
@@ -224,6 +227,15 @@ INSERT INTO message_seals (message_id, digest)
 SELECT id, :digest FROM chat_messages WHERE id = :message_id AND session_id = :session_id
 ON CONFLICT (message_id) DO UPDATE SET digest = excluded.digest
 
+-- name: load_seals_by_message
+SELECT message_id, digest FROM message_seals WHERE message_id IN (SELECT value FROM json_each(:ids))
+
+-- name: settled_among
+-- Those of some messages that a turn holds which can no longer grow.
+SELECT DISTINCT l.message_id FROM turn_messages l JOIN chat_turns t ON t.id = l.turn_id
+WHERE l.message_id IN (SELECT value FROM json_each(:ids))
+AND t.status NOT IN ('running', 'retrying', 'compacting', 'waiting')
+
 -- name: load_seals
 SELECT s.message_id, s.digest FROM message_seals s JOIN chat_messages m ON m.id = s.message_id WHERE m.session_id = :id
 
@@ -250,20 +262,20 @@ WHERE id = :id AND session_id = :session_id
 UPDATE chat_turns SET status = :status, settled_at = :settled_at, data_json = :data_json WHERE id = :id
 
 -- name: load_turns
-SELECT {turn_columns} FROM chat_turns WHERE session_id = :id
+SELECT {turn_columns}, messages FROM chat_turns WHERE session_id = :id
 
 -- name: load_path
 -- Up from a turn towards the root, at most :turns of them and no further up than :depth.
 WITH RECURSIVE path AS (
-    SELECT {turn_columns} FROM chat_turns WHERE id = :id AND session_id = :session_id
+    SELECT {turn_columns}, messages FROM chat_turns WHERE id = :id AND session_id = :session_id
     UNION ALL
     SELECT u.id, u.session_id, u.parent_turn_id, u.turn_type, u.status, u.depth, u.compaction_turn_id,
-        u.origin_turn_id, u.data_json, u.created_at, u.settled_at
+        u.origin_turn_id, u.data_json, u.created_at, u.settled_at, u.messages
     FROM path JOIN chat_turns u ON u.id = path.parent_turn_id
     WHERE u.depth >= :depth
     LIMIT :turns
 )
-SELECT {turn_columns} FROM path
+SELECT {turn_columns}, messages FROM path
 
 -- name: holder_depth
 -- The depth of the turn that holds the message on the path up from :id; nothing when none on it does. The walk
@@ -292,7 +304,7 @@ SELECT l.turn_id, l.message_id FROM chat_turns t JOIN turn_messages l ON l.turn_
 WHERE t.session_id = :id ORDER BY l.turn_id, l.position
 
 -- name: load_links_of_turns
-SELECT turn_id, message_id FROM turn_messages WHERE turn_id IN (SELECT value FROM json_each(:ids))
+SELECT turn_id, message_id, position FROM turn_messages WHERE turn_id IN (SELECT value FROM json_each(:ids))
 ORDER BY turn_id, position
 
 -- name: insert_step
@@ -446,26 +458,27 @@ WHERE session_id = :id ORDER BY interrupt DESC, queued_at, message_id
 -- Journal
 
 -- name: insert_journal_row
-INSERT INTO stream_journal (n, data) VALUES (:n, :data)
+INSERT INTO stream_journal (n, data, crc) VALUES (:n, :data, :crc)
 
 -- name: replace_journal_row
-UPDATE stream_journal SET data = :data WHERE n = :n
+UPDATE stream_journal SET data = :data, crc = :crc WHERE n = :n
 
 -- name: get_journal_row
-SELECT data FROM stream_journal WHERE n = :n
+SELECT n, CAST(data AS BLOB), crc FROM stream_journal WHERE n = :n
 
 -- name: delete_journal_rows
 DELETE FROM stream_journal WHERE n BETWEEN :first AND :last
 
 -- name: load_journal
-SELECT n, data FROM stream_journal ORDER BY n
+-- As bytes: a row that is no UTF-8 any more is known by its checksum like any other.
+SELECT n, CAST(data AS BLOB), crc FROM stream_journal ORDER BY n
 
 -- name: add_mark
-INSERT INTO journal_marks (message_id, session_id, folded_through) VALUES (:message_id, :session_id, :folded_through)
-ON CONFLICT (message_id) DO NOTHING
+INSERT INTO journal_marks (message_id, session_id, folded_through, crc)
+VALUES (:message_id, :session_id, :folded_through, :crc)
 
 -- name: set_mark
-UPDATE journal_marks SET folded_through = :folded_through WHERE message_id = :message_id
+UPDATE journal_marks SET folded_through = :folded_through, crc = :crc WHERE message_id = :message_id
 
 -- name: delete_mark
 DELETE FROM journal_marks WHERE message_id = :message_id
@@ -474,17 +487,18 @@ DELETE FROM journal_marks WHERE message_id = :message_id
 SELECT folded_through FROM journal_marks WHERE message_id = :message_id
 
 -- name: load_marks
-SELECT message_id, session_id, folded_through FROM journal_marks
+SELECT message_id, session_id, folded_through, crc FROM journal_marks
 
 -- name: load_marks_of_session
-SELECT message_id, session_id, folded_through FROM journal_marks WHERE session_id = :id
+SELECT message_id, session_id, folded_through, crc FROM journal_marks WHERE session_id = :id
 
 
 -- Kept once, named from many places
 
 -- name: put_prompt
 INSERT INTO system_prompts (digest, body, created_at) VALUES (:digest, :body, :created_at)
-ON CONFLICT (digest) DO NOTHING
+-- What was damaged since is whole again.
+ON CONFLICT (digest) DO UPDATE SET body = excluded.body WHERE body IS NOT excluded.body
 
 -- name: delete_unnamed_prompts
 -- A step that does not read may name any of them.
@@ -506,7 +520,7 @@ SELECT body FROM system_prompts WHERE digest = :digest
 -- name: put_blob
 INSERT INTO blobs (sha256, media_type, size, data, created_at)
 VALUES (:sha256, :media_type, :size, :data, :created_at)
-ON CONFLICT (sha256) DO NOTHING
+ON CONFLICT (sha256) DO UPDATE SET size = excluded.size, data = excluded.data WHERE data IS NOT excluded.data
 
 -- name: link_blob
 INSERT INTO blob_links (session_id, sha256) SELECT :session_id, sha256 FROM blobs WHERE sha256 = :sha256
@@ -961,3 +975,47 @@ INSERT OR IGNORE INTO blob_links (session_id, sha256) VALUES (:session_id, :sha2
 
 -- name: get_blob_row
 SELECT sha256, media_type, size, data, created_at FROM blobs WHERE sha256 = :sha256
+
+
+-- What was acknowledged
+
+-- name: get_commits
+SELECT max(commits, (SELECT ifnull(max(n), 0) FROM stream_journal)) FROM store_marks
+
+-- name: set_commits
+UPDATE store_marks SET commits = :commits
+
+-- name: get_store_mark
+SELECT store_id, sealed_since FROM store_marks
+
+-- name: set_sealed_since
+UPDATE store_marks SET sealed_since = ?
+
+-- name: add_loss
+INSERT INTO store_losses (found_at, held, acknowledged, sessions_json)
+VALUES (:found_at, :held, :acknowledged, :sessions_json)
+
+-- name: load_losses
+SELECT id, found_at, held, acknowledged, sessions_json, accepted_at FROM store_losses ORDER BY id
+
+-- name: accept_loss
+UPDATE store_losses SET accepted_at = :at WHERE id = :id AND accepted_at IS NULL
+
+
+-- A look at everything
+
+-- name: verify_pages
+PRAGMA integrity_check
+
+-- name: verify_references
+PRAGMA foreign_key_check
+
+-- name: miscounted_turns
+SELECT t.session_id, t.id, t.messages, count(l.turn_id) FROM chat_turns t LEFT JOIN turn_messages l ON l.turn_id = t.id
+GROUP BY t.id HAVING t.messages <> count(l.turn_id)
+
+-- name: load_prompts
+SELECT digest, CAST(body AS BLOB) FROM system_prompts
+
+-- name: load_blob_digests
+SELECT sha256 FROM blobs

@@ -10,8 +10,10 @@ import asyncio
 import logging
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
@@ -34,14 +36,14 @@ from clew.store.facts import Fact
 from clew.store.lines import view_line
 from clew.store.search import SearchPage, SearchPlan
 from clew.store.sql import rows, triggers
-from clew.store.sql.journal import decode_entries
 from clew.store.sql.log import to_fact
+from clew.store.sql.losses import load_losses, told
 from clew.store.sql.sqlite.connection import Connect, SqliteStatements, connect, is_undecodable, translate
+from clew.store.sql.sqlite.messages import MISSING, MessageReader, stand_in
 from clew.store.sql.sqlite.search import find_hits
-from clew.store.tail import with_tail
-from clew.store.unit import JournalEntry
+from clew.store.sql.sqlite.verify import verify
 from clew.transcript.line import LineTurn, end_of_line
-from clew.transcript.message import MessageRow, PartRow
+from clew.transcript.message import DAMAGED, MessageRow
 from clew.transcript.pruned import Pruned
 from clew.transcript.session import Session, SessionState
 from clew.transcript.turn import Step, Tree, Turn
@@ -135,6 +137,7 @@ class Reader:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self._sql = SqliteStatements(connection)
+        self._messages = MessageReader(self._sql)
 
     # Sessions
 
@@ -189,26 +192,43 @@ class Reader:
         end = through or self._end(session_id)
         depth = 0 if back_to_message is None else self._holder_depth(session_id, end, back_to_message) or 0
         params = {"id": end, "session_id": session_id, "depth": depth, "turns": -1 if turns is None else turns}
-        path = [rows.to_turn(row) for row in self._sql.rows("load_path", params)]
-        path.reverse()
+        found = list(self._sql.rows("load_path", params))
+        found.reverse()
+        path = [rows.to_turn(row) for row in found]
+        _check_path(session_id, end, path, through_root=turns is None and back_to_message is None)
         complete = not path or path[0].parent_turn_id is None
         whole = complete and turns is None and back_to_message is None
         ids = rows.encode([turn.id for turn in path])
-        links: dict[str, list[str]] = {turn.id: [] for turn in path}
-        for turn_id, message_id in self._sql.rows("load_links_of_turns", {"ids": ids}):
-            links.setdefault(turn_id, []).append(message_id)
-        wanted = {message_id for held in links.values() for message_id in held}
-        messages = self._messages(session_id, wanted, whole=whole, keep_damaged=keep_damaged)
-        if not keep_damaged and len(messages) < len(wanted):
-            missing = min(wanted - messages.keys())
-            raise RowUndecodable("a turn holds a message that is not there", session_id=session_id, message_id=missing)
-        return LineSlice(
-            tuple(LineTurn(turn, tuple(messages[id_] for id_ in links[turn.id] if id_ in messages)) for turn in path),
-            complete,
-        )
+        links: dict[str, list[tuple[str, int]]] = {turn.id: [] for turn in path}
+        for turn_id, message_id, position in self._sql.rows("load_links_of_turns", {"ids": ids}):
+            links.setdefault(turn_id, []).append((message_id, position))
+        wanted = {message_id for held in links.values() for message_id, _ in held}
+        messages = self._messages.load(session_id, wanted, whole=whole, keep_damaged=keep_damaged)
+        line: list[LineTurn] = []
+        for turn, row in zip(path, found, strict=True):
+            held = [
+                messages.get(message_id)
+                or stand_in(message_id, session_id, "assistant" if position else "user", turn.created_at, MISSING)
+                for message_id, position in links[turn.id]
+            ]
+            if [position for _, position in links[turn.id]] != list(range(row[11])):
+                held.append(stand_in(turn.id, session_id, "assistant", turn.created_at, LOST))
+            lost = next((one for one in held if one.damage is not None), None)
+            if lost is not None and not keep_damaged:
+                raise RowUndecodable(
+                    f"a turn holds a message that cannot be had: {lost.damage}",
+                    session_id=session_id,
+                    turn_id=turn.id,
+                    message_id=lost.id,
+                )
+            line.append(LineTurn(turn, tuple(held)))
+        return LineSlice(tuple(line), complete)
 
     def _end(self, session_id: str) -> str | None:
         state = self.load_state(session_id)
+        moved = self._sql.first("last_move", {"id": session_id})
+        if state.head_turn_id != (moved[0] if moved else None):
+            raise RowUndecodable("the session does not point where its head was moved last", session_id=session_id)
         return end_of_line(state.head_turn_id, state.open_turn_id)
 
     def _holder_depth(self, session_id: str, end: str | None, message_id: str) -> int | None:
@@ -228,42 +248,23 @@ class Reader:
         return msgspec.structs.replace(view_line(load, holds, turns), pruned=self.load_pruned(session_id))
 
     def load_messages(self, session_id: str, keep_damaged: bool) -> tuple[MessageRow, ...]:
-        return tuple(self._messages(session_id, None, whole=True, keep_damaged=keep_damaged).values())
+        return tuple(self._messages.load(session_id, None, whole=True, keep_damaged=keep_damaged).values())
 
     def find_message(self, session_id: str, message_id: str) -> MessageRow | None:
         if self._sql.first("find_message", {"id": message_id, "session_id": session_id}) is None:
             return None
-        return self._messages(session_id, {message_id}, whole=False, keep_damaged=False)[message_id]
+        return self._messages.load(session_id, {message_id}, keep_damaged=True)[message_id]
 
     def find_client_message(self, session_id: str, client_message_id: str) -> tuple[MessageRow, ...]:
         params = {"session_id": session_id, "client_message_id": client_message_id}
         ids = [row[0] for row in self._sql.rows("find_client_messages", params)]
-        messages = self._messages(session_id, set(ids), whole=False, keep_damaged=False)
-        return tuple(messages[id_] for id_ in ids)
-
-    def _messages(
-        self, session_id: str, wanted: set[str] | None, *, whole: bool, keep_damaged: bool
-    ) -> dict[str, MessageRow]:
-        """Messages with their parts and tails; by session when most of it is wanted, else one by one."""
-        if whole:
-            found = self._sql.rows("load_messages", {"id": session_id})
-            part_rows = self._sql.rows("load_session_parts", {"id": session_id})
-        else:
-            ids = rows.encode(list(wanted or ()))
-            found = self._sql.rows("load_messages_by_id", {"ids": ids})
-            part_rows = self._sql.rows("load_parts_by_message", {"ids": ids})
-        parts = _by_message(part_rows, wanted, keep_damaged)
-        tails = self._tails(session_id)
-        messages: dict[str, MessageRow] = {}
-        for row in found:
-            if wanted is None or row[0] in wanted:
-                message = rows.to_message(row, tuple(parts.get(row[0], ())), keep_damaged)
-                messages[message.id] = with_tail(message, tails[message.id]) if message.id in tails else message
-        return messages
+        messages = self._messages.load(session_id, set(ids), keep_damaged=True)
+        return tuple(messages[id_] for id_ in ids if id_ in messages)
 
     def open_calls(self, session_id: str) -> tuple[OpenCall, ...]:
         found = self._sql.rows("open_calls", {"id": session_id})
-        return tuple(OpenCall(row[1], rows.to_part(row, keep_damaged=False)) for row in found)
+        calls = (OpenCall(row[1], rows.to_part(row, keep_damaged=True)) for row in found)
+        return tuple(call for call in calls if call.part.tool_call_id is not None)
 
     def unsettled_sessions(self) -> tuple[str, ...]:
         return tuple(row[0] for row in self._sql.rows("unsettled_sessions", {}))
@@ -274,41 +275,15 @@ class Reader:
 
     # Streams in flight
 
-    def _tails(self, session_id: str | None) -> Mapping[str, list[JournalEntry]]:
-        """Chunks above their mark, by message, of one session or of all."""
-        name = "load_marks" if session_id is None else "load_marks_of_session"
-        marks = {row[0]: row[2] for row in self._sql.rows(name, {"id": session_id})}
-        tails: dict[str, list[JournalEntry]] = {}
-        if not marks:
-            return tails
-        for _, data in self._sql.rows("load_journal", {}):
-            for message_id, entries in decode_entries(data).items():
-                if message_id in marks:
-                    above = [entry for entry in entries if entry.n > marks[message_id]]
-                    if above:
-                        tails.setdefault(message_id, []).extend(above)
-        return tails
-
     def pending_streams(self, session_id: str | None) -> tuple[PendingStream, ...]:
-        pending: list[PendingStream] = []
-        for message_id, entries in self._tails(session_id).items():
-            ids = rows.encode([message_id])
-            found = list(self._sql.rows("load_messages_by_id", {"ids": ids}))
-            if found:
-                parts = _by_message(self._sql.rows("load_parts_by_message", {"ids": ids}), None, keep_damaged=False)
-                message = rows.to_message(found[0], tuple(parts.get(message_id, ())), keep_damaged=False)
-                pending.append(PendingStream(message.session_id, message, tuple(entries)))
-        return tuple(pending)
+        return self._messages.pending(session_id)
 
     def stream_mark(self, message_id: str) -> int:
+        tail = self._messages.tails(None).get(message_id)
+        if tail is not None:
+            return tail.last
         row = self._sql.first("get_mark", {"message_id": message_id})
-        if row is None:
-            return 0
-        last: int = row[0]
-        for _, data in self._sql.rows("load_journal", {}):
-            for entry in decode_entries(data).get(message_id, ()):
-                last = max(last, entry.n)
-        return last
+        return row[0] if row else 0
 
     def load_whole(self, session_id: str) -> Whole | None:
         row = self._sql.first("find_session", {"id": session_id})
@@ -318,16 +293,22 @@ class Reader:
         try:
             messages = self.load_messages(session_id, keep_damaged=False)
         except RowUndecodable as error:
-            id_ = error.ids.get("part_id") or error.ids.get("message_id")
-            damaged.append(Damage(str(error), session_id, str(id_)))
+            if "part_id" in error.ids:
+                damaged.append(Damage(str(error), session_id, str(error.ids["part_id"])))
             messages = self.load_messages(session_id, keep_damaged=True)
+            damaged += [Damage(row.damage, session_id, row.id) for row in messages if row.damage is not None]
+            damaged += [
+                Damage("its metadata is not readable", session_id, row.id)
+                for row in messages
+                if row.metadata.get(DAMAGED) is True
+            ]
         return Whole(
             rows.to_session(row),
             messages,
             self.load_tree(session_id),
             self.load_queue(session_id),
             self.seals(session_id),
-            self.pending_streams(session_id) if not damaged else (),
+            self.pending_streams(session_id),
             tuple(damaged),
             self.load_pruned(session_id),
         )
@@ -336,10 +317,14 @@ class Reader:
 
     def load_tree(self, session_id: str) -> Tree:
         state = self.load_state(session_id)
-        turns = {row[0]: rows.to_turn(row) for row in self._sql.rows("load_turns", {"id": session_id})}
+        found = list(self._sql.rows("load_turns", {"id": session_id}))
+        turns = {row[0]: rows.to_turn(row) for row in found}
         links: dict[str, list[str]] = {}
         for turn_id, message_id in self._sql.rows("load_links", {"id": session_id}):
             links.setdefault(turn_id, []).append(message_id)
+        for row in found:
+            if len(links.get(row[0], ())) != row[11]:
+                raise RowUndecodable(LOST, session_id=session_id, turn_id=row[0])
         moves = tuple(rows.to_move(row) for row in self._sql.rows("load_moves", {"id": session_id}))
         held = {turn_id: tuple(ids) for turn_id, ids in links.items()}
         return Tree(state.head_turn_id, state.open_turn_id, turns, held, moves)
@@ -356,23 +341,41 @@ class Reader:
 
     def load_queue(self, session_id: str) -> tuple[QueuedMessage, ...]:
         waiting = list(self._sql.rows("load_queue", {"id": session_id}))
-        messages = self._messages(session_id, {row[0] for row in waiting}, whole=False, keep_damaged=False)
-        if len(messages) < len(waiting):
-            missing = next(row[0] for row in waiting if row[0] not in messages)
-            raise RowUndecodable("a message in the queue is not there", session_id=session_id, message_id=missing)
-        return tuple(QueuedMessage(messages[row[0]], row[1], bool(row[2])) for row in waiting)
+        messages = self._messages.load(session_id, {row[0] for row in waiting}, keep_damaged=True)
+        return tuple(
+            QueuedMessage(
+                messages.get(row[0]) or stand_in(row[0], session_id, "user", row[1], MISSING), row[1], bool(row[2])
+            )
+            for row in waiting
+        )
 
     def search(self, plan: SearchPlan) -> SearchPage | None:
-        return find_hits(self._sql, plan)
+        page = find_hits(self._sql, plan)
+        if page is None:
+            return None
+        held: dict[str, set[str]] = {}
+        for hit in page.hits:
+            held.setdefault(hit.session_id, set()).add(hit.message_id)
+        found = [self._messages.load(id_, wanted, keep_damaged=True) for id_, wanted in held.items()]
+        damaged = {row.id for rows_ in found for row in rows_.values() if row.damage is not None}
+        hits = (
+            msgspec.structs.replace(hit, snippet=f"[damaged] {hit.snippet}") if hit.message_id in damaged else hit
+            for hit in page.hits
+        )
+        return msgspec.structs.replace(page, hits=tuple(hits))
 
     # Kept once
 
     def find_prompt(self, digest: str) -> str | None:
         row = self._sql.first("find_prompt", {"digest": digest})
+        if row is not None and sha256(row[0].encode("utf-8", "surrogatepass")).hexdigest() != digest:
+            raise RowUndecodable("a system prompt is damaged: it is not what its digest says", digest=digest)
         return row[0] if row else None
 
-    def find_blob(self, sha256: str) -> Blob | None:
-        row = self._sql.first("find_blob", {"sha256": sha256})
+    def find_blob(self, digest: str) -> Blob | None:
+        row = self._sql.first("find_blob", {"sha256": digest})
+        if row is not None and sha256(row[2]).hexdigest() != digest:
+            raise RowUndecodable("a blob is damaged: it is not what its digest says", sha256=digest)
         return Blob(*row) if row else None
 
     def load_project_rules(self, project: str) -> tuple[dict[str, object], ...]:
@@ -414,41 +417,17 @@ class Reader:
         return tuple(to_fact(row) for row in self._sql.rows("load_facts", {"stream_id": stream_id}))
 
     def verify(self) -> tuple[Damage, ...]:
-        found: list[Damage] = []
-        for look in (self._verify_pages, self._verify_references, self._verify_journal, self._verify_triggers):
-            try:
-                found += look()
-            except (sqlite3.DatabaseError, RowUndecodable) as error:
-                # One look that the damage itself cuts short must not cost what the others found.
-                found.append(Damage(str(error)))
-        return tuple(found)
+        return tuple(verify(self._connection))
 
-    def _verify_pages(self) -> Iterable[Damage]:
-        return [Damage(row[0]) for row in self._connection.execute("PRAGMA integrity_check") if row[0] != "ok"]
+    def losses(self) -> tuple[Damage, ...]:
+        return tuple(told(loss) for loss in load_losses(self._sql) if loss.accepted_at is None)
 
-    def _verify_references(self) -> Iterable[Damage]:
-        return [
-            Damage(f"row {rowid} of {table} names a row of {parent} that is not there")
-            for table, rowid, parent, _ in self._connection.execute("PRAGMA foreign_key_check")
-        ]
-
-    def _verify_journal(self) -> Iterable[Damage]:
-        """Every stream in the journal has a mark, and every mark a stream."""
-        marks = {row[0] for row in self._sql.rows("load_marks", {})}
-        held = {id_ for _, data in self._sql.rows("load_journal", {}) for id_ in decode_entries(data)}
-        for message_id in sorted(held - marks):
-            yield Damage("the journal holds a stream that has no mark", id=message_id)
-        for message_id in sorted(marks - held):
-            yield Damage("a mark names a stream that the journal does not hold", id=message_id)
-
-    def _verify_triggers(self) -> Iterable[Damage]:
-        """Every schedule and every webhook can be read."""
-        for name, read in (("list_schedules", triggers.to_schedule), ("list_webhooks", triggers.to_webhook)):
-            for row in self._sql.rows(name, {}):
-                try:
-                    read(row)
-                except RowUndecodable as error:
-                    yield Damage(str(error), id=row[0])
+    def counted(self) -> tuple[str, int]:
+        """The store's own id, and the number of its newest commit."""
+        mark, commits = self._sql.first("get_store_mark", {}), self._sql.first("get_commits", {})
+        if mark is None or commits is None:
+            raise RowUndecodable("the row that counts the commits of the store is not there")
+        return mark[0], commits[0]
 
 
 def _readable(read: Callable[[tuple[Any, ...]], T], found: Iterable[tuple[Any, ...]]) -> Iterator[T]:
@@ -472,16 +451,18 @@ def _list_statement(query: SessionQuery) -> str:
     return "list_sessions"
 
 
-def _by_message(
-    part_rows: Iterable[tuple[Any, ...]], wanted: set[str] | None, keep_damaged: bool
-) -> dict[str, list[PartRow]]:
-    parts: dict[str, list[PartRow]] = {}
-    for row in part_rows:
-        message_id = row[1]
-        if wanted is None or message_id in wanted:
-            held = parts.setdefault(message_id, [])
-            held.append(rows.to_part(row, keep_damaged))
-            if row[2] != len(held) - 1:
-                # Rows come in the order they were inserted, which is the order of the parts but for rare cases.
-                held.sort(key=lambda part: part.index)
-    return parts
+LOST: Final = "this turn does not hold the messages it held: some are missing, or out of place"
+
+
+def _check_path(session_id: str, end: str | None, path: Sequence[Turn], *, through_root: bool) -> None:
+    """A line that has lost a turn is not shown as if it were whole."""
+    ids: dict[str, object] = {"session_id": session_id}
+    if end is not None and not path:
+        raise RowUndecodable("the turn this session points at is not there", turn_id=end, **ids)
+    for above, turn in pairwise(path):
+        if turn.depth != above.depth + 1:
+            raise RowUndecodable("a turn is not where it belongs", turn_id=turn.id, **ids)
+    if path and (path[0].depth == 0) != (path[0].parent_turn_id is None):
+        raise RowUndecodable("a turn is not where it belongs", turn_id=path[0].id, **ids)
+    if path and through_root and path[0].parent_turn_id is not None:
+        raise RowUndecodable("the turn above this one is not there", turn_id=path[0].id, **ids)

@@ -93,6 +93,7 @@ def _rebuild(original: sqlite3.Connection, target: Path) -> Rebuilt:
             # Facts come in the order they happened, in which a turn may name a message of later.
             copy.execute("PRAGMA defer_foreign_keys = ON")
             count = _restore_all(original, copy)
+            copy.execute(QUERIES["set_sealed_since"], original.execute(QUERIES["get_store_mark"]).fetchone()[1:])
             copy.execute("COMMIT")
             found = tuple(islice(differences(original, copy), _MOST))
             (sessions,) = copy.execute("SELECT count(*) FROM chat_sessions").fetchone()

@@ -72,7 +72,8 @@ CREATE TABLE chat_turns (
     origin_turn_id TEXT,
     data_json TEXT NOT NULL DEFAULT '{}',
     created_at INTEGER NOT NULL,
-    settled_at INTEGER
+    settled_at INTEGER,
+    messages INTEGER NOT NULL DEFAULT 0
 ) WITHOUT ROWID;
 
 CREATE INDEX chat_turns_by_session ON chat_turns (session_id);
@@ -126,13 +127,15 @@ CREATE INDEX message_queue_by_session ON message_queue (session_id, interrupt DE
 
 CREATE TABLE stream_journal (
     n INTEGER PRIMARY KEY NOT NULL,
-    data TEXT NOT NULL
+    data TEXT NOT NULL,
+    crc INTEGER
 );
 
 CREATE TABLE journal_marks (
     message_id TEXT PRIMARY KEY NOT NULL,
     session_id TEXT NOT NULL,
-    folded_through INTEGER NOT NULL
+    folded_through INTEGER NOT NULL,
+    crc INTEGER
 ) WITHOUT ROWID;
 
 CREATE INDEX journal_marks_by_session ON journal_marks (session_id);
@@ -422,3 +425,30 @@ CREATE TABLE event_log (
 );
 
 CREATE UNIQUE INDEX event_log_by_stream ON event_log (stream_id, seq);
+
+CREATE TRIGGER turn_messages_linked AFTER INSERT ON turn_messages
+BEGIN
+    UPDATE chat_turns SET messages = messages + 1 WHERE id = NEW.turn_id;
+END;
+
+CREATE TRIGGER turn_messages_unlinked AFTER DELETE ON turn_messages
+BEGIN
+    UPDATE chat_turns SET messages = messages - 1 WHERE id = OLD.turn_id;
+END;
+
+CREATE TABLE store_marks (
+    store_id TEXT PRIMARY KEY NOT NULL,
+    commits INTEGER NOT NULL,
+    sealed_since INTEGER NOT NULL
+) WITHOUT ROWID;
+
+INSERT INTO store_marks (store_id, commits, sealed_since) VALUES (lower(hex(randomblob(16))), 0, 0);
+
+CREATE TABLE store_losses (
+    id INTEGER PRIMARY KEY NOT NULL,
+    found_at INTEGER NOT NULL,
+    held INTEGER NOT NULL,
+    acknowledged INTEGER NOT NULL,
+    sessions_json TEXT NOT NULL DEFAULT '[]',
+    accepted_at INTEGER
+);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
@@ -42,10 +43,13 @@ from clew.store.file_lock import FileLock, find_file
 from clew.store.owner import OwnerLock, held_a_store, owned, owner_path, refuse_network_file_system
 from clew.store.search import plan_search
 from clew.store.sql.log import EventLog, is_kept
+from clew.store.sql.losses import keep_loss, told
+from clew.store.sql.sqlite.acknowledged import Acknowledged, acknowledged_path, find_loss, notes_of, read_notes
 from clew.store.sql.sqlite.connection import (
     Connect,
     SqliteStatements,
     connect,
+    empty_log,
     has_fts5,
     look,
     protect,
@@ -68,6 +72,8 @@ from clew.triggers.schedule import Schedule
 from clew.triggers.webhook import Webhook
 
 __all__ = ["SqliteOptions", "SqliteStore", "open_sqlite"]
+
+logger = logging.getLogger("clew.store")
 
 
 class SqliteOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,12 +121,18 @@ def _open(path: Path, options: SqliteOptions, clock: Clock, mint: Mint, connect:
             protect(path)
             connection = connect(path, writer=True)
             undo.callback(connection.close)
+            _refuse_emptied(connection, path)
             migrate(connection, path)
             if options.max_pages is not None:
                 connection.execute(f"PRAGMA max_page_count = {options.max_pages}")
             protect(path)
             lock.keep()
             log = _keep_log(connection, clock, wanted=options.event_log)
+            acknowledged = _hold_to_word(connection, path, clock)
+            undo.callback(acknowledged.close)
+            # What was made or left in the log is in the database before anything is added, if there is room for it.
+            with contextlib.suppress(sqlite3.Error):
+                empty_log(connection)
             writer = Writer(
                 connection,
                 path,
@@ -131,6 +143,7 @@ def _open(path: Path, options: SqliteOptions, clock: Clock, mint: Mint, connect:
                 checkpoints=options.checkpoints,
                 log=log,
                 lock=lock,
+                acknowledged=acknowledged,
             )
         except (sqlite3.Error, UnicodeDecodeError) as error:
             raise translate(error, path) from error
@@ -155,6 +168,43 @@ def _keep_log(connection: sqlite3.Connection, clock: Clock, *, wanted: bool) -> 
                 connection.execute("ROLLBACK")
             raise
     return log if wanted else None
+
+
+def _refuse_emptied(connection: sqlite3.Connection, path: Path) -> None:
+    """A file without a store in it, beside notes of one, has lost that store: it is not the beginning of a new one."""
+    if check_version(connection, path) != 0:
+        return
+    newest = max((note.commit for note in read_notes(path)), default=0)
+    if newest:
+        raise StoreUnavailable(
+            f"{path} is empty, but {newest} commits of a store were acknowledged here; restore a backup of it, or move "
+            f"{acknowledged_path(path).name} away to begin a new store"
+        )
+
+
+def _hold_to_word(connection: sqlite3.Connection, path: Path, clock: Clock) -> Acknowledged:
+    """Compare what the file holds with what was acknowledged of it, note what is missing, and begin to note anew."""
+    sql = SqliteStatements(connection)
+    store_id, held = Reader(connection).counted()
+    notes = read_notes(path)
+    loss = find_loss(notes, store_id, held)
+    if loss is not None:
+        logger.error("%s: %s", path, told(loss).what)
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            keep_loss(sql, loss, clock.now_ms())
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+        connection.execute("PRAGMA synchronous = NORMAL")
+        held = loss.acknowledged
+    acknowledged = Acknowledged(path, store_id)
+    synced = max((note.synced for note in notes_of(notes, store_id)), default=0)
+    acknowledged.begin(held, min(held, synced))
+    return acknowledged
 
 
 def _take(path: Path, clock: Clock) -> OwnerLock:
@@ -406,7 +456,25 @@ class SqliteStore:
             pass
 
     async def verify(self) -> Sequence[Damage]:
-        return await self._readers.run(Reader.verify)
+        return (*await self._readers.run(Reader.verify), *await self._unnoted())
+
+    async def losses(self) -> tuple[Damage, ...]:
+        return (*await self._readers.run(Reader.losses), *await self._unnoted())
+
+    async def _unnoted(self) -> tuple[Damage, ...]:
+        """A loss that nobody who writes has met yet. Notes are read first: what they tell of is read after them."""
+        if self._writer is not None:
+            return ()
+        notes = await asyncio.to_thread(read_notes, self.path)
+        store_id, held = await self._readers.run(Reader.counted)
+        loss = find_loss(notes, store_id, held)
+        return (told(loss),) if loss is not None else ()
+
+    async def accept_loss(self, loss_id: str, at: int) -> bool:
+        if self._writer is None:
+            raise StoreReadOnly(f"{self.path} was opened for reading")
+        number = loss_id.removeprefix("loss-")
+        return bool(number.isdecimal() and await self._writer.accept_loss(int(number), at))
 
     async def load_facts(self, stream_id: str) -> tuple[Fact, ...]:
         return await self._readers.run(Reader.load_facts, stream_id)

@@ -27,7 +27,15 @@ from clew.ids import Mint
 from clew.store.owner import OwnerLock
 from clew.store.sql.apply import UnitWriter
 from clew.store.sql.log import EventLog
-from clew.store.sql.sqlite.connection import SqliteStatements, has_fts5, is_broken, is_busy, translate
+from clew.store.sql.sqlite.acknowledged import Acknowledged
+from clew.store.sql.sqlite.connection import (
+    SqliteStatements,
+    empty_log,
+    has_fts5,
+    is_broken,
+    is_busy,
+    translate,
+)
 from clew.store.sql.sqlite.search_index import SearchIndex
 from clew.store.sql.sqlite.watch import Watch
 from clew.store.unit import Outcome, Sync, Unit
@@ -38,9 +46,12 @@ log = logging.getLogger("clew.store")
 
 MAX_GROUP: Final = 512
 _IDLE_S: Final = 0.25
-_CHECKPOINT_COMMITS: Final = {"idle": 50, "quiet": 1_000, "busy": 4_000}
-_CHECKPOINT_GROWTH: Final = {"idle": 1 << 20, "quiet": 1 << 24, "busy": 1 << 26}
-"""After how many commits, or bytes the WAL grew by, it is moved into the database: the quieter, the sooner."""
+_CHECKPOINT_COMMITS: Final = {"idle": 1, "quiet": 1_000, "busy": 4_000}
+_CHECKPOINT_GROWTH: Final = {"idle": 0, "quiet": 1 << 24, "busy": 1 << 26}
+"""After how many commits, or bytes the WAL grew by, it is moved into the database: the quieter, the sooner.
+
+When nobody writes, all of it is, and the file is emptied: a WAL that is not there cannot be damaged. One whose frames
+are in the database already is a danger: where it breaks off, SQLite puts older pages over newer ones."""
 
 
 T = TypeVar("T")
@@ -74,13 +85,14 @@ class Writer:
         checkpoints: bool = True,
         log: EventLog | None = None,
         lock: OwnerLock,
+        acknowledged: Acknowledged | None = None,
     ) -> None:
         self._connection = connection
         self._wal = path.with_name(path.name + "-wal")
         self._path = path
-        statements = SqliteStatements(connection)
-        self._index = SearchIndex(statements, available=has_fts5())
-        self._units = UnitWriter(statements, mint, self._index, log)
+        self._statements = SqliteStatements(connection)
+        self._index = SearchIndex(self._statements, available=has_fts5())
+        self._units = UnitWriter(self._statements, mint, self._index, log)
         self._units.reset()
         self._default_sync: Sync = "power" if every_commit_full else "process"
         self._sync: Sync = "process"
@@ -89,6 +101,8 @@ class Writer:
         self._queue: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
         self._closed = False
         self._broken: BaseException | None = None
+        self._acknowledged = acknowledged
+        self._synced = self._units.commit
         self.commits = 0
         self._checkpoints = checkpoints
         self._checkpointed = (0, 0)
@@ -107,6 +121,11 @@ class Writer:
     def work(self, work: Callable[[SearchIndex], T]) -> asyncio.Future[T]:
         """Do some work on the search index, as one transaction."""
         return self._put(_Item(None, work)).future
+
+    def accept_loss(self, number: int, at: int) -> asyncio.Future[int]:
+        """Note that a human has accepted a loss; whether there was one."""
+        params = {"id": number, "at": at}
+        return self._put(_Item(None, lambda _: self._statements.run("accept_loss", params))).future
 
     def _put(self, item: _Item) -> _Item:
         if self._closed:
@@ -141,6 +160,8 @@ class Writer:
                 self._look()
             self._checkpoint(idle=not group)
         self._connection.close()
+        if self._acknowledged is not None:
+            self._acknowledged.close()
 
     def _look(self) -> None:
         try:
@@ -198,6 +219,7 @@ class Writer:
             outcomes = [translate(error, self._path)] * len(group)
         else:
             self.commits += 1
+            self._note(group)
             failpoint("writer.after_commit_before_ack")
         self._wake(list(zip(group, outcomes, strict=True)))
 
@@ -217,6 +239,15 @@ class Writer:
         self._connection.execute("COMMIT")
         self._watch.after()
         return outcomes
+
+    def _note(self, group: list[_Item]) -> None:
+        """Note the commit before anybody is told of it."""
+        commit = self._units.commit
+        if self._sync == "power":
+            self._synced = commit
+        if self._acknowledged is not None:
+            sessions = list(dict.fromkeys(item.unit.session_id for item in group if item.unit is not None))
+            self._acknowledged.note(commit, self._synced, sessions)
 
     def _begin(self) -> None:
         """Take the write lock. While another process holds it, the group waits; nothing is dropped."""
@@ -264,11 +295,15 @@ class Writer:
             return
         failpoint("writer.checkpoint")
         try:
-            self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+            if idle:
+                empty_log(self._connection)
+            else:
+                self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         except sqlite3.Error as error:
             log.warning("a checkpoint of %s did not succeed: %s", self._path, error)
         # The file is used again from its start, so its size says nothing; only growth beyond it does.
-        self._checkpointed = (self.commits, self._wal_size())
+        size = self._wal_size()
+        self._checkpointed = (self.commits - 1 if idle and size else self.commits, size)
         with contextlib.suppress(StoreGone):  # the next unit is told
             self._watch.learn()
 

@@ -1,0 +1,188 @@
+"""Messages as they are read: parts, the tail of a stream in flight, and whether all of it is what was stored.
+
+A message that has settled is held against its seal each time it is read. What does not fit is kept and marked, or
+raises where the caller wants the truth or nothing. Rows are found through indexes, which may be damaged too; so what
+is missing or does not fit is looked for a second time, by another way, before it is called damaged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import blake2b
+from typing import Any, Final, get_args
+
+import msgspec
+
+from clew.errors import IllegalChunk, RowUndecodable
+from clew.store.base import PendingStream
+from clew.store.sql import rows
+from clew.store.sql.apply import Statements
+from clew.store.sql.journal import Mark, Tail, read_tails
+from clew.store.tail import with_tail
+from clew.transcript.message import DAMAGED, MessageRow, PartRow, Role
+from clew.transcript.seal import seal_of
+
+__all__ = ["CHANGED", "MISSING", "MessageReader", "stand_in"]
+
+CHANGED: Final = "it was changed after it had settled: its seal does not match"
+MISSING: Final = "it is not there any more"
+_UNSEALED: Final = "it has settled, and its seal is not there: nobody can tell whether it is what was stored"
+_ROLES: Final = frozenset(get_args(Role))
+
+_PartRows = Sequence[tuple[Any, ...]]
+
+
+class MessageReader:
+    """Reads messages inside one read transaction."""
+
+    def __init__(self, statements: Statements) -> None:
+        self._sql = statements
+
+    def load(
+        self, session_id: str, wanted: set[str] | None, *, whole: bool = False, keep_damaged: bool
+    ) -> dict[str, MessageRow]:
+        """Messages by id; by session when most of it is wanted, else one by one."""
+        if whole:
+            found = {row[0]: row for row in self._sql.rows("load_messages", {"id": session_id})}
+            parts = _by_message(self._sql.rows("load_session_parts", {"id": session_id}))
+            seals = dict(self._sql.rows("load_seals", {"id": session_id}))
+        else:
+            found, parts, seals = self._by_id(wanted or ())
+        if whole and wanted is not None:
+            missing = wanted - found.keys()
+            if missing:
+                again = self._by_id(missing)
+                found, parts, seals = {**found, **again[0]}, {**parts, **again[1]}, {**seals, **again[2]}
+            found = {id_: row for id_, row in found.items() if id_ in wanted}
+        tails = self.tails(session_id)
+        unsealed = self._without_seal(found, seals, tails)
+        return {
+            id_: self._message(row, parts.get(id_, ()), seals.get(id_), tails.get(id_), id_ in unsealed, keep_damaged)
+            for id_, row in found.items()
+        }
+
+    def _by_id(
+        self, wanted: Iterable[str]
+    ) -> tuple[dict[str, tuple[Any, ...]], dict[str, list[tuple[Any, ...]]], dict[str, str]]:
+        ids = {"ids": rows.encode(sorted(wanted))}
+        found = {row[0]: row for row in self._sql.rows("load_messages_by_id", ids)}
+        parts = _by_message(self._sql.rows("load_parts_by_message", ids))
+        return found, parts, dict(self._sql.rows("load_seals_by_message", ids))
+
+    def _without_seal(
+        self, found: Mapping[str, tuple[Any, ...]], seals: Mapping[str, str], tails: Mapping[str, Tail]
+    ) -> set[str]:
+        """Messages that must have a seal and have none: a user's always has, another one's once its turn is over."""
+        bare = [row for id_, row in found.items() if id_ not in seals and id_ not in tails]
+        if not bare:
+            return set()
+        mark = self._sql.first("get_store_mark", {})
+        since = mark[1] if mark else 0
+        bare = [row for row in bare if row[4] >= since]
+        ids = rows.encode([row[0] for row in bare])
+        settled = {row[0] for row in self._sql.rows("settled_among", {"ids": ids})} if bare else set()
+        return {row[0] for row in bare if row[2] == "user" or row[0] in settled}
+
+    def _message(
+        self,
+        row: tuple[Any, ...],
+        part_rows: _PartRows,
+        digest: str | None,
+        tail: Tail | None,
+        unsealed: bool,
+        keep_damaged: bool,
+    ) -> MessageRow:
+        damage: str | None = None
+        if digest is not None and _digest(part_rows) != digest:
+            part_rows = _by_message(self._sql.rows("load_parts_by_message", {"ids": rows.encode([row[0]])})).get(
+                row[0], ()
+            )
+            damage = _held_against(part_rows, digest)
+        if row[2] not in _ROLES:
+            damage = f"its role reads {row[2]!r}"
+            row = (*row[:2], "assistant", *row[3:])
+        parts = tuple(rows.to_part(part, keep_damaged) for part in part_rows)
+        if [part.index for part in parts] != list(range(len(parts))):
+            damage = damage or "its parts are not numbered from 0 on: one is missing"
+            parts = _filled(parts)
+        message = rows.to_message(row, parts, keep_damaged)
+        damage = damage or message.damage or (_UNSEALED if unsealed else None)
+        if tail is not None and digest is None:
+            damage = damage or tail.damage
+            try:
+                message = with_tail(message, tail.entries)
+            except IllegalChunk as error:
+                damage = f"what the journal holds of it does not fit its parts: {error}"
+        if damage is None:
+            return message
+        if not keep_damaged:
+            raise RowUndecodable(damage, session_id=message.session_id, message_id=message.id)
+        return msgspec.structs.replace(message, metadata={**message.metadata, DAMAGED: damage})
+
+    # Streams in flight
+
+    def tails(self, session_id: str | None) -> dict[str, Tail]:
+        """What the journal holds above the marks, by message, of one session or of all."""
+        name = "load_marks" if session_id is None else "load_marks_of_session"
+        marks = [Mark(*row) for row in self._sql.rows(name, {"id": session_id})]
+        if not marks and session_id is not None:
+            return {}
+        lines = ((n, data, crc) for n, data, crc in self._sql.rows("load_journal", {}))
+        return read_tails(lines, marks, strays=session_id is None)
+
+    def pending(self, session_id: str | None) -> tuple[PendingStream, ...]:
+        """Streams that recovery has to fold, each with its message as the parts alone have it."""
+        pending: list[PendingStream] = []
+        for message_id, tail in self.tails(session_id).items():
+            found, parts, _ = self._by_id([message_id])
+            if message_id in found:
+                kept = tuple(rows.to_part(part, keep_damaged=True) for part in parts.get(message_id, ()))
+                message = rows.to_message(found[message_id], kept, keep_damaged=True)
+                pending.append(PendingStream(message.session_id, message, tuple(tail.entries), tail.last, tail.damage))
+        return tuple(pending)
+
+
+def stand_in(message_id: str, session_id: str, role: Role, at: int, reason: str) -> MessageRow:
+    """What stands where a message should be that is not there."""
+    return MessageRow(message_id, session_id, role, at, at, {DAMAGED: reason})
+
+
+def _by_message(part_rows: Iterable[tuple[Any, ...]]) -> dict[str, list[tuple[Any, ...]]]:
+    parts: dict[str, list[tuple[Any, ...]]] = {}
+    for row in part_rows:
+        held = parts.setdefault(row[1], [])
+        held.append(row)
+        if row[2] != len(held) - 1:
+            # Rows come in the order they were inserted, which is the order of the parts but for rare cases.
+            held.sort(key=lambda part: part[2])
+    return parts
+
+
+def _digest(part_rows: _PartRows) -> str:
+    """The seal of parts as they are stored, without reading them: what was encoded once is encoded the same again."""
+    digest = blake2b(digest_size=16)
+    for row in part_rows:
+        digest.update(row[3].encode("utf-8", "surrogatepass"))
+        digest.update(b"\n")
+    return digest.hexdigest()
+
+
+def _held_against(part_rows: _PartRows, digest: str) -> str | None:
+    """Why these parts are not those of a seal; None when they are, in however many words another program put them."""
+    if _digest(part_rows) == digest:
+        return None
+    try:
+        return None if seal_of(rows.to_part(row, keep_damaged=False).data for row in part_rows) == digest else CHANGED
+    except RowUndecodable:
+        return CHANGED
+
+
+def _filled(parts: Sequence[PartRow]) -> tuple[PartRow, ...]:
+    """The parts with something in place of those that are missing between them."""
+    by_index = {part.index: part for part in parts}
+    last = min(max(by_index, default=-1), 10_000)
+    at = parts[0].created_at if parts else 0
+    return tuple(
+        by_index.get(index) or PartRow("", index, rows.damaged_part("", "it is not there any more"), at, at)
+        for index in range(last + 1)
+    )
