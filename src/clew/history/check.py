@@ -130,7 +130,7 @@ def _check_grown(whole: Whole, messages: Mapping[str, MessageRow]) -> Iterator[t
     streaming = {stream.message.id for stream in whole.pending}
     for message_id, at in ends.items():
         row = messages.get(message_id)
-        if at is None or row is None:
+        if at is None or row is None or row.damage is not None:
             continue
         if message_id in streaming:
             yield "it grew after its turn had settled: the journal holds more of it", message_id
