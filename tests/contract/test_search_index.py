@@ -104,11 +104,11 @@ async def test_a_message_that_changed_is_found_by_what_it_says_now(disk: SqliteS
     await pen.commit(PutParts(row.id, (unsealed, more)))
     assert [await snippets(disk, word) for word in ("walrus", "kettle", "lantern")] == [
         [],
-        ["**kettle**"],
-        ["**lantern**"],
+        ["[damaged] **kettle**"],
+        ["[damaged] **lantern**"],
     ]
     await pen.commit(SealMessage(row.id, "another"))
-    assert await snippets(disk, "kettle") == ["**kettle**"]
+    assert await snippets(disk, "kettle") == ["[damaged] **kettle**"]
     check_index(disk.path)
 
 
@@ -302,7 +302,9 @@ async def test_an_index_that_is_gone_or_damaged_is_made_again(tmp_path: Path, ha
             row for row in await opened.load_messages(other.session_id) if row.parts[0].data["text"] == "a thimble"
         ]
         changed = PartRow(row.parts[0].id, 0, {"type": "text", "text": "a kettle"}, 1, 2)
-        await opened.commit(Unit(other.session_id, (PutParts(row.id, (changed,)),)))
+        await opened.commit(
+            Unit(other.session_id, (PutParts(row.id, (changed,)), SealMessage(row.id, seal_of([changed.data]))))
+        )
     elif then == "rebuild":
         await opened.rebuild_search()
     elif then == "add":
