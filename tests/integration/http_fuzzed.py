@@ -51,6 +51,7 @@ class Fuzzed:
             "turn": messages[0]["metadata"]["turn_id"],
             "sha256": messages[0]["parts"][1]["url"].rpartition("/")[2],
             "tool_call_id": next(part["toolCallId"] for part in messages[-1]["parts"] if "toolCallId" in part),
+            "loss_id": "loss-1",
             "approval_id": "apr_000000000000xxxxxxxxxxxxxx",
             "file": "index-00000000.js",
         }

@@ -11,6 +11,7 @@ OPERATIONS = [(method.upper(), path) for path, said in document()["paths"].items
 GOOD = {
     "id": "ses_" + "0" * 26,
     "message_id": "m1",
+    "loss_id": "loss-1",
     "approval_id": "apr_" + "0" * 26,
     "tool_call_id": "call_1",
     "sha256": "0" * 64,

@@ -91,6 +91,7 @@ def test_ids_in_paths_have_their_forms() -> None:
         "message_id": {r"^[\x20-\x7e]{1,128}$"},
         "sha256": {"^[0-9a-f]{64}$"},
         "approval_id": {""},
+        "loss_id": {"^loss-[0-9a-f]{1,18}$"},
         "file": {""},
         "tool_call_id": {""},
         "schedule": {f"^sch_{clew}$"},

@@ -35,6 +35,7 @@ async def test_the_server_says_what_it_is_and_where_it_was_started(tmp_path: Pat
                 "workspace_root": str(tmp_path),
                 "chunk_durable": True,
                 "search": False,
+                "losses": [],
             },
         )
         assert (await client.get("/api/server", headers={"authorization": None})).status == 401

@@ -106,7 +106,7 @@ async def test_a_database_with_two_names_is_not_opened(path: Path, tmp_path: Pat
             with pytest.raises(StoreUnavailable, match="second name"):
                 async with engine_on(tmp_path / name, read_only=read_only):
                     raise AssertionError(name)
-    assert sorted(os.listdir(tmp_path)) == ["other.db", "store.db", "store.db.owner"]
+    assert sorted(os.listdir(tmp_path)) == ["other.db", "store.db", "store.db.acked", "store.db.owner"]
     (tmp_path / "other.db").unlink()
     async with engine_on(path) as engine:
         assert len((await engine.list_sessions()).sessions) == 2

@@ -239,7 +239,7 @@ async def test_a_model_that_asks_for_the_token_gets_none_of_it(home: Home) -> No
     assert len(told) == len(asked)
     assert SECRET not in "".join(told)
     assert "bash-1.txt" not in "".join(told)
-    assert "8 × file that may not be read" in told[3]
+    assert "9 × file that may not be read" in told[3]
     assert "src/a.py" in told[5]
 
 

@@ -83,6 +83,7 @@ def test_the_command_line_says_so_of_a_store_that_was_harmed_before(
     message_id = asyncio.run(harm())
     with raw(path) as connection:
         connection.execute("DELETE FROM message_seals WHERE message_id = ?", [message_id])
+        connection.execute("UPDATE store_marks SET sealed_since = 1 << 62")  # as in a file of an older version
     words = ["check", "--store", f"sqlite:///{path}"]
     assert app(words, result_action="return_value") == 0
     with raw(path) as connection:

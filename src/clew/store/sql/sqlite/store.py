@@ -44,7 +44,7 @@ from clew.store.owner import OwnerLock, held_a_store, owned, owner_path, refuse_
 from clew.store.search import plan_search
 from clew.store.sql.log import EventLog, is_kept
 from clew.store.sql.losses import keep_loss, told
-from clew.store.sql.sqlite.acknowledged import Acknowledged, acknowledged_path, find_loss, notes_of, read_notes
+from clew.store.sql.sqlite.acknowledged import Acknowledged, find_loss, notes_of, read_notes
 from clew.store.sql.sqlite.connection import (
     Connect,
     SqliteStatements,
@@ -118,10 +118,12 @@ def _open(path: Path, options: SqliteOptions, clock: Clock, mint: Mint, connect:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             lock = _take(path, clock)
             undo.callback(lock.release)
+            held_something = any(_size(path.with_name(path.name + suffix)) for suffix in ("", "-wal"))
             protect(path)
             connection = connect(path, writer=True)
             undo.callback(connection.close)
-            _refuse_emptied(connection, path)
+            if held_something:
+                _refuse_emptied(connection, path)
             migrate(connection, path)
             if options.max_pages is not None:
                 connection.execute(f"PRAGMA max_page_count = {options.max_pages}")
@@ -170,15 +172,19 @@ def _keep_log(connection: sqlite3.Connection, clock: Clock, *, wanted: bool) -> 
     return log if wanted else None
 
 
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
 def _refuse_emptied(connection: sqlite3.Connection, path: Path) -> None:
-    """A file without a store in it, beside notes of one, has lost that store: it is not the beginning of a new one."""
+    """Files that hold no store any more, beside notes of one, have lost it: they are not the beginning of a new one."""
     if check_version(connection, path) != 0:
         return
     newest = max((note.commit for note in read_notes(path)), default=0)
     if newest:
         raise StoreUnavailable(
-            f"{path} is empty, but {newest} commits of a store were acknowledged here; restore a backup of it, or move "
-            f"{acknowledged_path(path).name} away to begin a new store"
+            f"nothing of what {path} held can be read, and {newest} commits were acknowledged here; restore a backup, "
+            f"or move its files away to begin a new store"
         )
 
 
