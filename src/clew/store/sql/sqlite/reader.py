@@ -206,15 +206,17 @@ class Reader:
         messages = self._messages.load(session_id, wanted, whole=whole, keep_damaged=keep_damaged)
         line: list[LineTurn] = []
         for turn, row in zip(path, found, strict=True):
+            named = links[turn.id]
             held = [
                 messages.get(message_id)
                 or stand_in(message_id, session_id, "assistant" if position else "user", turn.created_at, MISSING)
-                for message_id, position in links[turn.id]
+                for message_id, position in named
             ]
-            if [position for _, position in links[turn.id]] != list(range(row[11])):
+            # Positions are in order and none comes twice: as many as there were, the first and the last in place.
+            if len(named) != row[11] or (named and (named[0][1], named[-1][1]) != (0, row[11] - 1)):
                 held.append(stand_in(turn.id, session_id, "assistant", turn.created_at, LOST))
-            lost = next((one for one in held if one.damage is not None), None)
-            if lost is not None and not keep_damaged:
+            lost = None if keep_damaged else next((one for one in held if one.damage is not None), None)
+            if lost is not None:
                 raise RowUndecodable(
                     f"a turn holds a message that cannot be had: {lost.damage}",
                     session_id=session_id,
