@@ -67,7 +67,7 @@ class MessageReader:
         ids = {"ids": rows.encode(sorted(wanted))}
         found = {row[0]: row for row in self._sql.rows("load_messages_by_id", ids)}
         parts = _by_message(self._sql.rows("load_parts_by_message", ids))
-        return found, parts, dict(self._sql.rows("load_seals_by_message", ids))
+        return found, parts, {id_: row[6] for id_, row in found.items() if row[6] is not None}
 
     def _without_seal(
         self, found: Mapping[str, tuple[Any, ...]], seals: Mapping[str, str], tails: Mapping[str, Tail]
@@ -102,8 +102,10 @@ class MessageReader:
             damage = f"its role reads {row[2]!r}"
             row = (*row[:2], "assistant", *row[3:])
         parts = tuple(rows.to_part(part, keep_damaged) for part in part_rows)
-        # What fits its seal is whole and in order.
-        if (digest is None or damage) and [part.index for part in parts] != list(range(len(parts))):
+        # What fits its seal is whole and in order, so the last one tells for all.
+        if (digest is None or damage or (parts and parts[-1].index != len(parts) - 1)) and [
+            part.index for part in parts
+        ] != list(range(len(parts))):
             damage = damage or "its parts are not numbered from 0 on: one is missing"
             parts = _filled(parts)
         message = rows.to_message(row, parts, keep_damaged)

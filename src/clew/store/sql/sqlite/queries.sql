@@ -202,7 +202,8 @@ SELECT {message_columns} FROM chat_messages m WHERE m.session_id = :id ORDER BY 
 SELECT {part_columns} FROM chat_parts p WHERE p.session_id = :id
 
 -- name: load_messages_by_id
-SELECT {message_columns} FROM chat_messages m WHERE m.id IN (SELECT value FROM json_each(:ids))
+SELECT {message_columns}, s.digest FROM chat_messages m LEFT JOIN message_seals s ON s.message_id = m.id
+WHERE m.id IN (SELECT value FROM json_each(:ids))
 
 -- name: load_parts_by_message
 SELECT {part_columns} FROM chat_parts p WHERE p.message_id IN (SELECT value FROM json_each(:ids))
@@ -226,9 +227,6 @@ SELECT max(created_at) FROM chat_messages WHERE session_id = :id
 INSERT INTO message_seals (message_id, digest)
 SELECT id, :digest FROM chat_messages WHERE id = :message_id AND session_id = :session_id
 ON CONFLICT (message_id) DO UPDATE SET digest = excluded.digest
-
--- name: load_seals_by_message
-SELECT message_id, digest FROM message_seals WHERE message_id IN (SELECT value FROM json_each(:ids))
 
 -- name: settled_among
 -- Those of some messages that a turn holds which can no longer grow.

@@ -138,6 +138,7 @@ class Reader:
         self._connection = connection
         self._sql = SqliteStatements(connection)
         self._messages = MessageReader(self._sql)
+        self._ends: dict[str, str | None] = {}
 
     # Sessions
 
@@ -227,11 +228,14 @@ class Reader:
         return LineSlice(tuple(line), complete)
 
     def _end(self, session_id: str) -> str | None:
+        if session_id in self._ends:
+            return self._ends[session_id]
         state = self.load_state(session_id)
         moved = self._sql.first("last_move", {"id": session_id})
         if state.head_turn_id != (moved[0] if moved else None):
             raise RowUndecodable("the session does not point where its head was moved last", session_id=session_id)
-        return end_of_line(state.head_turn_id, state.open_turn_id)
+        self._ends[session_id] = end = end_of_line(state.head_turn_id, state.open_turn_id)
+        return end
 
     def _holder_depth(self, session_id: str, end: str | None, message_id: str) -> int | None:
         row = self._sql.first("holder_depth", {"message_id": message_id, "session_id": session_id, "id": end})
