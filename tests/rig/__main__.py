@@ -60,7 +60,12 @@ def main() -> int:
     logging.disable(logging.CRITICAL)
     names = CAMPAIGNS if given.name == "all" else (given.name,)
     minutes = None if given.minutes is None else given.minutes / len(names)
-    kept = [run_campaign(name, given.rounds, minutes, given.seed, given.tally) for name in names]
+    kept = []
+    for name in names:
+        tally = given.tally
+        if tally is not None and len(names) > 1:
+            tally = tally.with_name(f"{name}-{tally.name}")
+        kept.append(run_campaign(name, given.rounds, minutes, given.seed, tally))
     return 0 if all(kept) else 1
 
 
