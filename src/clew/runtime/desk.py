@@ -353,7 +353,7 @@ class Desk:
                 self.belongings.release_later(session_id)
                 self.hold(self._host.store.release(session_id))
             if outcome.status == "completed" and not self._closing:
-                self._beside(entitle(self._host, session_id), session_id)
+                self.hold(self._name(session_id))
             if self._closing or session_id in self._dropped:
                 return
             if outcome.status == "waiting" and run.signal.aborted:
@@ -370,9 +370,10 @@ class Desk:
                 # Nobody is there to go on with what a trigger sent.
                 await self.queue.fire(session_id, triggered=True)
 
-    def _beside(self, work: Coroutine[Any, Any, None], session_id: str) -> None:
-        """Do something in nobody's way."""
-        self.hold(work).add_done_callback(lambda _: self.updated(session_id))
+    async def _name(self, session_id: str) -> None:
+        """Give the session a title, in nobody's way. One that was deleted meanwhile is not told of any more."""
+        if await entitle(self._host, session_id):
+            self.updated(session_id)
 
     def hold(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Work that belongs to the desk, whoever waits for it."""
@@ -396,7 +397,7 @@ class Desk:
         if session is None or not await self.upkeep.wants_after_turn(session):
             return False
         signal = await self.occupations.enter(session_id, "making room for the next turn")
-        self._beside(self.upkeep.after_turn(session_id, signal), session_id)
+        self.hold(self.upkeep.after_turn(session_id, signal))
         return True
 
     def show(self, session_id: str, status: Status) -> None:

@@ -13,7 +13,7 @@ from clew.providers.base import ModelRequest, StepEnd
 from clew.runtime.host import Host
 from clew.runtime.reply import bounded
 from clew.store.base import get_session
-from clew.store.unit import PatchSession, Unit
+from clew.store.unit import PatchSession, Refused, Unit
 from clew.transcript import chunk as c
 from clew.transcript.message import Message
 from clew.transcript.session import Model
@@ -24,24 +24,26 @@ log = logging.getLogger("clew.title")
 _LONGEST = 80
 
 
-async def entitle(host: Host, session_id: str) -> None:
-    """Name a session that has no name yet."""
+async def entitle(host: Host, session_id: str) -> bool:
+    """Name a session that has no name yet. True when it has one now."""
     try:
         session = await get_session(host.store, session_id)
         line = await host.store.load_line(session_id, turns=1, keep_damaged=True)
         if session.title is not None or session.kind != "chat" or not line.complete or not line.turns:
-            return
+            return False
         rows = line.turns[0].messages
         if rows[0].damage is not None:
-            return
+            return False
         text = " ".join(str(part.data.get("text", "")) for part in rows[0].parts if part.type == "text")
         titler = host.providers.info(session.model).titler
         title = await _ask(host, titler, text) if titler is not None else None
         title = title or first_words(text)
         if title and (await get_session(host.store, session_id)).title is None:
-            await host.store.commit(Unit(session_id, (PatchSession(metadata={"title": title}),), sync="power"))
+            unit = Unit(session_id, (PatchSession(metadata={"title": title}),), sync="power")
+            return not isinstance(await host.store.commit(unit), Refused)
     except ClewError as error:
         log.info("session %s got no title: %s", session_id, error)
+    return False
 
 
 def first_words(text: str) -> str:
