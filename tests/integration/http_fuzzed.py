@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import sqlite3
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -104,9 +103,9 @@ async def fuzzing(folder: Path | None = None) -> AsyncIterator[Fuzzed]:
             path = folder / "store.db"
             url = f"sqlite:///{path}"
             client = await stack.enter_async_context(served(providers=providers, triggers=False, store=url))
-            # Changes as seen from another connection.
-            watcher = stack.enter_context(contextlib.closing(sqlite3.connect(path)))
-            made = Fuzzed(client, lambda: int(watcher.execute("PRAGMA data_version").fetchone()[0]))
+            store: Any = client.engine.store
+            # Transactions: what another connection sees changes with a checkpoint, too.
+            made = Fuzzed(client, lambda: int(store.commits))
         await made.fill()
         yield made
 
