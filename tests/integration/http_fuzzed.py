@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import sqlite3
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -103,11 +104,24 @@ async def fuzzing(folder: Path | None = None) -> AsyncIterator[Fuzzed]:
             path = folder / "store.db"
             url = f"sqlite:///{path}"
             client = await stack.enter_async_context(served(providers=providers, triggers=False, store=url))
-            store: Any = client.engine.store
-            # Transactions: what another connection sees changes with a checkpoint, too.
-            made = Fuzzed(client, lambda: int(store.commits))
+            watcher = stack.enter_context(contextlib.closing(sqlite3.connect(path)))
+            made = Fuzzed(client, _watch_commits(client.engine.store, watcher))
         await made.fill()
         yield made
+
+
+def _watch_commits(store: Any, watcher: sqlite3.Connection) -> Callable[[], int]:
+    """Changes as seen from another connection; one that only a checkpoint made, with no commit, is none."""
+    commits, seen = -1, 0
+
+    def watched() -> int:
+        nonlocal commits, seen
+        version = int(watcher.execute("PRAGMA data_version").fetchone()[0])
+        if store.commits != commits:
+            commits, seen = store.commits, version
+        return seen
+
+    return watched
 
 
 def _count_commits(store: Any) -> Callable[[], int]:
