@@ -65,11 +65,11 @@ async def test_a_log_that_was_broken_off_is_named_over_http_until_a_human_accept
         async with served(store=f"sqlite:///{path}") as client:
             [loss] = (await client.get("/api/server")).json()["losses"]
             assert f" to {newest}) are not in the file any more" in loss["what"]
-            assert "clew check --accept loss-1" in loss["what"]
+            assert f"clew check --accept {loss['id']}" in loss["what"]
             assert str(loss["id"]) in [problem.id for problem in await check(client.engine.store)]
     async with served(store=f"sqlite:///{path}") as client:
-        assert (await client.post("/api/losses/loss-1/accept", {})).status == 204
-        assert (await client.post("/api/losses/loss-1/accept", {})).status == 404
+        assert (await client.post(f"/api/losses/{loss['id']}/accept", {})).status == 204
+        assert (await client.post(f"/api/losses/{loss['id']}/accept", {})).status == 404
         assert (await client.get("/api/server")).json()["losses"] == []
 
 
@@ -81,10 +81,10 @@ def test_the_check_of_a_file_that_nobody_opened_since_names_the_loss(command: Sa
     cut(path)
     code, out, _ = command("check", "--json")
     told = [one for one in json.loads(out)["problems"] if str(one["id"]).startswith("loss-")]
-    assert (code, [one["id"] for one in told]) == (7, ["loss-new"])
+    assert (code, len(told)) == (7, 1)
     assert f"to {held})" in told[0]["what"]
     assert any(session in told[0]["what"] for session in sessions)
-    assert command("check", "--accept", "loss-1")[0] in (0, 7)
+    assert command("check", "--accept", told[0]["id"])[0] in (0, 7)
     assert "acknowledged" not in command("check")[1]
 
 

@@ -22,12 +22,11 @@ class Loss(msgspec.Struct, frozen=True):
     sessions: tuple[str, ...] = ()
     found_at: int = 0
     accepted_at: int | None = None
-    id: int | None = None
 
 
 def loss_id(loss: Loss) -> str:
-    """By what a human accepts it."""
-    return f"loss-{loss.id or 'new'}"
+    """By what a human accepts it: the first commit that is missing, which is the same whoever notices it first."""
+    return f"loss-{loss.held + 1}"
 
 
 def told(loss: Loss) -> Damage:
@@ -52,6 +51,6 @@ def keep_loss(sql: Statements, loss: Loss, now: int) -> None:
 
 def load_losses(sql: Statements) -> tuple[Loss, ...]:
     return tuple(
-        Loss(held, acknowledged, tuple(rows.decode(sessions, "sessions of a loss")), found_at, accepted_at, id_)
-        for id_, found_at, held, acknowledged, sessions, accepted_at in sql.rows("load_losses", {})
+        Loss(held, acknowledged, tuple(rows.decode(sessions, "sessions of a loss")), found_at, accepted_at)
+        for found_at, held, acknowledged, sessions, accepted_at in sql.rows("load_losses", {})
     )

@@ -72,7 +72,7 @@ class MessageReader:
     def _without_seal(
         self, found: Mapping[str, tuple[Any, ...]], seals: Mapping[str, str], tails: Mapping[str, Tail]
     ) -> set[str]:
-        """Messages that must have a seal and have none: a user's always has, another one's once its turn is over."""
+        """Messages that have settled and have no seal."""
         bare = [row for id_, row in found.items() if id_ not in seals and id_ not in tails]
         if not bare:
             return set()
@@ -80,8 +80,7 @@ class MessageReader:
         since = mark[1] if mark else 0
         bare = [row for row in bare if row[4] >= since]
         ids = rows.encode([row[0] for row in bare])
-        settled = {row[0] for row in self._sql.rows("settled_among", {"ids": ids})} if bare else set()
-        return {row[0] for row in bare if row[2] == "user" or row[0] in settled}
+        return {row[0] for row in self._sql.rows("settled_among", {"ids": ids})} if bare else set()
 
     def _message(
         self,

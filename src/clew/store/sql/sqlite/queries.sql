@@ -229,10 +229,14 @@ SELECT id, :digest FROM chat_messages WHERE id = :message_id AND session_id = :s
 ON CONFLICT (message_id) DO UPDATE SET digest = excluded.digest
 
 -- name: settled_among
--- Those of some messages that a turn holds which can no longer grow.
+-- Those of some messages that can no longer grow: of users where a turn or the queue holds them, of others where the
+-- turn is over. What another program put beside them is held by nothing, and has nothing to be held against.
 SELECT DISTINCT l.message_id FROM turn_messages l JOIN chat_turns t ON t.id = l.turn_id
+JOIN chat_messages m ON m.id = l.message_id
 WHERE l.message_id IN (SELECT value FROM json_each(:ids))
-AND t.status NOT IN ('running', 'retrying', 'compacting', 'waiting')
+AND (m.role = 'user' OR t.status NOT IN ('running', 'retrying', 'compacting', 'waiting'))
+UNION
+SELECT message_id FROM message_queue WHERE message_id IN (SELECT value FROM json_each(:ids))
 
 -- name: load_seals
 SELECT s.message_id, s.digest FROM message_seals s JOIN chat_messages m ON m.id = s.message_id WHERE m.session_id = :id
@@ -986,6 +990,9 @@ UPDATE store_marks SET commits = :commits
 -- name: get_store_mark
 SELECT store_id, sealed_since FROM store_marks
 
+-- name: name_store_anew
+UPDATE store_marks SET store_id = lower(hex(randomblob(16)))
+
 -- name: set_sealed_since
 UPDATE store_marks SET sealed_since = ?
 
@@ -994,10 +1001,10 @@ INSERT INTO store_losses (found_at, held, acknowledged, sessions_json)
 VALUES (:found_at, :held, :acknowledged, :sessions_json)
 
 -- name: load_losses
-SELECT id, found_at, held, acknowledged, sessions_json, accepted_at FROM store_losses ORDER BY id
+SELECT found_at, held, acknowledged, sessions_json, accepted_at FROM store_losses ORDER BY id
 
 -- name: accept_loss
-UPDATE store_losses SET accepted_at = :at WHERE id = :id AND accepted_at IS NULL
+UPDATE store_losses SET accepted_at = :at WHERE held = :held AND accepted_at IS NULL
 
 
 -- A look at everything

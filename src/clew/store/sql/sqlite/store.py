@@ -46,6 +46,7 @@ from clew.store.sql.log import EventLog, is_kept
 from clew.store.sql.losses import keep_loss, told
 from clew.store.sql.sqlite.acknowledged import Acknowledged, find_loss, notes_of, read_notes
 from clew.store.sql.sqlite.connection import (
+    QUERIES,
     Connect,
     SqliteStatements,
     connect,
@@ -479,8 +480,8 @@ class SqliteStore:
     async def accept_loss(self, loss_id: str, at: int) -> bool:
         if self._writer is None:
             raise StoreReadOnly(f"{self.path} was opened for reading")
-        number = loss_id.removeprefix("loss-")
-        return bool(number.isdecimal() and await self._writer.accept_loss(int(number), at))
+        first = loss_id.removeprefix("loss-")
+        return bool(first.isascii() and first.isdecimal() and await self._writer.accept_loss(int(first) - 1, at))
 
     async def load_facts(self, stream_id: str) -> tuple[Fact, ...]:
         return await self._readers.run(Reader.load_facts, stream_id)
@@ -516,6 +517,8 @@ def _backup(source: Path, target: Path) -> None:
             copy = sqlite3.connect(target, isolation_level=None)
             try:
                 reader.backup(copy)
+                # A store of its own: whoever puts it in the place of the first one knows that it is older.
+                copy.execute(QUERIES["name_store_anew"])
             finally:
                 copy.close()
         finally:

@@ -122,9 +122,9 @@ class Writer:
         """Do some work on the search index, as one transaction."""
         return self._put(_Item(None, work)).future
 
-    def accept_loss(self, number: int, at: int) -> asyncio.Future[int]:
-        """Note that a human has accepted a loss; whether there was one."""
-        params = {"id": number, "at": at}
+    def accept_loss(self, held: int, at: int) -> asyncio.Future[int]:
+        """Note that a human has accepted the loss of what came after commit ``held``; whether there was one."""
+        params = {"held": held, "at": at}
         return self._put(_Item(None, lambda _: self._statements.run("accept_loss", params))).future
 
     def _put(self, item: _Item) -> _Item:

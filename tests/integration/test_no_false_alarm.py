@@ -1,0 +1,71 @@
+"""What is no damage is not called damage: ordinary use of a store and its files leaves nothing to accept."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from clew.store.sql.sqlite.acknowledged import read_notes
+from clew.testing.scribe import Scribe
+from tests.integration.sqlite_files import path, raw, retitle, sqlite_store
+from tests.integration.test_cli_history import Say
+from tests.integration.test_cli_history import say as say_fixture
+
+__all__ = ["path"]
+
+pytestmark = pytest.mark.rule("ST-14")
+
+command = say_fixture
+
+CLEAN = "1 sessions, 0 problems"
+
+
+def test_a_backup_in_the_place_of_its_store_is_no_loss(command: Say, tmp_path: Path) -> None:
+    """Whoever puts it there knows that it is older."""
+    store, copy = tmp_path / "store.db", tmp_path / "copy.db"
+    assert command("run", "--model", "demo/echo", "one")[0] == 0
+    assert command("backup", str(copy))[0] == 0
+    assert command("run", "--model", "demo/echo", "two")[0] == 0
+    shutil.move(copy, store)
+    for _ in range(2):
+        code, out, errors = command("check")
+        assert (code, out.strip(), errors) == (0, CLEAN, "")
+        assert "acknowledged" not in command("run", "--continue", "--model", "demo/echo", "three")[2]
+
+
+async def test_a_loss_is_accepted_by_the_id_it_is_first_told_with(path: Path) -> None:
+    """A reader notices it before any owner has noted it, and says what to type."""
+    async with sqlite_store(path) as store:
+        scribe = await Scribe.create(store)
+    shutil.copy(path, path.with_name("older.db"))
+    async with sqlite_store(path) as store:
+        await store.commit(retitle(scribe.session_id, "newer"))
+    newest = read_notes(path)[-1].commit
+    shutil.copy(path.with_name("older.db"), path)
+    async with sqlite_store(path, read_only=True) as store:
+        [told] = await store.losses()
+    assert (told.id, f"--accept {told.id}" in told.what) == (f"loss-{newest}", True)
+    async with sqlite_store(path) as store:
+        assert await store.losses() == (told,)
+        assert await store.accept_loss(f"loss-{newest}", 5) is True
+        assert (await store.losses(), await store.accept_loss(f"loss-{newest}", 6)) == ((), False)
+    async with sqlite_store(path, read_only=True) as store:
+        assert await store.losses() == ()
+
+
+async def test_what_another_program_wrote_beside_a_conversation_is_not_called_damaged(path: Path) -> None:
+    """It has no seal because nothing holds it yet, not because one was lost."""
+    async with sqlite_store(path) as store:
+        scribe = await Scribe.create(store)
+    with raw(path) as file:
+        file.execute(
+            "INSERT INTO chat_messages (id, session_id, role, metadata_json, created_at, updated_at) "
+            "VALUES ('msg_x', ?, 'user', '{}', 4102444800000, 4102444800000)",
+            (scribe.session_id,),
+        )
+    async with sqlite_store(path) as store:
+        whole = await store.load_whole(scribe.session_id)
+        assert whole is not None
+        assert ([row.id for row in whole.messages], whole.damaged) == (["msg_x"], ())
