@@ -90,16 +90,17 @@ def evaluate(
     resolve: Callable[[str], str] | None = None,
     home: str | None = None,
     aliases: Callable[[str], Sequence[str]] | None = None,
+    finds: Callable[[str], Sequence[str] | None] | None = None,
 ) -> Decision:
     """Decide about all ``targets`` of one call. Never raises.
 
     ``workspace`` is the resolved root; relative patterns and redirects begin there. ``resolve`` turns the path of a
-    redirect into one without links; without it no rule can allow a redirect. ``home`` and ``aliases`` are what
-    :class:`~clew.permissions.place.Place` says. ``attended`` is False where nobody can be asked: what would be asked
-    is denied.
+    redirect into one without links; without it no rule can allow a redirect. ``home``, ``aliases`` and ``finds`` are
+    what :class:`~clew.permissions.place.Place` says. ``attended`` is False where nobody can be asked: what would be
+    asked is denied.
     """
     try:
-        place = Place(None if workspace is None else os.fspath(workspace), resolve, home, aliases)
+        place = Place(None if workspace is None else os.fspath(workspace), resolve, home, aliases, finds)
         subjects = [subject for target in targets for subject in subjects_of(target, place)]
         judgements = tuple(_judge(subject, manifest, session, project, place) for subject in subjects)
         return _attend(_decide(judgements), attended)

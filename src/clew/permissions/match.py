@@ -17,7 +17,7 @@ import msgspec
 from clew.permissions import globs, hosts, paths
 from clew.permissions.commands import Command, take_apart
 from clew.permissions.place import Match, Place
-from clew.permissions.reach import Reach, folders_of
+from clew.permissions.reach import Effort, Reach, folders_of
 from clew.permissions.shell import Redirect
 from clew.permissions.tokens import UNKNOWN, Unreadable
 from clew.transcript.rule import Rule, Target
@@ -55,16 +55,17 @@ def subjects_of(target: Target, place: Place) -> tuple[Subject, ...]:
         parts = take_apart(target.value)
     except Unreadable as error:
         problem = f"the command line is not certain to mean what it seems to: {error}"
-        return (Subject(target, problem=problem, reach=Reach((), (target.value,), (), place)),)
+        return (Subject(target, problem=problem, reach=Reach((), (target.value,), (), place, Effort())),)
     known = msgspec.structs.replace(place, home=None) if _HOME_SET.search(target.value) else place
     folders = folders_of((command.words for command in parts.commands), known)
     if _ADRIFT.search(target.value):
         folders = None
+    effort = Effort()
     subjects = [
         Subject(
             msgspec.structs.replace(target, value=visible(command.text)),
             command,
-            reach=Reach(command.words, command.texts, folders, known),
+            reach=Reach(command.words, command.texts, folders, known, effort),
         )
         for command in parts.commands
     ]

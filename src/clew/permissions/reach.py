@@ -21,7 +21,7 @@ from clew.permissions import paths
 from clew.permissions.place import Match, Place
 from clew.permissions.tokens import UNKNOWN, Token, names
 
-__all__ = ["Reach", "folders_of"]
+__all__ = ["Effort", "Reach", "folders_of"]
 
 _MAX_FOLDERS: Final = 16
 _MAX_WORDS: Final = 500
@@ -38,6 +38,15 @@ _ELSEWHERE: Final = ("-C", "--dir", "--chdir", "--cwd", "--work-tree", "--git-di
 _MOVERS: Final = names("cd popd pushd")
 # Standing for the command's own input and output, whoever has them open on this side.
 _STREAMS: Final = re.compile(r"/dev/(?:null|zero|full|u?random|tty|stdin|stdout|stderr|fd/[012])")
+_HANDLES: Final = re.compile(r"/dev/(?:stdin|stdout|stderr|fd(?:/[0-9]+)?)")
+# So many letters may be bundled before a path that is attached to the last of them.
+_MAX_BUNDLE: Final = 16
+
+
+class Effort(msgspec.Struct):
+    """How many paths of one line may still be looked up; what is beyond counts as unknown."""
+
+    left: int = 10_000
 
 
 class _Way(msgspec.Struct, frozen=True):
@@ -70,17 +79,24 @@ class _Leads:
 class Reach:
     """One command of a line, or a line that could not be read. The paths are looked up when a rule first asks.
 
-    ``folders`` are those a relative path may begin at; None when they cannot be told.
+    ``folders`` are those a relative path may begin at; None when they cannot be told. The commands of a line share
+    one ``effort``.
     """
 
     def __init__(
-        self, words: Sequence[Token], texts: Iterable[str], folders: Sequence[str] | None, place: Place
+        self,
+        words: Sequence[Token],
+        texts: Iterable[str],
+        folders: Sequence[str] | None,
+        place: Place,
+        effort: Effort,
     ) -> None:
         self._words = words
         self._texts = tuple(texts)
         self._folders = folders or ()
         self._adrift = folders is None or len(folders) > _MAX_FOLDERS
         self._place = place
+        self._effort = effort
         self._program = words[0].value.rpartition("/")[2] if words else ""
 
     def match(self, pattern: str) -> Match:
@@ -124,7 +140,7 @@ class Reach:
             self._add_inside(leads, value)
         for text in self._texts:
             self._add_inside(leads, text)
-        if self._program == "cd" and len(self._words) == 1:
+        if self._program == "cd" and _destination(self._words) is None:
             # It goes home.
             leads.unknown = leads.unknown or self._place.home is None
             leads.add(paths.names_of(self._place.home or "/"), named=True)
@@ -135,9 +151,13 @@ class Reach:
         texts = [] if value.startswith("-") else [value]
         if "=" in value:
             texts.append(value.partition("=")[2])
-        if value.startswith("-") and len(value) > 2:
+        if value.startswith("--"):
             texts.append(value[2:])
-        for text in filter(None, texts):
+        elif value.startswith("-"):
+            # Which letter of a bundle takes the path is the program's to know: it may begin behind each of them.
+            before = len(value.partition("/")[0])
+            texts += [value[at:] for at in range(2, min(before, _MAX_BUNDLE) + 1)]
+        for text in dict.fromkeys(filter(None, texts)):
             text = _home(text, self._place.home)
             if text.startswith("/"):
                 self._add_path(leads, text, glob)
@@ -149,6 +169,10 @@ class Reach:
                 leads.add(tuple(name for name in parts[last:] if name not in ("", ".")), climbs=True)
 
     def _add_path(self, leads: _Leads, path: str, glob: bool) -> None:
+        self._effort.left -= 1
+        if self._effort.left < 0:
+            leads.unknown = True
+            return
         if not glob:
             for spelling in {paths.normal(path), *self._real(path)}:
                 # A command without a path works in the workspace, too, so that naming it changes nothing.
@@ -157,14 +181,21 @@ class Reach:
             return
         parts = path.split("/")
         first = next((at for at, part in enumerate(parts) if _GLOB.search(part)), len(parts))
+        found = self._place.finds(path) if self._place.finds is not None else ()
+        # Where a step up leads from behind a link that the glob finds, only the running shell knows.
+        if self._program not in _TEXTUAL and (found is None or ".." in parts[first:]):
+            leads.unknown = True
+        for one in found or ():
+            for real in self._real(one):
+                leads.add(paths.names_of(real), globs=True, named=True)
         rest = "/".join(parts[first:])
         spelled = paths.normal("/".join(parts[:first]) or "/")
         for folder in {spelled, *self._real(spelled)}:
             leads.add(paths.names_of(paths.normal(f"{folder}/{rest}")), globs=True, named=True)
 
     def _real(self, path: str) -> Iterator[str]:
-        """Where the path leads. What this process sees in /dev is not what the command would see there."""
-        if self._place.resolve is None or len(path) > _MAX_PATH or path.startswith("/dev/"):
+        """Where the path leads. What is open in this process is not what the command has open."""
+        if self._place.resolve is None or len(path) > _MAX_PATH or _HANDLES.fullmatch(path):
             return
         real = self._place.resolve(path)
         yield real
@@ -172,7 +203,10 @@ class Reach:
             yield from self._place.aliases(real)
 
     def _add_inside(self, leads: _Leads, text: str) -> None:
-        """Paths written out in the text of a program, an address or a here-document; no folder is looked up."""
+        """Paths written out in the text of a program, an address or a here-document.
+
+        Where they lead is looked up only for those with a step up, which a link would make another one.
+        """
         for piece in dict.fromkeys(_PIECE.findall(text)):
             piece = _home(piece, self._place.home)
             slash = piece.find("/")
@@ -180,6 +214,11 @@ class Reach:
                 if self._workspace is not None and not _GLOB.search(piece):
                     leads.add((*self._workspace, piece))
                 continue
+            if ".." in piece:
+                begin = piece[slash:] if slash > 0 else piece
+                for path in (begin, f"{self._place.workspace or ''}/{piece}"):
+                    for real in self._real(path):
+                        leads.add(paths.names_of(real))
             if slash > 0:
                 leads.add(paths.names_of(paths.normal(piece[slash:])), globs=bool(_GLOB.search(piece, slash)))
             if slash == 0:
@@ -196,11 +235,12 @@ def folders_of(commands: Iterable[Sequence[Token]], place: Place) -> tuple[str, 
     """The folders a relative path of the line may begin at: the workspace, and each one that it changes to."""
     folders = [place.workspace or "/"]
     for words in commands:
-        if len(words) < 2 or words[0].value not in _MOVERS:
+        if not words or words[0].value not in _MOVERS:
             continue
-        to = _expanded(words[-1], place.home)
+        word = _destination(words)
+        to = _expanded(word, place.home) if word is not None else place.home if words[0].value == "cd" else None
         # A folder that is not known makes the `cd` itself a perhaps, and with it the line.
-        if UNKNOWN in to or to.startswith(("-", "+")):
+        if to is None or UNKNOWN in to or to == "-" or (words[0].value != "cd" and to.startswith(("-", "+"))):
             continue
         for folder in tuple(folders):
             reached = paths.normal(to if to.startswith("/") else f"{folder}/{to}")
@@ -210,6 +250,17 @@ def folders_of(commands: Iterable[Sequence[Token]], place: Place) -> tuple[str, 
                 if one not in folders and len(folders) <= _MAX_FOLDERS:
                     folders.append(one)
     return tuple(folders)
+
+
+def _destination(words: Sequence[Token]) -> Token | None:
+    """The folder that a `cd` names; None where it has nothing but options."""
+    rest = iter(words[1:])
+    for word in rest:
+        if word.value == "--":
+            return next(rest, None)
+        if not word.value.startswith("-") or word.value == "-":
+            return word
+    return None
 
 
 def _expanded(word: Token, home: str | None) -> str:

@@ -15,7 +15,7 @@ from typing import Literal
 import msgspec
 
 from clew.permissions.evaluate import Decision, evaluate, strictest
-from clew.runtime.places import OwnPlaces, leads_to
+from clew.runtime.places import OwnPlaces, glob_finder, leads_to
 from clew.store.base import Store, get_session
 from clew.transcript.rule import Rule, Target
 
@@ -50,6 +50,7 @@ class RulesInForce(msgspec.Struct, frozen=True):
             resolve=leads_to,
             home=os.environ.get("HOME"),
             aliases=self.aliases,
+            finds=glob_finder(),
         )
         if self.parent is None:
             return decision

@@ -10,16 +10,19 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from fnmatch import fnmatchcase
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
 from clew.permissions.rules import own_rules
 from clew.transcript.rule import Rule
 
-__all__ = ["OwnPlaces", "leads_to"]
+__all__ = ["OwnPlaces", "glob_finder", "leads_to"]
 
 _MAX_FILES: Final = 200_000
 _MAX_LINKS: Final = 40
+_MAX_ENTRIES: Final = 20_000
 
 Identity = tuple[int, int]
 
@@ -128,6 +131,51 @@ def leads_to(path: str) -> str:
         at = "" if link.startswith("/") else at
         rest += link.split("/")[::-1]
     return at or "/"
+
+
+def glob_finder() -> Callable[[str], Sequence[str] | None]:
+    """A function that gives the paths a shell's glob finds behind links and under second names: names do not show
+    where those lead. It finds rather too much. None when there is too much to look at; one for each decision.
+    """
+    room = _MAX_ENTRIES
+
+    def finds(pattern: str) -> Sequence[str] | None:
+        nonlocal room
+        reached = [("", False)]
+        for name in filter(None, pattern.split("/")):
+            # Brackets mean more in a shell than here, so they stand for anything.
+            glob = name.partition("[")[0] + "*" if "[" in name else name
+            following: list[tuple[str, bool]] = []
+            for folder, linked in reached:
+                if glob == name and not ("*" in name or "?" in name):
+                    following.append((f"{folder}/{name}", linked or os.path.islink(f"{folder}/{name}")))
+                    continue
+                for entry in _entries(folder or "/"):
+                    room -= 1
+                    if room < 0:
+                        return None
+                    if fnmatchcase(entry.name, glob):
+                        following.append((entry.path, linked or entry.is_symlink()))
+            reached = following
+        return [path for path, linked in reached if linked or _has_second_name(path)]
+
+    return finds
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(islice(entries, _MAX_ENTRIES + 1))
+    except (OSError, ValueError):
+        return []
+
+
+def _has_second_name(path: str) -> bool:
+    try:
+        status = os.lstat(path)
+    except (OSError, ValueError):
+        return False
+    return stat.S_ISREG(status.st_mode) and status.st_nlink > 1
 
 
 def _spellings(places: Iterable[Path]) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from clew.permissions.tokens import names
 __all__ = ["BUILDING"]
 
 # A name in the registry, with a version: no path, no address, no alias for something else.
-_PACKAGE: Final = re.compile(r"(?:@[\w.-]+/)?[\w][\w.-]*(?:\[[\w,.-]+\])?(?:(?:[=<>~!]=?|==|@)[\w.^~*<>=,-]*)*")
+_PACKAGE: Final = re.compile(r"(?:@[\w.-]+/)?[\w][\w.-]*(?:\[[\w,.-]+\])?(?:[=<>~!@][\w.^~*<>=!@,-]*)?")
 
 _NPM: Final = program(
     """-s --silent -q --quiet -d --verbose -v --version -h --help --json -l --long --parseable -p -a --all --loglevel=

@@ -101,7 +101,7 @@ SYSTEM: Final[Mapping[str, Program]] = {
         -quote -separator=""",
         runs="-cmd= -init= -interactive -unsafe-testing -vfs= -A -ar -append -zip -deserialize",
         operand=re.compile(
-            r"(?!-|\||.*(?:^|\n)\s*\.|(?i:.*(?:writefile|load_extension|edit|attach|vacuum|fts3_tokenizer)\b)).*",
+            r"(?!-|\||.*(?:^|\n)[^\S\n]*\.|(?i:.*(?:writefile|load_extension|edit|attach|vacuum|fts3_tokenizer)\b)).*",
             re.DOTALL,
         ),
         first=re.compile(r"(?!-|\|)[^\0]*"),
