@@ -100,8 +100,8 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     ``max_connections``: at most so many at once; none: what the process may open, less what the store and the tools
     need. ``max_strangers``: at most so many of them are strangers'; the oldest one makes room for the next.
     ``head_s`` is how long the head of a request may take, and how long a stranger may leave an answer unread,
-    ``idle_s`` how long a connection may wait for its next request. A body must be there after ``body_s`` seconds, and
-    come with ``body_rate`` bytes a second all along. ``body_bytes`` is what unfinished bodies may hold together,
+    ``idle_s`` how long a connection may wait for its next request. A body must come with ``body_rate`` bytes a second
+    all along, and a stranger's be there after ``body_s`` seconds. ``body_bytes`` is what unfinished bodies may hold together,
     ``stranger_body_bytes`` those without a token, of which there are at most ``stranger_bodies``.
     """
 

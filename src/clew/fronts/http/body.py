@@ -35,7 +35,10 @@ MAX_PARTS: Final = 1_000
 """Of one prompt. Each becomes a row."""
 
 RATE_FROM_S: Final = 5.0
-"""How long a body may take before it is asked how fast it comes."""
+"""How long a stranger's body may take before it is asked how fast it comes."""
+
+KNOWN_RATE_FROM: Final = 6
+"""How many times as long it is for whoever has shown the token: a link may stand still for a while."""
 
 _LARGE: Final = 256 * 1024
 T = TypeVar("T")
@@ -85,12 +88,20 @@ async def read_bytes(request: Request, limit: int) -> bytes:
 class _Coming:
     """A body that is not all there yet."""
 
-    def __init__(self, stranger: bool, now: float, first_s: float) -> None:
+    def __init__(self, stranger: bool, limits: ServerConfig) -> None:
         self.stranger = stranger
-        self.began = now
+        self.began = asyncio.get_running_loop().time()
         self.size = 0
-        self.clock = asyncio.timeout_at(now + first_s)
+        self._limits = limits
+        self.clock = asyncio.timeout_at(self.end)
         self.late = "the body did not come in time; send it again, faster"
+
+    @property
+    def end(self) -> float:
+        """Until when the next of it has to come. Whoever has the token may go on for as long as it keeps coming."""
+        limits, grace = self._limits, RATE_FROM_S if self.stranger else RATE_FROM_S * KNOWN_RATE_FROM
+        end = self.began + min(limits.body_s, grace) + self.size / limits.body_rate
+        return min(end, self.began + limits.body_s) if self.stranger else end
 
 
 class Bodies:
@@ -113,7 +124,7 @@ class Bodies:
     def coming(self, *, stranger: bool) -> Iterator[_Coming]:
         """For as long as a body is being read."""
         limits = self._limits
-        body = _Coming(stranger, asyncio.get_running_loop().time(), min(limits.body_s, RATE_FROM_S))
+        body = _Coming(stranger, limits)
         while stranger and sum(one.stranger for one in self._coming) >= limits.stranger_bodies:
             self._make_room(body)
         self._coming.append(body)
@@ -134,7 +145,7 @@ class Bodies:
             self._make_room(body)
         body.size += size
         if body in self._coming:
-            body.clock.reschedule(body.began + min(limits.body_s, RATE_FROM_S + body.size / limits.body_rate))
+            body.clock.reschedule(body.end)
 
     def _held_by_strangers(self) -> int:
         return sum(body.size for body in self._coming if body.stranger)

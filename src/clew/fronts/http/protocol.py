@@ -1,15 +1,19 @@
 """The wire: uvicorn's HTTP/1.1, with an end to how large and how late a request may be.
 
 Nobody has shown a token yet when a head comes in, so what it may cost is bounded before anything is looked at. A
-connection that waits for its next request, that goes on sending a body after its answer, or that leaves an answer
-unread without ever having shown a token, is not waited for either. Bodies have limits of their own, in
+connection that waits for its next request, that goes on sending a body after its answer, or that takes nothing of an
+answer without ever having shown a token, is not waited for either. Bodies have limits of their own, in
 :mod:`clew.fronts.http.body`. What is no HTTP at all is answered as every other mistake is, with a problem.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import fcntl
 import secrets
+import sys
+import termios
 from typing import Final
 
 import uvicorn
@@ -40,6 +44,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._size = 0
         self._late: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
+        self._left = 0
 
     def cut(self) -> None:
         """End it now, whatever it is doing."""
@@ -97,7 +102,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def pause_writing(self) -> None:
         super().pause_writing()
         if self._stranger and self._unread is None:
-            self._unread = self.loop.call_later(self._limits.head_s, self.cut)
+            self._wait_unread()
 
     def resume_writing(self) -> None:
         self._stop_unread()
@@ -112,12 +117,39 @@ class BoundedProtocol(HttpToolsProtocol):
         """Something has to come within so many seconds; None: nothing more is waited for."""
         if self._late is not None:
             self._late.cancel()
-        self._late = None if seconds is None else self.loop.call_later(seconds, self._on_late, seconds)
+        self._late = None
+        if seconds is not None:
+            self._late = self.loop.call_later(seconds, self._on_late, seconds)
+            self._left = self._count_left()
 
     def _on_late(self, seconds: float) -> None:
-        if self.flow.read_paused:
-            # It may have come: this side does not read just now.
+        # It may have come, where this side does not read just now; and who still takes the last answer is not idle.
+        if self.flow.read_paused or self._is_taking():
             self._expect(seconds)
+        else:
+            self.cut()
+
+    def _is_taking(self) -> bool:
+        """Whether something of an answer is on its way. A stranger has to have taken some of it since the last look."""
+        if self.transport.get_write_buffer_size() == 0:
+            return False
+        return not self._stranger or self._count_left() < self._left
+
+    def _count_left(self) -> int:
+        """Bytes that the peer has not taken yet. The system has megabytes of them, and says when there is room late."""
+        left = self.transport.get_write_buffer_size()
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            fd = self.transport.get_extra_info("socket").fileno()
+            left += int.from_bytes(fcntl.ioctl(fd, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
+        return left
+
+    def _wait_unread(self) -> None:
+        self._left = self._count_left()
+        self._unread = self.loop.call_later(self._limits.head_s, self._on_unread)
+
+    def _on_unread(self) -> None:
+        if self._is_taking():
+            self._wait_unread()
         else:
             self.cut()
 
