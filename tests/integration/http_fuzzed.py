@@ -112,14 +112,14 @@ async def fuzzing(folder: Path | None = None) -> AsyncIterator[Fuzzed]:
 
 def _watch_commits(store: Any, watcher: sqlite3.Connection) -> Callable[[], int]:
     """Changes as seen from another connection; one that only a checkpoint made, with no commit, is none."""
-    commits, seen = -1, 0
+    commits, version, changes = -1, -1, 0
 
     def watched() -> int:
-        nonlocal commits, seen
-        version = int(watcher.execute("PRAGMA data_version").fetchone()[0])
-        if store.commits != commits:
-            commits, seen = store.commits, version
-        return seen
+        nonlocal commits, version, changes
+        before = commits, version
+        commits, version = store.commits, int(watcher.execute("PRAGMA data_version").fetchone()[0])
+        changes += commits != before[0] and version != before[1]
+        return changes
 
     return watched
 
