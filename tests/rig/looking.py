@@ -201,7 +201,10 @@ def compare(truth: Seen, seen: Seen, *, rolls_back: bool = False) -> tuple[set[s
             silent += [] if "damaged" in page or seen.spoke else [f"{session_id}: its page differs, and says nothing"]
     told = _lines_of(truth) if rolls_back and seen.spoke else set()
     for session_id, leaves in seen.sent.items():
-        _compare_sent(session_id, truth.sent.get(session_id, []), leaves, kinds, silent, told)
+        # Without its summary, what that had hidden is sent again: it was written in this session all the same.
+        own = truth.messages.get(f"{session_id} all", {}) if seen.spoke else {}
+        written = set(_leaves([one["parts"] for one in own.values()]))
+        _compare_sent(session_id, truth.sent.get(session_id, []), leaves, kinds, silent, told | written)
     if seen.crashes:
         kinds.add("an error without a name")
     if not kinds and seen.spoke:
