@@ -75,7 +75,7 @@ class Fuzzed:
             await asyncio.sleep(0)
 
     async def ask(self, method: str, path: str, body: Any = None, *, again: int = 2) -> Answer:
-        """Send it and see that it does no harm. A checkpoint looks like a write: what seems to be one is tried again."""
+        """Send it and see that it does no harm. A checkpoint looks like a write, so that is tried again."""
         await self.settle()
         before = self.written()
         async with self.client.open(method, path, body) as reply:
