@@ -150,7 +150,8 @@ class FileLock:
     def gone(self, what: str) -> StoreGone:
         """The error for a store that is not what was opened any more, now and from here on."""
         self._gone = self._gone or StoreGone(
-            f"{what}; it was open here, and nothing more is written. Bring the store back as it was, and open it again"
+            f"{what}; it was open here, and nothing more is written. Bring the store back as it was, and open it "
+            "again; a server is to be restarted for that"
         )
         return self._gone
 

@@ -31,11 +31,11 @@ __all__ = [
     "Owner",
     "OwnerLock",
     "file_system_of",
-    "held_a_store",
     "is_loopback",
     "owned",
     "owner_path",
     "read_owner",
+    "refuse_lost",
     "refuse_network_file_system",
 ]
 
@@ -114,12 +114,24 @@ def _is_locked(fd: int) -> bool:
     return False
 
 
-def held_a_store(store: Path) -> bool:
+def _held_a_store(store: Path) -> bool:
     """Whether an owner has left word that there is a store here."""
     try:
         return msgspec.json.decode(owner_path(store).read_bytes()[:_LONGEST], type=_Left).holds
     except (OSError, msgspec.DecodeError):
         return False
+
+
+def refuse_lost(path: Path) -> None:
+    """Where there was a store, and now is none or nothing in it, no other is begun without a word. Of SQLite."""
+    size, log = (file.stat().st_size if file.exists() else None for file in (path, path.with_name(path.name + "-wal")))
+    if size or not (log or _held_a_store(path)):
+        return
+    left = owner_path(path).name if not log else f"{path.name}-wal"
+    raise StoreGone(
+        f"{path} is {'gone' if size is None else 'empty'}, and {left} beside it says that there was a store; "
+        f"bring it back, or remove {left} too to begin a new one"
+    )
 
 
 class OwnerLock:

@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import cyclopts
 import msgspec
@@ -200,7 +200,9 @@ def show(
             if damage := damage_of(message):
                 print(f"{message.role}: {damage}")
             for part in message.parts:
-                if part["type"] != "step-start":
+                # What is said of a whole damaged message was said above.
+                whole = part["type"] == "data-damaged" and "message_id" in part.get("data", {})
+                if part["type"] != "step-start" and not whole:
                     print(f"{message.role}: {plain(_shown(part))}")
         return 0
 
@@ -251,6 +253,8 @@ def check(
         for problem in problems:
             print(plain(str(problem)))
         print(f"{count} sessions, {len(problems)} problems")
+        if problems:
+            print(_AFTER_CHECK, file=sys.stderr)
         return 7 if problems else 0
 
     return end(run())
@@ -294,10 +298,18 @@ def rebuild(target: Path, /, *, store: Store = None, json: Json = False) -> int:
     return end(run())
 
 
+_AFTER_CHECK: Final = (
+    "clew: `clew check --repair` mends what can be worked out anew, `clew check --accept ID` lets a damaged message or "
+    "a loss stand as it is; the rest only a backup brings back"
+)
+
+
 def _shown(part: Mapping[str, Any]) -> str:
     """A part as a person reads it: its text, or a call with what came of it."""
     if part["type"] == "data-compaction":
         return f"[summary] {part.get('data', {}).get('summary', '')}"
+    if part["type"] == "data-damaged":
+        return f"[damaged: {part.get('data', {}).get('reason', 'a part cannot be read')}]"
     if "toolCallId" in part:
         name = part.get("toolName") or part["type"].removeprefix("tool-")
         given = msgspec.json.encode(part.get("input")).decode()

@@ -56,7 +56,8 @@ class Asking:
         if not face.attended:
             await self._give("deny", NOBODY)
             return False
-        given = await self._input()
+        call = await self._call()
+        given: Any = call.get("input")
         if (await self._engine.get_session(self._session_id)).workspace_root is None:
             # Without a folder there is no project that it could be remembered for.
             self._decisions = {word: decision for word, decision in _DECISIONS.items() if decision != "project"}
@@ -67,7 +68,7 @@ class Asking:
             for number, option in enumerate(self._options, start=1):
                 face.print(f"  {number}. {plain(option)}\n")
         else:
-            face.print(asked_call(self.wait.tool, given, look))
+            face.print(asked_call(self.wait.tool, given, look, call.get("approval")))
         self.ask(face)
         return True
 
@@ -117,13 +118,13 @@ class Asking:
     async def _give_answer(self, output: str) -> None:
         await self._engine.answer_question(self._session_id, self.wait.tool_call_id, output)
 
-    async def _input(self) -> Any:
-        """The exact arguments, as they are stored."""
+    async def _call(self) -> Mapping[str, Any]:
+        """The call with its exact arguments, as it is stored."""
         for message in reversed(await self._engine.messages(self._session_id, limit=20)):
             for part in message.parts:
                 if part.get("toolCallId") == self.wait.tool_call_id:
-                    return part.get("input")
-        return None
+                    return part
+        return {}
 
 
 def _short(words: str) -> str:

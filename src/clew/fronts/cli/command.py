@@ -32,8 +32,8 @@ from clew.fronts.cli.plain import plain, plain_json
 from clew.fronts.cli.remote import RemoteEngine
 from clew.fronts.cli.wire import find_token
 from clew.fronts.shape import SessionShape, session_shape
-from clew.store.location import Memory, lock_of, parse_url
-from clew.store.owner import read_owner
+from clew.store.location import Location, Memory, SqliteFile, lock_of, parse_url
+from clew.store.owner import read_owner, refuse_lost
 from clew.transcript.session import Session
 
 __all__ = [
@@ -80,8 +80,8 @@ async def opened(store: str | None, *, write: bool = False, make: bool = False) 
     Without ``make`` there must be one already. Reading needs no owner, only a file that can be read.
     """
     location = parse_url(store or default_store_url())
-    if not isinstance(location, Memory) and not location.path.exists() and not make:
-        raise StoreUnavailable(f"there is no store at {location.path}; `clew chat` or `clew serve` makes it")
+    if not make:
+        _need(location)
     async with contextlib.AsyncExitStack() as stack:
         try:
             # A command is gone in a moment: what it fired it would have to abort.
@@ -100,10 +100,18 @@ async def opened(store: str | None, *, write: bool = False, make: bool = False) 
 async def read_file(store: str | None) -> AsyncIterator[clew.Engine]:
     """The store's own file, for reading, whoever has it open."""
     location = parse_url(store or default_store_url())
-    if not isinstance(location, Memory) and not location.path.exists():
-        raise StoreUnavailable(f"there is no store at {location.path}; `clew chat` or `clew serve` makes it")
+    _need(location)
     async with clew.open(store, read_only=True) as engine:
         yield engine
+
+
+def _need(location: Location) -> None:
+    """There is a store, or it is said what to do: make one, or look for the one that was there."""
+    if isinstance(location, Memory) or location.path.exists():
+        return
+    if isinstance(location, SqliteFile):
+        refuse_lost(location.path)
+    raise StoreUnavailable(f"there is no store at {location.path}; `clew chat` or `clew serve` makes it")
 
 
 async def _reached(url: object, error: ClewError) -> RemoteEngine:

@@ -23,7 +23,7 @@ from clew.fronts.cli.input import Act
 from clew.fronts.cli.keeping import first_words
 from clew.fronts.cli.plain import plain
 from clew.fronts.cli.remote import RemoteEngine
-from clew.fronts.cli.render import Look, history_lines, said, summarised
+from clew.fronts.cli.render import Look, history_lines, how_stopped, said, summarised
 from clew.fronts.cli.showing import Showing, find
 from clew.fronts.cli.slash import run_slash
 from clew.fronts.cli.wire import Gone
@@ -36,14 +36,6 @@ __all__ = ["AT_WORK", "Conversation"]
 AT_WORK: Final = frozenset({"busy", "retrying"})
 _SHOWN_BEFORE: Final = 20
 _CODES: Final = {"error": 1, "refused": 6, "abort": 130}
-_STOPPED: Final = {
-    "step_limit": "stopped after {max_steps} steps, the limit, which max_steps in the agent's file raises; "
-    "/continue goes on",
-    "doom_loop": "stopped: it went round in circles; /continue goes on",
-    "length": "the answer was cut off at its limit; /continue goes on",
-    "content_filter": "the answer was stopped by the provider's filter",
-    "error": "the model broke off with an error of its own; ask again",
-}
 
 
 class Conversation:
@@ -305,8 +297,8 @@ class Conversation:
             self._hand_back(str(error.get("text") or ""))
         elif reason == "finish":
             turn = (await self.engine.turn(str(data["turn_id"]))).data
-            if turn.get("stopped") in _STOPPED:
-                self.note(_STOPPED[turn["stopped"]].format(max_steps=turn.get("max_steps")))
+            if words := how_stopped(turn, "/continue"):
+                self.note(words)
         await self._ask_next()
         self._queue = await self.engine.queue(self.need())
         self.face.busy(bool(self._asking or self._queue) and reason in ("finish", "abort"))

@@ -204,10 +204,23 @@ def _other(part: Part) -> str:
     return f"[{plain(kind)} {plain(_one_line(str(named), 60))}]\n"
 
 
-def asked_call(tool: str, given: object, look: Look) -> str:
-    """A call that waits, with its exact arguments and every one of them; never what a model says about it."""
+def asked_call(tool: str, given: object, look: Look, approval: object = None) -> str:
+    """A call that waits, with its exact arguments and every one of them; never what a model says about it. Below it
+    why the rules ask, and about what of it."""
     shown = msgspec.json.format(msgspec.json.encode(given), indent=2).decode()
-    return f"{look.style('?', 'yellow')} {look.style(plain(tool), 'bold')} {plain(shown)}\n"
+    asked = f"{look.style('?', 'yellow')} {look.style(plain(tool), 'bold')} {plain(shown)}\n"
+    descriptor = approval.get("descriptor") if isinstance(approval, Mapping) else None
+    if not isinstance(descriptor, Mapping) or not descriptor.get("reason"):
+        return asked
+    target = descriptor.get("target")
+    about = ""
+    if isinstance(target, Mapping) and [target] != descriptor.get("targets"):
+        about = f"{target.get('permission')} {target.get('value')}: "
+    return (
+        asked
+        + look.style(plain(f"  asked because {_one_line(about + str(descriptor['reason']), 1_000)}"), "dim")
+        + "\n"
+    )
 
 
 def history_lines(messages: Sequence[Message], look: Look, width: int) -> Iterator[str]:
@@ -221,6 +234,18 @@ def history_lines(messages: Sequence[Message], look: Look, width: int) -> Iterat
             yield said(message, look)
         else:
             yield from Reply(look).finished(message.parts, width, final=True)
+
+
+def how_stopped(turn: Mapping[str, Any], go_on: str) -> str | None:
+    """Why what a completed turn says is no whole answer, and what to do; None of one that is. Takes its ``data``."""
+    return {
+        "step_limit": f"stopped after {turn.get('max_steps')} steps, the limit, which max_steps in the agent's file "
+        f"raises; {go_on} goes on",
+        "doom_loop": f"stopped: it went round in circles; {go_on} goes on",
+        "length": f"the answer was cut off at its limit; {go_on} goes on",
+        "content_filter": "the answer was stopped by the provider's filter",
+        "error": "the model broke off with an error of its own; ask again",
+    }.get(str(turn.get("stopped")))
 
 
 def summary_of(message: Message) -> Mapping[str, Any] | None:

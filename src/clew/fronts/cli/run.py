@@ -23,12 +23,14 @@ import msgspec
 from clew.errors import AlreadyAnswered, ClewError
 from clew.fronts.cli.asking import Asking
 from clew.fronts.cli.command import AnyEngine, named_model, opened
+from clew.fronts.cli.plain import plain
 from clew.fronts.cli.printer import Printer
 from clew.fronts.cli.remote import RemoteEngine
-from clew.fronts.cli.render import Look, summary_of
+from clew.fronts.cli.render import Look, how_stopped, summary_of
 from clew.live.base import Waiting
 from clew.runtime.desk import Submission
 from clew.runtime.run import TurnOutcome
+from clew.runtime.turn import finish_of
 from clew.transcript import chunk as c
 from clew.transcript.fold import Fold
 from clew.transcript.message import Message
@@ -78,14 +80,19 @@ async def follow_turn(
         # When the server is gone, both notice; one says it.
         ending.cancel()
         await asyncio.gather(ending, return_exceptions=True)
+    completed = outcome.status == "completed"
     if json:
         # What was over before it could be watched.
         for message in await _answers(engine, session, submission.message_id, known):
-            whole = replay(msgspec.to_builtins(message), finish=outcome.status == "completed")
+            whole = replay(msgspec.to_builtins(message), finish=completed and finish_of(outcome.stopped))
             printer.show(list(whole), replayed=True)
     await _tell_summary(engine, session, submission.message_id, known)
     if outcome.status in ("failed", "refused") and outcome.error is not None:
         printer.show_error(str(outcome.error.get("message")))
+    if completed and outcome.stopped is not None:
+        turn = await engine.turn(outcome.turn_id)
+        if words := how_stopped(turn.data, f"`clew continue {session}`"):
+            print(f"clew: {plain(words)}", file=sys.stderr)
     if outcome.status == "aborted":
         printer.show_abort()
         print(

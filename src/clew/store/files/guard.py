@@ -38,7 +38,8 @@ class FolderGuard:
         if not removing and session_id in self._marks and self._codec.mark(session_id) != self._marks[session_id]:
             raise StoreGone(
                 f"the files of session {session_id} were changed by somebody else while {self._path} was open; "
-                "nothing more is written to it. Bring them back as they were, and open the store again",
+                "nothing more is written to it. Bring them back as they were, and open the store again; a server "
+                "is to be restarted for that",
                 session_id=session_id,
             )
         try:

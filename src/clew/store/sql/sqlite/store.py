@@ -17,7 +17,6 @@ from clew.errors import (
     InvalidInput,
     NotSupported,
     StoreClosed,
-    StoreGone,
     StoreReadOnly,
     StoreUnavailable,
 )
@@ -40,7 +39,7 @@ from clew.store.base import (
 )
 from clew.store.facts import Fact
 from clew.store.file_lock import FileLock, find_file
-from clew.store.owner import OwnerLock, held_a_store, owned, owner_path, refuse_network_file_system
+from clew.store.owner import OwnerLock, owned, refuse_lost, refuse_network_file_system
 from clew.store.search import plan_search
 from clew.store.sql.log import EventLog, is_kept
 from clew.store.sql.losses import keep_loss, told
@@ -219,7 +218,7 @@ def _take(path: Path, clock: Clock) -> OwnerLock:
 
     Beside a file of another program nothing is ever left, and where a store was no other is begun.
     """
-    _refuse_lost(path)
+    refuse_lost(path)
     try:
         file = FileLock(path, make=True)
     except BlockingIOError as error:
@@ -233,18 +232,6 @@ def _take(path: Path, clock: Clock) -> OwnerLock:
             path.unlink()
         file.release()
         raise
-
-
-def _refuse_lost(path: Path) -> None:
-    """Where there was a store, and now is none or nothing in it, no other is begun without a word."""
-    size, log = (file.stat().st_size if file.exists() else None for file in (path, path.with_name(path.name + "-wal")))
-    if size or not (log or held_a_store(path)):
-        return
-    left = owner_path(path).name if not log else f"{path.name}-wal"
-    raise StoreGone(
-        f"{path} is {'gone' if size is None else 'empty'}, and {left} beside it says that there was a store; "
-        f"bring it back, or remove {left} too to begin a new one"
-    )
 
 
 def _refuse_untouched(path: Path) -> None:
@@ -262,6 +249,7 @@ def _refuse_untouched(path: Path) -> None:
 
 def _check_readable(path: Path) -> None:
     if not path.is_file():
+        refuse_lost(path)
         raise StoreUnavailable(f"there is no store at {path}")
     _refuse_untouched(path)
     connection = connect(path, writer=False)

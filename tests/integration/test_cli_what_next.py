@@ -1,0 +1,91 @@
+"""What a person reads on the command line when something is not as it should be: why, and what to do next."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from clew.fronts.cli.render import Look, asked_call
+from tests.integration.command_line import Run, run
+from tests.integration.processes import environment, on_a_terminal
+
+__all__ = ["run"]
+
+pytestmark = pytest.mark.service
+
+AFTER_CHECK = (
+    "clew: `clew check --repair` mends what can be worked out anew, `clew check --accept ID` lets a damaged message or "
+    "a loss stand as it is; the rest only a backup brings back\n"
+)
+
+
+async def test_a_terminal_says_why_a_call_is_asked_about(tmp_path: Path) -> None:
+    """The dangerous argument is named, not only the command."""
+    words = ("run", "!bash git log --output=x", "--model", "demo/tools")
+    _, seen = await on_a_terminal(tmp_path, *words, answers=[b"n\n\n"])
+    assert (
+        '? bash {\n  "command": "git log --output=x"\n}\n'
+        "  asked because no rule covers it: `--output` makes `git log` write or change files, so only a rule that "
+        "begins with `git log --output=x` could allow it\nallow? "
+    ) in seen
+
+
+def test_what_of_a_call_is_asked_about_is_named_when_it_is_not_the_whole() -> None:
+    look = Look(colour=False)
+    whole = {"permission": "bash", "kind": "command", "value": "git log > out", "inside": False}
+    part = {"permission": "write", "kind": "path", "value": "/work/\x1b[2Jout", "inside": True}
+    descriptor = {"targets": [whole], "target": part, "reason": "no rule covers it"}
+    shown = asked_call("bash", {}, look, {"id": "apr_1", "descriptor": descriptor})
+    assert shown == "? bash {}\n  asked because write /work/\\x1b[2Jout: no rule covers it\n"
+    assert [asked_call("bash", {}, look, other) for other in (None, {}, {"descriptor": None})] == ["? bash {}\n"] * 3
+
+
+def test_an_answer_that_was_cut_off_says_so_and_how_to_go_on(tmp_path: Path, run: Run) -> None:
+    """On stderr, in a pipe too; as the reason of the finish with --json."""
+    folder = Path(environment(tmp_path)["XDG_CONFIG_HOME"]) / "clew"
+    folder.mkdir(parents=True)
+    (folder / "config.toml").write_text("max_reply_bytes = 300\n")
+    code, out, err = run("run", "100", "--model", "demo/long")
+    [session] = json.loads(run("ls", "--json")[1])["sessions"]
+    said = f"clew: the answer was cut off at its limit; `clew continue {session['id']}` goes on\n"
+    assert (code, out.split()[0], err) == (0, "thread", said)
+    code, out, err = run("continue", session["id"], "--json")
+    assert (code, json.loads(out.splitlines()[-1]), err) == (0, {"type": "finish", "finishReason": "length"}, said)
+
+
+def test_damage_is_said_once_and_check_says_what_can_be_done(tmp_path: Path, run: Run) -> None:
+    run("run", "hello there", "--model", "demo/echo")
+    [session] = json.loads(run("ls", "--json")[1])["sessions"]
+    with sqlite3.connect(tmp_path / "store.db") as database:
+        database.execute("""UPDATE chat_parts SET data_json = replace(data_json, 'there', 'theRe')
+                            WHERE id = (SELECT max(id) FROM chat_parts)""")
+    database.close()
+    code, out, err = run("check")
+    damaged = out.split()[1].rstrip(":")
+    assert (code, out.count("\n"), out.splitlines()[-1], err) == (7, 2, "1 sessions, 1 problems", AFTER_CHECK)
+    why = "it was changed after it had settled: its seal does not match"
+    assert run("show", session["id"])[1].splitlines() == [
+        "user: hello there",
+        f"assistant: [damaged: {why}; to let it stand as it is: clew check --accept {damaged}]",
+        "assistant: hello theRe",
+    ]
+    assert run("check", "--accept", damaged) == (0, "1 sessions, 0 problems\n", f"{damaged} is accepted as it is\n")
+
+
+def test_a_store_that_was_removed_is_not_called_one_that_never_was(tmp_path: Path, run: Run) -> None:
+    """Reading, changing and looking say the same; none of them advises to begin another one in its place."""
+    missing = "there is no store at {}; `clew chat` or `clew serve` makes it (store_unavailable)"
+    store = tmp_path / "store.db"
+    assert run("ls") == (7, "", f"clew: {missing.format(store)}\n")
+    run("run", "hello there", "--model", "demo/echo")
+    store.unlink()
+    gone = (
+        f"clew: {store} is gone, and store.db.owner beside it says that there was a store; bring it back, or remove "
+        "store.db.owner too to begin a new one (store_gone)\n"
+    )
+    for words in (("ls",), ("check",), ("archive", "ses_" + "0" * 26), ("run", "hi")):
+        assert run(*words) == (7, "", gone)
+    assert not store.exists()
