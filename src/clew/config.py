@@ -101,8 +101,8 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     need. ``max_strangers``: at most so many of them are strangers'; the oldest one makes room for the next.
     ``head_s`` is how long the head of a request may take, and how long a stranger may leave an answer unread,
     ``idle_s`` how long a connection may wait for its next request. A body must come with ``body_rate`` bytes a second
-    all along, and a stranger's be there after ``body_s`` seconds. ``body_bytes`` is what unfinished bodies may hold together,
-    ``stranger_body_bytes`` those without a token, of which there are at most ``stranger_bodies``.
+    all along, and a stranger's be there after ``body_s`` seconds. ``body_bytes`` is what unfinished bodies may hold
+    together, ``stranger_body_bytes`` those without a token, of which there are at most ``stranger_bodies``.
     """
 
     max_connections: _Count | None = None

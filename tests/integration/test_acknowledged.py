@@ -68,6 +68,7 @@ async def test_a_log_that_was_broken_off_is_named_over_http_until_a_human_accept
             assert f"clew check --accept {loss['id']}" in loss["what"]
             assert str(loss["id"]) in [problem.id for problem in await check(client.engine.store)]
     async with served(store=f"sqlite:///{path}") as client:
+        [loss] = (await client.get("/api/server")).json()["losses"]
         assert (await client.post(f"/api/losses/{loss['id']}/accept", {})).status == 204
         assert (await client.post(f"/api/losses/{loss['id']}/accept", {})).status == 404
         assert (await client.get("/api/server")).json()["losses"] == []
