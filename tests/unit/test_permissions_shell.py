@@ -242,7 +242,7 @@ def test_a_command_that_no_rule_can_allow_says_why(line: str, reason: str) -> No
         ("watch -n 1 ls -l", ["ls -l"]),
         ("watch -x ls '-l a'", ["ls '-l a'"]),
         ("watch 'ls; pwd'", ["ls", "pwd"]),
-        ("ssh -p 22 h", []),
+        ("ssh -N -p 22 h", []),
         ("ssh h ls -l", ["ls -l"]),
         ("eval ls -l", ["ls -l"]),
         ("eval -- ls", ["ls"]),

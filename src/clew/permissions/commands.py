@@ -43,6 +43,10 @@ _INTERPRETERS: Final = (
     (re.compile(r"php[0-9.]*"), "rfBRF"),
     (re.compile(r"(?:groovy|guile|irb|jshell|julia|lua|luajit|osascript|R|Rscript|ruby|scala)[0-9.]*"), "e"),
     (re.compile(r"powershell|pwsh|tclsh[0-9.]*|wish[0-9.]*"), "cC"),
+    (
+        re.compile(r"clisp|dc|elixir|erl|ghci|gnuplot|iex|ipython3?|m4|mongosh|ocaml|octave|racket|sbcl|scheme|swift"),
+        "ce",
+    ),
 )
 # Their options whose value could be taken for the name of a program's file.
 _VALUED: Final = names("-C -d -I -r -W -X")

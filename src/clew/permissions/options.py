@@ -77,6 +77,7 @@ class _Reading:
         self.first_operand = 0
         self.command_end = 1
         self.has_script = False
+        self.quiet = False
 
     def read(self) -> None:
         if self.table.script == "tar" and len(self.words) > 1:
@@ -95,6 +96,8 @@ class _Reading:
                 self._option(word, begin)
             elif self._operand(word):
                 return
+        if self.operands < self.table.fed and not self.quiet:
+            raise _NotKnown(f"`{self.name}` does what its input says, and can run programs")
 
     def danger(self, reach: int, why: str) -> None:
         self.why = self.why or why
@@ -191,6 +194,7 @@ class _Reading:
         self._judge(name, option, word.value, self.at, known=True)
 
     def _judge(self, name: str, option: Option, value: str, reach: int, known: bool) -> None:
+        self.quiet = self.quiet or name in self.table.quiet
         if self.table.script and name in ("-e", "-f", "--expression", "--file", "--source"):
             self.has_script = True
             if name in ("-e", "--expression", "--source") and known and is_plain_script(self.table.script, value):

@@ -268,13 +268,15 @@ def _watch(command: SimpleCommand) -> Inside:
 
 
 def _ssh(command: SimpleCommand) -> Inside:
-    at, _ = _skip(command.words, _SSH)
+    at, found = _skip(command.words, _SSH)
     if command.words[at - 1].value.startswith("-") and at > 1:
         raise Closed("a host whose name could be an option")
     # Options may also stand behind the host.
     if at < len(command.words) and command.words[at].value.startswith("-"):
         raise Closed("an option of `ssh` behind the host")
     words = command.words[at:]
+    if not words and not found.keys() & {"-N", "-V"}:
+        raise Closed("a shell on another machine that runs what it is fed")
     return Inside(lines=(_line_of(words),), elsewhere=True) if words else Inside()
 
 

@@ -53,9 +53,8 @@ def _npm(
 _INSTALL: Final = _npm("runs", _PACKAGE, most=0)
 _SCRIPT: Final = _npm(passes="asked")
 _PNPM: Final[Mapping[str, Program]] = {
-    **dict.fromkeys(
-        names("audit bin ci dedupe doctor explain fund help info list ls outdated ping prune root"), _npm()
-    ),
+    "audit": _npm("runs", most=0),
+    **dict.fromkeys(names("bin ci dedupe doctor explain fund help info list ls outdated ping prune root"), _npm()),
     **dict.fromkeys(names("search show view whoami why"), _npm()),
     **dict.fromkeys(names("build lint restart run run-script start stop t test tst"), _SCRIPT),
     **dict.fromkeys(names("add i install"), _INSTALL),

@@ -46,6 +46,7 @@ _ALSO: Final = {
         "python": "py pypy",
         "rg": "ripgrep",
         "sed": "gsed",
+        "sftp": "ftp lftp",
         "sort": "gsort",
         "tar": "bsdtar gtar",
         "vim": "ed emacs ex nano nvim pico rvim vi view vimdiff",

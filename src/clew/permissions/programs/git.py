@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from clew.permissions.programs.table import Program, program
+from clew.permissions.programs.table import NEAR, Program, program
 
 __all__ = ["GIT"]
 
@@ -115,7 +115,7 @@ _COMMANDS: Final[Mapping[str, Program]] = {
         --shallow-since= --shallow-exclude= --single-branch --no-tags --tags --shallow-submodules -4 --ipv4 -6
         --ipv6 --filter= --also-filter-submodules --remote-submodules --sparse --reject-shallow""",
         runs="-u= --upload-pack=", loads="--template= -c= --config= --reference= --reference-if-able= --bundle-uri=",
-        writes="--separate-git-dir=", operand=_REMOTE, open_end=False,
+        writes="--separate-git-dir=", first=_REMOTE, operand=NEAR, open_end=False,
     ),
     "commit": _git(
         f"""-q --quiet -v --verbose -F= --file= --author= --date= -m= --message= -c= --reedit-message= -C=
@@ -132,7 +132,7 @@ _COMMANDS: Final[Mapping[str, Program]] = {
         --url=""",
         loads="""--replace-all --add --unset --unset-all --rename-section --remove-section --fixed-value -e --edit
             --comment=""",
-        most=1, danger=_SETS,
+        most=1, danger=_SETS, first=re.compile(r"(?!edit$)"),
     ),
     "count-objects": _git("-v --verbose -H --human-readable"),
     "describe": _git(
@@ -168,7 +168,8 @@ _COMMANDS: Final[Mapping[str, Program]] = {
     "help": _git("-a --all -g --guides -c --config", runs="-w --web -i --info -m --man"),
     "init": _git("--bare -q --quiet -b= --initial-branch= --object-format= --shared?",
         loads="--template=",
-        writes="--separate-git-dir="),
+        writes="--separate-git-dir=",
+        operand=NEAR, operand_danger="writes", open_end=False),
     "log": _LOG,
     "ls-files": _git(
         """-z -t -v -f -c --cached -d --deleted -m --modified -o --others -i --ignored -s --stage -k --killed
@@ -188,7 +189,9 @@ _COMMANDS: Final[Mapping[str, Program]] = {
         runs="-S? --gpg-sign?", values={"-s": _STRATEGY, "--strategy": _STRATEGY},
     ),
     "merge-base": _git("-a --all --octopus --independent --is-ancestor --fork-point"),
-    "mv": _git("-v --verbose -n --dry-run -f --force -k --sparse"),
+    # It moves a file to wherever it is told, and only then finds that git's own folder is no place for it.
+    "mv": _git("-v --verbose -n --dry-run -f --force -k --sparse", operand=NEAR, operand_danger="writes",
+        open_end=False),
     "name-rev": _git("--name-only --tags --refs= --exclude= --all --annotate-stdin --undefined --always"),
     "pull": _git(
         f"{_FETCHING} {_MERGING} -r? --rebase? -j? --jobs? -s= --strategy=",
@@ -216,8 +219,8 @@ _COMMANDS: Final[Mapping[str, Program]] = {
     "remote": _git(
         "-v --verbose",
         commands={
-            "get-url": _git("--push --all"), "prune": _git("-n --dry-run"),
-            "show": _git("-n -v"), "update": _git("-p --prune -v"),
+            "get-url": _git("--push --all"), "prune": _git("-n --dry-run", operand=_REMOTE, open_end=False),
+            "show": _git("-n -v", operand=_REMOTE, open_end=False), "update": _git("-p --prune -v"),
         },
     ),
     "reset": _git(

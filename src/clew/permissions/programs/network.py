@@ -57,7 +57,8 @@ NETWORK: Final[Mapping[str, Program]] = {
         "-r -p -q -v -C -3 -4 -6 -B -l= -P= -T", runs="-S= -o= -F= -D= -J= -s -O -R -A -c= -i=",
         operand=re.compile(r"(?![^/]*:).*"), operand_danger="sends", open_end=False,
     ),
-    "sftp": program("-q -v -C -4 -6 -p -r -P= -l=", runs="-b= -D= -S= -o= -F= -J= -s= -c= -i= -B= -R= -A -a"),
+    "sftp": program("-q -v -C -4 -6 -p -r -P= -l=", runs="-b= -D= -S= -o= -F= -J= -s= -c= -i= -B= -R= -A -a",
+        fed=1_000),
     "wget": program(
         """-q --quiet -v --verbose -nv --no-verbose -c --continue -N --timestamping -nc --no-clobber -t= --tries= -T=
         --timeout= --spider -S --server-response -np --no-parent -r --recursive -l= --level= -nd --no-directories -k
@@ -71,6 +72,7 @@ NETWORK: Final[Mapping[str, Program]] = {
             --content-disposition -E -K --delete-after --save-headers -m --mirror --trust-server-names""",
         loads="-i= --input-file= --config= --load-cookies= --ca-certificate= -F --force-html -B= --base=",
         sends="--post-file= --body-file= --certificate= --private-key= --bind-address= --proxy= -Y= --netrc",
+        values={"-O": _NOWHERE, "--output-document": _NOWHERE}, value_danger="writes",
         operand=re.compile(r"(?i:https?://)|[\w.-]+(?:/|$)"), operand_danger="sends",
     ),
 }  # fmt: skip

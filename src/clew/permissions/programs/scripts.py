@@ -15,7 +15,7 @@ _RANGE: Final = re.compile(r",\+?")
 _FLAGS: Final = re.compile(r"[0-9gpiI]*")
 _END: Final = re.compile(r"[ \t]*(?:[;\n][;\s]*|$)")
 # They may run something, call it by a name that is put together, or read what the line does not show.
-_AWK_WORDS: Final = re.compile(r"system|getline|@|\bclose\b")
+_AWK_WORDS: Final = re.compile(r"system|getline|ARGV|@|\bclose\b")
 _AWK_OUTPUT: Final = re.compile(r"(?<![|])\|(?![|])|>(?!=)")
 
 

@@ -90,11 +90,15 @@ SYSTEM: Final[Mapping[str, Program]] = {
     "mysql": program(
         "-h= -u= -P= -N -B -t -E --version --table --batch",
         runs="-e= --execute= --pager= --tee= --init-command= --plugin-dir= --defaults-file=",
+        fed=1_000,
+        quiet="--version -e --execute",
     ),
     "psql": program(
         "-h= -U= -p= -d= -l -V --version --list --host= --username= --port= --dbname= -w -X -q -t -A -x",
         runs="-c= --command= -f= --file= -v= --set= -P= --pset= -W",
         writes="-o= --output= -L= --log-file=",
+        fed=1_000,
+        quiet="-l --list -V --version -c --command -f --file",
     ),
     "sqlite3": program(
         """-header -noheader -json -csv -column -line -list -box -table -markdown -readonly -version -help -html
@@ -107,6 +111,8 @@ SYSTEM: Final[Mapping[str, Program]] = {
         first=re.compile(r"(?!-|\|)[^\0]*"),
         open_end=False,
         single=True,
+        fed=2,
+        quiet="-version --version -help --help",
     ),
     "systemctl": program(
         """-a --all -l --full -n= --lines= --no-pager --plain -q --quiet --type= -t= --state= --failed --user --system

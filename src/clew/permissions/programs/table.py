@@ -53,7 +53,8 @@ class Program(msgspec.Struct, frozen=True):
     ``most``; with ``whole`` all of it must be written out. ``passes`` says what becomes of
     what stands behind ``--`` and goes to a program of its own: it is asked about, or free. ``delegates`` names
     programs with tables that may be run through it, as an operand or behind ``module_option``; behind ``actions``
-    stand commands. ``script`` is the language of a small program among the arguments.
+    stand commands. ``script`` is the language of a small program among the arguments. With fewer than ``fed`` operands
+    it does what its input says, but for the options ``quiet``.
     """
 
     options: Mapping[str, Option] = {}
@@ -77,6 +78,8 @@ class Program(msgspec.Struct, frozen=True):
     module_option: str = ""
     delegates: frozenset[str] = frozenset()
     actions: frozenset[str] = frozenset()
+    fed: int = 0
+    quiet: frozenset[str] = frozenset()
 
 
 def program(
@@ -109,6 +112,8 @@ def program(
     module_option: str = "",
     delegates: str = "",
     actions: str = "",
+    fed: int = 0,
+    quiet: str = "",
 ) -> Program:
     """A table. ``base`` lends its options, as a program does to its subcommands."""
     options = dict(base.options) if base else {}
@@ -121,5 +126,5 @@ def program(
     return Program(
         options, commands, operand, first, open_end, _DOES[operand_danger], _DOES.get(danger, danger), whole, most,
         enough, stops, shortens, bundles, numbers, negates, single, passes, script, module_option, names(delegates),
-        names(actions),
+        names(actions), fed, names(quiet),
     )  # fmt: skip

@@ -99,8 +99,9 @@ TEXT: Final[Mapping[str, Program]] = {
         --ignore-nonprinting -M --month-sort -h --human-numeric-sort -n --numeric-sort -R --random-sort -r --reverse
         -V --version-sort -c --check? -C -m --merge -s --stable -u --unique -z --zero-terminated --debug --help
         --version -k= --key= -t= --field-separator= -S= --buffer-size= --parallel= --batch-size= --sort=
-        --files0-from= --random-source=""",
-        runs="--compress-program=", writes="-o= --output= -T= --temporary-directory=", operand=re.compile(r"(?!\+)"),
+        --random-source=""",
+        runs="--compress-program=", writes="-o= --output= -T= --temporary-directory=", loads="--files0-from=",
+        operand=re.compile(r"(?!\+)"),
     ),
     "shuf": program("-n= --head-count= -e --echo -i= --input-range= -r --repeat -z --zero-terminated --help",
         writes="-o= --output=",
@@ -122,9 +123,11 @@ TEXT: Final[Mapping[str, Program]] = {
         -u --unique -z --zero-terminated -w= --check-chars= --help --version""",
         most=1, danger="writes",
     ),
-    "vim": program("",
+    "vim": program("--version",
         runs="-c= --cmd= -S= -s= -u= -U= -i= -w= -W= -e -E -es -r -R -n -o -O -p",
-        operand=re.compile(r"(?![+-])")),
+        operand=re.compile(r"(?![+-])"),
+        fed=1_000,
+        quiet="--version"),
     "xmllint": program("--noout --format --nonet --valid --version --xpath= --recover --huge --quiet --nowarning",
         writes="--output= -o=",
         loads="--noent --xinclude --schema= --dtdvalid= --load-trace --path= --catalogs"),
@@ -137,6 +140,6 @@ TEXT: Final[Mapping[str, Program]] = {
         """-r --raw-output -o= --output-format= -p= --input-format= -P --prettyPrint -C --colors -M --no-colors -N
         --no-doc -I= --indent= -e --exit-status -n --null-input -V --version -h --help --unwrapScalar""",
         writes="-i --inplace -s= --split-exp=", loads="--from-file= -f= --split-exp-file= --front-matter=",
-        operand=re.compile(r"(?!.*(?:load|env|strenv|system)\b).*", re.DOTALL), open_end=False,
+        operand=re.compile(r"(?!.*(?:\bload|\b(?:env|strenv|system)\b|\beval\s*\()).*", re.DOTALL), open_end=False,
     ),
 }  # fmt: skip
