@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -29,6 +29,7 @@ __all__ = [
     "default_store_url",
     "load_config",
     "secret_values",
+    "unknown_settings",
 ]
 
 
@@ -190,6 +191,22 @@ def load_config(path: Path | None = None, environ: Mapping[str, str] = os.enviro
         return msgspec.convert(tomllib.loads(text), Config)
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         raise InvalidInput(f"{path} is not a valid configuration: {error}") from error
+
+
+def unknown_settings(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """The keys of the user's file that no setting has, by their full names. They are ignored: one that is misspelt
+    would otherwise be thought to hold."""
+    path = config_folder(environ) / "config.toml"
+    config = load_config(path, environ)
+    return tuple(_unknown(config, tomllib.loads(path.read_text(encoding="utf-8")), "")) if path.exists() else ()
+
+
+def _unknown(group: msgspec.Struct, written: Mapping[str, Any], under: str) -> Iterator[str]:
+    for name, value in written.items():
+        if name not in group.__struct_fields__:
+            yield under + name
+        elif isinstance(known := getattr(group, name), msgspec.Struct):
+            yield from _unknown(known, value, f"{under}{name}.")
 
 
 def _user_folder(environ: Mapping[str, str], variable: str, default: str) -> Path:

@@ -89,3 +89,12 @@ def test_a_store_that_was_removed_is_not_called_one_that_never_was(tmp_path: Pat
     for words in (("ls",), ("check",), ("archive", "ses_" + "0" * 26), ("run", "hi")):
         assert run(*words) == (7, "", gone)
     assert not store.exists()
+
+
+def test_a_misspelt_setting_is_named(tmp_path: Path, run: Run) -> None:
+    folder = Path(environment(tmp_path)["XDG_CONFIG_HOME"]) / "clew"
+    folder.mkdir(parents=True)
+    (folder / "config.toml").write_text('[tools]\nsandbx = "workspace"\n')
+    code, out, err = run("config")
+    assert (code, "tools.sandbox" in out) == (0, True)
+    assert err == "clew: the config file has keys that clew does not know, and ignores: tools.sandbx\n"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from clew.config import Config, SavePolicy, default_store_url, load_config
+from clew.config import Config, SavePolicy, default_store_url, load_config, unknown_settings
 from clew.errors import InvalidInput
 
 
@@ -163,3 +163,15 @@ def test_without_a_home_the_system_is_asked_for_it(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("HOME", "/from/the/system")
     assert default_store_url({}) == "sqlite:////from/the/system/.local/share/clew/clew.db"
     assert default_store_url({"HOME": ""}) == "sqlite:////from/the/system/.local/share/clew/clew.db"
+
+
+def test_keys_that_are_ignored_can_be_named(tmp_path: Path) -> None:
+    """A misspelt sandbox is none, so somebody has to say so; what providers are told is their own."""
+    environ = {"XDG_CONFIG_HOME": str(tmp_path)}
+    assert unknown_settings(environ) == ()
+    (tmp_path / "clew").mkdir()
+    (tmp_path / "clew" / "config.toml").write_text(
+        'sandbox = "workspace"\n[tools]\nsandbx = "files"\nsandbox = "files"\n[tool]\nx = 1\n'
+        "[providers.local]\nown = 1\n[compaction.smart_recovery]\ndrop = true\n"
+    )
+    assert unknown_settings(environ) == ("sandbox", "tools.sandbx", "tool", "compaction.smart_recovery.drop")

@@ -112,7 +112,7 @@ def chat(
 
 @app.command(name="continue")
 def continue_(session: str, /, *, store: Store = None, json: Json = False) -> int:
-    """Go on: answer what is unanswered, try again what failed, or start a queue that stands still.
+    """Go on: answer what is unanswered, try again what failed, have the rest of a cut answer, or start a queue.
 
     Example: clew continue ses_…
     """

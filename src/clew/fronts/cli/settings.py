@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Literal
@@ -15,7 +16,7 @@ from urllib.parse import urlsplit, urlunsplit
 import msgspec
 
 import clew
-from clew.config import Config, config_folder, data_folder, default_store_url, load_config
+from clew.config import Config, config_folder, data_folder, default_store_url, load_config, unknown_settings
 from clew.fronts.cli.command import Json, Store, end, print_json
 from clew.fronts.cli.plain import plain
 
@@ -74,6 +75,11 @@ def config(*, store: Store = None, json: Json = False) -> int:
         for setting in () if json else settings:
             value = setting.value if isinstance(setting.value, str) else msgspec.json.encode(setting.value).decode()
             print(plain(f"{setting.name:<{width}}  {value}  ({setting.source})"))
+        if unknown := unknown_settings(os.environ):
+            names = ", ".join(unknown)
+            print(
+                plain(f"clew: the config file has keys that clew does not know, and ignores: {names}"), file=sys.stderr
+            )
         return 0
 
     return end(run())

@@ -236,7 +236,7 @@ COMMANDS: Final[Mapping[str, Slash]] = {
     "model": Slash("[M]", "the model, or another one from now on", _model),
     "queue": Slash("[cancel N]", "what waits for its turn", _queue),
     "abort": Slash("", "stop what runs, or deny what waits", _abort),
-    "continue": Slash("", "go on after a failure, an abort or the step limit", _continue),
+    "continue": Slash("", "go on after a failure, an abort, the step limit or a cut answer", _continue),
     "sessions": Slash("", "the newest sessions", _sessions),
     "switch": Slash("ID", "go to another session", _switch),
     "new": Slash("", "begin a new session", _new),

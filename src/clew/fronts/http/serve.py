@@ -24,7 +24,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from clew import opening
-from clew.config import ServerConfig, data_folder, default_store_url, load_config
+from clew.config import ServerConfig, data_folder, default_store_url, load_config, unknown_settings
 from clew.errors import Conflict, InvalidInput, NotFound, OwnedByAnotherProcess
 from clew.fronts.http.app import make_app
 from clew.fronts.http.auth import AnyAddress, loopback_hosts
@@ -68,6 +68,8 @@ async def serve(
         config = load_config()
         keys = [one.get("api_key") for one in config.providers.values()]
         set_up(form, [token.value, *secrets_of(os.environ), *(key for key in keys if isinstance(key, str))])
+        if unknown := unknown_settings():
+            log.warning("the config file has keys that clew does not know, and ignores: %s", ", ".join(unknown))
         async with _Stop() as stop:
             return await _serve(store, listener, base, token, stop, open_page)
 
