@@ -156,7 +156,8 @@ async def test_the_browser_is_started_without_the_token_and_a_stopped_server_is_
             server.process.send_signal(signal.SIGSTOP)
             with pytest.raises(Gone, match="may be stopped"):
                 await engine.list_sessions()
-        with pytest.raises(Gone, match=r"has not answered for 0\.2 seconds; it may be stopped"):
+        stopped = rf"has not answered for 0\.2 seconds; it may be stopped .*: let process {server.process.pid} go on"
+        with pytest.raises(Gone, match=stopped):
             async with opened(store, write=True):
                 raise AssertionError("it was reached")
         async with opened(store) as engine:

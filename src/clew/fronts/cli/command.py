@@ -88,11 +88,11 @@ async def opened(store: str | None, *, write: bool = False, make: bool = False) 
             own = clew.open(store, read_only=not write, triggers=False)
             engine: AnyEngine = await stack.enter_async_context(own)
         except OwnedByAnotherProcess as error:
-            engine = await _reached(error.ids.get("url"), error)
+            engine = await _reached(error.ids.get("url"), error.ids.get("pid"), error)
         except StoreError as error:
             owned = lock_of(location)
             owner = read_owner(owned) if owned is not None and not write else None
-            engine = await _reached(owner.url if owner else None, error)
+            engine = await _reached(owner.url if owner else None, owner.pid if owner else None, error)
         yield engine
 
 
@@ -114,14 +114,14 @@ def _need(location: Location) -> None:
     raise StoreUnavailable(f"there is no store at {location.path}; `clew chat` or `clew serve` makes it")
 
 
-async def _reached(url: object, error: ClewError) -> RemoteEngine:
+async def _reached(url: object, pid: object, error: ClewError) -> RemoteEngine:
     """The engine of the server at an address, once that answers; without one, why the store could not be opened."""
     if not isinstance(url, str):
         raise error
     token = find_token()
     if token is None:
         raise OwnedByAnotherProcess(f"{error}; its token is neither in CLEW_TOKEN nor kept for you", url=url) from error
-    engine = RemoteEngine(url, token)
+    engine = RemoteEngine(url, token, pid if isinstance(pid, int) else None)
     await engine.probe()
     return engine
 

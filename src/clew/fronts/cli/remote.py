@@ -60,8 +60,8 @@ class RemoteSubmission(Submission):
 class RemoteEngine:
     """What of an engine a server offers."""
 
-    def __init__(self, url: str, token: str) -> None:
-        self._wire = Wire(url, token)
+    def __init__(self, url: str, token: str, pid: int | None = None) -> None:
+        self._wire = Wire(url, token, pid)
         self.url = url
         self.events = RemoteEvents(self._wire)
         self.schedules = RemoteSchedules(self._wire)

@@ -64,16 +64,16 @@ def find_token(environ: Mapping[str, str] = os.environ) -> str | None:
 
 
 class Wire:
-    """Talks to one server. The token goes into a header and nowhere else."""
+    """Talks to one server, whose process is named where it is known. The token goes into a header and nowhere else."""
 
-    def __init__(self, url: str, token: str) -> None:
+    def __init__(self, url: str, token: str, pid: int | None = None) -> None:
         if not (token.isascii() and token.isprintable()):
             raise e.InvalidInput("the token is not one that can be sent; see CLEW_TOKEN")
         if not is_loopback(url):
             raise e.StoreUnavailable(f"the store's owner says it is at {url!r}, which is no address of this machine")
         place = urlsplit(url)
         self._host, self._port, self._netloc = str(place.hostname), int(place.port or 0), place.netloc
-        self._token, self.url = token, url
+        self._token, self.url, self._pid = token, url, pid
 
     async def probe(self) -> None:
         """Ask whether somebody is there, without the token; :class:`Gone` when no answer comes in a few seconds.
@@ -92,7 +92,8 @@ class Wire:
         except TimeoutError as error:
             raise Gone(
                 f"the server at {self.url} has the store open and has not answered for {_CONNECT_S:g} seconds; "
-                "it may be stopped or overloaded: let it go on, or end it"
+                f"it may be stopped or overloaded: let {'it' if self._pid is None else f'process {self._pid}'} go on, "
+                "or end it"
             ) from error
         except (OSError, EOFError, ValueError) as error:
             raise self._gone(error) from error
