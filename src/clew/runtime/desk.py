@@ -196,7 +196,7 @@ class Desk:
         await fold_streams(self._host.store, self._host.mint, now, session_id)
         waiting = await settle_session(self._host.store, session_id, now, ABORT)
         if waiting is not None:
-            ways = "give it, here or in `clew chat`, or abort"
+            ways = f"give it on the page, over HTTP or in `clew chat {session_id}`, or abort"
             return WaitingForHuman(f"this session waits for a human's answer: {ways}", session_id=session_id)
         return None
 
