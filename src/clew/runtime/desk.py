@@ -87,6 +87,7 @@ class Desk:
     def __init__(self, host: Host) -> None:
         self._host = host
         self._runs: dict[str, Run] = {}
+        self._ending: set[Run] = set()
         # A lock lives while somebody holds or awaits it, so sessions that are only named leave nothing behind.
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._outcomes: dict[str, asyncio.Future[TurnOutcome]] = {}
@@ -328,7 +329,15 @@ class Desk:
     # The end of a run
 
     async def _ended(self, run: Run, outcome: TurnOutcome) -> None:
-        """Called once the recorder has settled: say how it ended, then see what comes next."""
+        """Called once the recorder has settled."""
+        self._ending.add(run)
+        try:
+            await self._go_on_from(run, outcome)
+        finally:
+            self._ending.discard(run)
+
+    async def _go_on_from(self, run: Run, outcome: TurnOutcome) -> None:
+        """Say how it ended, then see what comes next."""
         session_id = run.session_id
         async with self.lock(session_id):
             if self._runs.get(session_id) is run:
@@ -477,8 +486,8 @@ class Desk:
         runs = list(self._runs.values())
         for run in runs:
             run.abort(reason)
-        if runs:
-            await asyncio.gather(*(run.wait() for run in runs), return_exceptions=True)
+        # One that has settled may still be seeing what comes next, and needs the store for it.
+        await asyncio.gather(*(run.wait() for run in {*runs, *self._ending}), return_exceptions=True)
         await self.occupations.end_all(reason)
         if self._tasks:
             # A title is a moment's work; one that a slow model owes is not waited for.
