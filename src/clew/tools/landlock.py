@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _NO_NEW_PRIVILEGES, _SET_SECCOMP, _FILTER = 38, 22, 2
+_DROP_CAPABILITY = 24
+# To trace processes, to administer, to measure: each lets root look into a process that Landlock keeps from others.
+_LOOKING_INTO = (19, 21, 38)
 
 # Rights over files, by their bits; which of them a kernel knows depends on its ABI.
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = (1 << bit for bit in range(4))
@@ -71,6 +74,9 @@ def restrict(fence: Mapping[str, Any]) -> None:
     ):
         for path in paths:
             _allow(ruleset, path, allowed & rights)
+    # Who is not root has none of these to lose, and is refused.
+    for capability in _LOOKING_INTO:
+        ctypes.CDLL(None).prctl(_DROP_CAPABILITY, capability, 0, 0, 0)
     if ctypes.CDLL(None).prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0) != 0:
         raise OSError("the kernel did not promise that privileges stay as they are")
     _call(_RESTRICT_SELF, ctypes.c_int(ruleset), 0)

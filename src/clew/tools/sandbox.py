@@ -23,7 +23,8 @@ __all__ = ["Mode", "Sandbox", "find_sandbox"]
 
 Mode = Literal["workspace", "files"]
 
-_DEVICES: Final = tuple(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts"))
+# None of a terminal's: who may open them may open the one somebody is typing in.
+_DEVICES: Final = tuple(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom", "tty"))
 
 
 class Sandbox(msgspec.Struct, frozen=True):
@@ -119,6 +120,10 @@ def _open_places(folder: str, closed: Sequence[str]) -> Iterator[str]:
     except OSError:
         return
     for entry in entries:
+        if entry.path == "/dev":
+            # Terminals and disks are there, too; of devices those are open that hold nothing.
+            yield from _open_places("/dev/shm", closed)
+            continue
         if entry.is_symlink() or any(entry.path == place or _is_beside(entry.path, place) for place in real):
             continue
         if any(_is_below(place, entry.path) for place in real):
