@@ -99,7 +99,7 @@ class Witness:
         status: dict[str, str] = {}
         seals: dict[str, str] = {}
         for session_id in await store.session_ids():
-            rows |= {row.id: row for row in await store.load_messages(session_id)}
+            rows |= {row.id: row for row in await store.load_messages(session_id, keep_damaged=True)}
             status |= {turn.id: turn.status for turn in (await store.load_tree(session_id)).turns.values()}
             seals |= await store.seals(session_id)
         if await store.pending_streams():

@@ -22,7 +22,7 @@ What a v6 client cannot be told, and what it holds instead:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import count
 from typing import Any, Final, TypeAlias
 
@@ -61,7 +61,7 @@ def replay(
                 yield c.FinishStep()
             in_step = True
         try:
-            yield from list(_chunks(part, ids, live.get(index), taken=_used_again(message["parts"], index)))
+            yield from list(_chunks(part, ids, live.get(index)))
         except _NotCarried:
             continue
     if finish:
@@ -78,20 +78,12 @@ def _fresh_ids(taken: Collection[str]) -> Iterator[str]:
     return (id_ for id_ in (f"replayed-{n}" for n in count(1)) if id_ not in taken)
 
 
-def _used_again(parts: Sequence[Part], index: int) -> bool:
-    """Whether a reasoning was left open for good, and a later one came under its id: two cannot be open under one."""
-    part = parts[index]
-    if part.get("type") != "reasoning" or part.get("state") != "streaming":
-        return False
-    return any(one.get("type") == "reasoning" and one.get("id") == part.get("id") for one in parts[index + 1 :])
-
-
-def _chunks(part: Part, ids: Iterator[str], live_id: str | None, *, taken: bool = False) -> Iterator[Chunk]:
+def _chunks(part: Part, ids: Iterator[str], live_id: str | None) -> Iterator[Chunk]:
     kind = part.get("type")
     if kind == "text":
         return _text(part, next(ids) if live_id is None else live_id)
     if kind == "reasoning":
-        own_id = part["id"] if isinstance(part.get("id"), str) and not taken else next(ids)
+        own_id = part["id"] if isinstance(part.get("id"), str) else next(ids)
         return _reasoning(part, own_id if live_id is None else live_id)
     if is_tool(part):
         return _tool(part)
