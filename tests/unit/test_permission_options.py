@@ -179,7 +179,7 @@ def test_a_known_beginning_does_not_help_where_one_word_becomes_several(line: st
         (
             "git frobnicate x",
             "no rule covers it: `frobnicate` is not a subcommand of `git` that is known to be harmless, so only a rule "
-            "that begins with `git frobnicate x` could allow it",
+            "that begins with `git frobnicate` could allow it",
         ),
         (
             "sort --frobnicate a",

@@ -270,9 +270,11 @@ class _Reading:
             raise _NotKnown(self._hidden(word))
         found = (self.table.commands or {}).get(word.value)
         if found is None:
-            self.danger(
-                len(self.words), f"`{word.value}` is not a subcommand of `{self.name}` that is known to be harmless"
-            )
+            # Its name is what a rule must write out; what follows may be anything, but must be known.
+            self.danger(self.at, f"`{word.value}` is not a subcommand of `{self.name}` that is known to be harmless")
+            hidden = next((later for later in self.words[self.at :] if not _is_known(later)), None)
+            if hidden is not None:
+                raise _NotKnown(self._hidden(hidden))
             return True
         self.table, self.name = found, f"{self.name} {word.value}"
         self.command_end = self.at
