@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
 import pytest
 
+from clew.errors import StoreUnavailable
 from clew.store.sql.sqlite.acknowledged import read_notes
 from clew.testing.scribe import Scribe
 from tests.integration.sqlite_files import path, raw, retitle, sqlite_store
@@ -69,3 +71,25 @@ async def test_what_another_program_wrote_beside_a_conversation_is_not_called_da
         whole = await store.load_whole(scribe.session_id)
         assert whole is not None
         assert ([row.id for row in whole.messages], whole.damaged) == (["msg_x"], ())
+
+
+async def test_a_store_on_a_medium_for_reading_reads(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no file can be made beside it; with something in its log it says what to do."""
+    async with sqlite_store(path) as store:
+        scribe = await Scribe.create(store)
+    for suffix in ("-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    before = sorted(path.parent.iterdir())
+    real = os.statvfs(path)
+
+    class ReadOnly:
+        f_flag = real.f_flag | os.ST_RDONLY
+
+    monkeypatch.setattr(os, "statvfs", lambda _: ReadOnly)
+    async with sqlite_store(path, read_only=True) as store:
+        assert (await store.session_ids(), await store.losses()) == ((scribe.session_id,), ())
+        assert sorted(path.parent.iterdir()) == before
+    path.with_name(path.name + "-wal").write_bytes(b"x")
+    with pytest.raises(StoreUnavailable, match="copy both elsewhere"):
+        async with sqlite_store(path, read_only=True):
+            pass

@@ -63,7 +63,7 @@ class Connect(Protocol):
 def connect(path: Path, *, writer: bool, busy_timeout_ms: int = BUSY_TIMEOUT_MS) -> sqlite3.Connection:
     """A connection with the settings every connection has; a reader's cannot write, whatever it is told."""
     # mode=rw even for readers: a reader must be able to make the shared-memory file of a store nobody has open.
-    uri = f"{path.resolve().as_uri()}?mode={'rwc' if writer else 'rw'}"
+    uri = f"{path.resolve().as_uri()}?mode=rwc" if writer else _to_read(path, "rw")
     connection = sqlite3.connect(
         uri,
         uri=True,
@@ -86,7 +86,7 @@ def prepare(
             mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
         else:
             mode = connection.execute("PRAGMA journal_mode").fetchone()[0]
-        if mode != "wal":
+        if mode != "wal" and (writer or not _is_at_rest(path)):
             raise StoreUnavailable(
                 f"{path} cannot be kept in WAL mode (SQLite answered {mode!r}); choose a local folder for the store"
             )
@@ -105,8 +105,31 @@ def prepare(
 
 def look(path: Path) -> sqlite3.Connection:
     """A connection to find out what a file is, which changes nothing: no journal mode, no checkpoint when it closes."""
-    uri = f"{path.resolve().as_uri()}?mode=ro"
+    uri = _to_read(path, "ro")
     return sqlite3.connect(uri, uri=True, isolation_level=None, timeout=BUSY_TIMEOUT_MS / 1000, factory=_Counted)
+
+
+def _to_read(path: Path, mode: str) -> str:
+    return f"{path.resolve().as_uri()}?{'mode=ro&immutable=1' if _is_at_rest(path) else f'mode={mode}'}"
+
+
+def _is_at_rest(path: Path) -> bool:
+    """Whether nobody can write to a file: it lies on a medium for reading, where SQLite could make no shared memory.
+
+    What is still in a log beside it cannot be read there.
+    """
+    try:
+        if not os.statvfs(path).f_flag & os.ST_RDONLY:
+            return False
+        log = path.with_name(path.name + "-wal")
+        held = log.stat().st_size if log.exists() else 0
+    except OSError:
+        return False
+    if held:
+        raise StoreUnavailable(
+            f"{path} lies on a medium for reading, with a log beside it: copy both elsewhere to open it"
+        )
+    return True
 
 
 def undo_first_write(path: Path) -> None:
