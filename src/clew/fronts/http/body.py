@@ -137,9 +137,7 @@ class Bodies:
     def grow(self, body: _Coming, size: int) -> None:
         """Count what came; :class:`ServerBusy` when there is no room for it."""
         limits = self._limits
-        while (
-            body.stranger and size + sum(one.size for one in self._coming if one.stranger) > limits.stranger_body_bytes
-        ):
+        while body.stranger and size + self._held_by_strangers() > limits.stranger_body_bytes:
             self._make_room(body)
         while size + self.held > limits.body_bytes:
             self._make_room(body)
