@@ -22,6 +22,7 @@ CERTAIN = [
     "date -uf../../.config/clew/token",
     "date -ufshortcut/clew/token",
     "date -ufnotes.txt",
+    "diff <(cat notes.txt) src/a.py",
 ]
 PERHAPS = [
     "cat /dev/f?/../environ",
@@ -30,14 +31,16 @@ PERHAPS = [
     "cat */clew/token",
     "cat sh*t/../dotfiles/clew/token",
     "cat n*.txt",
+    "cat <(ls src)$x",
     "cat ?otes.[t]xt",
 ]
 HONEST = [
     "cat /dev/stdin",
     "tee /dev/stderr",
-    "sort --files=/dev/stdin",
+    "wc --files0-from=/dev/stdin",
     "cd - && ls",
     "cd -P src && cat a.py",
+    "diff <(ls src) <(cat src/a.py)",
     "cat src/*.py",
     "cat s?c/*.py",
     "date -u",

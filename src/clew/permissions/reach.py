@@ -132,6 +132,9 @@ class Reach:
         leads.unknown = self._adrift or len(self._words) > _MAX_WORDS
         elsewhere = len(self._folders) > 1 or any(word.value.startswith(_ELSEWHERE) for word in self._words)
         for word in self._words[:_MAX_WORDS]:
+            if word.rooted and not word.home and word.value == UNKNOWN:
+                # The handle of a substitution, whose commands are judged by themselves.
+                continue
             value = _expanded(word, self._place.home)
             if UNKNOWN in value:
                 leads.unknown = leads.unknown or self._program not in _TEXTUAL
