@@ -6,6 +6,10 @@ test('the rule that asked is named with its scope', () => {
   expect(whoAsked({ id: 'a', descriptor: { rule, scope: 'project' } })).toBe('Asked by the rule “bash git *: ask” of this project.');
   expect(whoAsked({ id: 'a', descriptor: { rule: null } })).toBe('No rule covers this, so you are asked.');
   expect(whoAsked({ id: 'a' })).toBe('No rule covers this, so you are asked.');
+  expect(whoAsked({ id: 'a', descriptor: { rule: null, reason: 'no rule covers it' } })).toBe('No rule covers this, so you are asked.');
+  const reason = '`--output=x` makes git write a file';
+  expect(whoAsked({ id: 'a', descriptor: { rule: null, reason } })).toBe(`You are asked because ${reason}.`);
+  expect(whoAsked({ id: 'a', descriptor: { rule: { ...rule, action: 'deny' }, reason: 'it may be meant' } })).toBe('You are asked because it may be meant.');
 });
 
 test('a path says whether it lies in the workspace', () => {

@@ -7,6 +7,9 @@ const KINDS: Record<string, string> = { path: 'path', command: 'command', host: 
 
 export function whoAsked(approval: Approval): string {
   const rule = approval.descriptor?.rule;
+  const reason = approval.descriptor?.reason;
+  // A rule that asks says so itself; in every other case the engine knows more than which rule it was.
+  if (rule?.action !== 'ask' && reason && reason !== 'no rule covers it') return `You are asked because ${reason}.`;
   if (!rule) return 'No rule covers this, so you are asked.';
   const scope = SCOPES[approval.descriptor?.scope ?? rule.source ?? ''];
   return `Asked by the rule “${rule.permission} ${rule.pattern}: ${rule.action}”${scope ? ` of ${scope}` : ''}.`;

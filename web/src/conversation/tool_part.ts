@@ -21,7 +21,7 @@ export interface Approval {
   id: string;
   approved?: boolean;
   reason?: string;
-  descriptor?: { targets?: Target[]; rule?: Rule | null; scope?: string | null; since?: number };
+  descriptor?: { targets?: Target[]; rule?: Rule | null; scope?: string | null; reason?: string; since?: number };
 }
 
 export interface ToolPart {

@@ -1,0 +1,1 @@
+export{a as Mermaid}from"./index-_A-lMf_F.js";
