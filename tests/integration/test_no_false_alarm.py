@@ -10,10 +10,12 @@ import pytest
 
 from clew.errors import StoreUnavailable
 from clew.store.sql.sqlite.acknowledged import read_notes
+from clew.testing.old_store import make_old_store
 from clew.testing.scribe import Scribe
 from tests.integration.sqlite_files import path, raw, retitle, sqlite_store
 from tests.integration.test_cli_history import Say
 from tests.integration.test_cli_history import say as say_fixture
+from tests.migration.test_migrations import add_sessions
 
 __all__ = ["path"]
 
@@ -93,3 +95,23 @@ async def test_a_store_on_a_medium_for_reading_reads(path: Path, monkeypatch: py
     with pytest.raises(StoreUnavailable, match="copy both elsewhere"):
         async with sqlite_store(path, read_only=True):
             pass
+
+
+async def test_an_unsealed_message_of_an_older_version_is_not_called_damaged_whatever_its_clock_said(
+    path: Path,
+) -> None:
+    """The clock was ahead when it was written, and has been put right since."""
+    make_old_store(path, 10)
+    [session_id], ahead = add_sessions(path, 1), 4102444800000
+    with raw(path) as file:
+        file.execute("INSERT INTO chat_messages VALUES ('msg_1', ?, 'user', '{}', ?, ?)", (session_id, ahead, ahead))
+        file.execute(
+            "INSERT INTO chat_turns (id, session_id, turn_type, status, depth, created_at, settled_at) "
+            "VALUES ('trn_1', ?, 'normal', 'completed', 0, ?, ?)",
+            (session_id, ahead, ahead),
+        )
+        file.execute("INSERT INTO turn_messages (turn_id, position, message_id) VALUES ('trn_1', 0, 'msg_1')")
+    async with sqlite_store(path) as store:
+        found = await store.find_message(session_id, "msg_1")
+        assert found is not None
+        assert found.damage is None

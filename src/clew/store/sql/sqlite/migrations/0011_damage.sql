@@ -24,10 +24,11 @@ CREATE TABLE store_marks (
     sealed_since INTEGER NOT NULL
 ) WITHOUT ROWID;
 
--- Messages that were there before may have settled without a seal.
+-- Messages that were there before may have settled without a seal, whatever the clock said when they were written.
 INSERT INTO store_marks (store_id, commits, sealed_since)
-SELECT lower(hex(randomblob(16))), (SELECT ifnull(max(n), 0) FROM stream_journal),
-    CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) + 1;
+SELECT lower(hex(randomblob(16))), (SELECT ifnull(max(n), 0) FROM stream_journal), max(
+    CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER), (SELECT ifnull(max(created_at), 0) FROM chat_messages)
+) + 1;
 
 CREATE TABLE store_losses (
     id INTEGER PRIMARY KEY NOT NULL,
