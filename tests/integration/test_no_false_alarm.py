@@ -115,3 +115,24 @@ async def test_an_unsealed_message_of_an_older_version_is_not_called_damaged_wha
         found = await store.find_message(session_id, "msg_1")
         assert found is not None
         assert found.damage is None
+
+
+async def test_what_a_reader_kept_from_the_disk_is_not_noted_as_synced(path: Path) -> None:
+    """After a loss of power it would be called lost, and nobody had promised it."""
+    async with sqlite_store(path, checkpoints=False) as store:
+        scribe = await Scribe.create(store)
+        await store.commit(retitle(scribe.session_id, "not synced"))
+        for suffix in ("", "-wal", ".acked"):
+            shutil.copy(f"{path}{suffix}", f"{path}.killed{suffix}")
+    killed = path.with_name(path.name + ".killed")
+    synced = max(note.synced for note in read_notes(killed))
+    with raw(killed) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM chat_sessions").fetchone()
+        async with sqlite_store(killed) as store:
+            await store.commit(retitle(scribe.session_id, "on"))
+            assert read_notes(killed)[-1].synced == synced
+    async with sqlite_store(killed) as store:
+        await store.commit(retitle(scribe.session_id, "alone"))
+        newest = read_notes(killed)[-1]
+        assert newest.synced == newest.commit - 1

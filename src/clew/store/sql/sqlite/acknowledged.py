@@ -72,6 +72,7 @@ class Acknowledged:
             os.ftruncate(self._fd, 0)
             os.pwrite(self._fd, bytes(_SLOT * _SLOTS), 0)
         self._failed = False
+        self.commit = self.synced = 0
 
     @staticmethod
     def name_of(store_id: str) -> bytes:
@@ -80,6 +81,7 @@ class Acknowledged:
 
     def begin(self, commit: int, synced: int) -> None:
         """The store is open and holds this much; what was noted before is settled."""
+        self.commit, self.synced = commit, synced
         os.pwrite(self._fd, bytes(_SLOT * _SLOTS), 0)
         self.note(commit, synced, ())
 

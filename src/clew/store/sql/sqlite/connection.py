@@ -170,11 +170,14 @@ class _Counted(sqlite3.Connection):
             leave(file)
 
 
-def empty_log(connection: sqlite3.Connection) -> None:
-    """Move all of the WAL into the database and leave it empty. Nobody is waited for: what a reader needs stays."""
+def empty_log(connection: sqlite3.Connection) -> bool:
+    """Move all of the WAL into the database and leave it empty. Nobody is waited for: what a reader needs stays.
+
+    Whether all of it was moved, and so synced.
+    """
     connection.execute("PRAGMA busy_timeout = 0")
     try:
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        return not connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
     finally:
         connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
 

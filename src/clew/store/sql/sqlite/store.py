@@ -134,7 +134,8 @@ def _open(path: Path, options: SqliteOptions, clock: Clock, mint: Mint, connect:
             undo.callback(acknowledged.close)
             # What was made or left in the log is in the database before anything is added, if there is room for it.
             with contextlib.suppress(sqlite3.Error):
-                empty_log(connection)
+                if empty_log(connection):
+                    acknowledged.synced = acknowledged.commit
             writer = Writer(
                 connection,
                 path,

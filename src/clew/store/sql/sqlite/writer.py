@@ -102,7 +102,7 @@ class Writer:
         self._closed = False
         self._broken: BaseException | None = None
         self._acknowledged = acknowledged
-        self._synced = self._units.commit
+        self._synced = acknowledged.synced if acknowledged is not None else 0
         self.commits = 0
         self._checkpoints = checkpoints
         self._checkpointed = (0, 0)
