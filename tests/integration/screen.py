@@ -75,6 +75,12 @@ class Screen:
         self.type(key)
         self.until(text)
 
+    def shows(self, text: str) -> None:
+        """Wait until something is to be seen, however often the screen was drawn on the way."""
+        deadline = time.monotonic() + 60
+        while text not in self.seen:
+            assert self._more(deadline), (text, self.seen)
+
     def idle(self) -> None:
         """Wait until nothing is at work."""
         deadline = time.monotonic() + 60

@@ -420,9 +420,10 @@ async def test_beside_a_server_it_talks_to_the_server(tmp_path: Path, chat: Open
             screen.send("/model demo/long:slow", "from now on")
 
         def run_twice() -> int:
+            # The prompt from elsewhere is shown at once, and its answer a moment later.
             screen.until("from elsewhere\n")
+            screen.shows("› from elsewhere\nfrom elsewhere\n")
             screen.idle()
-            assert "› from elsewhere\nfrom elsewhere\n" in screen.seen
             screen.type("2000 words\r")
             screen.until("thread stone")
             screen.type("\x03")
