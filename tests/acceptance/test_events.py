@@ -228,6 +228,8 @@ async def test_an_event_in_the_queue_of_a_dead_process_runs_at_the_next_open(ope
         assert await ledger(made.engine) == [("in", "1", None), ("in", "2", None), ("out", "1", "aborted")]
     async with open_scenario([say("second")]) as made:
         await answered(made.engine, 2)
+        async with made.engine._desk.lock(first.session_id):
+            pass
         assert await ledger(made.engine, direction="out") == [("out", "1", "aborted"), ("out", "2", "completed")]
         assert [message.parts[0]["text"] for message in await made.engine.queue(first.session_id)] == ["mine"]
         assert len(made.model.requests) == 1

@@ -176,6 +176,7 @@ async def looked_over(engine: Engine, session_id: str) -> None:
         await engine.abort(session_id)
 
 
+@pytest.mark.slow
 @pytest.mark.rule("ST-4")
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
 async def test_whatever_is_let_in_the_judge_finds_nothing(kind: str, open_scenario: Open, tmp_path: Path) -> None:

@@ -243,6 +243,7 @@ async def test_a_lock_held_for_eight_seconds_delays_chunks_and_loses_none(
     record_property("figure", f"write lock held 8 s: 50 chunks waited, 0 lost, worst loop lag {lag * 1000:.0f} ms")
 
 
+@pytest.mark.slow
 async def test_a_lock_that_is_never_let_go_ends_in_store_busy(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Past the time clew is willing to wait the unit fails, nothing of it is written, and later ones work."""
     monkeypatch.setattr(store_module, "connect", partial(connect, busy_timeout_ms=20))

@@ -260,6 +260,7 @@ class Answers:
 
     async def _go_on(self, session_id: str, turn: Turn, waits: tuple[Wait, ...]) -> None:
         """Every request is answered: a new run on the same message."""
+        self._desk.let_queue_move(session_id)
         assert is_answered(waits)
         host = self._host
         setting = await self._desk.setting_of(session_id, turn)

@@ -54,6 +54,7 @@ class Continuing:
         busy = await self._desk.busy(session_id)
         if busy is not None:
             raise busy
+        self._desk.let_queue_move(session_id)
         session = await get_session(self._host.store, session_id)
         found = await self._newest(session_id)
         if found is None:

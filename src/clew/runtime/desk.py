@@ -94,6 +94,8 @@ class Desk:
         self.belongings = Belongings(host.clock)
         self._closing = False
         self._dropped: set[str] = set()
+        # Sessions whose queue moves: a person has spoken since the store was opened or a turn failed.
+        self._moving: set[str] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
         self.queue = Queue(host, self)
         self.answers = Answers(host, self)
@@ -158,6 +160,8 @@ class Desk:
             if on_busy == "reject":
                 raise busy
             submission = await self.queue.add(row, prompted, interrupt=on_busy == "interrupt", noting=noting)
+            if "trigger" not in row.metadata:
+                self.let_queue_move(session_id)
         if on_busy == "interrupt":
             await self.abort(session_id, reason="interrupted by a new prompt")
         return submission
@@ -280,6 +284,8 @@ class Desk:
         guards = (EpochIs(state.epoch), HeadIs(state.head_turn_id), NoOpenTurn())
         unit = msgspec.structs.replace(unit, writes=(*moving, *unit.writes), guards=guards)
         await self.commit(joined(unit, noting(row)) if noting else unit)
+        if "trigger" not in row.metadata:
+            self.let_queue_move(session.id)
         submission = self.submission(row.id, queued=False, turn_id=turn_id)
         self.start(setting, turn_id, state.epoch + 1, row.id)
         self.updated(session.id)
@@ -374,10 +380,21 @@ class Desk:
                 return
             if outcome.status in ("completed", "aborted") or run.signal.aborted:
                 # A turn that failed or waits pauses the queue; so does a restart, since nothing ends after it.
-                await self.queue.fire(session_id)
+                # The end of what a trigger began is no person's word either: it does not end the pause.
+                moves = self.queue_moves(session_id) or run.signal.aborted
+                await self.queue.fire(session_id, triggered=not moves)
             elif outcome.status != "waiting":
                 # Nobody is there to go on with what a trigger sent.
+                self._moving.discard(session_id)
                 await self.queue.fire(session_id, triggered=True)
+
+    def let_queue_move(self, session_id: str) -> None:
+        """A person has spoken: what waits behind goes on when this has ended well."""
+        self._moving.add(session_id)
+
+    def queue_moves(self, session_id: str) -> bool:
+        """Whether what people queued goes on by itself; it stands still after a restart and after a failure."""
+        return session_id in self._moving
 
     async def _name(self, session_id: str) -> None:
         """Give the session a title, in nobody's way. One that was deleted meanwhile is not told of any more."""
@@ -513,6 +530,7 @@ class Desk:
         """The end of a deletion, also of one that failed."""
         self._dropped.discard(session_id)
         if gone:
+            self._moving.discard(session_id)
             self._host.live.forget(session_id)
             self.belongings.drop(session_id)
 

@@ -61,7 +61,7 @@ class Occupations:
             self._desk.show(session_id, await self._desk.idle_status(session_id))
             queue = await self._host.store.load_queue(session_id)
             if fire or any(entry.message.id not in occupation.queued for entry in queue):
-                await self._desk.queue.fire(session_id)
+                await self._desk.queue.fire(session_id, triggered=not self._desk.queue_moves(session_id))
 
     def abort(self, session_id: str, reason: str) -> bool:
         """Ask for the end; False when the session is not occupied."""
