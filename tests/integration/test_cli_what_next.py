@@ -36,10 +36,10 @@ async def test_a_terminal_says_why_a_call_is_asked_about(tmp_path: Path) -> None
 def test_what_of_a_call_is_asked_about_is_named_when_it_is_not_the_whole() -> None:
     look = Look(colour=False)
     whole = {"permission": "bash", "kind": "command", "value": "git log > out", "inside": False}
-    part = {"permission": "write", "kind": "path", "value": "/work/\x1b[2Jout", "inside": True}
+    part = {"permission": "write", "kind": "path", "value": "/srv/\x1b[2Jout", "inside": True}
     descriptor = {"targets": [whole], "target": part, "reason": "no rule covers it"}
     shown = asked_call("bash", {}, look, {"id": "apr_1", "descriptor": descriptor})
-    assert shown == "? bash {}\n  asked because write /work/\\x1b[2Jout: no rule covers it\n"
+    assert shown == "? bash {}\n  asked because write /srv/\\x1b[2Jout: no rule covers it\n"
     assert [asked_call("bash", {}, look, other) for other in (None, {}, {"descriptor": None})] == ["? bash {}\n"] * 3
 
 
