@@ -10,6 +10,13 @@ const sharedServer = () => (shared ??= startServer({ shared: true }));
 /** Room for the list, two conversations and the inspector. */
 const WIDE = { width: 1800, height: 1000 };
 const inspector = (page) => page.getByRole("complementary", { name: "Inspector" });
+/** Whether what is given the focus has it some frames later. */
+const keepsFocus = async (locator) => {
+  await locator.focus();
+  const frames = () => new Promise((done) => setTimeout(() => requestAnimationFrame(() => requestAnimationFrame(done)), 100));
+  await locator.page().evaluate(frames);
+  return locator.evaluate((node) => node === document.activeElement);
+};
 const grouped = (number) => number.toLocaleString("en");
 
 async function inspect(page, tab) {
@@ -210,8 +217,8 @@ test("the tree is walked by keyboard", async () => {
   await inspect(page, "Tree");
   const tab = inspector(page).getByRole("tabpanel");
   const node = tab.locator(".react-flow__node").and(page.getByLabel("Turn root, completed", { exact: true }));
-  await node.waitFor();
-  await node.focus();
+  // The graph draws only what is in sight, and finds its place at first: a node may go and come back meanwhile.
+  await until(() => keepsFocus(node), "the node to keep the focus");
   await page.keyboard.press("Enter");
   await tab.getByRole("heading", { name: "root" }).waitFor();
   assert.equal(await page.evaluate(() => document.activeElement.getAttribute("role")), "tabpanel");
