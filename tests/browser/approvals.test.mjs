@@ -132,7 +132,8 @@ test("an approval answered in another window or by a program shows here by itsel
 
   await say(other, "!bash echo program");
   await asking(page).waitFor();
-  const waiting = (await status(server, id)).waiting;
+  // What is asked is seen a moment before its run has ended to wait.
+  const waiting = await until(async () => (await status(server, id)).waiting, "the status to name what waits");
   await server.call("POST", `/api/sessions/${id}/approvals/${waiting[0].approval_id}`, { decision: "deny", reason: "not today" });
   for (const window of [page, other]) {
     await window.getByText("Denied: not today", { exact: true }).waitFor();
