@@ -136,16 +136,16 @@ async def test_viewers_come_and_go_and_the_run_does_not_notice(open_scenario: Op
         await s.begin()
         async for _ in s.engine.run(s.id, "count"):
             break
-        first = asyncio.create_task(s.follow())
+        first = s.engine.attach(s.id)
+        seen = [[await anext(first)]]
         await gate.reached.wait()
-        late = asyncio.create_task(s.follow())
-        await asyncio.sleep(0)
+        late = s.engine.attach(s.id)
+        seen.append([await anext(late)])
         gate.set()
-        stored = None
-        for viewer in (first, late):
-            chunks = await viewer
-            stored = stored or (await s.engine.messages(s.id))[1]
-            message = reduced(chunks)
+        for viewer, chunks in zip((first, late), seen, strict=True):
+            chunks += [chunk async for chunk in viewer]
+        stored = (await s.engine.messages(s.id))[1]
+        for message in map(reduced, seen):
             assert (message["id"], message["parts"]) == (stored.id, stored.parts)
         assert await s.follow() == []
 

@@ -7,14 +7,15 @@ in the same snapshot; so a reader in another process sees all that was acknowled
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import sqlite3
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 import msgspec
@@ -63,20 +64,21 @@ _END: Final = Cursor(2**63 - 1, "")
 
 
 class ReaderPool:
-    """A few threads with a connection each. ``run`` calls a method of :class:`Reader` in one read transaction.
+    """A few threads and a connection for each. ``run`` calls a method of :class:`Reader` in one read transaction.
 
-    ``check`` refuses a file that is not the one the others are connected to.
+    All connect at once: a file that is moved away later stays readable, whichever thread is asked. Blocks.
     """
 
-    def __init__(
-        self, path: Path, threads: int = 2, connect: Connect = connect, check: Callable[[], object] | None = None
-    ) -> None:
+    def __init__(self, path: Path, threads: int = 2, connect: Connect = connect) -> None:
         self._path = path
-        self._check = check
-        self._connect = connect
-        self._local = threading.local()
-        self._open: list[sqlite3.Connection] = []
-        self._lock = threading.Lock()
+        self._threads = threads
+        self._idle: SimpleQueue[sqlite3.Connection] = SimpleQueue()
+        with contextlib.ExitStack() as undo:
+            for _ in range(threads):
+                connection = connect(path, writer=False)
+                undo.callback(connection.close)
+                self._idle.put(connection)
+            undo.pop_all()
         self._executor: ThreadPoolExecutor | None = ThreadPoolExecutor(threads, thread_name_prefix="clew-reader")
 
     async def run(self, call: Callable[Concatenate[Reader, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -86,8 +88,8 @@ class ReaderPool:
         return await loop.run_in_executor(self._executor, lambda: self._call(call, *args, **kwargs))
 
     def _call(self, call: Callable[Concatenate[Reader, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        connection = self._idle.get()
         try:
-            connection = self._connection()
             # Explicitly deferred: it pins one state for several statements and can never take the write lock.
             connection.execute("BEGIN DEFERRED")
             try:
@@ -110,25 +112,16 @@ class ReaderPool:
         except (KeyError, TypeError, ValueError, msgspec.MsgspecError) as error:
             # A column holds what no unit can have written there, such as NULL where the schema forbids it.
             raise RowUndecodable(f"a row of {self._path} is not readable: {error!r}") from error
-
-    def _connection(self) -> sqlite3.Connection:
-        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
-        if connection is None:
-            if self._check is not None:
-                self._check()
-            connection = self._connect(self._path, writer=False)
-            self._local.connection = connection
-            with self._lock:
-                self._open.append(connection)
-        return connection
+        finally:
+            self._idle.put(connection)
 
     def close(self) -> None:
         """Wait for reads under way, then let go. Blocks; called off the loop."""
         executor, self._executor = self._executor, None
         if executor is not None:
             executor.shutdown(wait=True)
-            for connection in self._open:
-                connection.close()
+            for _ in range(self._threads):
+                self._idle.get().close()
 
 
 class Reader:

@@ -136,6 +136,9 @@ def _open(path: Path, options: SqliteOptions, clock: Clock, mint: Mint, connect:
             with contextlib.suppress(sqlite3.Error):
                 if empty_log(connection):
                     acknowledged.synced = acknowledged.commit
+            readers = ReaderPool(path, options.reader_threads, connect)
+            undo.callback(readers.close)
+            lock.stays()  # what the readers are connected to is the file the writer has
             writer = Writer(
                 connection,
                 path,
@@ -153,7 +156,7 @@ def _open(path: Path, options: SqliteOptions, clock: Clock, mint: Mint, connect:
         except OSError as error:
             raise StoreUnavailable(f"{path} cannot be opened: {error.strerror or error}") from error
         undo.pop_all()
-        return SqliteStore(path, ReaderPool(path, options.reader_threads, connect, lock.stays), writer, lock)
+        return SqliteStore(path, readers, writer, lock)
 
 
 def _keep_log(connection: sqlite3.Connection, clock: Clock, *, wanted: bool) -> EventLog | None:
