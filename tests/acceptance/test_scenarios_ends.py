@@ -34,11 +34,12 @@ async def test_abort_while_streaming_keeps_what_was_said(open_scenario: Open) ->
         await s.begin()
         submission = await s.send("count")
         await gate.reached.wait()
-        viewer = asyncio.create_task(s.follow())
-        await asyncio.sleep(0)
+        viewer = s.engine.attach(s.id)
+        seen = [await anext(viewer)]
         assert await s.engine.abort(s.id)
         assert (await submission.wait()).status == "aborted"
-        assert (await viewer)[-1]["type"] == "abort"
+        seen += [chunk async for chunk in viewer]
+        assert seen[-1]["type"] == "abort"
         assert s.model.closed_early == 1
         assert await s.transcript() == ["user: count", "assistant: one two "]
         assert not await s.engine.abort(s.id)
