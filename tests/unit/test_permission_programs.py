@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from clew.permissions.programs.catalog import PROGRAMS
-from clew.permissions.programs.table import Program
+from clew.permissions.programs.catalog import Program, load_programs
 from tests.corpora.options import decide
 
 # Commands that only read, and what they are given at the least.
@@ -48,7 +47,9 @@ def long_options(table: Program) -> Iterator[str]:
         yield from long_options(command)
 
 
-LONG = {name: sorted(set(long_options(PROGRAMS[head[0]]))) or ["--help"] for name, (head, _) in READERS.items()}
+LONG = {
+    name: sorted(set(long_options(load_programs()[head[0]][1]))) or ["--help"] for name, (head, _) in READERS.items()
+}
 
 
 def chance_line(chance: random.Random) -> list[str]:

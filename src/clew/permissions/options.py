@@ -13,9 +13,8 @@ from typing import Final
 
 import msgspec
 
-from clew.permissions.programs.catalog import find_program
+from clew.permissions.programs.catalog import Option, Program, find_program
 from clew.permissions.programs.scripts import is_plain_script
-from clew.permissions.programs.table import ANY, Option, Program
 from clew.permissions.tokens import UNKNOWN, Token
 
 __all__ = ["Danger", "examine"]
@@ -258,7 +257,7 @@ class _Reading:
             reach = self.command_end if table.enough else self.first_operand
             self.danger(reach, f"`{self.name}` is made to {table.danger}")
         pattern = table.first if table.first is not None and self.operands == 1 else table.operand
-        if pattern is not ANY:
+        if pattern is not None:
             self._check(word, pattern)
         if self.operands == 1 and word.value in table.delegates:
             return not self._delegate(word.value)

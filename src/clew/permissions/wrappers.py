@@ -12,97 +12,13 @@ from typing import Final
 
 import msgspec
 
+from clew.permissions.programs.catalog import load_wrappers
 from clew.permissions.shell import SimpleCommand
 from clew.permissions.tokens import UNKNOWN, Token, names
 
 __all__ = ["SHELLS", "Closed", "Inside", "look_inside"]
 
 
-class Closed(Exception):
-    """A wrapper whose inner command cannot be told for certain; the text says why."""
-
-
-class Inside(msgspec.Struct, frozen=True):
-    """What a wrapper runs: commands, and lines for a shell. ``elsewhere`` says that those run on another machine."""
-
-    commands: tuple[SimpleCommand, ...] = ()
-    lines: tuple[str, ...] = ()
-    elsewhere: bool = False
-
-
-class _Options(msgspec.Struct, frozen=True):
-    """The options before an inner command: those alone, those with a value, and how many operands follow them."""
-
-    alone: frozenset[str] = frozenset()
-    valued: frozenset[str] = frozenset()
-    operands: int = 0
-    assigns: bool = False
-    numbers: bool = False
-    quiet: frozenset[str] = frozenset()
-    """With one of these nothing is run."""
-
-
-def _options(
-    alone: str = "",
-    valued: str = "",
-    *,
-    operands: int = 0,
-    assigns: bool = False,
-    numbers: bool = False,
-    quiet: str = "",
-) -> _Options:
-    return _Options(
-        frozenset((alone + " " + quiet).split()),
-        frozenset(valued.split()),
-        operands,
-        assigns,
-        numbers,
-        frozenset(quiet.split()),
-    )
-
-
-_PLAIN: Final[Mapping[str, _Options]] = {
-    "builtin": _options(),
-    "busybox": _options(quiet="--list --help"),
-    "catchsegv": _options(),
-    "chronic": _options("-v -e"),
-    "chrt": _options("-a -b -f -i -o -r -R", operands=1),
-    "command": _options("-p", quiet="-v -V"),
-    "dbus-run-session": _options(),
-    "doas": _options("-n", "-u"),
-    "env": _options("-i - -0 -v --ignore-environment --null --debug", "-u -C --unset --chdir", assigns=True),
-    "exec": _options("-c -l", "-a"),
-    "fakeroot": _options(),
-    "ionice": _options("-t", "-c -n"),
-    "linux32": _options(),
-    "linux64": _options(),
-    "nice": _options("", "-n --adjustment", numbers=True),
-    "nohup": _options(quiet="--help --version"),
-    "setarch": _options("-R", operands=1),
-    "setsid": _options("-c -f -w --ctty --fork --wait"),
-    "stdbuf": _options("", "-i -o -e --input --output --error"),
-    "sudo": _options(
-        "-A -b -E -H -k -n -P -S --non-interactive --preserve-env --set-home --stdin",
-        "-g -u --group --user",
-        assigns=True,
-        quiet="-K -l -V -v --list --validate --version",
-    ),
-    "taskset": _options("-c --cpu-list", operands=1),
-    "time": _options("-p -v --portability --verbose", "", assigns=True),
-    "timeout": _options(
-        "-v --foreground --preserve-status --verbose", "-k -s --kill-after --signal", operands=1
-    ),
-    "toybox": _options(),
-    "unbuffer": _options("-p"),
-}  # fmt: skip
-_XARGS: Final = _options(
-    "-0 -r -t -x --null --no-run-if-empty --verbose --exit",
-    "-d -E -I -L -n -P -s --delimiter --max-args --max-chars --max-procs",
-)
-_WATCH: Final = _options(
-    "-b -c -d -e -g -t -w -x --beep --color --differences --errexit --chgexit --no-title --exec", "-n --interval"
-)
-_SSH: Final = _options("-4 -6 -a -C -k -n -N -q -T -t -v -x", "-i -l -p", operands=1, quiet="-V")
 SHELLS: Final = names("ash bash csh dash fish ksh mksh rbash sh tcsh yash zsh")
 # Their language is another one, in which a line means something else.
 _FOREIGN: Final = names("csh fish tcsh zsh")
@@ -119,57 +35,70 @@ _CLOSED: Final = names(
 )
 
 
+class Closed(Exception):
+    """A wrapper whose inner command cannot be told for certain; the text says why."""
+
+
+class Inside(msgspec.Struct, frozen=True):
+    """What a wrapper runs: commands, and lines for a shell. ``elsewhere`` says that those run on another machine."""
+
+    commands: tuple[SimpleCommand, ...] = ()
+    lines: tuple[str, ...] = ()
+    elsewhere: bool = False
+
+
 def look_inside(command: SimpleCommand) -> Inside | None:
     """What ``command`` runs, or None when it is no wrapper. Raises :class:`Closed`."""
     if not command.words:
         return None
     name = command.words[0].value.rpartition("/")[2]
     name = _BY_ANOTHER_NAME.get(name, name)
-    reader = _READERS.get(name)
-    if reader is not None:
-        return reader(command)
+    if name in _READERS:
+        return _READERS[name](command)
     if name in SHELLS:
         return _shell(command)
-    if name in _PLAIN:
-        return _plain(command, _PLAIN[name])
+    if name in load_wrappers():
+        words, options = _behind_options(command, name)
+        wrapper = load_wrappers()[name]
+        return Inside() if options.keys() & wrapper.quiet else _inner(words, command.inputs, assigns=wrapper.assigns)
     if name in _CLOSED:
         raise Closed(f"`{name}` runs other commands in ways that are not taken apart")
     return None
 
 
-def _skip(words: Sequence[Token], options: _Options) -> tuple[int, dict[str, str]]:
-    """Where the inner command begins, and the options before it."""
+def _behind_options(command: SimpleCommand, name: str) -> tuple[Sequence[Token], dict[str, str]]:
+    """The words behind the options and operands of the wrapper ``name``, and those options with their values."""
+    wrapper, words = load_wrappers()[name], command.words
     at = 1
-    found: dict[str, str] = {}
+    options: dict[str, str] = {}
     while at < len(words):
-        word = words[at]
-        text = word.value
+        text = words[at].value
         if not text.startswith("-") and UNKNOWN not in text:
             break
-        _certain(word)
+        _certain(words[at])
         at += 1
         if text == "--":
             break
-        name, equals, value = text.partition("=") if text.startswith("--") else (text, "", "")
-        if equals and name in options.valued:
-            found[name] = value
-        elif text in options.alone:
-            found[text] = ""
-        elif text in options.valued:
+        option, equals, value = text.partition("=") if text.startswith("--") else (text, "", "")
+        if equals and option in wrapper.valued:
+            options[option] = value
+        elif text in wrapper.alone:
+            options[text] = ""
+        elif text in wrapper.valued:
             if at >= len(words):
                 raise Closed(f"`{text}` has no value")
             _certain(words[at])
-            found[text] = words[at].value
+            options[text] = words[at].value
             at += 1
-        elif text[:2] in options.valued:
-            found[text[:2]] = text[2:]
-        elif text != "-" and all(f"-{letter}" in options.alone for letter in text[1:]):
-            found |= {f"-{letter}": "" for letter in text[1:]}
-        elif not (options.numbers and text[1:].isdecimal()):
+        elif text[:2] in wrapper.valued:
+            options[text[:2]] = text[2:]
+        elif text != "-" and all(f"-{letter}" in wrapper.alone for letter in text[1:]):
+            options |= {f"-{letter}": "" for letter in text[1:]}
+        elif not (wrapper.numbers and text[1:].isdecimal()):
             raise Closed(f"the option `{text}` is not known")
-    for word in words[at : at + options.operands]:
+    for word in words[at : at + wrapper.operands]:
         _certain(word)
-    return min(at + options.operands, len(words)), found
+    return words[at + wrapper.operands :], options
 
 
 def _certain(word: Token) -> None:
@@ -186,30 +115,18 @@ def _inner(words: Sequence[Token], inputs: tuple[str, ...], *, assigns: bool) ->
     return Inside((SimpleCommand(tuple(words[:at]), tuple(words[at:]), inputs),))
 
 
-def _plain(command: SimpleCommand, options: _Options) -> Inside:
-    at, found = _skip(command.words, options)
-    if found.keys() & options.quiet:
-        return Inside()
-    return _inner(command.words[at:], command.inputs, assigns=options.assigns)
-
-
 def _xargs(command: SimpleCommand) -> Inside:
-    at, found = _skip(command.words, _XARGS)
-    words = list(command.words[at:])
-    mark = found.get("-I")
-    if mark:
-        words = [_replaced(word, mark) for word in words]
-    else:
-        words.append(_unknown())
-    return Inside((SimpleCommand((), tuple(words)),)) if at < len(command.words) else Inside()
+    words, options = _behind_options(command, "xargs")
+    if not words:
+        return Inside()
+    mark = options.get("-I")
+    inner = [_filled(word, mark) for word in words] if mark else [*words, Token("word", 0, 0, UNKNOWN, several=True)]
+    return Inside((SimpleCommand((), tuple(inner)),))
 
 
-def _replaced(word: Token, mark: str) -> Token:
+def _filled(word: Token, mark: str) -> Token:
+    """The word with what will be put in place of ``mark``, which nobody knows yet."""
     return msgspec.structs.replace(word, value=word.value.replace(mark, UNKNOWN), bare=False)
-
-
-def _unknown() -> Token:
-    return Token("word", 0, 0, UNKNOWN, several=True)
 
 
 def _find(command: SimpleCommand) -> Inside:
@@ -225,7 +142,7 @@ def _find(command: SimpleCommand) -> Inside:
                 break
             # Several words from one could bring the end of the action with them, and another action.
             _certain(part)
-            taken.append(_replaced(part, "{}"))
+            taken.append(_filled(part, "{}"))
         else:
             taken.clear()
         if not taken:
@@ -258,24 +175,23 @@ def _trap(command: SimpleCommand) -> Inside:
 
 
 def _watch(command: SimpleCommand) -> Inside:
-    at, found = _skip(command.words, _WATCH)
-    words = command.words[at:]
+    words, options = _behind_options(command, "watch")
     if not words:
         return Inside()
-    if found.keys() & {"-x", "--exec"}:
+    if options.keys() & {"-x", "--exec"}:
         return _inner(words, (), assigns=False)
     return Inside(lines=(_line_of(words),))
 
 
 def _ssh(command: SimpleCommand) -> Inside:
-    at, found = _skip(command.words, _SSH)
-    if command.words[at - 1].value.startswith("-") and at > 1:
+    words, options = _behind_options(command, "ssh")
+    host = len(command.words) - len(words) - 1
+    if host > 0 and command.words[host].value.startswith("-"):
         raise Closed("a host whose name could be an option")
     # Options may also stand behind the host.
-    if at < len(command.words) and command.words[at].value.startswith("-"):
+    if words and words[0].value.startswith("-"):
         raise Closed("an option of `ssh` behind the host")
-    words = command.words[at:]
-    if not words and not found.keys() & {"-N", "-V"}:
+    if not words and not options.keys() & {"-N", "-V"}:
         raise Closed("a shell on another machine that runs what it is fed")
     return Inside(lines=(_line_of(words),), elsewhere=True) if words else Inside()
 

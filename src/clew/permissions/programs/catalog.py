@@ -1,66 +1,176 @@
-"""Every program whose arguments are known, by the names it goes by."""
+"""Every program whose arguments are known, by the names it goes by; the one reader of the tables beside this module.
+
+A table lists what is known. What it does not list is not harmless: it is asked about (PM-8). Options are written
+with what follows them: ``-n=`` takes a value, ``--color?`` may have one attached, ``-v`` has none. A key may hold
+several names. ``base`` names tables of ``bases`` that lend their options and settings; ``each`` is what every
+subcommand starts from; patterns are named, and stand in ``patterns``.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Final
+import tomllib
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any, Final, Literal
 
-from clew.permissions.programs.building import BUILDING
-from clew.permissions.programs.files import FILES
-from clew.permissions.programs.git import GIT
-from clew.permissions.programs.languages import LANGUAGES
-from clew.permissions.programs.network import NETWORK
-from clew.permissions.programs.system import SYSTEM
-from clew.permissions.programs.table import Program
-from clew.permissions.programs.text import TEXT
+import msgspec
 
-__all__ = ["PROGRAMS", "find_program"]
+__all__ = ["Option", "Program", "Wrapper", "find_program", "load_programs", "load_wrappers"]
 
-PROGRAMS: Final[Mapping[str, Program]] = {
-    "git": GIT,
-    **BUILDING,
-    **FILES,
-    **LANGUAGES,
-    **NETWORK,
-    **SYSTEM,
-    **TEXT,
+_DANGERS: Final = {
+    "runs": "run another program or code",
+    "writes": "write or change files",
+    "loads": "take code or settings from elsewhere",
+    "sends": "read or send away files, or connect elsewhere",
+    "sets": "change the settings by which it later runs programs",
 }
-_ALSO: Final = {
-    also: name
-    for name, others in {
-        "apt": "apt-cache apt-get aptitude",
-        "awk": "gawk mawk nawk original-awk",
-        "bat": "batcat",
-        "docker": "podman",
-        "env": "genv",
-        "fd": "fdfind",
-        "find": "gfind",
-        "less": "more most zless",
-        "lua": "luajit",
-        "make": "gmake",
-        "nc": "ncat netcat",
-        "node": "nodejs",
-        "npx": "bunx",
-        "pytest": "py.test",
-        "python": "py pypy",
-        "rg": "ripgrep",
-        "sed": "gsed",
-        "sftp": "ftp lftp",
-        "sort": "gsort",
-        "tar": "bsdtar gtar",
-        "vim": "ed emacs ex nano nvim pico rvim vi view vimdiff",
-    }.items()
-    for also in others.split()
-}
+_OPTION_KEYS: Final = ("base", "harmless", *_DANGERS, "values", "value_danger")
 _VERSION: Final = re.compile(r"-?[0-9][0-9.]*$")
+
+
+class Option(msgspec.Struct, frozen=True):
+    """One option. ``danger`` says what it makes its program do; ``plain`` is what a harmless value looks like."""
+
+    value: Literal["none", "attached", "needed"] = "none"
+    danger: str = ""
+    plain: re.Pattern[str] | None = None
+
+
+class Program(msgspec.Struct, frozen=True):
+    """The arguments of one program, or of one of its subcommands.
+
+    ``operand`` is what a harmless operand looks like, its beginning where ``open_end``; ``first`` the same for the
+    first one. ``stops`` says that options end at the first operand, ``shortens`` that long options may be
+    abbreviated, ``bundles`` that letters may be, ``numbers`` that ``-20`` is an option. ``single`` is the style in
+    which ``-name`` and ``--name`` are one. More than ``most`` operands do ``danger``, and a rule must write out the
+    first of them, or the subcommand alone if that is ``enough``; a subcommand that is dangerous by itself has no
+    ``most``; with ``whole`` all of it must be written out. ``passes`` says what becomes of
+    what stands behind ``--`` and goes to a program of its own: it is asked about, or free. ``delegates`` names
+    programs with tables that may be run through it, as an operand or behind ``module_option``; behind ``actions``
+    stand commands. ``script`` is the language of a small program among the arguments. With fewer than ``fed`` operands
+    it does what its input says, but for the options ``quiet``.
+    """
+
+    options: Mapping[str, Option] = {}
+    commands: Mapping[str, Program] | None = None
+    operand: re.Pattern[str] | None = None
+    first: re.Pattern[str] | None = None
+    open_end: bool = True
+    operand_danger: str = _DANGERS["runs"]
+    danger: str = ""
+    whole: bool = False
+    most: int | None = None
+    enough: bool = False
+    stops: bool = False
+    shortens: bool = True
+    bundles: bool = True
+    numbers: bool = False
+    negates: bool = False
+    single: bool = False
+    passes: Literal["", "asked", "free"] = ""
+    script: str = ""
+    module_option: str = ""
+    delegates: frozenset[str] = frozenset()
+    actions: frozenset[str] = frozenset()
+    fed: int = 0
+    quiet: frozenset[str] = frozenset()
+
+
+class Wrapper(msgspec.Struct, frozen=True):
+    """The options before an inner command: those alone, those with a value, and how many operands follow them.
+
+    ``assigns`` says that variables may follow, ``numbers`` that ``-20`` is an option. With one of ``quiet``, which
+    stand alone, nothing is run.
+    """
+
+    alone: frozenset[str] = frozenset()
+    valued: frozenset[str] = frozenset()
+    quiet: frozenset[str] = frozenset()
+    operands: int = 0
+    assigns: bool = False
+    numbers: bool = False
 
 
 def find_program(name: str) -> tuple[str, Program] | None:
     """The table for a program of this name, in any case and with or without a version behind it."""
     name = name.lower()
-    for spelling in (name, _VERSION.sub("", name)):
-        known = _ALSO.get(spelling, spelling)
-        if known in PROGRAMS:
-            return known, PROGRAMS[known]
-    return None
+    programs = load_programs()
+    return programs.get(name) or programs.get(_VERSION.sub("", name))
+
+
+@cache
+def _read_tables() -> dict[str, dict[str, Any]]:
+    """What stands in the files, put together. Read when a shell line is first judged, not when clew is imported."""
+    sections: dict[str, dict[str, Any]] = {}
+    for file in files(__package__).iterdir():
+        if file.name.endswith(".toml"):
+            for section, tables in tomllib.loads(file.read_text("utf-8")).items():
+                sections.setdefault(section, {}).update(tables)
+    return sections
+
+
+@cache
+def load_programs() -> Mapping[str, tuple[str, Program]]:
+    """Every name a program goes by, with the one it is known by and its table."""
+    programs: dict[str, tuple[str, Program]] = {}
+    for name, row in _rows(_read_tables()["programs"]):
+        row = dict(row)
+        also = row.pop("also", "").split()
+        programs |= dict.fromkeys((name, *also), (name, _program(row, {})))
+    return programs
+
+
+@cache
+def load_wrappers() -> Mapping[str, Wrapper]:
+    """The programs that run another command, by name."""
+    wrappers = {}
+    for name, row in _rows(_read_tables()["wrappers"]):
+        words = {key: frozenset(row.get(key, "").split()) for key in ("alone", "valued", "quiet")}
+        wrappers[name] = Wrapper(**{**row, **words, "alone": words["alone"] | words["quiet"]})
+    return wrappers
+
+
+def _rows(tables: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    return ((name, row) for names, row in tables.items() for name in names.split())
+
+
+def _program(row: Mapping[str, Any], each: Mapping[str, Any]) -> Program:
+    options, settings = _inherit({**each, **row})
+    each = settings.pop("each", each)
+    patterns = _read_tables()["patterns"]
+    for key, value in settings.items():
+        match key:
+            case "commands":
+                settings[key] = {name: _program(inner, each) for name, inner in _rows(value)}
+            case "operand" | "first":
+                settings[key] = re.compile(patterns[value])
+            case "operand_danger" | "danger":
+                settings[key] = _DANGERS[value]
+            case "delegates" | "actions" | "quiet":
+                settings[key] = frozenset(value.split())
+    return Program(options, **settings)
+
+
+def _inherit(row: Mapping[str, Any]) -> tuple[dict[str, Option], dict[str, Any]]:
+    """The options of a table and its settings, what its bases lend first, so that its own have the last word."""
+    options: dict[str, Option] = {}
+    settings: dict[str, Any] = {}
+    for name in row.get("base", "").split():
+        lent, more = _inherit(_read_tables()["bases"][name])
+        options |= lent
+        settings |= more
+    for kind in ("harmless", *_DANGERS):
+        for word in row.get(kind, "").split():
+            value: Literal["none", "attached", "needed"]
+            value = "needed" if word.endswith("=") else "attached" if word.endswith("?") else "none"
+            options[word.rstrip("=?")] = Option(value, _DANGERS.get(kind, ""))
+    for pattern, words in row.get("values", {}).items():
+        plain = re.compile(_read_tables()["patterns"][pattern])
+        for name in words.split():
+            option = options[name]
+            danger = option.danger or _DANGERS[row.get("value_danger", "runs")]
+            options[name] = Option(option.value, danger, plain)
+    settings |= {key: value for key, value in row.items() if key not in _OPTION_KEYS}
+    return options, settings
