@@ -18,7 +18,8 @@ from clew.runtime.heading import load_tails
 from clew.testing.scenario import Scenario
 from clew.testing.scripted import FakeProviders, Gate, say, wait
 from clew.transcript.message import MessageRow
-from clew.transcript.project import project, projection_of
+from clew.transcript.metadata import projection_of
+from clew.transcript.project import project
 from tests.acceptance.conversations import (
     ACTIONS,
     Copies,

@@ -20,7 +20,8 @@ from clew.testing.child import Child, Orders, StreamOf
 from clew.transcript import chunk as c
 from clew.transcript.chunk import Chunk
 from clew.transcript.fold import Fold
-from clew.transcript.message import MessageRow, from_stream
+from clew.transcript.message import MessageRow
+from clew.transcript.metadata import from_stream
 from clew.transcript.seal import seal_of
 
 __all__ = ["FileWitness", "Witness", "dump", "life"]

@@ -15,7 +15,8 @@ from clew.compaction.policy import Policy, policy_for
 from clew.compaction.prune import plan_prune
 from clew.config import CompactionConfig, PruningConfig
 from clew.transcript.message import Message
-from clew.transcript.pruned import Pruned, output_text, pruned_part
+from clew.transcript.part import output_text
+from clew.transcript.pruned import Pruned, pruned_part
 
 START = {"type": "step-start"}
 

@@ -10,7 +10,8 @@ import pytest
 from clew.errors import InternalError
 from clew.transcript.line import LineTurn, line_turns, path_to
 from clew.transcript.message import Message
-from clew.transcript.project import Hidden, Tail, project, projection_of, tails_of
+from clew.transcript.metadata import projection_of
+from clew.transcript.project import Hidden, Tail, project, tails_of
 from clew.transcript.turn import HeadMove, Tree, Turn
 from clew.transcript.turn_state import OPEN
 from clew.transcript.view import find_compaction, model_view, visible_view

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from clew.transcript.marks import ending_of, marked
-from clew.transcript.message import Message, Role, from_stream
+from clew.transcript.message import Message, Role
+from clew.transcript.metadata import from_stream
 from clew.transcript.pruned import Pruned
 from clew.transcript.turn import Turn
 from clew.transcript.turn_state import OPEN, TurnStatus

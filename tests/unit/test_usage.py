@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clew.transcript.message import MessageRow
-from clew.transcript.rollup import booked_message, booked_session, merged, sum_usage, usage_of
+from clew.transcript.metadata import merged, usage_of
+from clew.transcript.rollup import booked_message, booked_session, sum_usage
 from clew.transcript.session import Model, Session
 from clew.transcript.turn import Step
 from clew.transcript.usage import Usage

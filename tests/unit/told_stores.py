@@ -15,7 +15,8 @@ from clew.testing.chunks import reasoning, text, tool_call, tool_output
 from clew.testing.clock import FakeClock
 from clew.testing.scribe import Scribe
 from clew.transcript import chunk as c
-from clew.transcript.project import project, projection_of, tails_of
+from clew.transcript.metadata import projection_of
+from clew.transcript.project import project, tails_of
 
 replace = msgspec.structs.replace
 

@@ -15,7 +15,8 @@ from clew.compaction.budget import estimate_tokens, reaches
 from clew.compaction.policy import Policy
 from clew.compaction.tool_part import file_path, tool_name
 from clew.transcript.message import Message
-from clew.transcript.pruned import Pruned, output_text, pruned_part
+from clew.transcript.part import output_text
+from clew.transcript.pruned import Pruned, pruned_part
 
 __all__ = ["AGGRESSIVE_CHARS", "PROTECTED_FILES", "PROTECTED_MESSAGES", "PROTECTED_TOOLS", "plan_prune"]
 

@@ -7,8 +7,9 @@ from typing import Any, Literal
 import msgspec
 
 from clew.compaction.directive import Directive
+from clew.transcript.part import COMPACTION_PART
 from clew.transcript.usage import Usage
-from clew.transcript.view import COMPACTION_PART, Split
+from clew.transcript.view import Split
 
 __all__ = ["CompactionData", "Range", "Strategy", "to_part"]
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from clew.transcript.pruned import output_text
+from clew.transcript.part import output_text
 
 __all__ = ["READING", "WRITING", "file_path", "input_text", "is_open", "is_tool", "result_text", "tool_name"]
 

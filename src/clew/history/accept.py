@@ -5,7 +5,8 @@ from __future__ import annotations
 from clew.errors import Conflict, MessageNotFound
 from clew.store.base import Store
 from clew.store.unit import PatchMessage, PutParts, SealMessage, Unit, Write
-from clew.transcript.message import DAMAGED, MessageRow
+from clew.transcript.message import MessageRow
+from clew.transcript.metadata import DAMAGED
 from clew.transcript.seal import seal_of
 
 __all__ = ["ACCEPTED", "plan_accept"]

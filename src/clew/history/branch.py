@@ -38,12 +38,13 @@ from clew.store.unit import (
 from clew.transcript.gate import check_value
 from clew.transcript.line import LineTurn, path_to, tail_place
 from clew.transcript.message import MessageRow, PartRow
+from clew.transcript.part import COMPACTION_PART
 from clew.transcript.project import Hidden, project, tails_of
 from clew.transcript.seal import seal_of
 from clew.transcript.session import Model, Session, parse_model
 from clew.transcript.turn import HeadMove, Tree, Turn, placed
 from clew.transcript.turn_state import OPEN
-from clew.transcript.view import COMPACTION_PART, Compaction, compaction_data, find_compaction
+from clew.transcript.view import Compaction, compaction_data, find_compaction
 
 __all__ = ["LEFT_BEHIND", "Branching", "Held", "Names", "check_point", "cut_line", "plan_branch", "start_line"]
 

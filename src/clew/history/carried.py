@@ -17,9 +17,9 @@ from clew.runtime.waiting import digest_of, waits_of
 from clew.store import unit as u
 from clew.store.base import Whole
 from clew.transcript.message import MessageRow, PartRow
+from clew.transcript.part import COMPACTION_PART
 from clew.transcript.session import SessionState
 from clew.transcript.turn import HeadMove, Step, Tree
-from clew.transcript.view import COMPACTION_PART
 
 __all__ = ["ORIGIN_KEY", "Carried", "digests", "remapped", "renamed", "renamed_part"]
 

@@ -18,8 +18,10 @@ from clew.store.base import QueuedMessage, Store, Whole
 from clew.transcript.chunk import Chunk
 from clew.transcript.fold import Fold
 from clew.transcript.message import MessageRow
-from clew.transcript.project import project, projection_of, tails_of
-from clew.transcript.pruned import Pruned, output_text
+from clew.transcript.metadata import projection_of
+from clew.transcript.part import output_text
+from clew.transcript.project import project, tails_of
+from clew.transcript.pruned import Pruned
 from clew.transcript.rollup import sum_usage
 from clew.transcript.seal import seal_of
 from clew.transcript.session import Session

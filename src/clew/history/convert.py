@@ -22,8 +22,8 @@ from clew.runtime.recovery import recover
 from clew.store import unit as u
 from clew.store.base import Damage, Store
 from clew.transcript.message import MessageRow, PartRow
+from clew.transcript.metadata import merged
 from clew.transcript.project import Hidden, project, tails_of
-from clew.transcript.rollup import merged
 from clew.transcript.seal import seal_of
 from clew.transcript.session import Session
 from clew.transcript.turn import Step, Tree, Turn

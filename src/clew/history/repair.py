@@ -10,7 +10,8 @@ from clew.errors import ClewError
 from clew.history.check import Problem
 from clew.store.base import Store
 from clew.store.unit import SetHidden, Unit
-from clew.transcript.project import Hidden, project, projection_of, tails_of
+from clew.transcript.metadata import projection_of
+from clew.transcript.project import Hidden, project, tails_of
 
 __all__ = ["repair"]
 

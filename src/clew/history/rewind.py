@@ -23,7 +23,7 @@ from clew.errors import (
 )
 from clew.failpoints import failpoint
 from clew.history.pointing import Pointed, find_message, get_turn, leads, text_of
-from clew.history.snapshot import SnapshotLayer, snapshot_of
+from clew.history.snapshot import SnapshotLayer
 from clew.history.tree import ReflogEntry, load_reflog
 from clew.ids import check_client_message_id
 from clew.runtime.admission import Prompted
@@ -311,7 +311,7 @@ class Rewinding:
     async def _restore(self, session_id: str, row: MessageRow) -> None:
         if self._snapshots is None:
             raise NotSupported("files cannot be brought back: this engine was opened without a snapshot layer")
-        snapshot_id = snapshot_of(row)
+        snapshot_id = row.snapshot_id
         if snapshot_id is None:
             raise _invalid(row, "no snapshot was taken before this message; rewind without restoring files")
         try:

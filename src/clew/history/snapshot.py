@@ -13,10 +13,9 @@ import msgspec
 
 from clew.runtime.hooks import Hooks
 from clew.transcript.message import MessageRow
+from clew.transcript.metadata import SNAPSHOT_KEY
 
-__all__ = ["SNAPSHOT_KEY", "SnapshotLayer", "attach", "snapshot_of"]
-
-SNAPSHOT_KEY = "snapshot_id"
+__all__ = ["SnapshotLayer", "attach"]
 
 
 class SnapshotLayer(Protocol):
@@ -45,9 +44,3 @@ def attach(hooks: Hooks, layer: SnapshotLayer) -> None:
         return msgspec.structs.replace(row, metadata={**row.metadata, SNAPSHOT_KEY: snapshot_id})
 
     hooks.add("message.user", take)
-
-
-def snapshot_of(row: MessageRow) -> str | None:
-    """The snapshot a message carries."""
-    value = row.metadata.get(SNAPSHOT_KEY)
-    return value if isinstance(value, str) else None

@@ -18,7 +18,6 @@ import msgspec
 
 from clew.compaction.policy import policy_for
 from clew.errors import InternalError, InvalidInput, RowUndecodable, SessionNotFound
-from clew.history.snapshot import SNAPSHOT_KEY
 from clew.interop.arrival import renamed, settled
 from clew.interop.document import BlobRecord, MoveRecord, PromptRecord, QueuedRecord, SessionDocument
 from clew.interop.rows import message_record, rows_of, session_record, tree_of, turn_record
@@ -27,7 +26,8 @@ from clew.live.base import Event
 from clew.runtime.host import Host
 from clew.store import unit as u
 from clew.store.base import Store, Whole, get_session
-from clew.transcript.message import DAMAGED, STORE_KEYS, VIEW_KEYS, MessageRow
+from clew.transcript.message import MessageRow
+from clew.transcript.metadata import DAMAGED, SNAPSHOT_KEY, STORE_KEYS, VIEW_KEYS
 from clew.transcript.project import Hidden, project, tails_of
 from clew.transcript.pruned import Pruned
 from clew.transcript.rollup import booked_message

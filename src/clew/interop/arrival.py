@@ -13,8 +13,8 @@ import msgspec
 
 from clew.ids import Mint
 from clew.interop.document import MessageRecord, MoveRecord, PartRecord, SessionDocument, TurnRecord
+from clew.transcript.part import COMPACTION_PART
 from clew.transcript.turn_state import OPEN
-from clew.transcript.view import COMPACTION_PART
 
 __all__ = ["LEFT_BEHIND", "renamed", "settled"]
 

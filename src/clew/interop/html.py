@@ -20,7 +20,7 @@ from clew.interop.reading import (
     shown_time,
     tool_use,
 )
-from clew.transcript.view import COMPACTION_PART
+from clew.transcript.part import COMPACTION_PART
 
 __all__ = ["POLICY", "format_html"]
 

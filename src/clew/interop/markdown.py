@@ -24,7 +24,7 @@ from clew.interop.reading import (
     shown_time,
     tool_use,
 )
-from clew.transcript.view import COMPACTION_PART
+from clew.transcript.part import COMPACTION_PART
 
 __all__ = ["contained", "fenced", "format_markdown"]
 

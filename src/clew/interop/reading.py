@@ -11,7 +11,8 @@ import msgspec
 from clew.interop.document import SessionDocument
 from clew.interop.rows import rows_of, tree_of
 from clew.transcript.line import LineTurn, line_turns
-from clew.transcript.message import DAMAGED, MessageRow
+from clew.transcript.message import MessageRow
+from clew.transcript.metadata import DAMAGED
 from clew.transcript.project import project, tails_of
 from clew.transcript.view import compaction_data, visible_view
 

@@ -11,10 +11,11 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from clew.errors import InvalidInput
+from clew.transcript.part import COMPACTION_PART
 from clew.transcript.session import Model
 from clew.transcript.tool_state import ToolState
 from clew.transcript.usage import Usage
-from clew.transcript.view import COMPACTION_PART, Split
+from clew.transcript.view import Split
 
 __all__ = ["check_metadata", "check_part", "check_step_data", "check_tools", "check_turn_data"]
 

@@ -19,8 +19,8 @@ from clew.ids import SessionIdForm
 from clew.interop.document import MessageRecord, SessionDocument, SessionRecord, TurnRecord
 from clew.interop.shapes import check_metadata, check_part, check_step_data, check_tools, check_turn_data
 from clew.transcript.gate import check_text, check_value
-from clew.transcript.pruned import output_text
-from clew.transcript.rollup import usage_of
+from clew.transcript.metadata import usage_of
+from clew.transcript.part import output_text
 from clew.transcript.session import Model
 from clew.transcript.turn import Step
 from clew.transcript.turn_state import OPEN

@@ -18,7 +18,7 @@ from clew.runtime.settle import settle_session
 from clew.store.base import PendingStream, Store
 from clew.store.tail import with_tail
 from clew.store.unit import MarkFolded, PatchMessage, PutParts, Refused, Unit, Write
-from clew.transcript.message import DAMAGED
+from clew.transcript.metadata import DAMAGED
 
 __all__ = ["fold_streams", "plan_fold", "recover"]
 

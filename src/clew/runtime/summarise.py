@@ -30,7 +30,8 @@ from clew.runtime.reply import bounded
 from clew.runtime.retry import delay_ms
 from clew.transcript import chunk as c
 from clew.transcript.message import Message
-from clew.transcript.pruned import Pruned, output_text, pruned_part
+from clew.transcript.part import output_text
+from clew.transcript.pruned import Pruned, pruned_part
 from clew.transcript.session import Model
 from clew.transcript.usage import Usage
 

@@ -17,8 +17,9 @@ from clew.store import unit as u
 from clew.store.copies import NOT_COPIED, Copied, Copying
 from clew.store.tail import with_tail
 from clew.transcript.message import MessageRow
+from clew.transcript.metadata import merged
 from clew.transcript.pruned import Pruned
-from clew.transcript.rollup import booked_message, booked_session, merged
+from clew.transcript.rollup import booked_message, booked_session
 from clew.transcript.session import Session, SessionState
 from clew.transcript.turn import HeadMove, Step, Tree, Turn, placed
 from clew.transcript.turn_state import OPEN, check_transition

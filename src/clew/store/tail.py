@@ -12,7 +12,8 @@ import msgspec
 
 from clew.store.unit import JournalEntry
 from clew.transcript.fold import Fold
-from clew.transcript.message import MessageRow, PartRow, from_stream
+from clew.transcript.message import MessageRow, PartRow
+from clew.transcript.metadata import from_stream
 
 __all__ = ["UNSTORED", "with_tail"]
 

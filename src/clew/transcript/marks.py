@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 
 from clew.transcript.message import Message
-from clew.transcript.pruned import Pruned, output_text, pruned_through
+from clew.transcript.part import output_text
+from clew.transcript.pruned import Pruned, pruned_through
 from clew.transcript.turn import Turn
 from clew.transcript.turn_state import OPEN
 

@@ -11,31 +11,20 @@ from typing import Any, Literal
 
 import msgspec
 
+from clew.transcript.metadata import MessageMetadata
+from clew.transcript.part import call_id_of, kind_of, state_of, text_part
+
 __all__ = [
-    "DAMAGED",
-    "STORE_KEYS",
     "STUB",
-    "VIEW_KEYS",
     "Message",
     "MessageRow",
     "PartRow",
     "Role",
-    "from_stream",
     "sent",
     "shown",
 ]
 
 Role = Literal["user", "assistant", "system"]
-
-VIEW_KEYS = frozenset({"turn_id", "created_at", "user_message_id", "turn", "pruned"})
-"""Metadata a view adds: the way to a message, and what is known of it elsewhere. It is never stored with one."""
-
-DAMAGED = "damaged"
-"""The metadata key that says why a message is not, or may not be, what was stored. Whoever reads a message that does
-not fit its seal puts it there; where the damage cannot be seen from the rows any more it is stored with the message."""
-
-STORE_KEYS = frozenset({"usage", "hidden_at", "hidden_by", "queued_at", DAMAGED})
-"""Metadata that only the store's own writes set, each from one source; a stream that carries them is not believed."""
 
 STUB = "[This message was damaged where it is stored. What it said is not known for sure, so it is left out.]"
 """What a model is sent in place of a damaged message, until a human has accepted it as it is."""
@@ -52,23 +41,18 @@ class PartRow(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def type(self) -> str:
-        kind = self.data.get("type")
-        return kind if isinstance(kind, str) else "unknown"
+        return kind_of(self.data)
 
     @property
     def tool_call_id(self) -> str | None:
-        value = self.data.get("toolCallId")
-        return value if isinstance(value, str) else None
+        return call_id_of(self.data)
 
     @property
     def tool_state(self) -> str | None:
-        if self.tool_call_id is None:
-            return None
-        value = self.data.get("state")
-        return value if isinstance(value, str) else None
+        return state_of(self.data) if self.tool_call_id is not None else None
 
 
-class MessageRow(msgspec.Struct, frozen=True, gc=False):
+class MessageRow(MessageMetadata, msgspec.Struct, frozen=True, gc=False):
     """One stored message with its parts in order. ``metadata`` holds the format's keys and whatever else was given."""
 
     id: str
@@ -79,14 +63,8 @@ class MessageRow(msgspec.Struct, frozen=True, gc=False):
     metadata: dict[str, Any]
     parts: tuple[PartRow, ...] = ()
 
-    @property
-    def damage(self) -> str | None:
-        """Why its text is not, or may not be, what was stored; None where nothing is known against it."""
-        reason = self.metadata.get(DAMAGED)
-        return reason if isinstance(reason, str) else None
 
-
-class Message(msgspec.Struct, frozen=True, omit_defaults=True):
+class Message(MessageMetadata, msgspec.Struct, frozen=True, omit_defaults=True):
     """A message as a view shows it: an AI SDK ``UIMessage``, ready for ``useChat``."""
 
     id: str
@@ -114,10 +92,4 @@ def sent(row: MessageRow, turn_id: str | None) -> Message:
     message = shown(row, turn_id)
     if row.damage is None:
         return message
-    return msgspec.structs.replace(message, parts=[{"type": "text", "text": STUB}])
-
-
-def from_stream(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What of a stream's message metadata is stored with the message."""
-    kept = metadata or {}
-    return {key: value for key, value in kept.items() if key not in VIEW_KEYS and key not in STORE_KEYS}
+    return msgspec.structs.replace(message, parts=[text_part(STUB)])

@@ -24,7 +24,7 @@ from clew.transcript.message import MessageRow
 from clew.transcript.turn import HeadMove, Tree, Turn
 from clew.transcript.view import find_compaction
 
-__all__ = ["Hidden", "Tail", "project", "projection_of", "tails_of"]
+__all__ = ["Hidden", "Tail", "project", "tails_of"]
 
 
 class Hidden(msgspec.Struct, frozen=True):
@@ -53,11 +53,6 @@ def tails_of(tree: Tree, rows: Mapping[str, MessageRow]) -> tuple[Tail, ...]:
         if compaction is not None:
             tails.append(Tail(turn.id, compaction.tail_start_id, turn.settled_at or turn.created_at))
     return tuple(tails)
-
-
-def projection_of(metadata: Mapping[str, object]) -> tuple[object, object]:
-    """The two keys as a message carries them."""
-    return metadata.get("hidden_at"), metadata.get("hidden_by")
 
 
 def project(tree: Tree, tails: Iterable[Tail] = ()) -> dict[str, Hidden]:

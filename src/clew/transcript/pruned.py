@@ -11,7 +11,9 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["Pruned", "output_text", "pruned_part", "pruned_through"]
+from clew.transcript.part import output_text
+
+__all__ = ["Pruned", "pruned_part", "pruned_through"]
 
 
 class Pruned(msgspec.Struct, frozen=True):
@@ -35,14 +37,6 @@ def pruned_through(pruned: Iterable[Pruned], seq: int | None = None) -> dict[tup
         if seq is None or one.seq <= seq:
             found[one.message_id, one.part] = one
     return found
-
-
-def output_text(part: Mapping[str, Any]) -> str | None:
-    """The output of a completed tool call as text; None for any other part."""
-    if "toolCallId" not in part or part.get("state") != "output-available":
-        return None
-    output = part.get("output")
-    return output if isinstance(output, str) else msgspec.json.encode(output).decode()
 
 
 def pruned_part(part: Mapping[str, Any], pruned: Pruned) -> dict[str, Any]:

@@ -8,22 +8,12 @@ from typing import Any
 import msgspec
 
 from clew.transcript.message import MessageRow
+from clew.transcript.metadata import usage_of
 from clew.transcript.session import Session
 from clew.transcript.turn import Step
 from clew.transcript.usage import Usage
 
-__all__ = ["booked_message", "booked_session", "merged", "sum_usage", "usage_of"]
-
-
-def usage_of(metadata: Mapping[str, Any]) -> Usage:
-    """The usage a message carries; none is zero, and so is one that is not readable."""
-    value = metadata.get("usage")
-    if not isinstance(value, dict):
-        return Usage()
-    try:
-        return msgspec.convert(value, Usage)
-    except msgspec.ValidationError:
-        return Usage()
+__all__ = ["booked_message", "booked_session", "sum_usage"]
 
 
 def sum_usage(messages: Iterable[MessageRow]) -> Usage:
@@ -31,7 +21,7 @@ def sum_usage(messages: Iterable[MessageRow]) -> Usage:
     total = Usage()
     for message in messages:
         if message.role == "assistant":
-            total = total + usage_of(message.metadata)
+            total = total + message.usage
     return total
 
 
@@ -58,11 +48,3 @@ def booked_session(session: Session, step: Step) -> Session:
         cost_usd=session.cost_usd + step.cost_usd,
         updated_at=max(session.updated_at, step.finished_at),
     )
-
-
-def merged(old: Mapping[str, Any], new: Mapping[str, Any], drop: Iterable[str] = ()) -> dict[str, Any]:
-    """``old`` with the keys of ``new`` set and those of ``drop`` gone; all other keys as they were."""
-    result = {**old, **new}
-    for key in drop:
-        result.pop(key, None)
-    return result

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from clew.errors import InvalidInput
+from clew.transcript.metadata import SessionMetadata
 from clew.transcript.usage import Usage
 
 __all__ = ["Model", "Session", "SessionState", "parse_model"]
@@ -38,7 +39,7 @@ def parse_model(value: str | Model | dict[str, Any]) -> Model:
         raise InvalidInput(f"not a model: {error}") from error
 
 
-class Session(msgspec.Struct, frozen=True, kw_only=True):
+class Session(SessionMetadata, msgspec.Struct, frozen=True, kw_only=True):
     """A session row. ``title``, ``label`` and ``kind`` live in ``metadata`` and are only read through it.
 
     ``agent`` never changes. ``permissions`` holds the session's own rules as they were stored, unknown keys
@@ -66,30 +67,10 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     archived_at: int | None = None
 
     @property
-    def title(self) -> str | None:
-        return self._text("title")
-
-    @property
-    def label(self) -> str | None:
-        return self._text("label")
-
-    @property
-    def kind(self) -> Literal["chat", "subagent"]:
-        return "subagent" if self.metadata.get("kind") == "subagent" else "chat"
-
-    @property
-    def ephemeral(self) -> bool:
-        return self.metadata.get("ephemeral") is True
-
-    @property
     def usage(self) -> Usage:
         return Usage(
             self.prompt_tokens, self.completion_tokens, self.reasoning_tokens, self.cache_read, self.cache_write
         )
-
-    def _text(self, key: str) -> str | None:
-        value = self.metadata.get(key)
-        return value if isinstance(value, str) else None
 
 
 class SessionState(msgspec.Struct, frozen=True):

@@ -13,10 +13,10 @@ import msgspec
 
 from clew.transcript.line import LineTurn, tail_place
 from clew.transcript.message import Message, MessageRow, sent, shown
+from clew.transcript.part import COMPACTION_PART, data_of
 from clew.transcript.pruned import Pruned, pruned_part, pruned_through
 
 __all__ = [
-    "COMPACTION_PART",
     "Compaction",
     "Split",
     "compaction_data",
@@ -28,8 +28,6 @@ __all__ = [
     "summary_messages",
     "visible_view",
 ]
-
-COMPACTION_PART = "data-compaction"
 
 _BOUNDARY = "What came before this point was condensed. The summary follows; what comes after it is kept word for word."
 _FRAME = (
@@ -163,8 +161,9 @@ def compaction_data(row: MessageRow) -> dict[str, Any] | None:
     if row.damage is not None:
         return None
     for part in row.parts:
-        if part.data.get("type") == COMPACTION_PART and isinstance(part.data.get("data"), dict):
-            return part.data["data"]  # type: ignore[no-any-return]
+        data = data_of(part.data, COMPACTION_PART)
+        if data is not None:
+            return data
     return None
 
 

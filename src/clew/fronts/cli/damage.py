@@ -8,7 +8,8 @@ from clew.errors import InvalidInput
 from clew.fronts.cli.command import opened, read_file
 from clew.fronts.cli.plain import plain
 from clew.history.check import check
-from clew.transcript.message import DAMAGED, Message
+from clew.transcript.message import Message
+from clew.transcript.metadata import DAMAGED
 
 __all__ = ["accept", "damage_of"]
 

@@ -17,10 +17,10 @@ from clew.store.files.record import Record, content_text
 from clew.store.files.stamp import milliseconds
 from clew.store.session_value import SessionValue
 from clew.transcript.message import MessageRow, PartRow
+from clew.transcript.metadata import merged
+from clew.transcript.part import COMPACTION_PART
 from clew.transcript.project import project, tails_of
-from clew.transcript.rollup import merged
 from clew.transcript.turn import HeadMove, Turn, placed
-from clew.transcript.view import COMPACTION_PART
 
 __all__ = ["adopt", "adopted_id", "project_hidden"]
 

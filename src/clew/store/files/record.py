@@ -15,7 +15,7 @@ import orjson
 
 from clew.store.files.stamp import iso
 from clew.transcript.message import MessageRow, PartRow
-from clew.transcript.view import COMPACTION_PART
+from clew.transcript.part import COMPACTION_PART
 
 __all__ = [
     "Record",

@@ -13,8 +13,8 @@ import msgspec
 from clew.store.files.record import is_marker, tool_name
 from clew.store.files.stamp import iso
 from clew.transcript.message import MessageRow, PartRow
-from clew.transcript.rollup import usage_of
-from clew.transcript.view import COMPACTION_PART
+from clew.transcript.metadata import usage_of
+from clew.transcript.part import COMPACTION_PART
 
 __all__ = ["BOUNDARY", "decode_message", "encode_boundary", "encode_message", "plain_metadata", "plain_records"]
 

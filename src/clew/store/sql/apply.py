@@ -20,8 +20,9 @@ from clew.store.sql import rows, triggers
 from clew.store.sql.journal import JournalBook, Mark, decode_entries, mark_crc, row_crc
 from clew.transcript.chunk import encode_rows
 from clew.transcript.message import PartRow
+from clew.transcript.metadata import merged
 from clew.transcript.project import Hidden
-from clew.transcript.rollup import booked_message, merged
+from clew.transcript.rollup import booked_message
 from clew.transcript.session import SessionState
 from clew.transcript.turn import Turn, placed
 from clew.transcript.turn_state import OPEN, check_transition

@@ -44,7 +44,8 @@ from clew.store.sql.sqlite.messages import MISSING, MessageReader, stand_in
 from clew.store.sql.sqlite.search import find_hits
 from clew.store.sql.sqlite.verify import verify
 from clew.transcript.line import LineTurn, end_of_line
-from clew.transcript.message import DAMAGED, MessageRow
+from clew.transcript.message import MessageRow
+from clew.transcript.metadata import DAMAGED
 from clew.transcript.pruned import Pruned
 from clew.transcript.session import Session, SessionState
 from clew.transcript.turn import Step, Tree, Turn

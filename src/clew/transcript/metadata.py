@@ -1,0 +1,177 @@
+"""Metadata: the keys clew knows in the free-form metadata of a message and of a session, and what they mean.
+
+The dict is kept verbatim: keys nobody here knows pass through untouched. This module alone reads the known ones, for
+whoever has a value that carries metadata: it is the base class of those. A key of the wrong type reads as one that is
+not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Literal
+
+import msgspec
+
+from clew.transcript.usage import Usage
+
+__all__ = [
+    "DAMAGED",
+    "SNAPSHOT_KEY",
+    "STORE_KEYS",
+    "VIEW_KEYS",
+    "MessageMetadata",
+    "SessionMetadata",
+    "from_stream",
+    "merged",
+    "projection_of",
+    "usage_of",
+]
+
+VIEW_KEYS: Final = frozenset({"turn_id", "created_at", "user_message_id", "turn", "pruned"})
+"""Metadata a view adds: the way to a message, and what is known of it elsewhere. It is never stored with one."""
+
+DAMAGED: Final = "damaged"
+"""The metadata key that says why a message is not, or may not be, what was stored. Whoever reads a message that does
+not fit its seal puts it there; where the damage cannot be seen from the rows any more it is stored with the message."""
+
+STORE_KEYS: Final = frozenset({"usage", "hidden_at", "hidden_by", "queued_at", DAMAGED})
+"""Metadata that only the store's own writes set, each from one source; a stream that carries them is not believed."""
+
+SNAPSHOT_KEY: Final = "snapshot_id"
+"""Names the state of the workspace before the prompt."""
+
+
+class MessageMetadata:
+    """What the metadata of a message says."""
+
+    __slots__ = ()
+    metadata: dict[str, Any]
+
+    @property
+    def turn_id(self) -> str | None:
+        """The turn through which a view reached it."""
+        return _text(self.metadata, "turn_id")
+
+    @property
+    def is_synthetic(self) -> bool:
+        """Put into the conversation by clew, and said by nobody."""
+        return self.metadata.get("synthetic") is True
+
+    @property
+    def is_summary(self) -> bool:
+        """The summary of a compaction."""
+        return self.metadata.get("summary") is True
+
+    @property
+    def is_attended(self) -> bool:
+        """Sent by somebody who is there to answer requests."""
+        return self.metadata.get("unattended") is not True
+
+    @property
+    def client_message_id(self) -> str | None:
+        """The id its sender gave it, by which a prompt sent twice is known."""
+        return _text(self.metadata, "client_message_id")
+
+    @property
+    def asked_model(self) -> Any:
+        """The model it was sent to or comes from, as JSON."""
+        return self.metadata.get("model")
+
+    @property
+    def asked_agent(self) -> str | None:
+        """The agent it was sent to, where that is not the session's."""
+        return _text(self.metadata, "agent")
+
+    @property
+    def queued_at(self) -> int | None:
+        """Since when it waits in the queue."""
+        at = self.metadata.get("queued_at")
+        return at if isinstance(at, int) else None
+
+    @property
+    def cancelled_why(self) -> str | None:
+        """Why it was taken from the queue without being sent."""
+        return _text(self.metadata, "cancelled_why")
+
+    @property
+    def snapshot_id(self) -> str | None:
+        return _text(self.metadata, SNAPSHOT_KEY)
+
+    @property
+    def damage(self) -> str | None:
+        """Why its text is not, or may not be, what was stored; None where nothing is known against it."""
+        return _text(self.metadata, DAMAGED)
+
+    @property
+    def is_unreadable(self) -> bool:
+        """Not even its row could be read; what there is of it was put in its place."""
+        return self.metadata.get(DAMAGED) is True
+
+    @property
+    def usage(self) -> Usage:
+        return usage_of(self.metadata)
+
+
+class SessionMetadata:
+    """What the metadata of a session says."""
+
+    __slots__ = ()
+    metadata: dict[str, Any]
+
+    @property
+    def title(self) -> str | None:
+        return _text(self.metadata, "title")
+
+    @property
+    def label(self) -> str | None:
+        return _text(self.metadata, "label")
+
+    @property
+    def kind(self) -> Literal["chat", "subagent"]:
+        return "subagent" if self.metadata.get("kind") == "subagent" else "chat"
+
+    @property
+    def ephemeral(self) -> bool:
+        """Left out of lists."""
+        return self.metadata.get("ephemeral") is True
+
+    @property
+    def system_prompt(self) -> str | None:
+        """Stands in the place of the agent's own prompt."""
+        return _text(self.metadata, "system_prompt")
+
+    @property
+    def compaction(self) -> Any:
+        """Its own settings of compaction, as JSON; checked where they are used."""
+        return self.metadata.get("compaction")
+
+
+def usage_of(metadata: Mapping[str, Any]) -> Usage:
+    """The usage a message carries; none is zero, and so is one that is not readable."""
+    try:
+        return msgspec.convert(metadata.get("usage", {}), Usage)
+    except msgspec.ValidationError:
+        return Usage()
+
+
+def projection_of(metadata: Mapping[str, object]) -> tuple[object, object]:
+    """When and by what a message was hidden from other readers, as it carries it (:mod:`clew.transcript.project`)."""
+    return metadata.get("hidden_at"), metadata.get("hidden_by")
+
+
+def from_stream(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What of a stream's message metadata is stored with the message."""
+    return {key: value for key, value in (metadata or {}).items() if key not in VIEW_KEYS | STORE_KEYS}
+
+
+def merged(old: Mapping[str, Any], new: Mapping[str, Any], drop: Iterable[str] = ()) -> dict[str, Any]:
+    """``old`` with the keys of ``new`` set and those of ``drop`` gone; all other keys as they were."""
+    result = {**old, **new}
+    for key in drop:
+        result.pop(key, None)
+    return result
+
+
+def _text(metadata: Mapping[str, Any], key: str) -> str | None:
+    value = metadata.get(key)
+    return value if isinstance(value, str) else None

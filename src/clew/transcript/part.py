@@ -1,0 +1,231 @@
+"""A part: one piece of a message, as the AI SDK writes it down. Typed access to what is in it.
+
+The dict is the part and is kept verbatim: keys and kinds nobody here knows pass through untouched. This module alone
+knows the keys; everybody else asks it. It reads what anybody may have stored, so a key of the wrong type reads as one
+that is not there.
+
+A part is a *call* when its kind says so (``tool-NAME``, or ``dynamic-tool`` with the name in a key of its own) and it
+has an id. The states of a call are :mod:`clew.transcript.tool_state`; what a chunk makes of a part is
+:mod:`clew.transcript.fold_part`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+__all__ = [
+    "COMPACTION_PART",
+    "STEP_START",
+    "Part",
+    "approval_of",
+    "blob_of",
+    "blob_url",
+    "call_id_of",
+    "closed",
+    "data_of",
+    "file_name_of",
+    "first_words",
+    "input_of",
+    "input_text",
+    "is_call",
+    "is_growing",
+    "is_open_call",
+    "joined_text",
+    "kind_of",
+    "media_type_of",
+    "output_of",
+    "output_text",
+    "result_text",
+    "size_of",
+    "state_of",
+    "steps_in",
+    "text_of",
+    "text_part",
+    "tool_name",
+    "url_of",
+]
+
+Part: TypeAlias = Mapping[str, Any]
+
+COMPACTION_PART: Final = "data-compaction"
+STEP_START: Final = "step-start"
+_BLOB: Final = re.compile("/api/blobs/([0-9a-f]{64})", re.ASCII)
+
+
+def kind_of(part: Part) -> str:
+    """Its type; ``unknown`` for a part without one."""
+    kind = part.get("type")
+    return kind if isinstance(kind, str) else "unknown"
+
+
+def state_of(part: Part) -> str | None:
+    return _text(part, "state")
+
+
+def text_part(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+def text_of(part: Part, *kinds: str) -> str | None:
+    """The text of a part of these kinds (none given: of a ``text``); None for any other part."""
+    return _text(part, "text") if kind_of(part) in (kinds or ("text",)) else None
+
+
+def joined_text(parts: Iterable[Part], between: str = "") -> str:
+    """All that the text parts among these say."""
+    return between.join(text for part in parts if (text := text_of(part)) is not None)
+
+
+def first_words(text: str, length: int) -> str:
+    """The beginning of a text as one line of at most ``length`` characters."""
+    # Only a text of nothing but blanks loses by this, and a text of megabytes is not split for one line.
+    line = " ".join(text[: 4 * length].split())
+    return line if len(line) <= length else line[: length - 1].rstrip() + "…"
+
+
+def steps_in(parts: Iterable[Part]) -> list[int]:
+    """At which index each step begins."""
+    return [index for index, part in enumerate(parts) if part.get("type") == STEP_START]
+
+
+def data_of(part: Part, kind: str) -> dict[str, Any] | None:
+    """What a data part of this kind holds; None for any other part."""
+    held = part.get("data") if part.get("type") == kind else None
+    return held if isinstance(held, dict) else None
+
+
+# Calls
+
+
+def is_call(part: Part) -> bool:
+    return call_id_of(part) is not None
+
+
+def call_id_of(part: Part) -> str | None:
+    """The id of a tool call; None for any other part."""
+    id_ = part.get("toolCallId")
+    if not isinstance(id_, str):
+        return None
+    kind = kind_of(part)
+    return id_ if kind == "dynamic-tool" or kind.startswith("tool-") else None
+
+
+def tool_name(part: Part) -> str:
+    """The tool a call names; empty for any other part."""
+    if not is_call(part):
+        return ""
+    kind = kind_of(part)
+    return _text(part, "toolName") or "" if kind == "dynamic-tool" else kind.removeprefix("tool-")
+
+
+def input_of(part: Part) -> Any:
+    """The arguments of a call; as far as they were written, where they are not whole."""
+    return part.get("input", part.get("rawInput"))
+
+
+def input_text(part: Part) -> str:
+    """The arguments of a call as they are sent."""
+    given = input_of(part)
+    return "" if given is None else _as_text(given)
+
+
+def output_of(part: Part) -> Any:
+    return part.get("output")
+
+
+def output_text(part: Part) -> str | None:
+    """The output of a completed call as text; None for any other part."""
+    return _as_text(part.get("output")) if is_call(part) and state_of(part) == "output-available" else None
+
+
+def error_text(part: Part) -> str | None:
+    return _text(part, "errorText")
+
+
+def result_text(part: Part) -> str:
+    """The output, the error, or why it was denied; empty for a call that has no result, and for any other part."""
+    if not is_call(part):
+        return ""
+    match state_of(part):
+        case "output-available":
+            return output_text(part) or ""
+        case "output-error":
+            return error_text(part) or ""
+        case "output-denied":
+            return _text(approval_of(part), "reason") or ""
+        case _:
+            return ""
+
+
+def approval_of(part: Part) -> Mapping[str, Any]:
+    """What a human was asked about the call, and said; empty where nobody was."""
+    asked = part.get("approval")
+    return asked if isinstance(asked, Mapping) else {}
+
+
+def is_open_call(part: Part) -> bool:
+    """A call without its result: it runs, or waits for a human."""
+    return is_call(part) and not (state_of(part) or "").startswith("output-")
+
+
+def is_growing(part: Part) -> bool:
+    """Whether more of it may still come: a text that streams, a call without its final result, data with an id."""
+    if is_call(part):
+        return is_open_call(part) or part.get("preliminary") is True
+    return state_of(part) == "streaming" or ("id" in part and kind_of(part).startswith("data-"))
+
+
+def closed(part: Part, reason: str) -> dict[str, Any]:
+    """An open call ended as an error. What nobody answered is gone; a yes stays, for it may have had effects."""
+    left = {key: value for key, value in part.items() if key not in ("approval", "inputEncoding", "rawInput")}
+    if approval_of(part).get("approved") is True:
+        left["approval"] = part["approval"]
+    left.setdefault("input", {})
+    return {**left, "state": "output-error", "errorText": reason}
+
+
+# Files
+
+
+def file_name_of(part: Part) -> str | None:
+    return _text(part, "filename")
+
+
+def media_type_of(part: Part) -> str | None:
+    return _text(part, "mediaType")
+
+
+def url_of(part: Part) -> str | None:
+    return _text(part, "url")
+
+
+def blob_url(sha256: str) -> str:
+    """What a stored file part names instead of the bytes."""
+    return f"/api/blobs/{sha256}"
+
+
+def blob_of(part: Part) -> str | None:
+    """The digest of the blob a file part names; None for one that names none, and for any other part."""
+    named = _BLOB.fullmatch(url_of(part) or "") if part.get("type") == "file" else None
+    return named[1] if named else None
+
+
+def size_of(part: Part) -> int | None:
+    """The bytes of a file, as noted when it was taken in: a request is sized without reading them."""
+    about = part.get("providerMetadata")
+    own = about.get("clew") if isinstance(about, Mapping) else None
+    size = own.get("size") if isinstance(own, Mapping) else None
+    return size if isinstance(size, int) else None
+
+
+def _text(part: Part, key: str) -> str | None:
+    value = part.get(key)
+    return value if isinstance(value, str) else None
+
+
+def _as_text(value: object) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
