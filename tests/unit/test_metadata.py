@@ -58,7 +58,7 @@ def test_a_stream_sets_neither_what_a_view_adds_nor_what_the_store_sets() -> Non
 
 
 @pytest.mark.rule("ST-5")
-@pytest.mark.parametrize("url", ["sqlite:///{}/s.db", "jsonl://{}/folder"])
+@pytest.mark.parametrize("url", ["sqlite:///{}/s.db", "jsonl:///{}/folder"])
 async def test_keys_nobody_knows_survive_in_parts_and_metadata(tmp_path: Path, url: str) -> None:
     """Through the library: given, stored, opened again, read, and branched."""
     part = {"type": "text", "text": "hi", "mine": {"deep": [1, None]}, "toolCallId": "not a call"}
