@@ -129,7 +129,7 @@ test-v7: $(READY) $(NODE7_STAMP) ## the tests with the real client against its n
 
 .PHONY: soak
 soak: $(READY) ## many sessions streaming at once, CLEW_SOAK_SESSIONS of them (1000)
-	$(BIN)/python -m clew.testing.soak
+	$(BIN)/python -m tests.rig.server_load
 
 .PHONY: rules
 rules: $(READY) ## each rule with the tests that prove it

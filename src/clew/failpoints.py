@@ -3,7 +3,7 @@
 ``failpoint("name")`` costs one dictionary look-up and does nothing unless ``CLEW_FAILPOINTS`` was set when the
 process started, as ``name=action[@n]`` pairs joined by commas. Actions: ``kill`` (SIGKILL to itself), ``raise``,
 ``sleep:MS``, ``full`` (the error SQLite gives on a full disk). ``@n`` picks the n-th passage; without it the
-first one fires. The names in the source are listed by ``clew.testing``; a test proves that each is exercised.
+first one fires. The names in the source are listed by ``tests.rig``; a test proves that each is exercised.
 """
 
 from __future__ import annotations

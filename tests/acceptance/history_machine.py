@@ -21,7 +21,6 @@ from clew.history.check import check
 from clew.history.pointing import find_message
 from clew.history.rewind import RewindMode
 from clew.providers.base import ModelInfo, ModelRequest
-from clew.testing.history_child import SUMMARY, look
 from clew.testing.scripted import FakeProviders, Gate, ScriptedModel, call, fail, say, then, think, wait
 from clew.tools.decorator import tool
 from clew.transcript.line import LineTurn, line_messages
@@ -32,6 +31,7 @@ from clew.transcript.usage import Usage
 from clew.transcript.view import compaction_data, compactions_of
 from tests.acceptance.parts_told import known_parts, lost_parts, said_on_line, sent_messages
 from tests.readers import reader_001, reader_003
+from tests.rig.history_child import SUMMARY, look
 
 MODEL: Final = Model("test", "model")
 WINDOWS: Final = (3_600, 4_400, 6_000, 30_000)

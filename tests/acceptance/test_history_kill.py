@@ -21,8 +21,8 @@ import pytest
 
 from clew.engine import Engine
 from clew.history.check import check
-from clew.testing.history_child import DEEDS, Deed, Orders, open_at
 from clew.transcript.turn import Tree
+from tests.rig.history_child import DEEDS, Deed, Orders, open_at
 
 pytestmark = pytest.mark.kill
 
@@ -64,7 +64,7 @@ def do(path: Path, deed: Deed, hour: int, session_id: str | None = None, failpoi
         session_id=session_id,
         failpoints=failpoints,
     )
-    command = [sys.executable, "-m", "clew.testing.history_child", msgspec.json.encode(orders).decode()]
+    command = [sys.executable, "-m", "tests.rig.history_child", msgspec.json.encode(orders).decode()]
     done = subprocess.run(command, capture_output=True, timeout=60, check=False)
     assert done.returncode in (0, -SIGKILL), done.stderr.decode()[-4000:]
     return done.returncode

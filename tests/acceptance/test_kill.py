@@ -17,11 +17,11 @@ import pytest
 
 from clew.store.sql.sqlite.migrate import SCHEMA_VERSION
 from clew.store.sql.sqlite.store import SqliteOptions, open_sqlite
-from clew.testing.child import Child, Orders, StreamOf, random_plan
-from clew.testing.failpoint_names import failpoint_names
-from clew.testing.old_store import make_old_store
-from clew.testing.streamer import KINDS
 from clew.transcript.chunk import decode_rows
+from tests.rig.child import Child, Orders, StreamOf, random_plan
+from tests.rig.failpoint_names import failpoint_names
+from tests.rig.old_store import make_old_store
+from tests.rig.streamer import KINDS
 from tests.rig.witness import Witness, dump, life
 from tests.rounds import rounds
 

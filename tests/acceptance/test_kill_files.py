@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from clew.testing.child import Child, Orders, random_plan
+from tests.rig.child import Child, Orders, random_plan
 from tests.rig.witness import FileWitness, life
 from tests.rounds import rounds
 

@@ -28,17 +28,17 @@ from clew.errors import InvalidInput, NotSupported
 from clew.failpoints import FailpointRaised, arm, disarm
 from clew.history.check import check
 from clew.store.base import Rebuilt
-from clew.testing.child import Child
-from clew.testing.failpoint_names import failpoint_names
-from clew.testing.history_child import Deed
-from clew.testing.history_child import Orders as HistoryOrders
 from clew.testing.scenario import Scenario
 from clew.testing.scripted import FakeProviders, Gate, ScriptedModel, call, say, wait
-from clew.testing.streamer import Orders
 from clew.tools.decorator import tool
 from clew.triggers.routing import Routing
 from tests.acceptance.conversations import talk
 from tests.acceptance.history_machine import ACTIONS, SETTINGS, Machine
+from tests.rig.child import Child
+from tests.rig.failpoint_names import failpoint_names
+from tests.rig.history_child import Deed
+from tests.rig.history_child import Orders as HistoryOrders
+from tests.rig.streamer import Orders
 from tests.rounds import rounds
 
 from .conftest import Open
@@ -440,7 +440,7 @@ def do(path: Path, deed: Deed, hour: int, session_id: str | None = None, failpoi
         failpoints=failpoints,
         event_log=True,
     )
-    command = [sys.executable, "-m", "clew.testing.history_child", msgspec.json.encode(orders).decode()]
+    command = [sys.executable, "-m", "tests.rig.history_child", msgspec.json.encode(orders).decode()]
     done = subprocess.run(command, capture_output=True, timeout=60, check=False)
     assert done.returncode in (0, -SIGKILL), done.stderr.decode()[-4000:]
     return done.returncode

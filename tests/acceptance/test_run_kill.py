@@ -45,7 +45,7 @@ def run(tmp_path: Path, failpoints: str) -> tuple[int, list[dict[str, Any]]]:
         "XDG_CONFIG_HOME": str(tmp_path),
         "XDG_DATA_HOME": str(tmp_path),
     }
-    command = [sys.executable, "-m", "clew.testing.run_child", f"sqlite:///{tmp_path}/store.db"]
+    command = [sys.executable, "-m", "tests.rig.run_child", f"sqlite:///{tmp_path}/store.db"]
     command += [str(tmp_path / "workspace"), "demo/tools", "!read a.txt\n!ls ."]
     done = subprocess.run(command, env=env, capture_output=True, timeout=60, check=False)
     return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]

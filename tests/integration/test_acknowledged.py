@@ -22,7 +22,6 @@ from clew.store.sql.losses import Loss
 from clew.store.sql.sqlite.acknowledged import Acknowledged, Note, boot_id, find_loss, read_notes
 from clew.store.sql.sqlite.connection import translate
 from clew.store.sql.sqlite.store import open_sqlite
-from clew.testing.child import Child, Orders
 from clew.testing.chunks import text
 from clew.testing.scribe import Scribe
 from clew.transcript.chunk import Chunk
@@ -30,6 +29,7 @@ from tests.integration.http_client import served
 from tests.integration.sqlite_files import folded, path, raw, retitle, sqlite_store
 from tests.integration.test_cli_history import Say
 from tests.integration.test_cli_history import say as say_fixture
+from tests.rig.child import Child, Orders
 from tests.rounds import rounds
 
 __all__ = ["path"]

@@ -13,12 +13,12 @@ from clew.errors import ClewError, RowUndecodable, StoreError, StoreUnavailable
 from clew.history.check import Problem, check
 from clew.ids import Mint
 from clew.store.base import SessionQuery
-from clew.testing.child import Child, Orders
 from clew.testing.chunks import text
 from clew.testing.clock import FakeClock
 from clew.testing.scribe import Scribe
-from clew.testing.streamer import settle_left_open
 from tests.integration.sqlite_files import Two, engine_on, path, raw, sqlite_store, two
+from tests.rig.child import Child, Orders
+from tests.rig.streamer import settle_left_open
 
 __all__ = ["path", "two"]
 

@@ -19,13 +19,13 @@ from clew.ids import Mint
 from clew.store import owner
 from clew.store.owner import NETWORK_FILE_SYSTEMS, file_system_of, owner_path, read_owner, refuse_network_file_system
 from clew.store.sql.sqlite.migrate import SCHEMA_VERSION
-from clew.testing.child import Child, Orders
 from clew.testing.chunks import text
-from clew.testing.old_store import make_old_store
 from clew.testing.scribe import Scribe
 from clew.transcript.fold import Fold
 from clew.transcript.session import Session
 from tests.integration.sqlite_files import Two, engine_on, folded, path, raw, sqlite_store, two
+from tests.rig.child import Child, Orders
+from tests.rig.old_store import make_old_store
 
 __all__ = ["path", "two"]
 

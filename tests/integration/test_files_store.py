@@ -35,12 +35,12 @@ from clew.store.files.store import FileStore
 from clew.store.location import Folder, parse_url
 from clew.store.session_value import Change
 from clew.store.unit import InsertSession, PatchSession, PutBlob, PutProjectRules, Unit
-from clew.testing.child import Child, Orders
 from clew.testing.chunks import text
 from clew.testing.scribe import MODEL, Scribe
 from clew.transcript.session import Session
 from clew.triggers.routing import Routing
 from tests.acceptance.triggered import answered
+from tests.rig.child import Child, Orders
 
 Kind = Literal["jsonl", "json"]
 SHA = sha256(b"file").hexdigest()

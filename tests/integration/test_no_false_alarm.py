@@ -10,12 +10,12 @@ import pytest
 
 from clew.errors import StoreUnavailable
 from clew.store.sql.sqlite.acknowledged import read_notes
-from clew.testing.old_store import make_old_store
 from clew.testing.scribe import Scribe
 from tests.integration.sqlite_files import path, raw, retitle, sqlite_store
 from tests.integration.test_cli_history import Say
 from tests.integration.test_cli_history import say as say_fixture
 from tests.migration.test_migrations import add_sessions
+from tests.rig.old_store import make_old_store
 
 __all__ = ["path"]
 

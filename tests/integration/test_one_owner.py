@@ -15,10 +15,10 @@ from clew.errors import OwnedByAnotherProcess, StoreUnavailable
 from clew.history.check import check
 from clew.store.files.opening import open_files
 from clew.store.owner import is_loopback, owner_path, read_owner
-from clew.testing.child import Child, Orders
 from clew.testing.chunks import text
 from clew.testing.scribe import Scribe
 from tests.integration.sqlite_files import engine_on, path, raw, sqlite_store
+from tests.rig.child import Child, Orders
 
 __all__ = ["path"]
 

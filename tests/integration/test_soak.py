@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from clew.testing.soak import Load, soak
+from tests.rig.server_load import Load, soak
 
 pytestmark = pytest.mark.service
 

@@ -22,9 +22,9 @@ from clew.store.owner import OwnerLock
 from clew.store.sql.queries import read_sql
 from clew.store.sql.sqlite.migrate import APPLICATION_ID, MIGRATIONS, SCHEMA_VERSION, statements
 from clew.store.sql.sqlite.store import SqliteOptions, open_sqlite
-from clew.testing.child import Child, Orders
-from clew.testing.old_store import make_old_store
 from clew.transcript.seal import seal_of
+from tests.rig.child import Child, Orders
+from tests.rig.old_store import make_old_store
 
 pytestmark = pytest.mark.rule("ST-7")
 

@@ -23,9 +23,9 @@ from typing import Any, Final, Literal, cast
 import msgspec
 
 from clew.failpoints import arm
-from clew.testing import streamer
-from clew.testing.child import Child, KillPlan, Orders
+from tests.rig import streamer
 from tests.rig.budget import Budget, Outcome
+from tests.rig.child import Child, KillPlan, Orders
 from tests.rig.witness import FileWitness, Witness
 
 __all__ = ["BATCH", "ROUNDS", "ForkedChild", "figure", "is_found_out", "run"]

@@ -18,8 +18,8 @@ import msgspec
 from clew.engine import Engine
 from clew.errors import ClewError, InvalidInput, NotFound
 from clew.history.check import check, extends
-from clew.testing.history_child import open_at
 from clew.testing.scripted import say
+from tests.rig.history_child import open_at
 
 __all__ = ["Seen", "compare", "look_at"]
 

@@ -27,13 +27,13 @@ from clew.history.check import check
 from clew.store.files import folder as files_folder
 from clew.store.sql.sqlite import acknowledged, writer
 from clew.store.sql.sqlite import store as sqlite_store
-from clew.testing import streamer
-from clew.testing.history_child import open_at
-from clew.testing.streamer import Orders, StreamOf
 from clew.transcript.chunk import Chunk, parse_chunk
+from tests.rig import streamer
 from tests.rig.budget import Budget, Outcome
 from tests.rig.disk import Disk, Loss
+from tests.rig.history_child import open_at
 from tests.rig.recording import record_os, recording_connections
+from tests.rig.streamer import Orders, StreamOf
 from tests.rig.witness import Witness
 
 __all__ = ["BATCH", "ROUNDS", "Recorded", "figure", "judge_cut", "record", "run"]

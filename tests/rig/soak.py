@@ -8,8 +8,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Final
 
-from clew.testing.soak import Load, soak
 from tests.rig.budget import Budget, Outcome
+from tests.rig.server_load import Load, soak
 
 __all__ = ["BATCH", "ROUNDS", "figure", "run"]
 

@@ -18,7 +18,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from clew.engine import Engine
-from clew.testing.history_child import open_at
+from tests.rig.history_child import open_at
 
 __all__ = ["KINDS", "LATER", "Kind", "Specimen", "make_specimen"]
 

@@ -16,13 +16,13 @@ import clew
 from clew.config import Config
 from clew.history.check import check
 from clew.store.base import Store
-from clew.testing.child import Child, Orders, StreamOf
 from clew.transcript import chunk as c
 from clew.transcript.chunk import Chunk
 from clew.transcript.fold import Fold
 from clew.transcript.message import MessageRow
 from clew.transcript.metadata import from_stream
 from clew.transcript.seal import seal_of
+from tests.rig.child import Child, Orders, StreamOf
 
 __all__ = ["FileWitness", "Witness", "dump", "life"]
 

@@ -27,11 +27,11 @@ from clew.store.sql.queries import read_sql
 from clew.store.sql.sqlite.migrate import SCHEMA_VERSION
 from clew.testing.chunks import reply, step, text, tool_call
 from clew.testing.clock import FakeClock
-from clew.testing.failpoint_names import failpoint_names
 from clew.testing.scribe import Scribe
 from clew.tools.builtin import BUILTIN
 from clew.transcript import tool_state, turn_state
 from clew.transcript.chunk import decode_rows, encode_rows
+from tests.rig.failpoint_names import failpoint_names
 from tests.unit.pages import DOCS, blocks, section
 
 

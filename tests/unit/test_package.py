@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -62,6 +64,19 @@ def test_importing_clew_loads_neither_fronts_nor_test_tools() -> None:
     """The library does not know its adapters, nor the fakes that ship with it."""
     loaded: list[str] = json.loads(run_python(LOADED))
     assert [name for name in loaded if name.startswith(("clew.fronts", "clew.testing"))] == []
+
+
+def test_the_module_is_the_command() -> None:
+    """`python -m clew` is the command `clew`."""
+    shown = subprocess.run([sys.executable, "-m", "clew", "--version"], check=True, capture_output=True, text=True)
+    assert shown.stdout == f"{clew.__version__}\n"
+
+
+def test_what_ships_for_tests_starts_no_process() -> None:
+    """All of the package is in the wheel; what is killed, soaked or cut off from power lies with the tests."""
+    programs = re.compile(r"^(?:import|from) (?:subprocess|signal|socket)\b|__main__", re.MULTILINE)
+    files = sorted((Path(clew.__file__).parent / "testing").rglob("*.py"))
+    assert [path.name for path in files if programs.search(path.read_text(encoding="utf-8"))] == []
 
 
 def test_the_time_to_import_clew_is_reported(record_property: Callable[[str, object], None]) -> None:

@@ -1,6 +1,6 @@
 """A program that runs one prompt on a store and prints each chunk it is shown, to be killed at any moment.
 
-``python -m clew.testing.run_child STORE_URL WORKSPACE MODEL PROMPT [SESSION]``
+``python -m tests.rig.run_child STORE_URL WORKSPACE MODEL PROMPT [SESSION]``
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Many sessions streaming at once from one real server, with viewers on real sockets, some of whom leave.
 
-``python -m clew.testing.soak`` starts ``clew serve`` as a child on a store of its own, lets every session say its words
-at the pace of the demo's slow variant, and then looks at everything: what each viewer was sent, what is on disk, what
-``clew check`` says. It prints figures and what is wrong; the exit code is 1 if anything is.
+``python -m tests.rig.server_load`` starts ``clew serve`` as a child on a store of its own, lets every session say its
+words at the pace of the demo's slow variant, and then looks at everything: what each viewer was sent, what is on disk,
+what ``clew check`` says. It prints figures and what is wrong; the exit code is 1 if anything is.
 
 ``CLEW_SOAK_SESSIONS`` (1000), ``CLEW_SOAK_WORDS`` (60) and ``CLEW_SOAK_ROUNDS`` (1, messages a session) set the size.
 """

@@ -1,4 +1,4 @@
-"""Children to kill: starts :mod:`clew.testing.streamer` as a process, listens to it, kills it, remembers what it said.
+"""Children to kill: starts :mod:`tests.rig.streamer` as a process, listens to it, kills it, remembers what it said.
 
 A child runs in a process group of its own and is only ever killed by its pid. What it reported before it died is
 read to the end: bytes in a pipe survive the one who wrote them. A line that a kill cut short is left out, since
@@ -15,17 +15,20 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from random import Random
 from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from clew.testing.streamer import Orders, StreamOf
 from clew.transcript.chunk import Chunk, parse_chunk
+from tests.rig.streamer import Orders, StreamOf
 
 __all__ = ["Child", "ChildFailed", "KillPlan", "Orders", "Refusal", "StreamOf", "random_plan"]
 
 _PATIENCE_S = 60.0
+_CHECKOUT = Path(__file__).parents[2]
+"""Where a child finds this rig, wherever the test that starts it stands."""
 
 Env: TypeAlias = Mapping[str, str]
 
@@ -80,12 +83,12 @@ class Child:
         self._started = time.monotonic()
 
     def _start(self, orders: Orders, failpoints: str, env: Env) -> subprocess.Popen[bytes]:
-        environment = {**os.environ, **env}
+        environment = {**os.environ, "PYTHONPATH": str(_CHECKOUT), **env}
         environment.pop("CLEW_FAILPOINTS", None)
         if failpoints:
             environment["CLEW_FAILPOINTS"] = failpoints
         return subprocess.Popen(
-            [sys.executable, "-m", "clew.testing.streamer", msgspec.json.encode(orders).decode()],
+            [sys.executable, "-m", "tests.rig.streamer", msgspec.json.encode(orders).decode()],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

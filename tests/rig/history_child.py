@@ -1,6 +1,6 @@
 """A program that does one thing to the past of a session, to be killed at any point of it.
 
-``python -m clew.testing.history_child ORDERS``. Its clock stands still and its ids follow from where the clock
+``python -m tests.rig.history_child ORDERS``. Its clock stands still and its ids follow from where the clock
 stands, so the same orders on the same file leave the same bytes: what a killed child left can be compared with what
 was there before, and with what an unharmed one makes of it. Failpoints are armed when the store is open, so that the
 first passage is the first of what was ordered.

@@ -1,6 +1,6 @@
 """The program that is killed: it records streams into a real store and says what it has shown, until it dies.
 
-Started by :mod:`clew.testing.child` as ``python -m clew.testing.streamer ORDERS``. What happened is written to
+Started by :mod:`tests.rig.child` as ``python -m tests.rig.streamer ORDERS``. What happened is written to
 standard output, one JSON line each, in the moment it happened; a chunk is reported from inside the recorder's
 ``on_shown`` and nowhere else. Only ``ack_early`` reports a chunk when it is written, before it is durable: that is
 the control, which a judge worth its name must catch.
