@@ -15,12 +15,22 @@ import pytest
 import clew
 from clew.errors import StoreError
 from clew.fronts.cli.app import app
-from clew.history import convert as converting
 from clew.history.check import check
 from clew.history.convert import ORIGIN_KEY, convert
 from clew.ids import SessionIdForm
 from clew.store.files import folder
-from clew.store.unit import MoveHead, PatchSession, PutBlob, PutParts, PutProjectRules, SealMessage, SetEpoch, Unit
+from clew.store.portable import plan_insert
+from clew.store.unit import (
+    MoveHead,
+    PatchSession,
+    PutBlob,
+    PutParts,
+    PutProjectRules,
+    SealMessage,
+    SetEpoch,
+    Unit,
+    Write,
+)
 from clew.testing.scripted import FakeProviders, Gate, ScriptedModel, call, say, wait
 from clew.transcript.message import PartRow
 from clew.transcript.seal import seal_of
@@ -191,20 +201,17 @@ async def test_a_copy_that_differs_is_found_and_taken_back(
 ) -> None:
     """The control: whatever is left out or changed on the way is named."""
     await fill(tmp_path / "old", "sqlite")
-    plan = converting._plan
-
-    def harmed(given: Any) -> Unit:
-        unit = plan(given)
-        writes = list(unit.writes)
+    def harmed(given: Any, now: int) -> tuple[Write, ...]:
+        writes = list(plan_insert(given, now))
         if harm == "turns":
             del writes[max(place for place, write in enumerate(writes) if isinstance(write, MoveHead))]
         elif harm == "epoch":
-            writes[-1] = SetEpoch(99)
+            writes.append(SetEpoch(99))
         else:
             writes.append(PatchSession(permissions=({"permission": "*", "pattern": "*", "action": "allow"},)))
-        return Unit(unit.session_id, tuple(writes), sync="power")
+        return tuple(writes)
 
-    monkeypatch.setattr(converting, "_plan", harmed)
+    monkeypatch.setattr("clew.history.convert.plan_insert", harmed)
     async with engine("sqlite", tmp_path / "old", read_only=True) as old, engine("json", tmp_path / "new") as new:
         with pytest.raises(StoreError, match="differs in"):
             await convert(old.store, new.store, new.host.mint, 1)

@@ -23,6 +23,7 @@ from clew.store.search import SearchHit, SearchPage, SearchQuery
 from clew.store.unit import JournalEntry, Outcome, Unit
 from clew.transcript.line import LineTurn
 from clew.transcript.message import MessageRow, PartRow
+from clew.transcript.portable import Blob
 from clew.transcript.pruned import Pruned
 from clew.transcript.session import Session, SessionState
 from clew.transcript.turn import Step, Tree, Turn
@@ -161,14 +162,6 @@ class Rebuilt(msgspec.Struct, frozen=True):
     sessions: int
     facts: int
     differences: tuple[Damage, ...] = ()
-
-
-class Blob(msgspec.Struct, frozen=True):
-    """Bytes kept under their digest."""
-
-    sha256: str
-    media_type: str
-    data: bytes
 
 
 class Store(Protocol):

@@ -1,0 +1,240 @@
+"""The portable session: one session as one value, with all that hangs on it, whatever store it was in.
+
+Branches, conversions, exports and imports carry a session as this. It holds the rows themselves, so a field that a row
+gains travels by itself; what a way leaves behind it says by name: :data:`AT_HOME` for files, ``CopyLine`` for branches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from clew import ids
+from clew._version import __version__
+from clew.errors import InvalidId
+from clew.ids import Mint
+from clew.transcript.message import MessageRow, PartRow
+from clew.transcript.metadata import SNAPSHOT_KEY
+from clew.transcript.part import COMPACTION_PART, blob_of, is_call
+from clew.transcript.pruned import Pruned
+from clew.transcript.session import Session
+from clew.transcript.turn import HeadMove, Step, Tree, Turn, placed
+from clew.transcript.turn_state import OPEN
+
+__all__ = [
+    "AT_HOME",
+    "Blob",
+    "FreshIds",
+    "PortableSession",
+    "Prompt",
+    "Queued",
+    "Rename",
+    "for_export",
+    "in_order",
+    "named_blobs",
+    "rename_part",
+    "rename_row",
+    "rename_session",
+    "rename_value",
+    "tree_of",
+]
+
+replace = msgspec.structs.replace
+
+
+class Prompt(msgspec.Struct, frozen=True):
+    """A text that steps name by the SHA-256 of it: a system prompt, or the tools of a request."""
+
+    digest: str
+    body: str
+
+
+class Blob(msgspec.Struct, frozen=True):
+    """The bytes of a file, kept under their SHA-256, by which messages name it."""
+
+    sha256: str
+    media_type: str
+    data: bytes
+
+
+class Queued(msgspec.Struct, frozen=True):
+    """A message that waits for its turn."""
+
+    message_id: str
+    queued_at: int
+    interrupt: bool = False
+
+
+class PortableSession(msgspec.Struct, frozen=True, kw_only=True):
+    """One session, whole.
+
+    Messages are in the order of (created_at, id), turns after their parents, prunes numbered from 1 without a gap.
+    ``links`` names the messages of each turn, ``seals`` the messages that will not change any more, ``rules`` are
+    those of its project. ``exported_at``, ``exporter`` and ``redacted`` (how many secrets were taken out) are what a
+    file says of itself.
+    """
+
+    exporter: str = f"clew {__version__}"
+    exported_at: int = 0
+    redacted: int = 0
+    session: Session
+    turns: tuple[Turn, ...] = ()
+    links: dict[str, tuple[str, ...]] = {}
+    messages: tuple[MessageRow, ...] = ()
+    steps: tuple[Step, ...] = ()
+    moves: tuple[HeadMove, ...] = ()
+    prunes: tuple[Pruned, ...] = ()
+    prompts: tuple[Prompt, ...] = ()
+    blobs: tuple[Blob, ...] = ()
+    queue: tuple[Queued, ...] = ()
+    seals: frozenset[str] = frozenset()
+    epoch: int = 0
+    rules: tuple[dict[str, Any], ...] = ()
+
+
+AT_HOME: Final[dict[type[msgspec.Struct], frozenset[str]]] = {
+    # Permissions count for the host they were given on alone. Sums are added up again; one is there for people.
+    Session: frozenset(
+        {"permissions", "prompt_tokens", "completion_tokens", "reasoning_tokens", "cache_read", "cache_write"}
+    ),
+    Turn: frozenset({"session_id", "depth", "compaction_turn_id"}),
+    MessageRow: frozenset({"session_id"}),
+    PartRow: frozenset({"index"}),
+    HeadMove: frozenset({"seq", "session_id", "from_turn_id"}),
+    PortableSession: frozenset({"links", "seals", "epoch", "rules"}),
+}
+"""What a file does not hold: it can be worked out, stands elsewhere in the file, or is nobody else's business."""
+
+
+def for_export(portable: PortableSession, now: int) -> PortableSession:
+    """The session as it leaves: without permissions, snapshots, and what only its own store needs."""
+    row = msgspec.structs.asdict(portable.session)
+    messages = tuple(
+        replace(row, metadata={key: value for key, value in row.metadata.items() if key != SNAPSHOT_KEY})
+        for row in portable.messages
+    )
+    session = Session(**{name: value for name, value in row.items() if name not in AT_HOME[Session]})
+    return replace(portable, exported_at=now, session=session, messages=messages, seals=frozenset(), epoch=0, rules=())
+
+
+def tree_of(portable: PortableSession) -> Tree:
+    """The turn tree, with every turn in its place below its parent, which comes before it."""
+    turns: dict[str, Turn] = {}
+    for turn in portable.turns:
+        parent = turns.get(turn.parent_turn_id or "")
+        is_lost = parent is None and turn.parent_turn_id is not None
+        turns[turn.id] = turn if is_lost else placed(turn, parent)
+    open_turn = next((turn.id for turn in portable.turns if turn.status in OPEN), None)
+    return Tree(portable.session.head_turn_id, open_turn, turns, portable.links, portable.moves)
+
+
+def named_blobs(rows: Iterable[MessageRow]) -> set[str]:
+    """The digests of the files that these messages name."""
+    return {digest for row in rows for part in row.parts if (digest := blob_of(part.data)) is not None}
+
+
+def in_order(portable: PortableSession) -> PortableSession:
+    """The session with its rows in their order. A branch's prunes have gaps; here they are counted anew."""
+    numbers = {seq: place for place, seq in enumerate(sorted({one.seq for one in portable.prunes}), start=1)}
+    prunes = (replace(one, seq=numbers[one.seq]) for one in portable.prunes)
+    turns = sorted(tree_of(portable).turns.values(), key=lambda turn: (turn.depth, turn.created_at, turn.id))
+    place = {turn.id: n for n, turn in enumerate(turns)}
+    steps = sorted(portable.steps, key=lambda step: (place.get(step.turn_id, 0), step.index))
+    return replace(
+        portable,
+        turns=tuple(turns),
+        messages=tuple(sorted(portable.messages, key=lambda row: (row.created_at, row.id))),
+        steps=tuple(_renumbered(step, numbers) for step in steps),
+        prunes=tuple(sorted(prunes, key=lambda one: (one.seq, one.message_id, one.part))),
+        queue=tuple(sorted(portable.queue, key=lambda one: (not one.interrupt, one.queued_at, one.message_id))),
+    )
+
+
+def _renumbered(step: Step, numbers: dict[int, int]) -> Step:
+    """The step with the newest prune it was sent under by its new number."""
+    view = step.data.get("view")
+    if not (isinstance(view, list) and len(view) > 1 and isinstance(view[1], int)):
+        return step
+    newest = max((number for seq, number in numbers.items() if seq <= view[1]), default=0)
+    return replace(step, data={**step.data, "view": [view[0], newest, *view[2:]]})
+
+
+# Other names
+
+Row = TypeVar("Row", bound=msgspec.Struct)
+Rename = Callable[[str], str]
+"""The new id for an old one; a text that is not to be renamed comes back as it is."""
+
+
+class FreshIds:
+    """A new id for every message and turn that is named. What is not copied gets one that names nothing."""
+
+    def __init__(self, mint: Mint) -> None:
+        self._mint = mint
+        self._new: dict[str, str] = {}
+
+    def __call__(self, old: str) -> str:
+        if old not in self._new:
+            is_turn = old.startswith("trn_")
+            try:
+                (ids.check_turn_id if is_turn else ids.check_message_id)(old)
+            except InvalidId:
+                return old
+            self._new[old] = self._mint.turn() if is_turn else self._mint.message()
+        return self._new[old]
+
+
+def rename_value(value: Any, rename: Rename) -> Any:
+    """The same JSON value with every text in it that is an id replaced; an id inside a longer text is a text."""
+    if isinstance(value, str):
+        return rename(value)
+    if isinstance(value, dict):
+        return {key: rename_value(item, rename) for key, item in value.items()}
+    return [rename_value(item, rename) for item in value] if isinstance(value, list) else value
+
+
+def rename_part(data: dict[str, Any], rename: Rename) -> dict[str, Any]:
+    """Where clew itself puts a name: in a summary, in what a subagent came to, and in a request to a human.
+
+    Everywhere else a text that looks like an id is a text.
+    """
+    bags = {"data"} if data.get("type") == COMPACTION_PART else set()
+    if is_call(data):
+        bags = {"output", "approval"}
+    return {key: rename_value(item, rename) if key in bags else item for key, item in data.items()}
+
+
+def rename_row(row: Row, rename: Rename) -> Row:
+    """The row with every id in it replaced, and those in its bags: a field that holds an id is called so."""
+    changes: dict[str, Any] = {}
+    for name, value in msgspec.structs.asdict(row).items():
+        if name in ("data", "metadata"):
+            changes[name] = rename_value(value, rename)
+        elif value is not None and (name == "id" or name.endswith("_id")):
+            changes[name] = rename(value)
+    return replace(row, **changes)
+
+
+def rename_session(portable: PortableSession, rename: Rename, mint: Mint, *, new_parts: bool) -> PortableSession:
+    """The session under other names. Parts get new ids where that is asked for, and where they have none yet."""
+
+    def rename_message(row: MessageRow) -> MessageRow:
+        parts = tuple(
+            replace(part, id=mint.part() if new_parts or not part.id else part.id, data=rename_part(part.data, rename))
+            for part in row.parts
+        )
+        return replace(rename_row(row, rename), parts=parts)
+
+    rows = ("turns", "steps", "moves", "prunes", "queue")
+    return in_order(
+        replace(
+            portable,
+            session=rename_row(portable.session, rename),
+            links={rename(id_): tuple(rename(one) for one in held) for id_, held in portable.links.items()},
+            messages=tuple(rename_message(row) for row in portable.messages),
+            seals=frozenset(rename(id_) for id_ in portable.seals),
+            **{name: tuple(rename_row(row, rename) for row in getattr(portable, name)) for name in rows},
+        )
+    )
