@@ -430,7 +430,7 @@ class Engine:
 
     async def close(self) -> None:
         """End every run, settled as interrupted. Called when the engine's context is left."""
-        from clew.tools.process import programs_ended
+        from clew.tools.process.program import programs_ended
 
         await self.dispatcher.close()
         await self._desk.close()

@@ -129,7 +129,7 @@ def _compose(
     places = OwnPlaces((folder, data_folder(), *folders), [one for one in kept if one not in folders], spill)
     if config.tools.sandbox != "off":
         from clew.tools.builtin.bash import make_bash
-        from clew.tools.sandbox import find_sandbox
+        from clew.tools.process.sandbox import find_sandbox
 
         fenced = make_bash(find_sandbox(config.tools.sandbox), lambda: (*places.folders, *places.files))
         offered["bash"] = offered["bash"] if any(tool.name == "bash" for tool in tools) else fenced

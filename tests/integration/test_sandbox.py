@@ -15,8 +15,8 @@ from clew.errors import ToolFailed
 from clew.testing.scripted import FakeProviders, ScriptedModel, call, then
 from clew.testing.scripted import say as speak
 from clew.tools.builtin.bash import make_bash
-from clew.tools.landlock import LEAST_ABI, landlock_abi
-from clew.tools.sandbox import Sandbox, find_sandbox
+from clew.tools.process.landlock import LEAST_ABI, landlock_abi
+from clew.tools.process.sandbox import Sandbox, find_sandbox
 from tests.integration.http_client import served
 from tests.integration.test_cli_history import Say, say
 from tests.unit.test_tools_support import call as call_tool
@@ -163,7 +163,7 @@ async def test_a_workspace_that_holds_clews_own_files_is_refused(tmp_path: Path)
 
 def test_bubblewrap_is_told_the_same_fence(tmp_path: Path) -> None:
     """Where there is no Landlock: everything to read, two folders to write, own places empty, no network."""
-    from clew.tools.process import Program
+    from clew.tools.process.program import Program
 
     fenced = Fenced(tmp_path, Sandbox("workspace", None))
     # The folder, then the store and what lies beside it.

@@ -11,9 +11,9 @@ import pytest
 from clew.errors import PermissionDenied, ToolFailed
 from clew.tools.base import Signal, Tool
 from clew.tools.builtin import BUILTIN
-from clew.tools.files import explained, open_folder, open_plain, read_all, replace
-from clew.tools.paths import judged_place, locate, show_name
-from clew.tools.walk import Brake, LeftOut, walk
+from clew.tools.files.access import explained, open_folder, open_plain, read_all, replace
+from clew.tools.files.paths import judged_place, locate, show_name
+from clew.tools.files.walk import Brake, LeftOut, walk
 from clew.transcript.rule import Target
 from tests.unit.test_tools_support import Permits, context_of
 

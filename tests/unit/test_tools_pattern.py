@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from clew.errors import ToolFailed
-from clew.tools.pattern import Glob
+from clew.tools.files.pattern import Glob
 
 
 @pytest.mark.parametrize(

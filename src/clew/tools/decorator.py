@@ -79,7 +79,7 @@ class FunctionTool:
             if inspect.iscoroutinefunction(self._function):
                 result = await self._function(**values)
             else:
-                result = await run_in_thread(partial(self._function, **values))
+                result = await run_in_thread(self._function, **values)
                 if inspect.isawaitable(result):
                     result = await result
         except ClewError:

@@ -11,7 +11,6 @@ import codecs
 import hashlib
 import os
 import secrets
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -144,7 +143,7 @@ async def fit_text(text: str, context: ToolContext, stem: str) -> str:
     """``text`` as it is when it is short enough, else its two ends and where the whole is."""
     if len(text) <= MAX_OUTPUT_CHARS:
         return text
-    return await run_in_thread(partial(_spool, text.encode("utf-8", "replace"), context.spill, stem))
+    return await run_in_thread(_spool, text.encode("utf-8", "replace"), context.spill, stem)
 
 
 async def to_output(value: Any, context: ToolContext, stem: str) -> ToolOutput:
@@ -152,7 +151,7 @@ async def to_output(value: Any, context: ToolContext, stem: str) -> ToolOutput:
     if isinstance(value, ToolOutput):
         return value
     if isinstance(value, (bytes, bytearray, memoryview)):
-        return ToolOutput(await run_in_thread(partial(_spool, bytes(value), context.spill, stem)))
+        return ToolOutput(await run_in_thread(_spool, bytes(value), context.spill, stem))
     if isinstance(value, str):
         return ToolOutput(await fit_text(value, context, stem))
     try:
@@ -162,7 +161,7 @@ async def to_output(value: Any, context: ToolContext, stem: str) -> ToolOutput:
         raise ToolFailed(f"{stem} returned something that is not JSON: {error}") from error
     if len(encoded) <= MAX_OUTPUT_CHARS:
         return ToolOutput(plain)
-    return ToolOutput(await run_in_thread(partial(_spool, encoded, context.spill, stem)))
+    return ToolOutput(await run_in_thread(_spool, encoded, context.spill, stem))
 
 
 def _spool(data: bytes, folder: Path, stem: str) -> str:

@@ -12,15 +12,16 @@ import contextvars
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 __all__ = ["run_in_thread"]
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
-async def run_in_thread(function: Callable[[], T]) -> T:
-    """What ``function`` returns or raises, computed in a thread of its own."""
+async def run_in_thread(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    """What ``function`` returns or raises, called with the rest in a thread of its own."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
     context = contextvars.copy_context()
@@ -36,7 +37,7 @@ async def run_in_thread(function: Callable[[], T]) -> T:
     def work() -> None:
         result, failed = None, None
         try:
-            result = context.run(function)
+            result = context.run(function, *args, **kwargs)
         except Exception as error:
             # A future cannot carry StopIteration: awaiting it would look like the end of the coroutine.
             failed = error if not isinstance(error, StopIteration) else RuntimeError("StopIteration was raised")

@@ -118,7 +118,7 @@ def _token(environ: Mapping[str, str]) -> tuple[str, Source]:
 
 def _sandbox(config: Config) -> str:
     """What holds around `bash` on this machine, which the setting alone does not tell."""
-    from clew.tools.sandbox import find_sandbox
+    from clew.tools.process.sandbox import find_sandbox
 
     if config.tools.sandbox == "off":
         able = find_sandbox("workspace").by

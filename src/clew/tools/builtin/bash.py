@@ -22,8 +22,8 @@ from clew.errors import ToolFailed
 from clew.tools.base import DEFAULT_TIMEOUT_MS, ToolContext
 from clew.tools.decorator import FunctionTool, tool
 from clew.tools.output import Spool
-from clew.tools.process import Ending, Program, run_program
-from clew.tools.sandbox import Sandbox
+from clew.tools.process.program import Ending, Program, run_program
+from clew.tools.process.sandbox import Sandbox
 from clew.tools.thread import run_in_thread
 from clew.transcript.rule import Target
 
@@ -66,12 +66,12 @@ def make_bash(sandbox: Sandbox | None = None, closed: Callable[[], Sequence[str]
         program = _program(command, context, timeout_ms)
         if sandbox is None:
             return await _run(program, context)
-        scratch = Path(await run_in_thread(partial(tempfile.mkdtemp, prefix="clew-")))
+        scratch = Path(await run_in_thread(tempfile.mkdtemp, prefix="clew-"))
         try:
             around = partial(sandbox.around, program, scratch, closed(), (context.spill,))
             return await _run(await run_in_thread(around), context)
         finally:
-            await run_in_thread(partial(shutil.rmtree, scratch, ignore_errors=True))
+            await run_in_thread(shutil.rmtree, scratch, ignore_errors=True)
 
     return bash
 

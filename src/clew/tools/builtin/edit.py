@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -14,11 +13,11 @@ from msgspec import Meta
 from clew.errors import ToolFailed
 from clew.tools.base import ToolContext
 from clew.tools.decorator import tool
-from clew.tools.files import explained, read_all, replace
+from clew.tools.files.access import explained, read_all, replace
+from clew.tools.files.paths import Place, judged_place, locate
+from clew.tools.files.walk import count
 from clew.tools.media import looks_binary
-from clew.tools.paths import Place, judged_place, locate
 from clew.tools.thread import run_in_thread
-from clew.tools.walk import count
 from clew.transcript.rule import Target
 
 __all__ = ["Edited", "edit", "plan_edit"]
@@ -51,7 +50,7 @@ async def edit(
     file has them.
     """
     place = await judged_place("edit", path, context)
-    return await run_in_thread(partial(_edit, place, old, new, every=all))
+    return await run_in_thread(_edit, place, old, new, every=all)
 
 
 def _edit(place: Place, old: str, new: str, *, every: bool) -> str:

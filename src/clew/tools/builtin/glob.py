@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -14,12 +13,12 @@ from msgspec import Meta
 from clew.errors import PermissionDenied
 from clew.tools.base import ToolContext
 from clew.tools.decorator import tool
-from clew.tools.files import explained, open_folder
+from clew.tools.files.access import explained, open_folder
+from clew.tools.files.paths import Place, judged_place, locate
+from clew.tools.files.pattern import Glob
+from clew.tools.files.walk import Brake, Entry, LeftOut, line_of, walk
 from clew.tools.output import fit_text
-from clew.tools.paths import Place, judged_place, locate
-from clew.tools.pattern import Glob
 from clew.tools.thread import run_in_thread
-from clew.tools.walk import Brake, Entry, LeftOut, line_of, walk
 from clew.transcript.rule import Target
 
 __all__ = ["glob"]
@@ -45,7 +44,7 @@ async def glob(
     compiled = Glob(pattern)
     place = await judged_place("glob", path, context)
     left_out = LeftOut()
-    found = await run_in_thread(partial(_glob, place, compiled, context, left_out))
+    found = await run_in_thread(_glob, place, compiled, context, left_out)
     shown: list[Entry] = []
     denied = 0
     for number, entry in enumerate(found, 1):

@@ -10,7 +10,6 @@ import asyncio
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -20,13 +19,13 @@ from msgspec import Meta
 from clew.errors import PermissionDenied
 from clew.tools.base import ToolContext
 from clew.tools.decorator import tool
-from clew.tools.files import explained, open_folder, open_plain
+from clew.tools.files.access import explained, open_folder, open_plain
+from clew.tools.files.paths import Place, judged_place, locate
+from clew.tools.files.pattern import Glob
+from clew.tools.files.search import Found, search
+from clew.tools.files.walk import Brake, LeftOut, count, walk
 from clew.tools.output import fit_text
-from clew.tools.paths import Place, judged_place, locate
-from clew.tools.pattern import Glob
-from clew.tools.search import Found, search
 from clew.tools.thread import run_in_thread
-from clew.tools.walk import Brake, LeftOut, count, walk
 from clew.transcript.rule import Target
 
 __all__ = ["grep"]
@@ -71,10 +70,10 @@ async def grep(
     place = await judged_place("grep", path, context)
     left_out = LeftOut()
     with explained(place.shown), ExitStack() as stack:
-        handle, is_folder = await run_in_thread(partial(_open, place, stack))
+        handle, is_folder = await run_in_thread(_open, place, stack)
         brake = Brake(context.signal, SECONDS)
         if is_folder:
-            candidates = await run_in_thread(partial(_gather, handle, wanted, brake, left_out))
+            candidates = await run_in_thread(_gather, handle, wanted, brake, left_out)
         else:
             candidates = _Candidates([""])
         await _permit(candidates, place, context, brake, left_out)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -13,11 +12,11 @@ from msgspec import Meta
 
 from clew.tools.base import ToolContext
 from clew.tools.decorator import tool
-from clew.tools.files import explained, open_folder, open_plain
+from clew.tools.files.access import explained, open_folder, open_plain
+from clew.tools.files.paths import Place, judged_place, locate
+from clew.tools.files.walk import Brake, Entry, line_of, list_folder
 from clew.tools.output import fit_text
-from clew.tools.paths import Place, judged_place, locate
 from clew.tools.thread import run_in_thread
-from clew.tools.walk import Brake, Entry, line_of, list_folder
 from clew.transcript.rule import Target
 
 __all__ = ["ls"]
@@ -39,7 +38,7 @@ async def ls(
     Folders end in /, files come with their size, links with where they lead. At most 1,000 entries are shown.
     """
     place = await judged_place("ls", path, context)
-    return await fit_text(await run_in_thread(partial(_ls, place, Brake(context.signal, 30))), context, "ls")
+    return await fit_text(await run_in_thread(_ls, place, Brake(context.signal, 30)), context, "ls")
 
 
 def _ls(place: Place, brake: Brake) -> str:

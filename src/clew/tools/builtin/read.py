@@ -6,7 +6,6 @@ import codecs
 import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -15,11 +14,11 @@ from msgspec import Meta
 
 from clew.tools.base import MAX_OUTPUT_CHARS, ToolContext
 from clew.tools.decorator import tool
-from clew.tools.files import explained, open_plain
+from clew.tools.files.access import explained, open_plain
+from clew.tools.files.paths import Place, judged_place, locate
+from clew.tools.files.walk import Brake, count
 from clew.tools.media import SNIFF_BYTES, describe, looks_binary
-from clew.tools.paths import Place, judged_place, locate
 from clew.tools.thread import run_in_thread
-from clew.tools.walk import Brake, count
 from clew.transcript.rule import Target
 
 __all__ = ["read"]
@@ -51,7 +50,7 @@ async def read(
     shown. A folder is listed with ls.
     """
     place = await judged_place("read", path, context)
-    return await run_in_thread(partial(_read, place, offset, limit, Brake(context.signal, 60)))
+    return await run_in_thread(_read, place, offset, limit, Brake(context.signal, 60))
 
 
 def _read(place: Place, offset: int, limit: int, brake: Brake) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -48,7 +47,7 @@ def make_web_fetch(fetcher: Fetcher) -> FunctionTool:
         answer = fetched.answer
         if answer.status >= 400:
             raise ToolFailed(f"{fetched.url} answered {answer.status} {answer.reason}".rstrip())
-        told = await run_in_thread(partial(_told, fetched, source=format == "html", limit=fetcher.limits.max_bytes))
+        told = await run_in_thread(_told, fetched, source=format == "html", limit=fetcher.limits.max_bytes)
         return await fit_text(told, context, "web_fetch")
 
     # The watchdog comes after the fetch's own limit and the time to read the page.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,10 +11,10 @@ from msgspec import Meta
 from clew.errors import ToolFailed
 from clew.tools.base import ToolContext
 from clew.tools.decorator import tool
-from clew.tools.files import explained, replace
-from clew.tools.paths import Place, judged_place, locate
+from clew.tools.files.access import explained, replace
+from clew.tools.files.paths import Place, judged_place, locate
+from clew.tools.files.walk import count
 from clew.tools.thread import run_in_thread
-from clew.tools.walk import count
 from clew.transcript.rule import Target
 
 __all__ = ["write"]
@@ -42,7 +41,7 @@ async def write(
     except UnicodeEncodeError as error:
         raise ToolFailed("the content holds half of a surrogate pair and cannot be written") from error
     place = await judged_place("write", path, context)
-    return await run_in_thread(partial(_write, place, data))
+    return await run_in_thread(_write, place, data)
 
 
 def _write(place: Place, data: bytes) -> str:

@@ -20,7 +20,7 @@ from typing import Final
 import msgspec
 
 from clew.errors import ToolFailed
-from clew.tools.paths import show_name
+from clew.tools.files.paths import show_name
 
 __all__ = ["Version", "explained", "open_folder", "open_plain", "read_all", "replace", "version_of"]
 

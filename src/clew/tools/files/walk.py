@@ -18,7 +18,7 @@ from typing import Final, Literal
 import msgspec
 
 from clew.tools.base import Signal
-from clew.tools.paths import Place, show_name
+from clew.tools.files.paths import Place, show_name
 
 __all__ = ["Brake", "Entry", "LeftOut", "count", "line_of", "list_folder", "walk"]
 

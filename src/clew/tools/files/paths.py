@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import stat
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -63,7 +62,7 @@ def locate(text: str, workspace: Path | None) -> Place:
 
 async def judged_place(permission: str, text: str, context: ToolContext) -> Place:
     """Where ``text`` leads at execution, when that is what was judged; ``ToolFailed`` when it leads elsewhere now."""
-    place = await run_in_thread(partial(locate, text, context.workspace))
+    place = await run_in_thread(locate, text, context.workspace)
     target = place.target(permission)
     if context.judged is None:
         await context.permit(target)
@@ -71,7 +70,7 @@ async def judged_place(permission: str, text: str, context: ToolContext) -> Plac
         raise ToolFailed(
             f"{show_name(text)} leads to {show_name(target.value)} now, which is not what was judged; nothing was done"
         )
-    elif await run_in_thread(partial(_has_other_names, place.path)):
+    elif await run_in_thread(_has_other_names, place.path):
         # It may have become a second name of a file that nobody may touch.
         await context.permit(target)
     return place

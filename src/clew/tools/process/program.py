@@ -19,7 +19,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import IO, Any, Final, Literal
 
@@ -80,7 +79,7 @@ _stopping: set[asyncio.Future[Ending]] = set()
 async def run_program(program: Program, sink: Callable[[bytes], None], signal: Signal) -> Ending:
     """Run it to its end. ``sink`` is called in another thread. A cancelled wait ends the program first, too."""
     stop = threading.Event()
-    running = asyncio.ensure_future(run_in_thread(partial(_run, program, sink, stop)))
+    running = asyncio.ensure_future(run_in_thread(_run, program, sink, stop))
     aborted = asyncio.ensure_future(signal.wait())
     try:
         await asyncio.wait({running, aborted}, return_when=asyncio.FIRST_COMPLETED)

@@ -16,8 +16,8 @@ from typing import Final, Literal
 import msgspec
 
 from clew.errors import ToolFailed
-from clew.tools.landlock import LEAST_ABI, can_filter_sockets, landlock_abi
-from clew.tools.process import Program
+from clew.tools.process.landlock import LEAST_ABI, can_filter_sockets, landlock_abi
+from clew.tools.process.program import Program
 
 __all__ = ["Mode", "Sandbox", "find_sandbox"]
 

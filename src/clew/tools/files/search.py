@@ -12,7 +12,6 @@ import json
 import signal as signals
 import tempfile
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -20,7 +19,7 @@ import msgspec
 
 from clew.errors import ToolFailed
 from clew.tools.base import Signal
-from clew.tools.process import Program, run_program
+from clew.tools.process.program import Program, run_program
 from clew.tools.thread import run_in_thread
 
 __all__ = ["Found", "Match", "search"]
@@ -74,7 +73,7 @@ async def search(
         if len(answer) < _MAX_ANSWER:
             answer.extend(piece)
 
-    with await run_in_thread(partial(_file_with, request)) as stdin:
+    with await run_in_thread(_file_with, request) as stdin:
         program = Program(
             script=_WORKER,
             cwd=Path("/"),
