@@ -92,7 +92,7 @@ def test_a_file_names_a_blob_only_by_a_whole_digest() -> None:
 def test_text_is_read_from_parts_of_the_kind_that_was_asked_for() -> None:
     """A key of the wrong type reads as one that is not there."""
     parts = [p.text_part("a"), {"type": "reasoning", "text": "b"}, {"type": "text", "text": 3}, p.text_part("c")]
-    assert p.joined_text(parts, "\n") == "a\nc"
+    assert p.texts_of(parts) == ["a", "c"]
     assert [p.text_of(part, "text", "reasoning") for part in parts] == ["a", "b", None, "c"]
     assert p.data_of({"type": "data-x", "data": {"a": 1}}, "data-x") == {"a": 1}
     assert p.data_of({"type": "data-x", "data": [1]}, "data-x") is None

@@ -21,13 +21,13 @@ from clew.runtime.request import encode_tools
 from clew.store.base import Blob, Store
 from clew.store.unit import LinkBlob, PutBlob
 from clew.transcript.gate import check_value
+from clew.transcript.part import blob_of, kind_of, media_type_of, stored_file, text_of, text_part, texts_of, url_of
 
 __all__ = ["Prompted", "check_size", "content_of", "estimate_tokens", "load_kept", "read_parts"]
 
 MAX_FILES: Final = 10
 MAX_FILE_BYTES: Final = 10 * 1024 * 1024
 MAX_FILES_BYTES: Final = 20 * 1024 * 1024
-_KEPT = re.compile("/api/blobs/([0-9a-f]{64})", re.ASCII)
 _MEDIA_TYPE = re.compile(r"[a-z0-9.+-]+/[a-z0-9.+*-]+", re.ASCII | re.IGNORECASE)
 
 
@@ -43,11 +43,10 @@ async def load_kept(store: Store, prompt: str | Sequence[Mapping[str, Any]]) -> 
     kept: dict[str, Blob] = {}
     parts: Sequence[object] = () if isinstance(prompt, str) else prompt
     for part in parts:
-        url = part.get("url") if isinstance(part, Mapping) else None
-        named = _KEPT.fullmatch(url) if isinstance(url, str) else None
+        sha256 = blob_of(part) if isinstance(part, Mapping) else None
         # More than a prompt may hold are refused in a moment; they need not be read for that.
-        if named is not None and named[1] not in kept and len(kept) <= MAX_FILES:
-            blob = await store.find_blob(named[1])
+        if sha256 is not None and sha256 not in kept and len(kept) <= MAX_FILES:
+            blob = await store.find_blob(sha256)
             if blob is not None:
                 kept[blob.sha256] = blob
     return kept
@@ -60,57 +59,48 @@ def read_parts(
     kept: Mapping[str, Blob] | None = None,
 ) -> Prompted:
     """The parts of a user message, checked; files by value or from the workspace become blobs, ``kept`` ones stay."""
-    given = [{"type": "text", "text": prompt}] if isinstance(prompt, str) else [dict(part) for part in prompt]
+    given = [text_part(prompt)] if isinstance(prompt, str) else [dict(part) for part in prompt]
     if not given:
         raise InvalidInput("a prompt needs at least one part")
     # Files come as base64, a third larger than they are; their own limits are held below.
     check_value(given, "parts", max_bytes=2 * MAX_FILES_BYTES)
-    files = [part for part in given if part.get("type") == "file"]
+    files = [part for part in given if kind_of(part) == "file"]
     if len(files) > MAX_FILES:
         raise TooManyFiles(f"a prompt takes at most {MAX_FILES} files, not {len(files)}")
     parts: list[dict[str, Any]] = []
     blobs: list[PutBlob | LinkBlob] = []
     total = 0
     for part in given:
-        if part.get("type") == "text" and isinstance(part.get("text"), str):
+        if text_of(part) is not None:
             parts.append(part)
-        elif part.get("type") == "file":
+        elif kind_of(part) == "file":
             blob = _read_file(part, workspace, now, kept or {})
             total += len(blob.data)
             if total > MAX_FILES_BYTES:
                 raise MessageTooLarge(f"the files of a prompt may have {MAX_FILES_BYTES} bytes together")
             blobs.append(LinkBlob(blob.sha256) if blob.sha256 in (kept or {}) else blob)
-            metadata = _with_size(part.get("providerMetadata"), len(blob.data))
-            named = {"url": f"/api/blobs/{blob.sha256}", "mediaType": blob.media_type, "providerMetadata": metadata}
-            parts.append({**part, **named})
+            parts.append(stored_file(part, blob.sha256, blob.media_type, len(blob.data)))
         else:
-            raise InvalidInput(f"a prompt holds text and file parts, not {part.get('type')!r}")
-    if not any(part.get("type") == "file" or part.get("text") for part in parts):
+            raise InvalidInput(f"a prompt holds text and file parts, not {kind_of(part)!r}")
+    if not any(kind_of(part) == "file" or text_of(part) for part in parts):
         raise InvalidInput("the prompt is empty")
     return Prompted(tuple(parts), tuple(blobs))
 
 
-def _with_size(given: object, size: int) -> dict[str, Any]:
-    """The size of a file kept with its part: what a request will take is worked out without reading the bytes."""
-    metadata = dict(given) if isinstance(given, Mapping) else {}
-    own = metadata.get("clew")
-    return {**metadata, "clew": {**(own if isinstance(own, Mapping) else {}), "size": size}}
-
-
 def _read_file(part: Mapping[str, Any], workspace: Path | None, now: int, kept: Mapping[str, Blob]) -> PutBlob:
-    media_type, url = part.get("mediaType"), part.get("url")
-    if not isinstance(media_type, str) or not _MEDIA_TYPE.fullmatch(media_type):
+    media_type, url = media_type_of(part), url_of(part)
+    if media_type is None or not _MEDIA_TYPE.fullmatch(media_type):
         raise InvalidInput("a file part needs a mediaType such as image/png")
-    if not isinstance(url, str):
+    if url is None:
         raise InvalidInput("a file part needs a url")
     if url.startswith("data:"):
         data = _read_data_url(url)
     elif url.startswith("workspace:"):
         data = _read_workspace_file(url.removeprefix("workspace:"), workspace)
-    elif named := _KEPT.fullmatch(url):
-        if named[1] not in kept:
+    elif named := blob_of(part):
+        if named not in kept:
             raise InvalidInput(f"there is no file {url}; send it as a data: url")
-        return PutBlob(named[1], media_type, kept[named[1]].data, now)
+        return PutBlob(named, media_type, kept[named].data, now)
     else:
         raise InvalidInput("a file's url is data:… or workspace:PATH; others are not fetched")
     if len(data) > MAX_FILE_BYTES:
@@ -161,7 +151,7 @@ def estimate_tokens(text: str) -> int:
 
 def check_size(prompted: Prompted, setting: Setting) -> None:
     """A message that with prompt and tools could not fit an empty window is refused before it is stored."""
-    text = "".join(str(part.get("text", "")) for part in prompted.parts)
+    text = "".join(texts_of(prompted.parts))
     tools = encode_tools(setting.schemas) if setting.schemas else ""
     needed = estimate_tokens(text) + estimate_tokens(setting.prompt.text) + estimate_tokens(tools)
     if needed > setting.info.window:

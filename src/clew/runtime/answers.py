@@ -38,6 +38,7 @@ from clew.store.unit import (
 from clew.transcript import chunk as c
 from clew.transcript.fold import Fold
 from clew.transcript.message import MessageRow, PartRow
+from clew.transcript.part import approval_of, input_of, state_of, tool_name
 from clew.transcript.rule import Target
 from clew.transcript.seal import seal_of
 from clew.transcript.session import Session
@@ -164,7 +165,7 @@ class Answers:
 
     async def _was_asked(self, session_id: str, approval_id: str) -> bool:
         rows = await self._host.store.load_messages(session_id, keep_damaged=True)
-        return any((part.data.get("approval") or {}).get("id") == approval_id for row in rows for part in row.parts)
+        return any(approval_of(part.data).get("id") == approval_id for row in rows for part in row.parts)
 
     async def _take_answer(self, session_id: str, turn: Turn, wait: Wait, answer: dict[str, Any]) -> int:
         """Write the answer and what follows from it; start the run when it was the last one."""
@@ -206,7 +207,7 @@ class Answers:
         for wait in waits:
             if wait.kind == "approval" and wait.answer is not None:
                 index = fold.find_tool(wait.tool_call_id)
-                if index is not None and fold.part(index).get("state") == "approval-requested":
+                if index is not None and state_of(fold.part(index)) == "approval-requested":
                     fold.answer(
                         wait.tool_call_id, approved=bool(wait.answer["approved"]), reason=wait.answer.get("reason")
                     )
@@ -289,17 +290,13 @@ def _part_of(message: MessageRow, wait: Wait) -> PartRow:
 
 def _targets(part: PartRow) -> tuple[Target, ...]:
     """What the request was about, as it was judged when it was made."""
-    descriptor = (part.data.get("approval") or {}).get("descriptor") or {}
+    descriptor = approval_of(part.data).get("descriptor") or {}
     return tuple(msgspec.convert(target, Target) for target in descriptor.get("targets", ()))
-
-
-def _tool_name(part: PartRow) -> str:
-    return str(part.data.get("toolName") or part.type.removeprefix("tool-"))
 
 
 def _check_digest(session: Session, part: PartRow, wait: Wait) -> None:
     """The answer is for what was shown: same tool, same arguments, same folder."""
-    digest = digest_of(session.id, wait.tool_call_id, _tool_name(part), part.data.get("input"), session.workspace_root)
+    digest = digest_of(session.id, wait.tool_call_id, tool_name(part.data), input_of(part.data), session.workspace_root)
     if digest != wait.digest:
         raise Conflict("what was asked for has changed; the request is void", tool_call_id=wait.tool_call_id)
 
@@ -308,7 +305,7 @@ def _close_wait(fold: Fold, wait: Wait, reason: str) -> None:
     index = fold.find_tool(wait.tool_call_id)
     if index is None:
         return
-    state = fold.part(index).get("state")
+    state = state_of(fold.part(index))
     if state == "approval-requested":
         fold.answer(wait.tool_call_id, approved=False, reason=reason)
         state = "approval-responded"
@@ -344,7 +341,7 @@ def _answered(message: MessageRow, waits: tuple[Wait, ...], setting: Setting, la
                     )
                 )
             else:
-                calls.append(Call(wait.tool_call_id, tool, dict(part.data.get("input") or {}), _targets(part)))
+                calls.append(Call(wait.tool_call_id, tool, dict(input_of(part.data) or {}), _targets(part)))
         else:
             denied.append(wait.tool_call_id)
     return Answered(message, last_n, tuple(calls), tuple(denied), tuple(outputs))

@@ -392,8 +392,8 @@ def _record(context: Context, plan: Plan, written: _Written, warning: str | None
 
 def _figures(context: Context, data: CompactionData, cut: Cut) -> dict[str, Any]:
     """What the turn tells about itself without its marker being read."""
-    summarised = [message.metadata.get("turn_id") for message in cut.summarised]
-    kept = [message.metadata.get("turn_id") for message in cut.kept]
+    summarised = [message.turn_id for message in cut.summarised]
+    kept = [message.turn_id for message in cut.kept]
     return {
         "summarized_through_turn_id": summarised[-1] if summarised else None,
         "first_kept_turn_id": kept[0] if kept else None,

@@ -30,6 +30,7 @@ from clew.runtime.request import encode_tools
 from clew.store.base import LineSlice, Store
 from clew.transcript.line import LineTurn
 from clew.transcript.message import Message
+from clew.transcript.part import STEP_START, kind_of, steps_in
 from clew.transcript.pruned import Pruned, pruned_through
 from clew.transcript.session import Session
 from clew.transcript.turn import Step
@@ -104,7 +105,7 @@ class Context:
     @property
     def body(self) -> list[Message]:
         """The messages that are kept word for word: all but the summary. The start of a step is in it once it began."""
-        return [message for message in self._all if not message.metadata.get("summary")]
+        return [message for message in self._all if not message.is_summary]
 
     def unpruned(self) -> dict[str, Message]:
         """The same messages with their outputs whole, by id: what a summary is made from."""
@@ -175,7 +176,7 @@ def messages_with(
 
 def without_begun(messages: list[Message]) -> list[Message]:
     """The messages without the start of the step that is about to be asked for."""
-    if not messages or not messages[-1].parts or messages[-1].parts[-1].get("type") != "step-start":
+    if not messages or not messages[-1].parts or kind_of(messages[-1].parts[-1]) != STEP_START:
         return messages
     last = messages[-1]
     parts = last.parts[:-1]
@@ -188,7 +189,7 @@ def session_policy(config: Config, session: Session) -> Policy:
     Settings are checked where a session is given them. One that holds bad ones all the same must not be stuck.
     """
     try:
-        return policy_for(config.compaction, config.pruning, session.metadata.get("compaction"))
+        return policy_for(config.compaction, config.pruning, session.compaction)
     except InvalidInput as error:
         log.warning("the compaction settings of session %s are not used: %s", session.id, error)
         return policy_for(config.compaction, config.pruning, None)
@@ -233,14 +234,13 @@ def _saw_this(context: Context, steps: Sequence[Step], dropped: Mapping[str, int
     same millisecond. A step that does not say what it was sent is judged by its time alone.
     """
     last = max(steps, key=lambda step: step.index)
-    view = last.data.get("view")
-    if not isinstance(view, list | tuple) or len(view) < 3:
+    if len(last.view) < 3:
         return True
     place = next((n for n, message in enumerate(context.messages) if message.id == last.message_id), None)
     if place is None:
         return False
     before = place + (len(steps) - dropped.get(last.message_id, 0) > 1)
-    return tuple(view[:3]) == (context.compaction_depth, context.prune_seq, before)
+    return last.view[:3] == (context.compaction_depth, context.prune_seq, before)
 
 
 def _dropped_steps(context: Context) -> dict[str, int]:
@@ -252,7 +252,7 @@ def _dropped_steps(context: Context) -> dict[str, int]:
     parts = [part.data for row in rows for part in row.parts]
     if context.live is not None and context.live.id == split.message_id:
         parts = context.live.parts
-    return {split.message_id: sum(1 for part in parts[: split.from_part] if part.get("type") == "step-start")}
+    return {split.message_id: len(steps_in(parts[: split.from_part]))}
 
 
 def report(context: Context) -> ContextReport:

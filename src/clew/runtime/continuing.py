@@ -64,7 +64,7 @@ class Continuing:
         if user is None:
             return await self._start_queue(session_id)
         state = await self._host.store.load_state(session_id)
-        short = turn.status == "completed" and turn.data.get("stopped") in ("step_limit", "doom_loop", "length")
+        short = turn.status == "completed" and turn.stopped in ("step_limit", "doom_loop", "length")
         if (turn.status == "unanswered" or short) and not has_children:
             return await self._reopen(session, turn, user, state)
         if turn.status in ("unanswered", "failed", "aborted") and not (followed and self._stays_full(session)):
@@ -102,7 +102,7 @@ class Continuing:
         steps = len(await self._host.store.load_steps(turn.id))
         data = {"budget_from": steps, "stopped": None, "max_steps": None, "warned": None}
         writes: tuple[Write, ...] = (SetEpoch(state.epoch + 1), SetTurn(turn.id, "running", data=data))
-        if turn.data.get("stopped") == "length":
+        if turn.stopped == "length":
             # The history must not end in the model's own words: not every wire takes that.
             now = self._host.clock.now_ms()
             part = PartRow(self._host.mint.part(), 0, {"type": "text", "text": GO_ON}, now, now)

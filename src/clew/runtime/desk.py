@@ -219,7 +219,7 @@ class Desk:
         # An edit may use an id again: what was sent last under it counts first.
         for row in reversed(sent):
             if content_of([part.data for part in row.parts]) == content_of(prompted.parts):
-                queued = "queued_at" in row.metadata
+                queued = row.queued_at is not None
                 submission = self.submission(row.id, queued=queued)
                 if not queued:
                     await self._resolve_past(session_id, row.id)
@@ -237,7 +237,7 @@ class Desk:
         held = [turn for turn in tree.turns.values() if message_id in tree.links.get(turn.id, ())]
         if held and held[-1].status not in OPEN:
             turn = held[-1]
-            outcome = TurnOutcome(turn.id, tree.links[turn.id][-1], turn.status, turn.data.get("stopped"))
+            outcome = TurnOutcome(turn.id, tree.links[turn.id][-1], turn.status, turn.stopped)
             future = self.take_outcome(message_id)
             if future is not None and not future.done():
                 future.set_result(outcome)
@@ -485,14 +485,12 @@ class Desk:
         """The setting of a turn that goes on: the model and agent its user message named."""
         session = await get_session(self._host.store, session_id)
         line = await self._host.store.load_line(session_id, through=turn.id, turns=1, keep_damaged=True)
-        users = [row for row in line.turns[-1].messages if row.role == "user" and not row.metadata.get("synthetic")]
-        metadata = users[0].metadata if users else {}
+        users = [row for row in line.turns[-1].messages if row.is_prompt]
+        if not users:
+            return await resolve(self._host, session, model=None, agent=None, attended=True)
+        row = users[0]
         return await resolve(
-            self._host,
-            session,
-            model=metadata.get("model"),
-            agent=metadata.get("agent"),
-            attended=metadata.get("unattended") is not True,
+            self._host, session, model=row.asked_model, agent=row.asked_agent, attended=row.is_attended
         )
 
     # Closing

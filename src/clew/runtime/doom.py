@@ -13,6 +13,8 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from clew.transcript.part import error_text, input_of, is_call, output_of, state_of, tool_name
+
 __all__ = ["WARNING", "Pattern", "find_pattern", "judge", "made_calls"]
 
 _REPEATS: Final = 3
@@ -30,9 +32,8 @@ def made_calls(parts: Iterable[Mapping[str, Any]]) -> list[str]:
     """The calls in these parts, in order."""
     calls = []
     for part in parts:
-        if "toolCallId" in part:
-            tool = part.get("toolName") or part.get("type")
-            said = (tool, part.get("input"), part.get("state"), part.get("output"), part.get("errorText"))
+        if is_call(part):
+            said = (tool_name(part), input_of(part), state_of(part), output_of(part), error_text(part))
             calls.append(hashlib.sha256(msgspec.json.encode(said, order="deterministic")).hexdigest()[:32])
     return calls
 

@@ -5,19 +5,18 @@ from __future__ import annotations
 import base64
 import logging
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from clew.errors import RowUndecodable
 from clew.store.base import Store
 from clew.transcript.message import Message
+from clew.transcript.part import blob_of, file_name_of, media_type_of, text_part
 
 __all__ = ["with_files"]
 
 log = logging.getLogger("clew.files")
-
-_BLOB: Final = "/api/blobs/"
 
 
 async def with_files(store: Store, messages: Sequence[Message]) -> list[Message]:
@@ -27,22 +26,15 @@ async def with_files(store: Store, messages: Sequence[Message]) -> list[Message]
     """
     given: list[Message] = []
     for message in messages:
-        if any(_digest(part) for part in message.parts):
+        if any(blob_of(part) for part in message.parts):
             parts = [await _inlined(store, part) for part in message.parts]
             message = msgspec.structs.replace(message, parts=parts)
         given.append(message)
     return given
 
 
-def _digest(part: dict[str, Any]) -> str | None:
-    url = part.get("url")
-    if part.get("type") != "file" or not isinstance(url, str) or not url.startswith(_BLOB):
-        return None
-    return url.removeprefix(_BLOB)
-
-
 async def _inlined(store: Store, part: dict[str, Any]) -> dict[str, Any]:
-    digest = _digest(part)
+    digest = blob_of(part)
     if digest is None:
         return part
     try:
@@ -51,7 +43,7 @@ async def _inlined(store: Store, part: dict[str, Any]) -> dict[str, Any]:
         log.error("a file is not sent: %s (%s)", error, digest)
         blob = None
     if blob is None:
-        name = part.get("filename") or f"a file of type {part.get('mediaType')}"
-        return {"type": "text", "text": f"[{name} is missing or damaged where it is stored, and is left out.]"}
+        name = file_name_of(part) or f"a file of type {media_type_of(part)}"
+        return text_part(f"[{name} is missing or damaged where it is stored, and is left out.]")
     body = base64.b64encode(blob.data).decode()
     return {**part, "url": f"data:{blob.media_type};base64,{body}"}

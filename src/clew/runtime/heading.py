@@ -43,9 +43,8 @@ async def load_tails(store: Store, session_id: str, tree: Tree) -> tuple[Tail, .
         if turn.kind == "compaction":
             held = await _markers(store, session_id, tree, turn)
             rows |= {row.id: row for row in held}
-            tail = turn.data.get("tail_start_id")
-            if not held and isinstance(tail, str):
-                lost.append(Tail(turn.id, tail, turn.settled_at or turn.created_at))
+            if not held and turn.tail_start_id is not None:
+                lost.append(Tail(turn.id, turn.tail_start_id, turn.settled_at or turn.created_at))
     return (*tails_of(tree, rows), *lost)
 
 

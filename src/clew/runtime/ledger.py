@@ -70,15 +70,15 @@ class Ledger:
         store = self._host.store
         if event.turn_id is None:
             row = await store.find_message(event.session_id, event.message_id or "")
-            if row is None or "cancelled_at" not in row.metadata:
+            if row is None or not row.is_cancelled:
                 return None
-            return self._outbound(event, "cancelled", None, {"why": row.metadata.get("cancelled_why")})
+            return self._outbound(event, "cancelled", None, {"why": row.cancelled_why})
         line = await store.load_line(event.session_id, through=event.turn_id, turns=1, keep_damaged=True)
         if not line.turns or line.turns[-1].turn.status in OPEN:
             return None
         turn = line.turns[-1].turn
         said = [row for row in line.turns[-1].messages if row.role == "assistant"]
-        texts = [str(part.data.get("text", "")) for part in (said[-1].parts if said else ()) if part.type == "text"]
+        texts = said[-1].texts if said else []
         data: dict[str, Any] = {"text": texts[-1] if texts else ""}
         data |= {name: turn.data[name] for name in ("error", "stopped") if turn.data.get(name)}
         return self._outbound(event, turn.status, said[-1].id if said else None, data)

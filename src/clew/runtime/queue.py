@@ -98,9 +98,9 @@ class Queue:
         setting = await resolve(
             host,
             session,
-            model=row.metadata.get("model"),
-            agent=row.metadata.get("agent"),
-            attended=row.metadata.get("unattended") is not True,
+            model=row.asked_model,
+            agent=row.asked_agent,
+            attended=row.is_attended,
         )
         before, row = row, await host.hooks.change("message.user", row)
         changed: list[Write] = []

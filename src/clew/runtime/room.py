@@ -185,15 +185,15 @@ class Room:
     def _branch(self, context: Context) -> dict[str, Any] | None:
         """A ready request for a branch with the longest tail that fits beside the turn that does not."""
         body = context.body
-        own = [message for message in body if message.metadata.get("turn_id") == self._turn.id]
-        before = [message for message in body if message.metadata.get("turn_id") != self._turn.id]
+        own = [message for message in body if message.turn_id == self._turn.id]
+        before = [message for message in body if message.turn_id != self._turn.id]
         used = context.size.system + context.size.tools + sum(map(estimate_message, own))
         start: str | None = None
         for message in reversed(before):
             used += estimate_message(message)
             if used >= context.window.threshold:
                 break
-            if message.role == "user" and not message.metadata.get("synthetic"):
+            if message.is_prompt:
                 start = message.id
         if start is None:
             return None

@@ -30,6 +30,7 @@ from clew.store.unit import EpochIs, InsertMessage, LinkMessage, MoveHead, Refus
 from clew.tools.base import ChildOutcome, Signal
 from clew.transcript import chunk as c
 from clew.transcript.message import MessageRow, PartRow
+from clew.transcript.part import call_id_of, state_of
 from clew.transcript.seal import seal_of
 from clew.transcript.turn import Turn
 from clew.transcript.turn_state import TurnStatus
@@ -173,10 +174,9 @@ class Run:
         """Message after message of the turn: one, unless a warning has to come between two."""
         answered = self._answered
         # The warning belongs to the turn: it also holds for a run that goes on after an answer.
-        earlier = self.turn.data.get("warned")
-        warned: Pattern | None = tuple(earlier) if earlier else None
+        warned: Pattern | None = self.turn.warned or None
         steps = len(await self._host.store.load_steps(self.turn.id))
-        budget = self._max_steps - (steps - int(self.turn.data.get("budget_from", 0)))
+        budget = self._max_steps - (steps - self.turn.budget_from)
         if answered is None and steps == 0:
             # Before anything of an answer exists the turn can still be refused as if it had not been.
             _, failure = await self._until_aborted(self._room.fit(None))
@@ -320,8 +320,8 @@ class Run:
             return await self._settle_failed(recorder, failure, now)
         if end is None:
             for part in recorder.fold.parts:
-                if part.get("state") == "approval-requested":
-                    recorder.withdraw(part["toolCallId"], self.signal.reason or "aborted")
+                if state_of(part) == "approval-requested":
+                    recorder.withdraw(call_id_of(part) or "", self.signal.reason or "aborted")
             recorder.write(c.Abort(reason=self.signal.reason or "aborted"))
             await recorder.close(*settling(self.turn.id, "aborted", now, {"stopped": self.signal.reason}))
             return self._outcome_of("aborted", stopped=self.signal.reason)
@@ -402,8 +402,7 @@ class Run:
 
 def _text_of(rows: Sequence[MessageRow]) -> str:
     """The words of the message that leads a turn."""
-    parts = next((row.parts for row in rows if row.role == "user"), ())
-    return "\n".join(str(part.data.get("text", "")) for part in parts if part.type == "text")
+    return "\n".join(next((row.texts for row in rows if row.role == "user"), ()))
 
 
 def _problem(error: BaseException) -> dict[str, Any]:

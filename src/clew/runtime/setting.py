@@ -126,12 +126,11 @@ def _assemble(
     skills: SkillCatalog,
     depth: int,
 ) -> Prompt:
-    override = session.metadata.get("system_prompt")
     return assemble(
         PromptInputs(
             agent_prompt=agent.prompt,
             agent_path=agent.path if agent.source == "project" else None,
-            session_override=override if isinstance(override, str) else None,
+            session_override=session.system_prompt,
             swapped_from=session.agent if agent.name != session.agent else None,
             subagent=depth > 0,
             delegates=tuple(Delegate(a.name, a.description) for a in catalog.subagents()) if "task" in tools else (),

@@ -15,6 +15,7 @@ from clew.runtime.waiting import is_answered, waits_of
 from clew.store.base import OpenCall, Store
 from clew.store.unit import EpochIs, Guard, OpenTurnIs, PutParts, SealMessage, SetEpoch, Unit, Write
 from clew.transcript.message import MessageRow, PartRow
+from clew.transcript.part import closed
 from clew.transcript.seal import seal_of
 from clew.transcript.turn import Turn
 
@@ -26,20 +27,16 @@ ABORT = "aborted; its effects are unknown"
 
 def close_calls(message: MessageRow, calls: Sequence[OpenCall], reason: str, now: int) -> tuple[Write, ...]:
     """The writes that end these calls of one message as errors, and seal it anew."""
-    closed = {call.part.index: _closed(call.part, reason, now) for call in calls}
-    parts = [closed.get(part.index, part) for part in message.parts]
+    ended = {call.part.index: _closed(call.part, reason, now) for call in calls}
+    parts = [ended.get(part.index, part) for part in message.parts]
     return (
-        PutParts(message.id, tuple(closed[index] for index in sorted(closed))),
+        PutParts(message.id, tuple(ended[index] for index in sorted(ended))),
         SealMessage(message.id, seal_of(part.data for part in parts)),
     )
 
 
 def _closed(part: PartRow, reason: str, now: int) -> PartRow:
-    data = {key: value for key, value in part.data.items() if key not in ("approval", "inputEncoding", "rawInput")}
-    if part.data.get("approval", {}).get("approved") is True:
-        data["approval"] = part.data["approval"]
-    data.setdefault("input", {})
-    return msgspec.structs.replace(part, data={**data, "state": "output-error", "errorText": reason}, updated_at=now)
+    return msgspec.structs.replace(part, data=closed(part.data, reason), updated_at=now)
 
 
 async def settle_session(store: Store, session_id: str, now: int, reason: str = RESTART) -> Turn | None:

@@ -78,7 +78,7 @@ class Subagents:
 
     async def _last_text(self, session_id: str, submission: Submission, outcome: TurnOutcome) -> str:
         row = await self._host.store.find_message(session_id, outcome.message_id)
-        texts = [str(part.data.get("text", "")) for part in row.parts if part.type == "text"] if row else []
+        texts = row.texts if row else []
         if outcome.status == "failed":
             return f"the subagent failed: {(outcome.error or {}).get('message')}"
         return texts[-1] if texts else "(the subagent said nothing)"

@@ -34,7 +34,7 @@ async def entitle(host: Host, session_id: str) -> bool:
         rows = line.turns[0].messages
         if rows[0].damage is not None:
             return False
-        text = " ".join(str(part.data.get("text", "")) for part in rows[0].parts if part.type == "text")
+        text = " ".join(rows[0].texts)
         titler = host.providers.info(session.model).titler
         title = await _ask(host, titler, text) if titler is not None else None
         title = title or first_words(text)

@@ -45,7 +45,7 @@ def waits_of(turn: Turn | None) -> tuple[Wait, ...]:
     """The waits a turn holds, answered ones of the present step too."""
     if turn is None:
         return ()
-    return tuple(msgspec.convert(value, Wait) for value in turn.data.get("waiting", ()))
+    return tuple(msgspec.convert(value, Wait) for value in turn.waiting)
 
 
 def with_waits(waits: tuple[Wait, ...]) -> Mapping[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from clew.transcript.metadata import MessageMetadata
-from clew.transcript.part import call_id_of, kind_of, state_of, text_part
+from clew.transcript.part import call_id_of, kind_of, state_of, text_part, texts_of
 
 __all__ = [
     "STUB",
@@ -63,6 +63,11 @@ class MessageRow(MessageMetadata, msgspec.Struct, frozen=True, gc=False):
     metadata: dict[str, Any]
     parts: tuple[PartRow, ...] = ()
 
+    @property
+    def texts(self) -> list[str]:
+        """What its text parts say, each."""
+        return texts_of(part.data for part in self.parts)
+
 
 class Message(MessageMetadata, msgspec.Struct, frozen=True, omit_defaults=True):
     """A message as a view shows it: an AI SDK ``UIMessage``, ready for ``useChat``."""
@@ -71,6 +76,11 @@ class Message(MessageMetadata, msgspec.Struct, frozen=True, omit_defaults=True):
     role: Role
     parts: list[dict[str, Any]]
     metadata: dict[str, Any]
+
+    @property
+    def texts(self) -> list[str]:
+        """What its text parts say, each."""
+        return texts_of(self.parts)
 
 
 def shown(row: MessageRow, turn_id: str | None) -> Message:

@@ -45,7 +45,13 @@ class MessageMetadata:
     """What the metadata of a message says."""
 
     __slots__ = ()
+    role: Literal["user", "assistant", "system"]
     metadata: dict[str, Any]
+
+    @property
+    def is_prompt(self) -> bool:
+        """Said by a person or a trigger: nothing that clew put in the user's place."""
+        return self.role == "user" and not self.is_synthetic
 
     @property
     def turn_id(self) -> str | None:
@@ -89,8 +95,12 @@ class MessageMetadata:
         return at if isinstance(at, int) else None
 
     @property
+    def is_cancelled(self) -> bool:
+        """Taken from the queue without being sent."""
+        return "cancelled_at" in self.metadata
+
+    @property
     def cancelled_why(self) -> str | None:
-        """Why it was taken from the queue without being sent."""
         return _text(self.metadata, "cancelled_why")
 
     @property

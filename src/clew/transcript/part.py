@@ -27,6 +27,7 @@ __all__ = [
     "call_id_of",
     "closed",
     "data_of",
+    "error_text",
     "file_name_of",
     "first_words",
     "input_of",
@@ -34,7 +35,6 @@ __all__ = [
     "is_call",
     "is_growing",
     "is_open_call",
-    "joined_text",
     "kind_of",
     "media_type_of",
     "output_of",
@@ -43,8 +43,10 @@ __all__ = [
     "size_of",
     "state_of",
     "steps_in",
+    "stored_file",
     "text_of",
     "text_part",
+    "texts_of",
     "tool_name",
     "url_of",
 ]
@@ -75,9 +77,9 @@ def text_of(part: Part, *kinds: str) -> str | None:
     return _text(part, "text") if kind_of(part) in (kinds or ("text",)) else None
 
 
-def joined_text(parts: Iterable[Part], between: str = "") -> str:
-    """All that the text parts among these say."""
-    return between.join(text for part in parts if (text := text_of(part)) is not None)
+def texts_of(parts: Iterable[Part]) -> list[str]:
+    """What the text parts among these say, each."""
+    return [text for part in parts if (text := text_of(part)) is not None]
 
 
 def first_words(text: str, length: int) -> str:
@@ -212,6 +214,16 @@ def blob_of(part: Part) -> str | None:
     """The digest of the blob a file part names; None for one that names none, and for any other part."""
     named = _BLOB.fullmatch(url_of(part) or "") if part.get("type") == "file" else None
     return named[1] if named else None
+
+
+def stored_file(part: Part, sha256: str, media_type: str, size: int) -> dict[str, Any]:
+    """A file part that names its blob instead of the bytes, and notes their size."""
+    about = part.get("providerMetadata")
+    about = about if isinstance(about, Mapping) else {}
+    own = about.get("clew")
+    own = {**(own if isinstance(own, Mapping) else {}), "size": size}
+    metadata = {**about, "clew": own}
+    return {**part, "url": blob_url(sha256), "mediaType": media_type, "providerMetadata": metadata}
 
 
 def size_of(part: Part) -> int | None:

@@ -36,6 +36,45 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     settled_at: int | None = None
     data: dict[str, Any] = msgspec.field(default_factory=dict)
 
+    @property
+    def stopped(self) -> str | None:
+        """Why it ended, where there is more to say than that it did."""
+        stopped = self.data.get("stopped")
+        return stopped if isinstance(stopped, str) else None
+
+    @property
+    def error(self) -> Mapping[str, Any]:
+        """The code and the message of what it failed with; empty where it did not."""
+        error = self.data.get("error")
+        return error if isinstance(error, Mapping) else {}
+
+    @property
+    def max_steps(self) -> int | None:
+        """The limit it stopped at."""
+        limit = self.data.get("max_steps")
+        return limit if isinstance(limit, int) else None
+
+    @property
+    def budget_from(self) -> int:
+        """The steps it had made when a human said go on: from there the limit counts anew."""
+        return int(self.data.get("budget_from") or 0)
+
+    @property
+    def warned(self) -> tuple[str, ...]:
+        """The calls its model was told not to repeat (:mod:`clew.runtime.doom`)."""
+        return tuple(self.data.get("warned") or ())
+
+    @property
+    def waiting(self) -> tuple[Any, ...]:
+        """What it asked a human, as JSON (:mod:`clew.runtime.waiting`)."""
+        return tuple(self.data.get("waiting") or ())
+
+    @property
+    def tail_start_id(self) -> str | None:
+        """Of a compaction: the first message it kept, should its marker no longer read."""
+        tail = self.data.get("tail_start_id")
+        return tail if isinstance(tail, str) else None
+
 
 def placed(turn: Turn, parent: Turn | None) -> Turn:
     """The turn with its depth and nearest compaction as its place under ``parent`` gives them."""
@@ -64,10 +103,39 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     data: dict[str, Any] = msgspec.field(default_factory=dict)
 
     @property
+    def tools_digest(self) -> str | None:
+        """Under which the tools it was given are kept."""
+        return self._text("tools")
+
+    @property
+    def request_digest(self) -> str | None:
+        """Of the whole request, to show that it can be made again."""
+        return self._text("request")
+
+    @property
     def prompts(self) -> tuple[str, ...]:
         """The digests under which its prompt and its tools are kept."""
-        named = (self.prompt_digest, self.data.get("tools"))
-        return tuple(digest for digest in named if isinstance(digest, str))
+        return tuple(digest for digest in (self.prompt_digest, self.tools_digest) if digest is not None)
+
+    @property
+    def view(self) -> tuple[Any, ...]:
+        """What it was sent: depth of the compaction in force, newest prune, messages before; empty if not noted."""
+        view = self.data.get("view")
+        return tuple(view) if isinstance(view, list | tuple) else ()
+
+    @property
+    def limits(self) -> tuple[Any, ...]:
+        """The largest output and the temperature it was asked with; empty if not noted."""
+        return tuple(self.data.get("limits") or ())
+
+    @property
+    def sections(self) -> tuple[Any, ...]:
+        """The sections of its prompt, as JSON; empty if not noted."""
+        return tuple(self.data.get("prompt") or ())
+
+    def _text(self, key: str) -> str | None:
+        value = self.data.get(key)
+        return value if isinstance(value, str) else None
 
 
 class HeadMove(msgspec.Struct, frozen=True):
