@@ -1,0 +1,163 @@
+"""Measures a source tree: how large it is, how it hangs together, and what stands out.
+
+``python tools/house.py [TREE]`` prints the figures of a package, ``src/clew`` unless another is named, so that two
+checkouts can be compared. Only the source is read; nothing is imported.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import sys
+import tokenize
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+FACADE: Final = "engine"
+_LAYOUT: Final = frozenset(
+    {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+)
+_FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+@dataclass(frozen=True)
+class Module:
+    """One file: its lines, its classes, its private functions, and which modules of the package it imports."""
+
+    name: str
+    lines: int
+    code_lines: int
+    comment_lines: int
+    public_methods: Mapping[str, int]
+    """Of each class, how many functions of it have a public name."""
+    private_uses: Mapping[str, int]
+    """Of each private function or method, how often the module mentions it."""
+    imports: frozenset[str]
+    """Also those for type checkers alone, and those inside of functions."""
+
+
+def read_tree(root: Path) -> list[Module]:
+    """Every module below ``root``, the folder of a package, by name."""
+    paths = {_module_name(root, path): path for path in sorted(root.rglob("*.py"))}
+    return [_read_module(name, path, paths) for name, path in sorted(paths.items())]
+
+
+def _module_name(root: Path, path: Path) -> str:
+    parts = (root.name, *path.relative_to(root).with_suffix("").parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _read_module(name: str, path: Path, known: Mapping[str, Path]) -> Module:
+    source = path.read_text(encoding="utf-8")
+    tree = ast.parse(source, filename=str(path))
+    code: set[int] = set()
+    comments: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            comments.add(token.start[0])
+        elif token.type not in _LAYOUT:
+            code.update(range(token.start[0], token.end[0] + 1))
+    code.difference_update(_docstring_lines(tree))
+    mentions = Counter(
+        node.id if isinstance(node, ast.Name) else node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Name | ast.Attribute)
+    )
+    return Module(
+        name=name,
+        lines=len(source.splitlines()),
+        code_lines=len(code),
+        comment_lines=len(comments),
+        public_methods={
+            node.name: sum(isinstance(item, _FUNCTIONS) and not item.name.startswith("_") for item in node.body)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ClassDef)
+        },
+        private_uses={
+            node.name: mentions[node.name]
+            for node in ast.walk(tree)
+            if isinstance(node, _FUNCTIONS) and node.name.startswith("_") and not node.name.endswith("__")
+        },
+        imports=frozenset(_imports(name, path, tree, known)) - {name},
+    )
+
+
+def _docstring_lines(tree: ast.Module) -> Iterator[int]:
+    for node in ast.walk(tree):
+        match node:
+            case ast.Module() | ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef():
+                match node.body[:1]:
+                    case [ast.Expr(value=ast.Constant(value=str()), lineno=first, end_lineno=int() as last)]:
+                        yield from range(first, last + 1)
+
+
+def _imports(name: str, path: Path, tree: ast.Module, known: Mapping[str, Path]) -> Iterator[str]:
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in known)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                above = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join([*above, *filter(None, [node.module])])
+            for alias in node.names:
+                # What is imported from a package is one of its modules, or a name of the package itself.
+                found = f"{base}.{alias.name}"
+                if found in known or base in known:
+                    yield found if found in known else base
+
+
+def find_cycles(modules: list[Module]) -> list[list[str]]:
+    """The groups of modules that reach one another by their imports, each sorted; the largest first."""
+    direct = {module.name: module.imports for module in modules}
+    reach: dict[str, set[str]] = {}
+    for name in direct:
+        reach[name] = set()
+        ahead = [*direct[name]]
+        while ahead:
+            if (next_ := ahead.pop()) not in reach[name]:
+                reach[name].add(next_)
+                ahead += direct[next_]
+    groups = {
+        frozenset(other for other in reach[name] if name in reach[other]) for name in direct if name in reach[name]
+    }
+    return sorted((sorted(group) for group in groups), key=lambda group: (-len(group), group))
+
+
+def describe(modules: list[Module]) -> Iterator[str]:
+    """The figures, one a line."""
+    lines = sum(module.lines for module in modules)
+    comments = sum(module.comment_lines for module in modules)
+    private = sum(len(module.private_uses) for module in modules)
+    once = sum(uses == 1 for module in modules for uses in module.private_uses.values())
+    largest = max(modules, key=lambda module: module.lines)
+    classes = sorted(
+        (count, f"{kind} in {module.name}") for module in modules for kind, count in module.public_methods.items()
+    )
+    cycles = find_cycles(modules)
+    yield f"modules                {len(modules)}"
+    yield f"lines                  {lines:,}"
+    yield f"lines of code          {sum(module.code_lines for module in modules):,}"
+    yield f"comment lines          {comments:,} ({comments / lines:.1%} of lines)"
+    yield f"largest module         {largest.name}: {largest.lines} lines"
+    yield f"largest classes        {', '.join(f'{name}: {count}' for count, name in classes[:-4:-1])} public methods"
+    yield f"private functions      {private:,}, {once:,} of them used once ({once / private:.0%})"
+    yield f"import cycles          {len(cycles)}, {sum(map(len, cycles))} modules in them"
+    yield from (f"  {' · '.join(cycle)}" for cycle in cycles)
+    for module in modules:
+        if module.name.count(".") == 1 and module.name.endswith(f".{FACADE}"):
+            yield f"facade's imports       {len(module.imports)} modules"
+
+
+def main() -> None:
+    root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parents[1] / "src" / "clew"
+    for line in describe(read_tree(root)):
+        print(line)
+
+
+if __name__ == "__main__":
+    main()
