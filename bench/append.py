@@ -12,7 +12,8 @@ from bench.measure import Bench, Goal, Line, median, ratios, settle
 from bench.raw import RawStore
 from clew.ids import Mint
 from clew.runtime.turn import plan_open
-from clew.store.sql.sqlite.store import SqliteOptions, SqliteStore, open_sqlite
+from clew.store.sql.sqlite.opening import SqliteOptions, open_sqlite
+from clew.store.sql.sqlite.store import SqliteStore
 from clew.store.unit import Unit
 from clew.testing.scribe import user_row
 from clew.transcript.session import SessionState

@@ -10,7 +10,7 @@ from bench import talk
 from bench.measure import Bench, Goal, Line, ratios, settle
 from bench.streams import Streams
 from clew.providers.base import ModelRequest, StepEnd
-from clew.store.sql.sqlite.store import open_sqlite
+from clew.store.sql.sqlite.opening import open_sqlite
 from clew.testing.scripted import FakeProviders
 from clew.transcript import chunk as c
 from clew.transcript.usage import Usage

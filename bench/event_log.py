@@ -9,7 +9,7 @@ from bench.append import Appender, said
 from bench.measure import Bench, Line, ratios, settle
 from bench.streams import STREAMS, Streams
 from bench.talk import DELTA
-from clew.store.sql.sqlite.store import SqliteOptions, open_sqlite
+from clew.store.sql.sqlite.opening import SqliteOptions, open_sqlite
 from clew.transcript import chunk as c
 
 __all__ = ["measure"]

@@ -14,7 +14,7 @@ from bench.fill import step
 from bench.measure import Bench, Goal, Line
 from bench.raw import RawChunks, RawGroup, RawStore, raw_id
 from bench.streams import PER_SECOND, STREAMS, Pace, Streams, in_tasks, in_ticks
-from clew.store.sql.sqlite.store import SqliteOptions, open_sqlite
+from clew.store.sql.sqlite.opening import SqliteOptions, open_sqlite
 from clew.testing.clock import FakeClock
 from clew.testing.scribe import Scribe
 from clew.transcript import chunk as c

@@ -16,7 +16,7 @@ from clew.ids import Mint
 from clew.live.local import LocalStream
 from clew.runtime.recorder import Recorder, assistant_row
 from clew.store.base import Store
-from clew.store.sql.sqlite.store import open_sqlite
+from clew.store.sql.sqlite.opening import open_sqlite
 from clew.testing.scribe import OpenedTurn, Scribe
 from clew.transcript import chunk as c
 

@@ -174,7 +174,7 @@ async def _open_store(location: Location, config: Config, read_only: bool, clock
 
         kept = FilesOptions(read_only=read_only, every_commit_full=config.durability == "power")
         return await open_files(location.kind, location.path, kept, clock=clock, mint=mint)
-    from clew.store.sql.sqlite.store import SqliteOptions, open_sqlite
+    from clew.store.sql.sqlite.opening import SqliteOptions, open_sqlite
 
     options = SqliteOptions(
         read_only=read_only,

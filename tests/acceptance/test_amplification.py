@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from clew.store.sql.sqlite.store import SqliteOptions, open_sqlite
+from clew.store.sql.sqlite.opening import SqliteOptions, open_sqlite
 from clew.testing.scribe import Scribe
 from clew.transcript import chunk as c
 

@@ -201,6 +201,7 @@ async def test_a_copy_that_differs_is_found_and_taken_back(
 ) -> None:
     """The control: whatever is left out or changed on the way is named."""
     await fill(tmp_path / "old", "sqlite")
+
     def harmed(given: Any, now: int) -> tuple[Write, ...]:
         writes = list(plan_insert(given, now))
         if harm == "turns":

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from clew.store.sql.sqlite.migrate import SCHEMA_VERSION
-from clew.store.sql.sqlite.store import SqliteOptions, open_sqlite
+from clew.store.sql.sqlite.opening import SqliteOptions, open_sqlite
 from clew.transcript.chunk import decode_rows
 from tests.rig.child import Child, Orders, StreamOf, random_plan
 from tests.rig.failpoint_names import failpoint_names

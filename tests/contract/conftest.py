@@ -14,7 +14,7 @@ from clew.store.files import folder
 from clew.store.files.opening import FilesOptions, open_files
 from clew.store.files.store import FileStore
 from clew.store.memory import MemoryStore
-from clew.store.sql.sqlite.store import open_sqlite
+from clew.store.sql.sqlite.opening import open_sqlite
 from clew.testing.clock import FakeClock
 from clew.testing.scribe import Scribe
 

@@ -12,7 +12,8 @@ import pytest
 
 from clew.ids import Mint
 from clew.store.base import SearchQuery
-from clew.store.sql.sqlite.store import SqliteStore, open_sqlite
+from clew.store.sql.sqlite.opening import open_sqlite
+from clew.store.sql.sqlite.store import SqliteStore
 from clew.store.unit import InsertMessage, SealMessage
 from clew.testing.clock import FakeClock
 from clew.testing.scribe import Scribe, user_row

@@ -14,7 +14,8 @@ from clew.errors import InvalidInput, NotSupported
 from clew.store.base import SearchHit, SearchPage, SearchQuery
 from clew.store.memory import MemoryStore
 from clew.store.search import excerpt, plan_search
-from clew.store.sql.sqlite.store import SqliteOptions, SqliteStore, open_sqlite
+from clew.store.sql.sqlite.opening import SqliteOptions, open_sqlite
+from clew.store.sql.sqlite.store import SqliteStore
 from clew.store.unit import MoveHead, PatchSession, SetHidden
 from clew.testing.chunks import reasoning, text, tool_call, tool_error, tool_output
 from clew.testing.scribe import Scribe

@@ -21,8 +21,9 @@ from clew.store.base import SearchQuery
 from clew.store.sql.apply import UnitWriter
 from clew.store.sql.sqlite import search_index, store, writer
 from clew.store.sql.sqlite.connection import has_fts5
+from clew.store.sql.sqlite.opening import SqliteOptions, open_sqlite
 from clew.store.sql.sqlite.search_index import SearchIndex
-from clew.store.sql.sqlite.store import SqliteOptions, SqliteStore, open_sqlite
+from clew.store.sql.sqlite.store import SqliteStore
 from clew.store.unit import DeleteSession, PatchSession, PutParts, SealMessage, Unit
 from clew.testing.chunks import text
 from clew.testing.scribe import Scribe
@@ -39,7 +40,7 @@ import asyncio, sys
 from pathlib import Path
 from clew.store.base import SearchQuery
 from clew.store.sql.sqlite import search_index
-from clew.store.sql.sqlite.store import open_sqlite
+from clew.store.sql.sqlite.opening import open_sqlite
 
 async def main():
     search_index.BATCH = 5

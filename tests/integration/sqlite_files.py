@@ -16,7 +16,8 @@ from clew.config import Config
 from clew.engine import Engine
 from clew.ids import Mint
 from clew.runtime.recovery import recover
-from clew.store.sql.sqlite.store import SqliteOptions, SqliteStore, open_sqlite
+from clew.store.sql.sqlite.opening import SqliteOptions, open_sqlite
+from clew.store.sql.sqlite.store import SqliteStore
 from clew.store.unit import PatchSession, Unit
 from clew.testing.chunks import reasoning, text
 from clew.testing.scribe import Scribe

@@ -21,7 +21,7 @@ from clew.runtime.recovery import recover
 from clew.store.sql.losses import Loss
 from clew.store.sql.sqlite.acknowledged import Acknowledged, Note, boot_id, find_loss, read_notes
 from clew.store.sql.sqlite.connection import translate
-from clew.store.sql.sqlite.store import open_sqlite
+from clew.store.sql.sqlite.opening import open_sqlite
 from clew.testing.chunks import text
 from clew.testing.scribe import Scribe
 from clew.transcript.chunk import Chunk

@@ -15,7 +15,7 @@ import clew
 from clew.config import Config
 from clew.errors import InvalidInput, StoreUnavailable
 from clew.history.check import check
-from clew.store.sql.sqlite import store as store_module
+from clew.store.sql.sqlite import opening
 from clew.store.sql.sqlite.connection import QUERIES, connect
 from clew.store.unit import PatchSession, Unit
 from clew.testing.chunks import text, tool_call, tool_output
@@ -145,8 +145,8 @@ def traced(monkeypatch: pytest.MonkeyPatch) -> list[Traced]:
         seen.append(Traced(connection, writer))
         return connection
 
-    monkeypatch.setattr(store_module, "connect", traced_connect)
-    monkeypatch.setitem(store_module.open_sqlite.__kwdefaults__ or {}, "connect", traced_connect)
+    monkeypatch.setattr(opening, "connect", traced_connect)
+    monkeypatch.setitem(opening.open_sqlite.__kwdefaults__ or {}, "connect", traced_connect)
     return seen
 
 
@@ -261,7 +261,7 @@ def test_no_statement_begins_a_transaction_that_could_wait_for_its_lock() -> Non
         if re.match(r"\s*(BEGIN|SAVEPOINT)\b", text)
     ]
     assert {text for _, text in begins} == {"BEGIN IMMEDIATE", "BEGIN DEFERRED"}
-    readers = {"store/sql/sqlite/reader.py", "store/sql/sqlite/rebuild.py"}
+    readers = {"store/sql/sqlite/pool.py", "store/sql/sqlite/rebuild.py"}
     assert {name for name, text in begins if text == "BEGIN DEFERRED"} == readers
     for file in SOURCE.rglob("*.sql"):
         bare = re.sub(r"--.*", "", file.read_text(encoding="utf-8"))

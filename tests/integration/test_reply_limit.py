@@ -15,7 +15,7 @@ import clew
 from clew.config import Config
 from clew.fronts.http.app import make_app
 from clew.fronts.http.sse import Streams
-from clew.store.sql.sqlite.store import SqliteOptions, open_sqlite
+from clew.store.sql.sqlite.opening import SqliteOptions, open_sqlite
 from clew.testing.clock import FakeClock
 from clew.testing.scribe import Scribe
 from clew.testing.scripted import FakeProviders, Piece, ScriptedModel, call, chunks, say, then

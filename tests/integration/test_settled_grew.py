@@ -14,7 +14,7 @@ from clew.runtime.recovery import recover
 from clew.store.base import Store
 from clew.store.files.opening import open_files
 from clew.store.memory import MemoryStore
-from clew.store.sql.sqlite.store import open_sqlite
+from clew.store.sql.sqlite.opening import open_sqlite
 from clew.store.unit import AppendChunks, JournalEntry, PutParts, Unit
 from clew.testing.chunks import text
 from clew.testing.scribe import Scribe

@@ -17,7 +17,7 @@ from clew.fronts.cli.app import app
 from clew.history.check import check
 from clew.store.base import Store
 from clew.store.files.opening import open_files
-from clew.store.sql.sqlite.store import open_sqlite
+from clew.store.sql.sqlite.opening import open_sqlite
 from clew.testing.chunks import text
 from clew.testing.scribe import Scribe
 from clew.testing.scripted import say

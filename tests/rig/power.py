@@ -26,7 +26,7 @@ from clew.engine import Engine
 from clew.history.check import check
 from clew.store.files import folder as files_folder
 from clew.store.sql.sqlite import acknowledged, writer
-from clew.store.sql.sqlite import store as sqlite_store
+from clew.store.sql.sqlite import opening as sqlite_opening
 from clew.transcript.chunk import Chunk, parse_chunk
 from tests.rig import streamer
 from tests.rig.budget import Budget, Outcome
@@ -78,9 +78,9 @@ def record(seed: int, folder: Path) -> Recorded:
     folder.mkdir(parents=True)
     disk = Disk(folder, names_last=store == "sqlite")
     with recording_connections(disk) as connect, record_os(disk):
-        opening = functools.partial(sqlite_store.open_sqlite, connect=connect)
+        opening = functools.partial(sqlite_opening.open_sqlite, connect=connect)
         with (
-            mock.patch.object(sqlite_store, "open_sqlite", opening),
+            mock.patch.object(sqlite_opening, "open_sqlite", opening),
             mock.patch.object(streamer, "_report", disk.say),
             mock.patch.dict(writer._CHECKPOINT_COMMITS, _OFTEN if seed // 2 % 2 else {}),
         ):

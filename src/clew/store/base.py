@@ -5,6 +5,9 @@ Atomic: a unit is written whole or not at all, and one reader call sees one stat
 (``sync="power"``). Order: units of one session commit in the order they were submitted. Absence: ``get_`` raises,
 ``find_`` returns None, ``load_`` gives the empty value, ``list_`` an empty page. Reads show everything that was
 committed before them, chunks that are journalled and not yet folded included; reading never writes.
+
+What is read is told in three contracts, :class:`Conversations`, :class:`Triggers` and :class:`Care`; whoever needs one
+of them asks for that one. A store keeps all three, and writes. ``clew.testing.store_suite`` says whether it does.
 """
 
 from __future__ import annotations
@@ -35,6 +38,8 @@ from clew.triggers.webhook import Webhook
 __all__ = [
     "Blob",
     "Capabilities",
+    "Care",
+    "Conversations",
     "Cursor",
     "Damage",
     "LineSlice",
@@ -48,6 +53,7 @@ __all__ = [
     "SessionPage",
     "SessionQuery",
     "Store",
+    "Triggers",
     "Whole",
     "get_session",
 ]
@@ -164,22 +170,8 @@ class Rebuilt(msgspec.Struct, frozen=True):
     differences: tuple[Damage, ...] = ()
 
 
-class Store(Protocol):
-    """The durable boundary. Implementations: ``memory``, ``files`` (built on it), and ``sql/sqlite``."""
-
-    @property
-    def url(self) -> str: ...
-
-    @property
-    def capabilities(self) -> Capabilities: ...
-
-    def submit(self, unit: Unit) -> asyncio.Future[Outcome]:
-        """Hand a unit over; the future resolves when it is durable, refused, or failed. Called on the event loop."""
-        ...
-
-    async def commit(self, unit: Unit) -> Outcome:
-        """``submit`` and wait."""
-        ...
+class Conversations(Protocol):
+    """Reading sessions, their lines and trees, their queues and streams, and what they share."""
 
     async def find_session(self, session_id: str) -> Session | None: ...
 
@@ -189,13 +181,6 @@ class Store(Protocol):
 
     async def list_children(self, parent_id: str) -> tuple[Session, ...]:
         """Every session whose parent this is, oldest first; found by ``parent_id`` alone."""
-        ...
-
-    async def find_routed(self, kind: RouteKind, name: str) -> Session | None:
-        """The oldest session, by (created_at, id), whose metadata has this name under that key.
-
-        Archived ones and those of subagents are passed over.
-        """
         ...
 
     async def load_state(self, session_id: str) -> SessionState: ...
@@ -273,6 +258,25 @@ class Store(Protocol):
 
     async def load_project_rules(self, project: str) -> tuple[dict[str, object], ...]: ...
 
+    async def pending_streams(self, session_id: str | None = None) -> tuple[PendingStream, ...]:
+        """Streams with chunks that no part holds yet, of one session or of all."""
+        ...
+
+    async def stream_mark(self, message_id: str) -> int:
+        """The number of the last chunk of this message's stream that was taken; 0 when there is none."""
+        ...
+
+
+class Triggers(Protocol):
+    """Reading what no human typed: the events ledger, schedules, webhooks, and whom they are for."""
+
+    async def find_routed(self, kind: RouteKind, name: str) -> Session | None:
+        """The oldest session, by (created_at, id), whose metadata has this name under that key.
+
+        Archived ones and those of subagents are passed over.
+        """
+        ...
+
     async def find_event(self, direction: Direction, source: str, source_id: str) -> LedgerEvent | None: ...
 
     async def list_events(self, query: EventQuery) -> EventPage:
@@ -291,19 +295,15 @@ class Store(Protocol):
         """All of them, by name."""
         ...
 
-    async def pending_streams(self, session_id: str | None = None) -> tuple[PendingStream, ...]:
-        """Streams with chunks that no part holds yet, of one session or of all."""
-        ...
 
-    async def stream_mark(self, message_id: str) -> int:
-        """The number of the last chunk of this message's stream that was taken; 0 when there is none."""
-        ...
+class Care(Protocol):
+    """Looking after a store: all of it at once, searching, what is wrong with it, copies."""
+
+    async def session_ids(self) -> tuple[str, ...]: ...
 
     async def load_whole(self, session_id: str) -> Whole | None:
         """Everything of a session, as it was at one moment. Rows that cannot be decoded are kept and named."""
         ...
-
-    async def session_ids(self) -> tuple[str, ...]: ...
 
     async def seals(self, session_id: str) -> dict[str, str]:
         """The digests of settled messages."""
@@ -344,6 +344,27 @@ class Store(Protocol):
 
     async def backup(self, target: Path) -> None:
         """A consistent copy while others write. Refuses to overwrite."""
+        ...
+
+
+class Store(Conversations, Triggers, Care, Protocol):
+    """The durable boundary. Implementations: ``memory``, ``files`` (built on it), and ``sql/sqlite``.
+
+    Everything is written by units, whichever contract reads it again.
+    """
+
+    @property
+    def url(self) -> str: ...
+
+    @property
+    def capabilities(self) -> Capabilities: ...
+
+    def submit(self, unit: Unit) -> asyncio.Future[Outcome]:
+        """Hand a unit over; the future resolves when it is durable, refused, or failed. Called on the event loop."""
+        ...
+
+    async def commit(self, unit: Unit) -> Outcome:
+        """``submit`` and wait."""
         ...
 
     async def release(self, session_id: str) -> None:

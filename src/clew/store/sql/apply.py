@@ -18,6 +18,7 @@ from clew.store.copies import plan_copy
 from clew.store.guards import refusal
 from clew.store.sql import rows, triggers
 from clew.store.sql.journal import JournalBook, Mark, decode_entries, mark_crc, row_crc
+from clew.store.sql.statements import Statements
 from clew.transcript.chunk import encode_rows
 from clew.transcript.message import PartRow
 from clew.transcript.metadata import merged
@@ -27,23 +28,7 @@ from clew.transcript.session import SessionState
 from clew.transcript.turn import Turn, placed
 from clew.transcript.turn_state import OPEN, check_transition
 
-__all__ = ["Index", "Log", "Statements", "UnitWriter"]
-
-
-class Statements(Protocol):
-    """Runs named statements inside the transaction that is open now."""
-
-    def run(self, name: str, params: Mapping[str, Any]) -> int:
-        """Run and return how many rows were changed."""
-        ...
-
-    def many(self, name: str, params: Iterable[Mapping[str, Any]]) -> int:
-        """Run once for each and return how many rows were changed in all."""
-        ...
-
-    def first(self, name: str, params: Mapping[str, Any]) -> tuple[Any, ...] | None: ...
-
-    def rows(self, name: str, params: Mapping[str, Any]) -> Iterable[tuple[Any, ...]]: ...
+__all__ = ["Index", "Log", "UnitWriter"]
 
 
 class Index(Protocol):

@@ -7,8 +7,8 @@ the log begins, in a store that holds something already or after a time without 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Protocol
+from collections.abc import Collection, Iterable
+from typing import Any
 
 from clew.clock import Clock
 from clew.errors import InternalError, RowUndecodable
@@ -25,35 +25,25 @@ from clew.store.facts import (
     rules_fact,
 )
 from clew.store.sql import rows
+from clew.store.sql.statements import Statements
 from clew.store.unit import DeleteSession, Enqueue, Unit
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.pruned import Pruned
 from clew.transcript.session import Session
 from clew.transcript.turn import HeadMove, Step, Turn
 
-__all__ = ["EventLog", "Lookups", "SqlPresent", "is_kept", "to_fact"]
+__all__ = ["EventLog", "SqlPresent", "is_kept", "to_fact"]
 
 log = logging.getLogger("clew.store")
 
-_ALL = 2**31
 _MOST_STREAMS = 10_000
-
-
-class Lookups(Protocol):
-    """Runs named statements inside the transaction that is open now."""
-
-    def run(self, name: str, params: Mapping[str, Any]) -> int: ...
-
-    def first(self, name: str, params: Mapping[str, Any]) -> tuple[Any, ...] | None: ...
-
-    def rows(self, name: str, params: Mapping[str, Any]) -> Iterable[tuple[Any, ...]]: ...
 
 
 def to_fact(row: tuple[Any, ...]) -> Fact:
     return Fact(row[0], row[1], row[2], row[3], rows.decode(row[4], "data of a fact", stream_id=row[0]))
 
 
-def is_kept(sql: Lookups) -> bool:
+def is_kept(sql: Statements) -> bool:
     """Whether every unit since the log began is in it."""
     last = sql.first("last_fact", {"stream_id": LOG_STREAM})
     return last is not None and last[1] == "log.started"
@@ -62,7 +52,7 @@ def is_kept(sql: Lookups) -> bool:
 class EventLog:
     """Adds facts to the log of one store. Told of every unit right after it was applied."""
 
-    def __init__(self, sql: Lookups, clock: Clock) -> None:
+    def __init__(self, sql: Statements, clock: Clock) -> None:
         self._sql = sql
         self._clock = clock
         self._present = SqlPresent(sql)
@@ -145,7 +135,7 @@ class EventLog:
 class SqlPresent:
     """What the tables hold now, for :func:`clew.store.facts.facts_of`."""
 
-    def __init__(self, sql: Lookups) -> None:
+    def __init__(self, sql: Statements) -> None:
         self._sql = sql
 
     def _get(self, name: str, **params: Any) -> tuple[Any, ...]:
@@ -188,11 +178,11 @@ class SqlPresent:
         return [rows.to_step(row) for row in found if indexes is None or row[1] in indexes]
 
     def moves(self, session_id: str, count: int | None) -> Iterable[HeadMove]:
-        found = self._sql.rows("newest_moves", {"id": session_id, "count": _ALL if count is None else count})
+        found = self._sql.rows("newest_moves", {"id": session_id, "count": rows.ALL if count is None else count})
         return [rows.to_move(row) for row in found]
 
     def pruned(self, session_id: str, count: int | None) -> Iterable[Pruned]:
-        found = self._sql.rows("newest_pruned", {"id": session_id, "count": _ALL if count is None else count})
+        found = self._sql.rows("newest_pruned", {"id": session_id, "count": rows.ALL if count is None else count})
         return [rows.to_pruned(row) for row in found]
 
     def queued(self, session_id: str, message_id: str) -> Enqueue | None:

@@ -1,14 +1,15 @@
-"""Losses: commits that somebody was told are durable, and that the store does not hold any more."""
+"""Losses: commits that somebody was damage_of are durable, and that the store does not hold any more."""
 
 from __future__ import annotations
 
 import msgspec
 
+from clew.errors import RowUndecodable
 from clew.store.base import Damage
 from clew.store.sql import rows
-from clew.store.sql.apply import Statements
+from clew.store.sql.statements import Statements
 
-__all__ = ["Loss", "keep_loss", "load_losses", "loss_id", "told"]
+__all__ = ["Loss", "damage_of", "keep_loss", "newest_commit", "open_losses"]
 
 
 class Loss(msgspec.Struct, frozen=True):
@@ -20,25 +21,20 @@ class Loss(msgspec.Struct, frozen=True):
     held: int
     acknowledged: int
     sessions: tuple[str, ...] = ()
-    found_at: int = 0
-    accepted_at: int | None = None
 
 
-def loss_id(loss: Loss) -> str:
-    """By what a human accepts it: the first commit that is missing, which is the same whoever notices it first."""
-    return f"loss-{loss.held + 1}"
-
-
-def told(loss: Loss) -> Damage:
+def damage_of(loss: Loss) -> Damage:
     """The loss in words."""
+    # By what a human accepts it: the first commit that is missing, which is the same whoever notices it first.
+    loss_id = f"loss-{loss.held + 1}"
     count = loss.acknowledged - loss.held
     named = f"; sessions: {', '.join(loss.sessions)}" if loss.sessions else ""
     return Damage(
         f"{count} acknowledged commit{'' if count == 1 else 's'} ({loss.held + 1} to {loss.acknowledged}) "
         f"are not in the file any more: its write-ahead log was damaged or taken away, or an older copy was put "
-        f"in its place{named}. Restore what you have, or accept it: clew check --accept {loss_id(loss)}",
+        f"in its place{named}. Restore what you have, or accept it: clew check --accept {loss_id}",
         loss.sessions[0] if len(loss.sessions) == 1 else None,
-        loss_id(loss),
+        loss_id,
     )
 
 
@@ -49,8 +45,17 @@ def keep_loss(sql: Statements, loss: Loss, now: int) -> None:
     sql.run("set_commits", {"commits": loss.acknowledged})
 
 
-def load_losses(sql: Statements) -> tuple[Loss, ...]:
+def open_losses(sql: Statements) -> tuple[Damage, ...]:
+    """The losses that nobody has accepted, in words."""
     return tuple(
-        Loss(held, acknowledged, tuple(rows.decode(sessions, "sessions of a loss")), found_at, accepted_at)
-        for found_at, held, acknowledged, sessions, accepted_at in sql.rows("load_losses", {})
+        damage_of(Loss(held, acknowledged, tuple(rows.decode(sessions, "sessions of a loss"))))
+        for held, acknowledged, sessions in sql.rows("open_losses", {})
     )
+
+
+def newest_commit(sql: Statements) -> tuple[str, int]:
+    """The store's own id, and the number of its newest commit."""
+    mark, commits = sql.first("get_store_mark", {}), sql.first("get_commits", {})
+    if mark is None or commits is None:
+        raise RowUndecodable("the row that counts the commits of the store is not there")
+    return mark[0], commits[0]

@@ -21,6 +21,7 @@ from clew.transcript.turn_state import TurnStatus
 from clew.transcript.usage import Usage
 
 __all__ = [
+    "ALL",
     "damaged_part",
     "decode",
     "encode",
@@ -39,6 +40,8 @@ __all__ = [
     "turn_params",
 ]
 
+ALL: Final = 2**31
+"""A limit for whoever wants all rows."""
 _KINDS: Final = frozenset(get_args(TurnKind))
 _STATUSES: Final = frozenset(get_args(TurnStatus))
 

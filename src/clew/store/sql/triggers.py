@@ -1,20 +1,25 @@
-"""Rows of the ledger, of schedules and of webhooks, and the values they stand for."""
+"""Triggers on a SQL engine: rows of the ledger, of schedules and of webhooks, and the values they stand for."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar
 
 import msgspec
 
 from clew.errors import RowUndecodable
-from clew.store.sql.rows import Params, Row, decode, encode
-from clew.triggers.ledger import EventQuery, LedgerEvent
+from clew.store.sql.rows import Params, Row, decode, encode, to_session
+from clew.store.sql.statements import SqlReader, Statements, reading
+from clew.transcript.session import Session
+from clew.triggers.ledger import Direction, EventPage, EventQuery, LedgerEvent
+from clew.triggers.routing import RouteKind
 from clew.triggers.schedule import Schedule
 from clew.triggers.webhook import Webhook
 
 __all__ = [
+    "SqlTriggers",
     "event_params",
-    "query_params",
     "schedule_params",
     "to_event",
     "to_schedule",
@@ -22,7 +27,13 @@ __all__ = [
     "webhook_params",
 ]
 
+log = logging.getLogger("clew.store")
+
 _LAST: Final = 2**63 - 1
+_EVENT: Final = (
+    *("seq", "id", "direction", "source", "source_id", "session_id", "message_id", "turn_id"),
+    *("type", "status", "digest", "data", "at"),
+)
 T = TypeVar("T", Schedule, Webhook)
 
 
@@ -31,22 +42,9 @@ def event_params(event: LedgerEvent) -> Params:
 
 
 def to_event(row: Row) -> LedgerEvent:
-    seq, id_, direction, source, source_id, session_id, message_id, turn_id, type_, status, digest, data, at = row
-    return LedgerEvent(
-        seq=seq,
-        id=id_,
-        direction=direction,
-        source=source,
-        source_id=source_id,
-        session_id=session_id,
-        message_id=message_id,
-        turn_id=turn_id,
-        type=type_,
-        status=status,
-        digest=digest,
-        data=_data(data, id_),
-        at=at,
-    )
+    """An event in the order of ``event_columns``."""
+    known = dict(zip(_EVENT, row, strict=True))
+    return LedgerEvent(**{**known, "data": _data(known["data"], known["id"])})
 
 
 def _data(text: Any, event_id: str) -> dict[str, Any]:
@@ -56,11 +54,6 @@ def _data(text: Any, event_id: str) -> dict[str, Any]:
     except RowUndecodable as error:
         return {"damaged": str(error)}
     return value if isinstance(value, dict) else {"damaged": "the data of an event is not an object"}
-
-
-def query_params(query: EventQuery) -> Params:
-    params = {**msgspec.structs.asdict(query), "limit": query.limit + 1}
-    return {**params, "before": _LAST if query.before is None else query.before}
 
 
 def schedule_params(schedule: Schedule) -> Params:
@@ -99,3 +92,55 @@ def _convert(value: Any, type_: type[T], **ids: object) -> T:
         return msgspec.convert(value, type_)
     except msgspec.ValidationError as error:
         raise RowUndecodable(f"a {type_.__name__.lower()} is not readable: {error}", **ids) from error
+
+
+class SqlTriggers(SqlReader):
+    """See :class:`clew.store.base.Triggers` for what each method promises."""
+
+    @reading
+    def find_routed(self, sql: Statements, kind: RouteKind, name: str) -> Session | None:
+        row = sql.first("find_labelled" if kind == "label" else "find_keyed", {"name": name})
+        return to_session(row) if row else None
+
+    @reading
+    def find_event(self, sql: Statements, direction: Direction, source: str, source_id: str) -> LedgerEvent | None:
+        row = sql.first("find_event", {"direction": direction, "source": source, "source_id": source_id})
+        return to_event(row) if row else None
+
+    @reading
+    def list_events(self, sql: Statements, query: EventQuery) -> EventPage:
+        name = "list_events"
+        # The narrowest first: what else is asked for is looked at row by row.
+        for asked, of in ((query.turn_id, "turn"), (query.session_id, "session"), (query.source, "source")):
+            if asked is not None:
+                name = f"list_events_of_{of}"
+                break
+        before = _LAST if query.before is None else query.before
+        params = {**msgspec.structs.asdict(query), "limit": query.limit + 1, "before": before}
+        found = [to_event(row) for row in sql.rows(name, params)]
+        page = tuple(found[: query.limit])
+        return EventPage(page, page[-1].seq if len(found) > query.limit else None)
+
+    @reading
+    def open_events(self, sql: Statements, session_id: str | None = None) -> tuple[LedgerEvent, ...]:
+        name = "open_events" if session_id is None else "open_events_of_session"
+        return tuple(to_event(row) for row in sql.rows(name, {"session_id": session_id}))
+
+    @reading
+    def list_schedules(self, sql: Statements) -> tuple[Schedule, ...]:
+        return _readable(to_schedule, sql.rows("list_schedules", {}))
+
+    @reading
+    def list_webhooks(self, sql: Statements) -> tuple[Webhook, ...]:
+        return _readable(to_webhook, sql.rows("list_webhooks", {}))
+
+
+def _readable(read: Callable[[Row], T], found: Iterable[Row]) -> tuple[T, ...]:
+    """What can be read. A row that cannot costs itself; ``verify`` names it."""
+    values: list[T] = []
+    for row in found:
+        try:
+            values.append(read(row))
+        except RowUndecodable as error:
+            log.error("%s", error)
+    return tuple(values)

@@ -8,7 +8,7 @@ import functools
 import os
 import sqlite3
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol
 from urllib.parse import unquote, urlsplit
@@ -40,6 +40,8 @@ __all__ = [
     "look",
     "prepare",
     "protect",
+    "remove_files",
+    "transaction",
     "translate",
     "undo_first_write",
 ]
@@ -182,6 +184,19 @@ def empty_log(connection: sqlite3.Connection) -> bool:
         connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
 
 
+@contextlib.contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """All of what is written inside, or nothing."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
 @functools.cache
 def has_fts5() -> bool:
     """Whether this SQLite can make a full-text index; it is an option of its build."""
@@ -289,3 +304,9 @@ def protect(path: Path) -> None:
     for name in (path.name, path.name + "-wal", path.name + "-shm"):
         with contextlib.suppress(FileNotFoundError):
             path.with_name(name).chmod(0o600)
+
+
+def remove_files(path: Path) -> None:
+    """Remove a database that was begun, and what SQLite lays beside it."""
+    for suffix in ("", "-journal", "-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)

@@ -14,6 +14,7 @@ from typing import Final
 from clew.errors import SchemaTooNew, StoreUnavailable
 from clew.failpoints import failpoint
 from clew.store.sql.queries import read_sql
+from clew.store.sql.sqlite.connection import transaction
 
 __all__ = ["APPLICATION_ID", "MIGRATIONS", "SCHEMA_VERSION", "check_version", "migrate", "statements"]
 
@@ -58,18 +59,12 @@ def migrate(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _run(connection: sqlite3.Connection, script: str, version: int) -> None:
-    connection.execute("BEGIN IMMEDIATE")
-    try:
+    with transaction(connection):
         for statement in statements(script):
             connection.execute(statement)
         failpoint("migrate.before_commit")
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {version}")
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
 
 
 def statements(script: str) -> list[str]:

@@ -975,6 +975,11 @@ VALUES (:message_id, :session_id, :queued_at, :interrupt)
 -- name: restore_blob_link
 INSERT OR IGNORE INTO blob_links (session_id, sha256) VALUES (:session_id, :sha256)
 
+-- name: parts_in_flow
+SELECT p.message_id, p."index", p.data_json FROM session_state s
+JOIN chat_turns t ON t.id = s.open_turn_id AND t.status <> 'waiting'
+JOIN turn_messages l ON l.turn_id = t.id JOIN chat_parts p ON p.message_id = l.message_id
+
 -- name: get_blob_row
 SELECT sha256, media_type, size, data, created_at FROM blobs WHERE sha256 = :sha256
 
@@ -1000,8 +1005,8 @@ UPDATE store_marks SET sealed_since = ?
 INSERT INTO store_losses (found_at, held, acknowledged, sessions_json)
 VALUES (:found_at, :held, :acknowledged, :sessions_json)
 
--- name: load_losses
-SELECT found_at, held, acknowledged, sessions_json, accepted_at FROM store_losses ORDER BY id
+-- name: open_losses
+SELECT held, acknowledged, sessions_json FROM store_losses WHERE accepted_at IS NULL ORDER BY id
 
 -- name: accept_loss
 UPDATE store_losses SET accepted_at = :at WHERE held = :held AND accepted_at IS NULL

@@ -22,7 +22,7 @@ from clew.store.facts import is_growing
 from clew.store.owner import refuse_network_file_system
 from clew.store.sql.log import is_kept, to_fact
 from clew.store.sql.restore import restore
-from clew.store.sql.sqlite.connection import QUERIES, SqliteStatements, connect, protect, translate
+from clew.store.sql.sqlite.connection import QUERIES, SqliteStatements, connect, protect, remove_files, translate
 from clew.store.sql.sqlite.migrate import migrate
 
 __all__ = ["differences", "rebuild"]
@@ -85,7 +85,7 @@ def _rebuild(original: sqlite3.Connection, target: Path) -> Rebuilt:
     # Under a name of its own until it is whole: half of it would look like a store that holds nothing.
     made = target.with_name(f"{target.name}.{secrets.token_hex(4)}.unfinished")
     with contextlib.ExitStack() as undo:
-        undo.callback(_remove, made)
+        undo.callback(remove_files, made)
         protect(made)
         with contextlib.closing(connect(made, writer=True)) as copy:
             migrate(copy, made)
@@ -100,7 +100,7 @@ def _rebuild(original: sqlite3.Connection, target: Path) -> Rebuilt:
         if target.exists():
             raise InvalidInput(f"{target} is already there; name a new file")
         # The log of a store that had this name before would be taken for this one's.
-        _remove(target)
+        remove_files(target)
         made.rename(target)
         undo.pop_all()
         return Rebuilt(sessions, count, found)
@@ -173,17 +173,7 @@ def _decoded(text: Any) -> Any:
 
 
 def _flowing(original: sqlite3.Connection) -> Iterator[tuple[str, int]]:
-    asked = (
-        'SELECT p.message_id, p."index", p.data_json FROM session_state s'
-        " JOIN chat_turns t ON t.id = s.open_turn_id AND t.status <> 'waiting'"
-        " JOIN turn_messages l ON l.turn_id = t.id JOIN chat_parts p ON p.message_id = l.message_id"
-    )
-    for message_id, index, data in original.execute(asked):
+    for message_id, index, data in original.execute(QUERIES["parts_in_flow"]):
         decoded = _decoded(data)
         if isinstance(decoded, dict) and is_growing(decoded):
             yield message_id, index
-
-
-def _remove(target: Path) -> None:
-    for suffix in ("", "-journal", "-wal", "-shm"):
-        target.with_name(target.name + suffix).unlink(missing_ok=True)

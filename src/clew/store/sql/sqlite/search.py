@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import orjson
 
 from clew.store.search import SearchHit, SearchPage, SearchPlan, excerpt, next_cursor
 from clew.store.sql import rows
-from clew.store.sql.apply import Statements
+from clew.store.sql.messages import MessageReader
 from clew.store.sql.sqlite.search_index import search_schema
+from clew.store.sql.statements import Statements
 
 __all__ = ["find_hits"]
 
@@ -32,8 +34,17 @@ def find_hits(sql: Statements, plan: SearchPlan) -> SearchPage | None:
     else:
         ids = rows.encode([row[0] for row in page])
         snippets = dict(sql.rows("search_snippets", {"match": plan.match, "ids": ids}))
-    hits = tuple(_hit(row, snippets[row[0]]) for row in page)
-    return SearchPage(hits, next_cursor(plan) if len(found) > plan.limit else None)
+    hits = [_hit(row, snippets[row[0]]) for row in page]
+    held: dict[str, set[str]] = {}
+    for hit in hits:
+        held.setdefault(hit.session_id, set()).add(hit.message_id)
+    read = [MessageReader(sql).load(id_, wanted, keep_damaged=True) for id_, wanted in held.items()]
+    damaged = {row.id for messages in read for row in messages.values() if row.damage is not None}
+    told = (
+        msgspec.structs.replace(hit, snippet=f"[damaged] {hit.snippet}") if hit.message_id in damaged else hit
+        for hit in hits
+    )
+    return SearchPage(tuple(told), next_cursor(plan) if len(found) > plan.limit else None)
 
 
 def _hit(row: tuple[Any, ...], snippet: str) -> SearchHit:

@@ -13,8 +13,8 @@ from itertools import islice
 from typing import Final, Literal
 
 from clew.store.sql import rows
-from clew.store.sql.apply import Statements
 from clew.store.sql.sqlite.connection import QUERIES
+from clew.store.sql.statements import Statements
 
 __all__ = ["SearchIndex", "search_schema"]
 

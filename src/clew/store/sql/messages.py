@@ -14,10 +14,10 @@ from typing import Any, Final, get_args
 import msgspec
 
 from clew.errors import IllegalChunk, RowUndecodable
-from clew.store.base import PendingStream
+from clew.store.base import PendingStream, QueuedMessage
 from clew.store.sql import rows
-from clew.store.sql.apply import Statements
 from clew.store.sql.journal import Mark, Tail, read_tails
+from clew.store.sql.statements import Statements
 from clew.store.tail import with_tail
 from clew.transcript.message import MessageRow, PartRow, Role
 from clew.transcript.metadata import DAMAGED
@@ -61,6 +61,18 @@ class MessageReader:
             id_: self._message(row, parts.get(id_, ()), seals.get(id_), tails.get(id_), id_ in unsealed, keep_damaged)
             for id_, row in found.items()
         }
+
+    def load_all(self, session_id: str, *, keep_damaged: bool) -> tuple[MessageRow, ...]:
+        return tuple(self.load(session_id, None, whole=True, keep_damaged=keep_damaged).values())
+
+    def queue(self, session_id: str) -> tuple[QueuedMessage, ...]:
+        """What waits, in firing order."""
+        waiting = list(self._sql.rows("load_queue", {"id": session_id}))
+        messages = self.load(session_id, {row[0] for row in waiting}, keep_damaged=True)
+        return tuple(
+            QueuedMessage(messages.get(id_) or stand_in(id_, session_id, "user", at, MISSING), at, bool(interrupt))
+            for id_, at, interrupt in waiting
+        )
 
     def _by_id(
         self, wanted: Iterable[str]

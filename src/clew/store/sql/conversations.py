@@ -1,0 +1,185 @@
+"""Conversations on a SQL engine. Each method runs inside one read transaction, ``sql``, and so sees one state.
+
+A message whose stream is in flight is read as its stored parts plus the chunks the journal holds above its mark,
+in the same snapshot; so a reader in another process sees all that was acknowledged, and nothing is written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final
+
+import msgspec
+
+from clew.errors import RowUndecodable
+from clew.store.base import (
+    Blob,
+    Cursor,
+    LineSlice,
+    OpenCall,
+    PendingStream,
+    QueuedMessage,
+    SessionPage,
+    SessionQuery,
+)
+from clew.store.sql import lines, rows
+from clew.store.sql.messages import MessageReader
+from clew.store.sql.statements import SqlReader, Statements, reading
+from clew.transcript.message import MessageRow
+from clew.transcript.pruned import Pruned
+from clew.transcript.session import Session, SessionState
+from clew.transcript.turn import Step, Tree, Turn
+
+__all__ = ["SqlConversations"]
+
+_END: Final = Cursor(2**63 - 1, "")
+
+
+class SqlConversations(SqlReader):
+    """See :class:`clew.store.base.Conversations` for what each method promises."""
+
+    # Sessions
+
+    @reading
+    def find_session(self, sql: Statements, session_id: str) -> Session | None:
+        row = sql.first("find_session", {"id": session_id})
+        return rows.to_session(row) if row else None
+
+    @reading
+    def list_sessions(self, sql: Statements, query: SessionQuery) -> SessionPage:
+        # The narrowest index first: what else is asked for is looked at row by row.
+        if query.parent is not None:
+            name = "list_sessions_of_parent"
+        elif query.agent is not None:
+            name = "list_sessions_of_agent"
+        elif query.workspace is not None:
+            name = "list_sessions_of_workspace"
+        elif query.archived or query.ephemeral or query.kind != "chat":
+            name = "list_flagged_sessions"
+        else:
+            name = "list_sessions"
+        params = {**msgspec.structs.asdict(query), **msgspec.structs.asdict(query.cursor or _END)}
+        found = list(sql.rows(name, {**params, "limit": query.limit + 1}))
+        page = tuple(rows.to_session(row, keep_damaged=True) for row in found[: query.limit])
+        more = len(found) > query.limit
+        return SessionPage(page, Cursor(page[-1].updated_at, page[-1].id) if more else None)
+
+    @reading
+    def list_children(self, sql: Statements, parent_id: str) -> tuple[Session, ...]:
+        found = sql.rows("list_children", {"id": parent_id})
+        return tuple(rows.to_session(row, keep_damaged=True) for row in found)
+
+    @reading
+    def load_state(self, sql: Statements, session_id: str) -> SessionState:
+        return lines.load_state(sql, session_id)
+
+    @reading
+    def unsettled_sessions(self, sql: Statements) -> tuple[str, ...]:
+        return tuple(row[0] for row in sql.rows("unsettled_sessions", {}))
+
+    # Messages
+
+    @reading
+    def load_line(
+        self,
+        sql: Statements,
+        session_id: str,
+        *,
+        through: str | None = None,
+        turns: int | None = None,
+        back_to_message: str | None = None,
+        keep_damaged: bool = False,
+    ) -> LineSlice:
+        return lines.LineReader(sql, session_id, keep_damaged=keep_damaged).load(through, turns, back_to_message)
+
+    @reading
+    def load_view(
+        self, sql: Statements, session_id: str, *, turns: int | None = None, keep_damaged: bool = False
+    ) -> LineSlice | None:
+        if sql.first("get_state", {"id": session_id}) is None:
+            return None
+        return lines.LineReader(sql, session_id, keep_damaged=keep_damaged).view(turns)
+
+    @reading
+    def load_messages(self, sql: Statements, session_id: str, *, keep_damaged: bool = False) -> tuple[MessageRow, ...]:
+        return MessageReader(sql).load_all(session_id, keep_damaged=keep_damaged)
+
+    @reading
+    def find_message(self, sql: Statements, session_id: str, message_id: str) -> MessageRow | None:
+        if sql.first("find_message", {"id": message_id, "session_id": session_id}) is None:
+            return None
+        return MessageReader(sql).load(session_id, {message_id}, keep_damaged=True)[message_id]
+
+    @reading
+    def find_client_message(self, sql: Statements, session_id: str, client_message_id: str) -> tuple[MessageRow, ...]:
+        params = {"session_id": session_id, "client_message_id": client_message_id}
+        ids = [row[0] for row in sql.rows("find_client_messages", params)]
+        messages = MessageReader(sql).load(session_id, set(ids), keep_damaged=True)
+        return tuple(messages[id_] for id_ in ids if id_ in messages)
+
+    @reading
+    def open_calls(self, sql: Statements, session_id: str) -> tuple[OpenCall, ...]:
+        found = sql.rows("open_calls", {"id": session_id})
+        calls = (OpenCall(row[1], rows.to_part(row, keep_damaged=True)) for row in found)
+        return tuple(call for call in calls if call.part.tool_call_id is not None)
+
+    @reading
+    def newest_message_at(self, sql: Statements, session_id: str) -> int:
+        row = sql.first("newest_message_at", {"id": session_id})
+        return row[0] or 0 if row else 0
+
+    @reading
+    def load_queue(self, sql: Statements, session_id: str) -> tuple[QueuedMessage, ...]:
+        return MessageReader(sql).queue(session_id)
+
+    @reading
+    def pending_streams(self, sql: Statements, session_id: str | None = None) -> tuple[PendingStream, ...]:
+        return MessageReader(sql).pending(session_id)
+
+    @reading
+    def stream_mark(self, sql: Statements, message_id: str) -> int:
+        tail = MessageReader(sql).tails(None).get(message_id)
+        if tail is not None:
+            return tail.last
+        row = sql.first("get_mark", {"message_id": message_id})
+        return row[0] if row else 0
+
+    # The tree
+
+    @reading
+    def load_tree(self, sql: Statements, session_id: str) -> Tree:
+        return lines.load_tree(sql, session_id)
+
+    @reading
+    def find_turn(self, sql: Statements, turn_id: str) -> Turn | None:
+        row = sql.first("find_turn", {"id": turn_id})
+        return rows.to_turn(row) if row else None
+
+    @reading
+    def load_steps(self, sql: Statements, turn_id: str) -> tuple[Step, ...]:
+        return tuple(rows.to_step(row) for row in sql.rows("load_steps", {"id": turn_id}))
+
+    @reading
+    def load_pruned(self, sql: Statements, session_id: str) -> tuple[Pruned, ...]:
+        return lines.load_pruned(sql, session_id)
+
+    # What sessions share
+
+    @reading
+    def find_prompt(self, sql: Statements, digest: str) -> str | None:
+        row = sql.first("find_prompt", {"digest": digest})
+        if row is not None and hashlib.sha256(row[0].encode("utf-8", "surrogatepass")).hexdigest() != digest:
+            raise RowUndecodable("a system prompt is damaged: it is not what its digest says", digest=digest)
+        return row[0] if row else None
+
+    @reading
+    def find_blob(self, sql: Statements, sha256: str) -> Blob | None:
+        row = sql.first("find_blob", {"sha256": sha256})
+        if row is not None and hashlib.sha256(row[2]).hexdigest() != sha256:
+            raise RowUndecodable("a blob is damaged: it is not what its digest says", sha256=sha256)
+        return Blob(*row) if row else None
+
+    @reading
+    def load_project_rules(self, sql: Statements, project: str) -> tuple[dict[str, object], ...]:
+        row = sql.first("load_project_rules", {"project": project})
+        return tuple(rows.decode(row[0], "rules of a project", project=project)) if row else ()

@@ -1,0 +1,134 @@
+"""Lines as they are read: the path of turns up from an end, with their messages, held against what was stored."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Final
+
+import msgspec
+
+from clew.errors import RowUndecodable
+from clew.store.base import LineSlice
+from clew.store.lines import view_line
+from clew.store.sql import rows
+from clew.store.sql.messages import MISSING, MessageReader, stand_in
+from clew.store.sql.statements import Statements
+from clew.transcript.line import LineTurn, end_of_line
+from clew.transcript.pruned import Pruned
+from clew.transcript.session import SessionState
+from clew.transcript.turn import Tree, Turn
+
+__all__ = ["LineReader", "load_pruned", "load_state", "load_tree"]
+
+_LOST: Final = "this turn does not hold the messages it held: some are missing, or out of place"
+
+
+def load_state(sql: Statements, session_id: str) -> SessionState:
+    row = sql.first("get_state", {"id": session_id})
+    return SessionState(*row) if row else SessionState()
+
+
+def load_tree(sql: Statements, session_id: str) -> Tree:
+    state = load_state(sql, session_id)
+    found = list(sql.rows("load_turns", {"id": session_id}))
+    links: dict[str, list[str]] = {}
+    for turn_id, message_id in sql.rows("load_links", {"id": session_id}):
+        links.setdefault(turn_id, []).append(message_id)
+    for row in found:
+        if len(links.get(row[0], ())) != row[11]:
+            raise RowUndecodable(_LOST, session_id=session_id, turn_id=row[0])
+    return Tree(
+        state.head_turn_id,
+        state.open_turn_id,
+        {row[0]: rows.to_turn(row) for row in found},
+        {turn_id: tuple(ids) for turn_id, ids in links.items()},
+        tuple(rows.to_move(row) for row in sql.rows("load_moves", {"id": session_id})),
+    )
+
+
+def load_pruned(sql: Statements, session_id: str) -> tuple[Pruned, ...]:
+    return tuple(rows.to_pruned(row) for row in sql.rows("load_pruned", {"id": session_id}))
+
+
+class LineReader:
+    """Reads lines of one session inside one read transaction."""
+
+    def __init__(self, sql: Statements, session_id: str, *, keep_damaged: bool) -> None:
+        self._sql = sql
+        self._session_id = session_id
+        self._keep_damaged = keep_damaged
+
+    def load(self, through: str | None, turns: int | None, back_to_message: str | None) -> LineSlice:
+        """See ``Conversations.load_line``."""
+        session_id = self._session_id
+        end = through or self._end
+        depth = 0 if back_to_message is None else self._holder_depth(end, back_to_message) or 0
+        most = rows.ALL if turns is None else turns
+        found = list(self._sql.rows("load_path", {"id": end, "session_id": session_id, "depth": depth, "turns": most}))
+        found.reverse()
+        path = [rows.to_turn(row) for row in found]
+        _check_path(session_id, end, path, through_root=turns is None and back_to_message is None)
+        complete = not path or path[0].parent_turn_id is None
+        whole = complete and turns is None and back_to_message is None
+        links: dict[str, list[tuple[str, int]]] = {turn.id: [] for turn in path}
+        for turn_id, message_id, position in self._sql.rows("load_links_of_turns", {"ids": rows.encode(list(links))}):
+            links.setdefault(turn_id, []).append((message_id, position))
+        wanted = {message_id for held in links.values() for message_id, _ in held}
+        messages = MessageReader(self._sql).load(session_id, wanted, whole=whole, keep_damaged=self._keep_damaged)
+        line: list[LineTurn] = []
+        for turn, row in zip(path, found, strict=True):
+            named = links[turn.id]
+            held = [
+                messages.get(message_id)
+                or stand_in(message_id, session_id, "assistant" if position else "user", turn.created_at, MISSING)
+                for message_id, position in named
+            ]
+            # Positions are in order and none comes twice: as many as there were, the first and the last in place.
+            if len(named) != row[11] or (named and (named[0][1], named[-1][1]) != (0, row[11] - 1)):
+                held.append(stand_in(turn.id, session_id, "assistant", turn.created_at, _LOST))
+            lost = None if self._keep_damaged else next((one for one in held if one.damage is not None), None)
+            if lost is not None:
+                raise RowUndecodable(
+                    f"a turn holds a message that cannot be had: {lost.damage}",
+                    session_id=session_id,
+                    turn_id=turn.id,
+                    message_id=lost.id,
+                )
+            line.append(LineTurn(turn, tuple(held)))
+        return LineSlice(tuple(line), complete)
+
+    def view(self, turns: int | None) -> LineSlice:
+        """See ``Conversations.load_view``."""
+        line = view_line(self.load, lambda id_: self._holder_depth(self._end, id_) is not None, turns)
+        return msgspec.structs.replace(line, pruned=load_pruned(self._sql, self._session_id))
+
+    @functools.cached_property
+    def _end(self) -> str | None:
+        """Where the line ends."""
+        state = load_state(self._sql, self._session_id)
+        moved = self._sql.first("last_move", {"id": self._session_id})
+        if state.head_turn_id != (moved[0] if moved else None):
+            what = "the session does not point where its head was moved last"
+            raise RowUndecodable(what, session_id=self._session_id)
+        return end_of_line(state.head_turn_id, state.open_turn_id)
+
+    def _holder_depth(self, end: str | None, message_id: str) -> int | None:
+        params = {"message_id": message_id, "session_id": self._session_id, "id": end}
+        row = self._sql.first("holder_depth", params)
+        return row[0] if row else None
+
+
+def _check_path(session_id: str, end: str | None, path: Sequence[Turn], *, through_root: bool) -> None:
+    """A line that has lost a turn is not shown as if it were whole."""
+    ids: dict[str, object] = {"session_id": session_id}
+    if end is not None and not path:
+        raise RowUndecodable("the turn this session points at is not there", turn_id=end, **ids)
+    for above, turn in pairwise(path):
+        if turn.depth != above.depth + 1:
+            raise RowUndecodable("a turn is not where it belongs", turn_id=turn.id, **ids)
+    if path and (path[0].depth == 0) != (path[0].parent_turn_id is None):
+        raise RowUndecodable("a turn is not where it belongs", turn_id=path[0].id, **ids)
+    if path and through_root and path[0].parent_turn_id is not None:
+        raise RowUndecodable("the turn above this one is not there", turn_id=path[0].id, **ids)

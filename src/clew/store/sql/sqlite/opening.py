@@ -1,0 +1,216 @@
+"""Opening a SQLite file: whose it is, whether it can be read, and whether it holds all that was acknowledged."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import sqlite3
+from pathlib import Path
+
+import msgspec
+
+from clew.clock import Clock, SystemClock
+from clew.errors import StoreUnavailable
+from clew.failpoints import failpoint
+from clew.ids import Mint
+from clew.store.file_lock import FileLock, find_file
+from clew.store.owner import OwnerLock, owned, refuse_lost, refuse_network_file_system
+from clew.store.sql.log import EventLog, is_kept
+from clew.store.sql.losses import damage_of, keep_loss, newest_commit
+from clew.store.sql.sqlite.acknowledged import Acknowledged, find_loss, notes_of, read_notes
+from clew.store.sql.sqlite.connection import (
+    Connect,
+    SqliteStatements,
+    connect,
+    empty_log,
+    look,
+    protect,
+    transaction,
+    translate,
+    undo_first_write,
+)
+from clew.store.sql.sqlite.migrate import SCHEMA_VERSION, check_version, migrate
+from clew.store.sql.sqlite.pool import ReaderPool
+from clew.store.sql.sqlite.store import SqliteStore
+from clew.store.sql.sqlite.writer import Writer
+
+__all__ = ["SqliteOptions", "open_sqlite"]
+
+logger = logging.getLogger("clew.store")
+
+
+class SqliteOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How a store is kept. ``read_only`` takes no owner lock and never writes."""
+
+    read_only: bool = False
+    every_commit_full: bool = False
+    window_ms: float = 0.0
+    lock_wait_ms: float = 60_000.0
+    reader_threads: int = 2
+    max_pages: int | None = None
+    checkpoints: bool = True
+    event_log: bool = False
+
+
+async def open_sqlite(
+    path: Path,
+    options: SqliteOptions | None = None,
+    *,
+    clock: Clock | None = None,
+    mint: Mint | None = None,
+    connect: Connect = connect,
+) -> SqliteStore:
+    """Open a store, making or upgrading the file when it is opened for writing.
+
+    All its connections are made by ``connect``: two SQLite libraries in one process would break each other's locks.
+    """
+    clock = clock or SystemClock()
+    return await asyncio.to_thread(_open, path, options or SqliteOptions(), clock, mint or Mint(clock), connect)
+
+
+def _open(path: Path, options: SqliteOptions, clock: Clock, mint: Mint, connect: Connect) -> SqliteStore:
+    path = find_file(path)
+    if path.is_dir():
+        raise StoreUnavailable(f"{path} is a folder; name a file in it, such as sqlite:///{path / 'clew.db'}")
+    refuse_network_file_system(path)
+    with contextlib.ExitStack() as undo:
+        try:
+            if options.read_only:
+                _check_readable(path)
+                return SqliteStore(path, ReaderPool(path, options.reader_threads, connect), None, None)
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            lock = _take(path, clock)
+            undo.callback(lock.release)
+            files = (path, path.with_name(path.name + "-wal"))
+            held_something = any(file.exists() and file.stat().st_size for file in files)
+            protect(path)
+            connection = connect(path, writer=True)
+            undo.callback(connection.close)
+            if held_something:
+                _refuse_emptied(connection, path)
+            migrate(connection, path)
+            if options.max_pages is not None:
+                connection.execute(f"PRAGMA max_page_count = {options.max_pages}")
+            protect(path)
+            lock.keep()
+            log = _keep_log(connection, clock, wanted=options.event_log)
+            acknowledged = _hold_to_word(connection, path, clock)
+            undo.callback(acknowledged.close)
+            # What was made or left in the log is in the database before anything is added, if there is room for it.
+            with contextlib.suppress(sqlite3.Error):
+                if empty_log(connection):
+                    acknowledged.synced = acknowledged.commit
+            readers = ReaderPool(path, options.reader_threads, connect)
+            undo.callback(readers.close)
+            lock.stays()  # what the readers are connected to is the file the writer has
+            writer = Writer(
+                connection,
+                path,
+                mint,
+                every_commit_full=options.every_commit_full,
+                window_ms=options.window_ms,
+                lock_wait_ms=options.lock_wait_ms,
+                checkpoints=options.checkpoints,
+                log=log,
+                lock=lock,
+                acknowledged=acknowledged,
+            )
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            raise translate(error, path) from error
+        except OSError as error:
+            raise StoreUnavailable(f"{path} cannot be opened: {error.strerror or error}") from error
+        undo.pop_all()
+        return SqliteStore(path, readers, writer, lock)
+
+
+def _keep_log(connection: sqlite3.Connection, clock: Clock, *, wanted: bool) -> EventLog | None:
+    """The log, begun or ended as it is wanted now; without a word when that is how it was."""
+    sql = SqliteStatements(connection)
+    log = EventLog(sql, clock)
+    if is_kept(sql) is not wanted:
+        with transaction(connection):
+            (log.start if wanted else log.stop)()
+            failpoint("log.before_switch")
+    return log if wanted else None
+
+
+def _refuse_emptied(connection: sqlite3.Connection, path: Path) -> None:
+    """Files that hold no store any more, beside notes of one, have lost it: they are not the beginning of a new one."""
+    if check_version(connection, path) != 0:
+        return
+    newest = max((note.commit for note in read_notes(path)), default=0)
+    if newest:
+        raise StoreUnavailable(
+            f"nothing of what {path} held can be read, and {newest} commits were acknowledged here; restore a backup, "
+            f"or move its files away to begin a new store"
+        )
+
+
+def _hold_to_word(connection: sqlite3.Connection, path: Path, clock: Clock) -> Acknowledged:
+    """Compare what the file holds with what was acknowledged of it, note what is missing, and begin to note anew."""
+    sql = SqliteStatements(connection)
+    store_id, held = newest_commit(sql)
+    notes = read_notes(path)
+    loss = find_loss(notes, store_id, held)
+    if loss is not None:
+        logger.error("%s: %s", path, damage_of(loss).what)
+        connection.execute("PRAGMA synchronous = FULL")
+        with transaction(connection):
+            keep_loss(sql, loss, clock.now_ms())
+        connection.execute("PRAGMA synchronous = NORMAL")
+        held = loss.acknowledged
+    acknowledged = Acknowledged(path, store_id)
+    synced = max((note.synced for note in notes_of(notes, store_id)), default=0)
+    acknowledged.begin(held, min(held, synced))
+    return acknowledged
+
+
+def _take(path: Path, clock: Clock) -> OwnerLock:
+    """The owner's lock on a file that is clew's, or is not there yet.
+
+    Beside a file of another program nothing is ever left, and where a store was no other is begun.
+    """
+    refuse_lost(path)
+    try:
+        file = FileLock(path, make=True)
+    except BlockingIOError as error:
+        raise owned(path) from error
+    try:
+        undo_first_write(path)
+        _refuse_untouched(path)
+        return OwnerLock(file, path, clock.now_ms())
+    except BaseException:
+        if file.made:
+            path.unlink()
+        file.release()
+        raise
+
+
+def _refuse_untouched(path: Path) -> None:
+    """Turn away a file that is newer or not clew's before anything of it is changed, be it only its journal mode."""
+    if not path.is_file() or path.stat().st_size == 0:
+        return
+    if path.stat().st_nlink > 1:
+        raise StoreUnavailable(
+            f"{path} has a second name (a hard link), and SQLite keeps what is newest under one name only: remove the "
+            "other name, or copy the file to one of its own"
+        )
+    with contextlib.closing(look(path)) as connection:
+        check_version(connection, path)
+
+
+def _check_readable(path: Path) -> None:
+    if not path.is_file():
+        refuse_lost(path)
+        raise StoreUnavailable(f"there is no store at {path}")
+    _refuse_untouched(path)
+    with contextlib.closing(connect(path, writer=False)) as connection:
+        version = check_version(connection, path)
+    if version == 0:
+        raise StoreUnavailable(f"{path} holds no store yet")
+    if version < SCHEMA_VERSION:
+        raise StoreUnavailable(
+            f"{path} was written by an older clew (format {version} of {SCHEMA_VERSION}); "
+            "open it once for writing, which upgrades it"
+        )
