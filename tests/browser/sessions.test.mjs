@@ -48,7 +48,7 @@ test("a dot says that a session works, tries again, waits or failed, and goes wh
   const server = await sharedServer();
   const asked = [
     ["Dot busy", { provider_id: "demo", model_id: "long", variant: "slow" }, "5000", "Working"],
-    ["Dot retrying", "demo/fail", "429 99", "Retrying"],
+    ["Dot retrying", "demo/fail", "429 99 100", "Retrying"],
     ["Dot waiting", "demo/tools", "!bash echo hello", "Waiting for you"],
     ["Dot failed", "demo/fail", "401", "Failed"],
   ];

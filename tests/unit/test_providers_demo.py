@@ -323,6 +323,14 @@ async def test_fail_without_a_number_of_times_always_fails(status: int, kind: st
         assert (failed.kind, failed.status, failed.retry_after_ms) == (kind, status, retry_after_ms)
 
 
+async def test_fail_asks_for_as_many_seconds_as_the_words_name() -> None:
+    """A retry that is far away can be looked at."""
+    provider = DemoProvider()
+    failed = await failure(request("fail", user("503 1 100")), provider)
+    assert (failed.kind, failed.status, failed.retry_after_ms) == ("transient", 503, 100_000)
+    assert await said(request("fail", user("503 1 100")), provider) == "503 1 100"
+
+
 @pytest.mark.parametrize("text", ["hello", "503 0", "12345", "200"])
 async def test_fail_echoes_when_no_failure_is_asked_for(text: str) -> None:
     """A longer number is no status."""

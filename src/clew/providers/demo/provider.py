@@ -61,7 +61,7 @@ DEMO_MODELS: Final[dict[str, ModelInfo]] = {
 }
 
 _WORDS: Final = re.compile(r"\A\s*\S+\s*|\S+\s*|\A\s+")
-_FAILURE: Final = re.compile(r"(?<!\d)([45]\d\d)(?!\d)(?:\s+(\d{1,9})(?!\d))?")
+_FAILURE: Final = re.compile(r"(?<!\d)([45]\d\d)(?!\d)(?:\s+(\d{1,9})(?!\d)(?:\s+(\d{1,3})(?!\d))?)?")
 _NUMBER: Final = re.compile(r"\d+")
 _MOST_WORDS: Final = 1_000_000
 _REMEMBERED: Final = 10_000
@@ -148,11 +148,12 @@ class DemoProvider:
             return
         status = int(match[1])
         text = _STATUS_WORDS.get(status, "the provider refused")
+        usual = 1_000 if status == 429 else None
         raise ProviderFailure(
             f"{status}: {text}",
             kind=kind_of_status(status, text),
             status=status,
-            retry_after_ms=1_000 if status == 429 else None,
+            retry_after_ms=usual if match[3] is None else int(match[3]) * 1_000,
         )
 
 
