@@ -71,9 +71,11 @@ export function Composer({ main }: { main: boolean }) {
     draft.put({ text: '', editing: null });
     field.current?.focus();
   };
-  const editLast = () => {
+  const editLast = async () => {
+    await conversation.whenLoaded();
     const last = conversation.lastOwn();
-    if (!last) return;
+    // Whoever types meanwhile does not want it any more.
+    if (!last || draft.now().text || draft.now().editing !== null) return;
     draft.put({ text: last.text, editing: last.id });
     toEnd();
   };
@@ -95,7 +97,7 @@ export function Composer({ main }: { main: boolean }) {
     else if (event.key === 'Escape' && editing) cancelEdit();
     else if (event.key === 'Escape' && live) stop();
     else if (event.key === 'Escape') event.currentTarget.blur();
-    else if (event.key === 'ArrowUp' && plain && !draft.text && !editing && attachments.items.length === 0) editLast();
+    else if (event.key === 'ArrowUp' && plain && !draft.text && !editing && attachments.items.length === 0) void editLast();
     else return;
     event.preventDefault();
     event.stopPropagation();

@@ -92,9 +92,13 @@ const RUNS: Record<CommandName, Run> = {
   help: ({ openHelp }) => openHelp(),
 };
 
+/** What depends on what was read: a command typed as soon as the page is there must not take that for an empty session. */
+const READING: ReadonlySet<CommandName> = new Set(['rewind', 'branch', 'queue', 'abort', 'archive', 'sidecar']);
+
 /** A refusal has been said by whoever was asked; it is thrown on, so that the caller knows. */
 export async function runCommand(name: CommandName, rest: string, around: Surroundings): Promise<void> {
   around.conversation.say(null);
   around.tell(null);
+  if (READING.has(name)) await around.conversation.whenLoaded();
   await RUNS[name](around, rest);
 }

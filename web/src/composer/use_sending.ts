@@ -1,9 +1,9 @@
 /** What Enter does: edit, run a command, or send; and everything comes back when it could not be done. */
 
 import { useCallback } from 'react';
+import { isProblem } from '../api/client';
 import { inWords } from '../api/problem';
 import type { Conversation } from '../state/conversation';
-import { isLive } from '../state/open_session';
 import { asPart } from './attachments';
 import { readLine } from './commands';
 import { joinDrafts } from './draft';
@@ -11,6 +11,8 @@ import { runCommand, type Surroundings } from './run_command';
 import type { useAttachments } from './use_attachments';
 import type { DraftField } from './use_draft';
 import type { useModelChoice } from './use_model_choice';
+
+const RUNNING = 'Something is running. Press Stop, then resend your change.';
 
 interface Parts {
   conversation: Conversation;
@@ -25,15 +27,17 @@ export function useSending({ conversation, draft, attachments, model, around }: 
 
   const edit = async (messageId: string) => {
     if (!draft.now().text.trim()) return;
-    if (conversation.streaming || isLive(conversation.store.get().status)) {
-      conversation.say('Something is running. Press Stop, then resend your change.');
+    // Whether something else runs is the server's to say: word of what runs may lag behind.
+    if (conversation.streaming) {
+      conversation.say(RUNNING);
       return;
     }
     const handed = draft.hand();
     try {
       await conversation.edit(messageId, handed.draft.text.trim(), picked ?? undefined);
       sent(picked);
-    } catch {
+    } catch (error) {
+      if (isProblem(error, 'run_in_flight')) conversation.say(RUNNING);
       draft.put({ text: joinDrafts(handed.draft.text, draft.now().text), editing: messageId });
     } finally {
       handed.settled();

@@ -52,9 +52,15 @@ export class Conversation extends OpenSession {
   /** Say something else in the place of a user message. */
   async edit(messageId: string, text: string, model?: string): Promise<void> {
     // Its files go along: only the words are said anew.
-    const files = this.chat.messages.find((message) => message.id === messageId)?.parts.filter((part) => part.type === 'file') ?? [];
-    const parts: Message['parts'] = [...files, { type: 'text', text }];
-    await this.acting(() => this.stream(() => this.chat.sendMessage({ parts, messageId }, { body: bodyOf(model) })));
+    await this.acting(() =>
+      this.stream(async () => {
+        // A message that was just sent gets the server's id while its change is being typed.
+        const old = this.chat.messages.findLast((message) => message.id === messageId || message.metadata?.client_message_id === messageId);
+        if (!old) throw new Error('the message that you are editing is no longer in this conversation');
+        const parts: Message['parts'] = [...old.parts.filter((part) => part.type === 'file'), { type: 'text', text }];
+        await this.chat.sendMessage({ parts, messageId: old.id }, { body: bodyOf(model) });
+      }),
+    );
   }
 
   /** Have a user message answered once more; `messageId` is the answer's. */
@@ -187,11 +193,13 @@ export class Conversation extends OpenSession {
   }
 
   /** Starts a stream; resolves when the server has taken it. What it reads goes on by itself, to its end. */
-  private stream(begin: () => Promise<void>): Promise<void> {
+  private async stream(begin: () => Promise<void>): Promise<void> {
+    await this.leaveOther();
     return new Promise((resolve, reject) => {
       this.answered = { taken: resolve, refused: reject };
       void begin()
         .then(() => this.answered?.refused(this.chat.error ?? new Unreachable()))
+        .catch(reject)
         .finally(() => {
           this.answered = null;
           if (!this.closed) void this.settle();

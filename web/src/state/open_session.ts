@@ -6,6 +6,7 @@ import type { Client } from '../api/client';
 import type { HostEvent } from '../api/events';
 import { inWords, Problem, Unreachable } from '../api/problem';
 import type { ContextReport, Message, Session, Status, StoredMessage, TreeView } from '../api/types';
+import { Rereading } from './rereading';
 import { Store } from './store';
 import { joinTail } from './tail';
 
@@ -68,8 +69,14 @@ export class OpenSession {
   /** Whoever waits to hear that the server took what is being sent. */
   protected answered: { taken: () => void; refused: (error: unknown) => void } | null = null;
   private goingBack: Promise<void> | null = null;
-  private reading: Promise<void> | null = null;
-  private readAgain = false;
+  /** The live stream is being asked for; the SDK does not count that as streaming yet. */
+  private joining = false;
+  private readonly tail = new Rereading(() => this.readTail());
+  private readonly queued = new Rereading(() => this.readQueue());
+  private readonly room = new Rereading(() => this.readContext());
+  /** Trees that were asked for, and which of them is shown: one that comes late does not replace a newer one. */
+  private treesAsked = 0;
+  private treeShown = 0;
 
   constructor(
     readonly id: string,
@@ -96,15 +103,34 @@ export class OpenSession {
         this.client.call('GET /api/sessions/{id}', { path }),
         this.client.call('GET /api/sessions/{id}/messages', { path, query: { limit: FIRST_PAGE } }),
       ]);
-      if (this.closed) return;
+      // What happened meanwhile may have had it read already, and anew.
+      if (this.closed || this.store.get().loaded) return;
       const messages = page.messages.map(asMessage);
-      this.chat.messages = messages;
+      // Whoever was quick has said something before the rest was there; it stays the newest.
+      const said = new Set(this.chat.messages.map((message) => message.id));
+      const own = messages.findIndex((message) => said.has(message.id) || said.has(message.metadata?.client_message_id ?? ''));
+      this.chat.messages = [...(own < 0 ? messages : messages.slice(0, own)), ...this.chat.messages];
       this.store.set({ session, status: session.status, loaded: true, missing: false, older: messages.length === FIRST_PAGE });
+      void this.refreshTree();
       void this.refreshAround();
       if (isLive(session.status)) void this.attach();
     } catch (error) {
       this.fail(error);
     }
+  }
+
+  /** Resolves when its end has been read, or it is known that there is none. */
+  whenLoaded(): Promise<void> {
+    return new Promise((resolve) => {
+      const look = () => {
+        const { loaded, missing } = this.store.get();
+        if (!loaded && !missing) return;
+        leave();
+        resolve();
+      };
+      const leave = this.store.subscribe(look);
+      look();
+    });
   }
 
   close(): void {
@@ -178,28 +204,18 @@ export class OpenSession {
       this.lookAgain = true;
       return Promise.resolve();
     }
-    if (this.reading) {
-      this.readAgain = true;
-      return this.reading;
-    }
-    this.reading = this.readTail()
-      .catch((error) => this.fail(error))
-      .finally(() => {
-        this.reading = null;
-        if (this.readAgain) {
-          this.readAgain = false;
-          void this.refresh();
-        }
-      });
-    return this.reading;
+    return this.tail.again().catch((error) => this.fail(error));
   }
 
   private async readTail(): Promise<void> {
     const path = { id: this.id };
     const limit = Math.min(500, Math.max(FIRST_PAGE, 60));
-    const [session, page] = await Promise.all([
+    // Shown together: a line without its rewound turns, or with those of the line before, would be acted on.
+    const [session, page, tree] = await Promise.all([
       this.client.call('GET /api/sessions/{id}', { path }),
       this.client.call('GET /api/sessions/{id}/messages', { path, query: { limit } }),
+      // The messages are shown also where the tree cannot be read.
+      this.readTree().catch(() => null),
     ]);
     if (this.closed || this.streaming) return;
     const whole = page.messages.length < limit;
@@ -207,6 +223,7 @@ export class OpenSession {
     this.chat.messages = joined.messages;
     this.store.set((state) => ({
       session,
+      ...(tree && this.newest(tree)),
       status: session.status,
       loaded: true,
       missing: false,
@@ -214,28 +231,46 @@ export class OpenSession {
     }));
   }
 
-  /** Everything that stands around the messages. */
+  /** Everything that stands around the messages, but the tree: that is read with them. */
   async refreshAround(): Promise<void> {
-    await Promise.all([this.refreshQueue(), this.refreshContext(), this.refreshTree()]);
+    await Promise.all([this.refreshQueue(), this.refreshContext()]);
   }
 
-  async refreshQueue(): Promise<void> {
+  refreshQueue(): Promise<void> {
+    return this.queued.again();
+  }
+
+  refreshContext(): Promise<void> {
+    return this.room.again();
+  }
+
+  async refreshTree(): Promise<void> {
+    await this.quietly(async () => this.store.set(this.newest(await this.readTree())));
+  }
+
+  private async readQueue(): Promise<void> {
     await this.quietly(async () => {
       const { messages } = await this.client.call('GET /api/sessions/{id}/queue', { path: { id: this.id } });
       this.store.set({ queue: messages.map(asMessage) });
     });
   }
 
-  async refreshContext(): Promise<void> {
+  private async readContext(): Promise<void> {
     await this.quietly(async () => {
       this.store.set({ context: await this.client.call('GET /api/sessions/{id}/context', { path: { id: this.id } }) });
     });
   }
 
-  async refreshTree(): Promise<void> {
-    await this.quietly(async () => {
-      this.store.set({ tree: await this.client.call('GET /api/sessions/{id}/tree', { path: { id: this.id } }) });
-    });
+  private async readTree(): Promise<{ tree: TreeView; asked: number }> {
+    this.treesAsked += 1;
+    const asked = this.treesAsked;
+    return { tree: await this.client.call('GET /api/sessions/{id}/tree', { path: { id: this.id } }), asked };
+  }
+
+  private newest({ tree, asked }: { tree: TreeView; asked: number }): { tree?: TreeView } {
+    if (asked < this.treeShown) return {};
+    this.treeShown = asked;
+    return { tree };
   }
 
   /** What the host says happened to this session. */
@@ -283,11 +318,22 @@ export class OpenSession {
       return;
     }
     await this.refresh();
-    if (this.closed || this.streaming) return;
+    // Word of a turn may come when it is over, and something else be sent already.
+    if (this.closed || this.streaming || this.joining || !isLive(this.store.get().status)) return;
     this.chat.clearError();
     this.joined = this.chat.messages.findLast((message) => message.role === 'assistant') ?? null;
-    await this.chat.resumeStream();
+    this.joining = true;
+    try {
+      await this.chat.resumeStream();
+    } finally {
+      this.joining = false;
+    }
     await this.settle();
+  }
+
+  /** Before something is sent: a stream that is still being asked for would say `ready` in the middle of the answer. */
+  protected async leaveOther(): Promise<void> {
+    if (this.joining && !this.streaming) await this.chat.stop();
   }
 
   /** After a stream or a change: what the server says now; and on, when something runs again. */

@@ -1,1 +1,0 @@
-export{a as Mermaid}from"./index-_A-lMf_F.js";
