@@ -4,6 +4,7 @@
 
     ClewError
     ├── NotFound            SessionNotFound · MessageNotFound · TurnNotFound · ApprovalNotFound · TriggerNotFound
+    │                       BlobNotFound
     ├── Conflict            SessionBusy · WaitingForHuman · NothingToContinue · AlreadyAnswered · DuplicateMessage
     │                       DuplicateEvent · TriggerPaused · NewerTurns · NothingToUndo · OwnedByAnotherProcess
     ├── Invalid             InvalidId · InvalidInput · UnsupportedValue · MessageTooLarge · TooManyFiles
@@ -28,6 +29,7 @@ from typing import ClassVar
 __all__ = [
     "AlreadyAnswered",
     "ApprovalNotFound",
+    "BlobNotFound",
     "BranchPointInvalid",
     "ClewError",
     "CompactionError",
@@ -119,6 +121,10 @@ class TriggerNotFound(NotFound):
     """No such schedule, or no such webhook."""
 
     code = "trigger_not_found"
+
+
+class BlobNotFound(NotFound):
+    code = "blob_not_found"
 
 
 class Conflict(ClewError):

@@ -122,7 +122,7 @@ async def summarise_inside(s: Scenario, turn: Turn, tail_start_id: str, **data: 
     """A compaction that made room for a turn while it was open."""
     tree = await tree_of(s)
     parent = tree.turns[turn.id].parent_turn_id
-    now = s.engine.host.clock.now_ms()
+    now = s.engine.clock.now_ms()
     # Back to how it was: the turn open below its parent.
     await commit(s, MoveHead(parent, now, "rewind"), SetTurn(turn.id, "running"))
     made = await summarise(s, tail_start_id, **data)

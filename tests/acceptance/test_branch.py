@@ -199,7 +199,7 @@ async def test_a_point_that_cannot_be_branched_from_is_refused(open_both: Open) 
         await s.begin()
         (one,) = await talk(s, "1")
         other = await s.engine.create_session()
-        mint = s.engine._mint
+        mint = s.engine.mint
         refused = Turn(id=mint.turn(), session_id=s.id, parent_turn_id=None, created_at=1)
         row = MessageRow(mint.message(), s.id, "user", 1, 1, {}, ())
         await commit(s, OpenTurn(refused), *settled(row), LinkMessage(refused.id, row.id))

@@ -91,7 +91,7 @@ async def test_any_settled_turn_can_be_forked(open_both: Open) -> None:
         of_fork = await s.engine.fork(line_turns(await s.engine.store.load_tree(fork.id))[0].id)
         assert (of_fork.parent_id, of_fork.label != fork.label) == (fork.id, True)
         with pytest.raises(TurnNotFound):
-            await s.engine.fork(s.engine._mint.turn())
+            await s.engine.fork(s.engine.mint.turn())
         with pytest.raises(InvalidId):
             await s.engine.fork("first")
         with pytest.raises(clew.Invalid):
@@ -158,7 +158,7 @@ async def test_branches_are_found_by_their_parent_and_read_side_by_side(open_bot
         assert transcript(await s.engine.messages(left.id)) == ["user: 1"]
         assert transcript(await s.engine.messages(right.id)) == ["user: 1", "assistant: one", "user: 2"]
         with pytest.raises(clew.SessionNotFound):
-            await s.engine.tree(s.engine._mint.session())
+            await s.engine.tree(s.engine.mint.session())
 
 
 @pytest.mark.rule("BR-6", "BR-9")

@@ -251,8 +251,8 @@ async def test_a_turn_added_further_below_or_beside_is_told_apart(open_both: Ope
         end = (await tree_of(s)).head_turn_id
         at_two = (await turn_of(s, two)).id
         await s.engine.rewind(s.id, three, mode="edit")
-        refused = Turn(id=s.engine._mint.turn(), session_id=s.id, parent_turn_id=at_two, created_at=1)
-        row = MessageRow(s.engine._mint.message(), s.id, "user", 1, 1, {}, ())
+        refused = Turn(id=s.engine.mint.turn(), session_id=s.id, parent_turn_id=at_two, created_at=1)
+        row = MessageRow(s.engine.mint.message(), s.id, "user", 1, 1, {}, ())
         await commit(s, OpenTurn(refused), *settled(row), LinkMessage(refused.id, row.id))
         await commit(s, SetTurn(refused.id, "refused", settled_at=2))
         await project_again(s)
@@ -309,13 +309,13 @@ async def test_the_head_goes_to_any_settled_turn_of_its_own_session(open_both: O
         other = await s.engine.create_session()
         await (await s.engine.submit(other.id, "elsewhere")).wait()
         foreign = next(iter((await s.engine.store.load_tree(other.id)).turns))
-        refused = Turn(id=s.engine._mint.turn(), session_id=s.id, parent_turn_id=None, created_at=1)
+        refused = Turn(id=s.engine.mint.turn(), session_id=s.id, parent_turn_id=None, created_at=1)
         await commit(s, OpenTurn(refused))
         await commit(s, SetTurn(refused.id, "refused", settled_at=2))
         tree = await tree_of(s)
         for turn_id, error in (
             (foreign, TurnNotFound),
-            (s.engine._mint.turn(), TurnNotFound),
+            (s.engine.mint.turn(), TurnNotFound),
             (refused.id, RewindTargetInvalid),
             ("../etc/passwd", InvalidId),
             ("", InvalidId),

@@ -212,7 +212,7 @@ async def test_calls_a_dead_run_left_open_are_settled_first(open_both: Open) -> 
     async with open_both(echo()) as s:
         await s.begin()
         (one,) = await talk(s, "1")
-        mint, state = s.engine._mint, await s.engine.store.load_state(s.id)
+        mint, state = s.engine.mint, await s.engine.store.load_state(s.id)
         turn = Turn(id=mint.turn(), session_id=s.id, parent_turn_id=state.head_turn_id, created_at=5)
         part = {"type": "tool-bash", "toolCallId": "c1", "state": "input-available", "input": {"command": "ls"}}
         user = MessageRow(mint.message(), s.id, "user", 5, 5, {}, ())

@@ -138,7 +138,7 @@ async def test_a_target_that_cannot_be_rewound_to_says_what_to_do(open_both: Ope
             with pytest.raises(RewindTargetInvalid, match=sentence):
                 await s.engine.rewind(s.id, named)
         with pytest.raises(MessageNotFound):
-            await s.engine.rewind(s.id, s.engine._mint.message())
+            await s.engine.rewind(s.id, s.engine.mint.message())
         for bad in ("", "x" * 129, "ünïcode", "a\nb"):
             with pytest.raises(InvalidId):
                 await s.engine.rewind(s.id, bad)
@@ -182,7 +182,7 @@ async def test_requests_that_make_no_sense_are_refused(open_both: Open) -> None:
             with pytest.raises(clew.Invalid):
                 await s.engine.rewind(s.id, one, **options)
         with pytest.raises(clew.SessionNotFound):
-            await s.engine.rewind(s.engine._mint.session(), one)
+            await s.engine.rewind(s.engine.mint.session(), one)
         with pytest.raises(InvalidId):
             await s.engine.unrewind("nowhere")
         with pytest.raises(InvalidInput):

@@ -368,7 +368,7 @@ async def test_a_prompt_goes_through_its_gates_in_order(open_scenario: Open) -> 
         huge = "x" * 1_000_000
         with pytest.raises(clew.SessionNotFound):
             await s.engine.submit(
-                s.engine._mint.session(s.engine.store.capabilities.session_ids), huge, model="nobody/x"
+                s.engine.mint.session(s.engine.store.capabilities.session_ids), huge, model="nobody/x"
             )
         with pytest.raises(clew.InvalidInput, match="nobody"):
             await s.send(huge, model="nobody/x")

@@ -95,7 +95,7 @@ async def test_a_session_with_everything_comes_back_value_for_value(open_both: O
         await s.engine.unrewind(s.id)
         looked = next(row for row in await s.engine.messages(s.id) if any("toolCallId" in part for part in row.parts))
         place = next(n for n, part in enumerate(looked.parts) if "toolCallId" in part)
-        odd = PartRow(s.engine.host.mint.part(), len(looked.parts), {"type": "data-odd", "z": {"b": 1, "a": []}}, 5, 6)
+        odd = PartRow(s.engine.mint.part(), len(looked.parts), {"type": "data-odd", "z": {"b": 1, "a": []}}, 5, 6)
         parts = [*looked.parts, odd.data]
         await commit(
             s,
@@ -209,7 +209,7 @@ async def test_one_message_id_that_is_taken_makes_all_ids_new(tmp_path: Path, op
         await s.begin()
         await talk(s, "1")
         document = await exported(s.engine, s.id)
-        mint = s.engine.host.mint
+        mint = s.engine.mint
         names = {turn.id: mint.turn() for turn in document.turns} | {s.id: mint.session()}
         text = format_json(document).decode()
         for old, new in names.items():

@@ -124,7 +124,7 @@ async def test_there_is_nothing_to_export_of_a_session_that_is_not_there(open_bo
     """Not found, as everywhere."""
     async with open_both(echo()) as s:
         with pytest.raises(SessionNotFound):
-            await exported(s.engine, s.engine.host.mint.session())
+            await exported(s.engine, s.engine.mint.session())
 
 
 @pytest.mark.rule("ST-4")

@@ -60,7 +60,7 @@ class Fuzzed:
     async def fill_triggers(self) -> None:
         """A schedule that is not due and a webhook."""
         client = self.client
-        schedule = Schedule(id=client.engine.host.mint.schedule(), cron="0 0 1 1 *", prompt="go", created_at=1)
+        schedule = Schedule(id=client.engine.mint.schedule(), cron="0 0 1 1 *", prompt="go", created_at=1)
         webhook = Webhook(name=f"door{next(self._doors)}", secret=new_secret(), created_at=1)
         await client.engine.store.commit(Unit(STORE_WIDE, (PutSchedule(schedule), PutWebhook(webhook))))
         self.known |= {"schedule": schedule.id, "name": webhook.name}

@@ -26,7 +26,7 @@ def session_id(run: Run) -> str:
     async def make() -> str:
         async with clew.open() as engine:
             session = await engine.create_session(title="a \x1b[31mred\x1b[0m title")
-            await Scribe(engine.store, session.id, engine._mint, engine._clock).turn("hello", text(EVIL))
+            await Scribe(engine.store, session.id, engine.mint, engine.clock).turn("hello", text(EVIL))
             return session.id
 
     return asyncio.run(make())

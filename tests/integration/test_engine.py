@@ -26,7 +26,7 @@ async def engine(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
 
 
 def scribe_of(engine: clew.Engine, session_id: str) -> Scribe:
-    return Scribe(engine.store, session_id, engine._mint, engine._clock)
+    return Scribe(engine.store, session_id, engine.mint, engine.clock)
 
 
 async def compact(scribe: Scribe, tail_start_id: str, summary: str) -> str:
@@ -95,7 +95,7 @@ async def test_the_default_model_is_the_one_that_needs_no_key(engine: clew.Engin
 async def test_deleting_a_session_takes_its_subagents_and_leaves_its_branches(engine: clew.Engine) -> None:
     """However deep the subagents are; the branch's parent then resolves to nothing."""
     parent = await engine.create_session()
-    store, mint, clock = engine.store, engine._mint, engine._clock
+    store, mint, clock = engine.store, engine.mint, engine.clock
     child = await Scribe.create(store, mint=mint, clock=clock, parent_id=parent.id, metadata={"kind": "subagent"})
     await Scribe.create(store, mint=mint, clock=clock, parent_id=child.session_id, metadata={"kind": "subagent"})
     branch = await Scribe.create(store, mint=mint, clock=clock, parent_id=parent.id)

@@ -103,7 +103,7 @@ async def open_at(url: str, now_ms: int, *, event_log: bool = False) -> AsyncIte
     clock = FakeClock(now_ms)
     config = Config(event_log=event_log)
     async with open_engine(url, config=config, clock=clock, providers=providers, tools=[look]) as engine:
-        engine.host.mint._random = Random(now_ms).randrange
+        engine.mint._random = Random(now_ms).randrange
         yield engine
 
 

@@ -95,8 +95,8 @@ def test_every_error_has_its_status_and_its_exit_code_in_the_reference() -> None
 def test_every_method_of_the_engine_is_in_the_reference_with_its_signature() -> None:
     """Parameters in order, with their defaults; types are left to the code."""
     written = "\n".join(blocks(DOCS / "reference.md", "text"))
-    for name, method in vars(clew.Engine).items():
-        if inspect.isfunction(method) and not name.startswith("_"):
+    for name, method in inspect.getmembers(clew.Engine, inspect.isfunction):
+        if not name.startswith("_"):
             assert f"{name}{_plain_signature(method)} -> " in written
     for attribute, kind in (("events", Events), ("schedules", Schedules), ("webhooks", Webhooks)):
         for name, method in vars(kind).items():

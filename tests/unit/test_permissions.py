@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clew.permissions.evaluate import Considered, Decision, Judgement, RuleSet, evaluate, evaluate_for_child, strictest
-from clew.permissions.explain import Explanation, Step, explain
+from clew.permissions.explain import Explanation, Subject, explain
 from clew.permissions.match import Match
 from clew.transcript.rule import Rule, Target
 from tests.unit.permission_values import FILE, Action, bash, decide, path, rule
@@ -278,16 +278,17 @@ def test_an_explanation_shows_every_part_of_a_line_the_deciding_one_first() -> N
         "ask",
         None,
         None,
+        (),
         "no rule covers it",
         (
-            Step("bash", "command", "rm 'a\\b'", "ask", None, None, "no rule covers it"),
-            Step("bash", "command", "ls -l", "allow", allow, "session", "the session rule `bash ls*` allows it"),
-            Step("write", "path", "/w/out", "ask", None, None, "no rule covers it"),
+            Subject("bash", "command", "rm 'a\\b'", "ask", None, None, "no rule covers it"),
+            Subject("bash", "command", "ls -l", "allow", allow, "session", "the session rule `bash ls*` allows it"),
+            Subject("write", "path", "/w/out", "ask", None, None, "no rule covers it"),
         ),
     )
-    assert json.loads(msgspec.json.encode(why))["steps"][1]["rule"]["pattern"] == "ls*"
+    assert json.loads(msgspec.json.encode(why))["subjects"][1]["rule"]["pattern"] == "ls*"
     hidden = explain(decide(bash("ls \u202egpj.exe\x1b[2J")))
-    assert hidden.steps[0].shown == "ls \\u202egpj.exe\\x1b[2J"
+    assert hidden.subjects[0].shown == "ls \\u202egpj.exe\\x1b[2J"
 
 
 @pytest.mark.rule("PM-4", "PM-5")

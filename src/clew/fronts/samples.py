@@ -137,7 +137,7 @@ async def _long(engine: Engine, session_id: str) -> None:
     writes: list[Write] = []
     for number in range(TURNS):
         now = start + number * (_DAY_MS // TURNS)
-        turn = Turn(id=engine.host.mint.turn(), session_id=session_id, parent_turn_id=parent, created_at=now)
+        turn = Turn(id=engine.mint.turn(), session_id=session_id, parent_turn_id=parent, created_at=now)
         line = f"{_TALE[number % len(_TALE)]} (turn {number + 1})"
         writes += [OpenTurn(turn), *_said(engine, session, turn.id, "user", line, now, number)]
         writes += _said(engine, session, turn.id, "assistant", line, now, number)
@@ -153,7 +153,7 @@ async def _long(engine: Engine, session_id: str) -> None:
 
 
 def _said(engine: Engine, session: Session, turn_id: str, role: Role, line: str, now: int, number: int) -> list[Write]:
-    mint = engine.host.mint
+    mint = engine.mint
     parts = [{"type": "text", "text": line}]
     if role == "assistant":
         parts = [{"type": "step-start"}, {"type": "text", "text": line, "state": "done"}]

@@ -11,11 +11,11 @@ import msgspec
 from clew.permissions.evaluate import Action, Considered, Decision, Judgement, Scope
 from clew.transcript.rule import Rule, Target
 
-__all__ = ["Explanation", "Step", "explain"]
+__all__ = ["Explanation", "Subject", "explain"]
 
 
-class Step(msgspec.Struct, frozen=True):
-    """One subject of a call: what it is, which rule decided, and which others matched."""
+class Subject(msgspec.Struct, frozen=True):
+    """One thing a call would touch: what it is, which rule decided, and which others matched."""
 
     permission: str
     kind: str
@@ -33,20 +33,23 @@ class Explanation(msgspec.Struct, frozen=True):
     action: Action
     rule: Rule | None
     scope: Scope | None
+    considered: tuple[Considered, ...]
     reason: str
-    steps: tuple[Step, ...] = ()
+    subjects: tuple[Subject, ...] = ()
 
 
 def explain(decision: Decision) -> Explanation:
     deciding = [judgement for judgement in decision.judgements if judgement.target == decision.target]
     others = [judgement for judgement in decision.judgements if judgement.target != decision.target]
-    steps = tuple(_step(judgement) for judgement in (*deciding, *others))
-    return Explanation(decision.action, decision.rule, decision.scope, shown(decision.reason), steps)
+    subjects = tuple(_subject(judgement) for judgement in (*deciding, *others))
+    return Explanation(
+        decision.action, decision.rule, decision.scope, decision.considered, shown(decision.reason), subjects
+    )
 
 
-def _step(judgement: Judgement) -> Step:
+def _subject(judgement: Judgement) -> Subject:
     target: Target = judgement.target
-    return Step(
+    return Subject(
         target.permission,
         target.kind,
         shown(target.value),

@@ -135,11 +135,7 @@ class Conversation:
             await asyncio.gather(watching, *self._jobs, return_exceptions=True)
 
     async def _load_names(self) -> None:
-        if isinstance(self.engine, RemoteEngine):
-            listed = await self.engine.models()
-        else:
-            listed = list(await asyncio.to_thread(self.engine.host.providers.models))
-        self.models = [model.id for model in listed if model.usable]
+        self.models = [model.id for model in await self.engine.models() if model.usable]
         self.sessions = [known.id for known in (await self.engine.list_sessions(limit=20)).sessions]
 
     async def _next(self, watching: asyncio.Task[None]) -> Act:

@@ -40,7 +40,7 @@ def convert(
         if not old_place.path.exists():
             raise StoreUnavailable(f"there is no store at {old_place.path}")
         async with clew.open(source, read_only=True) as old, clew.open(target) as new:
-            done = await move(old.store, new.store, new.host.mint, new.host.clock.now_ms())
+            done = await move(old.store, new.store, new.mint, new.clock.now_ms())
         for damage in done.damaged:
             print(f"clew: session {damage.session_id} was left: {damage.what}", file=sys.stderr)
         if json:

@@ -148,7 +148,7 @@ async def _follow(
 async def _show_stream(engine: AnyEngine, session_id: str, said: Said, printer: Printer) -> bool:
     """Print what runs now until it ends; False when nothing does."""
     if not isinstance(engine, RemoteEngine):
-        stream = engine.host.live.find_stream(session_id)
+        stream = engine.find_stream(session_id)
         if stream is not None:
             async for batch in stream.follow(replay=False):
                 printer.show(batch)

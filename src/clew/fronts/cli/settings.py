@@ -48,7 +48,7 @@ def models(*, store: Store = None, json: Json = False) -> int:
     async def run() -> int:
         # Which models there are is decided by the environment and the settings, not by a store.
         async with clew.open("memory:") as engine:
-            listed = list(engine.host.providers.models())
+            listed = await engine.models()
         if json:
             print_json({"models": listed})
         width = max((len(model.id) for model in listed), default=0)

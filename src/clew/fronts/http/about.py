@@ -15,7 +15,7 @@ from starlette.routing import BaseRoute
 from clew import __version__
 from clew.agents.manifest import DEFAULT_MAX_STEPS
 from clew.engine import Engine
-from clew.errors import InvalidId, NotFound
+from clew.errors import BlobNotFound, InvalidId
 from clew.fronts.http import query
 from clew.fronts.http.answer import answer, nothing
 from clew.fronts.http.body import Nothing, read
@@ -33,10 +33,6 @@ _BLOB_HEADERS: Final = {
     "content-security-policy": "default-src 'none'; sandbox",
     "x-content-type-options": "nosniff",
 }
-
-
-class BlobNotFound(NotFound):
-    code = "blob_not_found"
 
 
 class AgentQuery(msgspec.Struct):

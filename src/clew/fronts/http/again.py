@@ -49,7 +49,7 @@ async def stream_again(engine: Engine, session_id: str, user_message_id: str) ->
     turn_id = _turn_of(tree, user_message_id)
     if turn_id is None:
         raise MessageNotFound("this message is in no turn", message_id=user_message_id)
-    live = engine.host.live.find_stream(session_id)
+    live = engine.find_stream(session_id)
     if live is not None and tree.open_turn_id == turn_id:
         return live.follow(replay=True)
     # A stream ends after its turn was settled, so what is read from here on is the end of it.

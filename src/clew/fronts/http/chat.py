@@ -90,7 +90,7 @@ class Chat:
     @operation("The live message from its first part, and on.", {200: None, 204: None}, streams=Chunk)
     async def _resume(self, request: Request) -> Any:
         session = await self._engine.get_session(request.path_params["id"])
-        stream = self._engine.host.live.find_stream(session.id)
+        stream = self._engine.find_stream(session.id)
         return nothing() if stream is None else self._stream(stream.follow(replay=True))
 
     @operation("Chat, as the AI SDK v6 does it.", {200: None}, body=ChatBody, streams=Chunk, refuses=(404, 409))
@@ -165,7 +165,7 @@ class Chat:
         if submission is None:
             raise InternalError("a rewind that runs has begun nothing", session_id=session_id)
         # Nothing was awaited since the run began, so its stream is there, whole.
-        stream = self._engine.host.live.find_stream(session_id)
+        stream = self._engine.find_stream(session_id)
         if submission.turn_id is not None and stream is not None:
             return stream.follow(replay=False)
         return await stream_again(self._engine, session_id, submission.message_id)

@@ -19,7 +19,7 @@ from clew.fronts.http.route import route
 from clew.fronts.http.shapes import ConsideredShape, ExplainedShape, RuleList, SubjectShape
 from clew.fronts.shape import RuleShape, rule_shape
 from clew.permissions.evaluate import Considered
-from clew.permissions.explain import Step, explain
+from clew.permissions.explain import Subject
 from clew.permissions.rules import MAX_PATTERN_CHARS, MAX_RULES
 from clew.transcript.rule import Rule
 
@@ -85,10 +85,9 @@ class Permissions:
     async def _explain(self, request: Request) -> Any:
         session = await self._engine.get_session(request.path_params["id"])
         asked = query.read(request, ExplainQuery)
-        decision = await self._engine.explain_permission(session.id, asked.tool, asked.target)
-        shown = explain(decision)
-        subjects = [_subject(step) for step in shown.steps]
-        considered = _considered(decision.considered)
+        shown = await self._engine.explain_permission(session.id, asked.tool, asked.target)
+        subjects = [_subject(step) for step in shown.subjects]
+        considered = _considered(shown.considered)
         return answer(ExplainedShape(shown.action, _rule(shown.rule), shown.scope, considered, shown.reason, subjects))
 
 
@@ -104,7 +103,7 @@ def _considered(others: Iterable[Considered]) -> list[ConsideredShape]:
     return [ConsideredShape(rule_shape(other.rule), other.scope, other.why) for other in others]
 
 
-def _subject(step: Step) -> SubjectShape:
+def _subject(step: Subject) -> SubjectShape:
     kind: Any = step.kind
     rule = _rule(step.rule)
     considered = _considered(step.considered)

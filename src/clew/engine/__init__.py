@@ -1,0 +1,6 @@
+"""The engine: the facade every front uses. What it stands on is put together by :mod:`clew.opening`."""
+
+from clew.engine.facade import Engine, Operations
+from clew.engine.sessions import ExportFormat, SessionList
+
+__all__ = ["Engine", "ExportFormat", "Operations", "SessionList"]

@@ -1,0 +1,49 @@
+"""What every part of the facade stands on: the host, the desk, and the one gate for ids from outside."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from clew import ids
+from clew.errors import TurnNotFound
+from clew.live.base import Event, EventType
+from clew.store.base import get_session
+from clew.transcript.session import Session
+
+if TYPE_CHECKING:
+    # What runs stand on is imported when an engine is opened: importing clew stays quick.
+    from clew.runtime.desk import Desk
+    from clew.runtime.host import Host
+
+__all__ = ["EnginePart"]
+
+
+class EnginePart:
+    """Holds nothing of its own: each part of the facade adds the methods of one noun."""
+
+    def __init__(self, host: Host, desk: Desk) -> None:
+        self._host = host
+        self._desk = desk
+        self._store = host.store
+
+    async def get_session(self, session_id: str) -> Session:
+        return await get_session(self._store, self._own(session_id))
+
+    def _own(self, session_id: str) -> str:
+        """The one gate for ids of sessions from outside: their form, and whose they are.
+
+        Every method that takes one passes through here first, and ids of turns by way of their session; a test holds
+        them to it. There is one owner today, ``local``, who owns all there is.
+        """
+        return ids.check_session_id(session_id, self._store.capabilities.session_ids)
+
+    async def _own_turn(self, turn_id: str) -> str:
+        """The same for the id of a turn."""
+        turn = await self._store.find_turn(ids.check_turn_id(turn_id))
+        if turn is None:
+            raise TurnNotFound(f"there is no turn {turn_id}", turn_id=turn_id)
+        self._own(turn.session_id)
+        return turn.id
+
+    def _publish(self, kind: EventType, session_id: str) -> None:
+        self._host.live.publish(Event(kind, {"session_id": session_id}))

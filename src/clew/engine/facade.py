@@ -1,0 +1,187 @@
+"""The facade put together: what can be asked of any engine, and what only the one in this process has."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import msgspec
+
+from clew.engine.history import History
+from clew.engine.runs import Runs
+from clew.engine.sessions import Sessions
+from clew.errors import BlobNotFound, InvalidId, NotFound
+from clew.live.base import LiveStream, Status
+from clew.store.base import Blob, Damage, Rebuilt
+from clew.transcript.chunk import chunk_dict
+from clew.transcript.session import Model
+
+if TYPE_CHECKING:
+    # What runs stand on is imported when an engine is opened: importing clew stays quick.
+    from clew.dispatch.events import Events
+    from clew.dispatch.schedules import Schedules
+    from clew.dispatch.webhooks import Webhooks
+    from clew.history.snapshot import SnapshotLayer
+    from clew.providers.base import ModelListing
+    from clew.runtime.hooks import Hook, HookName
+    from clew.runtime.host import Host
+
+__all__ = ["AgentList", "AgentShape", "Engine", "Operations"]
+
+_SHA256: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
+
+
+class AgentShape(msgspec.Struct, frozen=True):
+    """An agent a session can have."""
+
+    name: str
+    description: str
+    mode: Literal["primary", "subagent", "internal"]
+    model: Model | None
+    tools: tuple[str, ...] | None
+    max_steps: int
+    source: Literal["builtin", "user", "project"]
+
+
+class AgentList(msgspec.Struct, frozen=True):
+    """``notices`` say which manifests could not be used, and why."""
+
+    agents: tuple[AgentShape, ...]
+    notices: tuple[str, ...]
+
+
+class Operations(Sessions, Runs, History):
+    """What can be asked of an engine wherever it is: in this process, or in a server that has the store."""
+
+    events: Events
+    schedules: Schedules
+    webhooks: Webhooks
+
+    async def models(self) -> list[ModelListing]:
+        """The models that can be named, the usable ones first; for the others the reason."""
+        return list(await asyncio.to_thread(self._host.providers.models))
+
+    async def agents(self, workspace: str | Path | None = None) -> AgentList:
+        """The agents a session can have; with a ``workspace``, those of its project too."""
+        from clew.agents.manifest import DEFAULT_MAX_STEPS
+
+        catalog = await asyncio.to_thread(self._host.agents, Path(workspace) if workspace else None)
+        agents = (
+            msgspec.structs.replace(agent, max_steps=agent.max_steps or DEFAULT_MAX_STEPS) for agent in catalog.list()
+        )
+        shown = tuple(msgspec.convert(agent, AgentShape, from_attributes=True) for agent in agents)
+        return AgentList(shown, tuple(catalog.notices))
+
+    async def blob(self, sha256: str) -> Blob:
+        """The bytes of a file that a message names."""
+        if not _SHA256.fullmatch(sha256):
+            raise InvalidId("a blob is named by its sha256 in hex")
+        blob = await self._store.find_blob(sha256)
+        if blob is None:
+            raise BlobNotFound("there is no such blob", sha256=sha256)
+        return blob
+
+    async def losses(self) -> tuple[Damage, ...]:
+        """What was acknowledged and is not in the store any more, until somebody has accepted it."""
+        return await self._store.losses()
+
+    async def accept_loss(self, loss_id: str) -> None:
+        """Accept a loss, by the id it was told with: it is told no more."""
+        if not await self._store.accept_loss(loss_id, self._host.clock.now_ms()):
+            raise NotFound(f"there is no loss {loss_id} to accept", loss_id=loss_id)
+
+
+class Engine(Operations):
+    """Sessions and what can be done with them. Made by :func:`clew.open`."""
+
+    def __init__(self, host: Host, snapshots: SnapshotLayer | None = None) -> None:
+        from clew.dispatch.dispatcher import Dispatcher
+        from clew.history.snapshot import attach
+        from clew.runtime.desk import Desk
+
+        super().__init__(host, Desk(host), snapshots)
+        self.host = host
+        self.store = host.store
+        self.config = host.config
+        self.clock = host.clock
+        self.mint = host.mint
+        self.dispatcher = Dispatcher(host, self._desk, self._own, self._draft)
+        self.events = self.dispatcher.events
+        self.schedules = self.dispatcher.schedules
+        self.webhooks = self.dispatcher.webhooks
+        if snapshots is not None:
+            attach(host.hooks, snapshots)
+
+    async def run(
+        self,
+        session_id: str,
+        prompt: str | Sequence[Mapping[str, Any]],
+        *,
+        model: str | Model | dict[str, Any] | None = None,
+        agent: str | None = None,
+        message_id: str | None = None,
+        attended: bool = True,
+    ) -> AsyncIterator[dict[str, Any]]:
+        """Send a prompt and follow its stream: AI SDK chunks as dicts, each already durable.
+
+        Leaving the loop early detaches; the run goes on. Refusals raise before the first chunk.
+        """
+        submission = await self.submit(
+            session_id,
+            prompt,
+            model=model,
+            agent=agent,
+            message_id=message_id,
+            on_busy="reject",
+            attended=attended,
+        )
+        run = self._desk.run_of(session_id)
+        if run is not None and run.user_message_id == submission.message_id:
+            async for batch in run.stream.follow(replay=False):
+                for chunk in batch:
+                    yield chunk_dict(chunk)
+
+    def find_stream(self, session_id: str) -> LiveStream | None:
+        """What runs on the session in this process, in batches as they became durable."""
+        return self.host.live.find_stream(session_id)
+
+    def is_idle(self, session_id: str) -> bool:
+        """Nothing runs on the session in this process."""
+        return not self._desk.is_live(session_id)
+
+    async def statuses(self, session_ids: Iterable[str]) -> dict[str, Status]:
+        """What each is doing. Only those that ran here, or have something open, can be doing anything."""
+        known = {session_id: self.host.live.status(session_id) for session_id in session_ids}
+        unsettled = frozenset(await self.store.unsettled_sessions() if None in known.values() else ())
+        return {
+            session_id: await self.get_status(session_id)
+            if status is None and session_id in unsettled
+            else status or Status("idle")
+            for session_id, status in known.items()
+        }
+
+    def hook(self, name: HookName, hook: Hook) -> None:
+        """Add a hook; see the how-to for what each is given and may do."""
+        self.host.hooks.add(name, hook)
+
+    async def backup(self, target: str | Path) -> None:
+        """A consistent copy of the store, made while it is in use."""
+        await self.store.backup(Path(target))
+
+    async def rebuild(self, target: str | Path) -> Rebuilt:
+        """Make a new store from the event log alone, and compare it with this one. Needs ``event_log``."""
+        return await self.store.rebuild(Path(target))
+
+    async def close(self) -> None:
+        """End every run, settled as interrupted. Called when the engine's context is left."""
+        from clew.tools.process.program import programs_ended
+
+        await self.dispatcher.close()
+        await self._desk.close()
+        # A run does not wait for a tool that ignores its signal. The host does: it is gone a moment later.
+        await programs_ended()
+        await self.host.hooks.drain()
+        await self.host.providers.close()

@@ -1,0 +1,159 @@
+"""History: going back and aside, making room, and looking at what was said and sent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from clew import ids
+from clew.engine.base import EnginePart
+from clew.errors import InvalidInput
+from clew.history.views import load_turn_messages
+from clew.transcript.gate import check_value
+from clew.transcript.message import Message
+from clew.transcript.session import Model, Session
+
+if TYPE_CHECKING:
+    from clew.history.compactions import CompactionReport
+    from clew.history.report import RequestReport, TurnReport
+    from clew.history.rewind import Rewinding, RewindMode, Rewound
+    from clew.history.snapshot import SnapshotLayer
+    from clew.history.tree import ReflogEntry, TreeView
+    from clew.runtime.compact import Compacted
+    from clew.runtime.context import ContextReport
+    from clew.runtime.desk import Desk
+    from clew.runtime.host import Host
+
+__all__ = ["History"]
+
+
+class History(EnginePart):
+    """What moves a session's head, copies its line, changes what of it is sent, or tells what was sent."""
+
+    def __init__(self, host: Host, desk: Desk, snapshots: SnapshotLayer | None = None) -> None:
+        super().__init__(host, desk)
+        self._snapshots = snapshots
+
+    async def rewind(
+        self,
+        session_id: str,
+        message_id: str,
+        *,
+        mode: RewindMode = "resend",
+        text: str | None = None,
+        run: bool = False,
+        restore_files: bool = False,
+        parts: Sequence[Mapping[str, Any]] | None = None,
+        model: str | Model | dict[str, Any] | None = None,
+        agent: str | None = None,
+        client_message_id: str | None = None,
+    ) -> Rewound:
+        """Go back to a user message. What came after it leaves the conversation and stays stored.
+
+        ``resend`` keeps the message and waits for a new answer; ``edit`` takes it back and hands its text over as a
+        draft. With ``run`` the message, or what the edit made of it, is answered at once. ``text`` replaces what the
+        message said, ``parts`` all of it; model and agent stay the message's own unless given.
+        """
+        from clew.history.rewind import Edited
+
+        edited = Edited(text=text, parts=parts, model=model, agent=agent, client_message_id=client_message_id)
+        return await self._rewinding().rewind(
+            self._own(session_id), message_id, mode=mode, edited=edited, run=run, restore_files=restore_files
+        )
+
+    async def unrewind(self, session_id: str) -> Rewound:
+        """Undo the newest rewind; ``NewerTurns`` once the conversation went on after it."""
+        return await self._rewinding().unrewind(self._own(session_id))
+
+    async def set_head(self, session_id: str, turn_id: str | None) -> Rewound:
+        """Go to any turn the conversation has been at; None is its empty beginning."""
+        return await self._rewinding().set_head(self._own(session_id), turn_id)
+
+    async def reflog(self, session_id: str) -> list[ReflogEntry]:
+        """Every move of the head, newest first."""
+        return await self._rewinding().reflog(self._own(session_id))
+
+    async def branch(
+        self,
+        session_id: str,
+        from_message_id: str,
+        *,
+        metadata: Mapping[str, Any] | None = None,
+        model: str | Model | dict[str, Any] | None = None,
+        start_message_id: str | None = None,
+    ) -> Session:
+        """A new session that starts as a copy of the line of that message, up to and including it.
+
+        ``metadata`` is merged into the copied one; ``start_message_id`` copies only from there.
+        """
+        from clew.history.branch import Branching
+
+        return await Branching(self._host, self._desk).branch(
+            self._own(session_id),
+            from_message_id,
+            metadata=metadata,
+            model=model,
+            start_message_id=start_message_id,
+        )
+
+    async def fork(self, turn_id: str, *, label: str | None = None) -> Session:
+        """A branch at a turn, also one with children; labelled ``fork-…`` unless said otherwise."""
+        from clew.history.branch import Branching
+
+        return await Branching(self._host, self._desk).fork(await self._own_turn(turn_id), label=label)
+
+    async def tree(self, session_id: str) -> TreeView:
+        """Every turn of the session with its place, and the branches that left it."""
+        from clew.history.tree import load_tree_view
+
+        return await load_tree_view(self._store, self._own(session_id))
+
+    # Room
+
+    async def compact(self, session_id: str, focus: str | None = None) -> Compacted:
+        """Summarise what lies before the newest turns, now. ``focus`` says what matters most.
+
+        Nothing is deleted: what was summarised stays readable. Prompts sent meanwhile are queued.
+        """
+        check_value(focus, "focus")
+        if focus is not None and len(focus) > 2_000:
+            raise InvalidInput("a focus is a sentence or two: at most 2,000 characters")
+        return await self._desk.upkeep.compact(self._own(session_id), focus)
+
+    async def prune(self, session_id: str) -> Compacted:
+        """Show the model stubs in place of older tool outputs. What is stored stays whole."""
+        return await self._desk.upkeep.prune(self._own(session_id))
+
+    async def context(self, session_id: str, *, model: str | Model | dict[str, Any] | None = None) -> ContextReport:
+        """How large the next request would be, and how large it may be; for the session's model, or another."""
+        return await self._desk.upkeep.context(self._own(session_id), model)
+
+    async def compaction(self, session_id: str, message_id: str) -> CompactionReport:
+        """What the compaction marked by this message summarised."""
+        from clew.history.compactions import load_compaction
+
+        session = await self.get_session(session_id)
+        return await load_compaction(self._store, session.id, ids.check_client_message_id(message_id))
+
+    # What was said and sent
+
+    async def turn(self, turn_id: str) -> TurnReport:
+        """A turn with its steps: models, usage, timing, digests."""
+        from clew.history.report import load_turn
+
+        return await load_turn(self._store, await self._own_turn(turn_id))
+
+    async def turn_messages(self, turn_id: str) -> list[Message]:
+        """The messages of one turn, also of one that is not on the line any more."""
+        return await load_turn_messages(self._store, await self._own_turn(turn_id))
+
+    async def request(self, turn_id: str, step: int | None = None) -> RequestReport:
+        """What the model was sent at a step, put together again and proven by its digest."""
+        from clew.history.report import load_request
+
+        return await load_request(self._store, await self._own_turn(turn_id), step)
+
+    def _rewinding(self) -> Rewinding:
+        from clew.history.rewind import Rewinding
+
+        return Rewinding(self._host, self._desk, self._snapshots)

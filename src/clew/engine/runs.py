@@ -1,0 +1,114 @@
+"""Runs: prompts, going on, stopping, what a session is doing, its queue, and the answers a human gives."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from clew import ids
+from clew.engine.base import EnginePart
+from clew.errors import MessageNotFound
+from clew.live.base import Event, Status
+from clew.transcript.chunk import chunk_dict
+from clew.transcript.gate import check_value
+from clew.transcript.message import Message, shown
+from clew.transcript.session import Model
+
+if TYPE_CHECKING:
+    from clew.runtime.answers import Decision
+    from clew.runtime.desk import OnBusy, Submission
+
+__all__ = ["Runs"]
+
+
+class Runs(EnginePart):
+    """What starts, stops, watches or answers a run."""
+
+    async def submit(
+        self,
+        session_id: str,
+        prompt: str | Sequence[Mapping[str, Any]],
+        *,
+        model: str | Model | dict[str, Any] | None = None,
+        agent: str | None = None,
+        message_id: str | None = None,
+        on_busy: OnBusy = "queue",
+        attended: bool = True,
+    ) -> Submission:
+        """Send a prompt. It is durable when this returns; its run goes on by itself.
+
+        On a busy session ``on_busy`` says what happens: ``queue`` it, ``reject`` it (``SessionBusy``), or
+        ``interrupt`` what runs. ``message_id`` is the client's own id: sending it again changes nothing.
+        """
+        if message_id is not None:
+            ids.check_client_message_id(message_id)
+        return await self._desk.submit(
+            self._own(session_id),
+            prompt,
+            model=model,
+            agent=agent,
+            message_id=message_id,
+            on_busy=on_busy,
+            attended=attended,
+        )
+
+    async def attach(self, session_id: str) -> AsyncIterator[dict[str, Any]]:
+        """Follow what runs now, from its message's first part; ends at once when nothing does."""
+        session = await self.get_session(session_id)
+        stream = self._host.live.find_stream(session.id)
+        if stream is not None:
+            async for batch in stream.follow(replay=True):
+                for chunk in batch:
+                    yield chunk_dict(chunk)
+
+    async def abort(self, session_id: str) -> bool:
+        """Stop what runs on the session, or deny what waits there. True when there was something."""
+        session = await self.get_session(session_id)
+        return await self._desk.abort(session.id)
+
+    async def continue_turn(self, session_id: str) -> Submission:
+        """Go on: an unanswered turn, one at its step limit, one that failed or was aborted, or a paused queue."""
+        return await self._desk.continuing.go_on(self._own(session_id))
+
+    async def get_status(self, session_id: str) -> Status:
+        session = await self.get_session(session_id)
+        return await self._desk.status(session.id)
+
+    async def watch_status(self, session_id: str) -> AsyncIterator[Status]:
+        """The present status, then each change."""
+        changes = self._host.live.watch_status(self._own(session_id))
+        last = await self.get_status(session_id)
+        yield last
+        async for status in changes:
+            if status != last:
+                last = status
+                yield status
+
+    async def answer(self, session_id: str, approval_id: str, decision: Decision, reason: str | None = None) -> int:
+        """Answer a request for approval; how many of the step are still open."""
+        check_value([approval_id, reason], "answer")
+        return await self._desk.answers.answer(self._own(session_id), approval_id, decision, reason)
+
+    async def answer_question(self, session_id: str, tool_call_id: str, output: Any) -> int:
+        """Answer a question the model asked."""
+        check_value([tool_call_id, output], "answer")
+        return await self._desk.answers.answer_question(self._own(session_id), tool_call_id, output)
+
+    async def queue(self, session_id: str) -> list[Message]:
+        """The messages that wait, in the order they will be fired."""
+        waiting = await self._desk.queue.load(self._own(session_id))
+        return [shown(entry.message, None) for entry in waiting]
+
+    async def cancel_queued(self, session_id: str, message_id: str) -> None:
+        """Take a message out of the queue, by clew's id or the client's own."""
+        session = await self.get_session(session_id)
+        ids.check_client_message_id(message_id)
+        rows = await self._store.find_client_message(session.id, message_id)
+        named = [row.id for row in sorted(rows, key=lambda row: "queued_at" not in row.metadata)]
+        if not named and await self._store.find_message(session.id, message_id) is None:
+            raise MessageNotFound(f"there is no message {message_id}", message_id=message_id)
+        await self._desk.queue.cancel(session.id, named[0] if named else message_id)
+
+    def subscribe(self) -> AsyncIterator[Event]:
+        """What happens on this host, from now on."""
+        return self._host.live.subscribe()
