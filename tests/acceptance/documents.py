@@ -11,12 +11,11 @@ import msgspec
 
 import clew
 from clew.engine import Engine
-from clew.history.transfer import export_document, import_document
-from clew.interop.document import SessionDocument
-from clew.interop.json_form import format_json
-from clew.interop.jsonl_form import format_jsonl
+from clew.history.transfer import export_session, import_session
+from clew.interop.session_file import format_json, format_jsonl
 from clew.runtime.host import Host
 from clew.testing.scripted import FakeProviders
+from clew.transcript.portable import PortableSession
 from clew.transcript.session import Session
 from tests.acceptance.conversations import echo
 
@@ -32,17 +31,17 @@ async def elsewhere(kind: str, folder: Path) -> AsyncIterator[Engine]:
         yield engine
 
 
-async def taken_in(host: Host, document: SessionDocument) -> Session:
+async def taken_in(host: Host, document: PortableSession) -> Session:
     """Imported by somebody who trusts it with the folder it comes from."""
     root = document.session.workspace_root
-    return await import_document(host, document, None if root is None else Path(root))
+    return await import_session(host, document, None if root is None else Path(root))
 
 
-async def exported(engine: Engine, session_id: str) -> SessionDocument:
-    return await export_document(engine.store, session_id, NOW)
+async def exported(engine: Engine, session_id: str) -> PortableSession:
+    return await export_session(engine.store, session_id, NOW)
 
 
-def as_it_left(document: SessionDocument) -> SessionDocument:
+def as_it_left(document: PortableSession) -> PortableSession:
     """The document without the note of where it came from."""
     metadata = {key: value for key, value in document.session.metadata.items() if key != "imported_from"}
     return msgspec.structs.replace(document, session=msgspec.structs.replace(document.session, metadata=metadata))

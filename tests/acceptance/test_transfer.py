@@ -14,10 +14,8 @@ from hypothesis import strategies as st
 import clew
 from clew.engine import Engine
 from clew.history.check import check
-from clew.interop.arrival import LEFT_BEHIND
-from clew.interop.json_form import format_json
-from clew.interop.jsonl_form import format_jsonl
-from clew.interop.parse import parse_document
+from clew.history.transfer import LEFT_BEHIND
+from clew.interop.session_file import format_json, format_jsonl, parse_session
 from clew.store.unit import AddPruned, PatchMessage, PutParts, SealMessage
 from clew.testing.scenario import Scenario, transcript
 from clew.testing.scripted import FakeProviders, Gate, call, fail, say, wait
@@ -52,7 +50,7 @@ async def comes_back_the_same(s: Scenario, tmp_path: Path, session_id: str | Non
     """Through both forms, into an empty store of both kinds: same ids, same values, same views, nothing wrong."""
     session_id = session_id or s.id
     document = await exported(s.engine, session_id)
-    assert {form.__name__: parse_document(form(document)) == document for form in FORMS} == {
+    assert {form.__name__: parse_session(form(document)) == document for form in FORMS} == {
         "format_json": True,
         "format_jsonl": True,
     }
@@ -60,7 +58,7 @@ async def comes_back_the_same(s: Scenario, tmp_path: Path, session_id: str | Non
         folder = tmp_path / f"{kind}-{session_id}-{len(document.messages)}"
         folder.mkdir()
         async with elsewhere(kind, folder) as other:
-            session = await taken_in(other.host, parse_document(format_json(document)))
+            session = await taken_in(other.host, parse_session(format_json(document)))
             assert session.id == session_id
             again = as_it_left(await exported(other, session.id))
             assert again == document
@@ -166,7 +164,7 @@ async def test_whatever_was_done_to_a_session_it_comes_back(
                 await act(s, action, rng)
         document = await exported(engine, s.id)
         async with elsewhere("memory", folder) as other:
-            await taken_in(other.host, parse_document(format_jsonl(document)))
+            await taken_in(other.host, parse_session(format_jsonl(document)))
             assert as_it_left(await exported(other, s.id)) == document
             assert await check(other.store) == []
         copy = await taken_in(engine.host, document)
@@ -214,7 +212,7 @@ async def test_one_message_id_that_is_taken_makes_all_ids_new(tmp_path: Path, op
         text = format_json(document).decode()
         for old, new in names.items():
             text = text.replace(old, new)
-        session = await taken_in(s.engine.host, parse_document(text.encode()))
+        session = await taken_in(s.engine.host, parse_session(text.encode()))
         assert session.id not in (s.id, names[s.id])
         assert session.metadata["imported_from"]["session_id"] == names[s.id]
         assert sorted(await s.engine.store.session_ids()) == sorted([s.id, session.id])
@@ -242,7 +240,7 @@ async def test_what_waits_for_a_human_is_settled_and_the_queue_stays(open_both: 
     async with open_both([say("one"), call("write", {"path": "a.txt", "content": "x"}), say("three")]) as s:
         await waiting(s)
         document = await exported(s.engine, s.id)
-        assert all(parse_document(form(document)) == document for form in FORMS)
+        assert all(parse_session(form(document)) == document for form in FORMS)
         for kind in ("memory", "sqlite"):
             async with elsewhere(kind, tmp_path) as other:
                 session = await taken_in(other.host, document)
@@ -280,7 +278,7 @@ async def test_a_session_is_exported_while_it_runs(open_both: Open, tmp_path: Pa
         document = await exported(s.engine, s.id)
         gate.set()
         assert await s.settled() == "idle"
-        assert all(parse_document(form(document)) == document for form in FORMS)
+        assert all(parse_session(form(document)) == document for form in FORMS)
         for kind in ("memory", "sqlite"):
             async with elsewhere(kind, tmp_path) as other:
                 session = await taken_in(other.host, document)

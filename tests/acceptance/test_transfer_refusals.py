@@ -14,18 +14,16 @@ import clew
 from clew.engine import Engine
 from clew.errors import InvalidInput, SessionNotFound
 from clew.history.check import check
-from clew.history.transfer import import_document
+from clew.history.transfer import import_session
 from clew.ids import Mint
-from clew.interop.arrival import renamed
-from clew.interop.document import SessionDocument
 from clew.interop.html import format_html
-from clew.interop.json_form import format_json
 from clew.interop.markdown import format_markdown
-from clew.interop.parse import parse_document
-from clew.interop.redact import redact_document
+from clew.interop.redact import redact_session
+from clew.interop.session_file import format_json, parse_session
 from clew.store.unit import PatchSession
 from clew.testing.scenario import transcript
 from clew.testing.scripted import FakeProviders, ScriptedModel, call, say
+from clew.transcript.portable import FreshIds, PortableSession, rename_session
 from tests.acceptance.conversations import commit, echo, open_both, summarise, talk, tree_of
 from tests.acceptance.documents import FORMS, as_it_left, elsewhere, exported, places, taken_in
 
@@ -47,13 +45,13 @@ async def test_agent_and_folder_that_are_not_here_are_noted(open_both: Open, tmp
         gone = str(tmp_path / "gone")
         moved = msgspec.structs.replace(document.session, agent="librarian", workspace_root=gone)
         async with elsewhere("memory", tmp_path) as other:
-            session = await import_document(other.host, msgspec.structs.replace(document, session=moved))
+            session = await import_session(other.host, msgspec.structs.replace(document, session=moved))
             assert (session.agent, session.workspace_root, session.permissions) == ("assistant", None, [])
             assert (session.metadata["agent_was"], session.metadata["workspace_was"]) == ("librarian", gone)
-            kept = await import_document(other.host, document, s.workspace)
+            kept = await import_session(other.host, document, s.workspace)
             assert (kept.agent, kept.workspace_root, kept.permissions) == ("assistant", str(s.workspace), [])
             assert "workspace_was" not in kept.metadata
-            assert "permissions" not in msgspec.to_builtins(document.session)
+            assert "permissions" not in msgspec.json.decode(format_json(document))["session"]
 
 
 @pytest.mark.rule("ST-11")
@@ -66,12 +64,18 @@ async def test_no_session_comes_to_be_its_own_ancestor(open_both: Open, tmp_path
         document = await exported(s.engine, s.id)
     subagent = {**document.session.metadata, "kind": "subagent"}
 
-    def below(document: SessionDocument, parent_id: str) -> SessionDocument:
+    def below(document: PortableSession, parent_id: str) -> PortableSession:
         return replace(document, session=replace(document.session, parent_id=parent_id, metadata=subagent))
 
     mint = Mint()
     ids = [mint.session(), mint.session()]
-    first, second = (renamed(document, session_id, mint) for session_id in ids)
+
+    def named(session_id: str) -> PortableSession:
+        fresh = FreshIds(mint)
+        old = document.session.id
+        return rename_session(document, lambda id_: session_id if id_ == old else fresh(id_), mint, new_parts=True)
+
+    first, second = map(named, ids)
     async with elsewhere("sqlite", tmp_path) as engine:
         alone = await taken_in(engine.host, below(document, document.session.id))
         assert (alone.parent_id, alone.metadata["imported_from"]["parent_id"]) == (None, document.session.id)
@@ -91,7 +95,7 @@ async def test_the_folder_that_a_document_names_is_not_believed(open_both: Open,
         document = await exported(s.engine, s.id)
         for named in (str(s.workspace), "/", "."):
             moved = msgspec.structs.replace(document.session, workspace_root=named)
-            session = await import_document(s.engine.host, msgspec.structs.replace(document, session=moved))
+            session = await import_session(s.engine.host, msgspec.structs.replace(document, session=moved))
             assert (session.workspace_root, session.metadata["workspace_was"]) == (None, named)
 
 
@@ -167,7 +171,7 @@ async def looked_over(engine: Engine, session_id: str) -> None:
         await engine.turn(turn.id)
         if any(step.turn_id == turn.id for step in document.steps):
             await engine.request(turn.id)
-        for message_id in turn.messages:
+        for message_id in document.links[turn.id]:
             with suppress(clew.Conflict, clew.Invalid):
                 await engine.branch(session_id, message_id)
     with suppress(clew.Conflict, clew.Invalid):
@@ -224,7 +228,7 @@ async def test_whatever_is_let_in_the_judge_finds_nothing(kind: str, open_scenar
                     at(document, path[:-1])[path[-1]] = rng.choice([*odd, swap, swap, swap])
             before = await other.store.session_ids()
             try:
-                parsed = parse_document(msgspec.json.encode(document))
+                parsed = parse_session(msgspec.json.encode(document))
                 session = await taken_in(other.host, parsed)
             except clew.Invalid:
                 assert await other.store.session_ids() == before
@@ -251,12 +255,12 @@ async def test_a_redacted_document_is_imported_and_sound(open_both: Open, tmp_pa
         file = {"type": "file", "mediaType": "text/plain", "filename": ".env", "url": body}
         sent = await s.engine.submit(s.id, [file, {"type": "text", "text": f"key {secret}"}])
         await sent.wait()
-        document = redact_document(await exported(s.engine, s.id))
+        document = redact_session(await exported(s.engine, s.id))
         assert document.redacted >= 4
         for form in FORMS:
             assert secret.encode() not in form(document)
         async with elsewhere("sqlite", tmp_path) as other:
-            session = await taken_in(other.host, parse_document(format_json(document)))
+            session = await taken_in(other.host, parse_session(format_json(document)))
             assert transcript(await other.messages(session.id)) == [
                 "user: [file]",
                 "user: key [redacted: api key]",

@@ -12,25 +12,14 @@ import pytest
 
 from clew.errors import InvalidInput, UnsupportedValue
 from clew.ids import Mint
-from clew.interop.document import (
-    BlobRecord,
-    MessageRecord,
-    MoveRecord,
-    PartRecord,
-    PromptRecord,
-    QueuedRecord,
-    SessionDocument,
-    SessionRecord,
-    TurnRecord,
-)
-from clew.interop.forms import FORMS, FormName, format_document
-from clew.interop.json_form import format_json
-from clew.interop.jsonl_form import format_jsonl, iter_jsonl
-from clew.interop.parse import parse_document
+from clew.interop.formats import FORMATS, FormatName, format_session
+from clew.interop.session_file import format_json, format_jsonl, iter_jsonl, parse_session
 from clew.testing.clock import FakeClock
+from clew.transcript.message import MessageRow, PartRow
+from clew.transcript.portable import Blob, PortableSession, Prompt, Queued
 from clew.transcript.pruned import Pruned
-from clew.transcript.session import Model
-from clew.transcript.turn import Step
+from clew.transcript.session import Model, Session
+from clew.transcript.turn import HeadMove, Step, Turn
 from clew.transcript.usage import Usage
 
 MODEL = Model("demo", "echo", "slow")
@@ -46,14 +35,14 @@ def kept(text: str) -> str:
     return sha256(text.encode()).hexdigest()
 
 
-def sample() -> SessionDocument:
+def sample() -> PortableSession:
     """A document with something of every kind."""
     text = {"type": "text", "text": "hi", "unknown": {"key": [1, 2.5, None, True, "ü"]}}
     odd = {"type": "data-odd", "whatever": -1}
-    return SessionDocument(
+    return PortableSession(
         exported_at=9,
         redacted=2,
-        session=SessionRecord(
+        session=Session(
             id=SES,
             agent="assistant",
             model=MODEL,
@@ -65,33 +54,33 @@ def sample() -> SessionDocument:
             cost_usd=0.25,
         ),
         turns=(
-            TurnRecord(
-                id=TRN[0], parent_turn_id=None, created_at=1, kind="normal", status="completed", messages=tuple(MSG[:2])
-            ),
-            TurnRecord(
+            Turn(id=TRN[0], session_id=SES, parent_turn_id=None, created_at=1, status="completed"),
+            Turn(
                 id=TRN[1],
+                session_id=SES,
+                depth=1,
                 parent_turn_id=TRN[0],
                 created_at=2,
-                kind="normal",
                 status="aborted",
                 origin_turn_id=TRN[2],
                 settled_at=3,
                 data={"stopped": "x"},
-                messages=(MSG[0],),
             ),
         ),
+        links={TRN[0]: tuple(MSG[:2]), TRN[1]: (MSG[0],)},
         messages=(
-            MessageRecord(id=MSG[0], role="user", created_at=1, updated_at=1, parts=(PartRecord(PRT[0], text, 1, 1),)),
-            MessageRecord(
-                id=MSG[1],
-                role="assistant",
-                created_at=2,
-                updated_at=2,
-                metadata={"usage": {"input": 2, "output": 1}},
-                parts=(PartRecord(PRT[1], CALL, 1, 1), PartRecord(None, odd, 1, 1)),
+            MessageRow(MSG[0], SES, "user", 1, 1, {}, (PartRow(PRT[0], 0, text, 1, 1),)),
+            MessageRow(
+                MSG[1],
+                SES,
+                "assistant",
+                2,
+                2,
+                {"usage": {"input": 2, "output": 1}},
+                (PartRow(PRT[1], 0, CALL, 1, 1), PartRow("", 1, odd, 1, 1)),
             ),
-            MessageRecord(id=MSG[2], role="user", created_at=3, updated_at=3, metadata={"queued_at": 3}),
-            MessageRecord(id=MSG[3], role="user", created_at=4, updated_at=4, metadata={"cancelled_at": 4}),
+            MessageRow(MSG[2], SES, "user", 3, 3, {"queued_at": 3}),
+            MessageRow(MSG[3], SES, "user", 4, 4, {"cancelled_at": 4}),
         ),
         steps=(
             Step(
@@ -107,26 +96,30 @@ def sample() -> SessionDocument:
                 data={"view": [None, 0]},
             ),
         ),
-        moves=(MoveRecord(TRN[1], 3, "turn"), MoveRecord(None, 4, "rewind"), MoveRecord(TRN[0], 5, "goto")),
+        moves=(
+            HeadMove(1, SES, None, TRN[1], 3, "turn"),
+            HeadMove(2, SES, TRN[1], None, 4, "rewind"),
+            HeadMove(3, SES, None, TRN[0], 5, "goto"),
+        ),
         prunes=(Pruned(1, MSG[1], 0, 9, 0, 7), Pruned(2, MSG[1], 0, 9, 4, 8)),
-        prompts=(PromptRecord(kept("be kind"), "be kind"),),
-        blobs=(BlobRecord(sha256(b"\x00\xff").hexdigest(), "image/png", b"\x00\xff"),),
-        queue=(QueuedRecord(MSG[2], 3, True),),
+        prompts=(Prompt(kept("be kind"), "be kind"),),
+        blobs=(Blob(sha256(b"\x00\xff").hexdigest(), "image/png", b"\x00\xff"),),
+        queue=(Queued(MSG[2], 3, True),),
     )
 
 
 @pytest.mark.rule("ST-5")
 @pytest.mark.parametrize("form", [format_json, format_jsonl])
-def test_a_document_is_read_back_as_it_was(form: Callable[[SessionDocument], bytes]) -> None:
+def test_a_document_is_read_back_as_it_was(form: Callable[[PortableSession], bytes]) -> None:
     """Unknown keys, unknown parts, bytes and numbers included."""
-    assert parse_document(form(sample())) == sample()
+    assert parse_session(form(sample())) == sample()
 
 
 @pytest.mark.parametrize("form", [format_json, format_jsonl])
-def test_what_is_written_is_the_same_bytes_again_and_again(form: Callable[[SessionDocument], bytes]) -> None:
+def test_what_is_written_is_the_same_bytes_again_and_again(form: Callable[[PortableSession], bytes]) -> None:
     """Also after it was read, and whatever order the keys of metadata came in."""
     written = form(sample())
-    assert form(parse_document(written)) == written
+    assert form(parse_session(written)) == written
     turned = msgspec.structs.replace(
         sample(), session=msgspec.structs.replace(sample().session, metadata={"x": {"y": []}, "title": "t"})
     )
@@ -160,10 +153,10 @@ def test_a_torn_last_line_is_refused_with_its_number() -> None:
     """As is a file that ends between two lines."""
     lines = list(iter_jsonl(sample()))
     with pytest.raises(InvalidInput, match=f"line {len(lines)} is not JSON"):
-        parse_document(b"".join(lines)[:-5])
+        parse_session(b"".join(lines)[:-5])
     with pytest.raises(InvalidInput, match="it was cut"):
-        parse_document(b"".join(lines[:-1]))
-    assert parse_document(b"".join(lines)[:-1]) == sample()
+        parse_session(b"".join(lines[:-1]))
+    assert parse_session(b"".join(lines)[:-1]) == sample()
 
 
 def test_a_document_cut_anywhere_is_refused() -> None:
@@ -172,7 +165,7 @@ def test_a_document_cut_anywhere_is_refused() -> None:
         written = form(sample())
         for end in range(0, len(written) - 1, 7):
             with pytest.raises((InvalidInput, UnsupportedValue)):
-                parse_document(written[:end])
+                parse_session(written[:end])
 
 
 Change = Callable[[dict[str, Any]], None]
@@ -284,7 +277,7 @@ def test_garbage_is_refused_in_a_sentence(what: str, change: Change) -> None:
     document = msgspec.json.decode(format_json(sample()))
     change(document)
     with pytest.raises((InvalidInput, UnsupportedValue)) as caught:
-        parse_document(msgspec.json.encode(document))
+        parse_session(msgspec.json.encode(document))
     assert len(str(caught.value)) < 400
 
 
@@ -317,23 +310,23 @@ def test_garbage_is_refused_in_a_sentence(what: str, change: Change) -> None:
 def test_what_is_no_document_at_all_is_refused(data: bytes) -> None:
     """Depth, odd numbers and broken text end in a sentence, not in a crash."""
     with pytest.raises((InvalidInput, UnsupportedValue)):
-        parse_document(data)
+        parse_session(data)
 
 
 @pytest.mark.rule("ST-4")
 @pytest.mark.parametrize("value", [b"NaN", b"-Infinity", b"1e999", b"9" * 5000, b'"\\ud800"'], ids=range(5))
 @pytest.mark.parametrize("form", [format_json, format_jsonl])
 def test_a_value_that_no_store_can_keep_is_told_from_what_is_no_json(
-    form: Callable[[SessionDocument], bytes], value: bytes
+    form: Callable[[PortableSession], bytes], value: bytes
 ) -> None:
     """In both forms the same code as everywhere else."""
     document = sample()
     session = msgspec.structs.replace(document.session, metadata={"note": "HERE"})
     data = form(msgspec.structs.replace(document, session=session))
     with pytest.raises(UnsupportedValue):
-        parse_document(data.replace(b'"HERE"', value))
+        parse_session(data.replace(b'"HERE"', value))
     with pytest.raises(InvalidInput):
-        parse_document(data.replace(b'"HERE"', b"HERE"))
+        parse_session(data.replace(b'"HERE"', b"HERE"))
 
 
 def test_a_second_open_turn_and_one_off_the_line_are_refused() -> None:
@@ -341,18 +334,18 @@ def test_a_second_open_turn_and_one_off_the_line_are_refused() -> None:
     document = sample()
     first, second = document.turns
     open_ = msgspec.structs.replace(second, status="running", settled_at=None)
-    parse_document(format_json(msgspec.structs.replace(document, turns=(first, open_))))
+    parse_session(format_json(msgspec.structs.replace(document, turns=(first, open_))))
     both = (msgspec.structs.replace(first, status="waiting"), open_)
     with pytest.raises(InvalidInput, match="a second turn is open"):
-        parse_document(format_json(msgspec.structs.replace(document, turns=both)))
+        parse_session(format_json(msgspec.structs.replace(document, turns=both)))
     away = msgspec.structs.replace(
         document,
         turns=(first, open_),
-        moves=(*document.moves, MoveRecord(None, 9, "rewind")),
+        moves=(*document.moves, HeadMove(4, SES, TRN[0], None, 9, "rewind")),
         session=msgspec.structs.replace(document.session, head_turn_id=None),
     )
     with pytest.raises(InvalidInput, match="does not hang under the head"):
-        parse_document(format_json(away))
+        parse_session(format_json(away))
 
 
 def test_an_export_is_redacted_unless_asked_otherwise() -> None:
@@ -363,23 +356,23 @@ def test_an_export_is_redacted_unless_asked_otherwise() -> None:
         user, parts=(msgspec.structs.replace(user.parts[0], data={"type": "text", "text": secret}),)
     )
     document = msgspec.structs.replace(sample(), redacted=0, messages=(told, *rest))
-    for name in FORMS:
-        assert secret.encode() in format_document(document, name, redact=False)
-        assert secret.encode() not in format_document(document, name)
-        assert b"[redacted: secret]" in format_document(sample(), name, secrets=["hi"]).replace(b"\\", b"")
-    carrying: tuple[FormName, ...] = ("json", "jsonl")
+    for name in FORMATS:
+        assert secret.encode() in format_session(document, name, redact=False)
+        assert secret.encode() not in format_session(document, name)
+        assert b"[redacted: secret]" in format_session(sample(), name, secrets=["hi"]).replace(b"\\", b"")
+    carrying: tuple[FormatName, ...] = ("json", "jsonl")
     for name in carrying:
-        assert parse_document(format_document(document, name, redact=False)) == document
-        assert parse_document(format_document(document, name)).redacted == 1
+        assert parse_session(format_session(document, name, redact=False)) == document
+        assert parse_session(format_session(document, name)).redacted == 1
 
 
 def test_a_mark_at_the_beginning_of_a_file_is_passed_over() -> None:
     """Some editors write one."""
     for form in (format_json, format_jsonl):
-        assert parse_document(b"\xef\xbb\xbf" + form(sample())) == sample()
+        assert parse_session(b"\xef\xbb\xbf" + form(sample())) == sample()
 
 
 def test_a_file_over_the_limit_is_refused_unread() -> None:
     """The limit is on bytes, before anything is parsed."""
     with pytest.raises(UnsupportedValue, match="larger than 10 bytes"):
-        parse_document(b"x" * 11, max_bytes=10)
+        parse_session(b"x" * 11, max_bytes=10)

@@ -12,22 +12,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from clew.interop.document import (
-    BlobRecord,
-    MessageRecord,
-    MoveRecord,
-    PartRecord,
-    QueuedRecord,
-    SessionDocument,
-    SessionRecord,
-    TurnRecord,
-)
 from clew.interop.html import POLICY, format_html
 from clew.interop.markdown import contained, fenced, format_markdown
 from clew.interop.markup import escape_text, render_markdown
-from clew.transcript.message import Role
-from clew.transcript.session import Model
+from clew.transcript.message import MessageRow, PartRow, Role
+from clew.transcript.portable import Blob, PortableSession, Queued
+from clew.transcript.session import Model, Session
+from clew.transcript.turn import HeadMove, Turn
 
+SES = "ses_000000000001" + "a" * 14
 TURN = "trn_000000000001" + "a" * 14
 OTHER = "trn_000000000002" + "a" * 14
 
@@ -40,29 +33,24 @@ def text(words: str) -> dict[str, Any]:
     return {"type": "text", "text": words}
 
 
-def document(*messages: tuple[Any, ...], title: str = "A title", **fields: Any) -> SessionDocument:
+def document(*messages: tuple[Any, ...], title: str = "A title", **fields: Any) -> PortableSession:
     """A session of one turn that holds these messages, each a role and its parts."""
-    records = tuple(
-        MessageRecord(
-            id=message_id(n),
-            role=role,
-            created_at=n,
-            updated_at=n,
-            parts=tuple(PartRecord(None, part, n, n) for part in parts),
+    rows = tuple(
+        MessageRow(
+            message_id(n), SES, role, n, n, {}, tuple(PartRow("", at, part, n, n) for at, part in enumerate(parts))
         )
         for n, (role, *parts) in enumerate(messages, start=1)
     )
-    turn = TurnRecord(
-        id=TURN,
-        parent_turn_id=None,
-        created_at=1,
-        kind="normal",
-        status="completed",
-        messages=tuple(record.id for record in records),
-    )
-    given: dict[str, Any] = {"turns": (turn,), "messages": records, "moves": (MoveRecord(TURN, 1, "turn"),), **fields}
-    session = SessionRecord(
-        id="ses_000000000001" + "a" * 14,
+    turn = Turn(id=TURN, session_id=SES, parent_turn_id=None, created_at=1, status="completed")
+    given: dict[str, Any] = {
+        "turns": (turn,),
+        "links": {TURN: tuple(row.id for row in rows)},
+        "messages": rows,
+        "moves": (HeadMove(1, SES, None, TURN, 1, "turn"),),
+        **fields,
+    }
+    session = Session(
+        id=SES,
         agent="assistant",
         model=Model("demo", "echo"),
         created_at=0,
@@ -70,7 +58,7 @@ def document(*messages: tuple[Any, ...], title: str = "A title", **fields: Any) 
         head_turn_id=given["moves"][-1].to_turn_id,
         metadata={"title": title},
     )
-    return SessionDocument(exported_at=0, session=session, **given)
+    return PortableSession(exported_at=0, session=session, **given)
 
 
 class Page(HTMLParser):
@@ -250,7 +238,7 @@ def test_pictures_of_the_session_are_in_the_page() -> None:
     """Of kinds that cannot do anything; a drawing that could is only named."""
     png, svg = b"\x89PNG", b"<svg onload=alert(1)>"
     blobs = tuple(
-        BlobRecord(sha256(data).hexdigest(), kind, data) for data, kind in ((png, "image/png"), (svg, "image/svg+xml"))
+        Blob(sha256(data).hexdigest(), kind, data) for data, kind in ((png, "image/png"), (svg, "image/svg+xml"))
     )
     files = [
         {"type": "file", "mediaType": blob.media_type, "filename": f"f{n}", "url": f"/api/blobs/{blob.sha256}"}
@@ -287,7 +275,7 @@ def test_no_text_takes_long_to_show(words: str) -> None:
 # What is shown
 
 
-def rewound() -> SessionDocument:
+def rewound() -> PortableSession:
     """Two turns side by side, the first left behind; one message queued, one cancelled."""
     said: list[tuple[Role, str, dict[str, Any]]] = [
         ("user", "first try", {}),
@@ -298,24 +286,19 @@ def rewound() -> SessionDocument:
         ("user", "never", {"cancelled_at": 6}),
     ]
     rows = [
-        MessageRecord(
-            id=message_id(n),
-            role=role,
-            created_at=n,
-            updated_at=n,
-            parts=(PartRecord(None, text(words), n, n),),
-            metadata=meta,
-        )
+        MessageRow(message_id(n), SES, role, n, n, meta, (PartRow("", 0, text(words), n, n),))
         for n, (role, words, meta) in enumerate(said, start=1)
     ]
-    turns = [
-        TurnRecord(
-            id=id_, parent_turn_id=None, created_at=1, kind="normal", status="completed", messages=(first.id, second.id)
-        )
-        for id_, first, second in ((TURN, rows[0], rows[1]), (OTHER, rows[2], rows[3]))
-    ]
-    moves = (MoveRecord(TURN, 2, "turn"), MoveRecord(None, 3, "rewind"), MoveRecord(OTHER, 4, "turn"))
-    return document(turns=tuple(turns), messages=tuple(rows), moves=moves, queue=(QueuedRecord(rows[4].id, 5),))
+    turns = tuple(
+        Turn(id=id_, session_id=SES, parent_turn_id=None, created_at=1, status="completed") for id_ in (TURN, OTHER)
+    )
+    moves = (
+        HeadMove(1, SES, None, TURN, 2, "turn"),
+        HeadMove(2, SES, TURN, None, 3, "rewind"),
+        HeadMove(3, SES, None, OTHER, 4, "turn"),
+    )
+    links = {TURN: (rows[0].id, rows[1].id), OTHER: (rows[2].id, rows[3].id)}
+    return document(turns=turns, links=links, messages=tuple(rows), moves=moves, queue=(Queued(rows[4].id, 5),))
 
 
 def test_hidden_messages_are_left_out_unless_asked_for() -> None:

@@ -10,10 +10,9 @@ import msgspec
 import orjson
 import pytest
 
-from clew.interop.document import BlobRecord, PromptRecord
-from clew.interop.json_form import format_json
-from clew.interop.parse import parse_document
-from clew.interop.redact import Redaction, redact_document
+from clew.interop.redact import Redaction, redact_session
+from clew.interop.session_file import format_json, parse_session
+from clew.transcript.portable import Blob, Prompt
 
 from .test_interop_forms import sample
 
@@ -126,7 +125,7 @@ def test_every_text_of_a_document_is_looked_at() -> None:
     tools = orjson.dumps([{"name": "t", "description": f"uses {KEY}", "input_schema": {}}]).decode()
     prompt, note = f"the key is {KEY}", f"note: {KEY}".encode()
     digests = [sha256(body.encode()).hexdigest() for body in (prompt, tools)]
-    blob = BlobRecord(sha256(note).hexdigest(), "text/plain", note)
+    blob = Blob(sha256(note).hexdigest(), "text/plain", note)
     user, answer, *rest = document.messages
     part = msgspec.structs.replace(answer.parts[0], data={**answer.parts[0].data, "input": {"k": KEY}, "output": [KEY]})
     attached = {"type": "file", "mediaType": "text/plain", "url": f"/api/blobs/{blob.sha256}"}
@@ -142,25 +141,25 @@ def test_every_text_of_a_document_is_looked_at() -> None:
         ),
         turns=(replace(document.turns[0], data={"error": {"message": KEY}}), *document.turns[1:]),
         steps=(replace(document.steps[0], prompt_digest=digests[0], data={"tools": digests[1], "x": KEY}),),
-        prompts=(PromptRecord(digests[0], prompt), PromptRecord(digests[1], tools)),
+        prompts=(Prompt(digests[0], prompt), Prompt(digests[1], tools)),
         blobs=(blob, *document.blobs),
     )
-    made = redact_document(document)
+    made = redact_session(document)
     assert KEY.encode() not in format_json(made)
     assert KEY.encode() not in b"".join(blob.data for blob in made.blobs)
     assert made.redacted == 29
-    assert parse_document(format_json(made)) == made
+    assert parse_session(format_json(made)) == made
     bodies: dict[str, Any] = {one.digest: one.body for one in made.prompts}
     assert bodies[str(made.steps[0].prompt_digest)] == "the key is [redacted: api key]"
     assert orjson.loads(bodies[made.steps[0].data["tools"]])[0]["description"] == "uses [redacted: api key]"
     assert made.messages[1].metadata == {"system_prompt_digest": made.steps[0].prompt_digest}
     assert made.messages[0].parts[0].data["url"] in {f"/api/blobs/{blob.sha256}" for blob in made.blobs}
-    assert redact_document(made) == made
+    assert redact_session(made) == made
 
 
 def test_a_document_without_secrets_is_not_changed() -> None:
     """Not even its digests."""
-    assert redact_document(sample()) == sample()
+    assert redact_session(sample()) == sample()
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ import pytest
 import clew
 from clew.config import Config
 from clew.interop.redact import Redaction
-from clew.interop.token_shapes import token_shapes
+from clew.interop.secret_patterns import token_shapes
 from clew.testing.scripted import FakeProviders, ScriptedModel, say
 
 ALNUM = string.ascii_letters + string.digits

@@ -230,26 +230,26 @@ class Sessions(EnginePart):
         What looks like a key or a password is struck out unless ``redact`` is False. ``hidden`` takes into a page for
         reading what is not in the conversation any more.
         """
-        from clew.history.transfer import export_document
-        from clew.interop.forms import FORMS, format_document
+        from clew.history.transfer import export_session
+        from clew.interop.formats import FORMATS, format_session
 
-        if format not in FORMS:
-            raise InvalidInput(f"format must be one of {', '.join(FORMS)}, not {format!r}")
+        if format not in FORMATS:
+            raise InvalidInput(f"format must be one of {', '.join(FORMATS)}, not {format!r}")
         session = await self.get_session(session_id)
-        document = await export_document(self._store, session.id, self._host.clock.now_ms())
+        portable = await export_session(self._store, session.id, self._host.clock.now_ms())
         secrets = secret_values(self._host.config) if redact else ()
-        return await asyncio.to_thread(format_document, document, format, redact=redact, secrets=secrets, hidden=hidden)
+        return await asyncio.to_thread(format_session, portable, format, redact=redact, secrets=secrets, hidden=hidden)
 
     async def import_session(self, data: bytes, *, workspace_root: str | Path | None = None) -> Session:
         """A session from a file that clew exported as ``json`` or ``jsonl``; checked like any input, taken whole.
 
         The folder the file names is not believed: the session works in ``workspace_root``, or in none.
         """
-        from clew.history.transfer import import_document
-        from clew.interop.parse import parse_document
+        from clew.history import transfer
+        from clew.interop.session_file import parse_session
 
         workspace = await asyncio.to_thread(_resolved, workspace_root) if workspace_root is not None else None
-        return await import_document(self._host, await asyncio.to_thread(parse_document, data), workspace)
+        return await transfer.import_session(self._host, await asyncio.to_thread(parse_session, data), workspace)
 
     # Permissions
 

@@ -1,4 +1,4 @@
-"""The document as one HTML file, for people. Inert: no script, nothing loaded from anywhere, everything escaped."""
+"""A session as one HTML file, for people. Inert: no script, nothing loaded from anywhere, everything escaped."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from clew.interop.document import BlobRecord, SessionDocument
 from clew.interop.markup import escape_text, render_markdown
-from clew.interop.reading import (
+from clew.interop.passages import (
     MARKS,
     Passage,
     ToolUse,
     damage_of,
     left_out,
-    read_document,
+    passages_of,
     shown_json,
     shown_time,
     tool_use,
 )
 from clew.transcript.part import COMPACTION_PART
+from clew.transcript.portable import Blob, PortableSession
 
 __all__ = ["POLICY", "format_html"]
 
@@ -66,16 +66,16 @@ p, li, h1, h4, h5, h6, pre, code, a { unicode-bidi: isolate; }
 """
 
 
-def format_html(document: SessionDocument, *, hidden: bool = False) -> str:
+def format_html(portable: PortableSession, *, hidden: bool = False) -> str:
     """The page; with ``hidden`` also what was rewound, summarised, refused or cancelled."""
-    session = document.session
+    session = portable.session
     title = str(session.metadata.get("title") or "Untitled session")
     about = [str(session.model), session.agent, shown_time(session.created_at), session.id]
-    if document.redacted:
-        about.append(f"{document.redacted} redacted")
-    passages = read_document(document, hidden=hidden)
-    missing = left_out(document, passages)
-    blobs = {f"/api/blobs/{blob.sha256}": blob for blob in document.blobs}
+    if portable.redacted:
+        about.append(f"{portable.redacted} redacted")
+    passages = passages_of(portable, hidden=hidden)
+    missing = left_out(portable, passages)
+    blobs = {f"/api/blobs/{blob.sha256}": blob for blob in portable.blobs}
     return "".join(
         (
             '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n',
@@ -88,13 +88,13 @@ def format_html(document: SessionDocument, *, hidden: bool = False) -> str:
             f'<p class="about">{escape_text(missing)}</p>\n' if missing else "",
             "</header>\n<main>\n",
             *_turns(passages, blobs),
-            f"</main>\n<footer>Exported by {escape_text(document.exporter)}, ",
-            f"{escape_text(shown_time(document.exported_at))}</footer>\n</body>\n</html>\n",
+            f"</main>\n<footer>Exported by {escape_text(portable.exporter)}, ",
+            f"{escape_text(shown_time(portable.exported_at))}</footer>\n</body>\n</html>\n",
         )
     )
 
 
-def _turns(passages: tuple[Passage, ...], blobs: Mapping[str, BlobRecord]) -> Iterator[str]:
+def _turns(passages: tuple[Passage, ...], blobs: Mapping[str, Blob]) -> Iterator[str]:
     turn = 0
     for passage in passages:
         if passage.turn != turn:
@@ -112,7 +112,7 @@ def _turns(passages: tuple[Passage, ...], blobs: Mapping[str, BlobRecord]) -> It
         yield "</article>\n"
 
 
-def _part(data: dict[str, Any], blobs: Mapping[str, BlobRecord]) -> str:
+def _part(data: dict[str, Any], blobs: Mapping[str, Blob]) -> str:
     kind, text = data.get("type"), data.get("text")
     called = tool_use(data)
     if called is not None:
@@ -140,7 +140,7 @@ def _tool(called: ToolUse) -> str:
     return _folded(f"{called.name} · {called.state}", body)
 
 
-def _file(data: dict[str, Any], blobs: Mapping[str, BlobRecord]) -> str:
+def _file(data: dict[str, Any], blobs: Mapping[str, Blob]) -> str:
     name = str(data.get("filename") or data.get("mediaType") or "file")
     blob = blobs.get(str(data.get("url")))
     if blob is None or blob.media_type.lower() not in _PICTURES or len(blob.data) > _MAX_PICTURE:

@@ -1,4 +1,4 @@
-"""The document as Markdown, for people. What a session holds cannot break out of the place it is shown in.
+"""A session as Markdown, for people. What a session holds cannot break out of the place it is shown in.
 
 Texts are Markdown themselves and stay so, with raw HTML escaped and open fences closed; a text whose fences cannot be
 told for certain is shown word for word. Everything else stands in a fence longer than any in it.
@@ -11,20 +11,20 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from clew.interop.document import SessionDocument
 from clew.interop.markup import UNSEEN
-from clew.interop.reading import (
+from clew.interop.passages import (
     MARKS,
     Passage,
     ToolUse,
     damage_of,
     left_out,
-    read_document,
+    passages_of,
     shown_json,
     shown_time,
     tool_use,
 )
 from clew.transcript.part import COMPACTION_PART
+from clew.transcript.portable import PortableSession
 
 __all__ = ["contained", "fenced", "format_markdown"]
 
@@ -34,15 +34,15 @@ _TAG: Final = re.compile(r"<(?=[A-Za-z/!?])")
 _SPECIAL: Final = re.compile(r"([\\`*_\[\]<>#~|!&])")
 
 
-def format_markdown(document: SessionDocument, *, hidden: bool = False) -> str:
+def format_markdown(portable: PortableSession, *, hidden: bool = False) -> str:
     """The conversation; with ``hidden`` also what was rewound, summarised, refused or cancelled."""
-    session = document.session
+    session = portable.session
     about = [str(session.model), session.agent, shown_time(session.created_at)]
-    if document.redacted:
-        about.append(f"{document.redacted} redacted")
+    if portable.redacted:
+        about.append(f"{portable.redacted} redacted")
     blocks = [f"# {_plain(session.metadata.get('title') or 'Untitled session')}", _plain(" · ".join(about))]
-    passages = read_document(document, hidden=hidden)
-    if missing := left_out(document, passages):
+    passages = passages_of(portable, hidden=hidden)
+    if missing := left_out(portable, passages):
         blocks.append(f"*{missing}*")
     turn = 0
     for passage in passages:

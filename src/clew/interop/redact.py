@@ -1,9 +1,9 @@
-"""Redaction: secrets taken out of a document before it leaves. Every redaction leaves a mark that says of which kind.
+"""Redaction: secrets taken out of a session before it leaves. Every redaction leaves a mark that says of which kind.
 
 Known shapes of keys are found wherever a text stands, values under telling names by their names, and values that the
 caller knows by themselves. No pattern can take long: each is bounded, or eats what it has begun. The shapes here go by
 what stands around a secret, or are looser than others'; those of single services are in
-:mod:`clew.interop.token_shapes`.
+:mod:`clew.interop.secret_patterns`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from typing import Any, Final
 import msgspec
 import orjson
 
-from clew.interop.document import BlobRecord, MessageRecord, PromptRecord, SessionDocument
-from clew.interop.token_shapes import token_shapes
+from clew.interop.secret_patterns import token_shapes
+from clew.transcript.message import MessageRow
+from clew.transcript.portable import Blob, PortableSession, Prompt, Rename, rename_value
 from clew.transcript.turn import Step
 
-__all__ = ["Redaction", "redact_document"]
+__all__ = ["Redaction", "redact_session"]
 
 _VALUE: Final = r"(?!\[redacted)[^\s\"'`&,;<>()\]}\\]{8,}"
 _NAMES: Final = (
@@ -119,55 +120,60 @@ class Redaction:
         return mark
 
 
-def redact_document(document: SessionDocument, secrets: Sequence[str] = ()) -> SessionDocument:
-    """The document without secrets; ``redacted`` is how many were taken out, earlier ones included.
+def redact_session(portable: PortableSession, secrets: Sequence[str] = ()) -> PortableSession:
+    """The session without secrets; ``redacted`` is how many were taken out, earlier ones included.
 
     What is kept under a digest is kept under a new one when it changed, and named by it. Bytes that are no text are
     left as they are.
     """
     redaction = Redaction(secrets)
     names: dict[str, str] = {}
-    prompts = tuple(_redacted_prompt(prompt, redaction, names) for prompt in document.prompts)
-    blobs = tuple(_redacted_blob(blob, redaction, names) for blob in document.blobs)
-    metadata = redaction.value(document.session.metadata)
+    prompts = tuple(_redacted_prompt(prompt, redaction, names) for prompt in portable.prompts)
+    blobs = tuple(_redacted_blob(blob, redaction, names) for blob in portable.blobs)
+
+    def rename(digest: str) -> str:
+        # A digest is a text of its own, never a part of one.
+        return names.get(digest, digest)
+
+    metadata = redaction.value(portable.session.metadata)
     for key in ("title", "label"):
         if isinstance(metadata.get(key), str):
             metadata[key] = metadata[key][:_MAX_TITLE]
-    document = replace(
-        document,
-        session=replace(document.session, metadata=metadata),
-        messages=tuple(_redacted_message(row, redaction, names) for row in document.messages),
-        turns=tuple(replace(turn, data=redaction.value(turn.data)) for turn in document.turns),
-        steps=tuple(_redacted_step(step, redaction, names) for step in document.steps),
+    portable = replace(
+        portable,
+        session=replace(portable.session, metadata=metadata),
+        messages=tuple(_redacted_message(row, redaction, rename) for row in portable.messages),
+        turns=tuple(replace(turn, data=redaction.value(turn.data)) for turn in portable.turns),
+        steps=tuple(_redacted_step(step, redaction, rename) for step in portable.steps),
         prompts=tuple(sorted(prompts, key=lambda prompt: prompt.digest)),
         blobs=tuple(sorted(blobs, key=lambda blob: blob.sha256)),
     )
-    return replace(document, redacted=document.redacted + redaction.count)
+    return replace(portable, redacted=portable.redacted + redaction.count)
 
 
-def _redacted_message(row: MessageRecord, redaction: Redaction, names: dict[str, str]) -> MessageRecord:
-    parts = tuple(replace(part, data=_renamed(redaction.part(part.data), names)) for part in row.parts)
-    return replace(row, metadata=_renamed(redaction.value(row.metadata), names), parts=parts)
+def _redacted_message(row: MessageRow, redaction: Redaction, rename: Rename) -> MessageRow:
+    parts = tuple(replace(part, data=rename_value(redaction.part(part.data), rename)) for part in row.parts)
+    return replace(row, metadata=rename_value(redaction.value(row.metadata), rename), parts=parts)
 
 
-def _redacted_step(step: Step, redaction: Redaction, names: dict[str, str]) -> Step:
+def _redacted_step(step: Step, redaction: Redaction, rename: Rename) -> Step:
     digest = step.prompt_digest
     return replace(
         step,
-        prompt_digest=names.get(digest, digest) if digest is not None else None,
-        data=_renamed(redaction.value(step.data), names),
+        prompt_digest=rename(digest) if digest is not None else None,
+        data=rename_value(redaction.value(step.data), rename),
     )
 
 
-def _redacted_prompt(prompt: PromptRecord, redaction: Redaction, names: dict[str, str]) -> PromptRecord:
+def _redacted_prompt(prompt: Prompt, redaction: Redaction, names: dict[str, str]) -> Prompt:
     body = redaction.body(prompt.body)
     if body == prompt.body:
         return prompt
     names[prompt.digest] = sha256(body.encode()).hexdigest()
-    return PromptRecord(names[prompt.digest], body)
+    return Prompt(names[prompt.digest], body)
 
 
-def _redacted_blob(blob: BlobRecord, redaction: Redaction, names: dict[str, str]) -> BlobRecord:
+def _redacted_blob(blob: Blob, redaction: Redaction, names: dict[str, str]) -> Blob:
     try:
         text = blob.data.decode()
     except UnicodeDecodeError:
@@ -177,15 +183,4 @@ def _redacted_blob(blob: BlobRecord, redaction: Redaction, names: dict[str, str]
         return blob
     digest = sha256(data).hexdigest()
     names[f"/api/blobs/{blob.sha256}"] = f"/api/blobs/{digest}"
-    return BlobRecord(digest, blob.media_type, data)
-
-
-def _renamed(value: Any, names: dict[str, str]) -> Any:
-    """The value with every digest in it that changed; a digest is a text of its own, never a part of one."""
-    if not names:
-        return value
-    if isinstance(value, str):
-        return names.get(value, value)
-    if isinstance(value, dict):
-        return {key: _renamed(item, names) for key, item in value.items()}
-    return [_renamed(item, names) for item in value] if isinstance(value, list) else value
+    return Blob(digest, blob.media_type, data)

@@ -1,4 +1,4 @@
-"""Soundness: whether a document from outside could have been a session. What passes here can be written as it is.
+"""Soundness: whether a session from outside could be one of a store. What passes here can be written as it is.
 
 Every id is matched whole, every value goes through the gate, and whatever names something must name what is there.
 The first thing that is wrong is refused in a sentence that says where it is.
@@ -16,17 +16,18 @@ import msgspec
 from clew import ids
 from clew.errors import InvalidId, InvalidInput
 from clew.ids import SessionIdForm
-from clew.interop.document import MessageRecord, SessionDocument, SessionRecord, TurnRecord
-from clew.interop.shapes import check_metadata, check_part, check_step_data, check_tools, check_turn_data
+from clew.interop.known_keys import MessageKeys, StepKeys, TurnKeys, check_keys, check_part, check_tools
 from clew.transcript.gate import check_text, check_value
+from clew.transcript.message import MessageRow
 from clew.transcript.metadata import usage_of
 from clew.transcript.part import output_text
-from clew.transcript.session import Model
-from clew.transcript.turn import Step
+from clew.transcript.portable import PortableSession
+from clew.transcript.session import Session
+from clew.transcript.turn import Turn
 from clew.transcript.turn_state import OPEN
 from clew.transcript.usage import Usage
 
-__all__ = ["check_document"]
+__all__ = ["check_portable"]
 
 _MAX_TOKENS: Final = 1 << 40
 """More than any call used; sums of counts below it fit in 64 bits."""
@@ -37,23 +38,26 @@ _MEDIA_TYPE: Final = re.compile(r"[a-z0-9.+-]{1,60}/[a-z0-9.+*-]{1,100}", re.ASC
 _DIGEST: Final = re.compile("[0-9a-f]{64}", re.ASCII)
 
 
-def check_document(document: SessionDocument) -> None:
-    """Refuse a document that does not hold together."""
-    if not 0 <= document.exported_at <= _MAX_TIME or not 0 <= document.redacted <= _MAX_TIME:
+def check_portable(portable: PortableSession) -> None:
+    """Refuse a session that does not hold together."""
+    if not 0 <= portable.exported_at <= _MAX_TIME or not 0 <= portable.redacted <= _MAX_TIME:
         raise InvalidInput("the header names a time, or a count, that cannot be")
-    check_text(document.exporter, "exporter")
-    _check_session(document.session)
-    messages = _named("messages", document.messages, ids.check_message_id)
-    turns = _named("turns", document.turns, ids.check_turn_id)
-    _named("parts", [part for row in document.messages for part in row.parts if part.id is not None], ids.check_part_id)
-    for row in document.messages:
-        _check_message(row)
-    _check_turns(document, messages)
-    _check_head(document, turns)
-    _check_places(document, messages)
-    _check_steps(document, messages, turns)
-    _check_prunes(document, messages)
-    _check_kept(document)
+    check_text(portable.exporter, "exporter")
+    _check_session(portable.session)
+    messages = _named("messages", portable.messages, ids.check_message_id)
+    turns = _named("turns", portable.turns, ids.check_turn_id)
+    _named("parts", [part for row in portable.messages for part in row.parts if part.id], ids.check_part_id)
+    for field in ("turns", "messages", "steps", "moves", "prunes", "queue"):
+        for place, record in enumerate(getattr(portable, field)):
+            _check_times(record, f"{field}[{place}]")
+    for row in portable.messages:
+        _check_message(row, portable.session.id)
+    _check_turns(portable, messages)
+    _check_head(portable, turns)
+    _check_places(portable, messages)
+    _check_steps(portable, messages, turns)
+    _check_prunes(portable, messages)
+    _check_kept(portable)
 
 
 def _refuse(where: str, what: str) -> InvalidInput:
@@ -83,7 +87,15 @@ def _named(where: str, records: Iterable[Any], check: Callable[[object], str]) -
     return found
 
 
-def _check_session(session: SessionRecord) -> None:
+def _check_times(record: msgspec.Struct, where: str) -> None:
+    """Whatever is called a time is one; a later sum or page need not ask."""
+    for name, value in msgspec.structs.asdict(record).items():
+        if (name == "at" or name.endswith("_at")) and value is not None and not 0 <= value <= _MAX_TIME:
+            raise _refuse(where, f"{name} is a time that cannot be")
+
+
+def _check_session(session: Session) -> None:
+    _check_times(session, "session")
     _check_session_id(session.id, "session.id")
     if session.parent_id is not None:
         _check_session_id(session.parent_id, "session.parent_id")
@@ -91,7 +103,7 @@ def _check_session(session: SessionRecord) -> None:
         _check_id(ids.check_message_id, session.parent_message_id, "session.parent_message_id")
     check_text(session.agent, "session.agent")
     check_text(session.workspace_root or "", "session.workspace_root")
-    _check_model(session.model, "session.model")
+    check_value(msgspec.to_builtins(session.model), "session.model")
     check_value(session.metadata, "session.metadata")
     for key in ("title", "label"):
         value = session.metadata.get(key)
@@ -99,28 +111,27 @@ def _check_session(session: SessionRecord) -> None:
             raise _refuse(f"session.metadata.{key}", f"must be text of at most {_MAX_TITLE} characters")
 
 
-def _check_model(model: Model, where: str) -> None:
-    check_value(msgspec.to_builtins(model), where)
-
-
-def _check_message(row: MessageRecord) -> None:
+def _check_message(row: MessageRow, session_id: str) -> None:
     where = f"message {row.id}"
+    if row.session_id != session_id:
+        raise _refuse(where, "it is of another session")
     check_value(row.metadata, f"{where}: metadata")
-    check_metadata(row.metadata, f"{where}: metadata")
+    check_keys(row.metadata, MessageKeys, f"{where}: metadata")
     _check_usage(usage_of(row.metadata), where)
     client = row.metadata.get("client_message_id")
     if client is not None:
         _check_id(ids.check_client_message_id, client, f"{where}: client_message_id")
     for index, part in enumerate(row.parts):
+        _check_times(part, f"{where}: part {index}")
         check_value(part.data, f"{where}: part {index}")
         check_part(part.data, f"{where}: part {index}")
 
 
-def _check_turns(document: SessionDocument, messages: dict[str, MessageRecord]) -> None:
-    """Each turn below one that came before it in the document: a tree without cycles."""
+def _check_turns(portable: PortableSession, messages: dict[str, MessageRow]) -> None:
+    """Each turn below one that came before it in the file: a tree without cycles."""
     known: set[str] = set()
-    every = {turn.id for turn in document.turns}
-    for turn in document.turns:
+    every = {turn.id for turn in portable.turns}
+    for turn in portable.turns:
         where = f"turn {turn.id}"
         parent = turn.parent_turn_id
         if parent is not None and parent not in known:
@@ -130,26 +141,27 @@ def _check_turns(document: SessionDocument, messages: dict[str, MessageRecord]) 
         if turn.origin_turn_id is not None:
             _check_id(ids.check_turn_id, turn.origin_turn_id, f"{where}: origin_turn_id")
         check_value(turn.data, f"{where}: data")
-        check_turn_data(turn.data, f"{where}: data")
-        for message_id in turn.messages:
+        check_keys(turn.data, TurnKeys, f"{where}: data")
+        held = portable.links.get(turn.id, ())
+        for message_id in held:
             if message_id not in messages:
                 raise _refuse(where, f"it holds message {message_id[:60]!r}, which is not there")
-        if len(set(turn.messages)) != len(turn.messages):
+        if len(set(held)) != len(held):
             raise _refuse(where, "it holds a message twice")
         known.add(turn.id)
 
 
-def _check_head(document: SessionDocument, turns: dict[str, TurnRecord]) -> None:
+def _check_head(portable: PortableSession, turns: dict[str, Turn]) -> None:
     """The head is where its moves end, and what is open hangs under it."""
     at: str | None = None
-    for place, move in enumerate(document.moves):
+    for place, move in enumerate(portable.moves):
         at = move.to_turn_id
         if at is not None and at not in turns:
             raise _refuse(f"moves[{place}]", f"the head went to turn {at[:60]!r}, which is not there")
-    head = document.session.head_turn_id
+    head = portable.session.head_turn_id
     if head != at:
         raise _refuse("session.head_turn_id", f"the head is {str(head)[:60]!r}, its moves end at {at!r}")
-    open_turns = [turn for turn in document.turns if turn.status in OPEN]
+    open_turns = [turn for turn in portable.turns if turn.status in OPEN]
     if len(open_turns) > 1:
         raise _refuse(f"turn {open_turns[1].id}", "a second turn is open; a session has at most one")
     for turn in open_turns:
@@ -157,11 +169,11 @@ def _check_head(document: SessionDocument, turns: dict[str, TurnRecord]) -> None
             raise _refuse(f"turn {turn.id}", "it is open and does not hang under the head")
 
 
-def _check_places(document: SessionDocument, messages: dict[str, MessageRecord]) -> None:
+def _check_places(portable: PortableSession, messages: dict[str, MessageRow]) -> None:
     """Every message is in a turn, in the queue, or was cancelled."""
-    held = {message_id for turn in document.turns for message_id in turn.messages}
+    held = {message_id for turn in portable.turns for message_id in portable.links.get(turn.id, ())}
     queued: set[str] = set()
-    for place, entry in enumerate(document.queue):
+    for place, entry in enumerate(portable.queue):
         where = f"queue[{place}]"
         row = messages.get(entry.message_id)
         if row is None or row.role != "user":
@@ -169,39 +181,33 @@ def _check_places(document: SessionDocument, messages: dict[str, MessageRecord])
         if row.id in held or row.id in queued:
             raise _refuse(where, f"message {row.id} is in a turn already, or queued twice")
         queued.add(row.id)
-    for row in document.messages:
+    for row in portable.messages:
         if row.id not in held and row.id not in queued and "cancelled_at" not in row.metadata:
             raise _refuse(f"message {row.id}", "it is in no turn, not in the queue, and was not cancelled")
 
 
-def _check_steps(document: SessionDocument, messages: dict[str, MessageRecord], turns: dict[str, TurnRecord]) -> None:
+def _check_steps(portable: PortableSession, messages: dict[str, MessageRow], turns: dict[str, Turn]) -> None:
     seen: set[tuple[str, int]] = set()
     turn_of: dict[str, str] = {}
-    for place, step in enumerate(document.steps):
+    for place, step in enumerate(portable.steps):
         where = f"steps[{place}]"
         row = messages.get(step.message_id)
         if step.turn_id not in turns:
             raise _refuse(where, f"there is no turn {step.turn_id[:60]!r}")
-        if row is None or row.role != "assistant" or row.id not in turns[step.turn_id].messages:
+        if row is None or row.role != "assistant" or row.id not in portable.links.get(step.turn_id, ()):
             raise _refuse(where, f"its turn holds no assistant message {step.message_id[:60]!r}")
         if turn_of.setdefault(row.id, step.turn_id) != step.turn_id:
             raise _refuse(where, f"message {row.id} has steps of another turn already")
         if (step.turn_id, step.index) in seen or not 0 <= step.index < _MAX_TOKENS:
             raise _refuse(where, f"step {step.index} of turn {step.turn_id} is there twice, or is no number of a step")
         seen.add((step.turn_id, step.index))
-        _check_step(step, where)
-
-
-def _check_step(step: Step, where: str) -> None:
-    _check_usage(step.usage, where)
-    if not 0 <= step.cost_usd <= _MAX_COST:
-        raise _refuse(where, "its cost is not a sum of money")
-    if not 0 <= step.started_at <= _MAX_TIME or not 0 <= step.finished_at <= _MAX_TIME:
-        raise _refuse(where, "it began or ended at a time that cannot be")
-    _check_model(step.model, f"{where}.model")
-    check_value([step.finish_reason, step.prompt_digest], where)
-    check_value(step.data, f"{where}.data")
-    check_step_data(step.data, f"{where}.data")
+        _check_usage(step.usage, where)
+        if not 0 <= step.cost_usd <= _MAX_COST:
+            raise _refuse(where, "its cost is not a sum of money")
+        check_value(msgspec.to_builtins(step.model), f"{where}.model")
+        check_value([step.finish_reason, step.prompt_digest], where)
+        check_value(step.data, f"{where}.data")
+        check_keys(step.data, StepKeys, f"{where}.data")
 
 
 def _check_usage(usage: Usage, where: str) -> None:
@@ -209,32 +215,32 @@ def _check_usage(usage: Usage, where: str) -> None:
         raise _refuse(where, "its usage is not a count of tokens")
 
 
-def _check_prunes(document: SessionDocument, messages: dict[str, MessageRecord]) -> None:
+def _check_prunes(portable: PortableSession, messages: dict[str, MessageRow]) -> None:
     seen: set[tuple[int, str, int]] = set()
     newest = 0
-    for place, one in enumerate(document.prunes):
+    for place, one in enumerate(portable.prunes):
         where = f"prunes[{place}]"
         row = messages.get(one.message_id)
         if row is None or not 0 <= one.part < len(row.parts) or output_text(row.parts[one.part].data) is None:
             raise _refuse(where, f"message {one.message_id[:60]!r} has no output in part {one.part}")
         if one.seq not in (newest, newest + 1) or one.seq < 1 or (one.seq, one.message_id, one.part) in seen:
             raise _refuse(where, "prunes are numbered from 1 without a gap, and name an output once each")
-        if not all(0 <= count <= _MAX_TIME for count in (one.tokens, one.keep, one.at)):
+        if not all(0 <= count <= _MAX_TIME for count in (one.tokens, one.keep)):
             raise _refuse(where, "its figures cannot be")
         newest = one.seq
         seen.add((one.seq, one.message_id, one.part))
 
 
-def _check_kept(document: SessionDocument) -> None:
+def _check_kept(portable: PortableSession) -> None:
     """What is kept under a digest has that digest: nobody may plant another text under a name that is trusted."""
-    tools = {step.data.get("tools") for step in document.steps}
-    for place, prompt in enumerate(document.prompts):
+    tools = {step.data.get("tools") for step in portable.steps}
+    for place, prompt in enumerate(portable.prompts):
         check_text(prompt.body, f"prompts[{place}].body")
         if sha256(prompt.body.encode()).hexdigest() != prompt.digest:
             raise _refuse(f"prompts[{place}]", "its text does not have the digest it is kept under")
         if prompt.digest in tools:
             check_tools(prompt.body, f"prompts[{place}]")
-    for place, blob in enumerate(document.blobs):
+    for place, blob in enumerate(portable.blobs):
         if not _DIGEST.fullmatch(blob.sha256) or sha256(blob.data).hexdigest() != blob.sha256:
             raise _refuse(f"blobs[{place}]", "its bytes do not have the digest they are kept under")
         if not _MEDIA_TYPE.fullmatch(blob.media_type):

@@ -25,6 +25,7 @@ from clew.transcript.turn_state import OPEN
 
 __all__ = [
     "AT_HOME",
+    "EXPORTER",
     "Blob",
     "FreshIds",
     "PortableSession",
@@ -41,6 +42,7 @@ __all__ = [
     "tree_of",
 ]
 
+EXPORTER: Final = f"clew {__version__}"
 replace = msgspec.structs.replace
 
 
@@ -76,7 +78,7 @@ class PortableSession(msgspec.Struct, frozen=True, kw_only=True):
     file says of itself.
     """
 
-    exporter: str = f"clew {__version__}"
+    exporter: str = EXPORTER
     exported_at: int = 0
     redacted: int = 0
     session: Session

@@ -17,8 +17,8 @@ from clew.fronts.http.body import read_bytes
 from clew.fronts.http.operation import operation
 from clew.fronts.http.route import route
 from clew.fronts.shape import SessionShape, session_shape
-from clew.interop.forms import FORMS
-from clew.interop.parse import MAX_DOCUMENT_BYTES
+from clew.interop.formats import FORMATS
+from clew.interop.session_file import MAX_FILE_BYTES
 from clew.store.base import SearchPage
 
 __all__ = ["Transfer"]
@@ -68,7 +68,7 @@ class Transfer:
         session = await self._engine.get_session(request.path_params["id"])
         wanted = query.read(request, ExportQuery)
         data = await self._engine.export(session.id, wanted.format, redact=wanted.redact, hidden=wanted.hidden)
-        form = FORMS[wanted.format]
+        form = FORMATS[wanted.format]
         named = {"content-disposition": f'attachment; filename="{session.id}{form.suffix}"'}
         return Response(data, 200, {**_FILE_HEADERS, **named}, media_type=form.media_type)
 
@@ -76,7 +76,7 @@ class Transfer:
     async def _import(self, request: Request) -> Any:
         # A session may hold more files than one message: what was exported must come in again.
         wanted = query.read(request, ImportQuery)
-        data = await read_bytes(request, MAX_DOCUMENT_BYTES)
+        data = await read_bytes(request, MAX_FILE_BYTES)
         session = await self._engine.import_session(data, workspace_root=wanted.workspace)
         return answer(session_shape(session, await self._engine.get_status(session.id)), 201)
 

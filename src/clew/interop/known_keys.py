@@ -1,4 +1,4 @@
-"""Shapes: what clew itself keeps in the open bags of a document, and later reads without asking again.
+"""Known keys: what clew itself keeps in the open bags of a session, and later reads without asking again.
 
 Parts, metadata and data may hold any key. Those that clew writes and relies on must be what clew would have written;
 the rest is not looked at. A part of a type that is not known here may be anything.
@@ -17,18 +17,22 @@ from clew.transcript.tool_state import ToolState
 from clew.transcript.usage import Usage
 from clew.transcript.view import Split
 
-__all__ = ["check_metadata", "check_part", "check_step_data", "check_tools", "check_turn_data"]
+__all__ = ["MessageKeys", "StepKeys", "TurnKeys", "check_keys", "check_part", "check_tools"]
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
 
 
-class _Metadata(msgspec.Struct):
+class MessageKeys(msgspec.Struct):
+    """Of a message's metadata."""
+
     agent: str | None = None
     model: Model | str | None = None
     usage: Usage | None = None
 
 
-class _StepData(msgspec.Struct):
+class StepKeys(msgspec.Struct):
+    """Of a step's data."""
+
     prompt: list[tuple[str, _Count]] | None = None
     tools: str | None = None
     request: str | None = None
@@ -36,7 +40,9 @@ class _StepData(msgspec.Struct):
     limits: tuple[int | None, float | None] | None = None
 
 
-class _TurnData(msgspec.Struct):
+class TurnKeys(msgspec.Struct):
+    """Of a turn's data."""
+
     stopped: str | None = None
     budget_from: _Count = 0
     error: dict[str, Any] | None = None
@@ -104,17 +110,12 @@ _PARTS: Final[dict[object, type[Any]]] = {
 _ENDS: Final[dict[object, type[Any]]] = {"output-available": _Done, "output-error": _Failed}
 
 
-def check_metadata(metadata: dict[str, Any], where: str) -> None:
-    """The metadata of a message."""
-    _check(metadata, _Metadata, where)
-
-
-def check_step_data(data: dict[str, Any], where: str) -> None:
-    _check(data, _StepData, where)
-
-
-def check_turn_data(data: dict[str, Any], where: str) -> None:
-    _check(data, _TurnData, where)
+def check_keys(value: dict[str, Any], keys: type[Any], where: str) -> None:
+    """Whether those of these keys that are there are of their types."""
+    try:
+        msgspec.convert(value, keys)
+    except (msgspec.ValidationError, ValueError, OverflowError) as error:
+        raise InvalidInput(f"{where}: {error}", where=where) from error
 
 
 def check_tools(body: str, where: str) -> None:
@@ -133,14 +134,7 @@ def check_part(data: dict[str, Any], where: str) -> None:
     if shape is None and called:
         shape = _Call
     if shape is not None:
-        _check(data, shape, where)
+        check_keys(data, shape, where)
     state = data.get("state")
     if called and isinstance(state, str) and state in _ENDS:
-        _check(data, _ENDS[state], where)
-
-
-def _check(value: dict[str, Any], shape: type[Any], where: str) -> None:
-    try:
-        msgspec.convert(value, shape)
-    except (msgspec.ValidationError, ValueError, OverflowError) as error:
-        raise InvalidInput(f"{where}: {error}", where=where) from error
+        check_keys(data, _ENDS[state], where)

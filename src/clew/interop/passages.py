@@ -1,4 +1,4 @@
-"""What a person reads of a document, in order. Both forms for people are made from it."""
+"""Passages: what a person reads of a session, in order. Both formats for people are made from them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from clew.interop.document import SessionDocument
-from clew.interop.rows import rows_of, tree_of
 from clew.transcript.line import LineTurn, line_turns
 from clew.transcript.message import MessageRow
 from clew.transcript.metadata import DAMAGED
+from clew.transcript.portable import PortableSession, tree_of
 from clew.transcript.project import project, tails_of
 from clew.transcript.view import compaction_data, visible_view
 
@@ -22,7 +21,7 @@ __all__ = [
     "Passage",
     "ToolUse",
     "left_out",
-    "read_document",
+    "passages_of",
     "shown_json",
     "shown_time",
     "tool_use",
@@ -69,10 +68,10 @@ class ToolUse(msgspec.Struct, frozen=True):
     error: str | None
 
 
-def read_document(document: SessionDocument, *, hidden: bool = False) -> tuple[Passage, ...]:
+def passages_of(portable: PortableSession, *, hidden: bool = False) -> tuple[Passage, ...]:
     """The conversation as it stands and what is queued; with ``hidden`` every message there is, by its time."""
-    rows, tree = rows_of(document), tree_of(document)
-    queued = {entry.message_id for entry in document.queue}
+    rows, tree = {row.id: row for row in portable.messages}, tree_of(portable)
+    queued = {entry.message_id for entry in portable.queue}
     marks: dict[str, Mark] = {id_: why.by for id_, why in project(tree, tails_of(tree, rows)).items()}
     marks |= {row.id: "cancelled" for row in rows.values() if "cancelled_at" in row.metadata}
     marks |= dict.fromkeys(queued, "queued")
@@ -84,7 +83,7 @@ def read_document(document: SessionDocument, *, hidden: bool = False) -> tuple[P
     else:
         line = [LineTurn(turn, tuple(rows[id_] for id_ in tree.links[turn.id])) for turn in line_turns(tree)]
         shown = [rows[message.id] for message in visible_view(line)]
-    shown += [rows[entry.message_id] for entry in document.queue]
+    shown += [rows[entry.message_id] for entry in portable.queue]
     numbers: dict[str | None, int] = {}
     return tuple(
         Passage(row, numbers.setdefault(holders.get(row.id, row.id), len(numbers) + 1), marks.get(row.id))
@@ -92,9 +91,9 @@ def read_document(document: SessionDocument, *, hidden: bool = False) -> tuple[P
     )
 
 
-def left_out(document: SessionDocument, shown: tuple[Passage, ...]) -> str:
+def left_out(portable: PortableSession, shown: tuple[Passage, ...]) -> str:
     """Of what is not shown, how much and how to see it; nothing when all is."""
-    count = len(document.messages) - len(shown)
+    count = len(portable.messages) - len(shown)
     if count <= 0:
         return ""
     which = "1 message is" if count == 1 else f"{count} messages are"

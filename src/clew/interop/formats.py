@@ -1,0 +1,57 @@
+"""The formats a session can be exported in, by name. Secrets are taken out unless somebody asks to keep them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Literal
+
+import msgspec
+
+from clew.interop.html import format_html
+from clew.interop.markdown import format_markdown
+from clew.interop.redact import redact_session
+from clew.interop.session_file import format_json, format_jsonl
+from clew.transcript.portable import PortableSession
+
+__all__ = ["FORMATS", "Format", "FormatName", "format_session"]
+
+FormatName = Literal["json", "jsonl", "md", "html"]
+
+
+class Format(msgspec.Struct, frozen=True):
+    """What a format is called elsewhere, and how it is written. The flag is whether hidden messages are shown."""
+
+    media_type: str
+    suffix: str
+    write: Callable[[PortableSession, bool], bytes]
+
+
+FORMATS: Final[Mapping[FormatName, Format]] = {
+    "json": Format("application/json", ".json", lambda portable, _: format_json(portable)),
+    "jsonl": Format("application/x-ndjson", ".jsonl", lambda portable, _: format_jsonl(portable)),
+    "md": Format(
+        "text/markdown; charset=utf-8",
+        ".md",
+        lambda portable, hidden: format_markdown(portable, hidden=hidden).encode(),
+    ),
+    "html": Format(
+        "text/html; charset=utf-8",
+        ".html",
+        lambda portable, hidden: format_html(portable, hidden=hidden).encode(),
+    ),
+}
+"""JSON and lines carry the whole session and can be imported; the others are for people."""
+
+
+def format_session(
+    portable: PortableSession,
+    format: FormatName,
+    *,
+    redact: bool = True,
+    secrets: Sequence[str] = (),
+    hidden: bool = False,
+) -> bytes:
+    """The session in that format. ``secrets`` are values to take out beside those that are known by their pattern."""
+    if redact:
+        portable = redact_session(portable, secrets)
+    return FORMATS[format].write(portable, hidden)

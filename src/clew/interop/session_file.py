@@ -1,0 +1,258 @@
+"""A portable session as a file that can be imported again: one JSON object, or JSON lines with one record each.
+
+Byte for byte the same for the same session: keys are sorted, but for those inside a part. What the model is shown of a
+pruned output is cut from its JSON, so the order of a part's keys is part of its value.
+
+What is read comes from outside: it is untrusted until every check has passed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from clew.errors import InvalidInput, UnsupportedValue
+from clew.interop.soundness import check_portable
+from clew.transcript.message import MessageRow, PartRow
+from clew.transcript.portable import AT_HOME, EXPORTER, Blob, PortableSession, Prompt, Queued, tree_of
+from clew.transcript.pruned import Pruned
+from clew.transcript.session import Session
+from clew.transcript.turn import HeadMove, Step, Turn
+
+__all__ = ["MAX_FILE_BYTES", "format_json", "format_jsonl", "iter_jsonl", "parse_session"]
+
+FORMAT: Final = "clew-session"
+VERSION: Final = 1
+MAX_FILE_BYTES: Final = 256 * 1024 * 1024
+_MAX_HEADER: Final = 64 * 1024
+_KINDS: Final = {
+    "turn": "turns",
+    "message": "messages",
+    "step": "steps",
+    "move": "moves",
+    "prune": "prunes",
+    "prompt": "prompts",
+    "blob": "blobs",
+    "queued": "queue",
+}
+"""The kinds of record that may come many times, each with its field of the session."""
+_HEADER: Final = ("exporter", "exported_at", "redacted")
+_STAYS: Final[Mapping[Any, frozenset[str]]] = AT_HOME
+Record = TypeVar("Record")
+
+
+# Written
+
+
+def format_json(portable: PortableSession) -> bytes:
+    """One object, with a newline at its end."""
+    whole: dict[str, Any] = {"format": FORMAT, "version": VERSION, "session": _plain(portable, portable.session)}
+    whole |= {name: getattr(portable, name) for name in _HEADER}
+    for field in _KINDS.values():
+        whole[field] = [_plain(portable, row) for row in getattr(portable, field)]
+    return msgspec.json.encode(whole, order="sorted") + b"\n"
+
+
+def format_jsonl(portable: PortableSession) -> bytes:
+    """All lines at once."""
+    return b"".join(iter_jsonl(portable))
+
+
+def iter_jsonl(portable: PortableSession) -> Iterator[bytes]:
+    """Line after line, each with its newline. The header says how many follow: a file that was cut is refused."""
+    count = 1 + sum(len(getattr(portable, field)) for field in _KINDS.values())
+    header = {name: getattr(portable, name) for name in _HEADER}
+    yield _line({"record": "header", "format": FORMAT, "version": VERSION}, {**header, "records": count})
+    yield _line({"record": "session"}, _plain(portable, portable.session))
+    for kind, field in _KINDS.items():
+        for row in getattr(portable, field):
+            yield _line({"record": kind}, _plain(portable, row))
+
+
+def _line(first: dict[str, Any], body: dict[str, Any]) -> bytes:
+    # The kind comes first on its line, for the eye and for a reader that looks no further.
+    return msgspec.json.encode(first)[:-1] + b"," + msgspec.json.encode(body, order="sorted")[1:] + b"\n"
+
+
+def _plain(portable: PortableSession, row: Any) -> dict[str, Any]:
+    """A row without what stays at home."""
+    stays = _STAYS.get(type(row), frozenset())
+    built = {name: value for name, value in msgspec.structs.asdict(row).items() if name not in stays}
+    if isinstance(row, Turn):
+        built["messages"] = portable.links.get(row.id, ())
+    elif isinstance(row, MessageRow):
+        built["parts"] = [_plain(portable, part) for part in row.parts]
+    elif isinstance(row, PartRow):
+        built |= {"id": row.id or None, "data": msgspec.Raw(msgspec.json.encode(row.data))}
+    return built
+
+
+# Read
+
+
+def parse_session(data: bytes, *, max_bytes: int = MAX_FILE_BYTES) -> PortableSession:
+    """The session in these bytes, JSON or lines, sound in itself.
+
+    Raises :class:`InvalidInput` or :class:`UnsupportedValue` with a sentence that names the place.
+    """
+    if len(data) > max_bytes:
+        raise UnsupportedValue(f"the file is larger than {max_bytes} bytes")
+    data = data.removeprefix(b"\xef\xbb\xbf")  # some editors begin a file with it
+    if not data.lstrip()[:1] == b"{":
+        # Said before anything is parsed: where a page is not JSON helps nobody who did not mean it to be.
+        raise InvalidInput(
+            "this is not a clew session: only exports as json or jsonl can be imported; md and html are for reading"
+        )
+    portable = _parse_lines(data.split(b"\n")) if _is_jsonl(data) else _parse_object(data)
+    check_portable(portable)
+    return msgspec.structs.replace(portable, turns=tuple(tree_of(portable).turns.values()))
+
+
+def _is_jsonl(data: bytes) -> bool:
+    """Whether these bytes begin as lines do. A session in one object has no ``record`` on its first line."""
+    try:
+        first = msgspec.json.decode(data[:_MAX_HEADER].lstrip().partition(b"\n")[0])
+    except (msgspec.DecodeError, UnicodeDecodeError, ValueError, RecursionError):
+        return False
+    return isinstance(first, dict) and "record" in first
+
+
+class _Header(msgspec.Struct, frozen=True):
+    exported_at: int
+    exporter: str = EXPORTER
+    redacted: int = 0
+    records: int | None = None
+
+
+def _parse_object(data: bytes) -> PortableSession:
+    value = _decode(data, "the file")
+    header = _read_header(value, "the file must be an object", "the file")
+    records: dict[str, list[tuple[str, Any]]] = {}
+    for field in _KINDS.values():
+        held = value.get(field, [])
+        if not isinstance(held, list):
+            raise InvalidInput(f"{field} does not read as a clew session: it is no list", where=field)
+        records[field] = [(f"{field}[{place}]", one) for place, one in enumerate(held)]
+    return _assemble(header, ("session", value.get("session")), records)
+
+
+def _parse_lines(lines: Iterable[bytes]) -> PortableSession:
+    header: _Header | None = None
+    session: tuple[str, Any] | None = None
+    records: dict[str, list[tuple[str, Any]]] = {field: [] for field in _KINDS.values()}
+    count = 0
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        where = f"line {number}"
+        value = _decode(line, where)
+        if header is None:
+            header = _read_header(value, "the first line must be a header", where)
+            continue
+        count += 1
+        kind = value.get("record") if isinstance(value, dict) else None
+        if kind == "session" and session is None:
+            session = where, value
+        elif isinstance(kind, str) and kind in _KINDS:
+            records[_KINDS[kind]].append((where, value))
+        else:
+            raise InvalidInput(f"{where} is of a kind that is not known here: {str(kind)[:40]!r}", where=where)
+    if header is None or session is None:
+        raise InvalidInput("the file ends before it says which session it holds")
+    if count != header.records:
+        raise InvalidInput(f"the file holds {count} records, its header promises {header.records}: it was cut")
+    return _assemble(header, session, records)
+
+
+def _read_header(value: Any, what: str, where: str) -> _Header:
+    if not isinstance(value, dict) or value.get("format") != FORMAT or value.get("record", "header") != "header":
+        raise InvalidInput(f'this is not a clew session: {what} with "format": "{FORMAT}"')
+    if value.get("version") != VERSION:
+        raise InvalidInput(
+            f"this file is of version {str(value.get('version'))[:20]}; this clew reads version {VERSION}"
+        )
+    return _read(value, _Header, where)
+
+
+def _assemble(
+    header: _Header, session: tuple[str, Any], records: Mapping[str, Sequence[tuple[str, Any]]]
+) -> PortableSession:
+    """The rows, with what a file leaves out worked out again. Whether they hold together is not looked at here."""
+    row = _read(session[1], Session, session[0])
+    turns: list[Turn] = []
+    links: dict[str, tuple[str, ...]] = {}
+    for where, value in records["turns"]:
+        if isinstance(value, dict) and not {"kind", "status"} <= value.keys():
+            raise InvalidInput(f"{where} does not read as a clew session: it has no kind, or no status", where=where)
+        turns.append(_read(value, Turn, where, session_id=row.id))
+        links[turns[-1].id] = _read(value.get("messages", []), tuple[str, ...], where)
+    messages: list[MessageRow] = []
+    for where, value in records["messages"]:
+        given = _read(value, dict[str, Any], where)
+        # A part that is still being written has no id yet.
+        parts = tuple(
+            _read({**part, "id": ""} if part.get("id", 0) is None else part, PartRow, where, index=index)
+            for index, part in enumerate(_read(given.pop("parts", []), list[dict[str, Any]], where))
+        )
+        message = _read({"metadata": {}, **given}, MessageRow, where, session_id=row.id)
+        messages.append(msgspec.structs.replace(message, parts=parts))
+    moves: list[HeadMove] = []
+    for seq, (where, value) in enumerate(records["moves"], start=1):
+        at = moves[-1].to_turn_id if moves else None
+        moves.append(_read(value, HeadMove, where, seq=seq, session_id=row.id, from_turn_id=at))
+    return PortableSession(
+        exporter=header.exporter,
+        exported_at=header.exported_at,
+        redacted=header.redacted,
+        session=row,
+        turns=tuple(turns),
+        links=links,
+        messages=tuple(messages),
+        moves=tuple(moves),
+        steps=tuple(_read(value, Step, where) for where, value in records["steps"]),
+        prunes=tuple(_read(value, Pruned, where) for where, value in records["prunes"]),
+        prompts=tuple(_read(value, Prompt, where) for where, value in records["prompts"]),
+        blobs=tuple(_read(value, Blob, where) for where, value in records["blobs"]),
+        queue=tuple(_read(value, Queued, where) for where, value in records["queue"]),
+    )
+
+
+def _read(value: Any, kind: type[Record], where: str, **known: Any) -> Record:
+    """Plain values as a row of that kind. Keys it does not have are left to later versions; those that stay at home
+    are not believed when they come."""
+    if isinstance(value, dict):
+        stays = _STAYS.get(kind, frozenset())
+        value = {key: item for key, item in value.items() if key not in stays} | known
+    try:
+        return msgspec.convert(value, kind)
+    except RecursionError as error:
+        raise UnsupportedValue(f"{where} is nested too deeply", where=where) from error
+    except (msgspec.ValidationError, ValueError, OverflowError) as error:
+        raise InvalidInput(f"{where} does not read as a clew session: {error}", where=where) from error
+
+
+def _decode(data: bytes, where: str) -> Any:
+    """JSON from outside as plain values. Depth and odd numbers are refused as what they are, not as a crash."""
+    try:
+        return msgspec.json.decode(data)
+    except RecursionError as error:
+        raise UnsupportedValue(f"{where} is nested too deeply", where=where) from error
+    except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
+        if _reads_leniently(data):
+            raise UnsupportedValue(f"{where} holds a value that cannot be kept: {error}", where=where) from error
+        raise InvalidInput(f"{where} is not JSON: {error}", where=where) from error
+
+
+def _reads_leniently(data: bytes) -> bool:
+    """Whether only a value is wrong: half a surrogate pair, or a number that is none or beyond all bounds."""
+    try:
+        json.loads(data.decode())
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        return False
+    except (ValueError, RecursionError):
+        # Read as far as a number with too many digits, or too deep.
+        return True
+    return True
