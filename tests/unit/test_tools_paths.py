@@ -11,8 +11,8 @@ import pytest
 from clew.errors import PermissionDenied, ToolFailed
 from clew.tools.base import Signal, Tool
 from clew.tools.builtin import BUILTIN
-from clew.tools.files.access import explained, open_folder, open_plain, read_all, replace
-from clew.tools.files.paths import judged_place, locate, show_name
+from clew.tools.files.access import file_errors, open_folder, open_plain, read_all, replace
+from clew.tools.files.paths import judged_path, locate, show_name
 from clew.tools.files.walk import Brake, LeftOut, walk
 from clew.transcript.rule import Target
 from tests.unit.test_tools_support import Permits, context_of
@@ -174,23 +174,23 @@ async def test_a_link_swapped_after_it_was_judged_is_refused(workspace: Path) ->
     (workspace / "in-file").unlink()
     (workspace / "in-file").symlink_to("../outside/secret/key")
     with pytest.raises(ToolFailed, match="not what was judged"):
-        await judged_place("read", "in-file", context_of(workspace.parent, workspace=workspace, judged=judged))
+        await judged_path("read", "in-file", context_of(workspace.parent, workspace=workspace, judged=judged))
 
 
 async def test_what_was_judged_for_another_tool_does_not_count(workspace: Path) -> None:
     """A read that was allowed is no write."""
     judged = (locate("a.txt", workspace).target("read"),)
     with pytest.raises(ToolFailed, match="not what was judged"):
-        await judged_place("write", "a.txt", context_of(workspace.parent, workspace=workspace, judged=judged))
+        await judged_path("write", "a.txt", context_of(workspace.parent, workspace=workspace, judged=judged))
 
 
 async def test_where_nothing_was_judged_every_path_is_put_to_the_rules(workspace: Path) -> None:
     """A host that calls a tool by itself is asked about the real path, and its no holds."""
     permits = Permits(str(workspace.parent / "outside"))
     context = context_of(workspace.parent, workspace=workspace, permit=permits)
-    assert (await judged_place("read", "in-file", context)).path == workspace / "src" / "b.txt"
+    assert (await judged_path("read", "in-file", context)).path == workspace / "src" / "b.txt"
     with pytest.raises(PermissionDenied):
-        await judged_place("read", "out", context)
+        await judged_path("read", "out", context)
     assert [target.value for target in permits.asked] == [
         str(workspace / "src" / "b.txt"),
         str(workspace.parent / "outside"),
@@ -209,8 +209,8 @@ def test_a_link_anywhere_in_a_resolved_path_is_refused_when_it_is_opened(path: s
 
 def test_a_folder_that_became_a_link_is_not_opened(workspace: Path) -> None:
     """Nor listed."""
-    with pytest.raises(ToolFailed, match="link"):
-        open_folder(workspace / "out")
+    with pytest.raises(ToolFailed, match="link"), open_folder(workspace / "out"):
+        pass
 
 
 def test_a_folder_swapped_for_a_link_during_a_walk_is_not_entered(workspace: Path) -> None:
@@ -222,11 +222,9 @@ def test_a_folder_swapped_for_a_link_during_a_walk_is_not_entered(workspace: Pat
             (workspace / "src").symlink_to(workspace.parent / "outside")
         return path == "src"
 
-    handle, left_out = open_folder(workspace), LeftOut()
-    try:
+    left_out = LeftOut()
+    with open_folder(workspace) as handle:
         paths = [entry.path for entry in walk(handle, Brake(Signal(), 60), left_out, swap)]
-    finally:
-        os.close(handle)
     assert [path for path in paths if path.startswith("src")] == ["src"]
     assert left_out.sentences() == ["1 folder could not be read"]
 
@@ -295,7 +293,7 @@ def test_a_write_that_fails_leaves_the_file_and_no_rest(workspace: Path, monkeyp
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "write", full)
-    with pytest.raises(ToolFailed, match="disk is full"), explained("a.txt"):
+    with pytest.raises(ToolFailed, match="disk is full"), file_errors("a.txt"):
         replace(workspace / "a.txt", b"two")
     monkeypatch.undo()
     assert (workspace / "a.txt").read_text() == "one\n"

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
 
@@ -23,6 +23,7 @@ __all__ = [
     "MAX_OUTPUT_CHARS",
     "ChildOutcome",
     "Signal",
+    "TargetsOf",
     "Tool",
     "ToolContext",
     "ToolOutput",
@@ -30,6 +31,10 @@ __all__ = [
 
 DEFAULT_TIMEOUT_MS: Final = 120_000
 MAX_OUTPUT_CHARS: Final = 30_000
+
+
+TargetsOf: TypeAlias = Callable[[Mapping[str, Any], Path | None], Sequence[Target]]
+"""What a call with these arguments would touch in this workspace; see :meth:`Tool.targets`."""
 
 
 class ToolOutput(msgspec.Struct, frozen=True):

@@ -12,19 +12,17 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeAlias, get_type_hints, overload
+from typing import Any, Final, get_type_hints, overload
 
 import msgspec
 
 from clew.errors import ClewError, ToolFailed
-from clew.tools.base import DEFAULT_TIMEOUT_MS, ToolContext, ToolOutput
+from clew.tools.base import DEFAULT_TIMEOUT_MS, TargetsOf, ToolContext, ToolOutput
 from clew.tools.output import to_output
 from clew.tools.thread import run_in_thread
 from clew.transcript.rule import Target
 
-__all__ = ["FunctionTool", "TargetsOf", "tool"]
-
-TargetsOf: TypeAlias = Callable[[Mapping[str, Any], Path | None], Sequence[Target]]
+__all__ = ["FunctionTool", "tool"]
 
 # What every provider takes as the name of a function.
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)

@@ -12,9 +12,8 @@ import shutil
 import signal as signals
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from msgspec import Meta
 
@@ -37,10 +36,6 @@ _KEPT: Final = ("PATH", "HOME", "LANG", "TMPDIR", "USER")
 _SECRET: Final = re.compile(r"KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH|COOKIE|PRIVATE", re.IGNORECASE)
 
 
-def _targets(args: Mapping[str, Any], workspace: Path | None) -> Sequence[Target]:
-    return [Target("bash", "command", args["command"])]
-
-
 _DESCRIPTION: Final = """Run a command line in bash, in the workspace.
 
 Every call is a new shell: variables and cd do not last. There is no input. Output and errors come together, with
@@ -55,7 +50,7 @@ def make_bash(sandbox: Sandbox | None = None, closed: Callable[[], Sequence[str]
     @tool(
         description=_DESCRIPTION if sandbox is None else f"{_DESCRIPTION}\n\n{sandbox.described}",
         needs_workspace=True,
-        targets=_targets,
+        targets=lambda args, workspace: [Target("bash", "command", args["command"])],
         timeout_ms=MAX_TIMEOUT_MS + 15_000,
     )
     async def bash(
@@ -63,31 +58,23 @@ def make_bash(sandbox: Sandbox | None = None, closed: Callable[[], Sequence[str]
         context: ToolContext,
         timeout_ms: Annotated[int, Meta(description="When to give up.", ge=1, le=MAX_TIMEOUT_MS)] = DEFAULT_TIMEOUT_MS,
     ) -> str:
-        program = _program(command, context, timeout_ms)
+        if context.workspace is None:
+            raise ToolFailed("this session has no workspace to run a command in")
+        if "\x00" in command:
+            raise ToolFailed("the command holds a NUL character")
+        # "--" ends the options: a line that begins with a dash is a command, too.
+        argv = [_shell(), "--noprofile", "--norc", "-c", "--", command]
+        program = Program(argv=argv, cwd=context.workspace, env=environment(os.environ), timeout_ms=timeout_ms)
         if sandbox is None:
             return await _run(program, context)
         scratch = Path(await run_in_thread(tempfile.mkdtemp, prefix="clew-"))
         try:
-            around = partial(sandbox.around, program, scratch, closed(), (context.spill,))
-            return await _run(await run_in_thread(around), context)
+            fenced = await run_in_thread(sandbox.around, program, scratch, closed(), (context.spill,))
+            return await _run(fenced, context)
         finally:
             await run_in_thread(shutil.rmtree, scratch, ignore_errors=True)
 
     return bash
-
-
-def _program(command: str, context: ToolContext, timeout_ms: int) -> Program:
-    if context.workspace is None:
-        raise ToolFailed("this session has no workspace to run a command in")
-    if "\x00" in command:
-        raise ToolFailed("the command holds a NUL character")
-    return Program(
-        # "--" ends the options: a line that begins with a dash is a command, too.
-        argv=[_shell(), "--noprofile", "--norc", "-c", "--", command],
-        cwd=context.workspace,
-        env=environment(os.environ),
-        timeout_ms=timeout_ms,
-    )
 
 
 async def _run(program: Program, context: ToolContext) -> str:
@@ -106,9 +93,7 @@ async def _run(program: Program, context: ToolContext) -> str:
 def environment(host: Mapping[str, str]) -> dict[str, str]:
     """What a command may see of the host's environment."""
     kept = {name: value for name, value in host.items() if name in _KEPT or name.startswith("LC_")}
-    kept = {name: value for name, value in kept.items() if not _SECRET.search(name)}
-    kept.setdefault("PATH", os.defpath)
-    return {**kept, "TERM": "dumb"}
+    return {"PATH": os.defpath, **{k: v for k, v in kept.items() if not _SECRET.search(k)}, "TERM": "dumb"}
 
 
 def _shell() -> str:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
@@ -13,12 +11,11 @@ from msgspec import Meta
 from clew.errors import ToolFailed
 from clew.tools.base import ToolContext
 from clew.tools.decorator import tool
-from clew.tools.files.access import explained, read_all, replace
-from clew.tools.files.paths import Place, judged_place, locate
+from clew.tools.files.access import file_errors, read_all, replace
+from clew.tools.files.paths import ResolvedPath, judged_path, path_targets
 from clew.tools.files.walk import count
 from clew.tools.media import looks_binary
 from clew.tools.thread import run_in_thread
-from clew.transcript.rule import Target
 
 __all__ = ["Edited", "edit", "plan_edit"]
 
@@ -32,11 +29,7 @@ class Edited(msgspec.Struct, frozen=True):
     lines: tuple[int, ...]
 
 
-def _targets(args: Mapping[str, Any], workspace: Path | None) -> Sequence[Target]:
-    return [locate(args["path"], workspace).target("edit")]
-
-
-@tool(needs_workspace=True, targets=_targets)
+@tool(needs_workspace=True, targets=path_targets("edit"))
 async def edit(
     path: Annotated[str, Meta(description="The file, relative to the workspace or absolute.", min_length=1)],
     old: Annotated[str, Meta(description="The text to replace, exactly as it stands in the file.", min_length=1)],
@@ -49,12 +42,12 @@ async def edit(
     The passage must occur exactly once, unless all is true: give enough lines around it. Line endings are kept as the
     file has them.
     """
-    place = await judged_place("edit", path, context)
+    place = await judged_path("edit", path, context)
     return await run_in_thread(_edit, place, old, new, every=all)
 
 
-def _edit(place: Place, old: str, new: str, *, every: bool) -> str:
-    with explained(place.shown):
+def _edit(place: ResolvedPath, old: str, new: str, *, every: bool) -> str:
+    with file_errors(place.shown):
         data, version = read_all(place.path, MAX_EDIT_BYTES)
         if looks_binary(data):
             raise ToolFailed(f"{place.shown} is not a text file and cannot be edited")

@@ -6,27 +6,21 @@ must not be got around by searching it, not even to learn whether a guess was ri
 
 from __future__ import annotations
 
-import asyncio
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
-from typing import Annotated, Any, Final
+from contextlib import ExitStack
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
 
-from clew.errors import PermissionDenied
 from clew.tools.base import ToolContext
 from clew.tools.decorator import tool
-from clew.tools.files.access import explained, open_folder, open_plain
-from clew.tools.files.paths import Place, judged_place, locate
+from clew.tools.files.access import file_errors, open_folder, open_plain
+from clew.tools.files.paths import ResolvedPath, judged_path, path_targets
 from clew.tools.files.pattern import Glob
-from clew.tools.files.search import Found, search
-from clew.tools.files.walk import Brake, LeftOut, count, walk
+from clew.tools.files.search import SearchResult, search
+from clew.tools.files.walk import Brake, LeftOut, count, permitted, walk
 from clew.tools.output import fit_text
 from clew.tools.thread import run_in_thread
-from clew.transcript.rule import Target
 
 __all__ = ["grep"]
 
@@ -45,11 +39,7 @@ class _Candidates(msgspec.Struct):
     denied: int = 0
 
 
-def _targets(args: Mapping[str, Any], workspace: Path | None) -> Sequence[Target]:
-    return [locate(args.get("path", "."), workspace).target("grep")]
-
-
-@tool(needs_workspace=True, targets=_targets, timeout_ms=90_000)
+@tool(needs_workspace=True, targets=path_targets("grep"), timeout_ms=90_000)
 async def grep(
     pattern: Annotated[
         str, Meta(description="A regular expression as Python's re has it, matched line by line.", min_length=1)
@@ -67,17 +57,20 @@ async def grep(
     search ends after 20 seconds.
     """
     wanted = None if glob is None else Glob(glob if "/" in glob else f"**/{glob}")
-    place = await judged_place("grep", path, context)
+    place = await judged_path("grep", path, context)
     left_out = LeftOut()
-    with explained(place.shown), ExitStack() as stack:
+    with file_errors(place.shown), ExitStack() as stack:
         handle, is_folder = await run_in_thread(_open, place, stack)
         brake = Brake(context.signal, SECONDS)
+        candidates = _Candidates([""])
         if is_folder:
             candidates = await run_in_thread(_gather, handle, wanted, brake, left_out)
-        else:
-            candidates = _Candidates([""])
-        await _permit(candidates, place, context, brake, left_out)
-        found = await search(
+        answers = await permitted(candidates.files, place, "read", context, brake)
+        if unasked := len(candidates.files) - len(answers):
+            left_out.stopped = f"{brake.pulled}, {count(unasked, 'file')} not looked at"
+        candidates.denied = answers.count(False)
+        candidates.files = [file for file, allowed in zip(candidates.files, answers, strict=False) if allowed]
+        result = await search(
             pattern,
             handle,
             candidates.files,
@@ -86,22 +79,13 @@ async def grep(
             seconds=SECONDS,
             signal=context.signal,
         )
-    return await fit_text(_told(found, candidates, place, left_out), context, "grep")
+    return await fit_text(_told(result, candidates, place, left_out), context, "grep")
 
 
-def _open(place: Place, stack: ExitStack) -> tuple[int, bool]:
+def _open(place: ResolvedPath, stack: ExitStack) -> tuple[int, bool]:
     if place.path.is_dir():
-        return stack.enter_context(_folder(place.path)), True
+        return stack.enter_context(open_folder(place.path)), True
     return stack.enter_context(open_plain(place.path))[0], False
-
-
-@contextmanager
-def _folder(path: Path) -> Iterator[int]:
-    handle = open_folder(path)
-    try:
-        yield handle
-    finally:
-        os.close(handle)
 
 
 def _gather(handle: int, wanted: Glob | None, brake: Brake, left_out: LeftOut) -> _Candidates:
@@ -120,43 +104,25 @@ def _gather(handle: int, wanted: Glob | None, brake: Brake, left_out: LeftOut) -
     return gathered
 
 
-async def _permit(candidates: _Candidates, place: Place, context: ToolContext, brake: Brake, left_out: LeftOut) -> None:
-    """Take out what may not be read, and what there was no time to ask about."""
-    allowed: list[str] = []
-    for number, file in enumerate(candidates.files):
-        if reason := brake.pulled:
-            left_out.stopped = f"{reason}, {count(len(candidates.files) - number, 'file')} not looked at"
-            break
-        try:
-            await context.permit(Place(place.path / file, place.root).target("read"))
-        except PermissionDenied:
-            candidates.denied += 1
-        else:
-            allowed.append(file)
-        if number % 256 == 255:
-            await asyncio.sleep(0)  # The answers may come without a pause; others want the loop, too.
-    candidates.files = allowed
-
-
-def _told(found: Found, candidates: _Candidates, place: Place, left_out: LeftOut) -> str:
-    names = [Place(place.path / file, place.root).shown for file in candidates.files]
-    lines = [f"{names[match.file]}:{match.line}: {match.text}" for match in found.matches]
+def _told(result: SearchResult, candidates: _Candidates, place: ResolvedPath, left_out: LeftOut) -> str:
+    names = [place.below(file).shown for file in candidates.files]
+    lines = [f"{names[match.file]}:{match.line}: {match.text}" for match in result.matches]
     notes = []
     if not lines:
         notes.append(f"no line fits in {count(len(names), 'file')}")
-    if found.total > len(lines):
-        notes.append(f"{found.total - len(lines):,} more of {count(found.total, 'line')} are not shown")
-    if found.stopped_at is not None:
-        at = names[found.stopped_at] if names else place.shown
+    if result.total > len(lines):
+        notes.append(f"{result.total - len(lines):,} more of {count(result.total, 'line')} are not shown")
+    if result.stopped_at is not None:
+        at = names[result.stopped_at] if names else place.shown
         notes.append(
             f"stopped early: the pattern took too long in {at}, "
-            f"{count(len(names) - found.stopped_at, 'file')} of {len(names):,} not searched to the end"
+            f"{count(len(names) - result.stopped_at, 'file')} of {len(names):,} not searched to the end"
         )
     for number, what in (
-        (found.binary, "binary file"),
+        (result.binary, "binary file"),
         (candidates.links, "link"),
         (candidates.special, "special file"),
-        (found.unreadable, "unreadable file"),
+        (result.unreadable, "unreadable file"),
         (candidates.beyond, f"file beyond the first {MAX_FILES:,}"),
         (candidates.denied, "file that may not be read"),
     ):

@@ -5,21 +5,19 @@ from __future__ import annotations
 import codecs
 import hashlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from itertools import chain
-from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from msgspec import Meta
 
 from clew.tools.base import MAX_OUTPUT_CHARS, ToolContext
 from clew.tools.decorator import tool
-from clew.tools.files.access import explained, open_plain
-from clew.tools.files.paths import Place, judged_place, locate
+from clew.tools.files.access import file_errors, open_plain
+from clew.tools.files.paths import ResolvedPath, judged_path, path_targets
 from clew.tools.files.walk import Brake, count
 from clew.tools.media import SNIFF_BYTES, describe, looks_binary
 from clew.tools.thread import run_in_thread
-from clew.transcript.rule import Target
 
 __all__ = ["read"]
 
@@ -32,11 +30,7 @@ _COUNT_BYTES: Final = 64 << 20
 _PIECE: Final = 1 << 18
 
 
-def _targets(args: Mapping[str, Any], workspace: Path | None) -> Sequence[Target]:
-    return [locate(args["path"], workspace).target("read")]
-
-
-@tool(needs_workspace=True, targets=_targets)
+@tool(needs_workspace=True, targets=path_targets("read"))
 async def read(
     path: Annotated[str, Meta(description="The file, relative to the workspace or absolute.", min_length=1)],
     context: ToolContext,
@@ -49,19 +43,23 @@ async def read(
     go on. Lines are cut at 2,000 characters. Files that are not text (images, archives, programs) are described, not
     shown. A folder is listed with ls.
     """
-    place = await judged_place("read", path, context)
+    place = await judged_path("read", path, context)
     return await run_in_thread(_read, place, offset, limit, Brake(context.signal, 60))
 
 
-def _read(place: Place, offset: int, limit: int, brake: Brake) -> str:
-    with explained(place.shown), open_plain(place.path) as (handle, status):
+def _read(place: ResolvedPath, offset: int, limit: int, brake: Brake) -> str:
+    with file_errors(place.shown), open_plain(place.path) as (handle, status):
         head = os.read(handle, SNIFF_BYTES)
         if not head:
             return "[the file is empty]"
         os.lseek(handle, 0, os.SEEK_SET)
-        if looks_binary(head):
-            return f"[{describe('binary file', head, status.st_size, _digest(handle, status.st_size, brake))}]"
-        return _page(handle, status.st_size, offset, limit, brake)
+        if not looks_binary(head):
+            return _page(handle, status.st_size, offset, limit, brake)
+        digest = hashlib.sha256()
+        for piece in _pieces(handle, brake) if status.st_size <= MAX_DIGEST_BYTES else ():
+            digest.update(piece)
+        whole = status.st_size <= MAX_DIGEST_BYTES and not brake.pulled
+        return f"[{describe('binary file', head, status.st_size, digest.hexdigest() if whole else None)}]"
 
 
 def _page(handle: int, size: int, offset: int, limit: int, brake: Brake) -> str:
@@ -109,29 +107,15 @@ def _lines(pieces: Iterator[bytes]) -> Iterator[str]:
     decoder = codecs.getincrementaldecoder("utf-8-sig")("replace")
     current = ""
     for piece in chain(pieces, [b""]):
-        *whole, rest = decoder.decode(piece, final=not piece).split("\n")
-        for part in whole:
-            yield _kept(current, part).removesuffix("\r") + "\n"
-            current = ""
-        current = _kept(current, rest)
+        first, *more = decoder.decode(piece, final=not piece).split("\n")
+        current += first[: max(LINE_CHARS + 2 - len(current), 0)]
+        for part in more:
+            yield current.removesuffix("\r") + "\n"
+            current = part[: LINE_CHARS + 2]
     if current:
         yield current
-
-
-def _kept(current: str, part: str) -> str:
-    room = LINE_CHARS + 2 - len(current)
-    return current + part[:room] if room > 0 else current
 
 
 def _pieces(handle: int, brake: Brake) -> Iterator[bytes]:
     while not brake.pulled and (piece := os.read(handle, _PIECE)):
         yield piece
-
-
-def _digest(handle: int, size: int, brake: Brake) -> str | None:
-    if size > MAX_DIGEST_BYTES:
-        return None
-    digest = hashlib.sha256()
-    for piece in _pieces(handle, brake):
-        digest.update(piece)
-    return None if brake.pulled else digest.hexdigest()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Meta
 
@@ -15,11 +13,7 @@ from clew.transcript.rule import Target
 __all__ = ["recall"]
 
 
-def _targets(args: Mapping[str, Any], workspace: Path | None) -> Sequence[Target]:
-    return [Target("recall", "plain", "this session")]
-
-
-@tool(targets=_targets)
+@tool(targets=lambda args, workspace: [Target("recall", "plain", "this session")])
 async def recall(
     query: Annotated[str, Meta(description="Words to look for, or the id of a message.", min_length=1, max_length=500)],
     context: ToolContext,

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Meta
 
@@ -15,11 +13,7 @@ from clew.transcript.rule import Target
 __all__ = ["skill"]
 
 
-def _targets(args: Mapping[str, Any], workspace: Path | None) -> Sequence[Target]:
-    return [Target("skill", "plain", args["name"])]
-
-
-@tool(targets=_targets)
+@tool(targets=lambda args, workspace: [Target("skill", "plain", args["name"])])
 async def skill(
     name: Annotated[str, Meta(description="The skill's name, as the index has it.", min_length=1, max_length=200)],
     context: ToolContext,

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from msgspec import Meta
 
@@ -19,11 +17,7 @@ __all__ = ["task"]
 TIMEOUT_MS: Final = 3_600_000
 
 
-def _targets(args: Mapping[str, Any], workspace: Path | None) -> Sequence[Target]:
-    return [Target("task", "plain", args.get("agent") or "")]
-
-
-@tool(targets=_targets, timeout_ms=TIMEOUT_MS)
+@tool(targets=lambda args, workspace: [Target("task", "plain", args.get("agent") or "")], timeout_ms=TIMEOUT_MS)
 async def task(
     prompt: Annotated[str, Meta(description="All the subagent needs to know; it sees nothing else.", min_length=1)],
     context: ToolContext,

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 from msgspec import Meta
 
@@ -52,11 +50,12 @@ def make_web_fetch(fetcher: Fetcher) -> FunctionTool:
 
     # The watchdog comes after the fetch's own limit and the time to read the page.
     timeout_ms = int(fetcher.limits.total_s * 1000) + 15_000
-    return FunctionTool(fetch, name="web_fetch", targets=_targets, timeout_ms=timeout_ms)
-
-
-def _targets(args: Mapping[str, Any], workspace: Path | None) -> Sequence[Target]:
-    return [Target("web_fetch", "host", parse_url(args["url"]).host)]
+    return FunctionTool(
+        fetch,
+        name="web_fetch",
+        targets=lambda args, workspace: [Target("web_fetch", "host", parse_url(args["url"]).host)],
+        timeout_ms=timeout_ms,
+    )
 
 
 async def _until_aborted(fetcher: Fetcher, url: str, context: ToolContext) -> Fetched:

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Meta
 
 from clew.errors import ToolFailed
 from clew.tools.base import ToolContext
 from clew.tools.decorator import tool
-from clew.tools.files.access import explained, replace
-from clew.tools.files.paths import Place, judged_place, locate
+from clew.tools.files.access import file_errors, replace
+from clew.tools.files.paths import ResolvedPath, judged_path, path_targets
 from clew.tools.files.walk import count
 from clew.tools.thread import run_in_thread
-from clew.transcript.rule import Target
 
 __all__ = ["write"]
 
 
-def _targets(args: Mapping[str, Any], workspace: Path | None) -> Sequence[Target]:
-    return [locate(args["path"], workspace).target("write")]
-
-
-@tool(needs_workspace=True, targets=_targets)
+@tool(needs_workspace=True, targets=path_targets("write"))
 async def write(
     path: Annotated[str, Meta(description="The file, relative to the workspace or absolute.", min_length=1)],
     content: Annotated[str, Meta(description="The whole text of the file.")],
@@ -40,12 +33,12 @@ async def write(
         data = content.encode()
     except UnicodeEncodeError as error:
         raise ToolFailed("the content holds half of a surrogate pair and cannot be written") from error
-    place = await judged_place("write", path, context)
+    place = await judged_path("write", path, context)
     return await run_in_thread(_write, place, data)
 
 
-def _write(place: Place, data: bytes) -> str:
-    with explained(place.shown):
+def _write(place: ResolvedPath, data: bytes) -> str:
+    with file_errors(place.shown):
         before = replace(place.path, data, make_folders=True)
     if before is None:
         return f"made {place.shown} with {count(len(data), 'byte')}"

@@ -15,23 +15,21 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
-
-import msgspec
+from typing import Final, TypeAlias
 
 from clew.errors import ToolFailed
 from clew.tools.files.paths import show_name
 
-__all__ = ["Version", "explained", "open_folder", "open_plain", "read_all", "replace", "version_of"]
+__all__ = ["KINDS", "LIST", "Version", "file_errors", "open_folder", "open_plain", "read_all", "replace"]
 
 # Folders on the way need only be passed through, for which O_PATH asks no right to list them.
 _PASS: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_LIST: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+LIST: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Without O_NONBLOCK the open of a pipe that was swapped in would wait for a writer.
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _MAKE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
-_KINDS: Final = {
+KINDS: Final = {
     stat.S_IFDIR: "a folder",
     stat.S_IFLNK: "a link, which it was not when it was judged",
     stat.S_IFIFO: "a named pipe",
@@ -39,57 +37,61 @@ _KINDS: Final = {
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
 }
+_ERRORS: Final = {
+    errno.ENOENT: "does not exist",
+    errno.EACCES: "may not be touched: the operating system denies it",
+    errno.EPERM: "may not be touched: the operating system denies it",
+    errno.EISDIR: "is a folder",
+    errno.ENOTDIR: "does not exist: a part of it is not a folder",
+    errno.ELOOP: "turned into a link after it was judged; nothing was done",
+    errno.ENAMETOOLONG: "is too long a name",
+    errno.ENOSPC: "could not be written: the disk is full",
+    errno.EDQUOT: "could not be written: the disk is full",
+    errno.EROFS: "could not be written: the file system is read-only",
+}
 
-
-class Version(msgspec.Struct, frozen=True):
-    """Which state of which file was read."""
-
-    inode: int
-    size: int
-    changed_ns: int
-
-
-def version_of(status: os.stat_result) -> Version:
-    return Version(status.st_ino, status.st_size, status.st_mtime_ns)
+Version: TypeAlias = tuple[int, int, int]
+"""Which state of which file was read: its inode, its size, and when it was changed."""
 
 
 @contextmanager
-def explained(shown: str) -> Iterator[None]:
+def file_errors(shown: str) -> Iterator[None]:
     """Turns what the operating system says about ``shown`` into a sentence for the model."""
     try:
         yield
     except OSError as error:
-        raise ToolFailed(f"{shown} {_sentence(error)}") from error
+        sentence = _ERRORS.get(error.errno or 0, f"could not be used: {error.strerror or error}")
+        raise ToolFailed(f"{shown} {sentence}") from error
 
 
-def open_folder(path: Path) -> int:
-    """A handle of the folder that can be listed; the caller closes it."""
+@contextmanager
+def open_folder(path: Path) -> Iterator[int]:
+    """A handle of the folder that can be listed."""
     if path == path.parent:
-        return os.open(path, _LIST)
-    parent = _pass_to(path.parent)
+        handle = os.open(path, LIST)
+    else:
+        with _parent_of(path) as parent:
+            try:
+                handle = os.open(path.name, LIST, dir_fd=parent)
+            except NotADirectoryError:
+                _refuse_special(path, parent, folder=True)
+                raise
     try:
-        return os.open(path.name, _LIST, dir_fd=parent)
-    except NotADirectoryError:
-        _refuse_special(path, parent, folder=True)
-        raise
+        yield handle
     finally:
-        os.close(parent)
+        os.close(handle)
 
 
 @contextmanager
 def open_plain(path: Path) -> Iterator[tuple[int, os.stat_result]]:
     """A plain file, open for reading."""
-    _refuse_root(path)
-    parent = _pass_to(path.parent)
-    try:
+    with _parent_of(path) as parent:
         _refuse_special(path, parent)
         handle = os.open(path.name, _READ, dir_fd=parent)
-    finally:
-        os.close(parent)
     try:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode):
-            raise ToolFailed(f"{_name(path)} is {_kind(status)} now; nothing was done")
+            raise ToolFailed(f"{show_name(path)} is {_kind(status)} now; nothing was done")
         yield handle, status
     finally:
         os.close(handle)
@@ -99,17 +101,14 @@ def read_all(path: Path, max_bytes: int) -> tuple[bytes, Version]:
     """The whole file and which state of it that is."""
     with open_plain(path) as (handle, status):
         if status.st_size > max_bytes:
-            raise ToolFailed(
-                f"{_name(path)} has {status.st_size:,} bytes; at most {max_bytes:,} can be worked on at once"
-            )
-        pieces = []
-        left = max_bytes + 1
-        while left > 0 and (piece := os.read(handle, min(left, 1 << 20))):
-            pieces.append(piece)
-            left -= len(piece)
-        if left <= 0:
-            raise ToolFailed(f"{_name(path)} grew past {max_bytes:,} bytes while it was read")
-        return b"".join(pieces), version_of(status)
+            size = f"{status.st_size:,} bytes; at most {max_bytes:,}"
+            raise ToolFailed(f"{show_name(path)} has {size} can be worked on at once")
+        data = bytearray()
+        while len(data) <= max_bytes and (piece := os.read(handle, 1 << 20)):
+            data += piece
+        if len(data) > max_bytes:
+            raise ToolFailed(f"{show_name(path)} grew past {max_bytes:,} bytes while it was read")
+        return bytes(data), _version(status)
 
 
 def replace(path: Path, data: bytes, *, expected: Version | None = None, make_folders: bool = False) -> int | None:
@@ -118,19 +117,20 @@ def replace(path: Path, data: bytes, *, expected: Version | None = None, make_fo
     All or nothing: a reader sees the old file or the new one. With ``expected`` the file must still be in that
     state, else ``ToolFailed``. Missing folders are made when asked for.
     """
-    _refuse_root(path)
-    parent = _pass_to(path.parent, make=make_folders)
-    try:
+    with _parent_of(path, make=make_folders) as parent:
         before = _refuse_special(path, parent, missing_ok=True)
-        if expected is not None and (before is None or version_of(before) != expected):
-            raise ToolFailed(f"{_name(path)} was changed by something else meanwhile; read it again")
+        if expected is not None and (before is None or _version(before) != expected):
+            raise ToolFailed(f"{show_name(path)} was changed by something else meanwhile; read it again")
         # Short whatever the file's own name: a name of the greatest length has no room for more.
         temporary = f".clew-{secrets.token_hex(8)}"
         # A new file gets what the umask leaves; one that takes another's place is nobody's until it has its mode.
         handle = os.open(temporary, _MAKE, 0o666 if before is None else 0o600, dir_fd=parent)
         try:
             try:
-                _write_all(handle, data)
+                # A full disk shows as a short write first; going on brings out the error.
+                view = memoryview(data)
+                while view:
+                    view = view[os.write(handle, view) :]
                 if before is not None:
                     os.fchmod(handle, stat.S_IMODE(before.st_mode))
                 os.fsync(handle)
@@ -142,16 +142,17 @@ def replace(path: Path, data: bytes, *, expected: Version | None = None, make_fo
                 os.unlink(temporary, dir_fd=parent)
             raise
         return None if before is None else before.st_size
-    finally:
-        os.close(parent)
 
 
-def _pass_to(folder: Path, *, make: bool = False) -> int:
-    """A handle of ``folder``, reached from the root step by step, no step through a link."""
-    handle = os.open(folder.anchor, _PASS)
-    walked = Path(folder.anchor)
+@contextmanager
+def _parent_of(path: Path, *, make: bool = False) -> Iterator[int]:
+    """A handle of the folder ``path`` lies in, reached from the root step by step, no step through a link."""
+    if not path.name:
+        raise ToolFailed(f"{show_name(path)} is a folder; nothing was done")
+    walked = Path(path.anchor)
+    handle = os.open(walked, _PASS)
     try:
-        for name in folder.parts[1:]:
+        for name in path.parent.parts[1:]:
             walked /= name
             try:
                 below = os.open(name, _PASS, dir_fd=handle)
@@ -166,15 +167,9 @@ def _pass_to(folder: Path, *, make: bool = False) -> int:
                 raise
             os.close(handle)
             handle = below
-        return handle
-    except BaseException:
+        yield handle
+    finally:
         os.close(handle)
-        raise
-
-
-def _refuse_root(path: Path) -> None:
-    if not path.name:
-        raise ToolFailed(f"{_name(path)} is a folder; nothing was done")
 
 
 def _refuse_special(
@@ -188,44 +183,15 @@ def _refuse_special(
             return None
         raise
     if folder and stat.S_ISREG(status.st_mode):
-        raise ToolFailed(f"{_name(path)} is a file, not a folder")
+        raise ToolFailed(f"{show_name(path)} is a file, not a folder")
     if not stat.S_ISREG(status.st_mode):
-        raise ToolFailed(f"{_name(path)} is {_kind(status)}; nothing was done")
+        raise ToolFailed(f"{show_name(path)} is {_kind(status)}; nothing was done")
     return status
 
 
-def _name(path: Path) -> str:
-    return show_name(str(path))
-
-
 def _kind(status: os.stat_result) -> str:
-    return _KINDS.get(stat.S_IFMT(status.st_mode), "not a plain file")
+    return KINDS.get(stat.S_IFMT(status.st_mode), "not a plain file")
 
 
-def _write_all(handle: int, data: bytes) -> None:
-    # A full disk shows as a short write first; going on brings out the error.
-    view = memoryview(data)
-    while view:
-        view = view[os.write(handle, view) :]
-
-
-def _sentence(error: OSError) -> str:
-    match error.errno:
-        case errno.ENOENT:
-            return "does not exist"
-        case errno.EACCES | errno.EPERM:
-            return "may not be touched: the operating system denies it"
-        case errno.EISDIR:
-            return "is a folder"
-        case errno.ENOTDIR:
-            return "does not exist: a part of it is not a folder"
-        case errno.ELOOP:
-            return "turned into a link after it was judged; nothing was done"
-        case errno.ENAMETOOLONG:
-            return "is too long a name"
-        case errno.ENOSPC | errno.EDQUOT:
-            return "could not be written: the disk is full"
-        case errno.EROFS:
-            return "could not be written: the file system is read-only"
-        case _:
-            return f"could not be used: {error.strerror or error}"
+def _version(status: os.stat_result) -> Version:
+    return status.st_ino, status.st_size, status.st_mtime_ns

@@ -16,16 +16,16 @@ from typing import Final
 import msgspec
 
 from clew.errors import ToolFailed
-from clew.tools.base import ToolContext
+from clew.tools.base import TargetsOf, ToolContext
 from clew.tools.thread import run_in_thread
 from clew.transcript.rule import Target
 
-__all__ = ["MAX_PATH_BYTES", "Place", "judged_place", "locate", "show_name"]
+__all__ = ["MAX_PATH_BYTES", "ResolvedPath", "judged_path", "locate", "path_targets", "show_name"]
 
 MAX_PATH_BYTES: Final = 4096
 
 
-class Place(msgspec.Struct, frozen=True):
+class ResolvedPath(msgspec.Struct, frozen=True):
     """A path with no link left in it. ``root`` is the workspace, resolved too."""
 
     path: Path
@@ -40,13 +40,16 @@ class Place(msgspec.Struct, frozen=True):
         """How the path is told to the model: usable as an argument, short where it can be."""
         if self.path == self.root:
             return "."
-        return show_name(str(self.path.relative_to(self.root) if self.inside else self.path))
+        return show_name(self.path.relative_to(self.root) if self.inside else self.path)
+
+    def below(self, relative: str) -> ResolvedPath:
+        return ResolvedPath(self.path / relative, self.root)
 
     def target(self, permission: str) -> Target:
         return Target(permission, "path", str(self.path), self.inside)
 
 
-def locate(text: str, workspace: Path | None) -> Place:
+def locate(text: str, workspace: Path | None) -> ResolvedPath:
     """Where ``text`` leads now. Raises ``ToolFailed`` for what cannot be a path; the path need not exist."""
     if workspace is None:
         raise ToolFailed("this session has no workspace, so there are no files to work with")
@@ -57,36 +60,39 @@ def locate(text: str, workspace: Path | None) -> Place:
     if any(os.path.islink(step) for step in (real, *map(str, Path(real).parents))):
         raise ToolFailed(f"{show_name(text)} cannot be resolved: its links lead in a circle")
     _check(real)
-    return Place(Path(real), Path(root))
+    return ResolvedPath(Path(real), Path(root))
 
 
-async def judged_place(permission: str, text: str, context: ToolContext) -> Place:
+def path_targets(permission: str) -> TargetsOf:
+    """What a tool with the argument ``path`` would touch; without it, the workspace."""
+    return lambda args, workspace: [locate(args.get("path", "."), workspace).target(permission)]
+
+
+async def judged_path(permission: str, text: str, context: ToolContext) -> ResolvedPath:
     """Where ``text`` leads at execution, when that is what was judged; ``ToolFailed`` when it leads elsewhere now."""
-    place = await run_in_thread(locate, text, context.workspace)
-    target = place.target(permission)
-    if context.judged is None:
-        await context.permit(target)
-    elif target not in context.judged:
+    found = await run_in_thread(locate, text, context.workspace)
+    target = found.target(permission)
+
+    def has_other_names() -> bool:
+        try:
+            status = found.path.lstat()
+        except OSError:
+            return False
+        return stat.S_ISREG(status.st_mode) and status.st_nlink > 1
+
+    if context.judged is not None and target not in context.judged:
         raise ToolFailed(
             f"{show_name(text)} leads to {show_name(target.value)} now, which is not what was judged; nothing was done"
         )
-    elif await run_in_thread(_has_other_names, place.path):
-        # It may have become a second name of a file that nobody may touch.
+    # By a second hard link it may have become a name of a file that nobody may touch.
+    if context.judged is None or await run_in_thread(has_other_names):
         await context.permit(target)
-    return place
+    return found
 
 
-def _has_other_names(path: Path) -> bool:
-    try:
-        status = path.lstat()
-    except OSError:
-        return False
-    return stat.S_ISREG(status.st_mode) and status.st_nlink > 1
-
-
-def show_name(name: str) -> str:
+def show_name(name: str | Path) -> str:
     """A name that can stand in one line of text: what would break the line or could not be stored is escaped."""
-    text = name.encode("utf-8", "backslashreplace").decode("utf-8")
+    text = str(name).encode("utf-8", "backslashreplace").decode("utf-8")
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 

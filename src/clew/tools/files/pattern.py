@@ -28,49 +28,36 @@ class Glob:
         if pattern.startswith("/") or ".." in pattern.split("/"):
             raise ToolFailed("the pattern is relative and goes downwards only; name another folder in path")
         self.folders_only = pattern.endswith("/")
-        self._alternatives = [_Segments(one) for one in _expand(pattern)]
+        self._alternatives = [[name for name in one.split("/") if name not in ("", ".")] for one in _expand(pattern)]
+        self._names = {
+            name: re.compile(fnmatch.translate(name)) for names in self._alternatives for name in names if name != "**"
+        }
 
     def matches(self, path: str) -> bool:
         """Whether the relative path, as a whole, is meant."""
-        names = path.split("/")
-        return any(one.end in one.after(names) for one in self._alternatives)
+        return any(len(one) in self._reached(one, path) for one in self._alternatives)
 
     def may_hold(self, folder: str) -> bool:
         """Whether something below the folder could be meant."""
-        names = folder.split("/")
-        return any(min(one.after(names), default=one.end) < one.end for one in self._alternatives)
+        return any(at < len(one) for one in self._alternatives for at in self._reached(one, folder))
 
+    def _reached(self, pattern: list[str], path: str) -> set[int]:
+        """The positions in the pattern that the names of the path can lead to."""
 
-class _Segments:
-    def __init__(self, pattern: str) -> None:
-        names = [name for name in pattern.split("/") if name not in ("", ".")]
-        self.end = len(names)
-        # None stands for "**".
-        self._segments = [None if name == "**" else re.compile(fnmatch.translate(name)) for name in names]
+        def passing_stars(positions: set[int]) -> set[int]:
+            # ``**`` may stand for no folder at all.
+            for at in sorted(positions):
+                while at < len(pattern) and pattern[at] == "**":
+                    at += 1
+                    positions.add(at)
+            return positions
 
-    def after(self, names: list[str]) -> set[int]:
-        """The positions in the pattern that can be reached by these names."""
-        reached = self._passing_stars({0})
-        for name in names:
-            following: set[int] = set()
-            for at in reached:
-                if at == self.end:
-                    continue
-                segment = self._segments[at]
-                if segment is None:
-                    following.add(at)
-                elif segment.match(name):
-                    following.add(at + 1)
-            reached = self._passing_stars(following)
-        return reached
-
-    def _passing_stars(self, positions: set[int]) -> set[int]:
-        """``**`` may stand for no folder at all."""
-        reached = set(positions)
-        for at in sorted(positions):
-            while at < self.end and self._segments[at] is None:
-                at += 1
-                reached.add(at)
+        reached = passing_stars({0})
+        for name in path.split("/"):
+            here = [at for at in reached if at < len(pattern)]
+            stay = {at for at in here if pattern[at] == "**"}
+            step = {at + 1 for at in here if pattern[at] != "**" and self._names[pattern[at]].match(name)}
+            reached = passing_stars(stay | step)
         return reached
 
 

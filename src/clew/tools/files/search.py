@@ -22,14 +22,14 @@ from clew.tools.base import Signal
 from clew.tools.process.program import Program, run_program
 from clew.tools.thread import run_in_thread
 
-__all__ = ["Found", "Match", "search"]
+__all__ = ["LineMatch", "SearchResult", "search"]
 
 _WORKER: Final = Path(__file__).with_name("search_worker.py")
 _MAX_ANSWER: Final = 16 * 1024 * 1024
 _LIMIT_SIGNALS: Final = (-signals.SIGXCPU, -signals.SIGKILL)
 
 
-class Match(msgspec.Struct, frozen=True):
+class LineMatch(msgspec.Struct, frozen=True):
     """A line that fits; ``file`` is its index in the list that was searched."""
 
     file: int
@@ -37,10 +37,10 @@ class Match(msgspec.Struct, frozen=True):
     text: str
 
 
-class Found(msgspec.Struct, frozen=True):
+class SearchResult(msgspec.Struct, frozen=True):
     """What was found. ``stopped_at`` is the file the time ran out in, None when all were searched."""
 
-    matches: tuple[Match, ...]
+    matches: tuple[LineMatch, ...]
     total: int
     binary: int = 0
     unreadable: int = 0
@@ -56,7 +56,7 @@ async def search(
     max_matches: int,
     seconds: float,
     signal: Signal,
-) -> Found:
+) -> SearchResult:
     """Search ``files``, paths below the open folder ``handle`` (or the one empty path: the handle's own file)."""
     request = {
         "pattern": pattern,
@@ -75,37 +75,15 @@ async def search(
 
     with await run_in_thread(_file_with, request) as stdin:
         program = Program(
-            script=_WORKER,
-            cwd=Path("/"),
-            env={},
-            timeout_ms=int(seconds * 1000),
-            stdin=stdin,
-            handles=(handle,),
+            script=_WORKER, cwd=Path("/"), env={}, timeout_ms=int(seconds * 1000), stdin=stdin, handles=(handle,)
         )
         ending = await run_program(program, take, signal)
     if ending.cause == "abort":
         raise ToolFailed(f"the search was aborted: {signal.reason or 'no reason given'}")
-    found = _read(bytes(answer))
-    if found.stopped_at is not None and ending.cause == "exit" and ending.exit_code not in _LIMIT_SIGNALS:
-        raise ToolFailed(f"the search broke off with exit code {ending.exit_code}: {_last_line(bytes(answer))}")
-    return found
-
-
-def _file_with(request: dict[str, Any]) -> IO[bytes]:
-    file = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
-    file.write(json.dumps(request).encode())
-    file.seek(0)
-    return file
-
-
-def _last_line(answer: bytes) -> str:
-    return (answer.splitlines() or [b""])[-1].decode("utf-8", "replace")[:300]
-
-
-def _read(answer: bytes) -> Found:
-    matches: list[Match] = []
+    matches: list[LineMatch] = []
     at = 0
-    for line in answer.splitlines():
+    lines = bytes(answer).splitlines()
+    for line in lines:
         try:
             said = json.loads(line)
         except ValueError:
@@ -114,9 +92,19 @@ def _read(answer: bytes) -> Found:
             raise ToolFailed(f"the pattern is not a valid regular expression: {said['bad_pattern']}")
         if "done" in said:
             tally = said["done"]
-            return Found(tuple(matches), tally["matches"], tally["binary"], tally["unreadable"])
+            return SearchResult(tuple(matches), tally["matches"], tally["binary"], tally["unreadable"])
         if "at" in said:
             at = said["at"]
         else:
-            matches.append(Match(said["file"], said["line"], said["text"]))
-    return Found(tuple(matches), len(matches), stopped_at=at)
+            matches.append(LineMatch(said["file"], said["line"], said["text"]))
+    if ending.cause == "exit" and ending.exit_code not in _LIMIT_SIGNALS:
+        last = lines[-1].decode("utf-8", "replace")[:300] if lines else ""
+        raise ToolFailed(f"the search broke off with exit code {ending.exit_code}: {last}")
+    return SearchResult(tuple(matches), len(matches), stopped_at=at)
+
+
+def _file_with(request: dict[str, Any]) -> IO[bytes]:
+    file = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
+    file.write(json.dumps(request).encode())
+    file.seek(0)
+    return file

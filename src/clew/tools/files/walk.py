@@ -7,32 +7,27 @@ limits) is counted, never dropped in silence. What the entries are wanted for is
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, Literal
 
 import msgspec
 
-from clew.tools.base import Signal
-from clew.tools.files.paths import Place, show_name
+from clew.errors import PermissionDenied
+from clew.tools.base import Signal, ToolContext
+from clew.tools.files.access import KINDS, LIST
+from clew.tools.files.paths import ResolvedPath, show_name
 
-__all__ = ["Brake", "Entry", "LeftOut", "count", "line_of", "list_folder", "walk"]
+__all__ = ["Brake", "Entry", "LeftOut", "count", "line_of", "list_folder", "permitted", "walk"]
 
 MAX_DEPTH: Final = 64
 MAX_ENTRIES: Final = 200_000
 VERSION_CONTROL: Final = frozenset({".git", ".hg", ".svn"})
-
-_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_SPECIAL: Final = {
-    stat.S_IFIFO: "named pipe",
-    stat.S_IFSOCK: "socket",
-    stat.S_IFCHR: "device",
-    stat.S_IFBLK: "device",
-}
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -88,9 +83,21 @@ def count(number: int, noun: str) -> str:
 
 def list_folder(handle: int) -> Iterator[Entry]:
     """The entries of one open folder, in no order."""
-    with os.scandir(handle) as found:
-        for item in found:
-            yield _entry(item, handle)
+    with os.scandir(handle) as items:
+        for item in items:
+            try:
+                status = item.stat(follow_symlinks=False)
+                kind = stat.S_IFMT(status.st_mode)
+                if kind == stat.S_IFLNK:
+                    yield Entry(item.name, "link", note=os.readlink(item.name, dir_fd=handle))
+                elif kind == stat.S_IFDIR:
+                    yield Entry(item.name, "folder")
+                elif kind == stat.S_IFREG:
+                    yield Entry(item.name, "file", status.st_size)
+                else:
+                    yield Entry(item.name, "special", note=KINDS.get(kind, "a special file").removeprefix("a "))
+            except OSError as error:
+                yield Entry(item.name, "special", note=error.strerror or "unreadable")
 
 
 def walk(handle: int, brake: Brake, left_out: LeftOut, enter: Callable[[str], bool]) -> Iterator[Entry]:
@@ -120,7 +127,7 @@ def walk(handle: int, brake: Brake, left_out: LeftOut, enter: Callable[[str], bo
                 left_out.too_deep += 1
             else:
                 try:
-                    below = os.open(name, _FOLDER, dir_fd=folder)
+                    below = os.open(name, LIST, dir_fd=folder)
                 except OSError:
                     left_out.unreadable += 1
                     continue
@@ -130,15 +137,33 @@ def walk(handle: int, brake: Brake, left_out: LeftOut, enter: Callable[[str], bo
             os.close(folder)
 
 
-def line_of(entry: Entry, base: Place, *, sizes: bool) -> str:
+async def permitted(
+    paths: Sequence[str], base: ResolvedPath, permission: str, context: ToolContext, brake: Brake | None = None
+) -> list[bool]:
+    """Of each path below ``base`` whether it may be touched; with a ``brake``, of as many as there was time for."""
+    answers: list[bool] = []
+    for path in paths:
+        if brake is not None and brake.pulled:
+            break
+        try:
+            await context.permit(base.below(path).target(permission))
+            answers.append(True)
+        except PermissionDenied:
+            answers.append(False)
+        if len(answers) % 256 == 0:
+            await asyncio.sleep(0)  # The answers may come without a pause; others want the loop, too.
+    return answers
+
+
+def line_of(entry: Entry, base: ResolvedPath, *, sizes: bool) -> str:
     """One line about an entry: folders end in ``/``, links say where they lead, sizes are for files."""
-    place = Place(base.path / entry.path, base.root)
-    shown = place.shown
+    resolved = base.below(entry.path)
+    shown = resolved.shown
     match entry.kind:
         case "folder":
             return shown + "/"
         case "link":
-            leads = Path(os.path.realpath(place.path))
+            leads = Path(os.path.realpath(resolved.path))
             out = "" if leads.is_relative_to(base.root) else "  (leads out of the workspace)"
             broken = "" if os.path.lexists(leads) else "  (leads nowhere)"
             return f"{shown} -> {show_name(entry.note)}{out}{broken}"
@@ -151,18 +176,3 @@ def line_of(entry: Entry, base: Place, *, sizes: bool) -> str:
 def _sorted(handle: int) -> Iterator[Entry]:
     # Not more than a walk may show, so that one huge folder does not fill the memory; the one beyond is noticed.
     return iter(heapq.nsmallest(MAX_ENTRIES + 1, list_folder(handle), key=lambda entry: entry.path))
-
-
-def _entry(item: os.DirEntry[str], folder: int) -> Entry:
-    try:
-        status = item.stat(follow_symlinks=False)
-        mode = status.st_mode
-        if stat.S_ISLNK(mode):
-            return Entry(item.name, "link", note=os.readlink(item.name, dir_fd=folder))
-    except OSError as error:
-        return Entry(item.name, "special", note=error.strerror or "unreadable")
-    if stat.S_ISDIR(mode):
-        return Entry(item.name, "folder")
-    if stat.S_ISREG(mode):
-        return Entry(item.name, "file", status.st_size)
-    return Entry(item.name, "special", note=_SPECIAL.get(stat.S_IFMT(mode), "special file"))
