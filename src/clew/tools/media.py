@@ -2,41 +2,20 @@
 
 from __future__ import annotations
 
+import tomllib
+from functools import cache
+from importlib.resources import files
 from typing import Final
 
 __all__ = ["SNIFF_BYTES", "describe", "guess_type", "looks_binary"]
 
 SNIFF_BYTES: Final = 8192
 
-_MAGIC: Final = (
-    (b"\x89PNG\r\n\x1a\n", "PNG image"),
-    (b"GIF87a", "GIF image"),
-    (b"GIF89a", "GIF image"),
-    (b"\xff\xd8\xff", "JPEG image"),
-    (b"BM", "BMP image"),
-    (b"II*\x00", "TIFF image"),
-    (b"MM\x00*", "TIFF image"),
-    (b"%PDF-", "PDF document"),
-    (b"PK\x03\x04", "ZIP archive (or an office document, a wheel, a JAR)"),
-    (b"\x1f\x8b", "gzip data"),
-    (b"BZh", "bzip2 data"),
-    (b"\xfd7zXZ\x00", "xz data"),
-    (b"\x28\xb5\x2f\xfd", "zstd data"),
-    (b"7z\xbc\xaf\x27\x1c", "7-Zip archive"),
-    (b"\x7fELF", "ELF program or library"),
-    (b"MZ", "Windows program or library"),
-    (b"\xcf\xfa\xed\xfe", "Mach-O program or library"),
-    (b"\xca\xfe\xba\xbe", "Java class or Mach-O program"),
-    (b"SQLite format 3\x00", "SQLite database"),
-    (b"OggS", "Ogg audio or video"),
-    (b"fLaC", "FLAC audio"),
-    (b"ID3", "MP3 audio"),
-    (b"\x00asm", "WebAssembly module"),
-    (b"wOFF", "font"),
-    (b"wOF2", "font"),
-    (b"\xff\xfe", "UTF-16 text"),
-    (b"\xfe\xff", "UTF-16 text"),
-)
+
+@cache
+def _beginnings() -> dict[bytes, str]:
+    table = tomllib.loads(files(__package__).joinpath("media.toml").read_text("utf-8"))
+    return {beginning.encode("latin-1"): kind for beginning, kind in table.items()}
 
 
 def looks_binary(head: bytes) -> bool:
@@ -56,7 +35,7 @@ def guess_type(head: bytes) -> str:
         return "MP4 video or HEIF image"
     if head[257:262] == b"ustar":
         return "tar archive"
-    return next((name for magic, name in _MAGIC if head.startswith(magic)), "unknown type")
+    return next((kind for beginning, kind in _beginnings().items() if head.startswith(beginning)), "unknown type")
 
 
 def describe(what: str, head: bytes, size: int, sha256: str | None) -> str:
@@ -73,14 +52,8 @@ def _pixels(head: bytes) -> tuple[int, int] | None:
         return int.from_bytes(head[16:20], "big"), int.from_bytes(head[20:24], "big")
     if head[:4] == b"GIF8" and len(head) >= 10:
         return int.from_bytes(head[6:8], "little"), int.from_bytes(head[8:10], "little")
-    if head[:3] == b"\xff\xd8\xff":
-        return _jpeg_pixels(head)
-    return None
-
-
-def _jpeg_pixels(head: bytes) -> tuple[int, int] | None:
-    """The frame header, if it lies in the bytes at hand: segments are skipped by their lengths."""
-    at = 2
+    # Of a JPEG the frame header, if it lies in the bytes at hand: segments are skipped by their lengths.
+    at = 2 if head[:3] == b"\xff\xd8\xff" else len(head)
     while at + 9 <= len(head) and head[at] == 0xFF:
         marker = head[at + 1]
         if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):

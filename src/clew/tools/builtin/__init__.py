@@ -10,20 +10,8 @@ from clew.tools.base import Tool
 __all__ = ["BUILTIN", "NAMES"]
 
 NAMES: Final = (
-    "read",
-    "write",
-    "edit",
-    "ls",
-    "glob",
-    "grep",
-    "bash",
-    "web_fetch",
-    "todo",
-    "question",
-    "task",
-    "skill",
-    "recall",
-)
+    "read", "write", "edit", "ls", "glob", "grep", "bash", "web_fetch", "todo", "question", "task", "skill", "recall"
+)  # fmt: skip
 """In the order they are offered to a model."""
 
 BUILTIN: tuple[Tool, ...]

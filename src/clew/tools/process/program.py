@@ -116,7 +116,19 @@ def _run(program: Program, sink: Callable[[bytes], None], stop: threading.Event)
             handles += os.pipe()
         output, writer, leash, leash_held, reports, told = handles
         try:
-            job = marshal.dumps(_job(program))
+            for text in (*program.argv, str(program.cwd), *program.env, *program.env.values()):
+                # What cannot become bytes, or holds their end, is found here and not behind the fork.
+                if b"\0" in os.fsencode(text):
+                    raise ValueError("embedded null byte")
+            job = marshal.dumps(
+                {
+                    "argv": list(program.argv),
+                    "script": None if program.script is None else str(program.script),
+                    "cwd": str(program.cwd),
+                    "env": dict(program.env),
+                    "fence": None if program.fence is None else dict(program.fence),
+                }
+            )
             warden = subprocess.Popen(
                 # Isolated, without site-packages. Its own environment is empty: what it runs is told through the leash.
                 [sys.executable, "-I", "-S", "-X", "utf8", "-c", _WARDEN, _FOLDER, str(leash), str(told)],
@@ -131,15 +143,16 @@ def _run(program: Program, sink: Callable[[bytes], None], stop: threading.Event)
         except (OSError, ValueError) as error:
             raise ToolFailed(f"the program could not be started: {error}") from error
         finally:
+            # Before anything is read: only the far side may hold these ends, or the end of the output never comes.
             for handle in (writer, leash, told):
                 os.close(handle)
                 handles.remove(handle)
-        watch = _Watch(warden, output, reports, leash_held, sink, stop)
+        watch = _Watch(warden, output, reports, leash_held, sink)
         try:
             # A warden that is gone already has reported why, or will be found out.
-            with suppress(BrokenPipeError):
-                _write_all(leash_held, len(job).to_bytes(4, "big") + job)
-            return watch.to_the_end(time.monotonic() + program.timeout_ms / 1000)
+            with suppress(BrokenPipeError), open(leash_held, "wb", closefd=False) as file:
+                file.write(len(job).to_bytes(4, "big") + job)
+            return watch.to_the_end(time.monotonic() + program.timeout_ms / 1000, stop)
         except BaseException:
             watch.kill()
             raise
@@ -148,45 +161,13 @@ def _run(program: Program, sink: Callable[[bytes], None], stop: threading.Event)
             os.close(handle)
 
 
-def _job(program: Program) -> dict[str, Any]:
-    texts = [*program.argv, str(program.cwd), *program.env, *program.env.values()]
-    for text in texts:
-        # What cannot become bytes, or holds their end, is found here and not behind the fork.
-        if b"\0" in os.fsencode(text):
-            raise ValueError("embedded null byte")
-    return {
-        "argv": list(program.argv),
-        "script": None if program.script is None else str(program.script),
-        "cwd": str(program.cwd),
-        "env": dict(program.env),
-        "fence": None if program.fence is None else dict(program.fence),
-    }
-
-
-def _write_all(handle: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(handle, view) :]
-
-
 class _Watch:
     """One running program, seen from the thread that reads it."""
 
     def __init__(
-        self,
-        warden: subprocess.Popen[bytes],
-        output: int,
-        reports: int,
-        leash: int,
-        sink: Callable[[bytes], None],
-        stop: threading.Event,
+        self, warden: subprocess.Popen[bytes], output: int, reports: int, leash: int, sink: Callable[[bytes], None]
     ) -> None:
-        self._warden = warden
-        self._output = output
-        self._reports = reports
-        self._leash = leash
-        self._sink = sink
-        self._stop = stop
+        self._warden, self._output, self._reports, self._leash, self._sink = warden, output, reports, leash, sink
         self._said = bytearray()
         self._poll = select.poll()
         self._open = {output, reports}
@@ -194,16 +175,37 @@ class _Watch:
             os.set_blocking(handle, False)
             self._poll.register(handle, select.POLLIN)
 
-    def to_the_end(self, deadline: float) -> Ending:
+    def to_the_end(self, deadline: float, stop: threading.Event) -> Ending:
         cause: Cause = "exit"
         give_up_at = float("inf")
         while self._reports in self._open and (now := time.monotonic()) < give_up_at:
-            if cause == "exit" and (self._stop.is_set() or now >= deadline):
-                cause = "abort" if self._stop.is_set() else "timeout"
+            if cause == "exit" and (stop.is_set() or now >= deadline):
+                cause = "abort" if stop.is_set() else "timeout"
                 self._order(b"t")
                 give_up_at = now + _LATEST_S
             self._pump(_TICK_S)
-        return self._ending(cause)
+        lines = [line.partition(" ") for line in self._said.decode("utf-8", "replace").splitlines()]
+        said = {word: rest for word, _, rest in lines}
+        left = tuple(rest for word, _, rest in lines if word == "left")
+        if "exit" not in said and "failed" not in said:
+            # The warden is the only one who knew; it was killed, or does not answer.
+            session = said.get("began", "unknown")
+            left += (f"whatever it started (session {session})",)
+            until = time.monotonic() + 1
+            with suppress(ProcessLookupError, PermissionError):
+                # Again and again: what forks while it is killed is met the next time.
+                while session.isdigit() and time.monotonic() < until:
+                    os.killpg(int(session), signals.SIGKILL)
+                    time.sleep(_TICK_S / 5)
+        self._bury()
+        if "failed" in said:
+            raise ToolFailed(f"the program could not be started: {said['failed']}")
+        # What is still in the pipe is taken; whoever keeps it open is not waited for.
+        until = time.monotonic() + _DRAIN_S
+        while self._output in self._open and time.monotonic() < until:
+            self._pump(_TICK_S / 5)
+        held = self._output in self._open
+        return Ending(int(said.get("exit", -signals.SIGKILL)), cause, "ended" in said, held, left)
 
     def kill(self) -> None:
         """End everything at once and wait for it."""
@@ -213,30 +215,6 @@ class _Watch:
         while self._reports in self._open and time.monotonic() < until:
             self._pump(_TICK_S)
         self._bury()
-
-    def _ending(self, cause: Cause) -> Ending:
-        lines = [line.partition(" ") for line in self._said.decode("utf-8", "replace").splitlines()]
-        said = {word: rest for word, _, rest in lines}
-        if "failed" in said:
-            self._bury()
-            raise ToolFailed(f"the program could not be started: {said['failed']}")
-        left = tuple(rest for word, _, rest in lines if word == "left")
-        if "exit" not in said:
-            # The warden is the only one who knew; it was killed, or does not answer.
-            left += (f"whatever it started (session {said.get('began', 'unknown')})",)
-            self._end_session(said.get("began"))
-        self._bury()
-        held = self._drain()
-        return Ending(int(said.get("exit", -signals.SIGKILL)), cause, "ended" in said, held, left)
-
-    def _end_session(self, session: str | None) -> None:
-        if session is None or not session.isdigit():
-            return
-        until = time.monotonic() + 1
-        with suppress(ProcessLookupError, PermissionError):
-            while time.monotonic() < until:
-                os.killpg(int(session), signals.SIGKILL)
-                time.sleep(_TICK_S / 5)
 
     def _bury(self) -> None:
         with suppress(subprocess.TimeoutExpired):
@@ -248,13 +226,6 @@ class _Watch:
     def _order(self, order: bytes) -> None:
         with suppress(BrokenPipeError):
             os.write(self._leash, order)
-
-    def _drain(self) -> bool:
-        """Take what is still in the pipe; True when somebody keeps it open."""
-        until = time.monotonic() + _DRAIN_S
-        while self._output in self._open and time.monotonic() < until:
-            self._pump(_TICK_S / 5)
-        return self._output in self._open
 
     def _pump(self, wait_s: float) -> None:
         for handle, _ in self._poll.poll(wait_s * 1000):

@@ -23,7 +23,7 @@ from clew.tools.web.url import Url, join_url, parse_url
 from clew.tools.web.wire import Answer, Unreachable, exchange
 from clew.transcript.rule import Target
 
-__all__ = ["Fetched", "Fetcher", "Limits", "Resolve", "resolve_name"]
+__all__ = ["Fetcher", "Limits", "Page", "Resolve", "resolve_name"]
 
 Resolve: TypeAlias = Callable[[str], Awaitable[Sequence[Address]]]
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
@@ -39,7 +39,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     max_bytes: int = 5 * 1024 * 1024
 
 
-class Fetched(msgspec.Struct, frozen=True):
+class Page(msgspec.Struct, frozen=True):
     """The last answer and where it came from."""
 
     url: Url
@@ -67,70 +67,53 @@ class Fetcher:
         limits: Limits = Limits(),
         tls: ssl.SSLContext | None = None,
     ) -> None:
+        self.limits = limits
         self._policy = policy
         self._resolve = resolve
-        self._limits = limits
         self._tls = tls
 
-    @property
-    def limits(self) -> Limits:
-        return self._limits
-
-    async def get(self, text: str, permit: Callable[[Target], Awaitable[None]]) -> Fetched:
+    async def get(self, text: str, permit: Callable[[Target], Awaitable[None]]) -> Page:
         """Follow ``text`` to its answer. Raises ``ToolFailed``, and what ``permit`` raises."""
         try:
-            async with asyncio.timeout(self._limits.total_s):
-                return await self._follow(parse_url(text), permit)
+            async with asyncio.timeout(self.limits.total_s):
+                url = parse_url(text)
+                for _ in range(self.limits.redirects + 1):
+                    # Asked before the name is looked up: a host that is not allowed is not told about by a query either.
+                    await permit(Target("web_fetch", "host", url.host))
+                    answer = await self._fetch(url)
+                    location = answer.headers.get("location")
+                    if answer.status not in _REDIRECTS or not location:
+                        return Page(url, answer)
+                    # Header bytes were read one by one; a location in UTF-8 becomes text again.
+                    url = join_url(url, location.encode("latin-1").decode("utf-8", "replace"))
+                raise ToolFailed(f"the page redirects more than {self.limits.redirects} times")
         except TimeoutError as error:
-            raise ToolFailed(f"the page did not come within {self._limits.total_s:g} s") from error
-
-    async def _follow(self, url: Url, permit: Callable[[Target], Awaitable[None]]) -> Fetched:
-        for _ in range(self._limits.redirects + 1):
-            # Asked before the name is looked up: a host that is not allowed is not told about by a query either.
-            await permit(Target("web_fetch", "host", url.host))
-            answer = await self._fetch(url)
-            location = answer.headers.get("location")
-            if answer.status not in _REDIRECTS or not location:
-                return Fetched(url, answer)
-            # Header bytes were read one by one; a location in UTF-8 becomes text again.
-            url = join_url(url, location.encode("latin-1").decode("utf-8", "replace"))
-        raise ToolFailed(f"the page redirects more than {self._limits.redirects} times")
+            raise ToolFailed(f"the page did not come within {self.limits.total_s:g} s") from error
 
     async def _fetch(self, url: Url) -> Answer:
-        trouble = Unreachable(f"{url.host} has no address")
-        for address in (await self._checked(url))[:_TRIED]:
+        """The answer of the first address that can be reached; of all of them each was looked at before."""
+        addresses: Sequence[Address] = [] if url.address is None else [url.address]
+        if url.address is None:
             try:
-                return await exchange(
-                    url,
-                    address,
-                    tls=await self._tls_for(url),
-                    max_bytes=self._limits.max_bytes,
-                    connect_s=self._limits.connect_s,
-                )
-            except Unreachable as error:
-                trouble = error
-        raise trouble
-
-    async def _checked(self, url: Url) -> Sequence[Address]:
-        if url.address is not None:
-            found: Sequence[Address] = [url.address]
-        else:
-            try:
-                async with asyncio.timeout(self._limits.connect_s):
-                    found = await self._resolve(url.host)
+                async with asyncio.timeout(self.limits.connect_s):
+                    addresses = await self._resolve(url.host)
             except TimeoutError as error:
                 raise ToolFailed(f"the name {url.host} was not resolved in time") from error
             except (OSError, UnicodeError, ValueError) as error:
                 raise ToolFailed(f"the name {url.host} cannot be resolved: {error}") from error
-        for address in found:
+        for address in addresses:
             if reason := self._policy(address):
                 raise ToolFailed(f"{url.host} is not fetched: its address {address} {reason}")
-        return found
-
-    async def _tls_for(self, url: Url) -> ssl.SSLContext | None:
-        if url.scheme != "https":
-            return None
-        if self._tls is None:
+        if url.scheme == "https" and self._tls is None:
             # Reading the certificates takes a while, once.
             self._tls = await run_in_thread(ssl.create_default_context)
-        return self._tls
+        tls = self._tls if url.scheme == "https" else None
+        trouble = Unreachable(f"{url.host} has no address")
+        for address in addresses[:_TRIED]:
+            try:
+                return await exchange(
+                    url, address, tls=tls, max_bytes=self.limits.max_bytes, connect_s=self.limits.connect_s
+                )
+            except Unreachable as error:
+                trouble = error
+        raise trouble

@@ -37,7 +37,6 @@ _BLOCKS: Final = frozenset(
     "header hr li main nav ol p pre section summary table tbody thead tr ul".split()
 )
 _HEADINGS: Final = {f"h{level}": "#" * level + " " for level in range(1, 7)}
-_VOID: Final = frozenset({"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "wbr"})
 _BLANK: Final = re.compile(r"[ \t\r\n\f\u00a0]+")
 
 
@@ -112,7 +111,7 @@ class _Reader(HTMLParser):
         self._tick()
         if tag == "title" and not self._hidden:
             self._in_title = True
-        if tag in _HIDDEN and tag not in _VOID:
+        if tag in _HIDDEN:
             self._hidden.append(tag)
         if self._hidden:
             return
@@ -126,7 +125,10 @@ class _Reader(HTMLParser):
         elif tag in ("ul", "ol"):
             self._lists.append(0 if tag == "ol" else None)
         elif tag == "li":
-            self._prefix = self._bullet()
+            self._prefix = "  " * max(len(self._lists) - 1, 0) + "- "
+            if self._lists and self._lists[-1] is not None:
+                self._lists[-1] += 1
+                self._prefix = f"{self._prefix[:-2]}{self._lists[-1]}. "
         elif tag == "pre":
             self._pre += 1
         elif tag in ("td", "th") and self._current:
@@ -198,13 +200,6 @@ class _Reader(HTMLParser):
         self._current = ""
         if blank and self._lines and self._lines[-1]:
             self._lines.append("")
-
-    def _bullet(self) -> str:
-        depth = "  " * max(len(self._lists) - 1, 0)
-        if not self._lists or self._lists[-1] is None:
-            return f"{depth}- "
-        self._lists[-1] += 1
-        return f"{depth}{self._lists[-1]}. "
 
     def _end_link(self) -> None:
         """The address behind the words, unless it is one of this page or says the same."""

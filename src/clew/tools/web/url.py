@@ -61,9 +61,11 @@ def parse_url(text: str) -> Url:
         raise ToolFailed("only http and https URLs can be fetched")
     if "@" in split.netloc:
         raise ToolFailed("the URL holds a user name; leave out what stands before the @")
-    raw_host, raw_port = _split_port(split.netloc)
-    host, address = _host(raw_host)
-    port = _PORTS[split.scheme] if raw_port is None else int(raw_port)
+    netloc = re.fullmatch(r"(\[[^\[\]]*\]|[^\[\]:]+)(?::([0-9]{1,5}))?", split.netloc, re.ASCII)
+    if netloc is None:
+        raise ToolFailed("the URL has no host, or one that cannot be read")
+    host, address = _host(netloc[1])
+    port = _PORTS[split.scheme] if netloc[2] is None else int(netloc[2])
     if not 1 <= port <= 65535:
         raise ToolFailed("the URL's port must be between 1 and 65535")
     path = quote(split.path or "/", safe=_SAFE)
@@ -81,13 +83,6 @@ def join_url(base: Url, location: str) -> Url:
         raise ToolFailed(f"the redirect cannot be read: {error}") from error
 
 
-def _split_port(netloc: str) -> tuple[str, str | None]:
-    match = re.fullmatch(r"(\[[^\[\]]*\]|[^\[\]:]*)(?::([0-9]{1,5}))?", netloc, re.ASCII)
-    if match is None or not match[1]:
-        raise ToolFailed("the URL has no host, or one that cannot be read")
-    return match[1], match[2]
-
-
 def _host(raw: str) -> tuple[str, Address | None]:
     if raw.startswith("["):
         try:
@@ -97,7 +92,12 @@ def _host(raw: str) -> tuple[str, Address | None]:
         if six.scope_id is not None:
             raise ToolFailed("an address with a network interface cannot be fetched from")
         return six.compressed, six
-    host = _ascii(raw).removesuffix(".")
+    # As it goes over the wire. Look-alike digits and dots become plain ones before anything is decided.
+    try:
+        host = raw.lower() if raw.isascii() else raw.encode("idna").decode("ascii").lower()
+    except UnicodeError as error:
+        raise ToolFailed(f"{raw[:100]!r} is not the name of a host") from error
+    host = host.removesuffix(".")
     labels = host.split(".")
     if _NUMBER.fullmatch(labels[-1]):
         try:
@@ -108,13 +108,3 @@ def _host(raw: str) -> tuple[str, Address | None]:
     if len(host) > 253 or not all(_LABEL.fullmatch(label) for label in labels):
         raise ToolFailed(f"{host[:100]!r} is not the name of a host")
     return host, None
-
-
-def _ascii(host: str) -> str:
-    """The name as it goes over the wire. Look-alike digits and dots become plain ones before anything is decided."""
-    if host.isascii():
-        return host.lower()
-    try:
-        return host.encode("idna").decode("ascii").lower()
-    except UnicodeError as error:
-        raise ToolFailed(f"{host[:100]!r} is not the name of a host") from error

@@ -66,7 +66,15 @@ async def exchange(
     except OSError as error:
         raise Unreachable(f"{url.host} cannot be reached: {error.strerror or error}") from error
     try:
-        writer.write(_request(url))
+        lines = (
+            f"GET {url.request} HTTP/1.1",
+            f"Host: {url.authority}",
+            "User-Agent: clew",
+            "Accept: text/html, text/*;q=0.9, application/json;q=0.9, */*;q=0.1",
+            "Accept-Encoding: gzip, deflate",
+            "Connection: close\r\n\r\n",
+        )
+        writer.write("\r\n".join(lines).encode("ascii"))
         await writer.drain()
         return await _answer(reader, max_bytes)
     except asyncio.IncompleteReadError as error:
@@ -78,18 +86,6 @@ async def exchange(
         writer.transport.abort()
         with suppress(OSError):
             await writer.wait_closed()
-
-
-def _request(url: Url) -> bytes:
-    lines = [
-        f"GET {url.request} HTTP/1.1",
-        f"Host: {url.authority}",
-        "User-Agent: clew",
-        "Accept: text/html, text/*;q=0.9, application/json;q=0.9, */*;q=0.1",
-        "Accept-Encoding: gzip, deflate",
-        "Connection: close",
-    ]
-    return "".join(f"{line}\r\n" for line in [*lines, ""]).encode("ascii")
 
 
 async def _answer(reader: asyncio.StreamReader, max_bytes: int) -> Answer:
@@ -142,35 +138,31 @@ async def _line(reader: asyncio.StreamReader) -> bytes:
 
 async def _pieces(reader: asyncio.StreamReader, headers: dict[str, str]) -> AsyncIterator[bytes]:
     coding = headers.get("transfer-encoding", "").lower()
+    length = headers.get("content-length")
     if coding not in ("", "identity", "chunked"):
         raise ToolFailed(f"the server sent a transfer coding that is not understood: {coding[:50]}")
     if coding == "chunked":
-        async for piece in _chunks(reader):
-            yield piece
-        return
-    length = headers.get("content-length")
-    if length is None:
+        # At the chunk of no size trailers may follow; the connection is closed anyway.
+        while size := await _chunk_size(reader):
+            async for piece in _exactly(reader, size):
+                yield piece
+            if await _line(reader):
+                raise ToolFailed("the server sent a chunk that cannot be read")
+    elif length is None:
         while piece := await reader.read(_PIECE):
             yield piece
-        return
-    if not re.fullmatch(r"[0-9]{1,18}", length, re.ASCII):
+    elif not re.fullmatch(r"[0-9]{1,18}", length, re.ASCII):
         raise ToolFailed("the server sent a length that is not a number")
-    async for piece in _exactly(reader, int(length)):
-        yield piece
-
-
-async def _chunks(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
-    while True:
-        match = _CHUNK.fullmatch(await _line(reader))
-        if match is None:
-            raise ToolFailed("the server sent a chunk that cannot be read")
-        size = int(match[1], 16)
-        if size == 0:
-            return  # Trailers may follow; the connection is closed anyway.
-        async for piece in _exactly(reader, size):
+    else:
+        async for piece in _exactly(reader, int(length)):
             yield piece
-        if await _line(reader):
-            raise ToolFailed("the server sent a chunk that cannot be read")
+
+
+async def _chunk_size(reader: asyncio.StreamReader) -> int:
+    match = _CHUNK.fullmatch(await _line(reader))
+    if match is None:
+        raise ToolFailed("the server sent a chunk that cannot be read")
+    return int(match[1], 16)
 
 
 async def _exactly(reader: asyncio.StreamReader, size: int) -> AsyncIterator[bytes]:
@@ -212,19 +204,15 @@ class _Body:
         if self._inflate is None:
             self.data += piece[:room]
         else:
-            self.data += self._inflated(piece, room, first=first)
+            try:
+                self.data += self._inflate.decompress(piece, room)
+            except zlib.error:
+                if not first or self._coding != "deflate":
+                    raise
+                # "deflate" means zlib's format, and many servers send the bare one.
+                self._inflate = zlib.decompressobj(-zlib.MAX_WBITS)
+                self.data += self._inflate.decompress(piece, room)
         if len(self.data) > self._max or self._taken > self._max:
             del self.data[self._max :]
             self.cut = True
         return not self.cut
-
-    def _inflated(self, piece: bytes, room: int, *, first: bool) -> bytes:
-        assert self._inflate is not None
-        try:
-            return self._inflate.decompress(piece, room)
-        except zlib.error:
-            if not first or self._coding != "deflate":
-                raise
-            # "deflate" means zlib's format, and many servers send the bare one.
-            self._inflate = zlib.decompressobj(-zlib.MAX_WBITS)
-            return self._inflate.decompress(piece, room)
