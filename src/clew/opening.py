@@ -166,7 +166,7 @@ async def _open_store(location: Location, config: Config, read_only: bool, clock
     if isinstance(location, Memory):
         if read_only:
             raise InvalidInput("a memory store is new and empty: there is nothing to read in it")
-        from clew.store.memory import MemoryStore
+        from clew.store.memory.store import MemoryStore
 
         return MemoryStore(event_log=config.event_log, clock=clock)
     if isinstance(location, Folder):

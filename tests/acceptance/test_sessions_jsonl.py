@@ -205,7 +205,7 @@ async def test_s7_9_a_crash_in_an_append_costs_that_unit_at_every_byte(tmp_path:
     scribe = Scribe(store, session.id, store._mint, FakeClock(2_000_000_000_000))
     intact, metadata = log.read_bytes(), (log.parent / "metadata.json").read_bytes()
     await scribe.session()
-    before = {name: dict(table) for name, table in vars(store._values[session.id]).items()}
+    before = store._values[session.id].copy()
     await scribe.prompt("cut me off")
     await store.close()
     whole = log.read_bytes()
@@ -219,7 +219,7 @@ async def test_s7_9_a_crash_in_an_append_costs_that_unit_at_every_byte(tmp_path:
         log.write_bytes(whole[:cut])
         torn = codec.load(session.id)
         assert torn is not None
-        assert (vars(torn.value), torn.damages) == (before, ()), cut
+        assert (torn.value, torn.damages) == (before, ()), cut
     ends = [place + 1 for place in range(len(intact), len(whole) - 1) if whole[place : place + 1] == b"\n"]
     for cut in (*range(len(intact), len(whole), len(whole) // 12), *ends, len(whole) - 2):
         log.write_bytes(whole[:cut])

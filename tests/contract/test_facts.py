@@ -17,7 +17,7 @@ from clew.errors import InternalError
 from clew.ids import Mint
 from clew.store.base import Store
 from clew.store.facts import Fact, is_growing
-from clew.store.memory import MemoryStore
+from clew.store.memory.store import MemoryStore
 from clew.store.sql.sqlite.opening import SqliteOptions, open_sqlite
 from clew.store.unit import (
     DeleteSession,

@@ -17,7 +17,7 @@ from clew.ids import Mint
 from clew.store.base import SessionQuery, Store
 from clew.store.files import folder
 from clew.store.files.opening import open_files
-from clew.store.memory import MemoryStore
+from clew.store.memory.store import MemoryStore
 from clew.store.sql.sqlite.opening import open_sqlite
 from clew.store.unit import (
     AddPruned,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from clew.errors import InvalidInput, NotSupported
 from clew.store.base import SearchHit, SearchPage, SearchQuery
-from clew.store.memory import MemoryStore
+from clew.store.memory.store import MemoryStore
 from clew.store.search import excerpt, plan_search
 from clew.store.sql.sqlite.opening import SqliteOptions, open_sqlite
 from clew.store.sql.sqlite.store import SqliteStore

@@ -17,7 +17,6 @@ import pytest
 
 import clew
 from clew.errors import (
-    InternalError,
     InvalidId,
     NotSupported,
     OwnedByAnotherProcess,
@@ -29,11 +28,13 @@ from clew.errors import (
 from clew.history.check import check
 from clew.ids import Mint
 from clew.store.files import folder
-from clew.store.files.codec import entries_of
 from clew.store.files.opening import FilesOptions, open_files
+from clew.store.files.shared import SHARED
 from clew.store.files.store import FileStore
+from clew.store.files.tables import TABLES
 from clew.store.location import Folder, parse_url
-from clew.store.session_value import Change
+from clew.store.memory.session_value import SessionValue
+from clew.store.memory.tables import SharedTables
 from clew.store.unit import InsertSession, PatchSession, PutBlob, PutProjectRules, Unit
 from clew.testing.chunks import text
 from clew.testing.scribe import MODEL, Scribe
@@ -257,24 +258,10 @@ async def test_no_path_is_made_of_an_id_of_another_form(kind: Kind, tmp_path: Pa
     await store.close()
 
 
-@both
-async def test_a_table_that_the_codec_does_not_know_is_an_error_in_one_place(kind: Kind, tmp_path: Path) -> None:
+def test_every_table_has_a_form_in_the_files() -> None:
     """A session's, and one that is shared."""
-    store: Any = await open_files(kind, tmp_path / "store")
-    scribe = await Scribe.create(store)
-    value = store._values[scribe.session_id]
-    value.novelties = {}
-    with pytest.raises(InternalError, match="novelties"):
-        entries_of(value, Change().done)
-    with pytest.raises(InternalError, match="novelties"):
-        await scribe.commit(PatchSession(metadata={"a": 1}))
-    del value.novelties
-    store._novelties = {}
-    change = Change()
-    change.put(store._novelties, "k", 1)
-    with pytest.raises(InternalError, match="_novelties"):
-        store._shared.plan(store._shared_tables(), change.done)
-    await store.close()
+    assert TABLES.keys() == set(SessionValue.__struct_fields__)
+    assert SHARED.keys() - {"accepted"} == set(SharedTables.__struct_fields__)
 
 
 @both

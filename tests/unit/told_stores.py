@@ -8,8 +8,8 @@ import msgspec
 
 from clew.history.check import check
 from clew.ids import Mint
-from clew.store.memory import MemoryStore
-from clew.store.session_value import SessionValue
+from clew.store.memory.session_value import SessionValue
+from clew.store.memory.store import MemoryStore
 from clew.store.unit import SetHidden
 from clew.testing.chunks import reasoning, text, tool_call, tool_output
 from clew.testing.clock import FakeClock

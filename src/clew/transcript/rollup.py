@@ -13,7 +13,7 @@ from clew.transcript.session import Session
 from clew.transcript.turn import Step
 from clew.transcript.usage import Usage
 
-__all__ = ["booked_message", "booked_session", "sum_usage"]
+__all__ = ["booked_message", "booked_session", "sum_usage", "with_usage"]
 
 
 def sum_usage(messages: Iterable[MessageRow]) -> Usage:
@@ -36,7 +36,15 @@ def booked_message(metadata: Mapping[str, Any], step: Step) -> dict[str, Any]:
 
 def booked_session(session: Session, step: Step) -> Session:
     """The session row with the step in its sums; this is also what moves ``updated_at``."""
-    used = session.usage + step.usage
+    return msgspec.structs.replace(
+        with_usage(session, session.usage + step.usage),
+        cost_usd=session.cost_usd + step.cost_usd,
+        updated_at=max(session.updated_at, step.finished_at),
+    )
+
+
+def with_usage(session: Session, used: Usage) -> Session:
+    """The session row with these sums."""
     return msgspec.structs.replace(
         session,
         prompt_tokens=used.input,
@@ -45,6 +53,4 @@ def booked_session(session: Session, step: Step) -> Session:
         cache_read=used.cache_read,
         cache_write=used.cache_write,
         total_tokens=used.total,
-        cost_usd=session.cost_usd + step.cost_usd,
-        updated_at=max(session.updated_at, step.finished_at),
     )

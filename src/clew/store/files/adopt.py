@@ -15,7 +15,7 @@ import msgspec
 from clew.ids import EPOCH_MS
 from clew.store.files.record import Record, content_text
 from clew.store.files.stamp import milliseconds
-from clew.store.session_value import SessionValue
+from clew.store.memory.session_value import SessionValue
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.metadata import merged
 from clew.transcript.part import COMPACTION_PART

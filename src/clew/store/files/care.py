@@ -11,8 +11,8 @@ from clew.store.base import Damage
 from clew.store.files import folder
 from clew.store.files.codec import Codec, format_mark
 from clew.store.files.damages import unaccepted
-from clew.store.files.shared import SHARED, Shared
-from clew.store.memory import EventKey
+from clew.store.files.shared import SHARED, SharedFiles
+from clew.store.memory.tables import EventKey
 from clew.triggers.ledger import LedgerEvent
 
 __all__ = ["copy_folder", "left_event", "look_over"]
@@ -21,15 +21,15 @@ __all__ = ["copy_folder", "left_event", "look_over"]
 def look_over(path: Path, codec: Codec) -> Sequence[Damage]:
     """Everything that does not read, or is not there though it is named. Reads the files, whatever is in memory."""
     found: list[Damage] = []
-    shared = Shared(path)
+    shared = SharedFiles(path)
     with folder.translated(path):
-        blobs = {sha: shared.read_blob(sha) is not None for sha in shared.load("_blobs")}
-        tables = {name: shared.load(name) for name in SHARED.keys() - {"_blobs"}}
+        blobs = {sha: shared.read_blob(sha) is not None for sha in shared.load("blobs")}
+        tables = {name: shared.load(name) for name in SHARED.keys() - {"blobs"}}
         for session_id in codec.on_disk():
             loaded = codec.load(session_id)
             if loaded is None:
                 continue  # removed since it was listed
-            found += unaccepted(loaded, tables["_accepted"])
+            found += unaccepted(loaded, tables["accepted"])
             missing = [sha for sha in loaded.value.blobs if sha not in blobs]
             found += [Damage("a file that it names is missing", session_id, sha) for sha in missing]
     return (*found, *(Damage(what) for what in shared.unread))
@@ -48,7 +48,7 @@ def left_event(events: Mapping[EventKey, LedgerEvent], messages: Mapping[str, Co
     return None if came else key
 
 
-def copy_folder(codec: Codec, shared: Shared, target: Path) -> None:
+def copy_folder(codec: Codec, shared: SharedFiles, target: Path) -> None:
     """A store of its own at ``target``, which must not be there yet."""
     if target.exists():
         raise InvalidInput(f"{target} is already there; name a new folder")

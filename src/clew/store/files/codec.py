@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
 import orjson
 
 from clew.store.base import Capabilities, Damage
-from clew.store.files.tables import table_names
-from clew.store.session_value import ABSENT, Changed, SessionValue
+from clew.store.memory.session_value import SessionValue
 
-__all__ = ["FORMAT_VERSION", "Codec", "Entries", "Loaded", "Saving", "entries_of", "format_mark"]
+__all__ = ["FORMAT_VERSION", "Codec", "Entries", "Loaded", "Saving", "format_mark"]
 
 FORMAT_VERSION: Final = 1
 
@@ -78,18 +77,6 @@ class Codec(Protocol):
     def copy(self, target: Path) -> None:
         """Copy every session into a folder, also while somebody writes."""
         ...
-
-
-def entries_of(value: SessionValue, done: Sequence[Changed]) -> dict[tuple[str, Any], tuple[Any, Any]]:
-    """What a change did to the tables of one session, each entry once."""
-    names = table_names(value)
-    found: dict[tuple[str, Any], tuple[Any, Any]] = {}
-    for table, key, before, after in done:
-        name = names.get(id(table))
-        if name is not None:
-            first = found.get((name, key), (before, ABSENT))[0]
-            found[name, key] = (first, after)
-    return found
 
 
 def format_mark(kind: str) -> bytes:

@@ -9,7 +9,7 @@ import msgspec
 
 from clew.store.base import Damage
 from clew.store.files.codec import Loaded
-from clew.store.files.shared import Shared
+from clew.store.files.shared import SharedFiles
 
 __all__ = ["Damages", "unaccepted"]
 
@@ -17,9 +17,9 @@ __all__ = ["Damages", "unaccepted"]
 class Damages:
     """By session, as it was when it was last read. What is accepted is an entry of the folder."""
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: SharedFiles) -> None:
         self._shared = shared
-        self._accepted: dict[str, int] = shared.load("_accepted")
+        self._accepted: dict[str, int] = shared.load("accepted")
         self._found: dict[str, tuple[Damage, ...]] = {}
 
     def __bool__(self) -> bool:
@@ -41,7 +41,7 @@ class Damages:
 
     def accept(self, loss_id: str, at: int) -> None:
         """A human has accepted this loss: it is told no more."""
-        self._shared.put("_accepted", loss_id, at)
+        self._shared.put("accepted", loss_id, at)
         self._accepted[loss_id] = at
         for session_id, damages in list(self._found.items()):
             self._found[session_id] = tuple(damage for damage in damages if damage.id != loss_id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from clew.store.session_value import SessionValue
+from clew.store.memory.session_value import SessionValue
 from clew.transcript.session import Session
 from clew.transcript.turn_state import OPEN
 

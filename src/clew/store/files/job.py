@@ -15,7 +15,7 @@ from clew.store.files import folder
 from clew.store.files.codec import Saving
 from clew.store.files.guard import FolderGuard
 from clew.store.files.shared import SharedPlan
-from clew.store.session_value import Change
+from clew.store.memory.change import Change
 
 __all__ = ["Job", "Planned", "fail", "persist", "sessions_of", "take"]
 

@@ -6,7 +6,6 @@ they do not know, lie under ``clew``.
 
 from __future__ import annotations
 
-import copy
 import os
 from pathlib import Path
 from typing import Any, Final
@@ -28,10 +27,10 @@ from clew.store.files.record import is_marker
 from clew.store.files.shape import decode_message, encode_boundary, encode_message, plain_metadata, plain_records
 from clew.store.files.stamp import iso
 from clew.store.files.tables import TABLES, dump_table, load_entry
-from clew.store.session_value import SessionValue
+from clew.store.memory.session_value import SessionValue
 from clew.transcript.line import line_messages
 from clew.transcript.message import MessageRow
-from clew.transcript.rollup import sum_usage
+from clew.transcript.rollup import sum_usage, with_usage
 from clew.transcript.view import compaction_data
 
 __all__ = ["JsonCodec"]
@@ -133,10 +132,7 @@ class JsonCodec:
         return self._saving(value, memo, sync=True) if memo.dirty else None
 
     def _saving(self, value: SessionValue, memo: JsonMemo, *, sync: bool) -> Saving:
-        # A copy of the tables, taken while the unit is applied; what they hold never changes.
-        held = copy.copy(value)
-        for name, table in vars(value).items():
-            setattr(held, name, dict(table))
+        held = value.copy()  # as it is while the unit is applied
         after = msgspec.structs.replace(memo, dirty=False, kept=True)
 
         def persist() -> None:
@@ -260,7 +256,7 @@ class _Reading:
         self._faults: list[Fault] = []
         self._strange: list[Fault] = []
         self._clues = Clues()
-        self.value = SessionValue(session_of(session_id, document, 0))
+        self.value = SessionValue.of(session_of(session_id, document, 0))
         self.memo = JsonMemo(others={key: one for key, one in document.items() if key not in _OWN})
 
     def read(self) -> list[Fault]:
@@ -372,16 +368,8 @@ def _load_plain(value: SessionValue, messages: list[Any], unread: list[Any]) -> 
             wrong.append((f"a message makes no sense: {type(error).__name__}: {error}", None))
             unread += [messages[record["from"]]] if "from" in record else []
     project_hidden(value)
-    total = sum_usage(tuple(value.messages.values()))
-    value.row["session"] = msgspec.structs.replace(
-        value.row["session"],
-        prompt_tokens=total.input,
-        completion_tokens=total.output,
-        reasoning_tokens=total.reasoning,
-        cache_read=total.cache_read,
-        cache_write=total.cache_write,
-        total_tokens=total.total,
-    )
+    total = sum_usage(value.messages.values())
+    value.row["session"] = with_usage(value.row["session"], total)
     return wrong
 
 
@@ -393,4 +381,4 @@ def _add_metadata(value: SessionValue, message_id: str, metadata: dict[str, Any]
 def _unreadable(session_id: str, what: str) -> Loaded:
     """A session whose file is damaged is shown, empty, and never written over by itself."""
     session = session_of(session_id, {"title": "(damaged)"}, 0)
-    return Loaded(SessionValue(session), JsonMemo(damaged=True), (Damage(what, session_id),))
+    return Loaded(SessionValue.of(session), JsonMemo(damaged=True), (Damage(what, session_id),))

@@ -22,7 +22,7 @@ from clew.store.files.metadata import End, end_of, read_metadata, session_of, wr
 from clew.store.files.replay import replay
 from clew.store.files.stamp import milliseconds
 from clew.store.files.torn import END_OF_TORN, read_lines
-from clew.store.session_value import SessionValue
+from clew.store.memory.session_value import SessionValue
 from clew.transcript.session import Session
 
 __all__ = ["JsonlCodec"]
@@ -125,7 +125,7 @@ class JsonlCodec:
             damages.append((f"{METADATA} does not hold a session: {error}", None))
             session = session_of(session_id, {}, _first_time(lines.units))
         memo.harmed = frozenset(harmed)
-        value = SessionValue(session)
+        value = SessionValue.of(session)
         damages += replay(value, memo, lines, streamed)
         return Loaded(value, memo, tuple(Damage(what, session_id, id_) for what, id_ in damages))
 
@@ -247,7 +247,7 @@ class JsonlCodec:
 def _unreadable(session_id: str, what: str) -> Loaded:
     """A session whose files are damaged is shown, empty, and never written over."""
     session = session_of(session_id, {"name": "(damaged)"}, 0)
-    return Loaded(SessionValue(session), Memo(damaged=True), (Damage(what, session_id),))
+    return Loaded(SessionValue.of(session), Memo(damaged=True), (Damage(what, session_id),))
 
 
 def _plain(metadata: dict[str, Any] | None) -> dict[str, Any]:

@@ -26,7 +26,8 @@ from clew.store.files.record import (
 from clew.store.files.stamp import iso
 from clew.store.files.tables import TABLES
 from clew.store.files.torn import END_OF_TORN, TORN
-from clew.store.session_value import ABSENT, SessionValue
+from clew.store.memory.change import ABSENT
+from clew.store.memory.session_value import SessionValue
 from clew.transcript.message import MessageRow
 from clew.transcript.view import compaction_data
 

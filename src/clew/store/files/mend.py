@@ -14,7 +14,7 @@ import msgspec
 from clew.store import unit as u
 from clew.store.files.adopt import adopted_id
 from clew.store.files.record import is_marker
-from clew.store.session_value import SessionValue
+from clew.store.memory.session_value import SessionValue
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.seal import seal_of
 from clew.transcript.turn import Turn, placed

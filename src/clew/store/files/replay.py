@@ -16,7 +16,8 @@ from clew.store.files.mend import Clues, Fault, mend
 from clew.store.files.record import Record, decode_parts
 from clew.store.files.tables import TABLES, decode_entry, load_entry
 from clew.store.files.torn import Lines
-from clew.store.session_value import ABSENT, SessionValue
+from clew.store.memory.change import ABSENT
+from clew.store.memory.session_value import SessionValue
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.turn_state import OPEN
 

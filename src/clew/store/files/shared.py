@@ -1,13 +1,10 @@
-"""What belongs to no single session: prompts, blobs, rules, events, triggers. Each entry is a file under ``DIR/clew``.
-
-A table that is added to the memory store gets its line in :data:`SHARED`; without it, writing to it is an error.
-"""
+"""What sessions share: prompts, blobs, rules, events, triggers. Each entry is a file under ``DIR/clew``."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -16,37 +13,43 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import orjson
 
-from clew.errors import InternalError, RowUndecodable
+from clew.errors import RowUndecodable
 from clew.store.base import Blob
 from clew.store.files import folder
+from clew.store.files.codec import Entries
 from clew.store.files.crc import stamped, unstamped
-from clew.store.session_value import ABSENT, Changed
+from clew.store.memory.change import ABSENT
 from clew.triggers.ledger import LedgerEvent
 from clew.triggers.schedule import Schedule
 from clew.triggers.webhook import Webhook
 
-__all__ = ["SHARED", "Shared", "SharedPlan", "SharedTable"]
+__all__ = ["SHARED", "SharedFiles", "SharedPlan", "SharedTable"]
 
 
 class SharedTable(NamedTuple):
-    """The folder of a table, and how its values are written. ``by_digest``: a key names its value, so that an entry
-    that a failure left behind does no harm; any other is put back as it was."""
+    """How the values of a table are written. ``by_digest``: a key names its value, so that an entry that a failure
+    left behind does no harm; any other is put back as it was."""
 
-    folder: str
     encode: Callable[[Any], Any]
     decode: Callable[[Any], Any]
     by_digest: bool = False
 
 
+def _of(kind: Any) -> SharedTable:
+    return SharedTable(msgspec.to_builtins, partial(msgspec.convert, type=kind))
+
+
 SHARED: Final[dict[str, SharedTable]] = {
-    "_prompts": SharedTable("prompts", str, str, by_digest=True),
-    "_project_rules": SharedTable("rules", list, tuple),
-    "_blobs": SharedTable("blobs", lambda blob: blob.media_type, lambda kind: kind, by_digest=True),
-    "_events": SharedTable("events", msgspec.to_builtins, partial(msgspec.convert, type=LedgerEvent)),
-    "_schedules": SharedTable("schedules", msgspec.to_builtins, partial(msgspec.convert, type=Schedule)),
-    "_accepted": SharedTable("accepted", int, int),
-    "_webhooks": SharedTable("webhooks", msgspec.to_builtins, partial(msgspec.convert, type=Webhook)),
+    "prompts": SharedTable(str, str, by_digest=True),
+    "rules": SharedTable(list, tuple),
+    "blobs": SharedTable(lambda blob: blob.media_type, str, by_digest=True),
+    "events": _of(LedgerEvent),
+    "schedules": _of(Schedule),
+    "webhooks": _of(Webhook),
+    "accepted": SharedTable(int, int),
 }
+"""Every table of what sessions share, by the name of its folder, and the losses that a human has accepted. One that is
+added to :class:`SharedTables` gets its line here."""
 
 Key = str | tuple[str, ...]
 
@@ -58,7 +61,7 @@ class SharedPlan(NamedTuple):
     after: list[Callable[[], None]]
 
 
-class Shared:
+class SharedFiles:
     """The files of these tables. Blobs keep their bytes in a file of their own, and out of memory."""
 
     def __init__(self, root: Path) -> None:
@@ -69,7 +72,7 @@ class Shared:
         """A table as the files have it. An entry that does not read is passed over, remembered, and left alone."""
         table = SHARED[name]
         found: dict[Key, Any] = {}
-        for path in sorted((self._root / table.folder).glob("*.json")):
+        for path in sorted((self._root / name).glob("*.json")):
             self._unread.pop(path, None)
             try:
                 entry = orjson.loads(path.read_bytes())
@@ -80,7 +83,7 @@ class Shared:
                 found[key] = table.decode(entry["value"])
             except (OSError, ValueError, KeyError, TypeError) as error:
                 self._unread[path] = str(error)
-        if name == "_blobs":
+        if name == "blobs":
             return {key: Blob(str(key), media_type, b"") for key, media_type in found.items()}
         return found
 
@@ -107,10 +110,10 @@ class Shared:
     def forget(self, name: str, key: Key) -> None:
         self._remove(self._path(name, key))
 
-    def plan(self, tables: dict[int, str], done: Sequence[Changed]) -> SharedPlan:
-        """What a change means for these files."""
+    def plan(self, entries: Entries) -> SharedPlan:
+        """What a change of these tables means for their files."""
         plan = SharedPlan([], [])
-        for name, key, _, after in self._changes(tables, done):
+        for (name, key), (_, after) in entries.items():
             path = self._path(name, key)
             if after is ABSENT:
                 plan.after.append(partial(self._remove, path))
@@ -123,20 +126,9 @@ class Shared:
             plan.before.append((self._writing(name, key, after, path), None))
         return plan
 
-    def _changes(self, tables: dict[int, str], done: Sequence[Changed]) -> Iterator[tuple[str, Key, Any, Any]]:
-        found: dict[tuple[str, Key], tuple[Any, Any]] = {}
-        for table, key, before, after in done:
-            if id(table) in tables:
-                place = (tables[id(table)], key)
-                found[place] = (found.get(place, (before, ABSENT))[0], after)
-        for (name, key), (before, after) in found.items():
-            if name not in SHARED:
-                raise InternalError(f"the file stores do not know the table {name!r}; add it to SHARED")
-            yield name, key, before, after
-
     def _writing(self, name: str, key: Key, after: Any, path: Path) -> Callable[[], None]:
         entry = stamped(orjson.dumps({"key": key, "value": SHARED[name].encode(after)})) + b"\n"
-        data = after.data if name == "_blobs" else None
+        data = after.data if name == "blobs" else None
 
         def write() -> None:
             folder.make_folder(path.parent)
@@ -151,7 +143,7 @@ class Shared:
 
     def read_blob(self, sha: str) -> bytes | None:
         """The bytes that this digest names; None, and an entry that does not read, when the file has others."""
-        path = self._path("_blobs", sha)
+        path = self._path("blobs", sha)
         data = folder.read(path.with_suffix(".bin"))
         if data is not None and sha256(data).hexdigest() == sha:
             return data
@@ -160,16 +152,16 @@ class Shared:
 
     def tidy(self) -> None:
         """Remove what a process that died had begun."""
-        for table in SHARED.values():
-            for path in (self._root / table.folder).glob("*"):
+        for name in SHARED:
+            for path in (self._root / name).glob("*"):
                 if folder.is_temporary(path):
                     path.unlink(missing_ok=True)
 
     def collect(self, named: set[str]) -> None:
         """Remove blobs that no session names. Only for whoever has read every session in full."""
-        for key in self.load("_blobs"):
+        for key in self.load("blobs"):
             if key not in named:
-                self._remove(self._path("_blobs", key))
+                self._remove(self._path("blobs", key))
 
     @staticmethod
     def _remove(path: Path) -> None:
@@ -179,15 +171,15 @@ class Shared:
     def _path(self, name: str, key: Key) -> Path:
         # No path is ever built from what somebody else has named.
         named = key.encode() if isinstance(key, str) else orjson.dumps(key)
-        return self._root / SHARED[name].folder / f"{sha256(named).hexdigest()}.json"
+        return self._root / name / f"{sha256(named).hexdigest()}.json"
 
     def copy(self, target: Path) -> None:
-        for table in SHARED.values():
-            for path in (self._root / table.folder).glob("*"):
+        for name in SHARED:
+            for path in (self._root / name).glob("*"):
                 data = None if folder.is_temporary(path) else folder.read(path)
                 if data is not None:
-                    folder.make_folder(target / "clew" / table.folder)
-                    folder.write_whole(target / "clew" / table.folder / path.name, data, sync=False)
+                    folder.make_folder(target / "clew" / name)
+                    folder.write_whole(target / "clew" / name / path.name, data, sync=False)
 
 
 def _keep_old(path: Path, kept: Path) -> None:

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -26,24 +26,22 @@ from clew.store.base import (
     Blob,
     Capabilities,
     Damage,
-    PendingStream,
-    SessionPage,
-    SessionQuery,
     Whole,
 )
 from clew.store.files import folder
 from clew.store.files.care import copy_folder, left_event, look_over
-from clew.store.files.codec import Codec, Loaded, Saving, entries_of
+from clew.store.files.codec import Codec, Loaded, Saving
 from clew.store.files.damages import Damages
 from clew.store.files.guard import FolderGuard
 from clew.store.files.header import Header, header_of, is_unsettled
 from clew.store.files.job import Job, Planned, fail, persist, sessions_of, take
-from clew.store.files.shared import Shared
-from clew.store.memory import MemoryStore
+from clew.store.files.shared import SharedFiles
+from clew.store.memory.change import Change
+from clew.store.memory.session_value import SessionValue
+from clew.store.memory.store import MemoryStore
+from clew.store.memory.tables import SharedTables
 from clew.store.owner import OwnerLock
-from clew.store.session_value import Change, SessionValue
 from clew.transcript.session import Session
-from clew.transcript.turn import Step, Turn
 from clew.triggers.ledger import Direction, LedgerEvent
 
 __all__ = ["IDLE_MS", "FileStore"]
@@ -66,9 +64,10 @@ class FileStore(MemoryStore):
         self._guard = FolderGuard(path, codec, lock)
         self._clock = clock
         self._mint = mint
-        self._shared = Shared(path)
+        self._files = SharedFiles(path)
+        self._shared = SharedTables(*(self._files.load(name) for name in SharedTables.__struct_fields__))
         self._memos: dict[str, Any] = {}
-        self._damages = Damages(self._shared)
+        self._damages = Damages(self._files)
         self._headers: dict[str, Header] = {}
         self._signatures: dict[str, object] = {}
         self._used: dict[str, float] = {}
@@ -78,12 +77,6 @@ class FileStore(MemoryStore):
         self._worker: asyncio.Task[None] | None = None
         self._loading: dict[str, asyncio.Task[None]] = {}
         self._timer: Timer | None = None
-        self._prompts = self._shared.load("_prompts")
-        self._project_rules = self._shared.load("_project_rules")
-        self._blobs = self._shared.load("_blobs")
-        self._events = self._shared.load("_events")
-        self._schedules = self._shared.load("_schedules")
-        self._webhooks = self._shared.load("_webhooks")
 
     @property
     def url(self) -> str:
@@ -114,26 +107,25 @@ class FileStore(MemoryStore):
                 messages[session_id] = frozenset(loaded.value.messages)
                 if not is_unsettled(loaded.value):
                     self._let_go(session_id)
-        self._shared.tidy()
-        for what in self._shared.unread:
+        self._files.tidy()
+        for what in self._files.unread:
             log.warning("%s", what)
         if self._may_collect():
             self._collect(messages)
 
     def _may_collect(self) -> bool:
         """Whether everything reads: what does not may name what nobody else does."""
-        return not self._damages and not self._shared.unread
+        return not self._damages and not self._files.unread
 
     def _collect(self, messages: dict[str, frozenset[str]]) -> None:
         """Remove what a process that died left of a unit that never was."""
-        key = left_event(self._events, messages)
+        key = left_event(self._shared.events, messages)
         if key is not None:
-            self._shared.forget("_events", key)
-            del self._events[key]
+            self._files.forget("events", key)
+            del self._shared.events[key]
         if messages:
-            named = {sha for value in self._values.values() for sha in value.blobs}
-            self._shared.collect(named.union(*(header.blobs for header in self._headers.values())))
-            self._blobs = self._shared.load("_blobs")
+            self._files.collect(self._named_blobs())
+            self._shared.blobs = self._files.load("blobs")
 
     # Writing
 
@@ -196,7 +188,7 @@ class FileStore(MemoryStore):
                 job.future.set_result(outcome)
                 return None
             try:
-                shared = self._shared.plan(self._shared_tables(), outcome.done)
+                shared = self._files.plan(outcome.of(self._shared.tables()))
                 saving = self._saving(job.unit, outcome)
             finally:
                 outcome.undo()
@@ -209,12 +201,6 @@ class FileStore(MemoryStore):
             return None
         return plan
 
-    def _shared_tables(self) -> dict[int, str]:
-        """Every table of the store that is no session's, by identity; those of this class are no tables."""
-        return {
-            id(table): name for name, table in vars(self).items() if isinstance(table, dict) and name not in _NO_TABLES
-        }
-
     def _saving(self, unit: u.Unit, change: Change) -> Saving | None:
         session_id = unit.session_id
         if session_id == u.STORE_WIDE and session_id not in self._values:
@@ -223,7 +209,7 @@ class FileStore(MemoryStore):
         value = self._values.get(session_id)
         if value is None:
             return Saving(lambda: self._codec.remove(session_id), lambda: None)
-        entries = entries_of(value, change.done)
+        entries = change.of(value.tables())
         memo = self._memos.get(session_id)
         if memo is not None and not entries:
             return None
@@ -236,9 +222,10 @@ class FileStore(MemoryStore):
             return
         session_id = plan.job.unit.session_id
         plan.change.redo()
-        for sha, blob in self._blobs.items() if any(c.table is self._blobs for c in plan.change.done) else ():
-            if blob.data:
-                self._blobs[sha] = msgspec.structs.replace(blob, data=b"")
+        for sha256 in {done.key for done in plan.change.done if done.table is self._shared.blobs}:
+            # The bytes are in their file, and stay out of memory.
+            if sha256 in self._shared.blobs:
+                self._shared.blobs[sha256] = msgspec.structs.replace(self._shared.blobs[sha256], data=b"")
         memo = plan.saving.done() if plan.saving is not None else self._memos.get(session_id)
         if session_id in self._values:
             self._memos[session_id] = memo
@@ -271,14 +258,14 @@ class FileStore(MemoryStore):
             await asyncio.shield(self._loading[session_id])
 
     async def _load(self, session_id: str) -> None:
-        loaded = await asyncio.to_thread(self._read, session_id)
+        loaded = await asyncio.to_thread(self._load_files, session_id)
         if loaded is None:
             self._forget(session_id)  # somebody has removed its files
         elif session_id in self._headers:
             self._keep(session_id, loaded)
             self._watch_idle()
 
-    def _read(self, session_id: str) -> Loaded | None:
+    def _load_files(self, session_id: str) -> Loaded | None:
         with folder.translated(self.path):
             self._guard.note(session_id)
             return self._codec.load(session_id)
@@ -290,14 +277,14 @@ class FileStore(MemoryStore):
         now = await asyncio.to_thread(self._codec.signature, session_id)
         if session_id in self._values and self._signatures.get(session_id) == now:
             return
-        loaded = await asyncio.to_thread(self._read, session_id)
+        loaded = await asyncio.to_thread(self._load_files, session_id)
         if loaded is None:
             self._forget(session_id)
         else:
             self._keep(session_id, loaded)
             self._signatures[session_id] = now
 
-    async def _refresh_all(self) -> None:
+    async def _bring_all(self) -> None:
         if self._closed:
             raise StoreClosed("the store is closed")
         if self._lock is None:
@@ -375,87 +362,53 @@ class FileStore(MemoryStore):
     def _is_there(self, session_id: str) -> bool:
         return super()._is_there(session_id) or session_id in self._headers
 
-    def _is_named(self, sha256: str) -> bool:
-        return super()._is_named(sha256) or any(sha256 in header.blobs for header in self._headers.values())
+    def _named_blobs(self) -> set[str]:
+        return super()._named_blobs().union(*(header.blobs for header in self._headers.values()))
 
     def _named_prompts(self) -> set[str]:
         return super()._named_prompts().union(*(header.prompts for header in self._headers.values()))
 
-    async def list_sessions(self, query: SessionQuery) -> SessionPage:
-        await self._refresh_all()
-        return await super().list_sessions(query)
-
-    async def list_children(self, parent_id: str) -> tuple[Session, ...]:
-        await self._refresh_all()
-        return await super().list_children(parent_id)
-
-    async def session_ids(self) -> tuple[str, ...]:
-        await self._refresh_all()
-        return tuple(sorted((*self._values, *self._headers)))
-
-    async def unsettled_sessions(self) -> tuple[str, ...]:
-        await self._refresh_all()
-        return await super().unsettled_sessions()
-
-    async def pending_streams(self, session_id: str | None = None) -> tuple[PendingStream, ...]:
-        if session_id is None:
-            await self._refresh_all()
-        return await super().pending_streams(session_id)
-
-    async def find_turn(self, turn_id: str) -> Turn | None:
-        await self._bring_turn(turn_id)
-        return await super().find_turn(turn_id)
-
-    async def load_steps(self, turn_id: str) -> tuple[Step, ...]:
-        await self._bring_turn(turn_id)
-        return await super().load_steps(turn_id)
-
-    async def _bring_turn(self, turn_id: str) -> None:
-        """Have the session of a turn in memory. Only for a turn that nobody knows is every session looked at."""
-        holder = next((id_ for id_, value in self._values.items() if turn_id in value.turns), None)
-        if holder is None:
-            holder = next((id_ for id_, header in self._headers.items() if turn_id in header.turns), None)
-        if holder is None:
-            await self._refresh_all()
-        else:
-            await self._find(holder)
-
-    async def stream_mark(self, message_id: str) -> int:
-        await self._refresh_all()
-        return await super().stream_mark(message_id)
+    async def _holder(self, turn_id: str) -> SessionValue | None:
+        # Only for a turn that nobody knows is every session looked at.
+        held = ((id_, value.turns) for id_, value in self._values.items())
+        known = ((id_, header.turns) for id_, header in self._headers.items())
+        holder = next((id_ for id_, turns in (*held, *known) if turn_id in turns), None)
+        await (self._bring_all() if holder is None else self._find(holder))
+        return await super()._holder(turn_id)
 
     async def find_prompt(self, digest: str) -> str | None:
-        await self._reload_shared("_prompts")
+        await self._reload("prompts")
         return await super().find_prompt(digest)
 
     async def load_project_rules(self, project: str) -> tuple[dict[str, object], ...]:
-        await self._reload_shared("_project_rules")
-        self._shared.must_read("_project_rules", project)
+        await self._reload("rules")
+        self._files.must_read("rules", project)
         return await super().load_project_rules(project)
 
     async def find_event(self, direction: Direction, source: str, source_id: str) -> LedgerEvent | None:
-        self._shared.must_read("_events", (direction, source, source_id))
+        self._files.must_read("events", (direction, source, source_id))
         return await super().find_event(direction, source, source_id)
 
     async def open_events(self, session_id: str | None = None) -> tuple[LedgerEvent, ...]:
         found = await super().open_events(session_id)
         # What went out and does not read went out all the same.
-        return tuple(one for one in found if not self._shared.is_unread("_events", ("out", one.source, one.source_id)))
+        return tuple(one for one in found if not self._files.is_unread("events", ("out", one.source, one.source_id)))
 
     async def find_blob(self, sha256: str) -> Blob | None:
-        await self._reload_shared("_blobs")
-        known = self._blobs.get(sha256)
-        data = None if known is None else await asyncio.to_thread(self._shared.read_blob, sha256)
+        await self._reload("blobs")
+        known = self._shared.blobs.get(sha256)
+        data = None if known is None else await asyncio.to_thread(self._files.read_blob, sha256)
         if known is not None and data is not None:
             return msgspec.structs.replace(known, data=data)
         # Whoever brings the bytes once more mends it.
-        self._blobs.pop(sha256, None)
-        self._shared.must_read("_blobs", sha256)
+        self._shared.blobs.pop(sha256, None)
+        self._files.must_read("blobs", sha256)
         return None
 
-    async def _reload_shared(self, name: str) -> None:
+    async def _reload(self, name: Literal["prompts", "rules", "blobs"]) -> None:
+        """Without the lock somebody else may have added to a table."""
         if self._lock is None:
-            setattr(self, name, await asyncio.to_thread(self._shared.load, name))
+            setattr(self._shared, name, await asyncio.to_thread(self._files.load, name))
 
     # Care
 
@@ -465,8 +418,12 @@ class FileStore(MemoryStore):
             return None
         return msgspec.structs.replace(whole, damaged=self._damages.of(session_id))
 
+    async def session_ids(self) -> tuple[str, ...]:
+        await self._bring_all()
+        return tuple(sorted((*self._values, *self._headers)))
+
     async def losses(self) -> tuple[Damage, ...]:
-        await self._refresh_all()
+        await self._bring_all()
         return self._damages.losses
 
     async def accept_loss(self, loss_id: str, at: int) -> bool:
@@ -482,7 +439,7 @@ class FileStore(MemoryStore):
         return await asyncio.to_thread(look_over, self.path, self._codec)
 
     async def backup(self, target: Path) -> None:
-        await asyncio.to_thread(copy_folder, self._codec, self._shared, target)
+        await asyncio.to_thread(copy_folder, self._codec, self._files, target)
 
     async def close(self) -> None:
         if self._closed:
@@ -499,7 +456,3 @@ class FileStore(MemoryStore):
             await asyncio.to_thread(self._guard.write_all, savings)
         finally:
             self._lock.release()
-
-
-_NO_TABLES: Final = frozenset({"_values", "_memos", "_headers", "_signatures", "_used", "_loading"})
-"""Dictionaries of the class above that are no tables of the store."""

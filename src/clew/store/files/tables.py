@@ -1,4 +1,4 @@
-"""The tables of a session as JSON: one line for each, and the one place where a table that is not known is an error."""
+"""The tables of a session as JSON: one line for each."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from clew.errors import InternalError
 from clew.store import unit as u
-from clew.store.session_value import SessionValue
+from clew.store.memory.session_value import SessionValue
 from clew.transcript.chunk import chunk_dict, parse_chunk
 from clew.transcript.message import MessageRow
 from clew.transcript.pruned import Pruned
 from clew.transcript.session import Session, SessionState
 from clew.transcript.turn import HeadMove, Step, Turn
 
-__all__ = ["SINGLE", "TABLES", "Table", "decode_entry", "dump_table", "load_entry", "table_names"]
+__all__ = ["SINGLE", "TABLES", "Table", "decode_entry", "dump_table", "load_entry"]
 
 SINGLE: Final = frozenset({"row", "state"})
 """Tables of one entry, whose key goes without saying."""
@@ -62,15 +61,6 @@ TABLES: Final[dict[str, Table]] = {
     "pruned": _of(Pruned, lambda key: (int(key[0]), str(key[1]), int(key[2]))),
 }
 """Every table of a session. One that is added to :class:`SessionValue` gets its line here."""
-
-
-def table_names(value: SessionValue) -> dict[int, str]:
-    """The tables of a session by their identity, which is how a change knows them."""
-    tables = vars(value)
-    for name in tables:
-        if name not in TABLES:
-            raise InternalError(f"the file stores do not know the table {name!r} of a session; add it to TABLES")
-    return {id(table): name for name, table in tables.items()}
 
 
 def load_entry(value: SessionValue, name: str, key: Any, encoded: Any) -> None:

@@ -1,97 +1,68 @@
 """One session as one value, and what each write of the vocabulary does to it.
 
 The memory store holds these, and the file stores read and write them one at a time. Every change goes through a
-:class:`Change`, which remembers how to undo it, so a unit that fails half-way leaves nothing behind.
+:class:`Change`, which remembers how to undo it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from math import fsum
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any
 
 import msgspec
 
 from clew.errors import InternalError
 from clew.store import unit as u
-from clew.store.copies import NOT_COPIED, Copied, Copying
+from clew.store.base import LineSlice, OpenCall, PendingStream, QueuedMessage
+from clew.store.copies import NOT_COPIED, Copying
+from clew.store.memory.change import Change
 from clew.store.tail import with_tail
+from clew.transcript.line import LineTurn, end_of_line, path_to
 from clew.transcript.message import MessageRow
 from clew.transcript.metadata import merged
+from clew.transcript.part import blob_url, url_of
 from clew.transcript.pruned import Pruned
-from clew.transcript.rollup import booked_message, booked_session
+from clew.transcript.rollup import booked_message, booked_session, with_usage
 from clew.transcript.session import Session, SessionState
 from clew.transcript.turn import HeadMove, Step, Tree, Turn, placed
 from clew.transcript.turn_state import OPEN, check_transition
 from clew.transcript.usage import Usage
 
-__all__ = ["ABSENT", "Change", "Changed", "SessionValue"]
-
-K = TypeVar("K")
-V = TypeVar("V")
+__all__ = ["SessionValue"]
 
 
-ABSENT: Final = object()
-"""What a table holds under a key that it does not have."""
+class SessionValue(msgspec.Struct, eq=True):
+    """Everything one session is made of. Each field is a table, which file stores write and read by its name."""
 
+    row: dict[str, Session]
+    state: dict[str, SessionState]
+    messages: dict[str, MessageRow] = {}
+    turns: dict[str, Turn] = {}
+    links: dict[str, tuple[str, ...]] = {}
+    moves: dict[int, HeadMove] = {}
+    steps: dict[str, tuple[Step, ...]] = {}
+    queue: dict[str, u.Enqueue] = {}
+    journal: dict[str, tuple[u.JournalEntry, ...]] = {}
+    marks: dict[str, int] = {}
+    seals: dict[str, str] = {}
+    blobs: dict[str, None] = {}
+    pruned: dict[tuple[int, str, int], Pruned] = {}
 
-class Changed(NamedTuple):
-    """One entry of a table before and after; :data:`ABSENT` where there is none."""
+    @classmethod
+    def of(cls, session: Session) -> SessionValue:
+        """A session that holds nothing yet."""
+        return cls({"session": session}, {"state": SessionState()})
 
-    table: dict[Any, Any]
-    key: Any
-    before: Any
-    after: Any
+    def tables(self) -> dict[str, dict[Any, Any]]:
+        """The tables by name."""
+        return msgspec.structs.asdict(self)
 
+    def copy(self) -> SessionValue:
+        """The same entries in tables of their own; an entry itself never changes."""
+        return SessionValue(**{name: dict(table) for name, table in self.tables().items()})
 
-class Change:
-    """The writes of one unit, each with the way back, and the way there again."""
-
-    def __init__(self) -> None:
-        self.done: list[Changed] = []
-
-    def put(self, table: dict[K, V], key: K, value: V) -> None:
-        self.done.append(Changed(table, key, table.get(key, ABSENT), value))
-        table[key] = value
-
-    def drop(self, table: dict[K, V], key: K) -> None:
-        if key in table:
-            self.done.append(Changed(table, key, table.pop(key), ABSENT))
-
-    def undo(self) -> None:
-        for table, key, before, _ in reversed(self.done):
-            _set(table, key, before)
-
-    def redo(self) -> None:
-        """Carry out again what was undone."""
-        for table, key, _, after in self.done:
-            _set(table, key, after)
-
-
-def _set(table: dict[Any, Any], key: Any, value: Any) -> None:
-    if value is ABSENT:
-        table.pop(key, None)
-    else:
-        table[key] = value
-
-
-class SessionValue:
-    """Everything one session is made of. Each attribute is a table, which file stores write and read by its name."""
-
-    def __init__(self, session: Session) -> None:
-        self.row: dict[str, Session] = {"session": session}
-        self.state: dict[str, SessionState] = {"state": SessionState()}
-        self.messages: dict[str, MessageRow] = {}
-        self.turns: dict[str, Turn] = {}
-        self.links: dict[str, tuple[str, ...]] = {}
-        self.moves: dict[int, HeadMove] = {}
-        self.steps: dict[str, tuple[Step, ...]] = {}
-        self.queue: dict[str, u.Enqueue] = {}
-        self.journal: dict[str, tuple[u.JournalEntry, ...]] = {}
-        self.marks: dict[str, int] = {}
-        self.seals: dict[str, str] = {}
-        self.blobs: dict[str, None] = {}
-        self.pruned: dict[tuple[int, str, int], Pruned] = {}
+    # Reading
 
     @property
     def session(self) -> Session:
@@ -100,6 +71,51 @@ class SessionValue:
     def message(self, message_id: str) -> MessageRow:
         """The message with the tail of its stream."""
         return with_tail(self.messages[message_id], self.journal.get(message_id, ()))
+
+    def all_messages(self) -> tuple[MessageRow, ...]:
+        rows = (self.message(id_) for id_ in self.messages)
+        return tuple(sorted(rows, key=lambda row: (row.created_at, row.id)))
+
+    def waiting(self) -> tuple[QueuedMessage, ...]:
+        """The queue, in firing order."""
+        queue = sorted(self.queue.values(), key=lambda row: (not row.interrupt, row.queued_at, row.message_id))
+        return tuple(QueuedMessage(self.message(w.message_id), w.queued_at, w.interrupt) for w in queue)
+
+    def open_calls(self) -> tuple[OpenCall, ...]:
+        return tuple(
+            OpenCall(row.id, part)
+            for row in sorted(self.messages.values(), key=lambda row: row.id)
+            for part in row.parts
+            if part.tool_state is not None and not part.tool_state.startswith("output-")
+        )
+
+    def pending(self) -> tuple[PendingStream, ...]:
+        held = [(self.messages[id_], entries) for id_, entries in self.journal.items()]
+        return tuple(PendingStream(row.session_id, row, entries) for row, entries in held)
+
+    def path(self, through: str | None = None) -> tuple[Turn, ...]:
+        """The turns up to this one, or to the end of the line."""
+        state = self.state["state"]
+        return path_to(self.turns, through or end_of_line(state.head_turn_id, state.open_turn_id))
+
+    def line(self, through: str | None, turns: int | None, back_to_message: str | None) -> LineSlice:
+        """See ``Conversations.load_line``."""
+        path = self.path(through)
+        start = 0
+        if back_to_message is not None:
+            holders = [place for place, t in enumerate(path) if back_to_message in self.links.get(t.id, ())]
+            start = holders[0] if holders else 0
+        if turns is not None:
+            start = max(start, len(path) - turns)
+        kept = tuple(
+            LineTurn(turn, tuple(self.message(message_id) for message_id in self.links.get(turn.id, ())))
+            for turn in path[start:]
+        )
+        return LineSlice(kept, complete=start == 0)
+
+    def prompts(self) -> frozenset[str]:
+        """The digests of the prompts that its steps name."""
+        return frozenset(digest for steps in self.steps.values() for step in steps for digest in step.prompts)
 
     def all_pruned(self) -> tuple[Pruned, ...]:
         return tuple(self.pruned[key] for key in sorted(self.pruned))
@@ -241,74 +257,51 @@ class SessionValue:
 
     def copy_line(self, change: Change, source: SessionValue, plan: Copying, new_part_id: Callable[[], str]) -> None:
         """Fill this session, which was just inserted, with a line of another."""
+        session = self.row["session"]
         for copied in plan.messages:
-            row = source.messages[copied.source_id]
-            if not copied.inserted:
-                self._copy_message(change, source, row, copied.id, new_part_id)
-            elif copied.id not in self.messages:
-                raise InternalError("a copy names a message that is not in its session", message_id=copied.id)
+            original = source.messages[copied.source_id]
+            if copied.inserted:
+                if copied.id not in self.messages:
+                    raise InternalError("a copy names a message that is not in its session", message_id=copied.id)
+                continue
+            message = msgspec.structs.replace(
+                original,
+                id=copied.id,
+                session_id=session.id,
+                metadata=merged(original.metadata, {}, NOT_COPIED),
+                parts=tuple(msgspec.structs.replace(part, id=new_part_id()) for part in original.parts),
+            )
+            self._insert_message(change, u.InsertMessage(message))
+            if original.id in source.seals:
+                change.put(self.seals, copied.id, source.seals[original.id])
         for turn in plan.turns:
             if turn.id in self.turns:
                 raise InternalError("a turn was inserted twice", turn_id=turn.id)
             change.put(self.turns, turn.id, turn)
         for copied in plan.messages:
             change.put(self.links, copied.turn_id, (*self.links.get(copied.turn_id, ()), copied.id))
-            self._copy_steps(change, source, copied)
-        self._copy_pruned(change, source, {copied.source_id: copied.id for copied in plan.messages})
-        self._sum_steps(change)
-        named = {part.data.get("url") for row in self.messages.values() for part in row.parts if part.type == "file"}
-        for sha256 in source.blobs:
-            if f"/api/blobs/{sha256}" in named:
-                change.put(self.blobs, sha256, None)
-
-    def _copy_message(
-        self, change: Change, source: SessionValue, row: MessageRow, id_: str, new_part_id: Callable[[], str]
-    ) -> None:
-        parts = tuple(msgspec.structs.replace(part, id=new_part_id()) for part in row.parts)
-        metadata = merged(row.metadata, {}, NOT_COPIED)
-        session_id = self.row["session"].id
-        copy = msgspec.structs.replace(row, id=id_, session_id=session_id, metadata=metadata, parts=parts)
-        self._insert_message(change, u.InsertMessage(copy))
-        if row.id in source.seals:
-            change.put(self.seals, id_, source.seals[row.id])
-
-    def prompts(self) -> frozenset[str]:
-        """The digests of the prompts that its steps name."""
-        return frozenset(digest for steps in self.steps.values() for step in steps for digest in step.prompts)
-
-    def _copy_steps(self, change: Change, source: SessionValue, copied: Copied) -> None:
-        steps = [
-            msgspec.structs.replace(step, turn_id=copied.turn_id, message_id=copied.id)
-            for step in source.steps.get(copied.origin_turn_id or "", ())
-            if step.message_id == copied.source_id
-        ]
-        if steps:
-            held = (*self.steps.get(copied.turn_id, ()), *steps)
-            change.put(self.steps, copied.turn_id, tuple(sorted(held, key=lambda step: step.index)))
-
-    def _copy_pruned(self, change: Change, source: SessionValue, ids: dict[str, str]) -> None:
+            steps = [
+                msgspec.structs.replace(step, turn_id=copied.turn_id, message_id=copied.id)
+                for step in source.steps.get(copied.origin_turn_id or "", ())
+                if step.message_id == copied.source_id
+            ]
+            if steps:
+                held = (*self.steps.get(copied.turn_id, ()), *steps)
+                change.put(self.steps, copied.turn_id, tuple(sorted(held, key=lambda step: step.index)))
+        all_steps = [step for held in self.steps.values() for step in held]
+        used, cost = sum((step.usage for step in all_steps), Usage()), fsum(step.cost_usd for step in all_steps)
+        change.put(self.row, "session", msgspec.structs.replace(with_usage(session, used), cost_usd=cost))
+        ids = {copied.source_id: copied.id for copied in plan.messages}
         for one in source.pruned.values():
-            if one.message_id in ids:
-                row = self.messages[ids[one.message_id]]
-                # A copy that the unit made by itself may end before a part that was pruned.
-                if one.part < len(row.parts) and row.parts[one.part].tool_state == "output-available":
-                    copy = msgspec.structs.replace(one, message_id=row.id)
-                    change.put(self.pruned, (one.seq, row.id, one.part), copy)
-
-    def _sum_steps(self, change: Change) -> None:
-        steps = [step for held in self.steps.values() for step in held]
-        used = sum((step.usage for step in steps), Usage())
-        row = msgspec.structs.replace(
-            self.row["session"],
-            prompt_tokens=used.input,
-            completion_tokens=used.output,
-            reasoning_tokens=used.reasoning,
-            cache_read=used.cache_read,
-            cache_write=used.cache_write,
-            total_tokens=used.total,
-            cost_usd=fsum(step.cost_usd for step in steps),
-        )
-        change.put(self.row, "session", row)
+            row = self.messages.get(ids.get(one.message_id, ""))
+            # A copy that the unit made by itself may end before a part that was pruned.
+            if row and one.part < len(row.parts) and row.parts[one.part].tool_state == "output-available":
+                copy = msgspec.structs.replace(one, message_id=row.id)
+                change.put(self.pruned, (one.seq, row.id, one.part), copy)
+        named = {url_of(part.data) for row in self.messages.values() for part in row.parts if part.type == "file"}
+        for sha256 in source.blobs:
+            if blob_url(sha256) in named:
+                change.put(self.blobs, sha256, None)
 
     # Streams and the queue
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from clew.store.base import Blob
 from clew.store.facts import BlobName, Everything, is_growing
-from clew.store.session_value import SessionValue
+from clew.store.memory.session_value import SessionValue
 from clew.store.unit import Enqueue
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.pruned import Pruned

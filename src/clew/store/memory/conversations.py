@@ -1,0 +1,160 @@
+"""Conversations of sessions that are held as values."""
+
+from __future__ import annotations
+
+import msgspec
+
+from clew.store.base import (
+    Blob,
+    Cursor,
+    LineSlice,
+    OpenCall,
+    PendingStream,
+    QueuedMessage,
+    SessionPage,
+    SessionQuery,
+)
+from clew.store.lines import view_line
+from clew.store.memory.session_value import SessionValue
+from clew.store.memory.tables import MemoryTables
+from clew.transcript.message import MessageRow
+from clew.transcript.pruned import Pruned
+from clew.transcript.session import Session, SessionState
+from clew.transcript.turn import Step, Tree, Turn
+
+__all__ = ["MemoryConversations"]
+
+
+class MemoryConversations(MemoryTables):
+    """See :class:`clew.store.base.Conversations` for what each method promises."""
+
+    async def find_session(self, session_id: str) -> Session | None:
+        value = await self._find(session_id)
+        return value.session if value else None
+
+    async def list_sessions(self, query: SessionQuery) -> SessionPage:
+        await self._bring_all()
+        wanted = sorted(
+            (session for session in self._sessions() if _matches(session, query)),
+            key=lambda session: (session.updated_at, session.id),
+            reverse=True,
+        )
+        page = tuple(wanted[: query.limit])
+        more = len(wanted) > query.limit
+        return SessionPage(page, Cursor(page[-1].updated_at, page[-1].id) if more else None)
+
+    async def list_children(self, parent_id: str) -> tuple[Session, ...]:
+        await self._bring_all()
+        children = (session for session in self._sessions() if session.parent_id == parent_id)
+        return tuple(sorted(children, key=lambda session: (session.created_at, session.id)))
+
+    async def load_state(self, session_id: str) -> SessionState:
+        return (await self._read(session_id)).state["state"]
+
+    async def load_line(
+        self,
+        session_id: str,
+        *,
+        through: str | None = None,
+        turns: int | None = None,
+        back_to_message: str | None = None,
+        keep_damaged: bool = False,
+    ) -> LineSlice:
+        return (await self._read(session_id)).line(through, turns, back_to_message)
+
+    async def load_view(
+        self, session_id: str, *, turns: int | None = None, keep_damaged: bool = False
+    ) -> LineSlice | None:
+        value = await self._find(session_id)
+        if value is None:
+            return None
+        held = {message_id for turn in value.path() for message_id in value.links.get(turn.id, ())}
+        line = view_line(value.line, held.__contains__, turns)
+        return msgspec.structs.replace(line, pruned=value.all_pruned())
+
+    async def load_messages(self, session_id: str, *, keep_damaged: bool = False) -> tuple[MessageRow, ...]:
+        return (await self._read(session_id)).all_messages()
+
+    async def find_message(self, session_id: str, message_id: str) -> MessageRow | None:
+        value = await self._read(session_id)
+        return value.message(message_id) if message_id in value.messages else None
+
+    async def find_client_message(self, session_id: str, client_message_id: str) -> tuple[MessageRow, ...]:
+        rows = await self.load_messages(session_id)
+        return tuple(row for row in rows if row.client_message_id == client_message_id)
+
+    async def open_calls(self, session_id: str) -> tuple[OpenCall, ...]:
+        return (await self._read(session_id)).open_calls()
+
+    async def unsettled_sessions(self) -> tuple[str, ...]:
+        await self._bring_all()
+        held = sorted(self._values.items())
+        found = [id_ for id_, value in held if value.state["state"].open_turn_id is not None]
+        return (*found, *(id_ for id_, value in held if id_ not in found and value.open_calls()))
+
+    async def newest_message_at(self, session_id: str) -> int:
+        return max((row.created_at for row in (await self._read(session_id)).messages.values()), default=0)
+
+    async def load_tree(self, session_id: str) -> Tree:
+        return (await self._read(session_id)).tree()
+
+    async def find_turn(self, turn_id: str) -> Turn | None:
+        value = await self._holder(turn_id)
+        return value.turns[turn_id] if value else None
+
+    async def load_steps(self, turn_id: str) -> tuple[Step, ...]:
+        value = await self._holder(turn_id)
+        return value.steps.get(turn_id, ()) if value else ()
+
+    async def _holder(self, turn_id: str) -> SessionValue | None:
+        """The session that a turn belongs to."""
+        return next((value for value in self._values.values() if turn_id in value.turns), None)
+
+    async def load_pruned(self, session_id: str) -> tuple[Pruned, ...]:
+        return (await self._read(session_id)).all_pruned()
+
+    async def load_queue(self, session_id: str) -> tuple[QueuedMessage, ...]:
+        return (await self._read(session_id)).waiting()
+
+    async def find_prompt(self, digest: str) -> str | None:
+        return self._shared.prompts.get(digest)
+
+    async def find_blob(self, sha256: str) -> Blob | None:
+        return self._shared.blobs.get(sha256)
+
+    async def load_project_rules(self, project: str) -> tuple[dict[str, object], ...]:
+        return self._shared.rules.get(project, ())
+
+    async def pending_streams(self, session_id: str | None = None) -> tuple[PendingStream, ...]:
+        if session_id is not None:
+            return (await self._read(session_id)).pending()
+        await self._bring_all()
+        return tuple(stream for value in self._values.values() for stream in value.pending())
+
+    async def stream_mark(self, message_id: str) -> int:
+        await self._bring_all()
+        value = next((value for value in self._values.values() if message_id in value.messages), None)
+        if value is None:
+            return 0
+        held = value.journal.get(message_id, ())
+        return max(value.marks.get(message_id, 0), held[-1].n if held else 0)
+
+
+def _matches(session: Session, query: SessionQuery) -> bool:
+    if session.archived_at is not None and not query.archived:
+        return False
+    if session.ephemeral and not query.ephemeral:
+        return False
+    if query.kind != "any" and session.kind != query.kind:
+        return False
+    if query.title is not None and query.title.casefold() not in (session.title or "").casefold():
+        return False
+    wanted = (
+        (query.agent, session.agent),
+        (query.workspace, session.workspace_root),
+        (query.parent, session.parent_id),
+    )
+    if any(value is not None and value != actual for value, actual in wanted):
+        return False
+    cursor = query.cursor
+    return cursor is None or (session.updated_at, session.id) < (cursor.updated_at, cursor.id)

@@ -1,0 +1,234 @@
+"""The memory store: one value per session, nothing on disk.
+
+It is the contract in its plainest form, and the ground the file stores build on: a session's value can be loaded
+and let go of alone, and a unit touches exactly one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from clew.clock import Clock, SystemClock
+from clew.errors import InternalError, NotSupported, StoreClosed
+from clew.ids import Mint
+from clew.store import unit as u
+from clew.store.base import Blob, Capabilities, Damage, Rebuilt, SearchPage, SearchQuery, Whole
+from clew.store.copies import plan_copy
+from clew.store.facts import PROMPT_STREAM, Fact, facts_of
+from clew.store.guards import refusal
+from clew.store.memory.change import Change
+from clew.store.memory.conversations import MemoryConversations
+from clew.store.memory.present import ValuePresent
+from clew.store.memory.session_value import SessionValue
+from clew.store.memory.tables import EventKey
+from clew.store.memory.triggers import MemoryTriggers
+
+__all__ = ["MemoryStore"]
+
+
+class MemoryStore(MemoryConversations, MemoryTriggers):
+    """The contract held in dictionaries. What it acknowledges lives as long as the process."""
+
+    def __init__(self, *, event_log: bool = False, clock: Clock | None = None) -> None:
+        super().__init__()
+        self._mint = Mint()
+        self._clock = clock or SystemClock()
+        self._log: dict[str, tuple[Fact, ...]] | None = {} if event_log else None
+
+    @property
+    def url(self) -> str:
+        return "memory:"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(chunk_durable=True, search=False, many_processes=False)
+
+    # Writing
+
+    def submit(self, unit: u.Unit) -> asyncio.Future[u.Outcome]:
+        future: asyncio.Future[u.Outcome] = asyncio.get_running_loop().create_future()
+        try:
+            if self._closed:
+                raise StoreClosed("the store is closed")
+            outcome = self._apply(unit)
+            future.set_result(u.Committed() if isinstance(outcome, Change) else outcome)
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+    async def commit(self, unit: u.Unit) -> u.Outcome:
+        return await self.submit(unit)
+
+    def _apply(self, unit: u.Unit) -> Change | u.Refused:
+        """Carry out a unit; what it changed, or why it must not be."""
+        value = self._values.get(unit.session_id)
+        refused = refusal(
+            unit,
+            value.state["state"] if value else None,
+            lambda id_: value is not None and id_ in value.queue,
+            lambda guard: (guard.direction, guard.source, guard.source_id) in self._shared.events,
+        )
+        if refused is not None:
+            return refused
+        change = Change()
+        try:
+            for write in unit.writes:
+                self._write(change, unit.session_id, write)
+            if self._log is not None:
+                self._tell(change, unit, self._log)
+        except KeyError as error:
+            change.undo()
+            raise InternalError(f"a write names what is not there: {error}", session_id=unit.session_id) from error
+        except BaseException:
+            change.undo()
+            raise
+        return change
+
+    def _write(self, change: Change, session_id: str, write: u.Write) -> None:
+        """Carry out one write. What touches nothing but its session is the business of the session's value."""
+        shared = self._shared
+        match write:
+            case u.InsertSession(session):
+                change.put(self._values, session_id, SessionValue.of(session))
+            case u.DeleteSession():
+                self._delete_session(change, session_id)
+            case u.CopyLine(source_id):
+                plan = plan_copy(session_id, write)
+                self._values[session_id].copy_line(change, self._values[source_id], plan, self._mint.part)
+            case u.PutPrompt(digest, body):
+                if digest not in shared.prompts:
+                    change.put(shared.prompts, digest, body)
+            case u.PutBlob(sha256, media_type, data):
+                if sha256 not in shared.blobs:
+                    change.put(shared.blobs, sha256, Blob(sha256, media_type, data))
+                change.put(self._values[session_id].blobs, sha256, None)
+            case u.LinkBlob(sha256):
+                if sha256 not in shared.blobs:
+                    raise InternalError("a link names a blob that is not there", sha256=sha256)
+                change.put(self._values[session_id].blobs, sha256, None)
+            case u.PutProjectRules(project, rules):
+                change.put(shared.rules, project, rules)
+            case u.AddEvent(event):
+                key: EventKey = (event.direction, event.source, event.source_id)
+                if key in shared.events or event.session_id != session_id:
+                    raise InternalError("an event is in the ledger already, or of another session", event_id=event.id)
+                seq = max((held.seq for held in shared.events.values()), default=0) + 1
+                change.put(shared.events, key, msgspec.structs.replace(event, seq=seq))
+            case u.PutSchedule(schedule):
+                self._must_be_there(schedule.routing.session_id)
+                change.put(shared.schedules, schedule.id, schedule)
+            case u.DropSchedule(schedule_id):
+                change.drop(shared.schedules, schedule_id)
+            case u.PutWebhook(webhook):
+                self._must_be_there(webhook.routing.session_id)
+                change.put(shared.webhooks, webhook.name, webhook)
+            case u.DropWebhook(name):
+                change.drop(shared.webhooks, name)
+            case _:
+                self._values[session_id].apply(change, write)
+
+    def _delete_session(self, change: Change, session_id: str) -> None:
+        shared, blobs = self._shared, self._values[session_id].blobs
+        change.drop(self._values, session_id)
+        for key in [key for key, event in shared.events.items() if event.session_id == session_id]:
+            change.drop(shared.events, key)
+        for id_ in [id_ for id_, one in shared.schedules.items() if one.routing.session_id == session_id]:
+            change.drop(shared.schedules, id_)
+        for name in [name for name, one in shared.webhooks.items() if one.routing.session_id == session_id]:
+            change.drop(shared.webhooks, name)
+        if self._may_collect():
+            for sha256 in blobs.keys() - self._named_blobs():
+                change.drop(shared.blobs, sha256)
+            for digest in shared.prompts.keys() - self._named_prompts():
+                change.drop(shared.prompts, digest)
+                if self._log is not None:
+                    change.drop(self._log, f"{PROMPT_STREAM}{digest}")
+
+    def _may_collect(self) -> bool:
+        """Whether it is known of everything that is there what names what."""
+        return True
+
+    def _named_blobs(self) -> set[str]:
+        """The blobs that sessions name."""
+        return {sha256 for value in self._values.values() for sha256 in value.blobs}
+
+    def _named_prompts(self) -> set[str]:
+        """The prompts that sessions name."""
+        return {digest for value in self._values.values() for digest in value.prompts()}
+
+    def _is_there(self, session_id: str) -> bool:
+        return session_id in self._values
+
+    def _must_be_there(self, session_id: str | None) -> None:
+        if session_id is not None and not self._is_there(session_id):
+            raise InternalError("a write names a session that is not there", session_id=session_id)
+
+    def _tell(self, change: Change, unit: u.Unit, log: dict[str, tuple[Fact, ...]]) -> None:
+        """Add what the unit has settled to the log, as part of it."""
+        for told in facts_of(unit, ValuePresent(self._values, self._shared.blobs)):
+            held = log.get(told.stream_id, ())
+            if told.once and held:
+                continue
+            seq = held[-1].seq + 1 if held else 1
+            kept = () if told.type == "session.deleted" else held
+            fact = Fact(told.stream_id, seq, self._clock.now_ms(), told.type, told.data)
+            change.put(log, told.stream_id, (*kept, fact))
+
+    # Care
+
+    async def session_ids(self) -> tuple[str, ...]:
+        return tuple(sorted(self._values))
+
+    async def load_whole(self, session_id: str) -> Whole | None:
+        value = await self._find(session_id)
+        if value is None:
+            return None
+        return Whole(
+            value.session,
+            value.all_messages(),
+            value.tree(),
+            value.waiting(),
+            dict(value.seals),
+            value.pending(),
+            pruned=value.all_pruned(),
+        )
+
+    async def seals(self, session_id: str) -> dict[str, str]:
+        return dict((await self._read(session_id)).seals)
+
+    async def search(self, query: SearchQuery) -> SearchPage:
+        raise self._not_supported("cannot search; a sqlite: one can (see clew convert)")
+
+    async def rebuild_search(self) -> None:
+        raise self._not_supported("cannot search; a sqlite: one can (see clew convert)")
+
+    async def rebuild(self, target: Path) -> Rebuilt:
+        raise self._not_supported("keeps no event log to rebuild from; a sqlite: one does")
+
+    def _not_supported(self, what: str) -> NotSupported:
+        return NotSupported(f"a {self.url.partition(':')[0]}: store {what}")
+
+    async def verify(self) -> Sequence[Damage]:
+        return ()
+
+    async def losses(self) -> tuple[Damage, ...]:
+        return ()
+
+    async def accept_loss(self, loss_id: str, at: int) -> bool:
+        return False
+
+    async def load_facts(self, stream_id: str) -> tuple[Fact, ...]:
+        return self._log.get(stream_id, ()) if self._log is not None else ()
+
+    async def backup(self, target: Path) -> None:
+        raise NotSupported("a memory store has nothing to back up; open a sqlite: store to keep sessions")
+
+    async def release(self, session_id: str) -> None:
+        pass
+
+    async def close(self) -> None:
+        self._closed = True

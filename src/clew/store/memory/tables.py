@@ -1,0 +1,60 @@
+"""What the memory store holds: a value for each session, and tables of what belongs to no single one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from clew.errors import StoreClosed
+from clew.store.base import Blob
+from clew.store.memory.session_value import SessionValue
+from clew.transcript.session import Session, SessionState
+from clew.triggers.ledger import Direction, LedgerEvent
+from clew.triggers.schedule import Schedule
+from clew.triggers.webhook import Webhook
+
+__all__ = ["EventKey", "MemoryTables", "SharedTables"]
+
+EventKey = tuple[Direction, str, str]
+"""What makes an event of the ledger one of its kind: direction, source and source id."""
+
+
+class SharedTables(msgspec.Struct):
+    """What sessions share. Each field is a table, which file stores write and read by its name."""
+
+    prompts: dict[str, str] = {}
+    blobs: dict[str, Blob] = {}
+    rules: dict[str, tuple[dict[str, Any], ...]] = {}
+    events: dict[EventKey, LedgerEvent] = {}
+    schedules: dict[str, Schedule] = {}
+    webhooks: dict[str, Webhook] = {}
+
+    def tables(self) -> dict[str, dict[Any, Any]]:
+        """The tables by name."""
+        return msgspec.structs.asdict(self)
+
+
+class MemoryTables:
+    """The tables, and the two ways to them: one session, or all. A store that keeps sessions elsewhere brings them."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, SessionValue] = {}
+        self._shared = SharedTables()
+        self._closed = False
+
+    async def _find(self, session_id: str) -> SessionValue | None:
+        if self._closed:
+            raise StoreClosed("the store is closed")
+        return self._values.get(session_id)
+
+    async def _read(self, session_id: str) -> SessionValue:
+        """The session to read from; one that holds nothing where there is none."""
+        return await self._find(session_id) or SessionValue({}, {"state": SessionState()})
+
+    async def _bring_all(self) -> None:
+        """Before something is looked for in every session."""
+
+    def _sessions(self) -> Iterable[Session]:
+        return (value.session for value in self._values.values())

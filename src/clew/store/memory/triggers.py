@@ -1,0 +1,70 @@
+"""Triggers of a store that holds them in tables."""
+
+from __future__ import annotations
+
+import msgspec
+
+from clew.store.memory.tables import MemoryTables
+from clew.transcript.session import Session
+from clew.triggers.ledger import Direction, EventPage, EventQuery, LedgerEvent
+from clew.triggers.routing import RouteKind
+from clew.triggers.schedule import Schedule
+from clew.triggers.webhook import Webhook
+
+__all__ = ["MemoryTriggers"]
+
+
+class MemoryTriggers(MemoryTables):
+    """See :class:`clew.store.base.Triggers` for what each method promises."""
+
+    async def find_routed(self, kind: RouteKind, name: str) -> Session | None:
+        found = [session for session in self._sessions() if session.metadata.get(kind) == name]
+        named = [session for session in found if session.archived_at is None and session.kind == "chat"]
+        return min(named, key=lambda session: (session.created_at, session.id), default=None)
+
+    async def find_event(self, direction: Direction, source: str, source_id: str) -> LedgerEvent | None:
+        found = self._shared.events.get((direction, source, source_id))
+        return await self._with_turn(found) if found is not None else None
+
+    async def list_events(self, query: EventQuery) -> EventPage:
+        held = [await self._with_turn(event) for event in self._shared.events.values()]
+        wanted = [event for event in sorted(held, key=lambda one: -one.seq) if _is_asked_for(event, query)]
+        page = tuple(wanted[: query.limit])
+        return EventPage(page, page[-1].seq if len(wanted) > query.limit else None)
+
+    async def open_events(self, session_id: str | None = None) -> tuple[LedgerEvent, ...]:
+        events = sorted(self._shared.events.values(), key=lambda event: event.seq)
+        answered = {(event.source, event.source_id) for event in events if event.direction == "out"}
+        return tuple(
+            [
+                await self._with_turn(event)
+                for event in events
+                if event.direction == "in"
+                and (event.source, event.source_id) not in answered
+                and session_id in (None, event.session_id)
+            ]
+        )
+
+    async def _with_turn(self, event: LedgerEvent) -> LedgerEvent:
+        value = None if event.turn_id is not None else await self._find(event.session_id)
+        if value is None:
+            return event
+        holders = [turn_id for turn_id, held in value.links.items() if event.message_id in held]
+        return msgspec.structs.replace(event, turn_id=min(holders, default=None))
+
+    async def list_schedules(self) -> tuple[Schedule, ...]:
+        return tuple(schedule for _, schedule in sorted(self._shared.schedules.items()))
+
+    async def list_webhooks(self) -> tuple[Webhook, ...]:
+        return tuple(webhook for _, webhook in sorted(self._shared.webhooks.items()))
+
+
+def _is_asked_for(event: LedgerEvent, query: EventQuery) -> bool:
+    wanted = (
+        (query.session_id, event.session_id),
+        (query.source, event.source),
+        (query.turn_id, event.turn_id),
+        (query.direction, event.direction),
+    )
+    before = query.before is None or event.seq < query.before
+    return before and not any(value is not None and value != actual for value, actual in wanted)
