@@ -18,8 +18,8 @@ import orjson
 import clew
 from clew.errors import ClewError, InternalError, InvalidInput
 from clew.history.check import check
-from clew.history.pointing import find_message
-from clew.history.rewind import RewindMode
+from clew.history.lookup import find_message
+from clew.history.rewind_plan import RewindMode
 from clew.providers.base import ModelInfo, ModelRequest
 from clew.testing.scripted import FakeProviders, Gate, ScriptedModel, call, fail, say, then, think, wait
 from clew.tools.decorator import tool

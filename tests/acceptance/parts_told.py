@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from clew.history.branch import LEFT_BEHIND
+from clew.history.branch_plan import LEFT_BEHIND
 from clew.transcript.line import LineTurn
 from clew.transcript.message import Message
 

@@ -8,7 +8,7 @@ import pytest
 
 import clew
 from clew.errors import BranchPointInvalid, InvalidId, MessageNotFound, SessionBusy
-from clew.history.branch import LEFT_BEHIND, Names
+from clew.history.branch_plan import LEFT_BEHIND
 from clew.ids import Mint
 from clew.store.unit import AddPruned, LinkMessage, OpenTurn, PatchSession, SetTurn
 from clew.testing.clock import FakeClock
@@ -17,6 +17,7 @@ from clew.testing.scribe import settled
 from clew.testing.scripted import Gate, ScriptedModel, call, fail, say, then, wait
 from clew.transcript.line import line_turns
 from clew.transcript.message import Message, MessageRow
+from clew.transcript.portable import FreshIds, rename_value
 from clew.transcript.pruned import Pruned
 from clew.transcript.turn import Turn
 from clew.transcript.usage import Usage
@@ -177,10 +178,10 @@ def test_every_id_in_a_value_is_replaced_and_nothing_else() -> None:
     """At any depth; the same one each time; ids of what is not copied too, by one of the same kind."""
     mint = Mint(FakeClock())
     message, turn, gone = mint.message(), mint.turn(), mint.message()
-    names = Names(mint)
-    new = {id_: names[id_] for id_ in (message, turn)}
+    fresh = FreshIds(mint)
+    new = {id_: fresh(id_) for id_ in (message, turn)}
     value = {"a": [message, {"b": turn}], "c": gone, "d": f"see {message}", "e": [1, None, True, "msg_x"], gone: gone}
-    after = names.remapped(value)
+    after = rename_value(value, fresh)
     assert after["a"] == [new[message], {"b": new[turn]}]
     assert (after["d"], after["e"]) == (value["d"], value["e"])
     assert after["c"] == after[gone]

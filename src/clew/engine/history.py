@@ -16,7 +16,8 @@ from clew.transcript.session import Model, Session
 if TYPE_CHECKING:
     from clew.history.compactions import CompactionReport
     from clew.history.report import RequestReport, TurnReport
-    from clew.history.rewind import Rewinding, RewindMode, Rewound
+    from clew.history.rewind import Rewinding, Rewound
+    from clew.history.rewind_plan import RewindMode
     from clew.history.snapshot import SnapshotLayer
     from clew.history.tree import ReflogEntry, TreeView
     from clew.runtime.compact import Compacted
@@ -54,11 +55,11 @@ class History(EnginePart):
         draft. With ``run`` the message, or what the edit made of it, is answered at once. ``text`` replaces what the
         message said, ``parts`` all of it; model and agent stay the message's own unless given.
         """
-        from clew.history.rewind import Edited
+        from clew.history.rewind_plan import Edit
 
-        edited = Edited(text=text, parts=parts, model=model, agent=agent, client_message_id=client_message_id)
+        edit = Edit(text=text, parts=parts, model=model, agent=agent, client_message_id=client_message_id)
         return await self._rewinding().rewind(
-            self._own(session_id), message_id, mode=mode, edited=edited, run=run, restore_files=restore_files
+            self._own(session_id), message_id, mode=mode, edited=edit, run=run, restore_files=restore_files
         )
 
     async def unrewind(self, session_id: str) -> Rewound:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from clew.history.pointing import holder_of, words_of_turn
+from clew.history.lookup import holder_of, words_of_turn
 from clew.store.base import Store, get_session
 from clew.transcript.line import line_turns, path_to, tail_place
 from clew.transcript.message import MessageRow

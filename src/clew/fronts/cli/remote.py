@@ -22,7 +22,8 @@ from clew.fronts.cli.wire import Wire, segment
 from clew.fronts.shape import RewoundShape, SubmissionShape
 from clew.history.compactions import CompactionReport
 from clew.history.report import RequestReport, TurnReport
-from clew.history.rewind import RewindMode, Rewound
+from clew.history.rewind import Rewound
+from clew.history.rewind_plan import RewindMode
 from clew.history.tree import ReflogEntry, TreeView
 from clew.history.views import View
 from clew.live.base import Event, Status

@@ -11,7 +11,7 @@ from typing import Any
 
 from clew.engine import Engine
 from clew.errors import MessageNotFound
-from clew.history.pointing import find_message
+from clew.history.lookup import find_message
 from clew.runtime.turn import finish_of
 from clew.store.base import Store
 from clew.transcript import chunk as c

@@ -1,4 +1,4 @@
-"""Pointing: how callers name a message or a turn, and what they get for it.
+"""Lookup: how callers name a message or a turn, and where in the tree it is.
 
 A message is named by the client's own id or by clew's. One id can name several rows, since an edit may use it again:
 what is on the line comes before what is off it, and there the newest before the rest.
@@ -16,15 +16,16 @@ from clew.errors import MessageNotFound, TurnNotFound
 from clew.store.base import Store
 from clew.transcript.line import line_turns
 from clew.transcript.message import MessageRow
+from clew.transcript.part import first_words
 from clew.transcript.turn import Tree, Turn
 from clew.transcript.view import compaction_data
 
-__all__ = ["Pointed", "find_message", "first_words", "get_turn", "holder_of", "leads", "text_of", "words_of_turn"]
+__all__ = ["MessagePlace", "begins_turn", "find_message", "get_turn", "holder_of", "words_of_turn"]
 
-_SHOWN: Final = 80
+_LENGTH: Final = 80
 
 
-class Pointed(msgspec.Struct, frozen=True):
+class MessagePlace(msgspec.Struct, frozen=True):
     """A message somebody named, and the turn that holds it: none while it waits in the queue, or was cancelled."""
 
     row: MessageRow
@@ -32,7 +33,7 @@ class Pointed(msgspec.Struct, frozen=True):
     on_line: bool
 
 
-async def find_message(store: Store, session_id: str, message_id: str, tree: Tree | None = None) -> Pointed:
+async def find_message(store: Store, session_id: str, message_id: str, tree: Tree | None = None) -> MessagePlace:
     """The message of that id; :class:`MessageNotFound` when the session has none."""
     ids.check_client_message_id(message_id)
     tree = tree if tree is not None else await store.load_tree(session_id)
@@ -41,7 +42,7 @@ async def find_message(store: Store, session_id: str, message_id: str, tree: Tre
     if own is not None:
         rows.append(own)
     # An id whose message was cancelled may be used again.
-    rows.sort(key=lambda row: "cancelled_at" in row.metadata)
+    rows.sort(key=lambda row: row.is_cancelled)
     if not rows:
         raise MessageNotFound(
             f"there is no message {message_id} in this session; `clew show SESSION --ids` lists them",
@@ -51,8 +52,8 @@ async def find_message(store: Store, session_id: str, message_id: str, tree: Tre
     for row in rows:
         turn = next((turn for turn in line if row.id in tree.links.get(turn.id, ())), None)
         if turn is not None:
-            return Pointed(row, turn, True)
-    return Pointed(rows[0], holder_of(tree, rows[0].id), False)
+            return MessagePlace(row, turn, True)
+    return MessagePlace(rows[0], holder_of(tree, rows[0].id), False)
 
 
 def holder_of(tree: Tree, message_id: str) -> Turn | None:
@@ -72,20 +73,9 @@ def get_turn(tree: Tree, turn_id: str) -> Turn:
     return turn
 
 
-def leads(tree: Tree, turn: Turn, row: MessageRow) -> bool:
+def begins_turn(tree: Tree, turn: Turn, row: MessageRow) -> bool:
     """Whether this is the user message a turn begins with."""
-    return row.role == "user" and not row.metadata.get("synthetic") and tree.links.get(turn.id, ())[:1] == (row.id,)
-
-
-def text_of(row: MessageRow) -> str:
-    """What a message says, without its files."""
-    return "\n".join(str(part.data.get("text", "")) for part in row.parts if part.type == "text")
-
-
-def first_words(text: str) -> str:
-    """The beginning of a text, on one line."""
-    line = " ".join(text[: 4 * _SHOWN].split())
-    return line if len(line) <= _SHOWN else line[: _SHOWN - 1].rstrip() + "…"
+    return row.role == "user" and not row.is_synthetic and tree.links.get(turn.id, ())[:1] == (row.id,)
 
 
 def words_of_turn(turn: Turn, held: Iterable[str], rows: Mapping[str, MessageRow]) -> str:
@@ -96,7 +86,8 @@ def words_of_turn(turn: Turn, held: Iterable[str], rows: Mapping[str, MessageRow
             continue
         data = compaction_data(row) if turn.kind == "compaction" else None
         if data is not None:
-            return first_words(str(data.get("summary", "")))
-        if row.role == "user" and not row.metadata.get("synthetic"):
-            return first_words(text_of(row) if row.damage is None else f"[damaged] {text_of(row)}")
+            return first_words(str(data.get("summary", "")), _LENGTH)
+        if row.role == "user" and not row.is_synthetic:
+            text = "\n".join(row.texts)
+            return first_words(text if row.damage is None else f"[damaged] {text}", _LENGTH)
     return ""

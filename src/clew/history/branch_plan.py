@@ -1,0 +1,177 @@
+"""What a branch holds: the line of another session, cut out and under ids of its own. Pure.
+
+A line is a portable session with the turns of that line alone, and of their messages those that were looked at: the
+last one, and every one that cannot stay as it is. The store copies the others without their ever being read.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from clew.errors import BranchPointInvalid
+from clew.history.lookup import MessagePlace
+from clew.ids import Mint
+from clew.runtime.heading import condensed_after
+from clew.store.copies import NOT_COPIED
+from clew.store.unit import (
+    CopiedMessage,
+    CopiedTurn,
+    CopyLine,
+    InsertMessage,
+    InsertSession,
+    MoveHead,
+    SealMessage,
+    SetHidden,
+    Write,
+)
+from clew.transcript.line import LineTurn, tail_place
+from clew.transcript.message import MessageRow, PartRow
+from clew.transcript.metadata import merged
+from clew.transcript.part import COMPACTION_PART, approval_of, is_open_call
+from clew.transcript.portable import FreshIds, PortableSession, Rename, rename_part, rename_row, tree_of
+from clew.transcript.project import Hidden, project, tails_of
+from clew.transcript.seal import seal_of
+from clew.transcript.session import Session
+from clew.transcript.turn import HeadMove, Turn, placed
+from clew.transcript.turn_state import OPEN
+from clew.transcript.view import compaction_data, find_compaction
+
+__all__ = ["LEFT_BEHIND", "check_point", "check_turn", "cut_line", "plan_branch", "start_line"]
+
+LEFT_BEHIND: Final = "left behind by a branch"
+_ENDINGS: Final = frozenset({"error", "stopped", "max_steps", "budget_from", "warned"})
+"""Turn data that tells how the whole turn went and ended, which a part of it did not."""
+replace = msgspec.structs.replace
+
+
+def check_point(place: MessagePlace) -> Turn:
+    """The turn a branch at this message ends with; :class:`BranchPointInvalid` when there is none to be had."""
+    if place.turn is None:
+        raise BranchPointInvalid(
+            "this message was never sent; there is nothing to branch from", message_id=place.row.id
+        )
+    return check_turn(place.turn)
+
+
+def check_turn(turn: Turn) -> Turn:
+    if turn.status == "refused":
+        raise BranchPointInvalid("this turn was refused; there is nothing to branch from", turn_id=turn.id)
+    return turn
+
+
+def cut_line(line: PortableSession, point_id: str) -> PortableSession:
+    """The line up to and including a message of its last turn.
+
+    A compaction that made room inside that turn, after the message, was not there yet when the message was the newest.
+    """
+    *above, last = line.turns
+    rows = {row.id: row for row in line.messages}
+    held = line.links[last.id]
+    end = held.index(point_id) + 1
+    while above:
+        markers = tuple(rows[id_] for id_ in line.links[above[-1].id] if id_ in rows)
+        if not condensed_after(find_compaction((LineTurn(above[-1], markers),)), held[end:]):
+            break
+        above.pop()
+    return replace(line, turns=(*above, last), links={**line.links, last.id: held[:end]})
+
+
+def start_line(line: PortableSession, start: MessageRow) -> PortableSession:
+    """The line from a message on: a user message, without the summaries of what came before it, or a summary with
+    what it kept."""
+    held = [(turn, message_id) for turn in line.turns for message_id in line.links[turn.id]]
+    at = next((place for place, (_, message_id) in enumerate(held) if message_id == start.id), None)
+    if at is None:
+        raise BranchPointInvalid("start_message_id is not at or before the branch point", message_id=start.id)
+    turn = held[at][0]
+    data = compaction_data(start) if turn.kind == "compaction" else None
+    if data is not None:
+        tail = data.get("tail_start_id")
+        places = [(turn.id, message_id) for turn, message_id in held]
+        first = min(tail_place(places, turn.id, tail if isinstance(tail, str) else None), at)
+        kept = [n for n in range(first, len(held)) if n >= at or held[n][0].kind != "compaction"]
+    else:
+        leads = at == 0 or held[at - 1][0] is not turn
+        if start.role != "user" or start.is_synthetic or not leads:
+            raise BranchPointInvalid(
+                "start_message_id must be a user message that begins a turn, or a summary", message_id=start.id
+            )
+        kept = [n for n in range(at, len(held)) if held[n][0].kind != "compaction"]
+    links: dict[str, tuple[str, ...]] = {}
+    for n in kept:
+        links[held[n][0].id] = (*links.get(held[n][0].id, ()), held[n][1])
+    return replace(line, turns=tuple(turn for turn in line.turns if turn.id in links), links=links)
+
+
+def plan_branch(line: PortableSession, child: Session, mint: Mint, now: int, *, whole: bool) -> tuple[Write, ...]:
+    """The writes that make ``child`` a copy of this line. ``whole``: its last turn was not cut."""
+    rename = FreshIds(mint)
+    rows = {row.id: row for row in line.messages}
+    copies: list[CopiedTurn] = []
+    inserted: list[MessageRow] = []
+    parent: Turn | None = None
+    for turn in line.turns:
+        is_last = turn is line.turns[-1]
+        is_unanswered = is_last and rows[line.links[turn.id][-1]].role == "user"
+        parent = placed(_copied_turn(turn, rename, child.id, now, is_cut=is_last and not whole), parent)
+        if is_unanswered:
+            # Whatever came of it there, here nobody has answered it yet.
+            parent = replace(parent, status="unanswered", data=merged(parent.data, {}, _ENDINGS))
+        messages: list[CopiedMessage] = []
+        for message_id in line.links[turn.id]:
+            copy = _changed_row(rows[message_id], rename, child.id, mint) if message_id in rows else None
+            inserted += [copy] if copy is not None else []
+            messages.append(CopiedMessage(message_id, rename(message_id), inserted=copy is not None))
+        copies.append(CopiedTurn(parent, tuple(messages)))
+    writes: list[Write] = [InsertSession(child)]
+    for row in inserted:
+        writes += [InsertMessage(row), SealMessage(row.id, seal_of(part.data for part in row.parts))]
+    writes.append(CopyLine(line.session.id, tuple(copies)))
+    if parent is None:
+        return tuple(writes)
+    writes.append(MoveHead(parent.id, now, "branch"))
+    tree = tree_of(
+        PortableSession(
+            session=replace(child, head_turn_id=parent.id),
+            turns=tuple(copy.turn for copy in copies),
+            links={copy.turn.id: tuple(message.id for message in copy.messages) for copy in copies},
+            moves=(HeadMove(1, child.id, None, parent.id, now, "branch"),),
+        )
+    )
+    hidden: dict[str, Hidden | None] = dict(project(tree, tails_of(tree, {row.id: row for row in inserted})))
+    return (*writes, SetHidden(hidden)) if hidden else tuple(writes)
+
+
+def _copied_turn(turn: Turn, rename: Rename, session_id: str, now: int, *, is_cut: bool) -> Turn:
+    status, data = turn.status, merged(turn.data, {}, ("waiting",))
+    if is_cut:
+        status, data = "completed", merged(data, {}, _ENDINGS)
+    elif status in OPEN:
+        status, data = "aborted", {**data, "stopped": LEFT_BEHIND}
+    copy = rename_row(replace(turn, data=data), rename)
+    return replace(
+        copy, session_id=session_id, origin_turn_id=turn.id, status=status, settled_at=turn.settled_at or now
+    )
+
+
+def _changed_row(row: MessageRow, rename: Rename, session_id: str, mint: Mint) -> MessageRow | None:
+    """The copy of a message that cannot be copied as it is: it names other messages, or waits for a human."""
+    data = [_changed_part(part, rename, mint) for part in row.parts]
+    if all(new is part.data for new, part in zip(data, row.parts, strict=True)):
+        return None
+    parts = tuple(replace(part, id=mint.part(), data=new) for new, part in zip(data, row.parts, strict=True))
+    metadata = merged(row.metadata, {}, NOT_COPIED)
+    return replace(row, id=rename(row.id), session_id=session_id, metadata=metadata, parts=parts)
+
+
+def _changed_part(part: PartRow, rename: Rename, mint: Mint) -> dict[str, Any]:
+    """The part as the branch holds it; the very same value when nothing in it changes."""
+    if part.type == COMPACTION_PART:
+        return rename_part(part.data, rename)
+    if not is_open_call(part.data):
+        return part.data
+    asked = approval_of(part.data)
+    denied = {**asked, "id": asked.get("id") or mint.approval(), "approved": False, "reason": LEFT_BEHIND}
+    return {**part.data, "state": "output-denied", "approval": denied}

@@ -1,0 +1,154 @@
+"""What a rewind comes to: where the head may go, what is undone, what is sent again. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from clew.errors import InvalidInput, NewerTurns, NothingToUndo, RewindTargetInvalid
+from clew.history.lookup import MessagePlace, begins_turn
+from clew.ids import check_client_message_id
+from clew.runtime.heading import moved
+from clew.transcript.gate import check_value
+from clew.transcript.line import line_turns
+from clew.transcript.message import MessageRow
+from clew.transcript.part import text_part
+from clew.transcript.session import Model
+from clew.transcript.turn import HeadMove, Tree, Turn
+
+__all__ = [
+    "Edit",
+    "RewindMode",
+    "check_request",
+    "check_target",
+    "left_line",
+    "parts_to_send",
+    "plan_undo",
+    "withdrawn",
+]
+
+RewindMode = Literal["resend", "edit"]
+
+
+class Edit(msgspec.Struct, frozen=True, kw_only=True):
+    """What an edit changes of a message that is sent again; what is None stays as it was.
+
+    ``parts`` replace all of the message, ``text`` only its text. ``client_message_id`` is kept with the new row.
+    """
+
+    text: str | None = None
+    parts: Sequence[Mapping[str, Any]] | None = None
+    model: str | Model | dict[str, Any] | None = None
+    agent: str | None = None
+    client_message_id: str | None = None
+
+
+def check_request(mode: str, edit: Edit, *, run: bool) -> None:
+    if mode not in ("resend", "edit"):
+        raise InvalidInput(f"mode must be resend or edit, not {mode!r}")
+    if edit.text is not None and not isinstance(edit.text, str):
+        raise InvalidInput("text must be text")
+    if mode == "resend" and edit != Edit():
+        raise InvalidInput("a resend sends the message as it was; to change it, use mode edit")
+    sent = (edit.parts, edit.model, edit.agent, edit.client_message_id)
+    if not run and any(value is not None for value in sent):
+        raise InvalidInput("parts, model, agent and a message id go with an edit that is run")
+    check_value(edit.text, "text")
+    if edit.client_message_id is not None:
+        check_client_message_id(edit.client_message_id)
+
+
+def check_target(tree: Tree, place: MessagePlace) -> Turn:
+    """The turn that a rewind to this message starts over; :class:`RewindTargetInvalid` says what to name instead."""
+    row, turn = place.row, place.turn
+    if turn is None:
+        if row.is_cancelled:
+            raise _invalid(row, "this message was cancelled before it was sent; send it again")
+        raise _invalid(row, "this message still waits in the queue; cancel it there to take it back")
+    if turn.status == "refused":
+        raise _invalid(row, "this message was refused and never became part of the conversation; send it again")
+    if not begins_turn(tree, turn, row):
+        user = next(iter(tree.links.get(turn.id, ())), None)
+        if turn.kind == "compaction":
+            raise _invalid(row, "this is a summary; rewind to a user message before it to bring the originals back")
+        raise _invalid(row, f"a rewind goes to a user message; the one that led to this message is {user}")
+    if not place.on_line:
+        raise _invalid(row, f"this message is not part of the conversation as it stands; go to turn {turn.id} first")
+    return turn
+
+
+def _invalid(row: MessageRow, sentence: str) -> RewindTargetInvalid:
+    return RewindTargetInvalid(sentence, message_id=row.id)
+
+
+def plan_undo(tree: Tree) -> HeadMove:
+    """The rewind that un-rewind undoes: the newest not yet undone, while nothing was added to where it led."""
+    rewinds: list[HeadMove] = []
+    for move in tree.moves:
+        if move.why == "rewind":
+            rewinds.append(move)
+        elif move.why == "unrewind" and rewinds:
+            rewinds.pop()
+    if not rewinds:
+        raise NothingToUndo("there is no rewind to undo; the reflog lists where the conversation has been")
+    last = rewinds[-1]
+    if _has_grown(tree, last):
+        raise NewerTurns(
+            "the conversation went on after the newest rewind that was not undone; every place it has been at is in "
+            "the reflog: go to a turn of it instead",
+            turn_id=last.from_turn_id,
+        )
+    return last
+
+
+def _has_grown(tree: Tree, rewind: HeadMove) -> bool:
+    """Whether a turn was added below where that rewind left the head, or a message in it."""
+    left_at = rewind.to_turn_id
+    if any(m.seq > rewind.seq and m.why == "turn" and m.to_turn_id == left_at for m in tree.moves):
+        return True
+    known: set[str] = set()
+    for move in tree.moves:
+        if move.seq <= rewind.seq:
+            for end in (move.from_turn_id, move.to_turn_id):
+                turn = tree.turns.get(end or "")
+                while turn is not None and turn.id not in known:
+                    known.add(turn.id)
+                    turn = tree.turns.get(turn.parent_turn_id or "")
+    below: set[str] = set()
+    for turn in sorted(tree.turns.values(), key=lambda turn: turn.depth):
+        if turn.parent_turn_id == left_at or turn.parent_turn_id in below:
+            below.add(turn.id)
+            if turn.id not in known and turn.status != "refused":
+                return True
+    return False
+
+
+def withdrawn(tree: Tree, session_id: str, now: int) -> Tree:
+    """The tree as it will be once the turn that waits for a human is settled."""
+    if tree.open_turn_id is None:
+        return tree
+    return moved(msgspec.structs.replace(tree, open_turn_id=None), session_id, tree.open_turn_id, now, "turn")
+
+
+def left_line(before: Tree, after: Tree) -> tuple[str, ...]:
+    """The messages that are on the line before and not after."""
+    old, new = ({turn.id: None for turn in line_turns(tree)} for tree in (before, after))
+    # A turn that starts over holds the same message as the one it stands beside.
+    entered = {message_id for turn_id in new if turn_id not in old for message_id in after.links.get(turn_id, ())}
+    left = (message_id for turn_id in old if turn_id not in new for message_id in before.links.get(turn_id, ()))
+    return tuple(message_id for message_id in left if message_id not in entered)
+
+
+def parts_to_send(row: MessageRow, edit: Edit) -> list[Mapping[str, Any]]:
+    """The message as it is sent again: other text in the place of the old, the same files."""
+    if edit.parts is not None:
+        return list(edit.parts)
+    parts: list[Mapping[str, Any]] = [part.data for part in row.parts if part.type in ("text", "file")]
+    if edit.text is None:
+        return parts
+    place = next((n for n, part in enumerate(parts) if part["type"] == "text"), 0)
+    files = [(n, part) for n, part in enumerate(parts) if part["type"] == "file"]
+    text = text_part(edit.text)
+    return [*(part for n, part in files if n < place), text, *(part for n, part in files if n >= place)]
