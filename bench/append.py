@@ -11,7 +11,7 @@ from bench.fill import add_sessions, answer, check, fill_turns
 from bench.measure import Bench, Goal, Line, median, ratios, settle
 from bench.raw import RawStore
 from clew.ids import Mint
-from clew.runtime.turn import plan_open
+from clew.runtime.take import Standing, plan_open
 from clew.store.sql.sqlite.opening import SqliteOptions, open_sqlite
 from clew.store.sql.sqlite.store import SqliteStore
 from clew.store.unit import Unit
@@ -48,7 +48,11 @@ class Appender:
     async def turn(self, text: str, parts: list[dict[str, Any]], now: int) -> None:
         mint, session_id = self._mint, self._session_id
         turn_id = mint.turn()
-        check(await self.store.commit(plan_open(self._state, turn_id, user_row(mint, session_id, text, now))))
+        check(
+            await self.store.commit(
+                plan_open(Standing(session_id, self._state), turn_id, user_row(mint, session_id, text, now))
+            )
+        )
         writes = answer(mint, session_id, turn_id, parts, now)
         check(await self.store.commit(Unit(session_id, writes, sync="power")))
         self._state = SessionState(turn_id, None, self._state.epoch + 1)

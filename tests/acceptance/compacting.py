@@ -13,7 +13,7 @@ import clew
 from clew.config import CompactionConfig, PruningConfig
 from clew.engine import Engine
 from clew.providers.base import ModelInfo, ModelRequest, Provider
-from clew.runtime.run import TurnOutcome
+from clew.runtime.submission import TurnOutcome
 from clew.store.unit import PatchSession, Unit
 from clew.testing.clock import FakeClock
 from clew.testing.scenario import Scenario
@@ -112,7 +112,7 @@ class Compacting(Scenario):
     async def rest(self) -> None:
         """Until nothing runs, also nothing that begins at the end of a run."""
         await self.settled()
-        async with self.engine._desk.lock(self.id):
+        async with self.engine._runtime.sessions.lock(self.id):
             pass
         await self.settled()
 

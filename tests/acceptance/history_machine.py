@@ -162,7 +162,7 @@ class Machine:
     async def quiet(self, session_id: str) -> None:
         """Until nothing runs, and nothing is about to."""
         while True:
-            async with self.engine._desk.lock(session_id):
+            async with self.engine._runtime.sessions.lock(session_id):
                 if self.engine.is_idle(session_id):
                     return
             await asyncio.sleep(0)

@@ -222,13 +222,14 @@ async def test_an_event_in_the_queue_of_a_dead_process_runs_at_the_next_open(ope
         await engine.submit(first.session_id, "mine")
         await engine.events.receive("test", "2", INBOX, text="two")
         # As a dead process leaves it: nothing is settled.
-        engine._desk._runs[first.session_id]._on_end = _nothing
+        runner: Any = engine._runtime.runner
+        runner._tell_end = runner._go_on = _nothing
     async with open_scenario([say("second")], triggers=False) as made:
         # Who opens the store for a moment closes what is over, and begins nothing.
         assert await ledger(made.engine) == [("in", "1", None), ("in", "2", None), ("out", "1", "aborted")]
     async with open_scenario([say("second")]) as made:
         await answered(made.engine, 2)
-        async with made.engine._desk.lock(first.session_id):
+        async with made.engine._runtime.sessions.lock(first.session_id):
             pass
         assert await ledger(made.engine, direction="out") == [("out", "1", "aborted"), ("out", "2", "completed")]
         assert [message.parts[0]["text"] for message in await made.engine.queue(first.session_id)] == ["mine"]

@@ -200,7 +200,7 @@ async def test_everybody_is_told_that_the_session_changed(open_both: Open) -> No
     async with open_both(echo()) as s:
         await s.begin()
         one, _ = await talk(s, "one", "two")
-        await asyncio.gather(*s.engine._desk._tasks)  # titles are made beside, and told of
+        await asyncio.gather(*s.engine._runtime.sessions._tasks)  # titles are made beside, and told of
         await asyncio.sleep(0)
         s.engine.hook("session_save", save)
         events = s.engine.subscribe()

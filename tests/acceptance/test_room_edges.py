@@ -79,7 +79,7 @@ async def test_a_compaction_whose_caller_left_twice_goes_on_and_frees_its_sessio
             await s.say(bulk(word * 3, 700))
         asked = asyncio.create_task(s.engine.compact(s.id))
         await gate.reached.wait()
-        async with s.engine._desk.lock(s.id):
+        async with s.engine._runtime.sessions.lock(s.id):
             asked.cancel()
             await asyncio.sleep(0)
             asked.cancel()

@@ -73,7 +73,7 @@ async def test_abort_in_a_tool_leaves_its_effects_unknown(open_scenario: Open) -
         await heard.wait()
         assert await s.transcript() == ["user: dig", "dig {} → input-available"]
         await s.prompt("go on")
-        assert (await s.transcript())[1] == "dig {} → error: aborted; its effects are unknown"
+        assert (await s.transcript())[1] == "dig {} → error: aborted by the user; its effects are unknown"
         sent = s.model.requests[1].messages
         assert all(part.get("state", "").startswith("output") for m in sent for part in m.parts if "toolCallId" in part)
         assert await s.check() == []

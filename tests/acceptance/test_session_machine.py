@@ -123,11 +123,12 @@ class Machine:
 
     async def do_crash(self) -> None:
         """Die without settling anything: the run's task is cancelled, the store closed under it."""
-        run = self.engine._desk.run_of(self.session_id)
-        if run is not None and run._task is not None:
-            run._task.cancel()
-            await asyncio.gather(run._task, return_exceptions=True)
-            self.engine._desk._runs.pop(self.session_id, None)
+        at_work: Any = self.engine._runtime.sessions
+        run = at_work.find_run(self.session_id)
+        if run is not None and run.task is not None:
+            run.task.cancel()
+            await asyncio.gather(run.task, return_exceptions=True)
+            at_work._runs.pop(self.session_id, None)
         for viewer in self.viewers:
             viewer.cancel()
         self.viewers.clear()
@@ -182,7 +183,8 @@ async def test_a_session_survives_whatever_is_done_to_it(seed: int, actions: lis
         try:
             for action in actions:
                 await machine.act(action)
-                assert len([run for run in (machine.engine._desk.run_of(machine.session_id),) if run]) <= 1
+                run = machine.engine._runtime.sessions.find_run(machine.session_id)
+                assert (run is None) == machine.engine.is_idle(machine.session_id)
             await machine.settle()
             await machine.judge()
             done = asyncio.create_task(_ask(machine))

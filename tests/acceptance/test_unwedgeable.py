@@ -25,7 +25,7 @@ from clew.history.check import check
 from clew.providers.base import ModelInfo, ModelRequest, ProviderFailure, StepEnd
 from clew.providers.demo.provider import DEMO_MODELS, DemoProvider
 from clew.providers.demo.reading import newest_words, sent_tokens
-from clew.runtime.run import TurnOutcome
+from clew.runtime.submission import TurnOutcome
 from clew.store.unit import PatchSession, Unit
 from clew.testing.scripted import FakeProviders
 from clew.transcript import chunk as c

@@ -23,9 +23,10 @@ async def answered(engine: clew.Engine, count: int) -> None:
 
 async def ended(engine: clew.Engine) -> None:
     """Until nothing runs and nothing is about to."""
-    desk: Any = engine._desk
-    while desk._runs or desk._tasks:
-        await asyncio.gather(*(run.wait() for run in desk._runs.values()), *desk._tasks, return_exceptions=True)
+    at_work: Any = engine._runtime.sessions
+    while at_work._runs or at_work._tasks:
+        runs = [run.wait() for run in at_work._runs.values()]
+        await asyncio.gather(*runs, *at_work._tasks, return_exceptions=True)
         await asyncio.sleep(0)
 
 

@@ -142,18 +142,22 @@ async def test_the_head_moves_when_the_turn_has_settled_and_not_before(store: St
 @pytest.mark.rule("BR-6")
 async def test_the_head_is_read_fresh_for_each_message(store: Store, scribe: Scribe) -> None:
     """A prompt built on a head that has moved since is refused; nothing of it is stored."""
-    from clew.runtime.turn import plan_open
+    from clew.runtime.take import Standing, plan_open
     from clew.store.unit import Refused
 
     stale = await store.load_state(scribe.session_id)
     await scribe.turn("first", text("one"))
     row = user_row(scribe.mint, scribe.session_id, "second", scribe.clock.now_ms())
-    assert await store.commit(plan_open(stale, scribe.mint.turn(), row)) == Refused("stale_epoch")
+    assert await store.commit(plan_open(Standing(scribe.session_id, stale), scribe.mint.turn(), row)) == Refused(
+        "stale_epoch"
+    )
     assert await store.find_message(scribe.session_id, row.id) is None
     fresh = await store.load_state(scribe.session_id)
     moved = MoveHead(None, 1, "rewind")
     await scribe.commit(moved)
-    assert await store.commit(plan_open(fresh, scribe.mint.turn(), row)) == Refused("head_moved")
+    assert await store.commit(plan_open(Standing(scribe.session_id, fresh), scribe.mint.turn(), row)) == Refused(
+        "head_moved"
+    )
 
 
 @pytest.mark.rule("BR-9")

@@ -67,10 +67,10 @@ class Fuzzed:
 
     async def settle(self) -> None:
         """Until nothing runs: what was accepted before must not be taken for what is refused now."""
-        desk: Any = self.client.engine._desk
-        while desk._runs or desk._tasks:
-            waiting = [run.wait() for run in desk._runs.values()]
-            await asyncio.gather(*waiting, *desk._tasks, return_exceptions=True)
+        at_work: Any = self.client.engine._runtime.sessions
+        while at_work._runs or at_work._tasks:
+            waiting = [run.wait() for run in at_work._runs.values()]
+            await asyncio.gather(*waiting, *at_work._tasks, return_exceptions=True)
             # Who had something to do at their end does it now.
             await asyncio.sleep(0)
 

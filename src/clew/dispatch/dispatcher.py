@@ -12,8 +12,8 @@ from clew.dispatch.events import Events
 from clew.dispatch.router import Draft, Own, Router
 from clew.dispatch.schedules import Schedules
 from clew.dispatch.webhooks import Webhooks
-from clew.runtime.desk import Desk
 from clew.runtime.host import Host
+from clew.runtime.runtime import Runtime
 
 __all__ = ["NAP_MS", "Dispatcher"]
 
@@ -28,10 +28,10 @@ _END_S: Final = 2.0
 class Dispatcher:
     """Begins with ``open``, for the process that owns the store alone; ends with ``close``."""
 
-    def __init__(self, host: Host, desk: Desk, own: Own, draft: Draft) -> None:
+    def __init__(self, host: Host, runtime: Runtime, own: Own, draft: Draft) -> None:
         self._host = host
-        self._desk = desk
-        self._router = Router(host, desk, own, draft)
+        self._runtime = runtime
+        self._router = Router(host, runtime, own, draft)
         self.events = Events(host, self._router, own)
         self.schedules = Schedules(host, self._router, own)
         self.webhooks = Webhooks(host, self._router, own)
@@ -41,7 +41,7 @@ class Dispatcher:
 
     async def open(self, *, fire: bool) -> None:
         """Make good what a dead process left of its events; with ``fire``, go on with them and watch the schedules."""
-        left = await self._desk.ledger.recover()
+        left = await self._runtime.outbound.recover()
         if fire:
             self.schedules.on_change = self._wake.set
             self._task = asyncio.get_running_loop().create_task(self._watch(left))

@@ -15,9 +15,11 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from clew.errors import DuplicateEvent, SessionNotFound
-from clew.live.base import Event
-from clew.runtime.desk import Desk, Noting
+from clew.runtime.admission import admit, user_row
 from clew.runtime.host import Host
+from clew.runtime.prompts import UnitFor
+from clew.runtime.ready import find_obstacle
+from clew.runtime.runtime import Runtime
 from clew.store.base import get_session
 from clew.store.unit import AddEvent, EventIsNew, InsertSession, Unit, Write
 from clew.transcript.message import MessageRow
@@ -62,9 +64,9 @@ class Received(msgspec.Struct, frozen=True):
 class Router:
     """Takes events in. ``receive`` is safe to call from any number of tasks."""
 
-    def __init__(self, host: Host, desk: Desk, own: Own, draft: Draft) -> None:
+    def __init__(self, host: Host, runtime: Runtime, own: Own, draft: Draft) -> None:
         self._host = host
-        self._desk = desk
+        self._runtime = runtime
         self._own = own
         self._draft = draft
         # A lock lives while somebody holds or awaits it.
@@ -88,7 +90,7 @@ class Router:
         """Refuse now what could not be answered later: an agent, a model or a folder that is not there."""
         if routing.session_id is None or routing.model is not None or routing.agent is not None:
             session = await self._draft_of(routing, {})
-            await self._desk.admit(session, "x", model=None, agent=None, attended=False)
+            await admit(self._host, session, "x", model=None, agent=None, attended=False)
 
     async def _take(self, inbound: Inbound, digest: str, also: Sequence[Write]) -> Received:
         routing = inbound.routing
@@ -109,35 +111,34 @@ class Router:
 
     async def _submit(self, inbound: Inbound, session: Session, digest: str, also: Sequence[Write]) -> Received:
         noted: list[LedgerEvent] = []
-        await self._desk.submit(
+        await self._runtime.prompts.submit(
             session.id,
             inbound.parts,
             model=inbound.routing.model,
             agent=inbound.routing.agent,
             attended=False,
             metadata={"trigger": inbound.trigger.metadata()},
-            noting=self._noting(inbound, digest, also, noted),
+            also=self._event_unit(inbound, digest, also, noted),
         )
         # Once more: somebody else's end may have come between.
-        self._desk.ledger.expect(session.id)
+        self._runtime.outbound.expect(session.id)
         return _received(noted[-1])
 
     async def _begin(self, inbound: Inbound, digest: str, also: Sequence[Write]) -> Received:
         """A session of its own for the event; its first turn is in the unit that makes it."""
-        desk, routing = self._desk, inbound.routing
-        session = await self._draft_of(routing, inbound.tags)
+        runtime, host = self._runtime, self._host
+        session = await self._draft_of(inbound.routing, inbound.tags)
         noted: list[LedgerEvent] = []
-        async with desk.lock(session.id):
-            if not desk.may_go_on(session.id):
-                await desk.take(session.id)
-            setting, prompted = await desk.admit(session, inbound.parts, model=None, agent=None, attended=False)
+        async with runtime.sessions.lock(session.id):
+            runtime.sessions.check_open(session.id)
+            setting, content = await admit(host, session, inbound.parts, model=None, agent=None, attended=False)
             metadata = {"trigger": inbound.trigger.metadata(), "unattended": True}
-            row = await desk.user_row(session, setting, prompted, None, metadata)
-            noting = self._noting(inbound, digest, also, noted)
-            await desk.open(session, setting, row, prompted, moving=(InsertSession(session),), noting=noting)
-        desk.ledger.expect(session.id)
-        self._host.live.publish(Event("session_created", {"session_id": session.id}))
-        self._host.hooks.observe("session_create", session)
+            row = await user_row(host, session, setting, content, None, metadata)
+            event = self._event_unit(inbound, digest, also, noted)(row)
+            await runtime.runner.open(session, setting, row, content, before=(InsertSession(session),), also=event)
+        runtime.outbound.expect(session.id)
+        runtime.sessions.publish("session_created", session.id)
+        host.hooks.observe("session_create", session)
         return _received(noted[-1])
 
     async def _draft_of(self, routing: Routing, tags: dict[str, Any]) -> Session:
@@ -149,8 +150,8 @@ class Router:
             metadata={**tags, **(dict([routing.name]) if routing.name is not None else {})},
         )
 
-    def _noting(self, inbound: Inbound, digest: str, also: Sequence[Write], noted: list[LedgerEvent]) -> Noting:
-        def note(row: MessageRow) -> Unit:
+    def _event_unit(self, inbound: Inbound, digest: str, also: Sequence[Write], noted: list[LedgerEvent]) -> UnitFor:
+        def make(row: MessageRow) -> Unit:
             event = LedgerEvent(
                 id=self._host.mint.event(),
                 direction="in",
@@ -164,11 +165,11 @@ class Router:
                 at=self._host.clock.now_ms(),
             )
             noted.append(event)
-            self._desk.ledger.expect(row.session_id)
+            self._runtime.outbound.expect(row.session_id)
             guard = EventIsNew("in", inbound.source, inbound.source_id)
             return Unit(row.session_id, (AddEvent(event), *also), (guard,))
 
-        return note
+        return make
 
     def _lock(self, *name: str) -> asyncio.Lock:
         lock = self._locks.get(name)
@@ -178,11 +179,11 @@ class Router:
 
     async def resume(self, session_id: str) -> None:
         """Fire what a trigger left in the queue of a session before a restart."""
-        desk = self._desk
+        sessions = self._runtime.sessions
         try:
-            async with desk.lock(session_id):
-                if desk.may_go_on(session_id) and await desk.busy(session_id) is None:
-                    await desk.queue.fire(session_id, triggered=True)
+            async with sessions.lock(session_id):
+                if sessions.is_open(session_id) and await find_obstacle(self._host, sessions, session_id) is None:
+                    await self._runtime.runner.fire(session_id, triggered=True)
         except SessionNotFound:
             pass
 

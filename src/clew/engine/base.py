@@ -1,4 +1,4 @@
-"""What every part of the facade stands on: the host, the desk, and the one gate for ids from outside."""
+"""What every part of the facade stands on: the host, the runtime, and the one gate for ids from outside."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from clew.transcript.session import Session
 
 if TYPE_CHECKING:
     # What runs stand on is imported when an engine is opened: importing clew stays quick.
-    from clew.runtime.desk import Desk
     from clew.runtime.host import Host
+    from clew.runtime.runtime import Runtime
 
 __all__ = ["EnginePart"]
 
@@ -21,9 +21,9 @@ __all__ = ["EnginePart"]
 class EnginePart:
     """Holds nothing of its own: each part of the facade adds the methods of one noun."""
 
-    def __init__(self, host: Host, desk: Desk) -> None:
+    def __init__(self, host: Host, runtime: Runtime) -> None:
         self._host = host
-        self._desk = desk
+        self._runtime = runtime
         self._store = host.store
 
     async def get_session(self, session_id: str) -> Session:

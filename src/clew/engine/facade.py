@@ -100,15 +100,15 @@ class Engine(Operations):
     def __init__(self, host: Host, snapshots: SnapshotLayer | None = None) -> None:
         from clew.dispatch.dispatcher import Dispatcher
         from clew.history.snapshot import attach
-        from clew.runtime.desk import Desk
+        from clew.runtime.runtime import Runtime
 
-        super().__init__(host, Desk(host), snapshots)
+        super().__init__(host, Runtime(host), snapshots)
         self.host = host
         self.store = host.store
         self.config = host.config
         self.clock = host.clock
         self.mint = host.mint
-        self.dispatcher = Dispatcher(host, self._desk, self._own, self._draft)
+        self.dispatcher = Dispatcher(host, self._runtime, self._own, self._draft)
         self.events = self.dispatcher.events
         self.schedules = self.dispatcher.schedules
         self.webhooks = self.dispatcher.webhooks
@@ -138,9 +138,8 @@ class Engine(Operations):
             on_busy="reject",
             attended=attended,
         )
-        run = self._desk.run_of(session_id)
-        if run is not None and run.user_message_id == submission.message_id:
-            async for batch in run.stream.follow(replay=False):
+        if submission.stream is not None:
+            async for batch in submission.stream.follow(replay=False):
                 for chunk in batch:
                     yield chunk_dict(chunk)
 
@@ -150,7 +149,7 @@ class Engine(Operations):
 
     def is_idle(self, session_id: str) -> bool:
         """Nothing runs on the session in this process."""
-        return not self._desk.is_live(session_id)
+        return not self._runtime.sessions.is_live(session_id)
 
     async def statuses(self, session_ids: Iterable[str]) -> dict[str, Status]:
         """What each is doing. Only those that ran here, or have something open, can be doing anything."""
@@ -180,7 +179,7 @@ class Engine(Operations):
         from clew.tools.process.program import programs_ended
 
         await self.dispatcher.close()
-        await self._desk.close()
+        await self._runtime.close()
         # A run does not wait for a tool that ignores its signal. The host does: it is gone a moment later.
         await programs_ended()
         await self.host.hooks.drain()

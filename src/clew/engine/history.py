@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from clew.history.tree import ReflogEntry, TreeView
     from clew.runtime.compact import Compacted
     from clew.runtime.context import ContextReport
-    from clew.runtime.desk import Desk
     from clew.runtime.host import Host
+    from clew.runtime.runtime import Runtime
 
 __all__ = ["History"]
 
@@ -31,8 +31,8 @@ __all__ = ["History"]
 class History(EnginePart):
     """What moves a session's head, copies its line, changes what of it is sent, or tells what was sent."""
 
-    def __init__(self, host: Host, desk: Desk, snapshots: SnapshotLayer | None = None) -> None:
-        super().__init__(host, desk)
+    def __init__(self, host: Host, runtime: Runtime, snapshots: SnapshotLayer | None = None) -> None:
+        super().__init__(host, runtime)
         self._snapshots = snapshots
 
     async def rewind(
@@ -89,7 +89,7 @@ class History(EnginePart):
         """
         from clew.history.branch import Branching
 
-        return await Branching(self._host, self._desk).branch(
+        return await Branching(self._host, self._runtime).branch(
             self._own(session_id),
             from_message_id,
             metadata=metadata,
@@ -101,7 +101,7 @@ class History(EnginePart):
         """A branch at a turn, also one with children; labelled ``fork-…`` unless said otherwise."""
         from clew.history.branch import Branching
 
-        return await Branching(self._host, self._desk).fork(await self._own_turn(turn_id), label=label)
+        return await Branching(self._host, self._runtime).fork(await self._own_turn(turn_id), label=label)
 
     async def tree(self, session_id: str) -> TreeView:
         """Every turn of the session with its place, and the branches that left it."""
@@ -119,15 +119,15 @@ class History(EnginePart):
         check_value(focus, "focus")
         if focus is not None and len(focus) > 2_000:
             raise InvalidInput("a focus is a sentence or two: at most 2,000 characters")
-        return await self._desk.upkeep.compact(self._own(session_id), focus)
+        return await self._runtime.runner.compact(self._own(session_id), focus)
 
     async def prune(self, session_id: str) -> Compacted:
         """Show the model stubs in place of older tool outputs. What is stored stays whole."""
-        return await self._desk.upkeep.prune(self._own(session_id))
+        return await self._runtime.prune(self._own(session_id))
 
     async def context(self, session_id: str, *, model: str | Model | dict[str, Any] | None = None) -> ContextReport:
         """How large the next request would be, and how large it may be; for the session's model, or another."""
-        return await self._desk.upkeep.context(self._own(session_id), model)
+        return await self._runtime.gauge(self._own(session_id), model)
 
     async def compaction(self, session_id: str, message_id: str) -> CompactionReport:
         """What the compaction marked by this message summarised."""
@@ -157,4 +157,4 @@ class History(EnginePart):
     def _rewinding(self) -> Rewinding:
         from clew.history.rewind import Rewinding
 
-        return Rewinding(self._host, self._desk, self._snapshots)
+        return Rewinding(self._host, self._runtime, self._snapshots)

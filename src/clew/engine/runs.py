@@ -16,7 +16,7 @@ from clew.transcript.session import Model
 
 if TYPE_CHECKING:
     from clew.runtime.answers import Decision
-    from clew.runtime.desk import OnBusy, Submission
+    from clew.runtime.submission import OnBusy, Submission
 
 __all__ = ["Runs"]
 
@@ -42,7 +42,7 @@ class Runs(EnginePart):
         """
         if message_id is not None:
             ids.check_client_message_id(message_id)
-        return await self._desk.submit(
+        return await self._runtime.prompts.submit(
             self._own(session_id),
             prompt,
             model=model,
@@ -64,15 +64,15 @@ class Runs(EnginePart):
     async def abort(self, session_id: str) -> bool:
         """Stop what runs on the session, or deny what waits there. True when there was something."""
         session = await self.get_session(session_id)
-        return await self._desk.abort(session.id)
+        return await self._runtime.runner.abort(session.id)
 
     async def continue_turn(self, session_id: str) -> Submission:
         """Go on: an unanswered turn, one at its step limit, one that failed or was aborted, or a paused queue."""
-        return await self._desk.continuing.go_on(self._own(session_id))
+        return await self._runtime.continuation.go_on(self._own(session_id))
 
     async def get_status(self, session_id: str) -> Status:
         session = await self.get_session(session_id)
-        return await self._desk.status(session.id)
+        return await self._runtime.status(session.id)
 
     async def watch_status(self, session_id: str) -> AsyncIterator[Status]:
         """The present status, then each change."""
@@ -87,16 +87,16 @@ class Runs(EnginePart):
     async def answer(self, session_id: str, approval_id: str, decision: Decision, reason: str | None = None) -> int:
         """Answer a request for approval; how many of the step are still open."""
         check_value([approval_id, reason], "answer")
-        return await self._desk.answers.answer(self._own(session_id), approval_id, decision, reason)
+        return await self._runtime.answers.answer(self._own(session_id), approval_id, decision, reason)
 
     async def answer_question(self, session_id: str, tool_call_id: str, output: Any) -> int:
         """Answer a question the model asked."""
         check_value([tool_call_id, output], "answer")
-        return await self._desk.answers.answer_question(self._own(session_id), tool_call_id, output)
+        return await self._runtime.answers.answer_question(self._own(session_id), tool_call_id, output)
 
     async def queue(self, session_id: str) -> list[Message]:
         """The messages that wait, in the order they will be fired."""
-        waiting = await self._desk.queue.load(self._own(session_id))
+        waiting = await self._runtime.queue.load(self._own(session_id))
         return [shown(entry.message, None) for entry in waiting]
 
     async def cancel_queued(self, session_id: str, message_id: str) -> None:
@@ -107,7 +107,7 @@ class Runs(EnginePart):
         named = [row.id for row in sorted(rows, key=lambda row: "queued_at" not in row.metadata)]
         if not named and await self._store.find_message(session.id, message_id) is None:
             raise MessageNotFound(f"there is no message {message_id}", message_id=message_id)
-        await self._desk.queue.cancel(session.id, named[0] if named else message_id)
+        await self._runtime.queue.cancel(session.id, named[0] if named else message_id)
 
     def subscribe(self) -> AsyncIterator[Event]:
         """What happens on this host, from now on."""

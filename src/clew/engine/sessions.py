@@ -151,18 +151,18 @@ class Sessions(EnginePart):
         Refused while a run is live, unless ``force``, which aborts it first.
         """
         session = await self.get_session(session_id)
-        if self._desk.is_live(session.id) and not force:
+        if self._runtime.sessions.is_live(session.id) and not force:
             raise SessionBusy("a run is in flight on this session; abort it, or force", session_id=session.id)
         gone = False
         try:
-            await self._desk.drop(session.id)
+            await self._runtime.begin_deletion(session.id)
             for child in await self._store.list_children(session.id):
                 if child.kind == "subagent":
                     await self.delete_session(child.id, force=force)
             await self._commit(session.id, DeleteSession())
             gone = True
         finally:
-            self._desk.forget(session.id, gone=gone)
+            self._runtime.end_deletion(session.id, gone=gone)
         await asyncio.to_thread(shutil.rmtree, self._host.spill / session.id, ignore_errors=True)
         self._publish("session_deleted", session.id)
         self._host.hooks.observe("session_delete", session)
@@ -201,11 +201,11 @@ class Sessions(EnginePart):
     async def accept_message(self, session_id: str, message_id: str) -> Message:
         """Accept a damaged message as it is now: it is sealed anew, sent again, and its metadata says so."""
         session = await self.get_session(session_id)
-        async with self._desk.lock(session.id):
-            if self._desk.is_live(session.id):
+        async with self._runtime.sessions.lock(session.id):
+            if self._runtime.sessions.is_live(session.id):
                 raise SessionBusy("a run is in flight on this session; wait for it, or abort it", session_id=session.id)
             row, unit = await plan_accept(self._store, session.id, message_id, self._host.clock.now_ms())
-            await self._desk.commit(unit)
+            await self._runtime.sessions.commit(unit)
         self._publish("session_updated", session.id)
         return shown(await self._store.find_message(session.id, row.id) or row, None)
 
@@ -262,13 +262,13 @@ class Sessions(EnginePart):
     async def set_permissions(self, session_id: str, rules: Sequence[Mapping[str, Any]]) -> tuple[Rule, ...]:
         """Replace the session's own rules. Requests that wait are judged again by the new ones."""
         session = await self.get_session(session_id)
-        await self._desk.answers.set_rules(session.id, rules)
+        await self._runtime.answers.set_rules(session.id, rules)
         return await self.permissions(session.id)
 
     async def explain_permission(self, session_id: str, tool: str, target: str = "") -> Explanation:
         """What would be decided about a call: ``action``, ``rule``, ``scope``, what else was ``considered``."""
         from clew.permissions.explain import explain
-        from clew.runtime.explaining import explain_call
+        from clew.runtime.explain import explain_call
 
         session = await self.get_session(session_id)
         check_value([tool, target], "call")

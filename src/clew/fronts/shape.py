@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from clew.history.rewind import Rewound
 from clew.live.base import Status
-from clew.runtime.desk import Submission
+from clew.runtime.submission import Submission
 from clew.transcript.rule import Rule
 from clew.transcript.session import Model, Session
 from clew.triggers.routing import Routing

@@ -18,9 +18,9 @@ from clew.errors import BranchPointInvalid, InvalidInput, TurnNotFound
 from clew.failpoints import failpoint
 from clew.history.branch_plan import check_point, check_turn, cut_line, plan_branch, start_line
 from clew.history.lookup import find_message, get_turn
-from clew.history.rewind import load_quiet_tree
-from clew.runtime.desk import Desk
 from clew.runtime.host import Host
+from clew.runtime.ready import settle_idle
+from clew.runtime.runtime import Runtime
 from clew.store.base import get_session
 from clew.store.unit import Unit
 from clew.transcript.gate import check_value
@@ -39,9 +39,9 @@ _OWN_METADATA: Final = frozenset({"kind", "depth", "label"})
 class Branching:
     """Makes branches of the sessions of one engine."""
 
-    def __init__(self, host: Host, desk: Desk) -> None:
+    def __init__(self, host: Host, runtime: Runtime) -> None:
         self._host = host
-        self._desk = desk
+        self._sessions = runtime.sessions
 
     async def branch(
         self,
@@ -58,9 +58,10 @@ class Branching:
         check_value(msgspec.to_builtins(chosen), "model")
         if start_message_id is not None:
             ids.check_client_message_id(start_message_id)
-        async with self._desk.lock(session_id):
-            source = await self._desk.take(session_id)
-            tree = await load_quiet_tree(self._host, self._desk, session_id)
+        async with self._sessions.lock(session_id):
+            source = await self._sessions.get_open(session_id)
+            await settle_idle(self._host, self._sessions, session_id)
+            tree = await self._host.store.load_tree(session_id)
             place = await find_message(self._host.store, session_id, from_message_id, tree)
             turn = check_point(place)
             return await self._copy(source, tree, turn, place.row.id, changes, chosen, start_message_id)
@@ -71,9 +72,10 @@ class Branching:
         found = await self._host.store.find_turn(ids.check_turn_id(turn_id))
         if found is None:
             raise TurnNotFound(f"there is no turn {turn_id}", turn_id=turn_id)
-        async with self._desk.lock(found.session_id):
-            source = await self._desk.take(found.session_id)
-            tree = await load_quiet_tree(self._host, self._desk, source.id)
+        async with self._sessions.lock(found.session_id):
+            source = await self._sessions.get_open(found.session_id)
+            await settle_idle(self._host, self._sessions, source.id)
+            tree = await self._host.store.load_tree(source.id)
             turn = check_turn(get_turn(tree, turn_id))
             held = tree.links.get(turn.id, ())
             if not held:
@@ -113,9 +115,9 @@ class Branching:
         )
         writes = plan_branch(line, child, host.mint, now, whole=links[turn.id][-1] == point_id)
         failpoint("history.before_branch")
-        await self._desk.commit(Unit(child.id, writes, sync="power"))
+        await self._sessions.commit(Unit(child.id, writes, sync="power"))
         session = await get_session(host.store, child.id)
-        self._desk.publish("session_created", session.id)
+        self._sessions.publish("session_created", session.id)
         host.hooks.observe("session_create", session)
         return session
 

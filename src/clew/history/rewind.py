@@ -14,7 +14,6 @@ import msgspec
 from clew.errors import (
     NotSupported,
     RewindTargetInvalid,
-    SessionBusy,
     SnapshotFailed,
 )
 from clew.failpoints import failpoint
@@ -31,17 +30,20 @@ from clew.history.rewind_plan import (
 )
 from clew.history.snapshot import SnapshotLayer
 from clew.history.tree import ReflogEntry, load_reflog
-from clew.runtime.admission import Prompted
-from clew.runtime.desk import Desk, Submission
+from clew.runtime.admission import PromptContent, admit, user_row
 from clew.runtime.heading import load_compactions, load_tails, moved, parent_before, plan_move, with_turn
 from clew.runtime.host import Host, Setting
+from clew.runtime.ready import settle_idle
+from clew.runtime.runtime import Runtime
+from clew.runtime.setting import resolve_for
+from clew.runtime.submission import Submission
 from clew.store.unit import EpochIs, HeadIs, NoOpenTurn, Unit
 from clew.transcript.message import MessageRow
 from clew.transcript.session import Session
 from clew.transcript.turn import MoveReason, Tree, Turn
 from clew.transcript.turn_state import OPEN
 
-__all__ = ["Rewinding", "Rewound", "load_quiet_tree"]
+__all__ = ["Rewinding", "Rewound"]
 
 _WITHDRAWN = "withdrawn: the conversation went back"
 
@@ -55,23 +57,12 @@ class Rewound(msgspec.Struct, frozen=True):
     submission: Submission | None = None
 
 
-async def load_quiet_tree(host: Host, desk: Desk, session_id: str) -> Tree:
-    """The tree of a session that nothing runs on; what a dead run left open is settled on the way.
-
-    Held under the session's lock. A turn that waits for a human may still be open.
-    """
-    busy = await desk.busy(session_id)
-    if isinstance(busy, SessionBusy):
-        raise busy
-    return await host.store.load_tree(session_id)
-
-
 class Rewinding:
     """Moves the heads of one engine's sessions. ``snapshots`` brings files back too, where there is such a layer."""
 
-    def __init__(self, host: Host, desk: Desk, snapshots: SnapshotLayer | None = None) -> None:
+    def __init__(self, host: Host, runtime: Runtime, snapshots: SnapshotLayer | None = None) -> None:
         self._host = host
-        self._desk = desk
+        self._runtime = runtime
         self._snapshots = snapshots
 
     async def rewind(
@@ -91,17 +82,17 @@ class Rewinding:
         """
         edited = edited or Edit()
         check_request(mode, edited, run=run)
-        async with self._desk.lock(session_id):
-            session = await self._desk.take(session_id)
-            tree = await load_quiet_tree(self._host, self._desk, session_id)
+        async with self._runtime.sessions.lock(session_id):
+            session = await self._runtime.sessions.get_open(session_id)
+            tree = await self._load_settled_tree(session_id)
             place = await find_message(self._host.store, session_id, message_id, tree)
             turn = check_target(tree, place)
             row = place.row
-            admitted: tuple[Setting, Prompted] | None = None
+            admitted: tuple[Setting, PromptContent] | None = None
             if run and mode == "edit":
                 admitted = await self._admit(session, row, edited)
             elif run:
-                await self._desk.setting_of(session_id, turn)  # who would answer it must still be there
+                await resolve_for(self._host, session, row)  # who would answer it must still be there
             if restore_files:
                 await self._restore(session_id, row)
             before = await self._withdraw(session_id, tree)
@@ -115,7 +106,7 @@ class Rewinding:
                 text = edited.text if edited.text is not None else "\n".join(row.texts)
                 return msgspec.structs.replace(rewound, draft=text)
             rewound = await self._resend(session_id, before, before.turns[turn.id], parent)
-            submission = await self._desk.continuing.go_on_held(session_id) if run else None
+            submission = await self._runtime.continuation.go_on_locked(session_id) if run else None
             return msgspec.structs.replace(rewound, submission=submission)
 
     async def _resend(self, session_id: str, tree: Tree, turn: Turn, parent: str | None) -> Rewound:
@@ -134,8 +125,9 @@ class Rewinding:
         )
         return await self._move(session_id, tree, sibling.id, "rewind", new=sibling, holding=held)
 
-    async def _admit(self, session: Session, row: MessageRow, edited: Edit) -> tuple[Setting, Prompted]:
-        return await self._desk.admit(
+    async def _admit(self, session: Session, row: MessageRow, edited: Edit) -> tuple[Setting, PromptContent]:
+        return await admit(
+            self._host,
             session,
             parts_to_send(row, edited),
             model=edited.model if edited.model is not None else row.metadata.get("model"),
@@ -148,36 +140,36 @@ class Rewinding:
         session: Session,
         row: MessageRow,
         edited: Edit,
-        admitted: tuple[Setting, Prompted],
+        admitted: tuple[Setting, PromptContent],
         tree: Tree,
         parent: str | None,
     ) -> Rewound:
         """Move the head and open the new turn below it, as one unit."""
-        setting, prompted = admitted
+        setting, content = admitted
         now = self._host.clock.now_ms()
         tails = await load_tails(self._host.store, session.id, tree)
         given = {"unattended": True} if row.metadata.get("unattended") is True else None
-        new = await self._desk.user_row(session, setting, prompted, edited.client_message_id, given)
+        new = await user_row(self._host, session, setting, content, edited.client_message_id, given)
         moving = plan_move(tree, tails, session.id, parent, now, "rewind")
         failpoint("history.before_rewind")
-        submission = await self._desk.open(session, setting, new, prompted, moving=moving, below=parent)
+        submission = await self._runtime.runner.open(session, setting, new, content, before=moving, below=parent)
         hidden = left_line(tree, moved(tree, session.id, parent, now, "rewind"))
         return Rewound(parent, hidden, None, submission)
 
     async def unrewind(self, session_id: str) -> Rewound:
         """Undo the newest rewind that is not undone yet."""
-        async with self._desk.lock(session_id):
-            await self._desk.take(session_id)
-            tree = await load_quiet_tree(self._host, self._desk, session_id)
+        async with self._runtime.sessions.lock(session_id):
+            await self._runtime.sessions.get_open(session_id)
+            tree = await self._load_settled_tree(session_id)
             undone = plan_undo(withdrawn(tree, session_id, self._host.clock.now_ms()))
             tree = await self._withdraw(session_id, tree)
             return await self._move(session_id, tree, undone.from_turn_id, "unrewind")
 
     async def set_head(self, session_id: str, turn_id: str | None) -> Rewound:
         """Go to any turn of the session, on the line or not; None is the empty beginning."""
-        async with self._desk.lock(session_id):
-            await self._desk.take(session_id)
-            tree = await load_quiet_tree(self._host, self._desk, session_id)
+        async with self._runtime.sessions.lock(session_id):
+            await self._runtime.sessions.get_open(session_id)
+            tree = await self._load_settled_tree(session_id)
             turn = get_turn(tree, turn_id) if turn_id is not None else None
             if turn is not None and turn.status == "refused":
                 raise RewindTargetInvalid("this turn was refused; there is nothing to go to", turn_id=turn.id)
@@ -192,12 +184,17 @@ class Rewinding:
 
     # Inside
 
+    async def _load_settled_tree(self, session_id: str) -> Tree:
+        """The tree of a session that nothing runs on. A turn that waits for a human may still be open."""
+        await settle_idle(self._host, self._runtime.sessions, session_id)
+        return await self._host.store.load_tree(session_id)
+
     async def _withdraw(self, session_id: str, tree: Tree) -> Tree:
         """Withdraw what waits for a human; the queue is not fired by it. The tree as it is then."""
         turn = tree.turns.get(tree.open_turn_id or "")
         if turn is None or turn.status not in OPEN:
             return tree
-        await self._desk.answers.withdraw(session_id, turn, _WITHDRAWN)
+        await self._runtime.runner.withdraw(session_id, turn, _WITHDRAWN)
         return await self._host.store.load_tree(session_id)
 
     async def _restore(self, session_id: str, row: MessageRow) -> None:
@@ -230,7 +227,7 @@ class Rewinding:
         writes = plan_move(tree, tails, session_id, to_turn_id, now, why, new=new, holding=holding)
         guards = (EpochIs(state.epoch), HeadIs(tree.head_turn_id), NoOpenTurn())
         failpoint("history.before_rewind")
-        await self._desk.commit(Unit(session_id, writes, guards, sync="power"))
-        self._desk.updated(session_id)
+        await self._runtime.sessions.commit(Unit(session_id, writes, guards, sync="power"))
+        self._runtime.sessions.show_changed(session_id)
         after = tree if new is None else with_turn(tree, new, holding)
         return Rewound(to_turn_id, left_line(tree, moved(after, session_id, to_turn_id, now, why)))

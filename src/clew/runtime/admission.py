@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import os
@@ -16,14 +17,17 @@ import msgspec
 import orjson
 
 from clew.errors import InvalidInput, MessageTooLarge, TooManyFiles
-from clew.runtime.host import Setting
+from clew.runtime.host import Host, Setting
 from clew.runtime.request import encode_tools
+from clew.runtime.setting import resolve
 from clew.store.base import Blob, Store
 from clew.store.unit import LinkBlob, PutBlob
 from clew.transcript.gate import check_value
+from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.part import blob_of, kind_of, media_type_of, stored_file, text_of, text_part, texts_of, url_of
+from clew.transcript.session import Model, Session
 
-__all__ = ["Prompted", "check_size", "content_of", "estimate_tokens", "load_kept", "read_parts"]
+__all__ = ["PromptContent", "admit", "content_digest", "read_parts", "user_row"]
 
 MAX_FILES: Final = 10
 MAX_FILE_BYTES: Final = 10 * 1024 * 1024
@@ -31,14 +35,50 @@ MAX_FILES_BYTES: Final = 20 * 1024 * 1024
 _MEDIA_TYPE = re.compile(r"[a-z0-9.+-]+/[a-z0-9.+*-]+", re.ASCII | re.IGNORECASE)
 
 
-class Prompted(msgspec.Struct, frozen=True):
+class PromptContent(msgspec.Struct, frozen=True):
     """A prompt as it will be stored: its parts, and the bytes they name."""
 
     parts: tuple[dict[str, Any], ...]
     blobs: tuple[PutBlob | LinkBlob, ...]
 
 
-async def load_kept(store: Store, prompt: str | Sequence[Mapping[str, Any]]) -> dict[str, Blob]:
+async def admit(
+    host: Host,
+    session: Session,
+    prompt: str | Sequence[Mapping[str, Any]],
+    *,
+    model: str | Model | dict[str, Any] | None,
+    agent: str | None,
+    attended: bool,
+) -> tuple[Setting, PromptContent]:
+    """Who would answer this prompt, and the prompt as it would be stored; nothing is stored yet."""
+    setting = await resolve(host, session, model=model, agent=agent, attended=attended)
+    kept = await _load_kept(host.store, prompt)
+    content = await asyncio.to_thread(read_parts, prompt, setting.workspace, host.clock.now_ms(), kept)
+    _check_size(content, setting)
+    return setting, content
+
+
+async def user_row(
+    host: Host,
+    session: Session,
+    setting: Setting,
+    content: PromptContent,
+    client_id: str | None,
+    given: Mapping[str, Any] | None,
+) -> MessageRow:
+    """The message of an admitted prompt, as it will be stored."""
+    now = max(host.clock.now_ms(), await host.store.newest_message_at(session.id))
+    metadata: dict[str, Any] = {**(given or {}), "model": msgspec.to_builtins(setting.model)}
+    if setting.agent.name != session.agent:
+        metadata["agent"] = setting.agent.name
+    if client_id is not None:
+        metadata["client_message_id"] = client_id
+    parts = tuple(PartRow(host.mint.part(), n, data, now, now) for n, data in enumerate(content.parts))
+    return MessageRow(host.mint.message(), session.id, "user", now, now, metadata, parts)
+
+
+async def _load_kept(store: Store, prompt: str | Sequence[Mapping[str, Any]]) -> dict[str, Blob]:
     """The blobs that a prompt names as a stored message does, by digest: files of a message that is sent again."""
     kept: dict[str, Blob] = {}
     parts: Sequence[object] = () if isinstance(prompt, str) else prompt
@@ -57,7 +97,7 @@ def read_parts(
     workspace: Path | None,
     now: int,
     kept: Mapping[str, Blob] | None = None,
-) -> Prompted:
+) -> PromptContent:
     """The parts of a user message, checked; files by value or from the workspace become blobs, ``kept`` ones stay."""
     given = [text_part(prompt)] if isinstance(prompt, str) else [dict(part) for part in prompt]
     if not given:
@@ -84,7 +124,7 @@ def read_parts(
             raise InvalidInput(f"a prompt holds text and file parts, not {kind_of(part)!r}")
     if not any(kind_of(part) == "file" or text_of(part) for part in parts):
         raise InvalidInput("the prompt is empty")
-    return Prompted(tuple(parts), tuple(blobs))
+    return PromptContent(tuple(parts), tuple(blobs))
 
 
 def _read_file(part: Mapping[str, Any], workspace: Path | None, now: int, kept: Mapping[str, Blob]) -> PutBlob:
@@ -139,21 +179,17 @@ def _read_workspace_file(name: str, workspace: Path | None) -> bytes:
     return data
 
 
-def content_of(parts: Sequence[Mapping[str, Any]]) -> str:
+def content_digest(parts: Sequence[Mapping[str, Any]]) -> str:
     """What makes two prompts the same one, for a client that sends it again."""
     kept = [{key: part.get(key) for key in ("type", "text", "url", "mediaType", "filename")} for part in parts]
     return sha256(orjson.dumps(kept)).hexdigest()
 
 
-def estimate_tokens(text: str) -> int:
-    return -(-len(text) // 4)
-
-
-def check_size(prompted: Prompted, setting: Setting) -> None:
+def _check_size(content: PromptContent, setting: Setting) -> None:
     """A message that with prompt and tools could not fit an empty window is refused before it is stored."""
-    text = "".join(texts_of(prompted.parts))
+    text = "".join(texts_of(content.parts))
     tools = encode_tools(setting.schemas) if setting.schemas else ""
-    needed = estimate_tokens(text) + estimate_tokens(setting.prompt.text) + estimate_tokens(tools)
+    needed = sum(-(-len(said) // 4) for said in (text, setting.prompt.text, tools))
     if needed > setting.info.window:
         raise MessageTooLarge(
             f"this message needs about {needed} tokens with its prompt and tools; {setting.model} takes "

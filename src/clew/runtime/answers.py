@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -19,33 +19,30 @@ from clew.permissions.answers import rules_for
 from clew.permissions.rules import parse_rules
 from clew.runtime.calls import Call
 from clew.runtime.host import Host, Setting
-from clew.runtime.run import Answered, Run, TurnOutcome, waits_shown
-from clew.runtime.turn import settling
-from clew.runtime.waiting import Wait, digest_of, is_answered, waits_of, with_waits
-from clew.store.base import get_session
-from clew.store.unit import (
-    EpochIs,
-    OpenTurnIs,
-    PatchSession,
-    PutParts,
-    PutProjectRules,
-    SealMessage,
-    SetEpoch,
-    SetTurn,
-    Unit,
-    Write,
+from clew.runtime.live_sessions import LiveRun, LiveSessions
+from clew.runtime.queue import Queue
+from clew.runtime.run import Resumption, Start
+from clew.runtime.runner import Runner
+from clew.runtime.setting import resolve_for
+from clew.runtime.take import load_standing, plan_take
+from clew.runtime.waiting import (
+    Wait,
+    changed_parts,
+    digest_of,
+    load_open_turn,
+    open_waits,
+    waits_of,
+    with_waits,
 )
+from clew.store.base import get_session
+from clew.store.unit import EpochIs, OpenTurnIs, PatchSession, PutParts, PutProjectRules, SetTurn, Unit, Write
 from clew.transcript import chunk as c
 from clew.transcript.fold import Fold
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.part import approval_of, input_of, state_of, tool_name
 from clew.transcript.rule import Target
-from clew.transcript.seal import seal_of
 from clew.transcript.session import Session
 from clew.transcript.turn import Turn
-
-if TYPE_CHECKING:
-    from clew.runtime.desk import Desk
 
 __all__ = ["Answers", "Decision"]
 
@@ -57,11 +54,13 @@ Decision = Literal["once", "session", "project", "deny"]
 class Answers:
     """Takes answers for all sessions of one engine."""
 
-    def __init__(self, host: Host, desk: Desk) -> None:
+    def __init__(self, host: Host, sessions: LiveSessions, queue: Queue, runner: Runner) -> None:
         self._host = host
-        self._desk = desk
-        self._remembering = asyncio.Lock()
-        self._judging: set[asyncio.Task[None]] = set()
+        self._sessions = sessions
+        self._queue = queue
+        self._runner = runner
+        # A project's rules are every session's: read and written by one at a time.
+        self._project_rules = asyncio.Lock()
 
     async def answer(self, session_id: str, approval_id: str, decision: Decision, reason: str | None = None) -> int:
         """Answer a request; how many are still open. With none left the turn goes on before this returns."""
@@ -77,13 +76,13 @@ class Answers:
     async def _answer(self, session_id: str, answer: dict[str, Any], **which: str) -> int:
         # A viewer sees a request before the run that made it is over: the answer waits for that run's end. The run
         # knows what was seen; a store that keeps only whole steps does not have it yet.
-        run = self._desk.run_of(session_id)
+        run = self._sessions.find_run(session_id)
         if run is not None and any(run.has_asked(request_id) for request_id in which.values()):
             await run.wait()
         while True:
-            async with self._desk.lock(session_id):
+            async with self._sessions.lock(session_id):
                 turn, wait = await self._find_wait(session_id, **which)
-                ending = self._desk.run_of(session_id)
+                ending = self._sessions.find_run(session_id)
                 if ending is None:
                     return await self._take_answer(session_id, turn, wait, answer)
             # The run that asked has stored the question and not yet put down its pen.
@@ -93,25 +92,23 @@ class Answers:
         """Replace the session's own rules; what waits and is covered by the new ones needs no answer of its own."""
         parsed = parse_rules(rules, "session", added_at=self._host.clock.now_ms())
         kept = tuple({**msgspec.to_builtins(rule), "source": "session"} for rule in parsed)
-        async with self._desk.lock(session_id):
+        async with self._sessions.lock(session_id):
             await get_session(self._host.store, session_id)
-            await self._desk.commit(Unit(session_id, (PatchSession(permissions=kept),), sync="power"))
-            turn, run = await self._desk.open_turn(session_id), self._desk.run_of(session_id)
-        self._desk.updated(session_id)
-        judging = asyncio.get_running_loop().create_task(self._judge_again(session_id, run))
-        self._judging.add(judging)
-        judging.add_done_callback(self._judging.discard)
+            await self._sessions.commit(Unit(session_id, (PatchSession(permissions=kept),), sync="power"))
+            turn, run = await load_open_turn(self._host.store, session_id), self._sessions.find_run(session_id)
+        self._sessions.show_changed(session_id)
+        judging = self._sessions.work(self._judge_again(session_id, run))
         if run is None or (turn is not None and turn.status == "waiting"):
             await judging
 
-    async def _judge_again(self, session_id: str, run: Run | None) -> None:
+    async def _judge_again(self, session_id: str, run: LiveRun | None) -> None:
         """See what waits now in the light of new rules; a run that judged by the old ones ends first."""
         try:
             if run is not None:
                 await run.wait()
-            async with self._desk.lock(session_id):
-                turn = await self._desk.open_turn(session_id)
-                if turn is None or turn.status != "waiting" or self._desk.run_of(session_id) is not None:
+            async with self._sessions.lock(session_id):
+                turn = await load_open_turn(self._host.store, session_id)
+                if turn is None or turn.status != "waiting" or self._sessions.find_run(session_id) is not None:
                     return
                 waits = await self._reconsider(session_id, turn, waits_of(turn))
                 if waits != waits_of(turn):
@@ -120,37 +117,11 @@ class Answers:
             # The rules are stored. That the turn cannot go on now is for whoever answers it to be told.
             log.warning("what waits on session %s was not judged again: %s", session_id, error)
 
-    async def withdraw(self, session_id: str, turn: Turn, reason: str) -> None:
-        """Deny every open request of a waiting turn and settle it as aborted."""
-        store, now = self._host.store, self._host.clock.now_ms()
-        state = await store.load_state(session_id)
-        message = await self._waiting_message(session_id, turn)
-        waits = waits_of(turn)
-        fold = Fold(message.id, parts=[part.data for part in message.parts])
-        for wait in waits:
-            _close_wait(fold, wait, reason)
-        parts = _changed(message, fold, now)
-        writes: list[Write] = [SetEpoch(state.epoch + 1), PutParts(message.id, parts)]
-        writes.append(SealMessage(message.id, seal_of(fold.parts)))
-        writes += settling(turn.id, "aborted", now, {"stopped": reason, "waiting": []})
-        await self._desk.commit(
-            Unit(session_id, tuple(writes), (EpochIs(state.epoch), OpenTurnIs(turn.id)), sync="power")
-        )
-        await self._desk.ledger.settle(session_id)
-        self._host.live.set_status(session_id, Status("idle"))
-        self._desk.publish("status", session_id, status={"state": "idle"})
-        self._desk.publish("turn_finished", session_id, turn_id=turn.id, reason="abort", error=None)
-        outcome = TurnOutcome(turn.id, message.id, "aborted", reason)
-        user = await self._desk.user_message_of(session_id, turn.id)
-        future = self._desk.take_outcome(user)
-        if future is not None and not future.done():
-            future.set_result(outcome)
-
     async def _find_wait(
         self, session_id: str, *, approval_id: str | None = None, tool_call_id: str | None = None
     ) -> tuple[Turn, Wait]:
         session = await get_session(self._host.store, session_id)
-        turn = await self._desk.open_turn(session.id)
+        turn = await load_open_turn(self._host.store, session.id)
         for wait in waits_of(turn):
             if turn is not None and (
                 (approval_id is not None and wait.approval_id == approval_id)
@@ -178,10 +149,10 @@ class Answers:
             msgspec.structs.replace(w, answer=answer) if w.tool_call_id == wait.tool_call_id else w
             for w in waits_of(turn)
         )
-        async with self._remembering:  # a project's rules are every session's: read and written by one at a time
+        async with self._project_rules:
             extra = await self._rules(session, part, answer)
             await self._write_answers(session_id, turn, message, waits, extra)
-        self._desk.publish(
+        self._sessions.publish(
             "approval_answered", session_id, approval_id=wait.approval_id, tool_call_id=wait.tool_call_id
         )
         if extra:
@@ -190,12 +161,12 @@ class Answers:
 
     async def _follow(self, session_id: str, turn: Turn, waits: tuple[Wait, ...]) -> int:
         """What comes of answers: the turn goes on when none is missing."""
-        left = len(waits_shown(waits))
+        left = len(open_waits(waits))
         if left == 0:
             await self._go_on(session_id, turn, waits)
         else:
-            status = Status("idle", waiting=waits_shown(waits))
-            self._desk.show(session_id, status)
+            status = Status("idle", waiting=open_waits(waits))
+            self._sessions.show(session_id, status)
         return left
 
     async def _write_answers(
@@ -212,11 +183,11 @@ class Answers:
                         wait.tool_call_id, approved=bool(wait.answer["approved"]), reason=wait.answer.get("reason")
                     )
         writes: list[Write] = [SetTurn(turn.id, "waiting", data=dict(with_waits(waits)))]
-        parts = _changed(message, fold, now)
+        parts = changed_parts(message, fold, now)
         if parts:
             writes.append(PutParts(message.id, parts))
         guards = (EpochIs(state.epoch), OpenTurnIs(turn.id))
-        await self._desk.commit(Unit(session_id, (*writes, *extra), guards, sync="power"))
+        await self._sessions.commit(Unit(session_id, (*writes, *extra), guards, sync="power"))
 
     async def _rules(self, session: Session, part: PartRow, answer: Mapping[str, Any]) -> list[Write]:
         """The rules that "for this session" and "always" store."""
@@ -242,7 +213,7 @@ class Answers:
     async def _reconsider(self, session_id: str, turn: Turn, waits: tuple[Wait, ...]) -> tuple[Wait, ...]:
         """Requests that the new rule covers need no answer of their own."""
         message = await self._waiting_message(session_id, turn)
-        setting = await self._desk.setting_of(session_id, turn)
+        setting, _ = await self._load_setting(session_id, turn)
         changed: list[Wait] = []
         for wait in waits:
             if wait.answer is None and wait.kind == "approval":
@@ -250,7 +221,7 @@ class Answers:
                 if decision.action in ("allow", "deny"):
                     answer = {"approved": decision.action == "allow", "decision": "rule", "reason": None}
                     wait = msgspec.structs.replace(wait, answer=answer)
-                    self._desk.publish(
+                    self._sessions.publish(
                         "approval_answered", session_id, approval_id=wait.approval_id, tool_call_id=wait.tool_call_id
                     )
             changed.append(wait)
@@ -261,17 +232,23 @@ class Answers:
 
     async def _go_on(self, session_id: str, turn: Turn, waits: tuple[Wait, ...]) -> None:
         """Every request is answered: a new run on the same message."""
-        self._desk.let_queue_move(session_id)
-        assert is_answered(waits)
-        host = self._host
-        setting = await self._desk.setting_of(session_id, turn)
+        store = self._host.store
+        self._queue.let_move(session_id)
+        setting, user_id = await self._load_setting(session_id, turn)
+        standing = await load_standing(store, session_id)
+        writes = (SetTurn(turn.id, "running", data={"waiting": []}),)
+        await self._sessions.commit(plan_take(standing, self._host.clock.now_ms(), writes, goes_on=turn))
+        # Read once it is taken: a call of the step that nobody was asked about has its result by now.
         message = await self._waiting_message(session_id, turn)
-        state = await host.store.load_state(session_id)
-        writes = (SetEpoch(state.epoch + 1), SetTurn(turn.id, "running", data={"waiting": []}))
-        await self._desk.commit(Unit(session_id, writes, (EpochIs(state.epoch), OpenTurnIs(turn.id)), sync="power"))
-        answered = _answered(message, waits, setting, await host.store.stream_mark(message.id))
-        user = await self._desk.user_message_of(session_id, turn.id)
-        self._desk.start(setting, turn.id, state.epoch + 1, user, turn, answered)
+        resumption = _resume(message, waits, setting, await store.stream_mark(message.id))
+        self._runner.start(Start(setting, turn, standing.next_epoch, user_id, resumption))
+
+    async def _load_setting(self, session_id: str, turn: Turn) -> tuple[Setting, str]:
+        """Who answers a turn that goes on, and the id of its user message."""
+        line = await self._host.store.load_line(session_id, through=turn.id, turns=1, keep_damaged=True)
+        user = next((row for row in line.turns[-1].messages if row.role == "user"), None)
+        setting = await resolve_for(self._host, await get_session(self._host.store, session_id), user)
+        return setting, user.id if user is not None else ""
 
     async def _waiting_message(self, session_id: str, turn: Turn) -> MessageRow:
         line = await self._host.store.load_line(session_id, through=turn.id, turns=1)
@@ -301,29 +278,7 @@ def _check_digest(session: Session, part: PartRow, wait: Wait) -> None:
         raise Conflict("what was asked for has changed; the request is void", tool_call_id=wait.tool_call_id)
 
 
-def _close_wait(fold: Fold, wait: Wait, reason: str) -> None:
-    index = fold.find_tool(wait.tool_call_id)
-    if index is None:
-        return
-    state = state_of(fold.part(index))
-    if state == "approval-requested":
-        fold.answer(wait.tool_call_id, approved=False, reason=reason)
-        state = "approval-responded"
-    if state == "approval-responded":
-        fold.apply(c.ToolOutputDenied(tool_call_id=wait.tool_call_id))
-    elif state == "input-available":
-        fold.apply(c.ToolOutputError(tool_call_id=wait.tool_call_id, error_text=reason))
-
-
-def _changed(message: MessageRow, fold: Fold, now: int) -> tuple[PartRow, ...]:
-    return tuple(
-        msgspec.structs.replace(part, data=fold.part(part.index), updated_at=now)
-        for part in message.parts
-        if fold.part(part.index) != part.data
-    )
-
-
-def _answered(message: MessageRow, waits: tuple[Wait, ...], setting: Setting, last_n: int) -> Answered:
+def _resume(message: MessageRow, waits: tuple[Wait, ...], setting: Setting, last_n: int) -> Resumption:
     calls: list[Call] = []
     denied: list[str] = []
     outputs: list[c.Chunk] = []
@@ -344,4 +299,4 @@ def _answered(message: MessageRow, waits: tuple[Wait, ...], setting: Setting, la
                 calls.append(Call(wait.tool_call_id, tool, dict(input_of(part.data) or {}), _targets(part)))
         else:
             denied.append(wait.tool_call_id)
-    return Answered(message, last_n, tuple(calls), tuple(denied), tuple(outputs))
+    return Resumption(message, last_n, tuple(calls), tuple(denied), tuple(outputs))

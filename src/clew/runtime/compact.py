@@ -7,6 +7,7 @@ goes between the head and that turn.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
@@ -15,6 +16,7 @@ import msgspec
 
 from clew.compaction.budget import estimate_message, estimate_tokens
 from clew.compaction.cut import Cut, plan_cut
+from clew.compaction.prune import plan_prune
 from clew.compaction.record import CompactionData, Range, Strategy, to_part
 from clew.compaction.summary import (
     Directive,
@@ -28,14 +30,18 @@ from clew.compaction.summary import (
     with_directives,
     without_tags,
 )
-from clew.errors import CompactionError, SessionBusy
+from clew.errors import ClewError, CompactionError, RunAborted, SessionBusy
 from clew.failpoints import failpoint
 from clew.live.base import Event
-from clew.runtime.context import Context
+from clew.runtime.context import Context, ContextReport, load_context, report, session_policy
 from clew.runtime.heading import load_tails, moved, projecting, with_turn
-from clew.runtime.host import Host
+from clew.runtime.host import Host, Setting
+from clew.runtime.live_sessions import Hold, LiveSessions
+from clew.runtime.setting import resolve
 from clew.runtime.summarise import Summariser, Summary, SummaryFailed, Task, tokens_of
+from clew.store.base import get_session
 from clew.store.unit import (
+    AddPruned,
     EpochIs,
     Guard,
     HeadIs,
@@ -54,11 +60,22 @@ from clew.store.unit import (
 from clew.transcript.message import Message, MessageRow, PartRow
 from clew.transcript.project import Tail
 from clew.transcript.seal import seal_of
+from clew.transcript.session import Model, Session
 from clew.transcript.turn import Tree, Turn, placed
 from clew.transcript.usage import Usage
 from clew.transcript.view import Compaction, Split, compaction_data, summary_messages
 
-__all__ = ["Compacted", "Compactor", "Plan", "plan_compaction"]
+__all__ = [
+    "Compacted",
+    "Compactor",
+    "Plan",
+    "commit_pruned",
+    "compact_idle",
+    "load_gauge",
+    "needs_compaction",
+    "plan_compaction",
+    "prune_idle",
+]
 
 log = logging.getLogger("clew.compaction")
 _LEAST_SUMMARY = 48
@@ -408,3 +425,94 @@ def _figures(context: Context, data: CompactionData, cut: Cut) -> dict[str, Any]
 
 def _told(done: Compacted, *, auto: bool) -> dict[str, Any]:
     return {**msgspec.to_builtins(done), "auto": auto}
+
+
+# Sessions that nobody runs on
+
+
+async def load_gauge(host: Host, session_id: str, model: str | Model | dict[str, Any] | None = None) -> ContextReport:
+    """What the next call would send. Reads, and changes nothing."""
+    session = await get_session(host.store, session_id)
+    return report(await load_context(host, await _setting(host, session, model)))
+
+
+async def needs_compaction(host: Host, session: Session) -> bool:
+    """The settings say that room is made once a turn has ended, and it has become necessary."""
+    policy = session_policy(host.config, session)
+    if not policy.enabled or policy.when != "after_turn":
+        return False
+    try:
+        return (await load_context(host, await _setting(host, session))).fires
+    except ClewError as error:
+        log.warning("session %s was not looked over after its turn: %s", session.id, error)
+        return False
+
+
+async def compact_idle(
+    host: Host, sessions: LiveSessions, session: Session, hold: Hold, focus: str | None, *, auto: bool
+) -> Compacted:
+    """Summarise what lies before the newest turns, until it is done or ``hold`` is asked to end.
+
+    ``auto``: only if the threshold is reached.
+    """
+
+    async def tell(message: str) -> None:
+        sessions.show_held(hold, message)
+
+    async def compact() -> Compacted:
+        context = await load_context(host, await _setting(host, session))
+        plan = None
+        if context.fires or not auto:
+            plan = plan_compaction(context, open_turn_id=None, inside=False, auto=auto, focus=focus)
+        if plan is None:
+            return Compacted(compacted=False, tokens_before=context.size.used, tokens_after=context.size.used)
+        state = await host.store.load_state(session.id)
+        done = await Compactor(host, tell).compact(context, plan, epoch=state.epoch, open_turn=None)
+        sessions.show_changed(session.id)
+        return done
+
+    work = asyncio.get_running_loop().create_task(compact())
+    abort = asyncio.get_running_loop().create_task(hold.signal.wait())
+    try:
+        await asyncio.wait({work, abort}, return_when=asyncio.FIRST_COMPLETED)
+        if not work.done():
+            raise RunAborted(f"the compaction was aborted: {hold.signal.reason}", session_id=session.id)
+        return await work
+    finally:
+        abort.cancel()
+        if not work.done():
+            work.cancel()
+            await asyncio.wait({work}, timeout=2)
+
+
+async def prune_idle(host: Host, session: Session) -> Compacted:
+    """Turn every tool output that is not protected into a stub for the model."""
+    context = await load_context(host, await _setting(host, session))
+    before = context.size.used
+    planned = plan_prune(
+        context.messages,
+        context.policy,
+        used=before,
+        limit=context.window.limit,
+        at=host.clock.now_ms(),
+        already=context.prunes,
+        base_index=context.offsets,
+        by_hand=True,
+    )
+    if not planned:
+        return Compacted(compacted=False, tokens_before=before, tokens_after=before)
+    state = await host.store.load_state(session.id)
+    await commit_pruned(host, session.id, AddPruned(planned), state.epoch)
+    after = (await load_context(host, context.setting)).size.used
+    return Compacted(compacted=True, strategy="prune", tokens_before=before, tokens_after=after, pruned=len(planned))
+
+
+async def commit_pruned(host: Host, session_id: str, write: AddPruned, epoch: int) -> None:
+    """Record a prune. One that a newer run made pointless is nobody's loss."""
+    outcome = await host.store.commit(Unit(session_id, (write,), (EpochIs(epoch),), sync="power"))
+    if isinstance(outcome, Refused):
+        log.info("a prune of session %s was not taken: %s", session_id, outcome.reason)
+
+
+async def _setting(host: Host, session: Session, model: str | Model | dict[str, Any] | None = None) -> Setting:
+    return await resolve(host, session, model=model, agent=None, attended=False)

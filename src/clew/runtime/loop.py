@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -21,18 +21,19 @@ from clew.runtime.context import Context
 from clew.runtime.doom import Pattern, judge, made_calls
 from clew.runtime.files import with_files
 from clew.runtime.host import Host, Setting
+from clew.runtime.progress import Progress
 from clew.runtime.recorder import Recorder
 from clew.runtime.reply import CUT, bounded
 from clew.runtime.request import encode_tools, request_digest, tools_digest
 from clew.runtime.retry import delay_ms
-from clew.runtime.room import MakesRoom, Room
+from clew.runtime.room import Room
 from clew.runtime.setting import keeping_prompt
 from clew.runtime.waiting import Wait, digest_of
 from clew.transcript import chunk as c
 from clew.transcript.message import Message
 from clew.transcript.turn import Step
 
-__all__ = ["End", "Loop", "Watcher"]
+__all__ = ["End", "Loop"]
 
 
 _SAID: Final[dict[str, Literal["length", "content_filter", "error"]]] = {
@@ -50,12 +51,6 @@ class End(msgspec.Struct, frozen=True):
     waits: tuple[Wait, ...] = ()
 
 
-class Watcher(MakesRoom, Protocol):
-    """Who is told that a call waits before it is tried again, or goes on."""
-
-    async def retrying(self, attempt: int, message: str, at: int) -> None: ...
-
-
 class Loop:
     """The steps of one run on one assistant message."""
 
@@ -65,7 +60,7 @@ class Loop:
         setting: Setting,
         recorder: Recorder,
         caller: Caller,
-        watcher: Watcher,
+        progress: Progress,
         room: Room,
         *,
         turn_id: str,
@@ -77,7 +72,7 @@ class Loop:
         self._setting = setting
         self._recorder = recorder
         self._caller = caller
-        self._watcher = watcher
+        self._progress = progress
         self._room = room
         self._turn_id = turn_id
         self._step = first_step
@@ -188,9 +183,9 @@ class Loop:
                     raise
                 attempt += 1
                 said = f"{failure}; trying again in {max(1, round(wait / 1000))} s"
-                await self._watcher.retrying(attempt, said, self._host.clock.now_ms() + round(wait))
+                await self._progress.retrying(attempt, said, self._host.clock.now_ms() + round(wait))
                 await self._host.clock.sleep(wait)
-                await self._watcher.running()
+                await self._progress.running()
             else:
                 self._room.note(result[2].usage, self._recorder.message.id, self._recorder.fold.part_count)
                 self._host.hooks.observe("after_model_call", (request, result[2]))

@@ -1,45 +1,43 @@
 """The queue: prompts that came while a session was busy, durable, fired one per turn in their order.
 
-Whether a message is cancelled or fired is decided by one conditional update in the store; whoever loses is told.
+Whether a message is cancelled or fired is decided by one conditional update in the store; whoever loses is told. What
+is fired here is not run here: the session is taken, and who called starts the run.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
 from clew.errors import ClewError, Conflict, StoreError
-from clew.runtime.admission import Prompted
+from clew.runtime.admission import PromptContent
 from clew.runtime.hooks import HookRefused
 from clew.runtime.host import Host
-from clew.runtime.setting import resolve
+from clew.runtime.live_sessions import LiveSessions
+from clew.runtime.outbound import Outbound
+from clew.runtime.ready import make_ready
+from clew.runtime.run import Start
+from clew.runtime.setting import resolve_for
+from clew.runtime.submission import Outcomes, Submission
+from clew.runtime.take import plan_take
 from clew.store.base import QueuedMessage, get_session
 from clew.store.unit import (
     Dequeue,
     Enqueue,
-    EpochIs,
-    Guard,
     InsertMessage,
     LinkMessage,
-    NoOpenTurn,
     OpenTurn,
     PatchMessage,
     PatchSession,
     PutParts,
     Refused,
     SealMessage,
-    SetEpoch,
     StillQueued,
     Unit,
     Write,
-    joined,
 )
 from clew.transcript.message import MessageRow
 from clew.transcript.seal import seal_of
 from clew.transcript.turn import Turn
-
-if TYPE_CHECKING:
-    from clew.runtime.desk import Desk, Noting, Submission
 
 __all__ = ["Queue"]
 
@@ -47,89 +45,93 @@ log = logging.getLogger("clew.queue")
 
 
 class Queue:
-    """The queues of all sessions of one engine. ``fire`` is called under the session's lock."""
+    """The queues of all sessions of one engine."""
 
-    def __init__(self, host: Host, desk: Desk) -> None:
+    def __init__(self, host: Host, sessions: LiveSessions, outcomes: Outcomes, outbound: Outbound) -> None:
         self._host = host
-        self._desk = desk
+        self._sessions = sessions
+        self._outcomes = outcomes
+        self._outbound = outbound
+        # Sessions whose queue moves: a person has spoken since the store was opened or a turn failed.
+        self._moving: set[str] = set()
 
-    async def add(
-        self, row: MessageRow, prompted: Prompted, *, interrupt: bool, noting: Noting | None = None
-    ) -> Submission:
-        seal = SealMessage(row.id, seal_of(part.data for part in row.parts))
+    def moves(self, session_id: str) -> bool:
+        """Whether what people queued goes on by itself; it stands still after a restart and after a failure."""
+        return session_id in self._moving
+
+    def let_move(self, session_id: str) -> None:
+        """A person has spoken: what waits behind goes on when this has ended well."""
+        self._moving.add(session_id)
+
+    def pause(self, session_id: str) -> None:
+        self._moving.discard(session_id)
+
+    async def add(self, row: MessageRow, content: PromptContent, *, interrupt: bool, also: Unit) -> Submission:
+        """Store a message that waits, in one unit with what belongs to it."""
         writes: tuple[Write, ...] = (
             InsertMessage(row),
-            seal,
+            SealMessage(row.id, seal_of(part.data for part in row.parts)),
             Enqueue(row.id, row.created_at, interrupt),
-            *prompted.blobs,
+            *content.blobs,
+            *also.writes,
         )
-        unit = Unit(row.session_id, writes, sync="power")
-        await self._desk.commit(joined(unit, noting(row)) if noting else unit)
-        self._desk.publish("queue_changed", row.session_id)
-        return self._desk.submission(row.id, queued=True)
+        await self._sessions.commit(Unit(row.session_id, writes, also.guards, sync="power"))
+        self._sessions.publish("queue_changed", row.session_id)
+        return Submission(row.id, self._outcomes.expect(row.id), queued=True)
 
-    async def fire(self, session_id: str, *, triggered: bool = False) -> None:
-        """Fire the next queued message; one per turn. Held under the session's lock.
+    async def take_next(self, session_id: str, *, triggered: bool = False) -> Start | None:
+        """Take the session for the next queued message; one per turn. Called under the session's lock.
 
         With ``triggered`` only what no human sent: where a queue stands still until somebody says go on, nobody will.
         """
-        queue = await self._host.store.load_queue(session_id)
-        for queued in queue:
-            if triggered and "trigger" not in queued.message.metadata:
+        for queued in await self._host.store.load_queue(session_id):
+            if triggered and not queued.message.is_triggered:
                 continue
             if queued.message.damage is not None:
                 # It waits until somebody has looked at it: what it would ask for is not known for sure.
                 log.warning("queued message %s is damaged and waits: %s", queued.message.id, queued.message.damage)
                 continue
             try:
-                if await self._fire_one(session_id, queued):
-                    return
+                start, reason = await self._take(session_id, queued.message)
             except StoreError:
                 raise
             except ClewError as error:
                 # A message that can no longer run (its model is gone) must not block those behind it.
                 log.warning("queued message %s could not be fired: %s", queued.message.id, error)
                 await self._cancel(session_id, queued.message.id, str(error))
+                continue
+            # One that was cancelled at this moment makes way for the next; anything else means that others have it.
+            if reason != "not_queued":
+                return start
+        return None
 
-    async def _fire_one(self, session_id: str, queued: QueuedMessage) -> bool:
+    async def _take(self, session_id: str, queued: MessageRow) -> tuple[Start | None, str | None]:
+        """Take the session for one message, or why that was refused."""
         host = self._host
-        session = await get_session(host.store, session_id)
-        row = queued.message
-        setting = await resolve(
-            host,
-            session,
-            model=row.asked_model,
-            agent=row.asked_agent,
-            attended=row.is_attended,
-        )
-        before, row = row, await host.hooks.change("message.user", row)
+        setting = await resolve_for(host, await get_session(host.store, session_id), queued)
+        row = await host.hooks.change("message.user", queued)
         changed: list[Write] = []
-        if row.parts != before.parts:
-            if len(row.parts) < len(before.parts):
+        if row.parts != queued.parts:
+            if len(row.parts) < len(queued.parts):
                 raise HookRefused("a message.user hook may not take parts from a queued message")
             changed = [PutParts(row.id, row.parts), SealMessage(row.id, seal_of(part.data for part in row.parts))]
-        state = await host.store.load_state(session_id)
+        standing = await make_ready(host, session_id)
         now = max(host.clock.now_ms(), await host.store.newest_message_at(session_id) + 1)
-        turn_id = host.mint.turn()
-        turn = Turn(id=turn_id, session_id=session_id, parent_turn_id=state.head_turn_id, created_at=now)
+        turn = Turn(id=host.mint.turn(), session_id=session_id, parent_turn_id=standing.head_turn_id, created_at=now)
+        metadata = {key: value for key, value in row.metadata.items() if queued.metadata.get(key) != value}
         writes: tuple[Write, ...] = (
-            SetEpoch(state.epoch + 1),
             Dequeue(row.id),
-            PatchMessage(
-                row.id, now, {k: v for k, v in row.metadata.items() if before.metadata.get(k) != v}, created_at=now
-            ),
+            PatchMessage(row.id, now, metadata, created_at=now),
             *changed,
             OpenTurn(turn),
-            LinkMessage(turn_id, row.id),
+            LinkMessage(turn.id, row.id),
             PatchSession(updated_at=now, model=setting.model),
         )
-        guards: tuple[Guard, ...] = (EpochIs(state.epoch), NoOpenTurn(), StillQueued(row.id))
-        outcome = await host.store.commit(Unit(session_id, writes, guards, sync="power"))
+        outcome = await host.store.commit(plan_take(standing, now, writes, guards=(StillQueued(row.id),)))
         if isinstance(outcome, Refused):
-            return outcome.reason != "not_queued"
-        self._desk.publish("queue_changed", session_id)
-        self._desk.start(setting, turn_id, state.epoch + 1, row.id)
-        return True
+            return None, outcome.reason
+        self._sessions.publish("queue_changed", session_id)
+        return Start(setting, turn, standing.next_epoch, row.id), None
 
     async def load(self, session_id: str) -> tuple[QueuedMessage, ...]:
         await get_session(self._host.store, session_id)
@@ -144,12 +146,9 @@ class Queue:
         now = self._host.clock.now_ms()
         writes = (Dequeue(message_id), PatchMessage(message_id, now, {"cancelled_at": now, "cancelled_why": why}))
         unit = Unit(session_id, writes, (StillQueued(message_id),), sync="power")
-        outcome = await self._host.store.commit(unit)
-        if isinstance(outcome, Refused):
+        if isinstance(await self._host.store.commit(unit), Refused):
             return False
-        future = self._desk.take_outcome(message_id)
-        if future is not None and not future.done():
-            future.cancel()
-        self._desk.publish("queue_changed", session_id)
-        await self._desk.ledger.settle(session_id)
+        self._outcomes.cancel(message_id)
+        self._sessions.publish("queue_changed", session_id)
+        await self._outbound.settle(session_id)
         return True

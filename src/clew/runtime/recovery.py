@@ -14,7 +14,7 @@ import msgspec
 from clew.errors import IllegalChunk, InternalError, RowUndecodable
 from clew.failpoints import failpoint
 from clew.ids import Mint
-from clew.runtime.settle import settle_session
+from clew.runtime.take import settle_session
 from clew.store.base import PendingStream, Store
 from clew.store.tail import with_tail
 from clew.store.unit import MarkFolded, PatchMessage, PutParts, Refused, Unit, Write

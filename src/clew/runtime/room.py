@@ -9,47 +9,40 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from typing import Any
 
 from clew.compaction.budget import Measured, estimate_message
 from clew.compaction.prune import plan_prune
 from clew.errors import CompactionError, ContextTooLarge, SessionNotFound
-from clew.runtime.compact import Compactor, plan_compaction
+from clew.runtime.compact import Compactor, commit_pruned, plan_compaction
 from clew.runtime.context import Context, context_of, session_policy
 from clew.runtime.hooks import HookRefused
 from clew.runtime.host import Host, Setting
+from clew.runtime.progress import Progress
 from clew.store.base import LineSlice
-from clew.store.unit import AddPruned, EpochIs, Refused, Unit
+from clew.store.unit import AddPruned
 from clew.transcript.message import Message
 from clew.transcript.turn import Turn
 from clew.transcript.usage import Usage
 from clew.transcript.view import find_compaction
 
-__all__ = ["MakesRoom", "Room", "commit_pruned"]
+__all__ = ["Room"]
 
 log = logging.getLogger("clew.room")
 
 Flush = Callable[[], Awaitable[None]]
 
 
-class MakesRoom(Protocol):
-    """Who is told that the next call waits for a summary, and that it goes on."""
-
-    async def compacting(self, message: str) -> None: ...
-
-    async def running(self) -> None: ...
-
-
 class Room:
     """The requests of one run."""
 
-    def __init__(self, host: Host, setting: Setting, turn: Turn, epoch: int, watcher: MakesRoom) -> None:
+    def __init__(self, host: Host, setting: Setting, turn: Turn, epoch: int, progress: Progress) -> None:
         self._host = host
         self._setting = setting
         self._policy = session_policy(host.config, setting.session)
         self._turn = turn
         self._epoch = epoch
-        self._watcher = watcher
+        self._progress = progress
         self._line: LineSlice | None = None
         self._measured: Measured | None = None
         self._tried: set[Any] = set()
@@ -141,20 +134,20 @@ class Room:
         if plan is None or key in self._tried:
             return context
         self._tried.add(key)
-        await self._watcher.compacting("summarising earlier turns")
+        await self._progress.compacting("summarising earlier turns")
         try:
             if flush is not None:
                 await flush()
-            compactor = Compactor(self._host, self._watcher.compacting)
+            compactor = Compactor(self._host, self._progress.compacting)
             await compactor.compact(context, plan, epoch=self._epoch, open_turn=self._turn)
         except asyncio.CancelledError:
             raise
         except (CompactionError, HookRefused) as error:
             log.warning("session %s goes on uncompacted: %s", self._setting.session.id, error)
-            await self._watcher.running()
+            await self._progress.running()
             return context
         self._changed()
-        await self._watcher.running()
+        await self._progress.running()
         return await self._context(live)
 
     def _changed(self) -> None:
@@ -199,10 +192,3 @@ class Room:
             return None
         model = {"provider_id": self._setting.model.provider_id, "model_id": self._setting.model.model_id}
         return {"from_message_id": before[-1].id, "start_message_id": start, "model": model}
-
-
-async def commit_pruned(host: Host, session_id: str, write: AddPruned, epoch: int) -> None:
-    """Record a prune. One that a newer run made pointless is nobody's loss."""
-    outcome = await host.store.commit(Unit(session_id, (write,), (EpochIs(epoch),), sync="power"))
-    if isinstance(outcome, Refused):
-        log.info("a prune of session %s was not taken: %s", session_id, outcome.reason)

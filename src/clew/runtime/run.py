@@ -1,7 +1,7 @@
 """A run: one live execution of a turn, from the first chunk to the unit that settles it.
 
 Whoever watches may leave; only an abort, a failure or the end of the work ends a run. It owns its recorder and its
-live stream, and whatever happens it ends both, in that order, before anybody else may run on the session.
+stream. It does not decide what comes after it, nor whether anybody is told: that is the runner's.
 """
 
 from __future__ import annotations
@@ -16,16 +16,19 @@ import msgspec
 
 from clew.errors import ClewError, ContextTooLarge, InternalError, ModelFailed, StaleEpoch, StoreError
 from clew.failpoints import failpoint
-from clew.live.base import Event, LiveStream, Status
+from clew.live.base import Event, LiveStream
 from clew.runtime.calls import Call, Caller
 from clew.runtime.context import session_policy
 from clew.runtime.doom import WARNING, Pattern, find_pattern, made_calls
 from clew.runtime.host import Host, Setting
 from clew.runtime.loop import End, Loop
+from clew.runtime.progress import Progress
 from clew.runtime.recorder import Recorder, assistant_row
 from clew.runtime.room import Room
+from clew.runtime.run_stream import RunStream
+from clew.runtime.submission import TurnOutcome
 from clew.runtime.turn import finish_of, refusing, settling
-from clew.runtime.waiting import Wait, with_waits
+from clew.runtime.waiting import with_waits
 from clew.store.unit import EpochIs, InsertMessage, LinkMessage, MoveHead, Refused, SealMessage, SetTurn, Unit, Write
 from clew.tools.base import ChildOutcome, Signal
 from clew.transcript import chunk as c
@@ -35,7 +38,7 @@ from clew.transcript.seal import seal_of
 from clew.transcript.turn import Turn
 from clew.transcript.turn_state import TurnStatus
 
-__all__ = ["Answered", "Run", "SpawnChild", "TurnOutcome"]
+__all__ = ["Resumption", "Run", "SpawnChild", "Start"]
 
 log = logging.getLogger("clew.run")
 _GRACE_S = 2.0
@@ -45,17 +48,7 @@ SpawnChild = Callable[[str, str | None, Setting, Signal], Awaitable[ChildOutcome
 T = TypeVar("T")
 
 
-class TurnOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How a turn's run ended. ``error`` is a problem with ``code`` and ``message`` when it failed."""
-
-    turn_id: str
-    message_id: str
-    status: TurnStatus
-    stopped: str | None = None
-    error: dict[str, Any] | None = None
-
-
-class Answered(msgspec.Struct, frozen=True):
+class Resumption(msgspec.Struct, frozen=True):
     """What a waiting turn goes on with: its message, the calls to run now, and those a human denied."""
 
     message: MessageRow
@@ -65,48 +58,44 @@ class Answered(msgspec.Struct, frozen=True):
     outputs: tuple[c.Chunk, ...] = ()
 
 
-class Run:
-    """One execution. ``start`` it once; ``abort`` it at any time; ``wait`` for how it ended."""
+class Start(msgspec.Struct, frozen=True):
+    """A session that was taken for a run: who answers, which turn, and the epoch it may write under."""
 
-    def __init__(
-        self,
-        host: Host,
-        setting: Setting,
-        turn: Turn,
-        epoch: int,
-        user_message_id: str,
-        *,
-        answered: Answered | None = None,
-        spawn_child: SpawnChild,
-        state: dict[str, Any],
-        on_end: Callable[[Run, TurnOutcome], Awaitable[None]],
-    ) -> None:
-        self.turn = turn
+    setting: Setting
+    turn: Turn
+    epoch: int
+    user_message_id: str
+    resumption: Resumption | None = None
+
+
+class Run:
+    """One execution. ``execute`` it once; ``abort`` it at any time; ``wait`` for how it ended."""
+
+    def __init__(self, host: Host, start: Start, *, spawn_child: SpawnChild, state: dict[str, Any]) -> None:
+        setting, resumption = start.setting, start.resumption
+        self.turn = start.turn
         self.session_id = setting.session.id
+        self.user_message_id = start.user_message_id
         self.signal = Signal()
-        self.message_id = answered.message.id if answered else host.mint.message()
+        self.message_id = resumption.message.id if resumption else host.mint.message()
         self._host = host
         self._setting = setting
-        self._epoch = epoch
-        self.user_message_id = user_message_id
-        self._answered = answered
+        self._epoch = start.epoch
+        self._resumption = resumption
         self._max_steps = setting.agent.max_steps or session_policy(host.config, setting.session).max_steps
-        self._on_end = on_end
         self._caller = Caller(host, setting, self.signal, spawn_child, state)
-        self._room = Room(host, setting, turn, epoch, self)
+        self._progress = Progress(host, self.session_id, self.turn.id, start.epoch)
+        self._room = Room(host, setting, self.turn, start.epoch, self._progress)
+        self.stream = RunStream(host, self.session_id, self.message_id, resumption.message if resumption else None)
+        self.task: asyncio.Task[None] | None = None
         self._outcome: asyncio.Future[TurnOutcome] = asyncio.get_running_loop().create_future()
-        self._stream = self._open_stream(answered.message if answered else None)
-        self._task: asyncio.Task[None] | None = None
-        self._started_at = host.clock.now_ms()
-        self._last: list[c.Chunk] | None = None
-        self._requests: set[str] = set()
 
     # From outside
 
-    def start(self) -> None:
-        self._set_status(Status("busy", started_at=self._started_at))
-        self._publish("turn_started", message_id=self.message_id, user_message_id=self.user_message_id)
-        self._task = asyncio.get_running_loop().create_task(self._main())
+    def begin(self) -> None:
+        """Let everybody know that the session is busy, and with which turn."""
+        self._progress.begin()
+        self._publish_started(self.user_message_id)
 
     def abort(self, reason: str) -> None:
         self.signal.abort(reason)
@@ -115,69 +104,35 @@ class Run:
         return await asyncio.shield(self._outcome)
 
     def has_asked(self, request_id: str) -> bool:
-        """Whether a viewer has seen this run ask for it: an approval by its id, a question by its call's."""
-        return request_id in self._requests
+        return self.stream.has_asked(request_id)
 
     @property
-    def stream(self) -> LiveStream:
-        return self._stream
+    def live_stream(self) -> LiveStream:
+        return self.stream.live
 
-    def end_stream(self) -> None:
-        """Show the last chunks and end the stream: whoever acts on them finds the session as they say."""
-        last, self._last = self._last, None
+    async def execute(self) -> TurnOutcome:
+        """Do the work and settle the turn. The stream stays open: it is the last to end."""
         try:
-            if last:
-                self._stream.show(last)
-        except Exception:
-            log.exception("viewers of %s could not be told how it ended", self.session_id)
-        self._stream.end()
-
-    # The Watcher of the loop
-
-    async def retrying(self, attempt: int, message: str, at: int) -> None:
-        started_at = self._started_at
-        self._set_status(Status("retrying", attempt=attempt, message=message, started_at=started_at, retry_at=at))
-        await self._move("retrying")
-
-    async def compacting(self, message: str) -> None:
-        self._set_status(Status("busy", message=message, started_at=self._started_at))
-        await self._move("compacting")
-
-    async def running(self) -> None:
-        self._set_status(Status("busy", started_at=self._started_at))
-        await self._move("running")
-
-    async def _move(self, status: TurnStatus) -> None:
-        unit = Unit(self.session_id, (SetTurn(self.turn.id, status),), (EpochIs(self._epoch),))
-        await self._host.store.commit(unit)
-
-    # Inside
-
-    async def _main(self) -> None:
-        try:
-            outcome = await self._execute()
+            return await self._execute()
         except Exception as error:
-            outcome = self._lost(error, None)
-        try:
-            await self._on_end(self, outcome)
-        except Exception:
-            log.exception("the end of a run on %s was not handled", self.session_id)
-        self.end_stream()
+            return self._lost(error, None)
+
+    def finish(self, outcome: TurnOutcome) -> None:
+        """The very end: everybody who had to be told was told."""
+        self.stream.end()
         if not self._outcome.done():
             self._outcome.set_result(outcome)
 
-    def _open_stream(self, message: MessageRow | None) -> LiveStream:
-        parts = [part.data for part in message.parts] if message else []
-        return self._host.live.open_stream(self.session_id, self.message_id, parts)
+    # Inside
 
     async def _execute(self) -> TurnOutcome:
         """Message after message of the turn: one, unless a warning has to come between two."""
-        answered = self._answered
+        resumption = self._resumption
         # The warning belongs to the turn: it also holds for a run that goes on after an answer.
         warned: Pattern | None = self.turn.warned or None
         steps = len(await self._host.store.load_steps(self.turn.id))
         budget = self._max_steps - (steps - self.turn.budget_from)
-        if answered is None and steps == 0:
+        if resumption is None and steps == 0:
             # Before anything of an answer exists the turn can still be refused as if it had not been.
             _, failure = await self._until_aborted(self._room.fit(None))
             if isinstance(failure, ContextTooLarge):
@@ -187,13 +142,13 @@ class Run:
                 recorder.write(self._start_chunk())
                 return await self._settle(recorder, None, failure)
         while True:
-            recorder = self._recorder(answered)
-            end, failure = await self._until_aborted(self._work(recorder, answered, steps, budget, warned))
+            recorder = self._recorder(resumption)
+            end, failure = await self._until_aborted(self._work(recorder, resumption, steps, budget, warned))
             if end is None or end.reason != "warned":
                 return await self._settle(recorder, end, failure)
             done = len(await self._host.store.load_steps(self.turn.id))
             warned = find_pattern(made_calls(recorder.fold.parts))
-            steps, budget, answered = done, budget - (done - steps), None
+            steps, budget, resumption = done, budget - (done - steps), None
             await self._warn(recorder)
 
     async def _until_aborted(self, doing: Coroutine[Any, Any, T]) -> tuple[T | None, BaseException | None]:
@@ -220,10 +175,10 @@ class Run:
             if not work.done():
                 work.cancel()
 
-    def _recorder(self, answered: Answered | None) -> Recorder:
+    def _recorder(self, resumption: Resumption | None) -> Recorder:
         host = self._host
-        if answered is not None:
-            row, stored, last_n = answered.message, True, answered.last_n
+        if resumption is not None:
+            row, stored, last_n = resumption.message, True, resumption.last_n
         else:
             metadata: dict[str, Any] = {"model": msgspec.to_builtins(self._setting.model)}
             if self._setting.agent.name != self._setting.session.agent:
@@ -241,28 +196,15 @@ class Run:
             mint=host.mint,
             clock=host.clock,
             policy=host.config.save,
-            on_shown=self._show,
+            on_shown=self.stream.show,
             stored=stored,
             last_n=last_n,
         )
 
-    def _show(self, chunks: Sequence[c.Chunk]) -> None:
-        for chunk in chunks:
-            if isinstance(chunk, c.ToolApprovalRequest):
-                self._requests.add(chunk.approval_id)
-            elif isinstance(chunk, c.ToolInputAvailable):
-                tool = self._host.tools.get(chunk.tool_name)
-                if tool is not None and tool.asks_human:
-                    self._requests.add(chunk.tool_call_id)
-        if self._last is not None:
-            self._last += chunks
-        else:
-            self._stream.show(chunks)
-
     async def _work(
         self,
         recorder: Recorder,
-        answered: Answered | None,
+        resumption: Resumption | None,
         first_step: int,
         budget: int,
         warned: Pattern | None,
@@ -273,17 +215,17 @@ class Run:
             self._setting,
             recorder,
             self._caller,
-            self,
+            self._progress,
             self._room,
             turn_id=self.turn.id,
             first_step=first_step,
             budget=budget,
             warned=warned,
         )
-        if answered is not None:
-            for output in answered.outputs:
+        if resumption is not None:
+            for output in resumption.outputs:
                 await recorder.send(output)
-            await loop.land(answered.calls, answered.denied)
+            await loop.land(resumption.calls, resumption.denied)
         return await loop.run()
 
     def _start_chunk(self) -> c.Start:
@@ -303,11 +245,10 @@ class Run:
         noted = SetTurn(self.turn.id, "running", data={"warned": find_pattern(made_calls(recorder.fold.parts))})
         sealed = SealMessage(row.id, seal_of([part.data]))
         await recorder.close(InsertMessage(row), sealed, LinkMessage(self.turn.id, row.id), noted)
-        self._stream.end()
         self._room.renew()
         self.message_id = self._host.mint.message()
-        self._stream = self._open_stream(None)
-        self._publish("turn_started", message_id=self.message_id, user_message_id=row.id)
+        self.stream.begin_next(self.message_id)
+        self._publish_started(row.id)
 
     # Ending
 
@@ -315,7 +256,10 @@ class Run:
         """The last chunks, then the unit that ends the turn or lets it wait."""
         now = self._host.clock.now_ms()
         failpoint("run.before_settle")
-        await self._hold(recorder)
+        with contextlib.suppress(Exception):
+            # What was said before is shown first. Why it cannot be stored is told when the turn is settled.
+            await recorder.flush()
+        self.stream.hold()
         if failure is not None:
             return await self._settle_failed(recorder, failure, now)
         if end is None:
@@ -337,13 +281,6 @@ class Run:
         await recorder.close(*settling(self.turn.id, "completed", now, data))
         return self._outcome_of("completed", stopped=stopped)
 
-    async def _hold(self, recorder: Recorder) -> None:
-        """From here on chunks are kept back until the session is free. What was said before is shown first."""
-        with contextlib.suppress(Exception):
-            # Why it cannot be stored is found out, and told, when the turn is settled.
-            await recorder.flush()
-        self._last = []
-
     async def _refuse(self, refusal: ContextTooLarge) -> TurnOutcome:
         """Nothing was called: the head stays where it was, and what was said is handed back."""
         host, session_id = self._host, self.session_id
@@ -364,7 +301,7 @@ class Run:
         if isinstance(outcome, Refused):
             raise StaleEpoch("a newer run has taken over the session", session_id=session_id)
         finish = c.Finish(finish_reason="error")
-        self._last = [self._start_chunk(), c.Error(error_text=problem["message"]), finish]
+        self.stream.hold(self._start_chunk(), c.Error(error_text=problem["message"]), finish)
         return self._outcome_of("refused", error=problem)
 
     async def _settle_failed(self, recorder: Recorder, failure: BaseException, now: int) -> TurnOutcome:
@@ -384,7 +321,7 @@ class Run:
         if not isinstance(error, ClewError):
             log.error("a run on %s failed in an unforeseen way", self.session_id, exc_info=error)
         problem = _problem(error)
-        self._last = [c.Error(error_text=problem["message"]), c.Finish(finish_reason="error")]
+        self.stream.hold(c.Error(error_text=problem["message"]), c.Finish(finish_reason="error"))
         return self._outcome_of("failed", error=problem)
 
     def _outcome_of(
@@ -392,12 +329,9 @@ class Run:
     ) -> TurnOutcome:
         return TurnOutcome(self.turn.id, self.message_id, status, stopped, error)
 
-    def _set_status(self, status: Status) -> None:
-        self._host.live.set_status(self.session_id, status)
-        self._host.live.publish(Event("status", {"session_id": self.session_id, "status": msgspec.to_builtins(status)}))
-
-    def _publish(self, kind: Any, **data: Any) -> None:
-        self._host.live.publish(Event(kind, {"session_id": self.session_id, "turn_id": self.turn.id, **data}))
+    def _publish_started(self, user_message_id: str) -> None:
+        data = {"turn_id": self.turn.id, "message_id": self.message_id, "user_message_id": user_message_id}
+        self._host.live.publish(Event("turn_started", {"session_id": self.session_id, **data}))
 
 
 def _text_of(rows: Sequence[MessageRow]) -> str:
@@ -411,8 +345,3 @@ def _problem(error: BaseException) -> dict[str, Any]:
     if isinstance(error, ClewError):
         return {"code": error.code, "message": str(error)}
     return {"code": InternalError.code, "message": f"something went wrong inside clew: {type(error).__name__}: {error}"}
-
-
-def waits_shown(waits: Sequence[Wait]) -> tuple[Any, ...]:
-    """The waits that still have no answer, as a status shows them."""
-    return tuple(wait.shown() for wait in waits if wait.answer is None)

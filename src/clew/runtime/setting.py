@@ -22,9 +22,10 @@ from clew.runtime.permit import Permit
 from clew.runtime.request import encode_tools, tools_digest
 from clew.store.unit import PutPrompt
 from clew.tools.base import Tool
+from clew.transcript.message import MessageRow
 from clew.transcript.session import Model, Session, parse_model
 
-__all__ = ["keeping_prompt", "resolve"]
+__all__ = ["keeping_prompt", "resolve", "resolve_for"]
 
 log = logging.getLogger("clew.agents")
 
@@ -85,6 +86,13 @@ async def resolve(
         attended=attended,
         depth=depth,
     )
+
+
+async def resolve_for(host: Host, session: Session, user: MessageRow | None) -> Setting:
+    """Who answers a message that is stored: the model and agent it named when it was sent."""
+    if user is None:
+        return await resolve(host, session, model=None, agent=None, attended=True)
+    return await resolve(host, session, model=user.asked_model, agent=user.asked_agent, attended=user.is_attended)
 
 
 def keeping_prompt(setting: Setting, now: int) -> tuple[PutPrompt, PutPrompt]:

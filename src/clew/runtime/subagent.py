@@ -3,31 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable
+from typing import Final
 
 from clew.errors import ClewError, ToolFailed
-from clew.runtime.admission import read_parts
+from clew.runtime.admission import PromptContent, read_parts, user_row
 from clew.runtime.host import Host, Setting
-from clew.runtime.run import TurnOutcome
+from clew.runtime.live_sessions import LiveSessions
 from clew.runtime.setting import resolve
+from clew.runtime.submission import Submission, TurnOutcome
 from clew.store.unit import InsertSession, Unit
 from clew.tools.base import ChildOutcome, Signal
+from clew.transcript.message import MessageRow
 from clew.transcript.session import Session
-
-if TYPE_CHECKING:
-    from clew.runtime.desk import Desk, Submission
 
 __all__ = ["MAX_DEPTH", "Subagents"]
 
 MAX_DEPTH: Final = 3
+Open = Callable[[Session, Setting, MessageRow, PromptContent], Awaitable[Submission]]
+"""Stores a prompt's message and starts its run, under the session's lock."""
 
 
 class Subagents:
     """Starts child sessions for the ``task`` tool."""
 
-    def __init__(self, host: Host, desk: Desk) -> None:
+    def __init__(self, host: Host, sessions: LiveSessions, open: Open) -> None:
         self._host = host
-        self._desk = desk
+        self._sessions = sessions
+        self._open = open
 
     async def spawn(self, prompt: str, agent: str | None, setting: Setting, signal: Signal) -> ChildOutcome:
         """Run a subagent as a session of its own, never freer than its parent, ended when its parent is."""
@@ -57,26 +60,26 @@ class Subagents:
             )
         except ClewError as error:
             raise ToolFailed(str(error)) from error
-        await self._desk.commit(Unit(child.id, (InsertSession(child),), sync="power"))
-        async with self._desk.lock(child.id):
-            prompted = read_parts(prompt, own.workspace, now)
-            row = await self._desk.user_row(child, own, prompted, None, {"unattended": True})
-            submission = await self._desk.open(child, own, row, prompted)
-        run = self._desk.get_run(child.id)
+        await self._sessions.commit(Unit(child.id, (InsertSession(child),), sync="power"))
+        async with self._sessions.lock(child.id):
+            content = read_parts(prompt, own.workspace, now)
+            row = await user_row(host, child, own, content, None, {"unattended": True})
+            submission = await self._open(child, own, row, content)
+            run = self._sessions.find_run(child.id)
         abort = asyncio.get_running_loop().create_task(signal.wait())
-        ended = asyncio.get_running_loop().create_task(run.wait())
+        ended = asyncio.get_running_loop().create_task(submission.wait())
         try:
             await asyncio.wait({abort, ended}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            if not ended.done():
+            if not ended.done() and run is not None:
                 run.abort("aborted by parent")
             abort.cancel()
         outcome = await ended
         if outcome.status == "aborted":
             raise ToolFailed("aborted by parent")
-        return ChildOutcome(child.id, outcome.status, await self._last_text(child.id, submission, outcome))
+        return ChildOutcome(child.id, outcome.status, await self._last_text(child.id, outcome))
 
-    async def _last_text(self, session_id: str, submission: Submission, outcome: TurnOutcome) -> str:
+    async def _last_text(self, session_id: str, outcome: TurnOutcome) -> str:
         row = await self._host.store.find_message(session_id, outcome.message_id)
         texts = row.texts if row else []
         if outcome.status == "failed":

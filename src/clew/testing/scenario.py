@@ -11,7 +11,7 @@ import orjson
 
 from clew.engine import Engine
 from clew.history.check import Problem, check
-from clew.runtime.desk import Submission
+from clew.runtime.submission import Submission
 from clew.testing.scripted import ScriptedModel
 from clew.transcript.chunk import parse_chunk
 from clew.transcript.fold import Fold

@@ -16,7 +16,8 @@ from clew.config import SavePolicy
 from clew.errors import InternalError
 from clew.ids import Mint
 from clew.runtime.recorder import Recorder, assistant_row
-from clew.runtime.turn import plan_open, settling
+from clew.runtime.take import Standing, plan_open
+from clew.runtime.turn import settling
 from clew.store.base import Store, get_session
 from clew.store.unit import Committed, Guard, InsertMessage, InsertSession, Outcome, SealMessage, Sync, Unit, Write
 from clew.transcript import chunk as c
@@ -134,7 +135,7 @@ class Scribe:
         state = await self.store.load_state(self.session_id)
         user = user_row(self.mint, self.session_id, text, self.clock.now_ms(), metadata)
         turn_id = self.mint.turn()
-        outcome = await self.store.commit(plan_open(state, turn_id, user))
+        outcome = await self.store.commit(plan_open(Standing(self.session_id, state), turn_id, user))
         if not isinstance(outcome, Committed):
             raise InternalError(f"the prompt was refused: {outcome}")
         return OpenedTurn(self, turn_id, state.epoch + 1, user)

@@ -74,6 +74,11 @@ class MessageMetadata:
         return self.metadata.get("unattended") is not True
 
     @property
+    def is_triggered(self) -> bool:
+        """Sent by an event, a schedule or a webhook, and by no person."""
+        return "trigger" in self.metadata
+
+    @property
     def client_message_id(self) -> str | None:
         """The id its sender gave it, by which a prompt sent twice is known."""
         return _text(self.metadata, "client_message_id")

@@ -31,8 +31,7 @@ from clew.providers.base import ModelListing
 from clew.runtime.answers import Decision
 from clew.runtime.compact import Compacted
 from clew.runtime.context import ContextReport
-from clew.runtime.desk import OnBusy, Submission, Submitted
-from clew.runtime.run import TurnOutcome
+from clew.runtime.submission import OnBusy, Submission, TurnOutcome
 from clew.store.base import SearchPage
 from clew.transcript.message import Message
 from clew.transcript.session import Model, Session
@@ -50,7 +49,7 @@ class RemoteSubmission(Submission):
 
     def __init__(self, engine: RemoteEngine, session_id: str, taken: SubmissionShape) -> None:
         never: asyncio.Future[TurnOutcome] = asyncio.get_running_loop().create_future()
-        super().__init__(Submitted(taken.message_id, taken.queued), never)
+        super().__init__(taken.message_id, never, queued=taken.queued)
         self._engine = engine
         self._session_id = session_id
 

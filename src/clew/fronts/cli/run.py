@@ -28,8 +28,7 @@ from clew.fronts.cli.printer import Printer
 from clew.fronts.cli.remote import RemoteEngine
 from clew.fronts.cli.render import Look, how_stopped, summary_of
 from clew.live.base import Waiting
-from clew.runtime.desk import Submission
-from clew.runtime.run import TurnOutcome
+from clew.runtime.submission import Submission, TurnOutcome
 from clew.runtime.turn import finish_of
 from clew.transcript import chunk as c
 from clew.transcript.fold import Fold

@@ -34,7 +34,7 @@ from clew.fronts.http.problem import BadRequest
 from clew.fronts.http.route import route
 from clew.fronts.http.shapes import Chunk, ModelName
 from clew.fronts.http.sse import CHAT_HEADERS, EventStream, Streams, chunk_frames
-from clew.runtime.desk import Submission
+from clew.runtime.submission import Submission
 from clew.transcript import chunk as c
 from clew.transcript.gate import check_value
 from clew.transcript.message import MessageRow
@@ -164,10 +164,8 @@ class Chat:
         """The stream of what was just sent, or of what it was when it was sent before."""
         if submission is None:
             raise InternalError("a rewind that runs has begun nothing", session_id=session_id)
-        # Nothing was awaited since the run began, so its stream is there, whole.
-        stream = self._engine.find_stream(session_id)
-        if submission.turn_id is not None and stream is not None:
-            return stream.follow(replay=False)
+        if submission.turn_id is not None and submission.stream is not None:
+            return submission.stream.follow(replay=False)
         return await stream_again(self._engine, session_id, submission.message_id)
 
     async def _go_on(self, session: Session, newest: ClientMessage) -> Batches:

@@ -20,7 +20,7 @@ from clew.fronts.http.shapes import Aborted, MessageList, ModelName, Remaining
 from clew.fronts.http.sse import EventStream, Streams, closing, frame
 from clew.fronts.shape import SubmissionShape, submission_shape
 from clew.live.base import Status
-from clew.runtime.desk import Submission
+from clew.runtime.submission import Submission
 
 __all__ = ["Runs"]
 

@@ -1,4 +1,4 @@
-"""Belongings: what tools keep for a session between calls (the to-do list), and when it is let go of."""
+"""The memory of tools: what they keep for a session between calls (the to-do list), and when it is let go of."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Any, Final
 
 from clew.clock import Clock, Timer
 
-__all__ = ["IDLE_MS", "Belongings"]
+__all__ = ["IDLE_MS", "ToolMemory"]
 
 IDLE_MS: Final = 30 * 60 * 1000
 
 
-class Belongings:
+class ToolMemory:
     """By session, in memory only. Held while runs come, and for half an hour after the last one."""
 
     def __init__(self, clock: Clock) -> None:

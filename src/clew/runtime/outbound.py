@@ -1,4 +1,4 @@
-"""The ledger at work: when the turn of an inbound event settles, an outbound one is added, once.
+"""Outbound events: when the turn of an inbound event settles, an outbound one is added to the ledger, once.
 
 The inbound event is stored in one unit with its message, so there is never one without the other. The outbound one
 comes after the unit that settles the turn; whatever a dead process left open is found and closed by ``recover``.
@@ -7,7 +7,7 @@ comes after the unit that settles the turn; whatever a dead process left open is
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from clew.failpoints import failpoint
 from clew.runtime.host import Host
@@ -15,20 +15,16 @@ from clew.store.unit import AddEvent, EventIsNew, Unit
 from clew.transcript.turn_state import OPEN
 from clew.triggers.ledger import LedgerEvent
 
-if TYPE_CHECKING:
-    from clew.runtime.desk import Desk
-
-__all__ = ["Ledger"]
+__all__ = ["Outbound"]
 
 log = logging.getLogger("clew.ledger")
 
 
-class Ledger:
+class Outbound:
     """Closes inbound events. It remembers which sessions have open ones, so that the others cost nothing."""
 
-    def __init__(self, host: Host, desk: Desk) -> None:
+    def __init__(self, host: Host) -> None:
         self._host = host
-        self._desk = desk
         self._open: set[str] = set()
 
     def expect(self, session_id: str) -> None:

@@ -1,0 +1,211 @@
+"""The sessions at work: who may act on one, what occupies it, and how its units get into the store.
+
+This is the leaf that everything else of the runtime stands on. One lock per session makes a decision whole inside this
+process; the guards of a unit make it true in the store. A session is occupied by at most one run, or held by something
+that is no run, such as a summary in the making. What a prompt, a queue or an answer is, is not known here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, Protocol, TypeVar
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from clew.errors import DuplicateEvent, InternalError, SessionBusy, SessionNotFound, StoreClosed
+from clew.live.base import Event, EventType, LiveStream, Status
+from clew.runtime.host import Host
+from clew.store.base import get_session
+from clew.store.unit import Refused, Unit
+from clew.tools.base import Signal
+from clew.transcript.session import Session
+
+__all__ = ["Hold", "LiveRun", "LiveSessions"]
+
+T = TypeVar("T")
+
+
+class LiveRun(Protocol):
+    """A run, as far as others deal with it while it lasts."""
+
+    @property
+    def session_id(self) -> str: ...
+
+    @property
+    def user_message_id(self) -> str: ...
+
+    @property
+    def live_stream(self) -> LiveStream: ...
+
+    def abort(self, reason: str) -> None: ...
+
+    async def wait(self) -> Any:
+        """Until it is over, and whatever follows it by itself has begun."""
+        ...
+
+    def has_asked(self, request_id: str) -> bool: ...
+
+
+class Hold(msgspec.Struct, frozen=True):
+    """A session held by something that is no run: ``signal`` asks for its end, ``released`` is set at it."""
+
+    session_id: str
+    since: int
+    signal: Signal = msgspec.field(default_factory=Signal)
+    released: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
+
+
+class LiveSessions:
+    """The sessions of one engine."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._runs: dict[str, LiveRun] = {}
+        self._ending: set[LiveRun] = set()
+        self._holds: dict[str, Hold] = {}
+        # A lock lives while somebody holds or awaits it, so sessions that are only named leave nothing behind.
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._deleting: set[str] = set()
+        self._closing = False
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    # Questions
+
+    def lock(self, session_id: str) -> asyncio.Lock:
+        lock = self._locks.get(session_id)
+        if lock is None:
+            self._locks[session_id] = lock = asyncio.Lock()
+        return lock
+
+    def find_run(self, session_id: str) -> LiveRun | None:
+        return self._runs.get(session_id)
+
+    def is_live(self, session_id: str) -> bool:
+        """Something runs on the session, or is being made of it."""
+        return session_id in self._runs or session_id in self._holds
+
+    def is_open(self, session_id: str) -> bool:
+        """Something may begin on the session: it is not being deleted, and the engine is not closing."""
+        return session_id not in self._deleting and not self._closing
+
+    def check_free(self, session_id: str) -> None:
+        """:class:`SessionBusy` while a run or something else has the session."""
+        if session_id in self._runs:
+            raise SessionBusy("a run is in flight on this session", session_id=session_id)
+        if session_id in self._holds:
+            raise SessionBusy("this session is being summarised", session_id=session_id)
+
+    async def get_open(self, session_id: str) -> Session:
+        """The session, unless nothing may begin on it any more."""
+        self.check_open(session_id)
+        return await get_session(self._host.store, session_id)
+
+    def check_open(self, session_id: str) -> None:
+        if session_id in self._deleting:
+            raise SessionNotFound("the session is being deleted", session_id=session_id)
+        if self._closing:
+            raise StoreClosed("clew is shutting down", session_id=session_id)
+
+    # Who has it. All of these are called under the session's lock.
+
+    def add_run(self, run: LiveRun) -> None:
+        self._runs[run.session_id] = run
+
+    def remove_run(self, run: LiveRun) -> None:
+        """Its turn is settled: the session is free. Closing still waits for what the run has left to do."""
+        if self._runs.get(run.session_id) is run:
+            del self._runs[run.session_id]
+        self._ending.add(run)
+
+    def forget_run(self, run: LiveRun) -> None:
+        self._ending.discard(run)
+
+    def hold(self, session_id: str, message: str) -> Hold:
+        """Take an idle session for something that is no run; ``release`` must follow."""
+        self._holds[session_id] = hold = Hold(session_id, self._host.clock.now_ms())
+        self.show_held(hold, message)
+        return hold
+
+    def release(self, hold: Hold) -> None:
+        del self._holds[hold.session_id]
+        hold.released.set()
+
+    def show_held(self, hold: Hold, message: str) -> None:
+        self.show(hold.session_id, Status("busy", message=message, started_at=hold.since))
+
+    def stop(self, session_id: str, reason: str) -> bool:
+        """Ask what has the session to end; False when nothing has it."""
+        if session_id in self._runs:
+            self._runs[session_id].abort(reason)
+        elif session_id in self._holds:
+            self._holds[session_id].signal.abort(reason)
+        return self.is_live(session_id)
+
+    def work(self, doing: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Work that belongs to the engine, whoever waits for it."""
+        task = asyncio.get_running_loop().create_task(doing)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        # One that nobody waits for any more has nobody to tell.
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return task
+
+    # The store, and whoever watches
+
+    async def commit(self, unit: Unit) -> None:
+        """Commit a unit; what a guard refused is an error with its reason."""
+        outcome = await self._host.store.commit(unit)
+        if isinstance(outcome, Refused):
+            if outcome.reason in ("stale_epoch", "turn_open", "head_moved", "turn_not_open"):
+                raise SessionBusy("the session was taken by another run", session_id=unit.session_id)
+            if outcome.reason == "session_not_found":
+                raise SessionNotFound(f"there is no session {unit.session_id}", session_id=unit.session_id)
+            if outcome.reason == "event_exists":
+                raise DuplicateEvent("this event was received before", session_id=unit.session_id)
+            raise InternalError(f"a unit was refused: {outcome.reason}", session_id=unit.session_id)
+
+    def publish(self, kind: EventType, session_id: str, **data: Any) -> None:
+        self._host.live.publish(Event(kind, {"session_id": session_id, **data}))
+
+    def show(self, session_id: str, status: Status) -> None:
+        """Let everybody know what the session does now."""
+        self._host.live.set_status(session_id, status)
+        self.publish("status", session_id, status=msgspec.to_builtins(status))
+
+    def show_changed(self, session_id: str) -> None:
+        """Tell everybody that the session is not as it was."""
+        self.publish("session_updated", session_id)
+        self._host.hooks.observe("session_save", session_id)
+
+    # The end
+
+    async def close(self, reason: str) -> None:
+        """Stop everything and wait until each run has settled."""
+        self._closing = True
+        runs = {*self._runs.values(), *self._ending}
+        for session_id in (*self._runs, *self._holds):
+            self.stop(session_id, reason)
+        # One that has settled may still be seeing what comes next, and needs the store for it.
+        await asyncio.gather(*(run.wait() for run in runs), return_exceptions=True)
+        for hold in tuple(self._holds.values()):
+            await hold.released.wait()
+        if self._tasks:
+            # A title is a moment's work; one that a slow model owes is not waited for.
+            _, late = await asyncio.wait(set(self._tasks), timeout=1.0)
+            for task in late:
+                task.cancel()
+
+    async def begin_deletion(self, session_id: str, reason: str) -> None:
+        """Let nothing begin on the session any more, and end what has it."""
+        self._deleting.add(session_id)
+        run, hold = self._runs.get(session_id), self._holds.get(session_id)
+        self.stop(session_id, reason)
+        if run is not None:
+            await run.wait()
+        if hold is not None:
+            await hold.released.wait()
+
+    def end_deletion(self, session_id: str) -> None:
+        self._deleting.discard(session_id)

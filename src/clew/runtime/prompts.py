@@ -1,0 +1,104 @@
+"""Prompts: taken once, then run, queued or refused, as the session stands and the caller wishes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from clew.errors import DuplicateMessage, InvalidInput
+from clew.runtime.admission import PromptContent, admit, content_digest, user_row
+from clew.runtime.host import Host
+from clew.runtime.live_sessions import LiveSessions
+from clew.runtime.queue import Queue
+from clew.runtime.ready import find_obstacle
+from clew.runtime.runner import NOTHING, Runner
+from clew.runtime.submission import OnBusy, Outcomes, Submission, TurnOutcome
+from clew.store.unit import Unit
+from clew.transcript.message import MessageRow
+from clew.transcript.session import Model
+from clew.transcript.turn_state import OPEN
+
+__all__ = ["Prompts", "UnitFor"]
+
+UnitFor = Callable[[MessageRow], Unit]
+"""Makes what is stored with a prompt's message, given that: writes and guards that join its unit."""
+
+
+class Prompts:
+    """Takes prompts for all sessions of one engine."""
+
+    def __init__(self, host: Host, sessions: LiveSessions, queue: Queue, runner: Runner, outcomes: Outcomes) -> None:
+        self._host = host
+        self._sessions = sessions
+        self._queue = queue
+        self._runner = runner
+        self._outcomes = outcomes
+
+    async def submit(
+        self,
+        session_id: str,
+        prompt: str | Sequence[Mapping[str, Any]],
+        *,
+        model: str | Model | dict[str, Any] | None = None,
+        agent: str | None = None,
+        message_id: str | None = None,
+        on_busy: OnBusy = "queue",
+        attended: bool = True,
+        metadata: Mapping[str, Any] | None = None,
+        also: UnitFor | None = None,
+    ) -> Submission:
+        """Take a prompt: run it, or queue it, or refuse it, as ``on_busy`` says when the session is busy."""
+        if on_busy not in ("queue", "reject", "interrupt"):
+            raise InvalidInput(f"on_busy must be queue, reject or interrupt, not {on_busy!r}")
+        async with self._sessions.lock(session_id):
+            session = await self._sessions.get_open(session_id)
+            setting, content = await admit(self._host, session, prompt, model=model, agent=agent, attended=attended)
+            known = await self._find_known(session_id, message_id, content)
+            if known is not None:
+                return known
+            given = metadata if attended else {**(metadata or {}), "unattended": True}
+            row = await user_row(self._host, session, setting, content, message_id, given)
+            obstacle = await find_obstacle(self._host, self._sessions, session_id)
+            if obstacle is not None and on_busy == "reject":
+                raise obstacle
+            joining = also(row) if also is not None else NOTHING
+            if obstacle is None:
+                return await self._runner.open(session, setting, row, content, also=joining)
+            # An interrupting prompt is stored before what it interrupts is stopped: a kill in between loses nothing.
+            submission = await self._queue.add(row, content, interrupt=on_busy == "interrupt", also=joining)
+            if not row.is_triggered:
+                self._queue.let_move(session_id)
+        if on_busy == "interrupt":
+            await self._runner.abort(session_id, reason="interrupted by a new prompt")
+        return submission
+
+    async def _find_known(self, session_id: str, client_id: str | None, content: PromptContent) -> Submission | None:
+        """The submission this prompt was before, when a client sends it again."""
+        store = self._host.store
+        rows = await store.find_client_message(session_id, client_id) if client_id is not None else ()
+        sent = [row for row in rows if not row.is_cancelled]
+        if not sent:
+            return None
+        tree = await store.load_tree(session_id)
+        # What was refused was handed back: sending it again is no repetition.
+        refused = {id_ for turn in tree.turns.values() if turn.status == "refused" for id_ in tree.links[turn.id]}
+        sent = [row for row in sent if row.id not in refused]
+        # An edit may use an id again: what was sent last under it counts first.
+        for row in reversed(sent):
+            if content_digest([part.data for part in row.parts]) != content_digest(content.parts):
+                continue
+            outcome, queued = self._outcomes.expect(row.id), row.queued_at is not None
+            run = self._sessions.find_run(session_id)
+            if run is not None and run.user_message_id == row.id:
+                return Submission(row.id, outcome, stream=run.live_stream)
+            if not queued:
+                turns = [turn for turn in tree.turns.values() if row.id in tree.links.get(turn.id, ())]
+                if turns and turns[-1].status not in OPEN:
+                    # Its turn is over, so its outcome is known already.
+                    turn = turns[-1]
+                    last = tree.links[turn.id][-1]
+                    self._outcomes.resolve(row.id, TurnOutcome(turn.id, last, turn.status, turn.stopped))
+            return Submission(row.id, outcome, queued=queued)
+        if sent:
+            raise DuplicateMessage(f"message {client_id!r} was sent before with other content", message_id=sent[-1].id)
+        return None

@@ -1,0 +1,43 @@
+"""Making a session ready: for somebody who takes it for a run, or who changes its history. Always under its lock."""
+
+from __future__ import annotations
+
+from clew.errors import Conflict, SessionBusy, WaitingForHuman
+from clew.runtime.host import Host
+from clew.runtime.live_sessions import LiveSessions
+from clew.runtime.recovery import fold_streams
+from clew.runtime.take import LOST, Standing, load_standing, settle_session
+from clew.runtime.waiting import is_answered, load_open_turn, waits_of
+
+__all__ = ["find_obstacle", "make_ready", "settle_idle"]
+
+
+async def find_obstacle(host: Host, sessions: LiveSessions, session_id: str) -> Conflict | None:
+    """Why nothing can be begun on the session now; None when something can. Only reads."""
+    try:
+        sessions.check_free(session_id)
+    except SessionBusy as busy:
+        return busy
+    turn = await load_open_turn(host.store, session_id)
+    if turn is None or turn.status != "waiting" or is_answered(waits_of(turn)):
+        return None
+    ways = f"give it on the page, over HTTP or in `clew chat {session_id}`, or abort"
+    return WaitingForHuman(f"this session waits for a human's answer: {ways}", session_id=session_id)
+
+
+async def make_ready(host: Host, session_id: str) -> Standing:
+    """What somebody who takes the session has to know of it. Nothing may have it."""
+    # What a run that could not store its end left in the journal must be in its parts before they are settled.
+    await fold_streams(host.store, host.mint, host.clock.now_ms(), session_id)
+    return await load_standing(host.store, session_id)
+
+
+async def settle_idle(host: Host, sessions: LiveSessions, session_id: str) -> Standing:
+    """Settle the session for somebody who begins no run; how it stood before. :class:`SessionBusy` while one goes on.
+
+    A turn that waits for a human stays open.
+    """
+    sessions.check_free(session_id)
+    now = host.clock.now_ms()
+    await fold_streams(host.store, host.mint, now, session_id)
+    return await settle_session(host.store, session_id, now, LOST)

@@ -1,0 +1,68 @@
+"""The stream of a run: durable chunks on their way to the viewers, the last of them held back until all is settled."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from clew.live.base import LiveStream
+from clew.runtime.host import Host
+from clew.transcript import chunk as c
+from clew.transcript.message import MessageRow
+
+__all__ = ["RunStream"]
+
+log = logging.getLogger("clew.run")
+
+
+class RunStream:
+    """One live stream after the other: a run has a new one for each message it begins."""
+
+    def __init__(self, host: Host, session_id: str, message_id: str, message: MessageRow | None) -> None:
+        self._host = host
+        self._session_id = session_id
+        self._requests: set[str] = set()
+        self._held: list[c.Chunk] | None = None
+        parts = [part.data for part in message.parts] if message is not None else []
+        self.live: LiveStream = host.live.open_stream(session_id, message_id, parts)
+
+    def show(self, chunks: Sequence[c.Chunk]) -> None:
+        """Hand durable chunks on."""
+        for chunk in chunks:
+            if isinstance(chunk, c.ToolApprovalRequest):
+                self._requests.add(chunk.approval_id)
+            elif isinstance(chunk, c.ToolInputAvailable):
+                tool = self._host.tools.get(chunk.tool_name)
+                if tool is not None and tool.asks_human:
+                    self._requests.add(chunk.tool_call_id)
+        if self._held is not None:
+            self._held += chunks
+        else:
+            self.live.show(chunks)
+
+    def has_asked(self, request_id: str) -> bool:
+        """Whether a viewer has seen this request: an approval by its id, a question by its call's."""
+        return request_id in self._requests
+
+    def begin_next(self, message_id: str) -> None:
+        """The message has ended and another one of the same run begins."""
+        self.live.end()
+        self.live = self._host.live.open_stream(self._session_id, message_id, [])
+
+    def hold(self, *instead: c.Chunk) -> None:
+        """From here on chunks are kept back until ``end``: whoever acts on the last finds the session as it says.
+
+        With ``instead`` these are the last, whatever was kept back before: nothing more could be stored.
+        """
+        if instead or self._held is None:
+            self._held = list(instead)
+
+    def end(self) -> None:
+        """Show what was kept back and end the stream. Saying it twice is fine."""
+        held, self._held = self._held, None
+        try:
+            if held:
+                self.live.show(held)
+        except Exception:
+            log.exception("viewers of %s could not be told how it ended", self._session_id)
+        self.live.end()

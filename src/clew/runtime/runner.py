@@ -1,0 +1,271 @@
+"""The runner: starts runs, sees them to their end, and decides what comes next on a session.
+
+Whoever has taken a session hands it over here. There is at most one run per session, a turn that waits for a human is
+nobody's run, and the end of a run is told to everybody before its stream ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from clew.errors import ClewError
+from clew.live.base import Status
+from clew.runtime.admission import PromptContent
+from clew.runtime.compact import Compacted, compact_idle, needs_compaction
+from clew.runtime.host import Host, Setting
+from clew.runtime.live_sessions import Hold, LiveSessions
+from clew.runtime.outbound import Outbound
+from clew.runtime.queue import Queue
+from clew.runtime.ready import find_obstacle, make_ready, settle_idle
+from clew.runtime.run import Run, Start
+from clew.runtime.subagent import Subagents
+from clew.runtime.submission import Outcomes, Submission, TurnOutcome
+from clew.runtime.take import load_standing, plan_open, plan_take
+from clew.runtime.title import entitle
+from clew.runtime.tool_memory import ToolMemory
+from clew.runtime.turn import settling
+from clew.runtime.waiting import changed_parts, close_request, idle_status, load_open_turn
+from clew.store.unit import PatchSession, PutParts, SealMessage, Unit, Write
+from clew.transcript.fold import Fold
+from clew.transcript.message import MessageRow
+from clew.transcript.seal import seal_of
+from clew.transcript.session import Session
+from clew.transcript.turn import Turn
+
+__all__ = ["NOTHING", "Runner"]
+
+log = logging.getLogger("clew.run")
+_REASONS: Final = {"completed": "finish", "aborted": "abort", "waiting": "waiting", "refused": "refused"}
+NOTHING: Final = Unit("", ())
+"""What is stored with a prompt that nothing else belongs to."""
+
+
+class Runner:
+    """Runs the sessions of one engine."""
+
+    def __init__(
+        self, host: Host, sessions: LiveSessions, queue: Queue, outcomes: Outcomes, outbound: Outbound
+    ) -> None:
+        self._host = host
+        self._sessions = sessions
+        self._queue = queue
+        self._outcomes = outcomes
+        self._outbound = outbound
+        self._subagents = Subagents(host, sessions, self.open)
+        self.tool_memory = ToolMemory(host.clock)
+
+    # The start of a run. All of these are called under the session's lock.
+
+    async def open(
+        self,
+        session: Session,
+        setting: Setting,
+        row: MessageRow,
+        content: PromptContent,
+        *,
+        before: Sequence[Write] = (),
+        below: str | None = None,
+        also: Unit = NOTHING,
+    ) -> Submission:
+        """Store a prompt's message, synced, and start its run. ``also`` joins its unit.
+
+        What ``before`` writes comes first in the unit: the session itself, or the head's move to ``below``.
+        """
+        row = await self._host.hooks.change("message.user", row)
+        standing = await make_ready(self._host, session.id)
+        # Who speaks to a session that was put away wants it back; a trigger does not say so.
+        back = session.archived_at is not None and not row.is_triggered
+        more = (*content.blobs, *((PatchSession(archived_at=None),) if back else ()), *also.writes)
+        turn_id = self._host.mint.turn()
+        unit = plan_open(standing, turn_id, row, setting.model, *more, before=before, below=below)
+        await self._sessions.commit(msgspec.structs.replace(unit, guards=(*unit.guards, *also.guards)))
+        if not row.is_triggered:
+            self._queue.let_move(session.id)
+        turn = Turn(id=turn_id, session_id=session.id, parent_turn_id=None, created_at=row.created_at)
+        submission = self.start(Start(setting, turn, standing.next_epoch, row.id))
+        self._sessions.show_changed(session.id)
+        return submission
+
+    def start(self, start: Start) -> Submission:
+        """Start the run of a session that was taken."""
+        run = Run(
+            self._host,
+            start,
+            spawn_child=self._subagents.spawn,
+            state=self.tool_memory.take(start.setting.session.id),
+        )
+        self._sessions.add_run(run)
+        run.begin()
+        run.task = asyncio.get_running_loop().create_task(self._drive(run))
+        outcome = self._outcomes.expect(start.user_message_id)
+        return Submission(start.user_message_id, outcome, turn_id=start.turn.id, stream=run.live_stream)
+
+    async def fire(self, session_id: str, *, triggered: bool = False) -> None:
+        """Start what waits in the queue, if anything does. ``triggered``: only what no human sent."""
+        start = await self._queue.take_next(session_id, triggered=triggered)
+        if start is not None:
+            self.start(start)
+
+    # The end of a run
+
+    async def _drive(self, run: Run) -> None:
+        outcome = await run.execute()
+        try:
+            async with self._sessions.lock(run.session_id):
+                await self._tell_end(run, outcome)
+                await self._go_on(run, outcome)
+        except Exception:
+            log.exception("the end of a run on %s was not handled", run.session_id)
+        self._sessions.forget_run(run)
+        run.finish(outcome)
+
+    async def _tell_end(self, run: Run, outcome: TurnOutcome) -> None:
+        """Let everybody know how the turn ended: the ledger, the status, events, who waits for it, then viewers."""
+        session_id, sessions = run.session_id, self._sessions
+        sessions.remove_run(run)
+        await self._outbound.settle(session_id)
+        if outcome.status in ("failed", "refused"):
+            message = str((outcome.error or {}).get("message", "the run failed"))
+            status = Status("error", message=message, problem=outcome.error)
+        else:
+            status = await idle_status(self._host.store, session_id)
+        sessions.show(session_id, status)
+        reason = _REASONS.get(outcome.status, "error")
+        data = {"turn_id": outcome.turn_id, "reason": reason, "error": outcome.error}
+        if outcome.status == "refused":
+            data["problem"] = outcome.error
+        sessions.publish("turn_finished", session_id, **data)
+        if outcome.status == "waiting":
+            for wait in status.waiting:
+                sessions.publish("approval_requested", session_id, **msgspec.to_builtins(wait))
+        sessions.show_changed(session_id)
+        self._host.hooks.observe("turn_finished", outcome)
+        if outcome.status != "waiting":
+            self._outcomes.resolve(run.user_message_id, outcome)
+        # Viewers see the end only now: whoever acts on it finds the session as it says.
+        run.stream.end()
+
+    async def _go_on(self, run: Run, outcome: TurnOutcome) -> None:
+        """See what comes next on the session."""
+        session_id = run.session_id
+        if not self._sessions.is_open(session_id):
+            return
+        self.tool_memory.release_later(session_id)
+        self._sessions.work(self._host.store.release(session_id))
+        if outcome.status == "completed":
+            self._sessions.work(self._name(session_id))
+            session = await self._host.store.find_session(session_id)
+            if session is not None and await needs_compaction(self._host, session):
+                await self._occupy(session, "making room for the next turn", None, auto=True)
+                return
+        aborted = run.signal.aborted
+        if outcome.status == "waiting" and aborted:
+            # The abort came when the run was already ending to wait: what it asked is denied all the same.
+            turn = await load_open_turn(self._host.store, session_id)
+            if turn is not None and turn.status == "waiting":
+                await self.withdraw(session_id, turn, run.signal.reason or "aborted")
+        if outcome.status in ("completed", "aborted") or aborted:
+            # A turn that failed or waits pauses the queue; so does a restart, since nothing ends after it.
+            # The end of what a trigger began is no person's word either: it does not end the pause.
+            await self.fire(session_id, triggered=not (self._queue.moves(session_id) or aborted))
+        elif outcome.status != "waiting":
+            # Nobody is there to go on with what a trigger sent.
+            self._queue.pause(session_id)
+            await self.fire(session_id, triggered=True)
+
+    async def _name(self, session_id: str) -> None:
+        """Give the session a title, in nobody's way. One that was deleted meanwhile is not told of any more."""
+        if await entitle(self._host, session_id):
+            self._sessions.show_changed(session_id)
+
+    # Stopping
+
+    async def abort(self, session_id: str, *, reason: str = "aborted by the user") -> bool:
+        """Stop what runs, or deny what waits, on this session. True when there was something to stop."""
+        if self._sessions.stop(session_id, reason):
+            return True
+        async with self._sessions.lock(session_id):
+            if self._sessions.stop(session_id, reason):
+                return True
+            turn = await load_open_turn(self._host.store, session_id)
+            if turn is None or turn.status != "waiting":
+                return False
+            await self.withdraw(session_id, turn, reason)
+            await self.fire(session_id)
+            return True
+
+    async def withdraw(self, session_id: str, turn: Turn, reason: str) -> None:
+        """Deny every open request of a waiting turn and settle it as aborted. The queue is not fired by it."""
+        store, now = self._host.store, self._host.clock.now_ms()
+        standing = await load_standing(store, session_id)
+        held = (await store.load_line(session_id, through=turn.id, turns=1)).turns[-1].messages
+        message = next(row for row in reversed(held) if row.role == "assistant")
+        fold = Fold(message.id, parts=[part.data for part in message.parts])
+        for part in message.parts:
+            if part.tool_call_id is not None:
+                close_request(fold, part.tool_call_id, reason)
+        writes: list[Write] = [
+            PutParts(message.id, changed_parts(message, fold, now)),
+            SealMessage(message.id, seal_of(fold.parts)),
+        ]
+        writes += settling(turn.id, "aborted", now, {"stopped": reason, "waiting": []})
+        # Its own calls end here, in the words of who withdrew them; what else is open is settled by the taking.
+        others = tuple(one for one in standing.cut_off if one.message.id != message.id)
+        standing = msgspec.structs.replace(standing, cut_off=others)
+        await self._sessions.commit(plan_take(standing, now, writes, goes_on=turn))
+        await self._outbound.settle(session_id)
+        self._sessions.show(session_id, Status("idle"))
+        self._sessions.publish("turn_finished", session_id, turn_id=turn.id, reason="abort", error=None)
+        user = next((row.id for row in held if row.role == "user"), "")
+        self._outcomes.resolve(user, TurnOutcome(turn.id, message.id, "aborted", reason))
+
+    # What occupies a session and is no run
+
+    async def compact(self, session_id: str, focus: str | None) -> Compacted:
+        """Summarise what lies before the newest turns, now. Nothing to do is an answer, not an error."""
+        async with self._sessions.lock(session_id):
+            session = await self._sessions.get_open(session_id)
+            obstacle = await find_obstacle(self._host, self._sessions, session_id)
+            if obstacle is not None:
+                raise obstacle
+            await settle_idle(self._host, self._sessions, session_id)
+            work = await self._occupy(session, "summarising earlier turns", focus, auto=False)
+        # Whoever asked for it may leave, and the session must become free all the same.
+        return await asyncio.shield(work)
+
+    async def _occupy(
+        self, session: Session, message: str, focus: str | None, *, auto: bool
+    ) -> asyncio.Task[Compacted]:
+        waiting = frozenset(queued.message.id for queued in await self._host.store.load_queue(session.id))
+        hold = self._sessions.hold(session.id, message)
+        return self._sessions.work(self._compact(session, hold, waiting, focus, auto=auto))
+
+    async def _compact(
+        self, session: Session, hold: Hold, waiting: frozenset[str], focus: str | None, *, auto: bool
+    ) -> Compacted:
+        try:
+            return await compact_idle(self._host, self._sessions, session, hold, focus, auto=auto)
+        except ClewError as error:
+            if not auto:
+                raise
+            log.warning("session %s was not compacted after its turn: %s", session.id, error)
+            return Compacted(compacted=False)
+        finally:
+            await self._release(hold, waiting, fire=auto)
+
+    async def _release(self, hold: Hold, waiting: frozenset[str], *, fire: bool) -> None:
+        """The session is free again; prompts that came meanwhile run now. ``fire``: those before them too."""
+        session_id = hold.session_id
+        async with self._sessions.lock(session_id):
+            self._sessions.release(hold)
+            if not self._sessions.is_open(session_id):
+                return
+            self._sessions.show(session_id, await idle_status(self._host.store, session_id))
+            queue = await self._host.store.load_queue(session_id)
+            if fire or any(queued.message.id not in waiting for queued in queue):
+                await self.fire(session_id, triggered=not self._queue.moves(session_id))

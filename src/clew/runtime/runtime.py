@@ -1,0 +1,80 @@
+"""The runtime of an engine: what acts on its sessions, put together once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from clew.live.base import Status
+from clew.runtime.answers import Answers
+from clew.runtime.compact import Compacted, load_gauge, prune_idle
+from clew.runtime.context import ContextReport
+from clew.runtime.continuation import Continuation
+from clew.runtime.host import Host
+from clew.runtime.live_sessions import LiveSessions
+from clew.runtime.outbound import Outbound
+from clew.runtime.prompts import Prompts
+from clew.runtime.queue import Queue
+from clew.runtime.ready import find_obstacle, settle_idle
+from clew.runtime.runner import Runner
+from clew.runtime.submission import Outcomes
+from clew.runtime.take import SHUTDOWN
+from clew.runtime.waiting import idle_status
+from clew.transcript.session import Model
+
+__all__ = ["Runtime"]
+
+
+class Runtime:
+    """Each of its parts knows those before it, and none after it."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._outcomes = Outcomes()
+        self.sessions = LiveSessions(host)
+        self.outbound = Outbound(host)
+        self.queue = Queue(host, self.sessions, self._outcomes, self.outbound)
+        self.runner = Runner(host, self.sessions, self.queue, self._outcomes, self.outbound)
+        self.prompts = Prompts(host, self.sessions, self.queue, self.runner, self._outcomes)
+        self.answers = Answers(host, self.sessions, self.queue, self.runner)
+        self.continuation = Continuation(host, self.sessions, self.queue, self.runner)
+
+    async def status(self, session_id: str) -> Status:
+        """What the session is doing. After a restart that is worked out from what is stored."""
+        known = self._host.live.status(session_id)
+        return known if known is not None else await idle_status(self._host.store, session_id)
+
+    async def gauge(self, session_id: str, model: str | Model | dict[str, Any] | None) -> ContextReport:
+        """How large the next request would be; for the session's model, or another."""
+        return await load_gauge(self._host, session_id, model)
+
+    async def prune(self, session_id: str) -> Compacted:
+        """Show the model stubs in place of tool outputs, on a session nobody runs on."""
+        async with self.sessions.lock(session_id):
+            session = await self.sessions.get_open(session_id)
+            obstacle = await find_obstacle(self._host, self.sessions, session_id)
+            if obstacle is not None:
+                raise obstacle
+            await settle_idle(self._host, self.sessions, session_id)
+            done = await prune_idle(self._host, session)
+            if done.compacted:
+                self.sessions.show_changed(session_id)
+            return done
+
+    async def begin_deletion(self, session_id: str) -> None:
+        """Abort what has a session that is about to be deleted; what waits in its queue never runs."""
+        await self.sessions.begin_deletion(session_id, "the session is deleted")
+        for queued in await self._host.store.load_queue(session_id):
+            self._outcomes.cancel(queued.message.id)
+
+    def end_deletion(self, session_id: str, *, gone: bool) -> None:
+        """The end of a deletion, also of one that failed."""
+        self.sessions.end_deletion(session_id)
+        if gone:
+            self.queue.pause(session_id)
+            self._host.live.forget(session_id)
+            self.runner.tool_memory.drop(session_id)
+
+    async def close(self) -> None:
+        """Stop every run and wait until each has settled."""
+        await self.sessions.close(SHUTDOWN)
+        self.runner.tool_memory.close()

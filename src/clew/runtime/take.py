@@ -1,0 +1,240 @@
+"""Taking a session: the one step by which everybody gets to a run, and how what was left open is settled by it.
+
+A prompt, the queue, an interrupt, an answer, ``continue``, a trigger and a schedule all take the session by
+:func:`plan_take`: in one unit with whatever the taker writes, what is open is given a truthful end and the epoch is
+raised. So no request to a model holds a call without a result, and nobody who had the session before can write to it.
+
+A call that waits for a human is not left open. What a call did before it was cut off nobody knows, and its result says
+so, and who cut it off; it is never run again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from clew.runtime.turn import settling
+from clew.runtime.waiting import is_answered, waits_of
+from clew.store.base import Store
+from clew.store.unit import (
+    EpochIs,
+    Guard,
+    HeadIs,
+    InsertMessage,
+    LinkMessage,
+    NoOpenTurn,
+    OpenTurn,
+    OpenTurnIs,
+    PatchSession,
+    PutParts,
+    SealMessage,
+    SetEpoch,
+    Unit,
+    Write,
+)
+from clew.transcript.line import LineTurn
+from clew.transcript.message import MessageRow, PartRow
+from clew.transcript.part import closed
+from clew.transcript.seal import seal_of
+from clew.transcript.session import Model, SessionState
+from clew.transcript.turn import Turn
+from clew.transcript.turn_state import OPEN
+
+__all__ = [
+    "LOST",
+    "RESTART",
+    "SHUTDOWN",
+    "CutOff",
+    "Standing",
+    "load_standing",
+    "plan_open",
+    "plan_settle",
+    "plan_take",
+    "settle_session",
+]
+
+_UNKNOWN: Final = "its effects are unknown"
+RESTART: Final = f"aborted by host restart; {_UNKNOWN}"
+LOST: Final = f"aborted; {_UNKNOWN}"
+"""For a turn whose run could not store its end, found open while the host lives."""
+SHUTDOWN: Final = "the host is shutting down"
+"""Why runs are aborted when an engine is closed."""
+
+
+class CutOff(msgspec.Struct, frozen=True):
+    """A message with calls that have no result, and the turn that holds it."""
+
+    message: MessageRow
+    calls: tuple[PartRow, ...]
+    turn: Turn | None
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """How a session stands in the store: its state, its open turn with the messages of it, and what was cut off.
+
+    ``sealed`` names the messages of the session that have a seal; it is known where a turn is open.
+    """
+
+    session_id: str
+    state: SessionState = SessionState()
+    open: LineTurn | None = None
+    cut_off: tuple[CutOff, ...] = ()
+    sealed: frozenset[str] = frozenset()
+
+    @property
+    def waiting(self) -> Turn | None:
+        """The open turn, while a human is awaited.
+
+        One whose requests are all answered waits for nobody: what should have gone on with it did not.
+        """
+        turn = self.open.turn if self.open is not None else None
+        return turn if turn is not None and turn.status == "waiting" and not is_answered(waits_of(turn)) else None
+
+    @property
+    def next_epoch(self) -> int:
+        return self.state.epoch + 1
+
+    @property
+    def head_turn_id(self) -> str | None:
+        """Where the head is once everything is settled: an open turn that is ended becomes it."""
+        ended = self.open is not None and self.waiting is None
+        return self.open.turn.id if self.open is not None and ended else self.state.head_turn_id
+
+
+def plan_settle(standing: Standing, now: int, left_open: str, *, spared: Turn | None = None) -> tuple[Write, ...]:
+    """The writes that end what no run is going to end: calls without a result, and the open turn unless it waits.
+
+    ``left_open`` says why a turn that nobody runs is open. ``spared`` goes on, so it is left alone with all its waits.
+    """
+    spared = spared or standing.waiting
+    asked = {wait.tool_call_id for wait in waits_of(spared)}
+    writes: list[Write] = []
+    resealed: set[str] = set()
+    for one in standing.cut_off:
+        calls = [part for part in one.calls if part.tool_call_id not in asked]
+        # What is damaged is left as it is: a new seal would make it pass for what was stored. A model is sent a stub.
+        if calls and one.message.damage is None:
+            writes += _close_calls(one.message, calls, _words(one.turn, left_open), now)
+            resealed.add(one.message.id)
+    if standing.open is not None and spared is None:
+        turn, rows = standing.open.turn, standing.open.messages
+        error = {"code": "interrupted", "message": left_open}
+        writes += settling(turn.id, "failed", now, {"error": error, "waiting": []})
+        # Nobody goes on with what it had begun to say. Sealed, it shows when somebody does all the same.
+        unsealed = [row for row in rows if row.id not in standing.sealed | resealed and row.damage is None]
+        writes += [SealMessage(row.id, seal_of(part.data for part in row.parts)) for row in unsealed]
+    return tuple(writes)
+
+
+def _words(turn: Turn | None, left_open: str) -> str:
+    """Who cut a call off, as its turn tells it. That is stored, so a restart in between changes nothing about it."""
+    if turn is None:
+        return LOST
+    if turn.status in OPEN:
+        return left_open
+    if turn.status == "aborted":
+        stopped = turn.stopped or "aborted"
+        return RESTART if stopped == SHUTDOWN else f"{stopped}; {_UNKNOWN}"
+    if turn.status == "failed":
+        return (
+            RESTART
+            if turn.error.get("code") == "interrupted"
+            else f"its turn failed before it had a result; {_UNKNOWN}"
+        )
+    return LOST
+
+
+def _close_calls(message: MessageRow, calls: Sequence[PartRow], reason: str, now: int) -> tuple[Write, ...]:
+    """The writes that end these calls of one message as errors, and seal it anew."""
+    ended = {
+        part.index: msgspec.structs.replace(part, data=closed(part.data, reason), updated_at=now) for part in calls
+    }
+    return (
+        PutParts(message.id, tuple(ended[index] for index in sorted(ended))),
+        SealMessage(message.id, seal_of(ended.get(part.index, part).data for part in message.parts)),
+    )
+
+
+def plan_take(
+    standing: Standing,
+    now: int,
+    writes: Sequence[Write],
+    *,
+    before: Sequence[Write] = (),
+    guards: Sequence[Guard] = (),
+    goes_on: Turn | None = None,
+    left_open: str = LOST,
+) -> Unit:
+    """The unit that takes a session: everything settled, the next epoch, and what the taker writes.
+
+    ``goes_on`` is the open turn that the taker goes on with, or ends itself. What has to be there for any of it, such
+    as the session, is written ``before``. Refused when the session was taken, or its head moved, since it was read.
+    """
+    # A turn that waits for a human is nobody's to take but for who goes on with it: then there must be no open one.
+    turn = goes_on or (standing.open.turn if standing.open is not None and standing.waiting is None else None)
+    held: tuple[Guard, ...] = (
+        EpochIs(standing.state.epoch),
+        HeadIs(standing.state.head_turn_id),
+        NoOpenTurn() if turn is None else OpenTurnIs(turn.id),
+    )
+    settled = plan_settle(standing, now, left_open, spared=goes_on)
+    taken = (*before, SetEpoch(standing.next_epoch), *settled, *writes)
+    return Unit(standing.session_id, taken, (*held, *guards), sync="power")
+
+
+def plan_open(
+    standing: Standing,
+    turn_id: str,
+    message: MessageRow,
+    model: Model | None = None,
+    *more: Write,
+    before: Sequence[Write] = (),
+    below: str | None = None,
+) -> Unit:
+    """Take the session for a new turn and store the user message that begins it.
+
+    The turn hangs below the head; where ``before`` moves that, below the turn it is moved to.
+    """
+    now, parent = message.created_at, below if before else standing.head_turn_id
+    writes: tuple[Write, ...] = (
+        OpenTurn(Turn(id=turn_id, session_id=message.session_id, parent_turn_id=parent, created_at=now)),
+        InsertMessage(message),
+        SealMessage(message.id, seal_of(part.data for part in message.parts)),
+        LinkMessage(turn_id, message.id),
+        PatchSession(updated_at=now, model=model),
+        *more,
+    )
+    return plan_take(standing, now, writes, before=before)
+
+
+async def load_standing(store: Store, session_id: str) -> Standing:
+    """Read how a session stands. For a session at rest this is two small reads."""
+    state = await store.load_state(session_id)
+    opened: LineTurn | None = None
+    sealed: frozenset[str] = frozenset()
+    if state.open_turn_id is not None:
+        opened = (await store.load_line(session_id, turns=1, keep_damaged=True)).turns[-1]
+        sealed = frozenset(await store.seals(session_id))
+    calls: dict[str, list[PartRow]] = {}
+    for call in await store.open_calls(session_id):
+        calls.setdefault(call.message_id, []).append(call.part)
+    cut_off: list[CutOff] = []
+    if calls:
+        tree = await store.load_tree(session_id)
+        holders = {held: tree.turns[turn_id] for turn_id, messages in tree.links.items() for held in messages}
+        for message_id, parts in calls.items():
+            message = await store.find_message(session_id, message_id)
+            if message is not None:
+                cut_off.append(CutOff(message, tuple(parts), holders.get(message_id)))
+    return Standing(session_id, state, opened, tuple(cut_off), sealed)
+
+
+async def settle_session(store: Store, session_id: str, now: int, left_open: str = RESTART) -> Standing:
+    """End what no run is going to end, as one unit; how the session stood before. Nobody may run on it."""
+    standing = await load_standing(store, session_id)
+    if plan_settle(standing, now, left_open):
+        # Taken for nobody: a run that was thought dead and is not must not write into a turn that has ended.
+        await store.commit(plan_take(standing, now, (), left_open=left_open, goes_on=standing.waiting))
+    return standing
