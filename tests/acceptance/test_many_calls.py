@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import clew
-from clew.permissions import answers, match
+from clew.permissions import approval_rules, match
 from clew.permissions.commands import Parts, take_apart
 from clew.runtime.calls import MAX_CALLS, MAX_CALLS_AT_ONCE, TOO_MANY
 from clew.testing.scripted import call, say
@@ -80,7 +80,7 @@ async def test_a_shell_line_is_never_read_on_the_event_loop(
         return take_apart(line)
 
     monkeypatch.setattr(match, "take_apart", reading)
-    monkeypatch.setattr(answers, "take_apart", reading)
+    monkeypatch.setattr(approval_rules, "take_apart", reading)
     async with open_scenario([call("bash", {"command": "echo hi"}), say("Done.")]) as s:
         await s.begin()
         await s.prompt("say hi")

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Final
 
 from clew.permissions.evaluate import Decision, evaluate
-from clew.permissions.tokens import names
+from clew.permissions.tokens import word_set
 from clew.transcript.rule import Rule, Target
 
 FOLDER: Final = Path(__file__).resolve().parent
 
 # Whole programs, as somebody who is tired of being asked would allow them.
 PROGRAMS: Final = sorted(
-    names("""awk cargo cat cd curl cut echo env export file find gawk gh git go grep head jq ls make mawk mysql
+    word_set("""awk cargo cat cd curl cut echo env export file find gawk gh git go grep head jq ls make mawk mysql
     node npm npx pip psql pytest python python3 rg sed shuf sort split sqlite3 ssh tail tar uniq uptime
     wc xargs xxd""")
 )

@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from clew.permissions.evaluate import evaluate
-from clew.permissions.match import Match, Place, match, subjects_of
+from clew.permissions.match import FileSystem, Match, match, subjects_of
 from clew.transcript.rule import Rule, Target, TargetKind
 
 CORPORA = Path(__file__).resolve().parents[1] / "corpora"
@@ -59,10 +59,10 @@ def decide(line: str, *rules: Rule) -> str:
 
 
 def who_matches(kind: TargetKind, pattern: str, value: str, *, inside: bool = False) -> str:
-    place = Place("/w")
-    (subject,) = subjects_of(Target("x", kind, value, inside), place)
-    allows = match(Rule("x", pattern, "allow"), subject, place)
-    denies = match(Rule("x", pattern, "deny"), subject, place)
+    file_system = FileSystem("/w")
+    (subject,) = subjects_of(Target("x", kind, value, inside), file_system)
+    allows = match(Rule("x", pattern, "allow"), subject, file_system)
+    denies = match(Rule("x", pattern, "deny"), subject, file_system)
     return {(Match.YES, Match.YES): "both", (Match.NO, Match.YES): "deny", (Match.NO, Match.NO): "none"}[allows, denies]
 
 

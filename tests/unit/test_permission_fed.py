@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from clew.permissions.tokens import names
+from clew.permissions.tokens import word_set
 from clew.transcript.rule import Rule
 from tests.corpora.options import decide
 
-ALLOWED = names("awk cat cd dc echo ed ex ftp git m4 mysql npm ocaml psql sftp sort sqlite3 ssh vim wget yq")
+ALLOWED = word_set("awk cat cd dc echo ed ex ftp git m4 mysql npm ocaml psql sftp sort sqlite3 ssh vim wget yq")
 RULES = [Rule("bash", f"{name} *", "allow") for name in ALLOWED]
 
 FED = [

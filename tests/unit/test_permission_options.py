@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from clew.permissions.answers import rules_for
+from clew.permissions.approval_rules import rules_for
 from clew.permissions.explain import explain
 from clew.permissions.programs.catalog import load_programs
 from clew.permissions.programs.scripts import is_plain_script

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
+from clew.permissions.command_paths import LookupBudget
 from clew.permissions.evaluate import evaluate
-from clew.permissions.reach import Effort
 from clew.runtime.places import leads_to
 from clew.transcript.rule import Rule, Target
 
@@ -41,4 +41,4 @@ def test_paths_that_are_too_many_to_look_up_are_asked_about() -> None:
         evaluate([Target("bash", "command", text)], manifest=closed, session=rules, workspace="/w").action
         for text in (words, line)
     ]
-    assert (Effort().left, asked) == (10_000, ["allow", "ask"])
+    assert (LookupBudget().left, asked) == (10_000, ["allow", "ask"])

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clew.permissions.evaluate import Considered, Decision, Judgement, RuleSet, evaluate, evaluate_for_child, strictest
+from clew.permissions.evaluate import Considered, Decision, Judgement, evaluate, strictest
 from clew.permissions.explain import Explanation, Subject, explain
 from clew.permissions.match import Match
 from clew.transcript.rule import Rule, Target
@@ -319,12 +319,12 @@ def test_the_reason_says_why_no_rule_covers_a_command(line: str, reason: str) ->
 @pytest.mark.rule("PM-2")
 def test_a_child_is_never_freer_than_its_parent() -> None:
     """What the child's rules allow and any ancestor's do not is refused, and nobody is asked."""
-    free = RuleSet(manifest=(rule("./**", "allow"),))
-    asks = RuleSet()
-    denies = RuleSet(manifest=(rule("./**", "allow"),), session=(rule("a.txt", "deny"),))
+    free = evaluate([FILE], workspace="/w", manifest=[rule("./**", "allow")])
+    asks = evaluate([FILE], workspace="/w")
+    denies = evaluate([FILE], workspace="/w", manifest=[rule("./**", "allow")], session=[rule("a.txt", "deny")])
 
-    def child(own: RuleSet, *ancestors: RuleSet, attended: bool = False) -> str:
-        return evaluate_for_child([FILE], child=own, ancestors=ancestors, workspace="/w", attended=attended).action
+    def child(own: Decision, *ancestors: Decision, attended: bool = False) -> str:
+        return strictest(own, *ancestors, attended=attended).action
 
     assert child(free, free, free) == "allow"
     assert child(free, asks) == "deny"

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clew.errors import InvalidInput, UnsupportedValue
-from clew.permissions.answers import rules_for
+from clew.permissions.approval_rules import rules_for
 from clew.permissions.rules import default_rules, own_rules, parse_rules
 from clew.transcript.rule import Rule, Target
 from tests.unit.permission_values import bash, decide, path

@@ -15,8 +15,8 @@ import msgspec
 
 from clew.permissions.options import examine
 from clew.permissions.shell import Redirect, SimpleCommand, read_line
-from clew.permissions.tokens import UNKNOWN, Token, Unreadable, names
-from clew.permissions.wrappers import SHELLS, Closed, look_inside
+from clew.permissions.tokens import UNKNOWN, Token, Unreadable, word_set
+from clew.permissions.wrappers import SHELLS, ClosedWrapper, look_inside
 
 __all__ = ["Command", "Cover", "Parts", "take_apart"]
 
@@ -28,11 +28,11 @@ it, only one without a star, or none."""
 
 # Builtins that change what later commands are or do, and words that bash treats as commands of that kind. With those
 # of the first set it is their arguments that say what: `export LD_PRELOAD=…`, `alias git=…`, `set -a`.
-_CHANGING: Final = names(
+_CHANGING: Final = word_set(
     """alias bind complete compopt declare enable export fc getopts hash history let local mapfile read readarray
     readonly set shopt typeset unalias unset"""
 )
-_STATEFUL: Final = _CHANGING | names(
+_STATEFUL: Final = _CHANGING | word_set(
     ". builtin caller command compgen dirs disown eval exec logout popd pushd shift source suspend trap ulimit umask"
 )
 # Interpreters, with the letters of the options that hand them their program on the command line.
@@ -49,8 +49,8 @@ _INTERPRETERS: Final = (
     ),
 )
 # Their options whose value could be taken for the name of a program's file.
-_VALUED: Final = names("-C -d -I -r -W -X")
-_FED: Final = names("- /dev/stdin /dev/fd/0 /proc/self/fd/0")
+_VALUED: Final = word_set("-C -d -I -r -W -X")
+_FED: Final = word_set("- /dev/stdin /dev/fd/0 /proc/self/fd/0")
 _PROGRAM: Final = re.compile(r"[A-Za-z0-9_@%+:,./-]+|\[\[?", re.ASCII)
 _NEEDS_QUOTES: Final = re.compile(r"[\s|&;<>()$`\\\"'*?\[\]~#]")
 _GLOB: Final = re.compile(r"[*?\[]")
@@ -59,8 +59,8 @@ _GLOB: Final = re.compile(r"[*?\[]")
 class Command(msgspec.Struct, frozen=True):
     """One command. ``head`` is what a rule must write out when the cover is ``named``; ``why`` explains the cover.
 
-    ``reach`` says how many words the head has, the variables before the program not counted. ``words`` are those of
-    the command itself, ``texts`` the variables set for it and what it is fed.
+    ``head_words`` says how many words the head has, the variables before the program not counted. ``words`` are those
+    of the command itself, ``texts`` the variables set for it and what it is fed.
     """
 
     text: str
@@ -68,7 +68,7 @@ class Command(msgspec.Struct, frozen=True):
     head: str
     cover: Cover
     why: str = ""
-    reach: int = 1
+    head_words: int = 1
     words: tuple[Token, ...] = ()
     texts: tuple[str, ...] = ()
 
@@ -108,15 +108,15 @@ def _judge(simple: SimpleCommand, depth: int) -> Iterator[Command | Parts]:
     """The command itself, then what it runs."""
     if depth > _MAX_NESTING:
         raise Unreadable("commands are nested too deeply")
-    cover, why, reach = _cover(simple)
+    cover, why, head_words = _cover(simple)
     try:
         inside = look_inside(simple)
-    except Closed as closed:
+    except ClosedWrapper as closed:
         yield _command(simple, "none", str(closed))
         return
     if inside is not None and cover == "any":
         cover, why = "named", "it runs another command"
-    yield _command(simple, cover, why, reach)
+    yield _command(simple, cover, why, head_words)
     if inside is None:
         return
     for inner in inside.commands:
@@ -143,9 +143,9 @@ def _cover(simple: SimpleCommand) -> tuple[Cover, str, int]:
     danger = examine(simple.words)
     if danger is None:
         return cover, why, 1
-    if danger.reach is None:
+    if danger.head_words is None:
         return "none", danger.why, 1
-    return "named", danger.why, danger.reach
+    return "named", danger.why, danger.head_words
 
 
 def _cover_by_form(simple: SimpleCommand) -> tuple[Cover, str]:
@@ -222,13 +222,13 @@ def _is_fed(name: str, arguments: list[str]) -> bool:
     return True
 
 
-def _command(simple: SimpleCommand, cover: Cover, why: str, reach: int = 1) -> Command:
+def _command(simple: SimpleCommand, cover: Cover, why: str, head_words: int = 1) -> Command:
     inputs = "".join(f" << {_quoted(text)}" for text in simple.inputs)
     words = [_shown(word) for word in (*simple.assignments, *simple.words)]
-    head = " ".join(words[: len(simple.assignments) + reach])
+    head = " ".join(words[: len(simple.assignments) + head_words])
     text = " ".join(words) + inputs
     texts = (*(word.value for word in simple.assignments), *simple.inputs)
-    return Command(text, _loose(simple, text), head, cover, why, reach, simple.words, texts)
+    return Command(text, _loose(simple, text), head, cover, why, head_words, simple.words, texts)
 
 
 def _loose(simple: SimpleCommand, text: str) -> tuple[str, ...]:

@@ -15,14 +15,15 @@ from typing import Final
 import msgspec
 
 from clew.permissions import globs, hosts, paths
+from clew.permissions.certainty import Match
+from clew.permissions.command_paths import CommandPaths, LookupBudget, working_folders
 from clew.permissions.commands import Command, take_apart
-from clew.permissions.place import Match, Place
-from clew.permissions.reach import Effort, Reach, folders_of
+from clew.permissions.file_system import FileSystem
 from clew.permissions.shell import Redirect
 from clew.permissions.tokens import UNKNOWN, Unreadable
 from clew.transcript.rule import Rule, Target
 
-__all__ = ["Match", "Place", "Subject", "literals", "match", "permission_rank", "subjects_of", "visible"]
+__all__ = ["FileSystem", "Match", "Subject", "literals", "match", "permission_rank", "subjects_of", "visible"]
 
 # The home folder is set to another one somewhere in the line, so that a tilde means nothing certain.
 _HOME_SET: Final = re.compile(r"(?<![$\w{])HOME\b")
@@ -35,19 +36,19 @@ class Subject(msgspec.Struct, frozen=True):
     """One thing that is judged by itself: a target, or one command or redirect of a shell line.
 
     ``problem`` says why nothing can allow it, ``command`` is there for a simple command that could be taken apart,
-    ``reach`` for every part of a shell line but its redirects.
+    ``command_paths`` for every part of a shell line but its redirects.
     """
 
     target: Target
     command: Command | None = None
     problem: str = ""
-    reach: Reach | None = None
+    command_paths: CommandPaths | None = None
 
 
 # ---------------------------------------------------------------- subjects
 
 
-def subjects_of(target: Target, place: Place) -> tuple[Subject, ...]:
+def subjects_of(target: Target, file_system: FileSystem) -> tuple[Subject, ...]:
     """What has to be judged for ``target``; never empty."""
     if target.kind != "command":
         return (Subject(target, problem=_problem(target)),)
@@ -55,21 +56,22 @@ def subjects_of(target: Target, place: Place) -> tuple[Subject, ...]:
         parts = take_apart(target.value)
     except Unreadable as error:
         problem = f"the command line is not certain to mean what it seems to: {error}"
-        return (Subject(target, problem=problem, reach=Reach((), (target.value,), (), place, Effort())),)
-    known = msgspec.structs.replace(place, home=None) if _HOME_SET.search(target.value) else place
-    folders = folders_of((command.words for command in parts.commands), known)
+        mentioned = CommandPaths((), (target.value,), (), file_system, LookupBudget())
+        return (Subject(target, problem=problem, command_paths=mentioned),)
+    known = msgspec.structs.replace(file_system, home=None) if _HOME_SET.search(target.value) else file_system
+    folders = working_folders((command.words for command in parts.commands), known)
     if _ADRIFT.search(target.value):
         folders = None
-    effort = Effort()
+    budget = LookupBudget()
     subjects = [
         Subject(
             msgspec.structs.replace(target, value=visible(command.text)),
             command,
-            reach=Reach(command.words, command.texts, folders, known, effort),
+            command_paths=CommandPaths(command.words, command.texts, folders, known, budget),
         )
         for command in parts.commands
     ]
-    subjects += [_opened(redirect, place, moves=parts.moves) for redirect in parts.redirects]
+    subjects += [_opened(redirect, file_system, moves=parts.moves) for redirect in parts.redirects]
     return tuple(subjects)
 
 
@@ -81,25 +83,25 @@ def _problem(target: Target) -> str:
     return ""
 
 
-def _opened(redirect: Redirect, place: Place, *, moves: bool) -> Subject:
+def _opened(redirect: Redirect, file_system: FileSystem, *, moves: bool) -> Subject:
     """A redirect as the path it opens."""
     path, problem = redirect.path, ""
     relative = not path.startswith("/")
     if not redirect.known:
         problem = "the file of a redirect is not written out"
-    elif relative and place.workspace is None:
+    elif relative and file_system.workspace is None:
         problem = "there is no workspace that a redirect could be relative to"
     elif relative and moves:
         problem = "the folder changes before a redirect is opened"
-    elif place.resolve is None:
+    elif file_system.resolve is None:
         problem = "the file of a redirect was not resolved"
-    if relative and place.workspace is not None:
-        path = posixpath.join(place.workspace, path)
-    if not problem and place.resolve is not None:
-        path = place.resolve(path)
+    if relative and file_system.workspace is not None:
+        path = posixpath.join(file_system.workspace, path)
+    if not problem and file_system.resolve is not None:
+        path = file_system.resolve(path)
         if not paths.is_resolved(path):
             problem = "the file of a redirect cannot be resolved"
-    inside = place.workspace is not None and paths.path_matches("./**", path, place.workspace)
+    inside = file_system.workspace is not None and paths.path_matches("./**", path, file_system.workspace)
     return Subject(Target(redirect.permission, "path", visible(path), inside), problem=problem)
 
 
@@ -111,43 +113,41 @@ def visible(text: str) -> str:
 # ---------------------------------------------------------------- rules
 
 
-def permission_rank(rule: Rule, target: Target) -> int | None:
-    """How specifically the rule names the target's permission: 2 by name, 1 by its beginning, 0 by ``*``."""
+def permission_rank(rule: Rule, target: Target) -> int:
+    """How specifically the rule names the target's permission: 2 by name, 1 by its beginning, 0 by ``*``, -1 not."""
     if rule.permission == target.permission:
         return 2
     if rule.permission == "*":
         return 0
-    if rule.permission.endswith("*") and target.permission.startswith(rule.permission[:-1]):
-        return 1
-    return None
+    return 1 if rule.permission.endswith("*") and target.permission.startswith(rule.permission[:-1]) else -1
 
 
-def literals(rule: Rule, subject: Subject, place: Place) -> int:
+def literals(rule: Rule, subject: Subject, file_system: FileSystem) -> int:
     """How many characters the rule's pattern spells out."""
     if subject.target.kind == "path":
-        return paths.path_literals(rule.pattern, place.workspace)
+        return paths.path_literals(rule.pattern, file_system.workspace)
     return globs.literal_count(rule.pattern)
 
 
-def match(rule: Rule, subject: Subject, place: Place) -> Match:
-    if permission_rank(rule, subject.target) is None:
+def match(rule: Rule, subject: Subject, file_system: FileSystem) -> Match:
+    if permission_rank(rule, subject.target) < 0:
         return Match.NO
     target = subject.target
     apart = target.kind == "path" and not subject.problem and paths.is_apart(rule.pattern, target.value)
     if rule.action == "allow":
-        return Match.YES if not apart and _allows(rule.pattern, subject, place) else Match.NO
-    found = Match.NO if apart else _catches(rule.pattern, subject, place)
+        return Match.YES if not apart and _allows(rule.pattern, subject, file_system) else Match.NO
+    found = Match.NO if apart else _catches(rule.pattern, subject, file_system)
     if found is Match.YES or not rule.pinned or not rule.pattern.startswith("/"):
         return found
     # A pinned rule about a place holds by every name of it; one for all tools holds in a shell line, too.
-    if subject.reach is not None and rule.permission == "*":
-        return subject.reach.match(rule.pattern)
-    if target.kind == "path" and place.aliases is not None:
-        return _yes(any(_catches_path(rule.pattern, name, place) for name in place.aliases(target.value)))
+    if subject.command_paths is not None and rule.permission == "*":
+        return subject.command_paths.match(rule.pattern)
+    if target.kind == "path" and file_system.aliases is not None:
+        return _yes(any(_catches_path(rule.pattern, name, file_system) for name in file_system.aliases(target.value)))
     return found
 
 
-def _allows(pattern: str, subject: Subject, place: Place) -> bool:
+def _allows(pattern: str, subject: Subject, file_system: FileSystem) -> bool:
     target = subject.target
     if subject.problem:
         return False
@@ -155,7 +155,7 @@ def _allows(pattern: str, subject: Subject, place: Place) -> bool:
         # Both the text and whoever resolved it must say that a path lies in the workspace.
         if paths.is_relative(pattern) and not target.inside:
             return False
-        return paths.path_matches(pattern, target.value, place.workspace)
+        return paths.path_matches(pattern, target.value, file_system.workspace)
     if target.kind == "host":
         return hosts.host_matches(pattern, target.value)
     if target.kind == "plain":
@@ -188,12 +188,12 @@ def _readings(pieces: Sequence[str]) -> list[Sequence[str]]:
     return [pieces]
 
 
-def _catches(pattern: str, subject: Subject, place: Place) -> Match:
+def _catches(pattern: str, subject: Subject, file_system: FileSystem) -> Match:
     target = subject.target
     if globs.is_everything(pattern):
         return Match.YES
     if target.kind == "path":
-        return _yes(_catches_path(pattern, target.value, place))
+        return _yes(_catches_path(pattern, target.value, file_system))
     if target.kind == "host":
         return _yes(hosts.host_may_match(pattern, target.value))
     if target.kind == "plain":
@@ -208,12 +208,12 @@ def _yes(found: bool) -> Match:
     return Match.YES if found else Match.NO
 
 
-def _catches_path(pattern: str, path: str, place: Place) -> bool:
+def _catches_path(pattern: str, path: str, file_system: FileSystem) -> bool:
     if pattern.startswith("~/"):
         # Nobody here knows whose home is meant, so it is everybody's.
         pattern = f"/**/{pattern[2:]}"
-    pattern = paths.without_parents(pattern, place.workspace)
-    return any(paths.path_matches(pattern, spelling, place.workspace) for spelling in {path, paths.normal(path)})
+    pattern = paths.without_parents(pattern, file_system.workspace)
+    return any(paths.path_matches(pattern, spelling, file_system.workspace) for spelling in {path, paths.normal(path)})
 
 
 def _catches_command(pattern: str, command: Command) -> Match:

@@ -27,9 +27,9 @@ _OPTION_LIKE: Final = re.compile(r"-[^0-9.]")
 
 
 class Danger(msgspec.Struct, frozen=True):
-    """``reach`` is how many words a rule must write out to cover it; None where no rule can. ``why`` is for people."""
+    """``head_words`` is how many words a rule must write out to cover it; None where no rule can."""
 
-    reach: int | None
+    head_words: int | None
     why: str
 
 
@@ -47,7 +47,7 @@ def examine(words: Sequence[Token]) -> Danger | None:
         reading.read()
     except _NotKnown as error:
         return Danger(None, str(error))
-    return Danger(reading.reach, reading.why) if reading.reach else None
+    return Danger(reading.head_words, reading.why) if reading.head_words else None
 
 
 def _beginning(word: Token) -> str:
@@ -65,12 +65,12 @@ def _is_known(word: Token) -> bool:
 
 
 class _Reading:
-    """One pass over the arguments. ``at`` is the next word; ``reach`` how many words danger was found in."""
+    """One pass over the arguments. ``at`` is the next word; ``head_words`` how many words danger was found in."""
 
     def __init__(self, words: Sequence[Token], name: str, table: Program) -> None:
         self.words, self.name, self.table = words, name, table
         self.at = 1
-        self.reach = 0
+        self.head_words = 0
         self.why = ""
         self.operands = 0
         self.first_operand = 0
@@ -98,9 +98,9 @@ class _Reading:
         if self.operands < self.table.fed and not self.quiet:
             raise _NotKnown(f"`{self.name}` does what its input says, and can run programs")
 
-    def danger(self, reach: int, why: str) -> None:
+    def danger(self, head_words: int, why: str) -> None:
         self.why = self.why or why
-        self.reach = max(self.reach, min(reach, len(self.words)))
+        self.head_words = max(self.head_words, min(head_words, len(self.words)))
 
     # ------------------------------------------------------------ options
 
@@ -192,7 +192,7 @@ class _Reading:
             self.danger(self.at, f"`{word.value}` stands where the value of `{name}` should")
         self._judge(name, option, word.value, self.at, known=True)
 
-    def _judge(self, name: str, option: Option, value: str, reach: int, known: bool) -> None:
+    def _judge(self, name: str, option: Option, value: str, head_words: int, known: bool) -> None:
         self.quiet = self.quiet or name in self.table.quiet
         if self.table.script and name in ("-e", "-f", "--expression", "--file", "--source"):
             self.has_script = True
@@ -202,7 +202,7 @@ class _Reading:
             return
         if not known:
             raise _NotKnown(f"`{name}` can make `{self.name}` {option.danger}, and its value is not written out")
-        self.danger(reach, f"`{name}` makes `{self.name}` {option.danger}")
+        self.danger(head_words, f"`{name}` makes `{self.name}` {option.danger}")
 
     def _unknown_option(self, word: Token, name: str) -> None:
         if not _is_known(word):
@@ -254,8 +254,8 @@ class _Reading:
             # What looks like an option behind it is another operand.
             self.operands += len(self.words) - self.at
         if table.most is not None and self.operands > table.most:
-            reach = self.command_end if table.enough else self.first_operand
-            self.danger(reach, f"`{self.name}` is made to {table.danger}")
+            head_words = self.command_end if table.enough else self.first_operand
+            self.danger(head_words, f"`{self.name}` is made to {table.danger}")
         pattern = table.first if table.first is not None and self.operands == 1 else table.operand
         if pattern is not None:
             self._check(word, pattern)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
-from clew.permissions.tokens import UNKNOWN, Level, Token, Unreadable, names, read_tokens
+from clew.permissions.tokens import UNKNOWN, Level, Token, Unreadable, read_tokens, word_set
 
 if TYPE_CHECKING:
     from tree_sitter import Language, Node
@@ -31,35 +31,35 @@ _MAX_DEPTH: Final = 200
 _Role = Literal["structure", "command"]
 
 # Nodes that stand for one word. What is inside them is read by the other reading, but for substitutions.
-_WORDS: Final = names("""
+_WORDS: Final = word_set("""
     ansi_c_string arithmetic_expansion brace_expression command_substitution concatenation expansion extglob_pattern
     file_descriptor heredoc_start number process_substitution raw_string regex simple_expansion special_variable_name
     string test_operator translated_string variable_assignment variable_name word
 """)
-_SUBSTITUTIONS: Final = names("command_substitution process_substitution")
+_SUBSTITUTIONS: Final = word_set("command_substitution process_substitution")
 # Nodes that hold the words of a simple command, and nodes around commands. A node of any other kind makes the line
 # unread.
-_COMMANDS: Final = names("""
+_COMMANDS: Final = word_set("""
     command command_name declaration_command file_redirect heredoc_redirect herestring_redirect redirected_statement
     test_command unset_command variable_assignments
 """)
-_EXPRESSIONS: Final = names("binary_expression parenthesized_expression unary_expression")
-_AROUND: Final = names("""
+_EXPRESSIONS: Final = word_set("binary_expression parenthesized_expression unary_expression")
+_AROUND: Final = word_set("""
     case_item case_statement compound_statement do_group elif_clause else_clause for_statement function_definition
     if_statement list negated_command pipeline program subshell while_statement
 """)
-_STRUCTURE: Final = names("! case do done elif else esac fi for function if in then until while { }")
-_CASE_ENDS: Final = names(";; ;& ;;&")
+_STRUCTURE: Final = word_set("! case do done elif else esac fi for function if in then until while { }")
+_CASE_ENDS: Final = word_set(";; ;& ;;&")
 # Bash gives these a meaning that the grammar does not know, or knows only in part.
-_REFUSED: Final = names("coproc select")
+_REFUSED: Final = word_set("coproc select")
 _KEYWORDS: Final = _STRUCTURE | _REFUSED | {"[[", "]]"}
-_WRITES: Final = names("> >> >| &> &>> >& <>")
-_READS: Final = names("< <> <&")
-_COPIES: Final = names(">& <&")
+_WRITES: Final = word_set("> >> >| &> &>> >& <>")
+_READS: Final = word_set("< <> <&")
+_COPIES: Final = word_set(">& <&")
 _REDIRECTS: Final = _WRITES | _READS | _COPIES | {"<<", "<<-", "<<<"}
 _DESCRIPTOR: Final = re.compile(r"[0-9]*-|[0-9]+")
 _LOOP_NAME: Final = re.compile(r"(?!path$)[a-z][a-z0-9]{0,15}")
-_HARMLESS: Final = names("/dev/null /dev/stdin /dev/stdout /dev/stderr")
+_HARMLESS: Final = word_set("/dev/null /dev/stdin /dev/stdout /dev/stderr")
 
 
 class Redirect(msgspec.Struct, frozen=True):

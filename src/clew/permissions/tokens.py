@@ -16,7 +16,7 @@ from typing import Final, Literal
 
 import msgspec
 
-__all__ = ["MAX_LINE_CHARS", "UNKNOWN", "Level", "Token", "Unreadable", "names", "read_tokens"]
+__all__ = ["MAX_LINE_CHARS", "UNKNOWN", "Level", "Token", "Unreadable", "read_tokens", "word_set"]
 
 MAX_LINE_CHARS: Final = 64 * 1024
 MAX_TOKENS: Final = 4_000
@@ -51,7 +51,7 @@ _ANSI: Final = re.compile(
 _ANSI_LETTERS: Final = dict(zip("abefnrtvE", "\a\b\x1b\f\n\r\t\v\x1b", strict=True))
 
 
-def names(text: str) -> frozenset[str]:
+def word_set(text: str) -> frozenset[str]:
     """The set of the words in ``text``: how tables of names are written."""
     return frozenset(text.split())
 

@@ -15,7 +15,7 @@ import msgspec
 
 from clew.errors import AlreadyAnswered, ApprovalNotFound, ClewError, Conflict, InternalError, InvalidInput
 from clew.live.base import Status
-from clew.permissions.answers import rules_for
+from clew.permissions.approval_rules import rules_for
 from clew.permissions.rules import parse_rules
 from clew.runtime.calls import Call
 from clew.runtime.host import Host, Setting

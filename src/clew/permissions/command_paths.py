@@ -18,10 +18,11 @@ from typing import Final
 import msgspec
 
 from clew.permissions import paths
-from clew.permissions.place import Match, Place
-from clew.permissions.tokens import UNKNOWN, Token, names
+from clew.permissions.certainty import Match
+from clew.permissions.file_system import FileSystem
+from clew.permissions.tokens import UNKNOWN, Token, word_set
 
-__all__ = ["Effort", "Reach", "folders_of"]
+__all__ = ["CommandPaths", "LookupBudget", "working_folders"]
 
 _MAX_FOLDERS: Final = 16
 _MAX_WORDS: Final = 500
@@ -30,12 +31,12 @@ _MAX_PATH: Final = 4096
 _PIECE: Final = re.compile(r"[^\s'\"(){}<>;|&,=:@\0]+")
 _GLOB: Final = re.compile(r"[*?\[]")
 # Their arguments are text or numbers: one that is not known cannot make them open a file.
-_TEXTUAL: Final = names(
+_TEXTUAL: Final = word_set(
     """: [ [[ basename break continue declare dirname echo exit export expr false kill let local printf pwd readonly
     return seq set shift sleep test true type typeset unset wait which"""
 )
 _ELSEWHERE: Final = ("-C", "--dir", "--chdir", "--cwd", "--work-tree", "--git-dir", "--prefix", "-execdir")
-_MOVERS: Final = names("cd popd pushd")
+_MOVERS: Final = word_set("cd popd pushd")
 # Standing for the command's own input and output, whoever has them open on this side.
 _STREAMS: Final = re.compile(r"/dev/(?:null|zero|full|u?random|tty|stdin|stdout|stderr|fd/[012])")
 _HANDLES: Final = re.compile(r"/dev/(?:stdin|stdout|stderr|fd(?:/[0-9]+)?)")
@@ -43,7 +44,7 @@ _HANDLES: Final = re.compile(r"/dev/(?:stdin|stdout|stderr|fd(?:/[0-9]+)?)")
 _MAX_BUNDLE: Final = 16
 
 
-class Effort(msgspec.Struct):
+class LookupBudget(msgspec.Struct):
     """How many paths of one line may still be looked up; what is beyond counts as unknown."""
 
     left: int = 10_000
@@ -76,11 +77,11 @@ class _Leads:
         self.found.setdefault(way, {})[names[-1] if names else ""] = None
 
 
-class Reach:
+class CommandPaths:
     """One command of a line, or a line that could not be read. The paths are looked up when a rule first asks.
 
     ``folders`` are those a relative path may begin at; None when they cannot be told. The commands of a line share
-    one ``effort``.
+    one ``budget``.
     """
 
     def __init__(
@@ -88,15 +89,15 @@ class Reach:
         words: Sequence[Token],
         texts: Iterable[str],
         folders: Sequence[str] | None,
-        place: Place,
-        effort: Effort,
+        file_system: FileSystem,
+        budget: LookupBudget,
     ) -> None:
         self._words = words
         self._texts = tuple(texts)
         self._folders = folders or ()
         self._adrift = folders is None or len(folders) > _MAX_FOLDERS
-        self._place = place
-        self._effort = effort
+        self._file_system = file_system
+        self._effort = budget
         self._program = words[0].value.rpartition("/")[2] if words else ""
 
     def match(self, pattern: str) -> Match:
@@ -135,7 +136,7 @@ class Reach:
             if word.rooted and not word.home and word.value == UNKNOWN:
                 # The handle of a substitution, whose commands are judged by themselves.
                 continue
-            value = _expanded(word, self._place.home)
+            value = _expanded(word, self._file_system.home)
             if UNKNOWN in value:
                 leads.unknown = leads.unknown or self._program not in _TEXTUAL
             elif not _STREAMS.fullmatch(value):
@@ -145,8 +146,8 @@ class Reach:
             self._add_inside(leads, text)
         if self._program == "cd" and _destination(self._words) is None:
             # It goes home.
-            leads.unknown = leads.unknown or self._place.home is None
-            leads.add(paths.names_of(self._place.home or "/"), named=True)
+            leads.unknown = leads.unknown or self._file_system.home is None
+            leads.add(paths.names_of(self._file_system.home or "/"), named=True)
         return leads
 
     def _add_whole(self, leads: _Leads, value: str, glob: bool, elsewhere: bool) -> None:
@@ -161,7 +162,7 @@ class Reach:
             before = len(value.partition("/")[0])
             texts += [value[at:] for at in range(2, min(before, _MAX_BUNDLE) + 1)]
         for text in dict.fromkeys(filter(None, texts)):
-            text = _home(text, self._place.home)
+            text = _home(text, self._file_system.home)
             if text.startswith("/"):
                 self._add_path(leads, text, glob)
                 continue
@@ -179,12 +180,12 @@ class Reach:
         if not glob:
             for spelling in {paths.normal(path), *self._real(path)}:
                 # A command without a path works in the workspace, too, so that naming it changes nothing.
-                if spelling != self._place.workspace:
+                if spelling != self._file_system.workspace:
                     leads.add(paths.names_of(spelling), named=True)
             return
         parts = path.split("/")
         first = next((at for at, part in enumerate(parts) if _GLOB.search(part)), len(parts))
-        found = self._place.finds(path) if self._place.finds is not None else ()
+        found = self._file_system.finds(path) if self._file_system.finds is not None else ()
         # Where a step up leads from behind a link that the glob finds, only the running shell knows.
         if self._program not in _TEXTUAL and (found is None or ".." in parts[first:]):
             leads.unknown = True
@@ -198,12 +199,12 @@ class Reach:
 
     def _real(self, path: str) -> Iterator[str]:
         """Where the path leads. What is open in this process is not what the command has open."""
-        if self._place.resolve is None or len(path) > _MAX_PATH or _HANDLES.fullmatch(path):
+        if self._file_system.resolve is None or len(path) > _MAX_PATH or _HANDLES.fullmatch(path):
             return
-        real = self._place.resolve(path)
+        real = self._file_system.resolve(path)
         yield real
-        if self._place.aliases is not None:
-            yield from self._place.aliases(real)
+        if self._file_system.aliases is not None:
+            yield from self._file_system.aliases(real)
 
     def _add_inside(self, leads: _Leads, text: str) -> None:
         """Paths written out in the text of a program, an address or a here-document.
@@ -211,7 +212,7 @@ class Reach:
         Where they lead is looked up only for those with a step up, which a link would make another one.
         """
         for piece in dict.fromkeys(_PIECE.findall(text)):
-            piece = _home(piece, self._place.home)
+            piece = _home(piece, self._file_system.home)
             slash = piece.find("/")
             if slash < 0 and piece not in (".", ".."):
                 if self._workspace is not None and not _GLOB.search(piece):
@@ -219,7 +220,7 @@ class Reach:
                 continue
             if ".." in piece:
                 begin = piece[slash:] if slash > 0 else piece
-                for path in (begin, f"{self._place.workspace or ''}/{piece}"):
+                for path in (begin, f"{self._file_system.workspace or ''}/{piece}"):
                     for real in self._real(path):
                         leads.add(paths.names_of(real))
             if slash > 0:
@@ -227,21 +228,27 @@ class Reach:
             if slash == 0:
                 leads.add(paths.names_of(paths.normal(piece)), globs=bool(_GLOB.search(piece)))
             elif self._workspace is not None and not _GLOB.search(piece):
-                leads.add(paths.names_of(paths.normal(f"{self._place.workspace}/{piece}")))
+                leads.add(paths.names_of(paths.normal(f"{self._file_system.workspace}/{piece}")))
 
     @cached_property
     def _workspace(self) -> tuple[str, ...] | None:
-        return None if self._place.workspace is None else paths.names_of(self._place.workspace)
+        return None if self._file_system.workspace is None else paths.names_of(self._file_system.workspace)
 
 
-def folders_of(commands: Iterable[Sequence[Token]], place: Place) -> tuple[str, ...] | None:
+def working_folders(commands: Iterable[Sequence[Token]], file_system: FileSystem) -> tuple[str, ...] | None:
     """The folders a relative path of the line may begin at: the workspace, and each one that it changes to."""
-    folders = [place.workspace or "/"]
+    folders = [file_system.workspace or "/"]
     for words in commands:
         if not words or words[0].value not in _MOVERS:
             continue
         word = _destination(words)
-        to = _expanded(word, place.home) if word is not None else place.home if words[0].value == "cd" else None
+        to = (
+            _expanded(word, file_system.home)
+            if word is not None
+            else file_system.home
+            if words[0].value == "cd"
+            else None
+        )
         # A folder that is not known makes the `cd` itself a perhaps, and with it the line.
         if to is None or UNKNOWN in to or to == "-" or (words[0].value != "cd" and to.startswith(("-", "+"))):
             continue

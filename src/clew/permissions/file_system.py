@@ -1,22 +1,15 @@
-"""Where targets lie, and how sure a match is: the two values every kind of match is made of."""
+"""What an evaluation may know of the file system: where targets lie, and functions that look things up there."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from enum import Enum
 
 import msgspec
 
-__all__ = ["Match", "Place"]
+__all__ = ["FileSystem"]
 
 
-class Match(Enum):
-    NO = "no"
-    MAYBE = "maybe"
-    YES = "yes"
-
-
-class Place(msgspec.Struct, frozen=True):
+class FileSystem(msgspec.Struct, frozen=True):
     """Where targets lie, and what is known of the file system; nothing of it needs to be known.
 
     ``workspace`` is the resolved root. ``resolve`` turns a path into one without links. ``home`` is what a tilde
