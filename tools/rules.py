@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+FOLDERS = ["tests", "src/clew/testing/store_suite"]
 ROOT = Path(__file__).resolve().parent.parent
 ROW = re.compile(r"^\|\s*([A-Z]{2}-[0-9]+)\s*\|\s*(.*?)\s*\|\s*$")
 
@@ -180,7 +181,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="rules", description="Each rule with the tests that prove it.")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--root", type=Path, default=ROOT, help="the project's folder")
-    parser.add_argument("folders", nargs="*", default=["tests"], help="where the tests are (tests)")
+    parser.add_argument("folders", nargs="*", default=FOLDERS, help=f"where the tests are ({' '.join(FOLDERS)})")
     options = parser.parse_args(arguments)
 
     rules = read_rules((options.root / "docs" / "rules.md").read_text(encoding="utf-8"))

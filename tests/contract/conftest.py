@@ -16,17 +16,9 @@ from clew.store.files.store import FileStore
 from clew.store.memory.store import MemoryStore
 from clew.store.sql.sqlite.opening import open_sqlite
 from clew.testing.clock import FakeClock
-from clew.testing.scribe import Scribe
+from clew.testing.store_suite.fixtures import clock, mint, scribe
 
-
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
-def mint(clock: FakeClock) -> Mint:
-    return Mint(clock)
+__all__ = ["clock", "mint", "scribe", "store"]
 
 
 @pytest.fixture(params=["memory", "sqlite", "jsonl", pytest.param("json", marks=pytest.mark.slow)])
@@ -68,8 +60,3 @@ async def _everything(store: Store) -> Any:
         steps = {turn_id: await store.load_steps(turn_id) for turn_id in whole.tree.turns}
         found[session_id] = (whole, steps, await store.load_state(session_id), await store.load_line(session_id))
     return found
-
-
-@pytest.fixture
-async def scribe(store: Store, clock: FakeClock, mint: Mint) -> Scribe:
-    return await Scribe.create(store, clock=clock, mint=mint)

@@ -51,7 +51,7 @@ async def add(scribe: Scribe, *events: LedgerEvent) -> None:
         await scribe.commit(AddEvent(one), guards=[guard(one)])
 
 
-async def listed(store: Store, **query: Any) -> list[tuple[str, str]]:
+async def listed_events(store: Store, **query: Any) -> list[tuple[str, str]]:
     page = await store.list_events(EventQuery(**query))
     return [(one.direction, one.source_id) for one in page.events]
 
@@ -91,7 +91,7 @@ async def test_an_event_is_in_the_ledger_once(scribe: Scribe, store: Store, mint
         await scribe.commit(AddEvent(msgspec.structs.replace(elsewhere, source_id="b")))
     assert "x" not in (await scribe.session()).metadata
     await add(scribe, event(scribe, "a", "out"), event(scribe, "a", source="other"))
-    assert await listed(store) == [("in", "a"), ("out", "a"), ("in", "a")]
+    assert await listed_events(store) == [("in", "a"), ("out", "a"), ("in", "a")]
 
 
 async def test_the_ledger_is_listed_newest_first_by_page_and_by_filter(
@@ -108,13 +108,13 @@ async def test_the_ledger_is_listed_newest_first_by_page_and_by_filter(
         event(one, "b", source="second"),
     )
     await add(other, event(other, "c"), event(other, "d"))
-    assert await listed(store) == [("in", "d"), ("in", "c"), ("in", "b"), ("out", "a"), ("in", "a")]
-    assert await listed(store, session_id=one.session_id) == [("in", "b"), ("out", "a"), ("in", "a")]
-    assert await listed(store, source="second") == [("in", "b")]
-    assert await listed(store, turn_id=turn) == [("out", "a"), ("in", "a")]
-    assert await listed(store, turn_id=turn, direction="in") == [("in", "a")]
-    assert await listed(store, turn_id=turn, session_id=other.session_id) == []
-    assert await listed(store, session_id=one.session_id, source="test", direction="out") == [("out", "a")]
+    assert await listed_events(store) == [("in", "d"), ("in", "c"), ("in", "b"), ("out", "a"), ("in", "a")]
+    assert await listed_events(store, session_id=one.session_id) == [("in", "b"), ("out", "a"), ("in", "a")]
+    assert await listed_events(store, source="second") == [("in", "b")]
+    assert await listed_events(store, turn_id=turn) == [("out", "a"), ("in", "a")]
+    assert await listed_events(store, turn_id=turn, direction="in") == [("in", "a")]
+    assert await listed_events(store, turn_id=turn, session_id=other.session_id) == []
+    assert await listed_events(store, session_id=one.session_id, source="test", direction="out") == [("out", "a")]
     first = await store.list_events(EventQuery(limit=2))
     second = await store.list_events(EventQuery(limit=2, before=first.next))
     third = await store.list_events(EventQuery(limit=2, before=second.next))
@@ -183,7 +183,7 @@ async def test_what_hangs_on_a_session_goes_with_it(store: Store, mint: Mint, cl
     await one.commit(DeleteSession())
     assert [found.id for found in await store.list_schedules()] == ["sch_1", "sch_other"]
     assert [found.name for found in await store.list_webhooks()] == ["door", "other"]
-    assert await listed(store) == [("in", "other")]
+    assert await listed_events(store) == [("in", "other")]
     with pytest.raises(ClewError):
         await wide(store, PutSchedule(msgspec.structs.replace(SCHEDULE, routing=Routing(session_id=one.session_id))))
     assert await check(store) == []

@@ -1,0 +1,31 @@
+"""The store suite: what every store has to do. A test file of a store of your own takes it in whole and says how one
+is made::
+
+    import pytest
+    from clew.testing.store_suite import *
+
+    @pytest.fixture
+    async def store(clock, mint, tmp_path):
+        store = await open_mine(tmp_path, clock=clock, mint=mint)
+        yield store
+        await store.close()
+
+It needs pytest with anyio's plugin: ``anyio_mode = "auto"``, and ``rule`` among the ``markers``, by which each test
+names what it proves.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+# So that a test that fails says what it compared; before the modules are imported, or it has no effect.
+pytest.register_assert_rewrite(
+    *(f"{__name__}.{name}" for name in ("messages", "sessions", "triggers", "units", "views"))
+)
+
+from clew.testing.store_suite.fixtures import *
+from clew.testing.store_suite.messages import *
+from clew.testing.store_suite.sessions import *
+from clew.testing.store_suite.triggers import *
+from clew.testing.store_suite.units import *
+from clew.testing.store_suite.views import *

@@ -1,0 +1,27 @@
+"""What the tests of the suite are given beside the store, which whoever runs them makes."""
+
+from __future__ import annotations
+
+import pytest
+
+from clew.ids import Mint
+from clew.store.base import Store
+from clew.testing.clock import FakeClock
+from clew.testing.scribe import Scribe
+
+__all__ = ["clock", "mint", "scribe"]
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def mint(clock: FakeClock) -> Mint:
+    return Mint(clock)
+
+
+@pytest.fixture
+async def scribe(store: Store, clock: FakeClock, mint: Mint) -> Scribe:
+    return await Scribe.create(store, clock=clock, mint=mint)
