@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 import clew
-from clew.history.check import check, extends
+from clew.history.check import check
 from clew.testing.scenario import transcript
 from clew.transcript.chunk import parse_chunk
 from clew.transcript.fold import Fold
+from clew.transcript.fold_part import extends
 
 PHASES = [
     "run.before_model_call=kill",

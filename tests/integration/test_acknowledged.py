@@ -15,7 +15,7 @@ import pytest
 
 from clew.clock import SystemClock
 from clew.errors import ClewError, StorageFull, StoreUnavailable
-from clew.history.check import check, extends
+from clew.history.check import check
 from clew.ids import Mint
 from clew.runtime.recovery import recover
 from clew.store.sql.losses import Loss
@@ -25,6 +25,7 @@ from clew.store.sql.sqlite.opening import open_sqlite
 from clew.testing.chunks import text
 from clew.testing.scribe import Scribe
 from clew.transcript.chunk import Chunk
+from clew.transcript.fold_part import extends
 from tests.integration.http_client import served
 from tests.integration.sqlite_files import folded, path, raw, retitle, sqlite_store
 from tests.integration.test_cli_history import Say

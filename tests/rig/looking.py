@@ -17,8 +17,9 @@ import msgspec
 
 from clew.engine import Engine
 from clew.errors import ClewError, InvalidInput, NotFound
-from clew.history.check import check, extends
+from clew.history.check import check
 from clew.testing.scripted import say
+from clew.transcript.fold_part import extends
 from tests.rig.history_child import open_at
 
 __all__ = ["Seen", "compare", "look_at"]

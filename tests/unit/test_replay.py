@@ -246,7 +246,7 @@ def test_a_replay_and_the_live_tail_make_the_same_message(seed: int, data: st.Da
     live = Fold("m1")
     for run in runs[:-1]:
         _take(live, run.answers, run.chunks)
-    live = Fold("m1", parts=live.parts, metadata=live.metadata)
+        live = Fold("m1", parts=live.parts, metadata=live.metadata)
     cut = data.draw(st.integers(0, len(runs[-1].chunks)))
     _take(live, runs[-1].answers, runs[-1].chunks[:cut])
     assume(not _reopens_a_reasoning(live.parts))

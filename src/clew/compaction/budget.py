@@ -136,7 +136,7 @@ def size_request(
 ) -> Size:
     """How large a request with this system prompt, these tools and these messages is."""
     system, tools = estimate_tokens(system_chars), estimate_tokens(tools_chars)
-    summary = sum(estimate_message(message) for message in messages if message.metadata.get("summary") is True)
+    summary = sum(estimate_message(message) for message in messages if message.is_summary)
     chars = system_chars + tools_chars + sum(_chars(part) for message in messages for part in message.parts)
     places = {message.id: place for place, message in enumerate(messages)}
     place = places.get(measured.message_id) if measured is not None else None

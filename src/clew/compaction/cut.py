@@ -14,8 +14,8 @@ import msgspec
 
 from clew.compaction.budget import estimate_part, message_tokens
 from clew.compaction.policy import Policy
-from clew.compaction.tool_part import is_open
 from clew.transcript.message import Message
+from clew.transcript.part import STEP_START, is_open_call, kind_of, steps_in
 from clew.transcript.view import Split
 
 __all__ = ["Cut", "leads_turn", "plan_cut"]
@@ -47,7 +47,7 @@ class _Place(msgspec.Struct, frozen=True):
 
 def leads_turn(message: Message) -> bool:
     """Whether a turn begins here: a person wrote it. A warning of the loop's own is inside a turn."""
-    return message.role == "user" and message.metadata.get("synthetic") is not True
+    return message.is_prompt
 
 
 def plan_cut(
@@ -79,10 +79,10 @@ class _Plan:
         self.inner = [_sums(map(estimate_part, message.parts)) for message in body]
         self.sums = _sums(self._size(at, 0) for at in range(len(body)))
         self.leads = [index for index, message in enumerate(body) if leads_turn(message)]
-        own = (i for i, message in enumerate(body) if message.metadata.get("turn_id") == open_turn_id)
+        own = (i for i, message in enumerate(body) if message.turn_id == open_turn_id)
         self.open_at = next(own, None) if open_turn_id is not None else None
         self.newest = self.open_at if self.open_at is not None else (self.leads[-1] if self.leads else 0)
-        waiting = next((i for i, message in enumerate(body) if any(map(is_open, message.parts))), len(body))
+        waiting = next((i for i, message in enumerate(body) if any(map(is_open_call, message.parts))), len(body))
         # What comes from here on is never summarised as a whole: a call in it waits for its result.
         self.last_start = waiting if waiting == len(body) else self._lead_of(waiting)
 
@@ -155,23 +155,23 @@ class _Plan:
             if message.role != "assistant":
                 continue
             for part, data in enumerate(message.parts):
-                if data.get("type") == "step-start" and part and not any(map(is_open, message.parts[:part])):
+                if kind_of(data) == STEP_START and part and not any(map(is_open_call, message.parts[:part])):
                     yield _Place(start, at, part)
 
     def _behind(self, start: int) -> _Place | None:
         """All of the newest message dropped: the step that comes next begins behind it."""
         at = len(self.body) - 1
         message = self.body[at]
-        if at <= start or message.role != "assistant" or any(map(is_open, message.parts)):
+        if at <= start or message.role != "assistant" or any(map(is_open_call, message.parts)):
             return None
-        if message.parts and message.parts[-1].get("type") == "step-start":
+        if message.parts and kind_of(message.parts[-1]) == STEP_START:
             return None
         return _Place(start, at, len(message.parts))
 
     def _has_rest(self, place: _Place) -> bool:
         """Whether anything is kept of the newest message, beside the bare start of a step."""
         parts = self.body[place.at].parts[place.part :]
-        return place.at < len(self.body) - 1 or any(part.get("type") != "step-start" for part in parts)
+        return place.at < len(self.body) - 1 or any(kind_of(part) != STEP_START for part in parts)
 
     # Boundaries
 
@@ -179,7 +179,7 @@ class _Plan:
         """Messages and the steps in them with their sizes, as places for a tail to begin."""
         for at in range(first, len(self.body)):
             parts = self.body[at].parts
-            inner = [i for i, part in enumerate(parts) if i and part.get("type") == "step-start"]
+            inner = [i for i in steps_in(parts) if i]
             borders = [0, *(inner if self.body[at].role == "assistant" else []), len(parts)]
             start = at if self.open_at is None else min(at, self.open_at)
             for index, part in enumerate(borders[:-1]):
@@ -191,8 +191,8 @@ class _Plan:
             return False
         if place.at < 0:
             message = self.body[place.start]
-            return leads_turn(message) or (message.role == "assistant" and not any(map(is_open, message.parts)))
-        return place.part > 0 and not any(map(is_open, self.body[place.at].parts[: place.part]))
+            return leads_turn(message) or (message.role == "assistant" and not any(map(is_open_call, message.parts)))
+        return place.part > 0 and not any(map(is_open_call, self.body[place.at].parts[: place.part]))
 
     def _lead_of(self, index: int) -> int:
         """Where the turn that holds this message begins."""

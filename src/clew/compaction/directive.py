@@ -48,9 +48,8 @@ def directives_of(messages: Iterable[Message]) -> tuple[Directive, ...]:
         Directive(message.id, sentence)
         for message in messages
         if leads_turn(message)
-        for part in message.parts
-        if part.get("type") == "text" and isinstance(part.get("text"), str)
-        for sentence in _sentences(part["text"])
+        for text in message.texts
+        for sentence in _sentences(text)
         if _COMMAND.search(sentence)
     )
 

@@ -100,9 +100,7 @@ def _outputs(
     messages: Sequence[Message], already: Mapping[_Key, Pruned], base_index: Mapping[str, int]
 ) -> Iterator[_Output]:
     """Every completed output that is not protected and not a stub yet, oldest first."""
-    replies = [
-        message.id for message in messages if message.role == "assistant" and not message.metadata.get("summary")
-    ]
+    replies = [message.id for message in messages if message.role == "assistant" and not message.is_summary]
     newest = set(replies[-PROTECTED_MESSAGES:])
     files = _newest_of_files(messages)
     for message in messages:

@@ -62,7 +62,7 @@ def _lines(message: Message) -> Iterator[str]:
         if not said:
             return
         # What the program itself put in is no word of the user's.
-        own = message.metadata.get("synthetic") is True or message.role == "system"
+        own = message.is_synthetic or message.role == "system"
         yield f"[Tool result]: (a notice of the program) {_safe(said)}" if own else f"[User]: {_safe(said)}"
         return
     calls: list[Mapping[str, Any]] = []

@@ -98,11 +98,11 @@ async def _branches(engine: Engine, session_id: str) -> None:
         await rewound.submission.wait()
     await engine.rewind(session_id, first.id)
     await engine.unrewind(session_id)
-    await engine.set_head(session_id, str(third.metadata["turn_id"]))
+    await engine.set_head(session_id, str(third.turn_id))
     await _talk(engine, session_id, _TALE[5])
     aside = await engine.branch(session_id, answer.id, metadata={"title": "Sample: a branch of it", "label": "aside"})
     await _talk(engine, aside.id, "he turns back and asks her for a second ball")
-    forked = await engine.fork(str(second.metadata["turn_id"]), label="another way")
+    forked = await engine.fork(str(second.turn_id), label="another way")
     await engine.rename_session(forked.id, "Sample: a fork of it")
 
 

@@ -6,10 +6,8 @@ are computed again, and the streams somebody was shown must be there, whole and 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Final
 
 import msgspec
 
@@ -17,9 +15,10 @@ from clew.errors import ClewError, IllegalChunk
 from clew.store.base import QueuedMessage, Store, Whole
 from clew.transcript.chunk import Chunk
 from clew.transcript.fold import Fold
+from clew.transcript.fold_part import extends
 from clew.transcript.message import MessageRow
 from clew.transcript.metadata import projection_of
-from clew.transcript.part import output_text
+from clew.transcript.part import blob_of, output_text
 from clew.transcript.project import project, tails_of
 from clew.transcript.pruned import Pruned
 from clew.transcript.rollup import sum_usage
@@ -29,11 +28,7 @@ from clew.transcript.tool_state import TOOL_STATES
 from clew.transcript.turn import Tree
 from clew.transcript.turn_state import OPEN
 
-__all__ = ["Problem", "check", "extends"]
-
-_BLOB: Final = re.compile("/api/blobs/([0-9a-f]{64})", re.ASCII)
-_TOOL_RANK: Final = {state: rank for rank, state in enumerate(TOOL_STATES)}
-_OUTPUTS: Final = frozenset({"output-available", "output-error", "output-denied"})
+__all__ = ["Problem", "check"]
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -113,7 +108,7 @@ def _check_messages(messages: Mapping[str, MessageRow], seals: Mapping[str, str]
         if [part.index for part in row.parts] != list(range(len(row.parts))):
             yield f"its parts are numbered {[part.index for part in row.parts]}", row.id
         for part in row.parts:
-            if part.tool_state is not None and part.tool_state not in _TOOL_RANK:
+            if part.tool_state is not None and part.tool_state not in TOOL_STATES:
                 yield f"a tool call is in state {part.tool_state!r}, which does not exist", part.id
         if row.damage is not None:
             yield row.damage, row.id
@@ -147,17 +142,16 @@ async def _check_blobs(
     found: list[tuple[str, str | None]] = []
     for row in messages:
         for part in row.parts:
-            url = part.data.get("url")
-            named = _BLOB.fullmatch(url) if part.type == "file" and isinstance(url, str) else None
+            named = blob_of(part.data)
             if named is None:
                 continue
-            if named[1] not in known:
+            if named not in known:
                 try:
-                    gone = await store.find_blob(named[1]) is None
-                    known[named[1]] = f"its file {named[1]} is not there" if gone else None
+                    gone = await store.find_blob(named) is None
+                    known[named] = f"its file {named} is not there" if gone else None
                 except ClewError:
-                    known[named[1]] = f"its file {named[1]} is damaged"
-            if (what := known[named[1]]) is not None:
+                    known[named] = f"its file {named} is damaged"
+            if (what := known[named]) is not None:
                 found.append((what, row.id))
     return found
 
@@ -212,12 +206,11 @@ def _check_places(
     held = {message_id for ids in tree.links.values() for message_id in ids}
     waiting = {entry.message.id: entry.queued_at for entry in queue}
     for row in messages.values():
-        queued_at = row.metadata.get("queued_at")
-        if queued_at != waiting.get(row.id):
-            yield f"its queued_at is {queued_at}, the queue says {waiting.get(row.id)}", row.id
+        if row.queued_at != waiting.get(row.id):
+            yield f"its queued_at is {row.queued_at}, the queue says {waiting.get(row.id)}", row.id
         if row.id in held and row.id in waiting:
             yield "it is in a turn and in the queue", row.id
-        if row.id not in held and row.id not in waiting and "cancelled_at" not in row.metadata:
+        if row.id not in held and row.id not in waiting and not row.is_cancelled:
             yield "it is in no turn and not in the queue", row.id
 
 
@@ -260,38 +253,3 @@ def _check_shown(row: MessageRow | None, message_id: str, chunks: Sequence[Chunk
         return
     if not extends([part.data for part in row.parts], fold.parts):
         yield Problem("what is stored does not hold all that was shown", row.session_id, message_id)
-
-
-def extends(stored: Sequence[Mapping[str, Any]], shown: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether ``stored`` is ``shown``, or what it can have become by further chunks."""
-    if len(stored) < len(shown):
-        return False
-    return all(_part_extends(after, before) for after, before in zip(stored, shown, strict=False))
-
-
-def _part_extends(after: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
-    if after == before:
-        return True
-    if after.get("type") != before.get("type"):
-        return False
-    if before.get("type") in ("text", "reasoning"):
-        return before.get("state") == "streaming" and str(after.get("text")).startswith(str(before.get("text")))
-    if "toolCallId" in before:
-        return after.get("toolCallId") == before["toolCallId"] and _later(after, before)
-    # Only data with an id is ever replaced, and nothing of the part but the data.
-    named = str(before.get("type")).startswith("data-") and "id" in before
-    return named and {**after, "data": None} == {**before, "data": None}
-
-
-def _later(after: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
-    """Whether a call can have gone on from ``before`` to ``after``. Arguments that were complete never change."""
-    state, earlier = str(after.get("state")), str(before.get("state"))
-    if earlier == "input-streaming":
-        if state == earlier:
-            return str(after.get("rawInput", "")).startswith(str(before.get("rawInput", "")))
-        return state in _TOOL_RANK
-    if after.get("input") != before.get("input"):
-        return False
-    if earlier in _OUTPUTS:
-        return before.get("preliminary") is True and state in ("output-available", "output-error")
-    return _TOOL_RANK.get(state, -1) > _TOOL_RANK[earlier]

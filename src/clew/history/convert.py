@@ -22,6 +22,7 @@ from clew.store.base import Damage, Store
 from clew.store.portable import load_portable, plan_insert
 from clew.store.unit import DeleteSession, Refused, Unit
 from clew.transcript.message import Message
+from clew.transcript.part import input_of
 from clew.transcript.portable import PortableSession, Rename, rename_part, rename_session, rename_value
 from clew.transcript.usage import Usage
 
@@ -131,7 +132,7 @@ async def _move(
 
 def _digests(given: PortableSession, session_id: str) -> dict[str, str]:
     """What answers to open requests are bound to, which has the session in it."""
-    inputs = {part.tool_call_id: part.data.get("input") for row in given.messages for part in row.parts}
+    inputs = {part.tool_call_id: input_of(part.data) for row in given.messages for part in row.parts}
     return {
         wait.digest: digest_of(
             session_id, wait.tool_call_id, wait.tool, inputs.get(wait.tool_call_id), given.session.workspace_root

@@ -111,7 +111,6 @@ async def load_turn(store: Store, turn_id: str) -> TurnReport:
 
 
 def _reported(step: Step) -> StepReport:
-    recorded = step.data.get("request")
     return StepReport(
         step.index,
         step.message_id,
@@ -122,7 +121,7 @@ def _reported(step: Step) -> StepReport:
         step.finished_at,
         step.finish_reason,
         step.prompt_digest,
-        recorded if isinstance(recorded, str) else None,
+        step.request_digest,
     )
 
 
@@ -136,8 +135,8 @@ async def load_request(store: Store, turn_id: str, index: int | None = None) -> 
     if step is None:
         raise InvalidInput(f"this turn has no step {index}; it has {len(steps)}, counted from 0", turn_id=turn.id)
     system = await _kept(store, step.prompt_digest or "") or ""
-    tools = await _kept(store, _text(step.data.get("tools"))) or "[]"
-    output, temperature = (step.data.get("limits") or (None, None))[:2]
+    tools = await _kept(store, step.tools_digest or "") or "[]"
+    output, temperature = (step.limits or (None, None))[:2]
     request = ModelRequest(
         model=step.model,
         system=system,
@@ -146,7 +145,7 @@ async def load_request(store: Store, turn_id: str, index: int | None = None) -> 
         max_output_tokens=output,
         temperature=temperature,
     )
-    digest, recorded = request_digest(request), _text(step.data.get("request")) or None
+    digest, recorded = request_digest(request), step.request_digest
     if digest != recorded and turn.origin_turn_id is not None:
         told = await _of_origin(store, turn.origin_turn_id, step.index, recorded)
         if told is not None:
@@ -187,7 +186,7 @@ async def _of_origin(store: Store, turn_id: str, index: int, recorded: str | Non
 async def _messages(store: Store, turn: Turn, steps: Sequence[Step], step: Step) -> list[Message]:
     """The messages as they were when the step began."""
     line = (await store.load_line(turn.session_id, through=turn.id, keep_damaged=True)).turns
-    depth, seq = (step.data.get("view") or (None, 0))[:2]
+    depth, seq = (step.view or (None, 0))[:2]
     compaction = next((one for one in compactions_of(line) if _depth(line, one.turn_id) == depth), None)
     last = line[-1]
     place = next((n for n, row in enumerate(last.messages) if row.id == step.message_id), len(last.messages))
@@ -211,10 +210,6 @@ def _depth(line: Sequence[LineTurn], turn_id: str) -> int:
 
 def _sections(system: str, step: Step) -> tuple[Section, ...]:
     try:
-        return sections_of(system, step.data.get("prompt") or ())
+        return sections_of(system, step.sections)
     except InvalidInput:
         return (Section("prompt", system),) if system else ()
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""

@@ -69,7 +69,7 @@ def _place(messages: Sequence[Message], before: str | None) -> int | None:
     if before is None:
         return len(messages)
     for place, message in enumerate(messages):
-        if message.metadata.get("client_message_id") == before:
+        if message.client_message_id == before:
             return place
     return next((place for place, message in enumerate(messages) if message.id == before), None)
 

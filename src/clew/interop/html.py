@@ -19,7 +19,16 @@ from clew.interop.passages import (
     shown_time,
     tool_use,
 )
-from clew.transcript.part import COMPACTION_PART
+from clew.transcript.part import (
+    COMPACTION_PART,
+    STEP_START,
+    blob_of,
+    data_of,
+    file_name_of,
+    kind_of,
+    media_type_of,
+    text_of,
+)
 from clew.transcript.portable import Blob, PortableSession
 
 __all__ = ["POLICY", "format_html"]
@@ -69,13 +78,13 @@ p, li, h1, h4, h5, h6, pre, code, a { unicode-bidi: isolate; }
 def format_html(portable: PortableSession, *, hidden: bool = False) -> str:
     """The page; with ``hidden`` also what was rewound, summarised, refused or cancelled."""
     session = portable.session
-    title = str(session.metadata.get("title") or "Untitled session")
+    title = session.title or "Untitled session"
     about = [str(session.model), session.agent, shown_time(session.created_at), session.id]
     if portable.redacted:
         about.append(f"{portable.redacted} redacted")
     passages = passages_of(portable, hidden=hidden)
     missing = left_out(portable, passages)
-    blobs = {f"/api/blobs/{blob.sha256}": blob for blob in portable.blobs}
+    blobs = {blob.sha256: blob for blob in portable.blobs}
     return "".join(
         (
             '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n',
@@ -113,19 +122,19 @@ def _turns(passages: tuple[Passage, ...], blobs: Mapping[str, Blob]) -> Iterator
 
 
 def _part(data: dict[str, Any], blobs: Mapping[str, Blob]) -> str:
-    kind, text = data.get("type"), data.get("text")
+    kind, text = kind_of(data), text_of(data, "text", "reasoning")
     called = tool_use(data)
     if called is not None:
         return _tool(called)
-    if kind == "text" and isinstance(text, str):
+    if kind == "text" and text is not None:
         return render_markdown(text) + "\n"
-    if kind == "reasoning" and isinstance(text, str):
+    if kind == "reasoning" and text is not None:
         return _folded("Reasoning", render_markdown(text)) if text else ""
-    if kind == "step-start":
+    if kind == STEP_START:
         return ""
     if kind == "file":
         return _file(data, blobs)
-    summary = data["data"].get("summary") if kind == COMPACTION_PART and isinstance(data.get("data"), dict) else None
+    summary = (data_of(data, COMPACTION_PART) or {}).get("summary")
     if isinstance(summary, str):
         return f'<p class="about">Stands for what came before it.</p>\n{render_markdown(summary)}\n'
     return _folded(str(kind), _verbatim(shown_json(data)))
@@ -141,8 +150,8 @@ def _tool(called: ToolUse) -> str:
 
 
 def _file(data: dict[str, Any], blobs: Mapping[str, Blob]) -> str:
-    name = str(data.get("filename") or data.get("mediaType") or "file")
-    blob = blobs.get(str(data.get("url")))
+    name = str(file_name_of(data) or media_type_of(data) or "file")
+    blob = blobs.get(blob_of(data) or "")
     if blob is None or blob.media_type.lower() not in _PICTURES or len(blob.data) > _MAX_PICTURE:
         return f'<p class="about">Attached: {escape_text(name)}</p>\n'
     body = base64.b64encode(blob.data).decode()

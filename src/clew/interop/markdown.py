@@ -23,7 +23,16 @@ from clew.interop.passages import (
     shown_time,
     tool_use,
 )
-from clew.transcript.part import COMPACTION_PART
+from clew.transcript.part import (
+    COMPACTION_PART,
+    STEP_START,
+    data_of,
+    file_name_of,
+    kind_of,
+    media_type_of,
+    text_of,
+    url_of,
+)
 from clew.transcript.portable import PortableSession
 
 __all__ = ["contained", "fenced", "format_markdown"]
@@ -40,7 +49,7 @@ def format_markdown(portable: PortableSession, *, hidden: bool = False) -> str:
     about = [str(session.model), session.agent, shown_time(session.created_at)]
     if portable.redacted:
         about.append(f"{portable.redacted} redacted")
-    blocks = [f"# {_plain(session.metadata.get('title') or 'Untitled session')}", _plain(" · ".join(about))]
+    blocks = [f"# {_plain(session.title or 'Untitled session')}", _plain(" · ".join(about))]
     passages = passages_of(portable, hidden=hidden)
     if missing := left_out(portable, passages):
         blocks.append(f"*{missing}*")
@@ -67,20 +76,20 @@ def _message(passage: Passage) -> Iterator[str]:
 
 
 def _part(data: dict[str, Any]) -> str:
-    kind, text = data.get("type"), data.get("text")
+    kind, text = kind_of(data), text_of(data, "text", "reasoning")
     called = tool_use(data)
     if called is not None:
         return _tool(called)
-    if kind == "text" and isinstance(text, str):
+    if kind == "text" and text is not None:
         return contained(text)
-    if kind == "reasoning" and isinstance(text, str):
+    if kind == "reasoning" and text is not None:
         return _folded("Reasoning", fenced(text)) if text else ""
-    if kind == "step-start":
+    if kind == STEP_START:
         return ""
     if kind == "file":
-        name = data.get("filename") or data.get("url")
-        return f"Attached: {_plain(name)} ({_plain(data.get('mediaType'))})"
-    summary = data["data"].get("summary") if kind == COMPACTION_PART and isinstance(data.get("data"), dict) else None
+        name = file_name_of(data) or url_of(data)
+        return f"Attached: {_plain(name)} ({_plain(media_type_of(data))})"
+    summary = (data_of(data, COMPACTION_PART) or {}).get("summary")
     if isinstance(summary, str):
         return f"*Stands for what came before it.*\n\n{contained(summary)}"
     return _folded(str(kind), fenced(shown_json(data), "json"))

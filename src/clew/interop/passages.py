@@ -11,6 +11,7 @@ import msgspec
 from clew.transcript.line import LineTurn, line_turns
 from clew.transcript.message import MessageRow
 from clew.transcript.metadata import DAMAGED
+from clew.transcript.part import error_text, input_of, is_call, output_of, state_of, tool_name
 from clew.transcript.portable import PortableSession, tree_of
 from clew.transcript.project import project, tails_of
 from clew.transcript.view import compaction_data, visible_view
@@ -73,7 +74,7 @@ def passages_of(portable: PortableSession, *, hidden: bool = False) -> tuple[Pas
     rows, tree = {row.id: row for row in portable.messages}, tree_of(portable)
     queued = {entry.message_id for entry in portable.queue}
     marks: dict[str, Mark] = {id_: why.by for id_, why in project(tree, tails_of(tree, rows)).items()}
-    marks |= {row.id: "cancelled" for row in rows.values() if "cancelled_at" in row.metadata}
+    marks |= {row.id: "cancelled" for row in rows.values() if row.is_cancelled}
     marks |= dict.fromkeys(queued, "queued")
     holders: dict[str, str] = {}
     for turn in (*tree.turns.values(), *line_turns(tree)):
@@ -102,16 +103,14 @@ def left_out(portable: PortableSession, shown: tuple[Passage, ...]) -> str:
 
 def tool_use(data: dict[str, Any]) -> ToolUse | None:
     """The part as a tool call; None when it is none."""
-    if not isinstance(data.get("toolCallId"), str):
+    if not is_call(data):
         return None
-    name = data.get("toolName") or str(data.get("type", "")).removeprefix("tool-")
-    error = data.get("errorText")
     return ToolUse(
-        _UNSEEN.sub(" ", str(name))[:200],
-        str(data.get("state", "")),
-        shown_json(data.get("input", data.get("rawInput"))),
-        shown_json(data["output"]) if "output" in data else None,
-        shown_json(error) if error is not None else None,
+        _UNSEEN.sub(" ", tool_name(data))[:200],
+        state_of(data) or "",
+        shown_json(input_of(data)),
+        shown_json(output_of(data)) if "output" in data else None,
+        error_text(data),
     )
 
 

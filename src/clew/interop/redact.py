@@ -18,6 +18,7 @@ import orjson
 
 from clew.interop.secret_patterns import token_shapes
 from clew.transcript.message import MessageRow
+from clew.transcript.part import blob_url
 from clew.transcript.portable import Blob, PortableSession, Prompt, Rename, rename_value
 from clew.transcript.turn import Step
 
@@ -182,5 +183,5 @@ def _redacted_blob(blob: Blob, redaction: Redaction, names: dict[str, str]) -> B
     if data == blob.data:
         return blob
     digest = sha256(data).hexdigest()
-    names[f"/api/blobs/{blob.sha256}"] = f"/api/blobs/{digest}"
+    names[blob_url(blob.sha256)] = blob_url(digest)
     return Blob(digest, blob.media_type, data)

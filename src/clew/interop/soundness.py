@@ -182,7 +182,7 @@ def _check_places(portable: PortableSession, messages: dict[str, MessageRow]) ->
             raise _refuse(where, f"message {row.id} is in a turn already, or queued twice")
         queued.add(row.id)
     for row in portable.messages:
-        if row.id not in held and row.id not in queued and "cancelled_at" not in row.metadata:
+        if row.id not in held and row.id not in queued and not row.is_cancelled:
             raise _refuse(f"message {row.id}", "it is in no turn, not in the queue, and was not cancelled")
 
 
@@ -233,7 +233,7 @@ def _check_prunes(portable: PortableSession, messages: dict[str, MessageRow]) ->
 
 def _check_kept(portable: PortableSession) -> None:
     """What is kept under a digest has that digest: nobody may plant another text under a name that is trusted."""
-    tools = {step.data.get("tools") for step in portable.steps}
+    tools = {step.tools_digest for step in portable.steps}
     for place, prompt in enumerate(portable.prompts):
         check_text(prompt.body, f"prompts[{place}].body")
         if sha256(prompt.body.encode()).hexdigest() != prompt.digest:

@@ -15,6 +15,7 @@ import msgspec
 
 from clew.store import unit as u
 from clew.transcript.message import MessageRow, PartRow
+from clew.transcript.part import is_growing
 from clew.transcript.pruned import Pruned
 from clew.transcript.session import Session
 from clew.transcript.turn import HeadMove, Step, Turn
@@ -31,7 +32,6 @@ __all__ = [
     "Told",
     "facts_of",
     "facts_of_session",
-    "is_growing",
     "is_session_stream",
     "prompt_fact",
     "rules_fact",
@@ -140,14 +140,6 @@ class Present(Protocol):
     def blobs(self, session_id: str, sha256: Collection[str] | None) -> Iterable[BlobName]: ...
 
     def everything(self, session_id: str) -> Everything: ...
-
-
-def is_growing(data: Mapping[str, Any]) -> bool:
-    """Whether more of a part may still come: a text that streams, a call without its final result, named data."""
-    state = data.get("state")
-    if "toolCallId" in data:
-        return not str(state).startswith("output-") or data.get("preliminary") is True
-    return state == "streaming" or ("id" in data and str(data.get("type")).startswith("data-"))
 
 
 def is_session_stream(stream_id: str) -> bool:

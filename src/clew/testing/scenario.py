@@ -16,6 +16,17 @@ from clew.testing.scripted import ScriptedModel
 from clew.transcript.chunk import parse_chunk
 from clew.transcript.fold import Fold
 from clew.transcript.message import Message
+from clew.transcript.part import (
+    STEP_START,
+    error_text,
+    input_of,
+    is_call,
+    kind_of,
+    output_of,
+    state_of,
+    text_of,
+    tool_name,
+)
 from clew.transcript.session import Session
 
 __all__ = ["Scenario", "reduced", "transcript"]
@@ -85,21 +96,19 @@ def transcript(messages: Sequence[Message]) -> list[str]:
 
 
 def _lines(role: str, part: Mapping[str, Any]) -> list[str]:
-    kind = str(part.get("type"))
-    if kind == "step-start":
+    kind, state = kind_of(part), state_of(part)
+    if kind == STEP_START:
         return []
     if kind in ("text", "reasoning"):
         who = role if kind == "text" else f"{role} thinks"
-        mark = "" if part.get("state") != "streaming" else " …"
-        return [f"{who}: {part['text']}{mark}"]
-    if "toolCallId" in part:
-        name = part.get("toolName") or kind.removeprefix("tool-")
-        given = orjson.dumps(part.get("input", part.get("rawInput"))).decode()
-        if part["state"] == "output-available":
-            end = orjson.dumps(part["output"]).decode()
-        elif part["state"] == "output-error":
-            end = f"error: {part['errorText']}"
-        else:
-            end = part["state"]
-        return [f"{name} {given} → {end}"]
+        mark = "" if state != "streaming" else " …"
+        return [f"{who}: {text_of(part, kind)}{mark}"]
+    if is_call(part):
+        given = orjson.dumps(input_of(part)).decode()
+        end = str(state)
+        if state == "output-available":
+            end = orjson.dumps(output_of(part)).decode()
+        elif state == "output-error":
+            end = f"error: {error_text(part)}"
+        return [f"{tool_name(part)} {given} → {end}"]
     return [f"{role}: [{kind}]"]

@@ -23,7 +23,8 @@ from typing import Any, Final, TypeAlias
 from clew.errors import IllegalChunk
 from clew.transcript import chunk as c
 from clew.transcript.chunk import UNSET, UnsetType
-from clew.transcript.fold_part import GrowingPart, begin, check, extend, is_tool
+from clew.transcript.fold_part import GrowingPart, begin, check, extend
+from clew.transcript.part import STEP_START, approval_of, call_id_of, kind_of
 
 __all__ = ["Fold"]
 
@@ -130,7 +131,7 @@ class Fold:
         part = self._parts[index]
         state = part.state_after("approval-response", tool_call_id)
         answer: Json = {"approved": approved} if reason is None else {"approved": approved, "reason": reason}
-        part.data.update(state=state, approval={**(part.data.get("approval") or {}), **answer})
+        part.data.update(state=state, approval={**approval_of(part.data), **answer})
         part.changed = True
         return index
 
@@ -217,12 +218,12 @@ class Fold:
     def _append(self, data: Json, *, changed: bool) -> None:
         index = len(self._parts)
         self._parts.append(GrowingPart(data, changed=changed))
-        kind, call_id, id_ = data.get("type"), data.get("toolCallId"), data.get("id")
-        if kind == "step-start":
+        kind, call_id, id_ = kind_of(data), call_id_of(data), data.get("id")
+        if kind == STEP_START:
             self._step = index
-        elif is_tool(data) and isinstance(call_id, str):
+        elif call_id is not None:
             self._tools[call_id] = index
-        elif isinstance(kind, str) and kind.startswith("data-") and isinstance(id_, str):
+        elif kind.startswith("data-") and isinstance(id_, str):
             self._data.setdefault((kind, id_), index)
 
     def _close(self, index: int) -> None:

@@ -11,16 +11,17 @@ before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
 from clew.errors import IllegalChunk
 from clew.transcript import chunk as c
 from clew.transcript.chunk import UNSET
+from clew.transcript.part import Part, call_id_of, is_call, kind_of, state_of
 from clew.transcript.partial_json import parse_partial_json
-from clew.transcript.tool_state import next_state
+from clew.transcript.tool_state import TOOL_STATES, next_state
 
-__all__ = ["GrowingPart", "begin", "check", "extend", "is_tool"]
+__all__ = ["GrowingPart", "begin", "check", "extend", "extends"]
 
 Json: TypeAlias = dict[str, Any]
 _Text: TypeAlias = c.TextDelta | c.TextEnd | c.ReasoningDelta | c.ReasoningEnd
@@ -47,6 +48,7 @@ _TOOL_KEYS: Final = (
     "resultProviderMetadata",
 )
 _RANK: Final = {key: rank for rank, key in enumerate(_TOOL_KEYS)}
+_STATE_RANK: Final = {state: rank for rank, state in enumerate(TOOL_STATES)}
 _MOST_PARSED: Final = 64 * 1024
 """Of arguments that are still being written: looking through megabytes of them again and again would hold up everybody.
 What they are as a whole is said once they are whole."""
@@ -95,7 +97,7 @@ class GrowingPart:
     def snapshot(self) -> Json:
         """The part in a dict of its own: as it was given if nothing changed it, else in one order of keys."""
         data = self.settle()
-        if not self.changed or not is_tool(data):
+        if not self.changed or not is_call(data):
             return dict(data)
         return dict(sorted(data.items(), key=lambda item: _RANK.get(item[0], len(_RANK))))
 
@@ -105,11 +107,6 @@ class GrowingPart:
 
     def _growing(self) -> str:
         return "rawInput" if "toolCallId" in self.data else "text"
-
-
-def is_tool(data: Mapping[str, Any]) -> bool:
-    kind = data.get("type")
-    return isinstance(kind, str) and (kind == "dynamic-tool" or kind.startswith("tool-"))
 
 
 def _set(data: Json, key: str, value: Any) -> None:
@@ -232,7 +229,7 @@ def _check_text(part: GrowingPart, chunk: _Text) -> None:
 
 def _check_tool(part: GrowingPart, chunk: _Tool | _Output) -> None:
     call_id = chunk.tool_call_id
-    if not is_tool(part.data) or part.data.get("toolCallId") != call_id:
+    if call_id_of(part.data) != call_id:
         raise IllegalChunk(f"{chunk.type}: the part is not the tool call {call_id!r}", tool_call_id=call_id)
     part.state_after(chunk.type, call_id)
     if isinstance(chunk, c.ToolInputAvailable):
@@ -359,3 +356,41 @@ _EXTEND: Final[dict[type[c.Chunk], _Act]] = {
     c.ToolOutputDenied: _deny,
     c.Data: _replace_data,
 }
+
+
+# What a part may have become.
+
+
+def extends(stored: Sequence[Part], shown: Sequence[Part]) -> bool:
+    """Whether ``stored`` is ``shown``, or what it can have become by further chunks."""
+    if len(stored) < len(shown):
+        return False
+    return all(_part_extends(after, before) for after, before in zip(stored, shown, strict=False))
+
+
+def _part_extends(after: Part, before: Part) -> bool:
+    if after == before:
+        return True
+    if after.get("type") != before.get("type"):
+        return False
+    if kind_of(before) in ("text", "reasoning"):
+        return state_of(before) == "streaming" and str(after.get("text")).startswith(str(before.get("text")))
+    if is_call(before):
+        return call_id_of(after) == call_id_of(before) and _later(after, before)
+    # Only data with an id is ever replaced, and nothing of the part but the data.
+    named = kind_of(before).startswith("data-") and "id" in before
+    return named and {**after, "data": None} == {**before, "data": None}
+
+
+def _later(after: Part, before: Part) -> bool:
+    """Whether a call can have gone on from ``before`` to ``after``. Arguments that were complete never change."""
+    state, earlier = str(state_of(after)), str(state_of(before))
+    if earlier == "input-streaming":
+        if state == earlier:
+            return str(after.get("rawInput", "")).startswith(str(before.get("rawInput", "")))
+        return state in _STATE_RANK
+    if after.get("input") != before.get("input"):
+        return False
+    if earlier.startswith("output-"):
+        return before.get("preliminary") is True and state in ("output-available", "output-error")
+    return _STATE_RANK.get(state, -1) > _STATE_RANK[earlier]

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from clew.transcript.metadata import MessageMetadata
-from clew.transcript.part import call_id_of, kind_of, state_of, text_part, texts_of
+from clew.transcript.part import DAMAGED_PART, call_id_of, kind_of, state_of, text_part, texts_of
 
 __all__ = [
     "STUB",
@@ -93,7 +93,7 @@ def shown(row: MessageRow, turn_id: str | None) -> Message:
         added = {"turn_id": turn_id, "created_at": row.created_at}
     parts = [part.data for part in row.parts]
     if row.damage is not None:
-        parts.append({"type": "data-damaged", "data": {"message_id": row.id, "reason": row.damage}})
+        parts.append({"type": DAMAGED_PART, "data": {"message_id": row.id, "reason": row.damage}})
     return Message(row.id, row.role, parts, {**row.metadata, **added})
 
 

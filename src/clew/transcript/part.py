@@ -19,6 +19,7 @@ import msgspec
 
 __all__ = [
     "COMPACTION_PART",
+    "DAMAGED_PART",
     "STEP_START",
     "Part",
     "approval_of",
@@ -37,6 +38,7 @@ __all__ = [
     "is_open_call",
     "kind_of",
     "media_type_of",
+    "name_of",
     "output_of",
     "output_text",
     "result_text",
@@ -54,6 +56,7 @@ __all__ = [
 Part: TypeAlias = Mapping[str, Any]
 
 COMPACTION_PART: Final = "data-compaction"
+DAMAGED_PART: Final = "data-damaged"
 STEP_START: Final = "step-start"
 _BLOB: Final = re.compile("/api/blobs/([0-9a-f]{64})", re.ASCII)
 
@@ -195,6 +198,11 @@ def closed(part: Part, reason: str) -> dict[str, Any]:
 
 def file_name_of(part: Part) -> str | None:
     return _text(part, "filename")
+
+
+def name_of(part: Part) -> str | None:
+    """What a file or a source is called: its name, its title, or where it lies."""
+    return file_name_of(part) or _text(part, "title") or url_of(part)
 
 
 def media_type_of(part: Part) -> str | None:

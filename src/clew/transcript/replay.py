@@ -24,16 +24,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import count
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from clew.errors import InvalidInput
 from clew.transcript import chunk as c
 from clew.transcript.chunk import UNSET, Chunk, FinishReason, UnsetType
-from clew.transcript.fold_part import is_tool
+from clew.transcript.part import STEP_START, Part, is_call, kind_of, state_of, tool_name
 
 __all__ = ["replay"]
-
-Part: TypeAlias = Mapping[str, Any]
 
 
 def replay(
@@ -55,7 +53,7 @@ def replay(
     yield c.Start(message["id"], _object(message, "metadata"))
     in_step = False
     for index, part in enumerate(message["parts"]):
-        if part.get("type") == "step-start":
+        if kind_of(part) == STEP_START:
             # A client forgets every open text at finish-step, so none may be sent while a live text is open.
             if in_step and not any(at < index for at in live):
                 yield c.FinishStep()
@@ -79,17 +77,17 @@ def _fresh_ids(taken: Collection[str]) -> Iterator[str]:
 
 
 def _chunks(part: Part, ids: Iterator[str], live_id: str | None) -> Iterator[Chunk]:
-    kind = part.get("type")
+    kind = kind_of(part)
     if kind == "text":
         return _text(part, next(ids) if live_id is None else live_id)
     if kind == "reasoning":
         own_id = part["id"] if isinstance(part.get("id"), str) else next(ids)
         return _reasoning(part, own_id if live_id is None else live_id)
-    if is_tool(part):
+    if is_call(part):
         return _tool(part)
-    if isinstance(kind, str) and kind.startswith("data-"):
+    if kind.startswith("data-"):
         return iter((_data(part, kind[5:]),))
-    carry = _SINGLE.get(kind) if isinstance(kind, str) else None
+    carry = _SINGLE.get(kind)
     if carry is None:
         raise _NotCarried
     return iter((carry(part),))
@@ -134,7 +132,7 @@ def _text(part: Part, id_: str) -> Iterator[Chunk]:
     yield c.TextStart(id_, provider_metadata=_metadata(part))
     if text:
         yield c.TextDelta(id_, text)
-    if part.get("state") != "streaming":
+    if state_of(part) != "streaming":
         yield c.TextEnd(id_)
 
 
@@ -143,7 +141,7 @@ def _reasoning(part: Part, id_: str) -> Iterator[Chunk]:
     yield c.ReasoningStart(id_, provider_metadata=_metadata(part))
     if text:
         yield c.ReasoningDelta(id_, text)
-    if part.get("state") != "streaming":
+    if state_of(part) != "streaming":
         yield c.ReasoningEnd(id_)
 
 
@@ -151,7 +149,7 @@ def _reasoning(part: Part, id_: str) -> Iterator[Chunk]:
 
 
 def _tool(part: Part) -> Iterator[Chunk]:
-    state = part.get("state")
+    state = state_of(part)
     call_id = _text_of(part, "toolCallId")
     if state == "input-streaming":
         yield from _streaming_call(part)
@@ -179,14 +177,14 @@ def _tool(part: Part) -> Iterator[Chunk]:
 
 def _call(part: Part) -> Chunk:
     return c.ToolInputAvailable(
-        _text_of(part, "toolCallId"), _tool_name(part), part.get("input"), _optional(part, "title"), **_about(part)
+        _text_of(part, "toolCallId"), tool_name(part), part.get("input"), _optional(part, "title"), **_about(part)
     )
 
 
 def _begun_call(part: Part, encoding: object = UNSET) -> Chunk:
     return c.ToolInputStart(
         _text_of(part, "toolCallId"),
-        _tool_name(part),
+        tool_name(part),
         "json" if encoding == "json" else "text" if encoding == "text" else UNSET,
         _optional(part, "title"),
         **_about(part),
@@ -206,7 +204,7 @@ def _failed_call(part: Part) -> Iterator[Chunk]:
     if is_static and raw is not UNSET and "input" not in part:
         # The arguments did not validate, or were cut off before they had a value: a client holds the same then.
         yield _begun_call(part)
-        yield c.ToolInputError(call_id, _tool_name(part), raw, error_text, provider_metadata=metadata)
+        yield c.ToolInputError(call_id, tool_name(part), raw, error_text, provider_metadata=metadata)
         return
     if is_static and isinstance(raw, str):
         # Interrupted while the arguments were written. Only text arguments equal what was written of them.
@@ -228,11 +226,6 @@ def _request(part: Part) -> Chunk:
         approval.get("inputSchemaInput", UNSET),
         _optional(approval, "signature"),
     )
-
-
-def _tool_name(part: Part) -> str:
-    kind: str = part["type"]
-    return _text_of(part, "toolName") if kind == "dynamic-tool" else kind.removeprefix("tool-")
 
 
 def _about(part: Part) -> dict[str, Any]:

@@ -24,6 +24,7 @@ __all__ = [
     "find_compaction",
     "model_view",
     "model_view_at",
+    "read_compaction",
     "sent_parts",
     "summary_messages",
     "visible_view",
@@ -64,18 +65,26 @@ def compactions_of(line: Iterable[LineTurn]) -> Iterator[Compaction]:
     for entry in line:
         if entry.turn.kind != "compaction":
             continue
-        for row in entry.messages:
-            data = compaction_data(row)
-            if data is not None:
-                yield Compaction(
-                    row,
-                    entry.turn.id,
-                    str(data.get("summary", "")),
-                    _text(data.get("tail_start_id")),
-                    _split(data),
-                    data.get("frame") == "pair",
-                )
-                break
+        compaction = next(filter(None, (read_compaction(row, entry.turn.id) for row in entry.messages)), None)
+        if compaction is not None:
+            yield compaction
+
+
+def read_compaction(row: MessageRow, turn_id: str) -> Compaction | None:
+    """What a marker message says; None for any other message."""
+    data = compaction_data(row)
+    if data is None:
+        return None
+    try:
+        split = msgspec.convert(data.get("split"), Split)
+    except msgspec.ValidationError:
+        # One that does not read as such leaves its message whole.
+        split = None
+    tail = data.get("tail_start_id")
+    summary = str(data.get("summary", ""))
+    return Compaction(
+        row, turn_id, summary, tail if isinstance(tail, str) else None, split, data.get("frame") == "pair"
+    )
 
 
 def visible_view(line: Sequence[LineTurn]) -> list[Message]:
@@ -165,15 +174,3 @@ def compaction_data(row: MessageRow) -> dict[str, Any] | None:
         if data is not None:
             return data
     return None
-
-
-def _split(data: dict[str, Any]) -> Split | None:
-    """What the part says of a split; one that does not read as such leaves its message whole."""
-    try:
-        return msgspec.convert(data.get("split"), Split)
-    except msgspec.ValidationError:
-        return None
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None

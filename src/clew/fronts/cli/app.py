@@ -34,6 +34,20 @@ from clew.history.check import check as judge
 from clew.history.repair import repair as mend
 from clew.store.location import Memory, lock_of, parse_url
 from clew.store.owner import read_owner
+from clew.transcript.part import (
+    COMPACTION_PART,
+    DAMAGED_PART,
+    STEP_START,
+    data_of,
+    error_text,
+    input_of,
+    is_call,
+    kind_of,
+    output_text,
+    state_of,
+    text_of,
+    tool_name,
+)
 
 __all__ = ["main"]
 
@@ -201,8 +215,8 @@ def show(
                 print(f"{message.role}: {damage}")
             for part in message.parts:
                 # What is said of a whole damaged message was said above.
-                whole = part["type"] == "data-damaged" and "message_id" in part.get("data", {})
-                if part["type"] != "step-start" and not whole:
+                whole = "message_id" in (data_of(part, DAMAGED_PART) or {})
+                if kind_of(part) != STEP_START and not whole:
                     print(f"{message.role}: {plain(_shown(part))}")
         return 0
 
@@ -306,17 +320,16 @@ _AFTER_CHECK: Final = (
 
 def _shown(part: Mapping[str, Any]) -> str:
     """A part as a person reads it: its text, or a call with what came of it."""
-    if part["type"] == "data-compaction":
-        return f"[summary] {part.get('data', {}).get('summary', '')}"
-    if part["type"] == "data-damaged":
-        return f"[damaged: {part.get('data', {}).get('reason', 'a part cannot be read')}]"
-    if "toolCallId" in part:
-        name = part.get("toolName") or part["type"].removeprefix("tool-")
-        given = msgspec.json.encode(part.get("input")).decode()
-        came = part.get("output", part.get("errorText", f"[{part.get('state')}]"))
-        return f"{name} {given} → {came if isinstance(came, str) else msgspec.json.encode(came).decode()}"
-    text = part.get("text")
-    return text if isinstance(text, str) else f"[{part['type']}]"
+    if (summary := data_of(part, COMPACTION_PART)) is not None:
+        return f"[summary] {summary.get('summary', '')}"
+    if (damage := data_of(part, DAMAGED_PART)) is not None:
+        return f"[damaged: {damage.get('reason', 'a part cannot be read')}]"
+    if is_call(part):
+        given = msgspec.json.encode(input_of(part)).decode()
+        came = output_text(part) or error_text(part) or f"[{state_of(part)}]"
+        return f"{tool_name(part)} {given} → {came}"
+    text = text_of(part, "text", "reasoning")
+    return f"[{kind_of(part)}]" if text is None else text
 
 
 def _fill_standard_files() -> None:

@@ -10,6 +10,7 @@ from clew.fronts.cli.plain import plain
 from clew.fronts.cli.render import Look, asked_call
 from clew.live.base import Waiting
 from clew.runtime.answers import Decision
+from clew.transcript.part import call_id_of
 
 __all__ = ["NOBODY", "Asker", "Asking"]
 
@@ -122,7 +123,7 @@ class Asking:
         """The call with its exact arguments, as it is stored."""
         for message in reversed(await self._engine.messages(self._session_id, limit=20)):
             for part in message.parts:
-                if part.get("toolCallId") == self.wait.tool_call_id:
+                if call_id_of(part) == self.wait.tool_call_id:
                     return part
         return {}
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 from clew.fronts.cli.command import Json, Store, end, opened, print_json
 from clew.fronts.cli.plain import plain
 from clew.history.report import RequestReport
+from clew.transcript.part import kind_of, text_of
 
 __all__ = ["COMMANDS", "difference"]
 
@@ -69,8 +70,9 @@ def _lines(request: RequestReport) -> Iterator[str]:
 
 
 def _part_lines(part: Mapping[str, Any]) -> list[str]:
-    if part["type"] in ("text", "reasoning"):
-        said = str(part.get("text", "")).splitlines()
-        return said if part["type"] == "text" else [f"({line})" for line in said]
+    kind, text = kind_of(part), text_of(part, "text", "reasoning")
+    if text is not None:
+        said = text.splitlines()
+        return said if kind == "text" else [f"({line})" for line in said]
     kept = {name: value for name, value in part.items() if name not in ("toolCallId", "id")}
     return jsonlib.dumps(kept, indent=1, ensure_ascii=False, sort_keys=True).splitlines()

@@ -10,6 +10,8 @@ import cyclopts
 from clew.fronts.cli.command import Json, Store, end, opened, print_json, shapes
 from clew.fronts.cli.plain import plain
 from clew.transcript.message import Message
+from clew.transcript.part import first_words as words_of
+from clew.transcript.part import kind_of, text_of
 
 __all__ = ["COMMANDS", "first_words"]
 
@@ -110,6 +112,5 @@ COMMANDS: Final[Mapping[str, Callable[..., int]]] = {"queue": queue, "abort": ab
 
 def first_words(message: Message, length: int = 70) -> str:
     """What a message begins with, on one line."""
-    texts = [str(part.get("text") or f"[{part['type']}]") for part in message.parts]
-    words = " ".join(" ".join(texts).split())
-    return words if len(words) <= length else words[: length - 1] + "…"
+    texts = [text_of(part, "text", "reasoning") or f"[{kind_of(part)}]" for part in message.parts]
+    return words_of(" ".join(texts), length)

@@ -17,6 +17,21 @@ from rich.cells import cell_len, chop_cells
 from clew.fronts.cli.damage import damage_of
 from clew.fronts.cli.plain import plain
 from clew.transcript.message import Message
+from clew.transcript.part import (
+    COMPACTION_PART,
+    STEP_START,
+    data_of,
+    error_text,
+    input_of,
+    is_call,
+    is_growing,
+    kind_of,
+    name_of,
+    output_text,
+    state_of,
+    text_of,
+    tool_name,
+)
 
 __all__ = [
     "Look",
@@ -80,12 +95,12 @@ class Reply:
         """What can be printed for good now and was not yet. ``final``: nothing will be added."""
         while self._done < len(parts):
             part = parts[self._done]
-            if part["type"] in ("text", "reasoning"):
+            if kind_of(part) in ("text", "reasoning"):
                 yield from self._text(part, width, final)
-                if not final and part.get("state") == "streaming":
+                if not final and is_growing(part):
                     return
-            elif "toolCallId" in part:
-                if not final and (part.get("state") not in _ENDED or part.get("preliminary")):
+            elif is_call(part):
+                if not final and is_growing(part):
                     return
                 yield card(part, self._look, width) + "\n"
             else:
@@ -93,31 +108,32 @@ class Reply:
             self._done, self._chars = self._done + 1, 0
 
     def _text(self, part: Part, width: int, final: bool) -> Iterator[str]:
-        text = str(part.get("text") or "")[self._chars :]
-        over = final or part.get("state") != "streaming"
+        said = text_of(part, "text", "reasoning") or ""
+        text = said[self._chars :]
+        over = final or not is_growing(part)
         whole = text if over or not self._look.by_block else split_blocks(text)[0]
         self._chars += len(whole)
-        if part["type"] == "reasoning":
+        if kind_of(part) == "reasoning":
             if whole and (over or self._look.by_block):
                 yield self._look.style(plain(whole.translate(_SPACES)).strip("\n"), "dim") + "\n"
         elif self._look.by_block:
             if whole.strip():
                 yield self._look.block(whole, width) + ("\n" if over else "\n\n")
         elif whole or (over and self._chars):
-            yield self._look.block(whole, width) + ("\n" if over and not str(part.get("text")).endswith("\n") else "")
+            yield self._look.block(whole, width) + ("\n" if over and not said.endswith("\n") else "")
 
     def unfinished(self, parts: Sequence[Part], width: int, rows: int) -> list[str]:
         """What is shown for now: the end of what is being written, and calls that have no result."""
         lines: list[str] = []
         for index, part in enumerate(parts[self._done :]):
-            if part["type"] in ("text", "reasoning"):
-                text = str(part.get("text") or "")[self._chars if index == 0 else 0 :]
+            if kind_of(part) in ("text", "reasoning"):
+                text = (text_of(part, "text", "reasoning") or "")[self._chars if index == 0 else 0 :]
                 # No more of it than fits is looked at: it may be long, and this happens often.
                 tail = plain(text[-rows * width :].translate(_SPACES).expandtabs(4)).strip("\n")
                 wrapped = [piece for line in tail.split("\n") for piece in _wrapped(line, width)]
-                dim = part["type"] == "reasoning"
+                dim = kind_of(part) == "reasoning"
                 lines += [self._look.style(line, "dim") if dim else line for line in wrapped if tail]
-            elif "toolCallId" in part:
+            elif is_call(part):
                 lines.append(card(part, self._look, width))
         return lines[-rows:]
 
@@ -161,15 +177,14 @@ def split_blocks(text: str) -> tuple[str, str]:
 
 def card(part: Part, look: Look, width: int) -> str:
     """A call on one line: how it stands, what it is, what came of it."""
-    state = str(part.get("state"))
+    state = str(state_of(part))
     mark, colour = _MARKS.get(state, ("·", "dim"))
-    name = str(part.get("toolName") or part["type"].removeprefix("tool-"))
-    head = f"{name} {_one_line(_gist(part.get('input')), max(width // 2, 20))}".rstrip()
+    head = f"{tool_name(part)} {_one_line(_gist(input_of(part)), max(width // 2, 20))}".rstrip()
     came = {"output-denied": "denied", "approval-requested": "waits for your word"}.get(state, "")
     if state == "output-available":
-        came = _result(part.get("output"))
+        came = _result(output_text(part) or "")
     elif state == "output-error":
-        came = str(part.get("errorText", ""))
+        came = error_text(part) or ""
     room = max(width - len(head) - 6, 10)
     tail = f"  {_one_line(came, room)}" if came else ""
     return f"{look.style(mark, colour)} {plain(head)}{look.style(plain(tail), 'dim')}"
@@ -184,8 +199,7 @@ def _gist(given: object) -> str:
     return "" if given is None else msgspec.json.encode(given).decode()
 
 
-def _result(output: object) -> str:
-    text = output if isinstance(output, str) else msgspec.json.encode(output).decode()
+def _result(text: str) -> str:
     lines = [line for line in text.splitlines() if line.strip()]
     more = f" (+{len(lines) - 1} line{'' if len(lines) == 2 else 's'})" if len(lines) > 1 else ""
     return (lines[0] if lines else "(nothing)") + more
@@ -197,11 +211,11 @@ def _one_line(text: str, width: int) -> str:
 
 
 def _other(part: Part) -> str:
-    kind = str(part["type"])
-    if kind == "step-start" or kind.startswith("data-"):
+    kind = kind_of(part)
+    if kind == STEP_START or kind.startswith("data-"):
         return ""
-    named = part.get("filename") or part.get("title") or part.get("url") or ""
-    return f"[{plain(kind)} {plain(_one_line(str(named), 60))}]\n"
+    named = name_of(part) or ""
+    return f"[{plain(kind)} {plain(_one_line(named, 60))}]\n"
 
 
 def asked_call(tool: str, given: object, look: Look, approval: object = None) -> str:
@@ -250,9 +264,9 @@ def how_stopped(turn: Mapping[str, Any], go_on: str) -> str | None:
 
 def summary_of(message: Message) -> Mapping[str, Any] | None:
     """What a summary records; None of any other message."""
-    part = next((part for part in message.parts if part["type"] == "data-compaction"), None)
-    data = part.get("data") if part is not None else None
-    return data if isinstance(data, Mapping) else None if part is None else {}
+    return next(
+        (data_of(part, COMPACTION_PART) or {} for part in message.parts if kind_of(part) == COMPACTION_PART), None
+    )
 
 
 def summarised(data: Mapping[str, Any] | None) -> str:
@@ -262,5 +276,5 @@ def summarised(data: Mapping[str, Any] | None) -> str:
 
 def said(message: Message, look: Look) -> str:
     """What the user said, as it was said."""
-    texts = [str(part["text"]) if part["type"] == "text" else f"[{part['type']}]" for part in message.parts]
+    texts = [f"[{kind_of(part)}]" if (text := text_of(part)) is None else text for part in message.parts]
     return "\n" + look.style(f"› {plain(chr(10).join(texts).translate(_SPACES))}", "bold") + "\n"

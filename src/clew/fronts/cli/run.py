@@ -33,6 +33,7 @@ from clew.runtime.turn import finish_of
 from clew.transcript import chunk as c
 from clew.transcript.fold import Fold
 from clew.transcript.message import Message
+from clew.transcript.part import texts_of
 from clew.transcript.replay import replay
 
 __all__ = ["follow_turn", "run_again", "run_prompt"]
@@ -178,7 +179,7 @@ async def _show_served(engine: RemoteEngine, session_id: str, said: Said, printe
 
 
 def _texts(parts: Sequence[Mapping[str, Any]]) -> list[str]:
-    return [part["text"] for part in parts if part["type"] == "text" and part["text"]]
+    return [text for text in texts_of(parts) if text]
 
 
 async def _answers(engine: AnyEngine, session_id: str, prompt_id: str, known: frozenset[str]) -> list[Message]:
@@ -197,10 +198,10 @@ async def _tell_summary(engine: AnyEngine, session_id: str, prompt_id: str, know
     """Say that room was made on the way: the model does not see all of the conversation any more."""
     messages = await engine.messages(session_id)
     # A prompt that is out of sight itself was summarised since.
-    asked_at = next((message.metadata["created_at"] for message in messages if message.id == prompt_id), 0)
+    asked_at = next((message.created_at for message in messages if message.id == prompt_id), 0)
     for message in messages:
         summary = summary_of(message)
-        if summary is None or message.id in known or message.metadata["created_at"] < asked_at:
+        if summary is None or message.id in known or message.created_at < asked_at:
             continue
         turns = summary.get("turns")
         what = f"{turns} earlier turn{'' if turns == 1 else 's'}" if turns else "earlier turns"

@@ -68,7 +68,7 @@ async def _help(chat: Conversation, rest: str) -> None:
 async def _rewind(chat: Conversation, rest: str) -> None:
     session_id = chat.need()
     which, _, text = rest.partition(" ")
-    spoken = [m for m in await chat.engine.messages(session_id) if m.role == "user" and not m.metadata.get("synthetic")]
+    spoken = [m for m in await chat.engine.messages(session_id) if m.is_prompt]
     which = which or "1"
     if which.isascii() and which.isdigit():
         if not 1 <= int(which) <= len(spoken):

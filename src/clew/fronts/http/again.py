@@ -88,13 +88,12 @@ async def _stored(held: LineTurn, user_message_id: str) -> AsyncIterator[Sequenc
     elif turn.status == "waiting":
         yield list(replay(value, finish="tool-calls"))
     else:
-        yield list(replay(value, finish=finish_of(turn.data.get("stopped"))))
+        yield list(replay(value, finish=finish_of(turn.stopped)))
 
 
 def _ending(turn: Turn) -> list[c.Chunk]:
     """How a turn that did not end well says so."""
     if turn.status == "aborted":
-        return [c.Abort(reason=str(turn.data.get("stopped") or "aborted"))]
-    error = turn.data.get("error") or {}
-    text = str(error.get("message") or "this turn ended before it was answered")
+        return [c.Abort(reason=turn.stopped or "aborted")]
+    text = str(turn.error.get("message") or "this turn ended before it was answered")
     return [c.Error(error_text=text), c.Finish(finish_reason="error")]

@@ -38,6 +38,7 @@ from clew.runtime.submission import Submission
 from clew.transcript import chunk as c
 from clew.transcript.gate import check_value
 from clew.transcript.message import MessageRow
+from clew.transcript.part import approval_of, call_id_of, output_of, state_of, steps_in
 from clew.transcript.session import Session, parse_model
 
 __all__ = ["Chat"]
@@ -209,35 +210,34 @@ def _newest(body: ChatBody) -> ClientMessage:
 
 def _differs(body: ChatBody, row: MessageRow, session: Session) -> bool:
     """Whether somebody else is to answer than whoever the message names."""
-    named = row.metadata.get("model")
+    named = row.asked_model
     if body.model is not None and (named is None or parse_model(body.model) != parse_model(named)):
         return True
-    return body.agent is not None and body.agent != row.metadata.get("agent", session.agent)
+    return body.agent is not None and body.agent != (row.asked_agent or session.agent)
 
 
 def _name_of(body: ChatBody, row: MessageRow) -> str:
     """What the client calls a message: by its own id, or by ours if it was given that."""
-    own = row.metadata.get("client_message_id")
     with contextlib.suppress(Invalid):
         if _newest(body).id == row.id:
             return row.id
-    return own if isinstance(own, str) else row.id
+    return row.client_message_id or row.id
 
 
 def _said(message: ClientMessage) -> list[Said]:
     """What the calls of the last step say, as far as it is said in the right form. Nothing before it can wait."""
-    steps = [place for place, part in enumerate(message.parts) if part.get("type") == "step-start"]
+    steps = steps_in(message.parts)
     found: list[Said] = []
     for part in message.parts[steps[-1] if steps else 0 :]:
-        call_id, state, approval = part.get("toolCallId"), part.get("state"), part.get("approval")
-        if not isinstance(call_id, str):
+        call_id, state, approval = call_id_of(part), state_of(part), approval_of(part)
+        if call_id is None:
             continue
-        if state == "approval-responded" and isinstance(approval, dict):
+        if state == "approval-responded":
             approval_id, approved, reason = approval.get("id"), approval.get("approved"), approval.get("reason")
             if isinstance(approval_id, str) and isinstance(approved, bool):
                 found.append(Said(call_id, approval_id, approved, reason if isinstance(reason, str) else None))
-        elif state == "output-available" and approval is None:
-            found.append(Said(call_id, output=part.get("output")))
+        elif state == "output-available" and not approval:
+            found.append(Said(call_id, output=output_of(part)))
     return found
 
 

@@ -85,7 +85,7 @@ def request_stamp(request: ModelRequest) -> str:
 def _newest(messages: Sequence[Message]) -> int | None:
     """The newest message a person wrote; without one, the newest that stands in for a person's."""
     users = [index for index, message in enumerate(messages) if message.role == "user"]
-    people = [index for index in users if messages[index].metadata.get("synthetic") is not True]
+    people = [index for index in users if not messages[index].is_synthetic]
     found = people or users
     return found[-1] if found else None
 

@@ -29,7 +29,7 @@ from clew.store.files.torn import END_OF_TORN, TORN
 from clew.store.memory.change import ABSENT
 from clew.store.memory.session_value import SessionValue
 from clew.transcript.message import MessageRow
-from clew.transcript.view import compaction_data
+from clew.transcript.view import read_compaction
 
 __all__ = ["Written", "is_streaming", "plan_log", "plan_stream"]
 
@@ -259,13 +259,12 @@ def _add_difference(writer: _Writer, before: MessageRow, after: MessageRow) -> N
 
 def _first_kept(writer: _Writer, row: MessageRow) -> int:
     """The number from which on a reader keeps records."""
-    data = compaction_data(row) or {}
-    tail, split = data.get("tail_start_id"), data.get("split")
-    if tail is None:
+    compaction = read_compaction(row, "")
+    if compaction is None or compaction.tail_start_id is None:
         return 1
-    if isinstance(split, dict) and split.get("message_id") in writer.memo.places:
-        from_part = split.get("from_part", 0)
-        kept = [seq for seq, first in writer.memo.places[split["message_id"]] if first >= from_part]
+    tail, split = compaction.tail_start_id, compaction.split
+    if split is not None and split.message_id in writer.memo.places:
+        kept = [seq for seq, first in writer.memo.places[split.message_id] if first >= split.from_part]
         if kept:
             return kept[0]
     places = writer.memo.places.get(tail)

@@ -16,6 +16,7 @@ from clew.store.files.adopt import adopted_id
 from clew.store.files.record import is_marker
 from clew.store.memory.session_value import SessionValue
 from clew.transcript.message import MessageRow, PartRow
+from clew.transcript.part import blob_of
 from clew.transcript.seal import seal_of
 from clew.transcript.turn import Turn, placed
 from clew.transcript.turn_state import OPEN
@@ -27,7 +28,6 @@ Fault = tuple[str, str | None]
 
 _DAMAGED: Final = "damaged"
 _LOST: Final = "it is damaged: something of what was stored of it is lost"
-_BLOB: Final = "/api/blobs/"
 
 
 class Clues(msgspec.Struct):
@@ -48,9 +48,8 @@ def mend(value: SessionValue, clues: Clues) -> list[Fault]:
     if clues.harmed:
         found += _mark_harmed(value, clues.named)
         for row in value.messages.values():
-            for url in (part.data.get("url") for part in row.parts if part.type == "file"):
-                if isinstance(url, str) and url.startswith(_BLOB):
-                    value.blobs.setdefault(url.removeprefix(_BLOB), None)
+            for named in filter(None, (blob_of(part.data) for part in row.parts)):
+                value.blobs.setdefault(named, None)
     return found
 
 
@@ -148,9 +147,8 @@ def _mend_places(value: SessionValue, clues: Clues) -> Iterator[Fault]:
         del value.queue[message_id]
         yield f"message {message_id} seemed to wait in the queue, and is in a turn", None
     for row in value.messages.values() if clues.harmed else ():
-        at = row.metadata.get("queued_at")
-        if isinstance(at, int) and row.id not in held and row.id not in value.queue:
-            value.queue[row.id] = u.Enqueue(row.id, at)
+        if row.queued_at is not None and row.id not in held and row.id not in value.queue:
+            value.queue[row.id] = u.Enqueue(row.id, row.queued_at)
             yield f"the place of message {row.id} in the queue was lost", None
 
 

@@ -14,7 +14,6 @@ from clew.store.sql.log import to_fact
 from clew.store.sql.losses import open_losses
 from clew.store.sql.messages import MessageReader
 from clew.store.sql.statements import SqlReader, Statements, reading
-from clew.transcript.metadata import DAMAGED
 
 __all__ = ["Look", "SqlCare", "look_over"]
 
@@ -46,7 +45,7 @@ class SqlCare(SqlReader):
             damaged += [
                 Damage("its metadata is not readable", session_id, row.id)
                 for row in messages
-                if row.metadata.get(DAMAGED) is True
+                if row.is_unreadable
             ]
         return Whole(
             rows.to_session(row),

@@ -18,12 +18,12 @@ import orjson
 
 from clew.errors import InvalidInput, StoreUnavailable
 from clew.store.base import Damage, Rebuilt
-from clew.store.facts import is_growing
 from clew.store.owner import refuse_network_file_system
 from clew.store.sql.log import is_kept, to_fact
 from clew.store.sql.restore import restore
 from clew.store.sql.sqlite.connection import QUERIES, SqliteStatements, connect, protect, remove_files, translate
 from clew.store.sql.sqlite.migrate import migrate
+from clew.transcript.part import is_growing
 
 __all__ = ["differences", "rebuild"]
 
