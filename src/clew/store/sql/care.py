@@ -43,9 +43,7 @@ class SqlCare(SqlReader):
             messages = reader.load_all(session_id, keep_damaged=True)
             damaged += [Damage(row.damage, session_id, row.id) for row in messages if row.damage is not None]
             damaged += [
-                Damage("its metadata is not readable", session_id, row.id)
-                for row in messages
-                if row.is_unreadable
+                Damage("its metadata is not readable", session_id, row.id) for row in messages if row.is_unreadable
             ]
         return Whole(
             rows.to_session(row),
