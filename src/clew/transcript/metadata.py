@@ -59,6 +59,12 @@ class MessageMetadata:
         return _text(self.metadata, "turn_id")
 
     @property
+    def shown_at(self) -> int:
+        """When it came to be, as a view tells it."""
+        at = self.metadata.get("created_at")
+        return at if isinstance(at, int) else 0
+
+    @property
     def is_synthetic(self) -> bool:
         """Put into the conversation by clew, and said by nobody."""
         return self.metadata.get("synthetic") is True

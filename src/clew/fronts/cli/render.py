@@ -46,7 +46,6 @@ __all__ = [
 ]
 
 Part = Mapping[str, Any]
-_ENDED: Final = frozenset({"output-available", "output-error", "output-denied"})
 _MARKS: Final = {
     "input-streaming": ("·", "dim"),
     "input-available": ("▸", "cyan"),

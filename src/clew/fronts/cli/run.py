@@ -198,10 +198,10 @@ async def _tell_summary(engine: AnyEngine, session_id: str, prompt_id: str, know
     """Say that room was made on the way: the model does not see all of the conversation any more."""
     messages = await engine.messages(session_id)
     # A prompt that is out of sight itself was summarised since.
-    asked_at = next((message.created_at for message in messages if message.id == prompt_id), 0)
+    asked_at = next((message.shown_at for message in messages if message.id == prompt_id), 0)
     for message in messages:
         summary = summary_of(message)
-        if summary is None or message.id in known or message.created_at < asked_at:
+        if summary is None or message.id in known or message.shown_at < asked_at:
             continue
         turns = summary.get("turns")
         what = f"{turns} earlier turn{'' if turns == 1 else 's'}" if turns else "earlier turns"
