@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from clew.errors import InternalError
 from clew.ids import Mint
 from clew.store.base import Store
-from clew.store.facts import Fact, is_growing
+from clew.store.facts import Fact
 from clew.store.memory.store import MemoryStore
 from clew.store.sql.sqlite.opening import SqliteOptions, open_sqlite
 from clew.store.unit import (
@@ -43,6 +43,7 @@ from clew.testing.clock import FakeClock
 from clew.testing.scribe import Scribe, user_row
 from clew.transcript import chunk as c
 from clew.transcript.message import PartRow
+from clew.transcript.part import is_growing
 from clew.transcript.turn import Turn
 from clew.transcript.usage import Usage
 from tests.rounds import rounds

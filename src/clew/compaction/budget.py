@@ -16,6 +16,7 @@ import msgspec
 from clew.compaction.policy import Policy
 from clew.compaction.tool_part import input_text, is_open, is_tool, result_text, tool_name
 from clew.transcript.message import Message
+from clew.transcript.part import STEP_START, kind_of
 from clew.transcript.session import Model
 from clew.transcript.turn import Step
 
@@ -221,7 +222,7 @@ def _under_way(part: Mapping[str, Any]) -> bool:
 
 
 def _step_starts(parts: Sequence[Mapping[str, Any]]) -> list[int]:
-    return [index for index, part in enumerate(parts) if part.get("type") == "step-start"]
+    return [index for index, part in enumerate(parts) if kind_of(part) == STEP_START]
 
 
 def _is_image(part: Mapping[str, Any]) -> bool:

@@ -15,6 +15,7 @@ import msgspec
 from clew.compaction.budget import estimate_tokens
 from clew.compaction.tool_part import input_text, is_open, is_tool, result_text, tool_name
 from clew.transcript.message import Message
+from clew.transcript.part import STEP_START, kind_of
 
 __all__ = ["chunks_of", "history_text", "without_tags"]
 
@@ -71,7 +72,7 @@ def _lines(message: Message) -> Iterator[str]:
             calls.append(part)
             continue
         words = _words(part)
-        if words or part.get("type") == "step-start":
+        if words or kind_of(part) == STEP_START:
             yield from _called(calls)
             calls = []
         if words:

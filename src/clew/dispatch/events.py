@@ -11,6 +11,7 @@ from clew.dispatch.router import MAX_CONTENT, Inbound, Own, Received, Router
 from clew.errors import InvalidInput, TurnNotFound
 from clew.runtime.host import Host
 from clew.transcript.gate import check_value
+from clew.transcript.part import text_part
 from clew.triggers.envelope import Trigger
 from clew.triggers.ledger import (
     Direction,
@@ -60,7 +61,7 @@ class Events:
         check_value([source, source_id, text, payload, type], "the event", max_bytes=MAX_CONTENT)
         check_type(type)
         said = text if text is not None else f"An event{f' of type {type}' if type else ''} came in from {source}."
-        parts: list[dict[str, Any]] = [{"type": "text", "text": said}]
+        parts: list[dict[str, Any]] = [text_part(said)]
         if payload is not None:
             parts.append({"type": "text", "text": event_text(payload)})
         received, _ = await self._router.receive(

@@ -15,6 +15,7 @@ from clew.runtime.host import Host
 from clew.store.base import get_session
 from clew.store.unit import STORE_WIDE, DropSchedule, PutSchedule, Unit, Write
 from clew.transcript.gate import check_value
+from clew.transcript.part import text_part
 from clew.triggers.envelope import Trigger
 from clew.triggers.routing import MAX_NAME, Routing, check_routing
 from clew.triggers.schedule import MissedPolicy, Schedule, check_cron, next_fire, plan
@@ -202,7 +203,7 @@ class Schedules:
             source_id=after.last_id or "",
             trigger=trigger,
             content={"text": after.prompt},
-            parts=({"type": "text", "text": after.prompt},),
+            parts=(text_part(after.prompt),),
             routing=after.routing if after.routing.title else _titled(after),
             tags={"source": "cron", "cron_job_id": after.id},
         )

@@ -19,6 +19,7 @@ from clew.runtime.host import Host
 from clew.store.base import get_session
 from clew.store.unit import STORE_WIDE, DropWebhook, PutWebhook, Unit, Write
 from clew.transcript.gate import check_value
+from clew.transcript.part import text_part
 from clew.triggers.envelope import Trigger, kept_headers
 from clew.triggers.ledger import check_type, event_text
 from clew.triggers.routing import Routing, check_routing
@@ -158,7 +159,7 @@ class Webhooks:
             source_id=delivery_id,
             trigger=trigger,
             content={"payload": payload},
-            parts=({"type": "text", "text": said}, {"type": "text", "text": event_text(payload)}),
+            parts=(text_part(said), text_part(event_text(payload))),
             routing=webhook.routing,
             type=_type_of(payload),
             tags={"source": "webhook", "webhook": webhook.name},

@@ -27,6 +27,7 @@ from clew.store.unit import (
     Write,
 )
 from clew.transcript.message import MessageRow, PartRow, Role
+from clew.transcript.part import text_part
 from clew.transcript.seal import seal_of
 from clew.transcript.session import Session
 from clew.transcript.turn import Step, Turn
@@ -154,7 +155,7 @@ async def _long(engine: Engine, session_id: str) -> None:
 
 def _said(engine: Engine, session: Session, turn_id: str, role: Role, line: str, now: int, number: int) -> list[Write]:
     mint = engine.mint
-    parts = [{"type": "text", "text": line}]
+    parts = [text_part(line)]
     if role == "assistant":
         parts = [{"type": "step-start"}, {"type": "text", "text": line, "state": "done"}]
     rows = tuple(PartRow(mint.part(), index, part, now, now) for index, part in enumerate(parts))

@@ -130,9 +130,9 @@ class Rewinding:
             self._host,
             session,
             parts_to_send(row, edited),
-            model=edited.model if edited.model is not None else row.metadata.get("model"),
-            agent=edited.agent if edited.agent is not None else row.metadata.get("agent"),
-            attended=row.metadata.get("unattended") is not True,
+            model=edited.model if edited.model is not None else row.asked_model,
+            agent=edited.agent if edited.agent is not None else row.asked_agent,
+            attended=row.is_attended,
         )
 
     async def _send_edited(

@@ -22,6 +22,7 @@ from clew.store.base import get_session
 from clew.store.unit import InsertMessage, LinkMessage, SealMessage, SetTurn, Write
 from clew.transcript.line import line_turns
 from clew.transcript.message import MessageRow, PartRow
+from clew.transcript.part import text_part
 from clew.transcript.seal import seal_of
 from clew.transcript.session import Session
 from clew.transcript.turn import Tree, Turn
@@ -93,7 +94,7 @@ class Continuation:
         writes: tuple[Write, ...] = (SetTurn(turn.id, "running", data=data),)
         if turn.stopped == "length":
             # The history must not end in the model's own words: not every wire takes that.
-            part = PartRow(host.mint.part(), 0, {"type": "text", "text": GO_ON}, now, now)
+            part = PartRow(host.mint.part(), 0, text_part(GO_ON), now, now)
             row = MessageRow(host.mint.message(), session.id, "user", now, now, {"synthetic": True}, (part,))
             writes += (InsertMessage(row), SealMessage(row.id, seal_of([part.data])), LinkMessage(turn.id, row.id))
         await self._sessions.commit(plan_take(standing, now, writes))

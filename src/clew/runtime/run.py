@@ -33,7 +33,7 @@ from clew.store.unit import EpochIs, InsertMessage, LinkMessage, MoveHead, Refus
 from clew.tools.base import ChildOutcome, Signal
 from clew.transcript import chunk as c
 from clew.transcript.message import MessageRow, PartRow
-from clew.transcript.part import call_id_of, state_of
+from clew.transcript.part import call_id_of, state_of, text_part
 from clew.transcript.seal import seal_of
 from clew.transcript.turn import Turn
 from clew.transcript.turn_state import TurnStatus
@@ -240,7 +240,7 @@ class Run:
         """End this message, say in the conversation that the model goes round in circles, and begin the next."""
         await recorder.send(c.Finish(finish_reason="tool-calls"))
         now = self._host.clock.now_ms()
-        part = PartRow(self._host.mint.part(), 0, {"type": "text", "text": WARNING}, now, now)
+        part = PartRow(self._host.mint.part(), 0, text_part(WARNING), now, now)
         row = MessageRow(self._host.mint.message(), self.session_id, "user", now, now, {"synthetic": True}, (part,))
         noted = SetTurn(self.turn.id, "running", data={"warned": find_pattern(made_calls(recorder.fold.parts))})
         sealed = SealMessage(row.id, seal_of([part.data]))

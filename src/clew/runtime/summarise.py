@@ -30,7 +30,7 @@ from clew.runtime.reply import bounded
 from clew.runtime.retry import delay_ms
 from clew.transcript import chunk as c
 from clew.transcript.message import Message
-from clew.transcript.part import output_text
+from clew.transcript.part import output_text, text_part
 from clew.transcript.pruned import Pruned, pruned_part
 from clew.transcript.session import Model
 from clew.transcript.usage import Usage
@@ -192,7 +192,7 @@ class Summariser:
         request = ModelRequest(
             model=self._models[0],
             system=agent.prompt,
-            messages=[Message("msg_summary", "user", [{"type": "text", "text": text}], {})],
+            messages=[Message("msg_summary", "user", [text_part(text)], {})],
             max_output_tokens=task.summary_tokens,
             temperature=self._policy.temperature,
         )

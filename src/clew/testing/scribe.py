@@ -22,6 +22,7 @@ from clew.store.base import Store, get_session
 from clew.store.unit import Committed, Guard, InsertMessage, InsertSession, Outcome, SealMessage, Sync, Unit, Write
 from clew.transcript import chunk as c
 from clew.transcript.message import MessageRow, PartRow
+from clew.transcript.part import text_part
 from clew.transcript.seal import seal_of
 from clew.transcript.session import Model, Session
 from clew.transcript.turn import Step
@@ -35,7 +36,7 @@ MODEL = Model("demo", "echo")
 
 def user_row(mint: Mint, session_id: str, text: str, now: int, metadata: dict[str, Any] | None = None) -> MessageRow:
     """A user message of one text part."""
-    part = PartRow(mint.part(), 0, {"type": "text", "text": text}, now, now)
+    part = PartRow(mint.part(), 0, text_part(text), now, now)
     return MessageRow(mint.message(), session_id, "user", now, now, metadata or {}, (part,))
 
 

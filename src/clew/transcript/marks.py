@@ -33,7 +33,7 @@ def marked(messages: Sequence[Message], turns: Mapping[str, Turn], pruned: Itera
         calls = [part["toolCallId"] for n, part in enumerate(message.parts) if _is_stub(message, n, part, stubs)]
         if calls:
             marks["pruned"] = calls
-        turn = turns.get(str(message.metadata.get("turn_id")))
+        turn = turns.get(str(message.turn_id))
         ending = ending_of(turn) if turn is not None and ends.get(turn.id) == place else None
         if ending is not None:
             marks["turn"] = ending
@@ -45,7 +45,7 @@ def marked(messages: Sequence[Message], turns: Mapping[str, Turn], pruned: Itera
 
 def ending_of(turn: Turn) -> dict[str, Any] | None:
     """How a turn ended, where there is something to say: failed, aborted, refused, or stopped before it was done."""
-    stopped, error = turn.data.get("stopped"), turn.data.get("error")
+    stopped, error = turn.stopped, turn.data.get("error")
     if turn.status in OPEN or (turn.status in ("completed", "unanswered") and not (stopped or error)):
         return None
     ending: dict[str, Any] = {"status": turn.status}
@@ -62,7 +62,7 @@ def _ends(messages: Sequence[Message]) -> dict[str, int]:
     """Where each turn's end is told."""
     places: dict[str, int] = {}
     for place, message in enumerate(messages):
-        turn_id = str(message.metadata.get("turn_id"))
+        turn_id = str(message.turn_id)
         if message.role == "assistant":
             places[turn_id] = place
         else:

@@ -13,7 +13,7 @@ import msgspec
 
 from clew.transcript.line import LineTurn, tail_place
 from clew.transcript.message import Message, MessageRow, sent, shown
-from clew.transcript.part import COMPACTION_PART, data_of
+from clew.transcript.part import COMPACTION_PART, data_of, text_part
 from clew.transcript.pruned import Pruned, pruned_part, pruned_through
 
 __all__ = [
@@ -116,11 +116,11 @@ def summary_messages(compaction: Compaction) -> list[Message]:
     metadata = {"turn_id": compaction.turn_id, "synthetic": True, "summary": True}
     if compaction.paired:
         return [
-            Message(f"{compaction.marker.id}-boundary", "user", [{"type": "text", "text": _BOUNDARY}], metadata),
-            Message(compaction.marker.id, "assistant", [{"type": "text", "text": compaction.summary}], metadata),
+            Message(f"{compaction.marker.id}-boundary", "user", [text_part(_BOUNDARY)], metadata),
+            Message(compaction.marker.id, "assistant", [text_part(compaction.summary)], metadata),
         ]
     text = _FRAME.format(summary=compaction.summary)
-    return [Message(compaction.marker.id, "user", [{"type": "text", "text": text}], metadata)]
+    return [Message(compaction.marker.id, "user", [text_part(text)], metadata)]
 
 
 def _kept(line: Sequence[LineTurn], compaction: Compaction | None) -> Iterator[tuple[str, MessageRow]]:

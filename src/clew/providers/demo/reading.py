@@ -14,6 +14,7 @@ import msgspec
 
 from clew.providers.base import ModelRequest
 from clew.transcript.message import Message
+from clew.transcript.part import STEP_START, kind_of
 
 __all__ = ["Result", "compact", "newest_words", "open_results", "request_stamp", "sent_tokens", "tokens", "words_of"]
 
@@ -58,7 +59,7 @@ def open_results(messages: Sequence[Message]) -> list[Result]:
             continue
         steps.append([])
         for part in message.parts:
-            if part.get("type") == "step-start":
+            if kind_of(part) == STEP_START:
                 steps.append([])
             elif (result := _result(part)) is not None:
                 steps[-1].append(result)

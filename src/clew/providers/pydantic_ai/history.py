@@ -18,6 +18,7 @@ from urllib.parse import unquote_to_bytes
 
 from clew.providers.base import ModelRequest, ToolSchema
 from clew.transcript.message import Message
+from clew.transcript.part import STEP_START, kind_of
 
 __all__ = ["sent_calls", "translate", "translate_tools"]
 
@@ -200,7 +201,7 @@ class _History:
 def _steps(parts: Sequence[Part]) -> Iterator[list[Part]]:
     step: list[Part] = []
     for part in parts:
-        if part.get("type") == "step-start":
+        if kind_of(part) == STEP_START:
             if step:
                 yield step
             step = []

@@ -58,7 +58,7 @@ def encode_message(row: MessageRow) -> dict[str, Any]:
         holed = {key: None if key in hole and key != "data" else value for key, value in data.items()}
         specs.append([part.id, part.created_at, part.updated_at, holed, hole])
     used = usage_of(row.metadata)
-    model = row.metadata.get("model")
+    model = row.asked_model
     shape: dict[str, Any] = {
         "id": row.id,
         "role": row.role,
@@ -67,8 +67,8 @@ def encode_message(row: MessageRow) -> dict[str, Any]:
         "toolCalls": calls or None,
         "usage": _usage(used) if "usage" in row.metadata else None,
         "model": f"{model.get('provider_id')}/{model.get('model_id')}" if isinstance(model, dict) else model,
-        "synthetic": True if row.metadata.get("synthetic") is True else None,
-        "summary": True if row.metadata.get("summary") is True else None,
+        "synthetic": True if row.is_synthetic else None,
+        "summary": True if row.is_summary else None,
         "createdAt": iso(row.created_at),
     }
     extras = {"row": [row.created_at, row.updated_at, row.metadata], "parts": specs}

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from clew.store.base import Blob
-from clew.store.facts import BlobName, Everything, is_growing
+from clew.store.facts import BlobName, Everything
 from clew.store.memory.session_value import SessionValue
 from clew.store.unit import Enqueue
 from clew.transcript.message import MessageRow, PartRow
+from clew.transcript.part import is_growing
 from clew.transcript.pruned import Pruned
 from clew.transcript.session import Session
 from clew.transcript.turn import HeadMove, Step, Turn
