@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from clew.runtime.heading import load_tails
+from clew.runtime.head_move import load_tails
 from clew.store.unit import (
     InsertMessage,
     LinkMessage,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from clew.errors import NewerTurns, RewindTargetInvalid, SessionBusy
-from clew.runtime.heading import parent_before
 from clew.store.unit import LinkMessage, OpenTurn
 from clew.testing.scenario import Scenario
 from clew.testing.scribe import settled
 from clew.testing.scripted import Gate, call, say, wait
+from clew.transcript.head import parent_before
 from clew.transcript.line import line_turns
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.turn import Tree, Turn

@@ -13,7 +13,6 @@ import msgspec
 from clew.errors import BranchPointInvalid
 from clew.history.lookup import MessagePlace
 from clew.ids import Mint
-from clew.runtime.heading import condensed_after
 from clew.store.copies import NOT_COPIED
 from clew.store.unit import (
     CopiedMessage,
@@ -26,6 +25,7 @@ from clew.store.unit import (
     SetHidden,
     Write,
 )
+from clew.transcript.head import condensed_after
 from clew.transcript.line import LineTurn, tail_place
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.metadata import merged

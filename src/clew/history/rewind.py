@@ -31,13 +31,14 @@ from clew.history.rewind_plan import (
 from clew.history.snapshot import SnapshotLayer
 from clew.history.tree import ReflogEntry, load_reflog
 from clew.runtime.admission import PromptContent, admit, user_row
-from clew.runtime.heading import load_compactions, load_tails, moved, parent_before, plan_move, with_turn
+from clew.runtime.head_move import load_compactions, load_tails, plan_move
 from clew.runtime.host import Host, Setting
 from clew.runtime.ready import settle_idle
 from clew.runtime.runtime import Runtime
 from clew.runtime.setting import resolve_for
 from clew.runtime.submission import Submission
 from clew.store.unit import EpochIs, HeadIs, NoOpenTurn, Unit
+from clew.transcript.head import moved, parent_before, with_turn
 from clew.transcript.message import MessageRow
 from clew.transcript.session import Session
 from clew.transcript.turn import MoveReason, Tree, Turn

@@ -10,8 +10,8 @@ import msgspec
 from clew.errors import InvalidInput, NewerTurns, NothingToUndo, RewindTargetInvalid
 from clew.history.lookup import MessagePlace, begins_turn
 from clew.ids import check_client_message_id
-from clew.runtime.heading import moved
 from clew.transcript.gate import check_value
+from clew.transcript.head import moved
 from clew.transcript.line import line_turns
 from clew.transcript.message import MessageRow
 from clew.transcript.part import text_part

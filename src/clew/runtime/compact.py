@@ -34,7 +34,7 @@ from clew.errors import ClewError, CompactionError, RunAborted, SessionBusy
 from clew.failpoints import failpoint
 from clew.live.base import Event
 from clew.runtime.context import Context, ContextReport, load_context, report, session_policy
-from clew.runtime.heading import load_tails, moved, projecting, with_turn
+from clew.runtime.head_move import load_tails
 from clew.runtime.host import Host, Setting
 from clew.runtime.live_sessions import Hold, LiveSessions
 from clew.runtime.setting import resolve
@@ -54,9 +54,11 @@ from clew.store.unit import (
     OpenTurnIs,
     Refused,
     SealMessage,
+    SetHidden,
     Unit,
     Write,
 )
+from clew.transcript.head import moved, newly_hidden, with_turn
 from clew.transcript.message import Message, MessageRow, PartRow
 from clew.transcript.project import Tail
 from clew.transcript.seal import seal_of
@@ -300,7 +302,9 @@ def plan_unit(
         grown = msgspec.structs.replace(grown, turns={**grown.turns, open_turn.id: below})
     else:
         guards.append(NoOpenTurn())
-    writes += projecting(tree, grown, tails, (*tails, Tail(turn.id, tail_start_id, now)))
+    hidden = newly_hidden(tree, grown, tails, (*tails, Tail(turn.id, tail_start_id, now)))
+    if hidden:
+        writes.append(SetHidden(hidden))
     return Unit(session_id, tuple(writes), tuple(guards), sync="power")
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from clew.errors import NothingToContinue
 from clew.runtime.context import session_policy
-from clew.runtime.heading import load_compactions, load_tails, parent_before, plan_move
+from clew.runtime.head_move import load_compactions, load_tails, plan_move
 from clew.runtime.host import Host
 from clew.runtime.live_sessions import LiveSessions
 from clew.runtime.queue import Queue
@@ -20,6 +20,7 @@ from clew.runtime.submission import Submission
 from clew.runtime.take import Standing, load_standing, plan_take
 from clew.store.base import get_session
 from clew.store.unit import InsertMessage, LinkMessage, SealMessage, SetTurn, Write
+from clew.transcript.head import parent_before
 from clew.transcript.line import line_turns
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.part import text_part

@@ -1,7 +1,6 @@
-"""Moving the head: the writes for it, and for the projections that follow from it.
+"""Moving the head: the compactions that have to be known for it, and the writes it comes to.
 
-The tree decides what a conversation holds; ``hidden_at`` and ``hidden_by`` are worked out from it before and after,
-and what differs is written in the same unit. Pure, but for reading the few messages that mark compactions.
+What a move changes is decided by :mod:`clew.transcript.head`; the projections go into the same unit.
 """
 
 from __future__ import annotations
@@ -14,23 +13,14 @@ import msgspec
 from clew.errors import RowUndecodable
 from clew.store.base import Store
 from clew.store.unit import LinkMessage, MoveHead, OpenTurn, SetHidden, Write
+from clew.transcript.head import moved, newly_hidden, with_turn
 from clew.transcript.line import LineTurn
 from clew.transcript.message import MessageRow
-from clew.transcript.project import Tail, project, tails_of
-from clew.transcript.turn import HeadMove, MoveReason, Tree, Turn, placed
+from clew.transcript.project import Tail, tails_of
+from clew.transcript.turn import MoveReason, Tree, Turn
 from clew.transcript.view import Compaction, compactions_of
 
-__all__ = [
-    "condensed_after",
-    "load_compactions",
-    "load_tails",
-    "moved",
-    "parent_before",
-    "plan_move",
-    "projecting",
-    "with_turn",
-]
-
+__all__ = ["load_compactions", "load_tails", "plan_move"]
 
 log = logging.getLogger("clew.history")
 
@@ -72,55 +62,6 @@ async def load_compactions(store: Store, session_id: str, tree: Tree) -> tuple[C
     return tuple(found)
 
 
-def parent_before(tree: Tree, compactions: Iterable[Compaction], turn: Turn) -> str | None:
-    """Where a turn hangs that starts over with the user message of ``turn``; None: at the beginning.
-
-    Below its parent. But a compaction that made room inside the turn tells of what is being taken back, so those
-    right above it are passed over.
-    """
-    by_turn = {compaction.turn_id: compaction for compaction in compactions}
-    # All but the user message the turn starts over with.
-    taken_back = tree.links.get(turn.id, ())[1:]
-    parent = tree.turns.get(turn.parent_turn_id or "")
-    while parent is not None and condensed_after(by_turn.get(parent.id), taken_back):
-        parent = tree.turns.get(parent.parent_turn_id or "")
-    return parent.id if parent is not None else None
-
-
-def condensed_after(compaction: Compaction | None, messages: Sequence[str]) -> bool:
-    """Whether what a compaction kept begins in one of these messages: then it condensed some of their turn."""
-    if compaction is None:
-        return False
-    split = compaction.split.message_id if compaction.split is not None else None
-    return split in messages or compaction.tail_start_id in messages
-
-
-def with_turn(tree: Tree, turn: Turn, messages: Sequence[str] = ()) -> Tree:
-    """The tree with one more turn, below its parent."""
-    turn = placed(turn, tree.turns.get(turn.parent_turn_id or ""))
-    return msgspec.structs.replace(
-        tree, turns={**tree.turns, turn.id: turn}, links={**tree.links, turn.id: tuple(messages)}
-    )
-
-
-def moved(tree: Tree, session_id: str, to_turn_id: str | None, now: int, why: MoveReason) -> Tree:
-    """The tree with its head moved and the move in its reflog."""
-    seq = tree.moves[-1].seq + 1 if tree.moves else 1
-    move = HeadMove(seq, session_id, tree.head_turn_id, to_turn_id, now, why)
-    return msgspec.structs.replace(tree, head_turn_id=to_turn_id, moves=(*tree.moves, move))
-
-
-def projecting(
-    before: Tree, after: Tree, tails: Iterable[Tail], tails_after: Iterable[Tail] | None = None
-) -> list[Write]:
-    """The write that brings the projections from one tree to the next; none when nothing changes."""
-    tails = tuple(tails)
-    old = project(before, tails)
-    new = project(after, tails if tails_after is None else tails_after)
-    changes = {id_: new.get(id_) for id_ in {**old, **new} if old.get(id_) != new.get(id_)}
-    return [SetHidden(changes)] if changes else []
-
-
 def plan_move(
     tree: Tree,
     tails: Iterable[Tail],
@@ -147,4 +88,5 @@ def plan_move(
     after = moved(after, session_id, to_turn_id, now, why)
     # The head moves before a turn is opened below it, so that a reader never finds an open turn off the head.
     writes.insert(0 if new is None or to_turn_id != new.id else len(writes), MoveHead(to_turn_id, now, why))
-    return (*writes, *projecting(tree, after, tails))
+    hidden = newly_hidden(tree, after, tails)
+    return (*writes, SetHidden(hidden)) if hidden else tuple(writes)
