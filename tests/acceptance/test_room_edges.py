@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import clew
-from clew.compaction.file_list import Files, file_tags
+from clew.compaction.files import Files, file_tags
 from clew.errors import ClewError, InvalidInput, MessageTooLarge, NothingToContinue, RowUndecodable
 from clew.providers.base import ModelRequest
 from clew.testing.scripted import Gate, fail, say, wait

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from clew.compaction.budget import estimate_message, estimate_part
 from clew.compaction.cut import Cut, plan_cut
 from clew.compaction.policy import Policy, policy_for
-from clew.compaction.tool_part import is_open
 from clew.config import CompactionConfig, PruningConfig
 from clew.transcript.message import Message
+from clew.transcript.part import is_open_call
 from clew.transcript.view import Split
 
 START = {"type": "step-start"}
@@ -218,7 +218,7 @@ def test_a_call_that_waits_for_its_result_is_never_summarised() -> None:
     waiting = reply("1", START, call(), START, call("approval-requested"), START, text(40))
     assert cut([user("1"), waiting, *turn("2"), *turn("3")]) is None
     found = cut([*turn("0"), user("1"), waiting, *turn("2", 8_000)], usable=100, room=100)
-    assert found is None or not any(is_open(part) for message in found.summarised for part in message.parts)
+    assert found is None or not any(is_open_call(part) for message in found.summarised for part in message.parts)
     found = cut([user("1", 4_000), waiting], usable=90, room=80, open_turn_id="t1", inside=True)
     assert found is not None
     assert found.split == Split("a1", 2)
@@ -326,7 +326,7 @@ def test_every_part_is_summarised_or_kept_once_and_in_order(
     for id_, message in given_.items():
         assert before.get(id_, []) + after.get(id_, []) == message.parts
         assert (id_ in before and id_ in after) <= (split is not None and split.message_id == id_)
-    assert not any(is_open(part) for parts in before.values() for part in parts)
+    assert not any(is_open_call(part) for parts in before.values() for part in parts)
     assert any(estimate_part(part) for parts in before.values() for part in parts)
     assert found.kept_tokens == tokens(found.kept)
     if split is not None:

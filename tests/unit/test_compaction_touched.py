@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from clew.compaction.touched import TouchedFile, touched_files
+from clew.compaction.files import TouchedFile, touched_files
 from clew.transcript.line import LineTurn
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.turn import Turn

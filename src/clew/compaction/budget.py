@@ -9,14 +9,27 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from math import ceil
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from clew.compaction.policy import Policy
-from clew.compaction.tool_part import input_text, is_open, is_tool, result_text, tool_name
 from clew.transcript.message import Message
-from clew.transcript.part import STEP_START, kind_of
+from clew.transcript.part import (
+    Part,
+    file_name_of,
+    input_text,
+    is_call,
+    is_open_call,
+    kind_of,
+    media_type_of,
+    result_text,
+    size_of,
+    state_of,
+    steps_in,
+    text_of,
+    tool_name,
+)
 from clew.transcript.session import Model
 from clew.transcript.turn import Step
 
@@ -97,7 +110,7 @@ def plain_tokens(chars: int) -> int:
     return chars // 4
 
 
-def estimate_part(part: Mapping[str, Any]) -> int:
+def estimate_part(part: Part) -> int:
     """Tokens of one part as it is sent."""
     return IMAGE_TOKENS if _is_image(part) else estimate_tokens(_chars(part)) + _file_tokens(part)
 
@@ -146,7 +159,7 @@ def size_request(
     else:
         parts = messages[place].parts
         counted, beyond = parts[: measured.parts], parts[measured.parts :]
-        starts = _step_starts(counted)
+        starts = steps_in(counted)
         unseen = sum(estimate_tokens(len(result_text(part))) for part in counted[starts[-1] if starts else 0 :])
         used = measured.tokens + unseen + sum(map(estimate_part, beyond))
         used += sum(map(estimate_message, messages[place + 1 :]))
@@ -167,13 +180,7 @@ def size_request(
 
 def rollup_used(messages: Sequence[Message]) -> int:
     """The usage noted on the assistant messages of a view, all five kinds, summed up."""
-    total = 0
-    for message in messages:
-        usage = message.metadata.get("usage") if message.role == "assistant" else None
-        if isinstance(usage, Mapping):
-            kinds = ("input", "output", "reasoning", "cache_read", "cache_write")
-            total += sum(value for kind in kinds if isinstance(value := usage.get(kind), int))
-    return total
+    return sum(message.usage.total for message in messages if message.role == "assistant")
 
 
 def find_measured(
@@ -206,56 +213,44 @@ def find_measured(
 
 def _measured_parts(message: Message, completed: int, dropped: int | None) -> int | None:
     """How many of the sent parts belong to completed steps."""
-    starts = _step_starts(message.parts)
+    starts = steps_in(message.parts)
     if dropped is not None:
         completed -= dropped
         if completed < 1:
             return None
     elif len(starts) < completed:
         over = message.parts[starts[-1] + 1 :] if starts else []
-        return len(message.parts) if over and not any(map(_under_way, over)) else None
+        return (
+            len(message.parts)
+            if over and not any(is_open_call(part) or state_of(part) == "streaming" for part in over)
+            else None
+        )
     return starts[completed] if completed < len(starts) else len(message.parts)
 
 
-def _under_way(part: Mapping[str, Any]) -> bool:
-    return is_open(part) or part.get("state") == "streaming"
+def _is_image(part: Part) -> bool:
+    return kind_of(part) == "file" and (media_type_of(part) or "").startswith("image/")
 
 
-def _step_starts(parts: Sequence[Mapping[str, Any]]) -> list[int]:
-    return [index for index, part in enumerate(parts) if kind_of(part) == STEP_START]
-
-
-def _is_image(part: Mapping[str, Any]) -> bool:
-    return part.get("type") == "file" and str(part.get("mediaType", "")).startswith("image/")
-
-
-def _file_tokens(part: Mapping[str, Any]) -> int:
+def _file_tokens(part: Part) -> int:
     """What the bytes of a file may take: a text its characters, anything else a guess by its size.
 
     Only ever an estimate. How a provider reads a file is its own affair, so no message is refused on this count.
     """
-    if part.get("type") != "file" or _is_image(part):
+    if kind_of(part) != "file" or _is_image(part):
         return 0
-    metadata = part.get("providerMetadata")
-    own = metadata.get("clew") if isinstance(metadata, Mapping) else None
-    size = own.get("size") if isinstance(own, Mapping) else None
-    if not isinstance(size, int) or size < 0:
-        return 0
-    return estimate_tokens(size if str(part.get("mediaType", "")).startswith("text/") else size // _BYTES_A_CHARACTER)
+    size = max(size_of(part) or 0, 0)
+    is_text = (media_type_of(part) or "").startswith("text/")
+    return estimate_tokens(size if is_text else size // _BYTES_A_CHARACTER)
 
 
-def _chars(part: Mapping[str, Any]) -> int:
+def _chars(part: Part) -> int:
     """Characters of a part as it is sent; an image has none."""
-    if is_tool(part):
+    if is_call(part):
         return len(tool_name(part)) + len(input_text(part)) + len(result_text(part))
-    match part.get("type"):
-        case "text":
-            text = part.get("text")
-            return len(text) if isinstance(text, str) else 0
-        case "file" if not _is_image(part):
-            return len(f"{part.get('filename', '')} {part.get('mediaType', '')}")
-        case _:
-            return 0
+    if kind_of(part) == "file" and not _is_image(part):
+        return len(f"{file_name_of(part) or ''} {media_type_of(part) or ''}")
+    return len(text_of(part) or "")
 
 
 def _share(pct: float) -> Fraction:

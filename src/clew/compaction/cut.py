@@ -18,7 +18,7 @@ from clew.transcript.message import Message
 from clew.transcript.part import STEP_START, is_open_call, kind_of, steps_in
 from clew.transcript.view import Split
 
-__all__ = ["Cut", "leads_turn", "plan_cut"]
+__all__ = ["Cut", "plan_cut"]
 
 
 class Cut(msgspec.Struct, frozen=True):
@@ -43,11 +43,6 @@ class _Place(msgspec.Struct, frozen=True):
     start: int
     at: int = -1
     part: int = 0
-
-
-def leads_turn(message: Message) -> bool:
-    """Whether a turn begins here: a person wrote it. A warning of the loop's own is inside a turn."""
-    return message.is_prompt
 
 
 def plan_cut(
@@ -78,7 +73,7 @@ class _Plan:
         # What each message takes from each of its parts on, and the body from each of its messages on.
         self.inner = [_sums(map(estimate_part, message.parts)) for message in body]
         self.sums = _sums(self._size(at, 0) for at in range(len(body)))
-        self.leads = [index for index, message in enumerate(body) if leads_turn(message)]
+        self.leads = [index for index, message in enumerate(body) if message.is_prompt]
         own = (i for i, message in enumerate(body) if message.turn_id == open_turn_id)
         self.open_at = next(own, None) if open_turn_id is not None else None
         self.newest = self.open_at if self.open_at is not None else (self.leads[-1] if self.leads else 0)
@@ -154,8 +149,8 @@ class _Plan:
             message = self.body[at]
             if message.role != "assistant":
                 continue
-            for part, data in enumerate(message.parts):
-                if kind_of(data) == STEP_START and part and not any(map(is_open_call, message.parts[:part])):
+            for part in steps_in(message.parts):
+                if part and not any(map(is_open_call, message.parts[:part])):
                     yield _Place(start, at, part)
 
     def _behind(self, start: int) -> _Place | None:
@@ -191,7 +186,7 @@ class _Plan:
             return False
         if place.at < 0:
             message = self.body[place.start]
-            return leads_turn(message) or (message.role == "assistant" and not any(map(is_open_call, message.parts)))
+            return message.is_prompt or (message.role == "assistant" and not any(map(is_open_call, message.parts)))
         return place.part > 0 and not any(map(is_open_call, self.body[place.at].parts[: place.part]))
 
     def _lead_of(self, index: int) -> int:
@@ -213,7 +208,7 @@ class _Plan:
         summarised, kept = list(self.body[: place.start]), list(self.body[place.start :])
         split = None
         turns = sum(lead < place.start for lead in self.leads)
-        if place.start and not leads_turn(self.body[0]):
+        if place.start and not self.body[0].is_prompt:
             turns += 1  # the turn an earlier cut went through
         if place.at >= 0:
             message = self.body[place.at]
@@ -221,7 +216,7 @@ class _Plan:
             summarised.append(msgspec.structs.replace(message, parts=message.parts[: place.part]))
             kept[place.at - place.start] = msgspec.structs.replace(message, parts=message.parts[place.part :])
             turns += self._lead_of(place.at) >= place.start
-        if not _has_content(summarised):
+        if not any(estimate_part(part) for message in summarised for part in message.parts):
             return None
         return Cut(
             summarised=tuple(summarised),
@@ -232,10 +227,6 @@ class _Plan:
             kept_tokens=self.tokens(place),
             warning=self.warning,
         )
-
-
-def _has_content(messages: Iterable[Message]) -> bool:
-    return any(estimate_part(part) for message in messages for part in message.parts)
 
 
 def _sums(sizes: Iterable[int]) -> list[int]:

@@ -13,7 +13,6 @@ from typing import Final
 import msgspec
 
 from clew.compaction.budget import estimate_tokens
-from clew.compaction.cut import leads_turn
 from clew.compaction.sections import is_placeholder, read_sections, write_sections
 from clew.transcript.message import Message
 
@@ -47,7 +46,7 @@ def directives_of(messages: Iterable[Message]) -> tuple[Directive, ...]:
     return _once(
         Directive(message.id, sentence)
         for message in messages
-        if leads_turn(message)
+        if message.is_prompt
         for text in message.texts
         for sentence in _sentences(text)
         if _COMMAND.search(sentence)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from clew.compaction.file_list import FILE_TAGS
+from clew.compaction.files import FILE_TAGS
 from clew.compaction.sections import MAIN, is_placeholder, read_sections, write_sections
 from clew.errors import CompactionError
 

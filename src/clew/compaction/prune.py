@@ -12,10 +12,10 @@ from typing import Any, Final
 import msgspec
 
 from clew.compaction.budget import estimate_tokens, reaches
+from clew.compaction.files import file_path
 from clew.compaction.policy import Policy
-from clew.compaction.tool_part import file_path, tool_name
 from clew.transcript.message import Message
-from clew.transcript.part import output_text
+from clew.transcript.part import is_growing, output_text, tool_name
 from clew.transcript.pruned import Pruned, pruned_part
 
 __all__ = ["AGGRESSIVE_CHARS", "PROTECTED_FILES", "PROTECTED_MESSAGES", "PROTECTED_TOOLS", "plan_prune"]
@@ -108,7 +108,7 @@ def _outputs(
             continue
         for index, part in enumerate(message.parts):
             text = output_text(part)
-            if text is None or part.get("preliminary") is True:
+            if text is None or is_growing(part):
                 continue
             if tool_name(part) in PROTECTED_TOOLS or (message.id, index) in files:
                 continue

@@ -13,9 +13,23 @@ from typing import Any, Final
 import msgspec
 
 from clew.compaction.budget import estimate_tokens
-from clew.compaction.tool_part import input_text, is_open, is_tool, result_text, tool_name
 from clew.transcript.message import Message
-from clew.transcript.part import STEP_START, kind_of
+from clew.transcript.part import (
+    STEP_START,
+    Part,
+    file_name_of,
+    halved,
+    input_of,
+    input_text,
+    is_call,
+    is_open_call,
+    kind_of,
+    media_type_of,
+    result_text,
+    state_of,
+    text_of,
+    tool_name,
+)
 
 __all__ = ["chunks_of", "history_text", "without_tags"]
 
@@ -23,9 +37,6 @@ _LABEL: Final = re.compile(r"\[(?:user|assistant tool calls|assistant|tool resul
 _TAG: Final = re.compile(r"<(/?(?:conversation|previous-summary|directives|summary)\b)", re.IGNORECASE)
 _LEAST_PIECE: Final = 32
 """Characters below which nothing is cut up any further."""
-_CALL_GOES_ON: Final = "(more of this call follows)"
-_CONTINUED: Final = "(continued)"
-"""What stands in the pieces of a call for the half that is not in them."""
 
 
 def history_text(messages: Iterable[Message]) -> str:
@@ -66,9 +77,9 @@ def _lines(message: Message) -> Iterator[str]:
         own = message.is_synthetic or message.role == "system"
         yield f"[Tool result]: (a notice of the program) {_safe(said)}" if own else f"[User]: {_safe(said)}"
         return
-    calls: list[Mapping[str, Any]] = []
+    calls: list[Part] = []
     for part in message.parts:
-        if is_tool(part):
+        if is_call(part):
             calls.append(part)
             continue
         words = _words(part)
@@ -80,7 +91,7 @@ def _lines(message: Message) -> Iterator[str]:
     yield from _called(calls)
 
 
-def _called(calls: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _called(calls: Sequence[Part]) -> Iterator[str]:
     """The calls of a step on one line, then the result of each, in the same order."""
     if calls:
         yield "[Assistant tool calls]: " + _safe("; ".join(f"{tool_name(part)}({_arguments(part)})" for part in calls))
@@ -88,18 +99,18 @@ def _called(calls: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield f"[Tool result]: {_safe(_result(part))}"
 
 
-def _arguments(part: Mapping[str, Any]) -> str:
-    given = part.get("input")
+def _arguments(part: Part) -> str:
+    given = input_of(part)
     if isinstance(given, Mapping):
         return ", ".join(f"{key}={msgspec.json.encode(value).decode()}" for key, value in given.items())
     return input_text(part)
 
 
-def _result(part: Mapping[str, Any]) -> str:
+def _result(part: Part) -> str:
     text = result_text(part)
-    if is_open(part):
+    if is_open_call(part):
         return "no result was recorded"
-    match part.get("state"):
+    match state_of(part):
         case "output-error":
             return f"failed: {text}" if text else "failed"
         case "output-denied":
@@ -108,15 +119,10 @@ def _result(part: Mapping[str, Any]) -> str:
             return text
 
 
-def _words(part: Mapping[str, Any]) -> str:
-    match part.get("type"):
-        case "text":
-            text = part.get("text")
-            return text if isinstance(text, str) else ""
-        case "file":
-            return f"(file: {part.get('filename') or 'unnamed'}, {part.get('mediaType') or 'unknown type'})"
-        case _:
-            return ""
+def _words(part: Part) -> str:
+    if kind_of(part) == "file":
+        return f"(file: {file_name_of(part) or 'unnamed'}, {media_type_of(part) or 'unknown type'})"
+    return text_of(part) or ""
 
 
 def _safe(text: str) -> str:
@@ -154,27 +160,5 @@ def _halves(message: Message, part: dict[str, Any], limit: int) -> list[dict[str
     """The part, halved until each piece is within the limit."""
     if _tokens(msgspec.structs.replace(message, parts=[part])) <= limit:
         return [part]
-    first, second = _halved(part)
-    if first is None or second is None:
-        return [part]
-    return [*_halves(message, first, limit), *_halves(message, second, limit)]
-
-
-def _halved(part: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]] | tuple[None, None]:
-    """Two parts that say what the one says; nothing when it is too small for that, or has no text."""
-    if not is_tool(part):
-        text = part.get("text")
-        if part.get("type") != "text" or not isinstance(text, str) or len(text) <= _LEAST_PIECE:
-            return None, None
-        middle = len(text) // 2
-        return {**part, "text": text[:middle]}, {**part, "text": text[middle:]}
-    given, result = input_text(part), result_text(part)
-    key = {"output-available": "output", "output-error": "errorText"}.get(str(part.get("state")))
-    if len(given) > max(len(result), _LEAST_PIECE):
-        middle = len(given) // 2
-        first = {**part, "input": given[:middle], "state": "output-available", "output": _CALL_GOES_ON}
-        return first, {**part, "input": given[middle:]}
-    if key is not None and len(result) > _LEAST_PIECE:
-        middle = len(result) // 2
-        return {**part, key: result[:middle]}, {**part, key: result[middle:], "input": _CONTINUED}
-    return None, None
+    halves = halved(part, _LEAST_PIECE)
+    return [piece for half in halves for piece in _halves(message, half, limit)] if len(halves) > 1 else [part]

@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from clew.compaction.budget import estimate_tokens
-from clew.compaction.cut import leads_turn
 from clew.compaction.directive import Directive, directives_of, quoted, with_directives
-from clew.compaction.file_list import FILE_TAGS, Files, file_tags, files_of
+from clew.compaction.files import FILE_TAGS, Files, file_tags, files_of
 from clew.compaction.parse import SummaryRejected, check_smaller, parse_summary
 from clew.compaction.sections import is_placeholder, read_sections, write_sections
 from clew.compaction.serialise import chunks_of, history_text, without_tags
@@ -115,7 +114,7 @@ def mechanical_summary(
     sections; the newest directives stay longest.
     """
     before = read_sections(FILE_TAGS.sub("", previous or ""))
-    asked = [text for message in messages if leads_turn(message) and (text := _text_of(message))]
+    asked = [text for message in messages if message.is_prompt and (text := " ".join(" ".join(message.texts).split()))]
     tags = file_tags(files, limit_tokens // 4)
     quotes = [quoted(one) for one in directives]
     carried = [line for line in before.get("## Constraints & Preferences", []) if line not in quotes]
@@ -139,9 +138,3 @@ def mechanical_summary(
 def _fewer(lines: list[str], count: int, width: int) -> list[str]:
     """The newest lines, none longer than ``width``."""
     return [line if len(line) <= width else line[: width - 1].rstrip() + "…" for line in lines[-count:]]
-
-
-def _text_of(message: Message) -> str:
-    """The words of a message on one line."""
-    words = [str(part.get("text", "")) for part in message.parts if part.get("type") == "text"]
-    return " ".join(" ".join(words).split())

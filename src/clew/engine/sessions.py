@@ -26,7 +26,7 @@ from clew.transcript.message import Message, shown
 from clew.transcript.session import Model, Session, parse_model
 
 if TYPE_CHECKING:
-    from clew.compaction.touched import TouchedFile
+    from clew.compaction.files import TouchedFile
     from clew.permissions.explain import Explanation
     from clew.transcript.rule import Rule
 

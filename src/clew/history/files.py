@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from clew.compaction.touched import TouchedFile, touched_files
+from clew.compaction.files import TouchedFile, touched_files
 from clew.store.base import Store, get_session
 
 __all__ = ["load_files"]

@@ -31,6 +31,7 @@ __all__ = [
     "error_text",
     "file_name_of",
     "first_words",
+    "halved",
     "input_of",
     "input_text",
     "is_call",
@@ -191,6 +192,24 @@ def closed(part: Part, reason: str) -> dict[str, Any]:
         left["approval"] = part["approval"]
     left.setdefault("input", {})
     return {**left, "state": "output-error", "errorText": reason}
+
+
+def halved(part: Part, least: int) -> list[dict[str, Any]]:
+    """Two parts that say what the one says; only the one where it has no text of more than ``least`` characters."""
+    if not is_call(part):
+        text = text_of(part) or ""
+        middle = len(text) // 2
+        return [{**part, "text": text[:middle]}, {**part, "text": text[middle:]}] if len(text) > least else [{**part}]
+    given, result = input_text(part), result_text(part)
+    key = {"output-available": "output", "output-error": "errorText"}.get(str(state_of(part)))
+    if len(given) > max(len(result), least):
+        middle = len(given) // 2
+        goes_on = {"state": "output-available", "output": "(more of this call follows)"}
+        return [{**part, "input": given[:middle], **goes_on}, {**part, "input": given[middle:]}]
+    if key is not None and len(result) > least:
+        middle = len(result) // 2
+        return [{**part, key: result[:middle]}, {**part, key: result[middle:], "input": "(continued)"}]
+    return [{**part}]
 
 
 # Files

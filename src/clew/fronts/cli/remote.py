@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
-from clew.compaction.touched import TouchedFile
+from clew.compaction.files import TouchedFile
 from clew.engine import ExportFormat, SessionList
 from clew.errors import StoreUnavailable
 from clew.fronts.cli.remote_triggers import RemoteEvents, RemoteSchedules, RemoteWebhooks

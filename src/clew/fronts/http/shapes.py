@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from clew.compaction.touched import TouchedFile
+from clew.compaction.files import TouchedFile
 from clew.fronts.shape import RuleShape, SessionShape, WebhookShape
 from clew.history.tree import ReflogEntry
 from clew.providers.base import ModelListing

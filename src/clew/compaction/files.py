@@ -1,0 +1,123 @@
+"""The files of a session: which its calls read and changed, carried from one compaction to the next, and by turn."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from clew.compaction.budget import estimate_tokens
+from clew.transcript.line import LineTurn
+from clew.transcript.message import Message
+from clew.transcript.part import Part, input_of, state_of, tool_name
+
+__all__ = ["FILE_TAGS", "Files", "TouchedFile", "file_path", "file_tags", "files_of", "touched_files"]
+
+_READING: Final = frozenset({"read", "read_file"})
+_WRITING: Final = frozenset({"write", "edit", "write_file"})
+_PATH_KEYS: Final = ("path", "file_path", "filePath")
+
+FILE_TAGS: Final = re.compile(
+    r"^[ \t]*<(read-files|modified-files)>[ \t]*$.*?(?:^[ \t]*</\1>[ \t]*$|\Z)\s*", re.DOTALL | re.MULTILINE
+)
+"""The lists as they stand behind a summary. A tag in the middle of a line is talked about, and no list."""
+
+
+class TouchedFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file that completed calls of the file tools read or changed. ``count`` is how many of them there were."""
+
+    path: str
+    read: bool
+    modified: bool
+    count: int
+    last_turn_id: str
+    last_at: int
+
+
+class Files(msgspec.Struct, frozen=True):
+    """Paths in order. One that was changed is not listed as read."""
+
+    read: tuple[str, ...] = ()
+    modified: tuple[str, ...] = ()
+
+
+def file_path(part: Part) -> str | None:
+    """The file a completed call of a file tool read or wrote."""
+    if tool_name(part) not in _READING | _WRITING or state_of(part) != "output-available":
+        return None
+    given = input_of(part)
+    named = (given.get(key) for key in _PATH_KEYS) if isinstance(given, Mapping) else ()
+    path = next((path for path in named if isinstance(path, str) and path), None)
+    return None if path is None else posixpath.normpath(path)
+
+
+def files_of(messages: Iterable[Message], previous: Files) -> Files:
+    """The files that completed calls in these messages read and changed, with those known before."""
+    read, modified = set(previous.read), set(previous.modified)
+    for message in messages:
+        for part in message.parts:
+            path = file_path(part)
+            if path is not None:
+                (read if tool_name(part) in _READING else modified).add(path)
+    return Files(tuple(sorted(read - modified)), tuple(sorted(modified)))
+
+
+def file_tags(files: Files, limit_tokens: int | None = None) -> str:
+    """The lists as tags behind a summary; empty without files.
+
+    With a limit as many names as fit, those that were changed first, and how many more there are.
+    """
+    tags = _tags(files.read, files.modified)
+    if limit_tokens is None or estimate_tokens(len(tags)) <= limit_tokens:
+        return tags
+    for most in (len(files.modified) + len(files.read), 200, 100, 50, 20, 10, 5, 2, 1):
+        modified = _first(files.modified, most)
+        read = _first(files.read, max(most - len(files.modified), 0))
+        tags = _tags(read, modified)
+        if estimate_tokens(len(tags)) <= limit_tokens:
+            return tags
+    return ""
+
+
+def _tags(read: Sequence[str], modified: Sequence[str]) -> str:
+    lists = (("read-files", read), ("modified-files", modified))
+    return "".join(f"\n<{tag}>\n{_lines(paths)}\n</{tag}>\n" for tag, paths in lists if paths)
+
+
+def _first(paths: Sequence[str], most: int) -> tuple[str, ...]:
+    if len(paths) <= most:
+        return tuple(paths)
+    return (*paths[:most], f"… and {len(paths) - most} more") if most else ()
+
+
+def _lines(paths: Iterable[str]) -> str:
+    # A name may hold anything; here it must stay on its line and inside its tag.
+    return "\n".join(" ".join(path.splitlines()).replace("</", "< /") for path in paths)
+
+
+def touched_files(line: Iterable[LineTurn], workspace_root: str | None = None) -> list[TouchedFile]:
+    """The files of a line, the one touched last first. A path below the workspace is shown from there on."""
+    found: dict[str, TouchedFile] = {}
+    below = None if workspace_root is None else posixpath.join(workspace_root, "")
+    for entry in line:
+        for row in entry.messages:
+            for part in row.parts:
+                given = file_path(part.data)
+                if given is None:
+                    continue
+                path = given.removeprefix(below) if below else given
+                reading = tool_name(part.data) in _READING
+                known = found.pop(path, None)
+                # Put in again: the order is that of the last touch.
+                found[path] = TouchedFile(
+                    path=path,
+                    read=reading or (known is not None and known.read),
+                    modified=not reading or (known is not None and known.modified),
+                    count=1 + (known.count if known is not None else 0),
+                    last_turn_id=entry.turn.id,
+                    last_at=part.updated_at,
+                )
+    return list(reversed(found.values()))
