@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clew.errors import ToolFailed
-from clew.tools.builtin.edit import Edited, plan_edit
+from clew.tools.builtin.edit import EditPlan, plan_edit
 
 
 @pytest.mark.parametrize(
@@ -63,8 +63,8 @@ def test_what_is_missing_ambiguous_or_empty_is_refused(text: str, old: str, new:
 def test_every_occurrence_is_replaced_when_asked() -> None:
     """Each with the line end it had; the lines are those of the new text."""
     edited = plan_edit("a\nb\r\na\nb\nc", "a\nb", "x\ny", every=True)
-    assert edited == Edited("x\ny\r\nx\ny\nc", (1, 3))
-    assert plan_edit("aaa", "aa", "b", every=True) == Edited("ba", (1,))
+    assert edited == EditPlan("x\ny\r\nx\ny\nc", (1, 3))
+    assert plan_edit("aaa", "aa", "b", every=True) == EditPlan("ba", (1,))
     assert plan_edit("a a\na", "a", "a\na", every=True).lines == (1, 2, 4)
 
 

@@ -97,7 +97,7 @@ class CommandPaths:
         self._folders = folders or ()
         self._adrift = folders is None or len(folders) > _MAX_FOLDERS
         self._file_system = file_system
-        self._effort = budget
+        self._budget = budget
         self._program = words[0].value.rpartition("/")[2] if words else ""
 
     def match(self, pattern: str) -> Match:
@@ -173,8 +173,8 @@ class CommandPaths:
                 leads.add(tuple(name for name in parts[last:] if name not in ("", ".")), climbs=True)
 
     def _add_path(self, leads: _Leads, path: str, glob: bool) -> None:
-        self._effort.left -= 1
-        if self._effort.left < 0:
+        self._budget.left -= 1
+        if self._budget.left < 0:
             leads.unknown = True
             return
         if not glob:

@@ -67,7 +67,12 @@ class FunctionTool:
     def targets(self, args: Mapping[str, Any], workspace: Path | None) -> Sequence[Target]:
         if self._targets is not None:
             return self._targets(args, workspace)
-        return [Target(self.name, "plain", _compact(args))]
+        try:
+            # On one line, keys in order, so that a pattern can be written for them.
+            compact = msgspec.json.encode(dict(args), order="deterministic").decode()
+        except (TypeError, ValueError, RecursionError) as error:
+            raise ToolFailed(f"the arguments are not JSON: {error}") from error
+        return [Target(self.name, "plain", compact)]
 
     async def execute(self, args: Mapping[str, Any], context: ToolContext) -> ToolOutput:
         values = self._converted(args)
@@ -193,11 +198,3 @@ def _whole(value: Any) -> Any:
     if isinstance(value, list):
         return [_whole(item) for item in value]
     return value
-
-
-def _compact(args: Mapping[str, Any]) -> str:
-    """The arguments on one line, keys in order, so that a pattern can be written for them."""
-    try:
-        return msgspec.json.encode(dict(args), order="deterministic").decode()
-    except (TypeError, ValueError, RecursionError) as error:
-        raise ToolFailed(f"the arguments are not JSON: {error}") from error

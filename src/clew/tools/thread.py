@@ -27,11 +27,9 @@ async def run_in_thread(function: Callable[P, T], /, *args: P.args, **kwargs: P.
     context = contextvars.copy_context()
 
     def settle(result: T | None, error: BaseException | None) -> None:
-        if future.done():
-            return
-        if error is not None:
+        if error is not None and not future.done():
             future.set_exception(error)
-        else:
+        elif not future.done():
             future.set_result(result)  # type: ignore[arg-type]
 
     def work() -> None:

@@ -17,12 +17,12 @@ from clew.tools.files.walk import count
 from clew.tools.media import looks_binary
 from clew.tools.thread import run_in_thread
 
-__all__ = ["Edited", "edit", "plan_edit"]
+__all__ = ["EditPlan", "edit", "plan_edit"]
 
 MAX_EDIT_BYTES: Final = 10 * 1024 * 1024
 
 
-class Edited(msgspec.Struct, frozen=True):
+class EditPlan(msgspec.Struct, frozen=True):
     """The new text, and on which lines of it the replaced passages begin."""
 
     text: str
@@ -66,7 +66,7 @@ def _edit(place: ResolvedPath, old: str, new: str, *, every: bool) -> str:
     return f"replaced {count(len(edited.lines), 'passage')} in {place.shown}, {where} {lines}"
 
 
-def plan_edit(text: str, old: str, new: str, *, every: bool = False) -> Edited:
+def plan_edit(text: str, old: str, new: str, *, every: bool = False) -> EditPlan:
     """Pure: the text with ``old`` replaced. A line end in ``old`` stands for whichever the file has there."""
     old, new = old.replace("\r\n", "\n"), new.replace("\r\n", "\n")
     if not old:
@@ -80,9 +80,9 @@ def plan_edit(text: str, old: str, new: str, *, every: bool = False) -> Edited:
         raise ToolFailed("old does not occur in the file; read the file again and copy the passage exactly")
     # From one character on, so that occurrences which overlap count as two as well.
     if not every and (second := pattern.search(text, first.start() + 1)):
+        one, two = (text.count("\n", 0, found.start()) + 1 for found in (first, second))
         raise ToolFailed(
-            f"old occurs more than once, on lines {_line(text, first.start())} and {_line(text, second.start())}; "
-            "give more lines around it, or all: true"
+            f"old occurs more than once, on lines {one} and {two}; give more lines around it, or all: true"
         )
     usual = "\r\n" if text.count("\r\n") * 2 > text.count("\n") else "\n"
     pieces: list[str] = []
@@ -98,8 +98,4 @@ def plan_edit(text: str, old: str, new: str, *, every: bool = False) -> Edited:
         pieces += [before, put]
         at = match.end()
     pieces.append(text[at:])
-    return Edited("".join(pieces), tuple(lines))
-
-
-def _line(text: str, position: int) -> int:
-    return text.count("\n", 0, position) + 1
+    return EditPlan("".join(pieces), tuple(lines))

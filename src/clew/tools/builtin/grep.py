@@ -6,10 +6,10 @@ must not be got around by searching it, not even to learn whether a guess was ri
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import ExitStack
 from typing import Annotated, Final
 
-import msgspec
 from msgspec import Meta
 
 from clew.tools.base import ToolContext
@@ -27,16 +27,6 @@ __all__ = ["grep"]
 MAX_SHOWN: Final = 500
 MAX_FILES: Final = 50_000
 SECONDS: Final = 20.0
-
-
-class _Candidates(msgspec.Struct):
-    """What could be searched, and what could not."""
-
-    files: list[str]
-    links: int = 0
-    special: int = 0
-    beyond: int = 0
-    denied: int = 0
 
 
 @tool(needs_workspace=True, targets=path_targets("grep"), timeout_ms=90_000)
@@ -62,24 +52,23 @@ async def grep(
     with file_errors(place.shown), ExitStack() as stack:
         handle, is_folder = await run_in_thread(_open, place, stack)
         brake = Brake(context.signal, SECONDS)
-        candidates = _Candidates([""])
-        if is_folder:
-            candidates = await run_in_thread(_gather, handle, wanted, brake, left_out)
-        answers = await permitted(candidates.files, place, "read", context, brake)
-        if unasked := len(candidates.files) - len(answers):
+        skipped: Counter[str] = Counter()
+        found = await run_in_thread(_gather, handle, wanted, brake, left_out, skipped) if is_folder else [""]
+        answers = await permitted(found, place, "read", context, brake)
+        if unasked := len(found) - len(answers):
             left_out.stopped = f"{brake.pulled}, {count(unasked, 'file')} not looked at"
-        candidates.denied = answers.count(False)
-        candidates.files = [file for file, allowed in zip(candidates.files, answers, strict=False) if allowed]
+        skipped["file that may not be read"] = answers.count(False)
+        files = [file for file, allowed in zip(found, answers, strict=False) if allowed]
         result = await search(
             pattern,
             handle,
-            candidates.files,
+            files,
             ignore_case=ignore_case,
             max_matches=MAX_SHOWN,
             seconds=SECONDS,
             signal=context.signal,
         )
-    return await fit_text(_told(result, candidates, place, left_out), context, "grep")
+    return await fit_text(_told(result, files, skipped, place, left_out), context, "grep")
 
 
 def _open(place: ResolvedPath, stack: ExitStack) -> tuple[int, bool]:
@@ -88,24 +77,22 @@ def _open(place: ResolvedPath, stack: ExitStack) -> tuple[int, bool]:
     return stack.enter_context(open_plain(place.path))[0], False
 
 
-def _gather(handle: int, wanted: Glob | None, brake: Brake, left_out: LeftOut) -> _Candidates:
-    gathered = _Candidates([])
+def _gather(handle: int, wanted: Glob | None, brake: Brake, left_out: LeftOut, skipped: Counter[str]) -> list[str]:
+    files: list[str] = []
     for entry in walk(handle, brake, left_out, wanted.may_hold if wanted else lambda _: True):
         if entry.kind == "folder" or (wanted and not wanted.matches(entry.path)):
             continue
-        if entry.kind == "link":
-            gathered.links += 1
-        elif entry.kind == "special":
-            gathered.special += 1
-        elif len(gathered.files) < MAX_FILES:
-            gathered.files.append(entry.path)
+        if entry.kind != "file":
+            skipped["link" if entry.kind == "link" else "special file"] += 1
+        elif len(files) < MAX_FILES:
+            files.append(entry.path)
         else:
-            gathered.beyond += 1
-    return gathered
+            skipped[f"file beyond the first {MAX_FILES:,}"] += 1
+    return files
 
 
-def _told(result: SearchResult, candidates: _Candidates, place: ResolvedPath, left_out: LeftOut) -> str:
-    names = [place.below(file).shown for file in candidates.files]
+def _told(result: SearchResult, files: list[str], skipped: Counter[str], place: ResolvedPath, left_out: LeftOut) -> str:
+    names = [place.below(file).shown for file in files]
     lines = [f"{names[match.file]}:{match.line}: {match.text}" for match in result.matches]
     notes = []
     if not lines:
@@ -118,14 +105,8 @@ def _told(result: SearchResult, candidates: _Candidates, place: ResolvedPath, le
             f"stopped early: the pattern took too long in {at}, "
             f"{count(len(names) - result.stopped_at, 'file')} of {len(names):,} not searched to the end"
         )
-    for number, what in (
-        (result.binary, "binary file"),
-        (candidates.links, "link"),
-        (candidates.special, "special file"),
-        (result.unreadable, "unreadable file"),
-        (candidates.beyond, f"file beyond the first {MAX_FILES:,}"),
-        (candidates.denied, "file that may not be read"),
-    ):
-        if number:
-            notes.append(f"not searched: {number:,} × {what}")
+    skipped.update({"binary file": result.binary, "unreadable file": result.unreadable})
+    beyond = f"file beyond the first {MAX_FILES:,}"
+    kinds = ("binary file", "link", "special file", "unreadable file", beyond, "file that may not be read")
+    notes += [f"not searched: {skipped[what]:,} × {what}" for what in kinds if skipped[what]]
     return "\n".join(lines + [f"[{note}]" for note in notes + left_out.sentences()])

@@ -10,7 +10,7 @@ from clew.errors import ToolFailed
 from clew.tools.base import ToolContext
 from clew.tools.decorator import tool
 from clew.tools.files.access import file_errors, replace
-from clew.tools.files.paths import ResolvedPath, judged_path, path_targets
+from clew.tools.files.paths import judged_path, path_targets
 from clew.tools.files.walk import count
 from clew.tools.thread import run_in_thread
 
@@ -34,12 +34,8 @@ async def write(
     except UnicodeEncodeError as error:
         raise ToolFailed("the content holds half of a surrogate pair and cannot be written") from error
     place = await judged_path("write", path, context)
-    return await run_in_thread(_write, place, data)
-
-
-def _write(place: ResolvedPath, data: bytes) -> str:
     with file_errors(place.shown):
-        before = replace(place.path, data, make_folders=True)
+        before = await run_in_thread(replace, place.path, data, make_folders=True)
     if before is None:
         return f"made {place.shown} with {count(len(data), 'byte')}"
     return f"replaced {place.shown}: {count(len(data), 'byte')}, before {before:,}"

@@ -49,17 +49,14 @@ class LeftOut(msgspec.Struct):
     stopped: str = ""
 
     def sentences(self) -> list[str]:
-        told = []
-        if self.version_control:
-            folders = count(self.version_control, "version control folder")
-            told.append(f"{folders} left out; name one in path to look inside")
-        if self.too_deep:
-            told.append(f"{count(self.too_deep, 'folder')} more than {MAX_DEPTH} levels deep left out")
-        if self.unreadable:
-            told.append(f"{count(self.unreadable, 'folder')} could not be read")
-        if self.stopped:
-            told.append(f"stopped early: {self.stopped}")
-        return told
+        hidden = count(self.version_control, "version control folder")
+        sentences = (
+            (self.version_control, f"{hidden} left out; name one in path to look inside"),
+            (self.too_deep, f"{count(self.too_deep, 'folder')} more than {MAX_DEPTH} levels deep left out"),
+            (self.unreadable, f"{count(self.unreadable, 'folder')} could not be read"),
+            (self.stopped, f"stopped early: {self.stopped}"),
+        )
+        return [sentence for happened, sentence in sentences if happened]
 
 
 class Brake:

@@ -73,7 +73,16 @@ def restrict(fence: Mapping[str, Any]) -> None:
         (fence["list"], _READ_DIR),
     ):
         for path in paths:
-            _allow(ruleset, path, allowed & rights)
+            try:
+                handle = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+            except OSError:
+                continue  # It is gone, or this user may not pass to it: then there is nothing to allow.
+            try:
+                is_folder = stat.S_ISDIR(os.stat(handle).st_mode)
+                if granted := allowed & rights & (_ALL if is_folder else _OF_A_FILE):
+                    _call(_ADD_RULE, ctypes.c_int(ruleset), 1, struct.pack("=Qi", granted, handle), 0)
+            finally:
+                os.close(handle)
     # Who is not root has none of these to lose, and is refused.
     for capability in _LOOKING_INTO:
         ctypes.CDLL(None).prctl(_DROP_CAPABILITY, capability, 0, 0, 0)
@@ -83,20 +92,6 @@ def restrict(fence: Mapping[str, Any]) -> None:
     os.close(ruleset)
     if not fence["network"] and can_filter_sockets():
         _filter_sockets()
-
-
-def _allow(ruleset: int, path: str, allowed: int) -> None:
-    try:
-        handle = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
-        return  # It is gone, or this user may not pass to it: then there is nothing to allow.
-    try:
-        if not stat.S_ISDIR(os.stat(handle).st_mode):
-            allowed &= _OF_A_FILE
-        if allowed:
-            _call(_ADD_RULE, ctypes.c_int(ruleset), 1, struct.pack("=Qi", allowed, handle), 0)
-    finally:
-        os.close(handle)
 
 
 def _call(number: int, *arguments: object) -> int:

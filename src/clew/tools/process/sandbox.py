@@ -63,12 +63,13 @@ class Sandbox(msgspec.Struct, frozen=True):
         if self.by is None:
             raise ToolFailed(f"{self.described} Change tools.sandbox in the settings of clew, or use another tool.")
         workspace = os.path.realpath(program.cwd)
-        inside = next((one for one in closed if _is_below(one, workspace) or _is_below(workspace, one)), None)
-        if inside is not None and self.by == "landlock":
-            raise ToolFailed(
-                f"{inside}, which is clew's own, and the workspace {workspace} lie in one another, and the sandbox can "
-                "not keep them apart; nothing was run. Use another workspace, or keep the store elsewhere."
-            )
+        for place in closed if self.by == "landlock" else ():
+            # Landlock opens whole folders: a closed one inside of the workspace could not be taken out again.
+            if Path(place).is_relative_to(workspace) or Path(workspace).is_relative_to(place):
+                raise ToolFailed(
+                    f"{place}, which is clew's own, and the workspace {workspace} lie in one another, and the sandbox "
+                    "can not keep them apart; nothing was run. Use another workspace, or keep the store elsewhere."
+                )
         env = {**program.env, "TMPDIR": str(scratch)}
         if self.by == "bubblewrap":
             argv = (*self._wrapping(workspace, str(scratch), closed), *program.argv)
@@ -108,10 +109,6 @@ def find_sandbox(mode: Mode) -> Sandbox:
     return Sandbox(mode, "bubblewrap", program=program) if program else Sandbox(mode, None)
 
 
-def _is_below(path: str, folder: str) -> bool:
-    return Path(path).is_relative_to(folder)
-
-
 def _open_places(folder: str, closed: Sequence[str]) -> Iterator[str]:
     """What may be read: all there is beside the way to the closed places. A link leads to what is judged by itself."""
     real = {os.path.realpath(place) for place in closed} | set(closed)
@@ -126,7 +123,7 @@ def _open_places(folder: str, closed: Sequence[str]) -> Iterator[str]:
             continue
         if entry.is_symlink() or any(entry.path == place or _is_beside(entry.path, place) for place in real):
             continue
-        if any(_is_below(place, entry.path) for place in real):
+        if any(Path(place).is_relative_to(entry.path) for place in real):
             yield from _open_places(entry.path, closed)
         else:
             yield entry.path

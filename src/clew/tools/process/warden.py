@@ -124,14 +124,10 @@ class Watch:
             self.childless = True
 
     def send(self, number: int) -> None:
-        for pid, _ in self.below():
+        targets = [(os.kill, pid) for pid, _ in self.below()]
+        for kill, target in targets if _LINUX else [*targets, (os.killpg, self.child)]:
             try:  # noqa: SIM105 - contextlib takes longer to import than all the rest
-                os.kill(pid, number)
-            except OSError:
-                pass
-        if not _LINUX:
-            try:  # noqa: SIM105
-                os.killpg(self.child, number)
+                kill(target, number)
             except OSError:
                 pass
 
@@ -141,10 +137,8 @@ class Watch:
             return False
         try:
             os.killpg(self.child, 0)
-        except PermissionError:
-            return True
-        except OSError:
-            return False
+        except OSError as error:
+            return isinstance(error, PermissionError)
         return True
 
     def below(self) -> list[tuple[int, str]]:

@@ -169,11 +169,7 @@ class _Reader(HTMLParser):
     def handle_decl(self, decl: str) -> None:
         self._tick()
 
-    def handle_pi(self, data: str) -> None:
-        self._tick()
-
-    def unknown_decl(self, data: str) -> None:
-        self._tick()
+    handle_pi = unknown_decl = handle_comment
 
     def _say(self, data: str) -> None:
         if self._pre:

@@ -101,15 +101,7 @@ async def _answer(reader: asyncio.StreamReader, max_bytes: int) -> Answer:
         raise ToolFailed("the server only sends interim answers")
     if status in (204, 304):
         return Answer(status, reason, headers, b"")
-    body = _Body(headers.get("content-encoding", ""), max_bytes)
-    broken = False
-    try:
-        async for piece in _pieces(reader, headers):
-            if not body.take(piece):
-                break
-    except asyncio.IncompleteReadError:
-        broken = True
-    return Answer(status, reason, headers, bytes(body.data), body.cut, broken or body.unfinished)
+    return Answer(status, reason, headers, *await _body(reader, headers, max_bytes))
 
 
 async def _headers(reader: asyncio.StreamReader) -> dict[str, str]:
@@ -134,6 +126,39 @@ async def _line(reader: asyncio.StreamReader) -> bytes:
     except asyncio.LimitOverrunError as error:
         raise ToolFailed(f"the server sent a header of more than {_MAX_LINE:,} bytes") from error
     return line.removesuffix(b"\n").removesuffix(b"\r")
+
+
+async def _body(
+    reader: asyncio.StreamReader, headers: dict[str, str], max_bytes: int
+) -> tuple[bytes, bool, bool]:
+    """The body, whether it was cut, and whether it broke off. Never decompresses more than is wanted."""
+    named = headers.get("content-encoding", "")
+    coding = named.lower().strip()
+    if coding not in ("", "identity", "gzip", "x-gzip", "deflate"):
+        raise ToolFailed(f"the server sent a content coding that was not asked for: {named[:50]}")
+    inflate = None
+    if coding not in ("", "identity"):
+        inflate = zlib.decompressobj(zlib.MAX_WBITS if coding == "deflate" else 16 + zlib.MAX_WBITS)
+    data = bytearray()
+    taken = 0
+    try:
+        async for piece in _pieces(reader, headers):
+            room = max_bytes + 1 - len(data)
+            try:
+                data += piece[:room] if inflate is None else inflate.decompress(piece, room)
+            except zlib.error:
+                if taken or coding != "deflate":
+                    raise
+                # "deflate" means zlib's format, and many servers send the bare one.
+                inflate = zlib.decompressobj(-zlib.MAX_WBITS)
+                data += inflate.decompress(piece, room)
+            taken += len(piece)
+            # Counted before and after decompression: neither an endless body nor a bomb gets further.
+            if len(data) > max_bytes or taken > max_bytes:
+                return bytes(data[:max_bytes]), True, False
+    except asyncio.IncompleteReadError:
+        return bytes(data), False, True
+    return bytes(data), False, inflate is not None and not inflate.eof and taken > 0
 
 
 async def _pieces(reader: asyncio.StreamReader, headers: dict[str, str]) -> AsyncIterator[bytes]:
@@ -172,47 +197,3 @@ async def _exactly(reader: asyncio.StreamReader, size: int) -> AsyncIterator[byt
             raise asyncio.IncompleteReadError(b"", size)
         size -= len(piece)
         yield piece
-
-
-class _Body:
-    """Decompresses as it takes, and never more than is wanted."""
-
-    def __init__(self, coding: str, max_bytes: int) -> None:
-        self.data = bytearray()
-        self.cut = False
-        self._max = max_bytes
-        self._coding = coding.lower().strip()
-        self._taken = 0
-        if self._coding in ("", "identity"):
-            self._inflate = None
-        elif self._coding in ("gzip", "x-gzip"):
-            self._inflate = zlib.decompressobj(16 + zlib.MAX_WBITS)
-        elif self._coding == "deflate":
-            self._inflate = zlib.decompressobj()
-        else:
-            raise ToolFailed(f"the server sent a content coding that was not asked for: {coding[:50]}")
-
-    @property
-    def unfinished(self) -> bool:
-        return self._inflate is not None and not self._inflate.eof and not self.cut and self._taken > 0
-
-    def take(self, piece: bytes) -> bool:
-        """False when there is enough."""
-        first = self._taken == 0
-        self._taken += len(piece)
-        room = self._max + 1 - len(self.data)
-        if self._inflate is None:
-            self.data += piece[:room]
-        else:
-            try:
-                self.data += self._inflate.decompress(piece, room)
-            except zlib.error:
-                if not first or self._coding != "deflate":
-                    raise
-                # "deflate" means zlib's format, and many servers send the bare one.
-                self._inflate = zlib.decompressobj(-zlib.MAX_WBITS)
-                self.data += self._inflate.decompress(piece, room)
-        if len(self.data) > self._max or self._taken > self._max:
-            del self.data[self._max :]
-            self.cut = True
-        return not self.cut
