@@ -18,7 +18,7 @@ import pytest
 import clew
 from clew.config import Config
 from clew.interop.redact import Redaction
-from clew.interop.secret_patterns import token_shapes
+from clew.interop.secret_patterns import secret_patterns
 from clew.testing.scripted import FakeProviders, ScriptedModel, say
 
 ALNUM = string.ascii_letters + string.digits
@@ -121,25 +121,25 @@ def test_no_ordinary_text_is_taken_for_a_token(record_property: Any) -> None:
     for text in honest():
         size += len(text)
         lowered = text.lower()
-        for shape in token_shapes():
+        for shape in secret_patterns().tokens:
             if any(word in lowered for word in shape.keywords):
                 found += [(shape.kind, match[0]) for match in shape.pattern.finditer(text)]
     record_property(
-        "figure", f"{len(token_shapes())} shapes of tokens over {size / 1e6:.1f} MB of ordinary text: 0 found"
+        "figure", f"{len(secret_patterns().tokens)} shapes of tokens over {size / 1e6:.1f} MB of ordinary text: 0 found"
     )
     assert found == []
 
 
 def test_a_text_of_nothing_but_beginnings_of_tokens_takes_time_in_proportion(record_property: Any) -> None:
     """Each of them over and over, with and without what could follow: none makes a search go back again and again."""
-    words = sorted({word for shape in token_shapes() for word in shape.keywords})
+    words = sorted({word for shape in secret_patterns().tokens for word in shape.keywords})
     took = {}
     for size in (50_000, 200_000):
         began = time.process_time()
         for word in words[::6]:
             for piece in (word, f"{word}a1-", f"{word.upper()}/"):
                 text = piece * (size // len(piece) // 10)
-                for shape in token_shapes():
+                for shape in secret_patterns().tokens:
                     if any(one in text.lower() for one in shape.keywords):
                         shape.pattern.sub("", text)
         took[size] = time.process_time() - began

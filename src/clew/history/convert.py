@@ -24,13 +24,14 @@ from clew.store.unit import DeleteSession, Refused, Unit
 from clew.transcript.message import Message
 from clew.transcript.part import input_of
 from clew.transcript.portable import PortableSession, Rename, rename_part, rename_session, rename_value
+from clew.transcript.rollup import with_usage
 from clew.transcript.usage import Usage
 
 __all__ = ["ORIGIN_KEY", "Conversion", "Moved", "convert"]
 
 ORIGIN_KEY: Final = "converted_from"
 _VIEWS: Final[tuple[View, ...]] = ("visible", "model", "all")
-replace = msgspec.structs.replace
+replace, astuple = msgspec.structs.replace, msgspec.structs.astuple
 
 
 class Moved(msgspec.Struct, frozen=True):
@@ -146,14 +147,10 @@ def _unbooked(given: PortableSession) -> PortableSession:
     """The session before its steps are booked: what they will add is not in its sums yet."""
     session = given.session
     used = sum((step.usage for step in given.steps), Usage())
+    before = (was - of_steps for was, of_steps in zip(astuple(session.usage), astuple(used), strict=True))
     cost = fsum(step.cost_usd for step in given.steps)
     session = replace(
-        session,
-        prompt_tokens=session.prompt_tokens - used.input,
-        completion_tokens=session.completion_tokens - used.output,
-        reasoning_tokens=session.reasoning_tokens - used.reasoning,
-        cache_read=session.cache_read - used.cache_read,
-        cache_write=session.cache_write - used.cache_write,
+        with_usage(session, Usage(*before)),
         total_tokens=session.total_tokens - used.total,
         cost_usd=0.0 if isclose(cost, session.cost_usd, abs_tol=1e-9) else session.cost_usd - cost,
     )

@@ -12,27 +12,8 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from clew.interop.markup import UNSEEN
-from clew.interop.passages import (
-    MARKS,
-    Passage,
-    ToolUse,
-    damage_of,
-    left_out,
-    passages_of,
-    shown_json,
-    shown_time,
-    tool_use,
-)
-from clew.transcript.part import (
-    COMPACTION_PART,
-    STEP_START,
-    data_of,
-    file_name_of,
-    kind_of,
-    media_type_of,
-    text_of,
-    url_of,
-)
+from clew.interop.passages import MARKS, Passage, about, left_out, passages_of, piece_of
+from clew.transcript.part import file_name_of, kind_of, media_type_of, url_of
 from clew.transcript.portable import PortableSession
 
 __all__ = ["contained", "fenced", "format_markdown"]
@@ -45,11 +26,8 @@ _SPECIAL: Final = re.compile(r"([\\`*_\[\]<>#~|!&])")
 
 def format_markdown(portable: PortableSession, *, hidden: bool = False) -> str:
     """The conversation; with ``hidden`` also what was rewound, summarised, refused or cancelled."""
-    session = portable.session
-    about = [str(session.model), session.agent, shown_time(session.created_at)]
-    if portable.redacted:
-        about.append(f"{portable.redacted} redacted")
-    blocks = [f"# {_plain(session.title or 'Untitled session')}", _plain(" · ".join(about))]
+    title = portable.session.title or "Untitled session"
+    blocks = [f"# {_plain(title)}", _plain(" · ".join(about(portable)))]
     passages = passages_of(portable, hidden=hidden)
     if missing := left_out(portable, passages):
         blocks.append(f"*{missing}*")
@@ -64,11 +42,10 @@ def format_markdown(portable: PortableSession, *, hidden: bool = False) -> str:
 
 
 def _message(passage: Passage) -> Iterator[str]:
-    who = "Summary" if passage.is_summary else passage.row.role.capitalize()
     mark = f" ({MARKS[passage.mark]})" if passage.mark is not None else ""
-    yield f"### {who}{mark}"
-    if damage := damage_of(passage.row):
-        yield f"**Damaged: {_plain(damage)}**"
+    yield f"### {passage.who}{mark}"
+    if passage.damage:
+        yield f"**Damaged: {_plain(passage.damage)}**"
     for part in passage.row.parts:
         block = _part(part.data)
         if block:
@@ -76,32 +53,23 @@ def _message(passage: Passage) -> Iterator[str]:
 
 
 def _part(data: dict[str, Any]) -> str:
-    kind, text = kind_of(data), text_of(data, "text", "reasoning")
-    called = tool_use(data)
-    if called is not None:
-        return _tool(called)
-    if kind == "text" and text is not None:
-        return contained(text)
-    if kind == "reasoning" and text is not None:
-        return _folded("Reasoning", fenced(text)) if text else ""
-    if kind == STEP_START:
+    if kind_of(data) == "file":
+        return f"Attached: {_plain(file_name_of(data) or url_of(data))} ({_plain(media_type_of(data))})"
+    piece = piece_of(data)
+    if piece is None:
         return ""
-    if kind == "file":
-        name = file_name_of(data) or url_of(data)
-        return f"Attached: {_plain(name)} ({_plain(media_type_of(data))})"
-    summary = (data_of(data, COMPACTION_PART) or {}).get("summary")
-    if isinstance(summary, str):
-        return f"*Stands for what came before it.*\n\n{contained(summary)}"
-    return _folded(str(kind), fenced(shown_json(data), "json"))
-
-
-def _tool(called: ToolUse) -> str:
-    blocks = ["Input:", fenced(called.input, "json")]
-    if called.output is not None:
-        blocks += ["Output:", fenced(called.output)]
-    if called.error is not None:
-        blocks += ["Error:", fenced(called.error)]
-    return _folded(f"Tool: {called.name} · {called.state}", "\n\n".join(blocks))
+    match piece.kind:
+        case "text":
+            return contained(piece.text)
+        case "reasoning":
+            return _folded("Reasoning", fenced(piece.text))
+        case "summary":
+            return f"*Stands for what came before it.*\n\n{contained(piece.text)}"
+        case _:
+            title = f"Tool: {piece.title}" if piece.kind == "call" else piece.title
+            titles = (f"{block.title}:\n\n" if block.title else "" for block in piece.blocks)
+            bodies = (fenced(block.text, block.language) for block in piece.blocks)
+            return _folded(title, "\n\n".join(map("".join, zip(titles, bodies, strict=True))))
 
 
 def _folded(summary: str, body: str) -> str:

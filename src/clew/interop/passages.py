@@ -11,22 +11,24 @@ import msgspec
 from clew.transcript.line import LineTurn, line_turns
 from clew.transcript.message import MessageRow
 from clew.transcript.metadata import DAMAGED
-from clew.transcript.part import error_text, input_of, is_call, output_of, state_of, tool_name
+from clew.transcript.part import (
+    COMPACTION_PART,
+    STEP_START,
+    data_of,
+    error_text,
+    input_of,
+    is_call,
+    kind_of,
+    output_of,
+    state_of,
+    text_of,
+    tool_name,
+)
 from clew.transcript.portable import PortableSession, tree_of
 from clew.transcript.project import project, tails_of
 from clew.transcript.view import compaction_data, visible_view
 
-__all__ = [
-    "MARKS",
-    "Mark",
-    "Passage",
-    "ToolUse",
-    "left_out",
-    "passages_of",
-    "shown_json",
-    "shown_time",
-    "tool_use",
-]
+__all__ = ["MARKS", "Block", "Mark", "Passage", "Piece", "about", "left_out", "passages_of", "piece_of", "shown_time"]
 
 Mark = Literal["rewind", "compaction", "refused", "queued", "cancelled"]
 MARKS: Final[dict[Mark, str]] = {
@@ -37,7 +39,7 @@ MARKS: Final[dict[Mark, str]] = {
     "cancelled": "cancelled before it was sent",
 }
 """Each mark in words."""
-_UNSEEN: Final = re.compile(r"[\r\n\t]+")
+_LINE_ENDS: Final = re.compile(r"[\r\n\t]+")
 
 
 class Passage(msgspec.Struct, frozen=True):
@@ -48,25 +50,39 @@ class Passage(msgspec.Struct, frozen=True):
     mark: Mark | None = None
 
     @property
-    def is_summary(self) -> bool:
-        return compaction_data(self.row) is not None
+    def who(self) -> str:
+        return "Summary" if compaction_data(self.row) is not None else self.row.role.capitalize()
+
+    @property
+    def damage(self) -> str | None:
+        """What is the matter with a message that may not be what was stored."""
+        if self.row.damage is not None or DAMAGED not in self.row.metadata:
+            return self.row.damage
+        return "not all of it is readable"
 
 
-def damage_of(row: MessageRow) -> str | None:
-    """What is the matter with a message that may not be what was stored."""
-    if row.damage is not None or DAMAGED not in row.metadata:
-        return row.damage
-    return "not all of it is readable"
+class Block(msgspec.Struct, frozen=True):
+    """A text to be shown word for word."""
+
+    title: str
+    text: str
+    language: str = "text"
 
 
-class ToolUse(msgspec.Struct, frozen=True):
-    """A tool call as people look at it."""
+class Piece(msgspec.Struct, frozen=True):
+    """A part as people look at it. ``text`` is Markdown; ``blocks`` are folded away under ``title``."""
 
-    name: str
-    state: str
-    input: str
-    output: str | None
-    error: str | None
+    kind: Literal["text", "reasoning", "summary", "call", "other"]
+    text: str = ""
+    title: str = ""
+    blocks: tuple[Block, ...] = ()
+
+
+def about(portable: PortableSession) -> list[str]:
+    """What is said of a session above its conversation."""
+    session = portable.session
+    told = [str(session.model), session.agent, shown_time(session.created_at)]
+    return [*told, f"{portable.redacted} redacted"] if portable.redacted else told
 
 
 def passages_of(portable: PortableSession, *, hidden: bool = False) -> tuple[Passage, ...]:
@@ -101,17 +117,23 @@ def left_out(portable: PortableSession, shown: tuple[Passage, ...]) -> str:
     return f"{which} not shown: summarised, or left behind; an export with --hidden (hidden=true over HTTP) has all."
 
 
-def tool_use(data: dict[str, Any]) -> ToolUse | None:
-    """The part as a tool call; None when it is none."""
-    if not is_call(data):
+def piece_of(data: dict[str, Any]) -> Piece | None:
+    """The part as it is shown; None where there is nothing to see. A file is each format's own matter."""
+    if is_call(data):
+        blocks = [Block("Input", shown_json(input_of(data)), "json")]
+        blocks += [Block("Output", shown_json(output_of(data)))] if "output" in data else []
+        blocks += [Block("Error", error)] if (error := error_text(data)) is not None else []
+        name = _LINE_ENDS.sub(" ", tool_name(data))[:200]
+        return Piece("call", title=f"{name} · {state_of(data) or ''}", blocks=tuple(blocks))
+    kind, text = kind_of(data), text_of(data, "text", "reasoning")
+    if text is not None:
+        return Piece("text" if kind == "text" else "reasoning", text) if text or kind == "text" else None
+    summary = (data_of(data, COMPACTION_PART) or {}).get("summary")
+    if isinstance(summary, str):
+        return Piece("summary", summary)
+    if kind == STEP_START:
         return None
-    return ToolUse(
-        _UNSEEN.sub(" ", tool_name(data))[:200],
-        state_of(data) or "",
-        shown_json(input_of(data)),
-        shown_json(output_of(data)) if "output" in data else None,
-        error_text(data),
-    )
+    return Piece("other", title=kind, blocks=(Block("", shown_json(data), "json"),))
 
 
 def shown_json(value: Any) -> str:

@@ -1,9 +1,7 @@
 """Redaction: secrets taken out of a session before it leaves. Every redaction leaves a mark that says of which kind.
 
-Known shapes of keys are found wherever a text stands, values under telling names by their names, and values that the
-caller knows by themselves. No pattern can take long: each is bounded, or eats what it has begun. The shapes here go by
-what stands around a secret, or are looser than others'; those of single services are in
-:mod:`clew.interop.secret_patterns`.
+What matches a pattern (:mod:`clew.interop.secret_patterns`) is found wherever a text stands, values under telling names
+by their names, and values that the caller knows by themselves.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from typing import Any, Final
 import msgspec
 import orjson
 
-from clew.interop.secret_patterns import token_shapes
+from clew.interop.secret_patterns import secret_patterns
 from clew.transcript.message import MessageRow
 from clew.transcript.part import blob_url
 from clew.transcript.portable import Blob, PortableSession, Prompt, Rename, rename_value
@@ -24,39 +22,6 @@ from clew.transcript.turn import Step
 
 __all__ = ["Redaction", "redact_session"]
 
-_VALUE: Final = r"(?!\[redacted)[^\s\"'`&,;<>()\]}\\]{8,}"
-_NAMES: Final = (
-    r"passw(?:or)?d|passphrase|secret|api[_-]?key|access[_-]?key|private[_-]?key|(?:access|auth|refresh|id)?[_-]?token"
-)
-_SHAPES: Final[tuple[tuple[str, re.Pattern[str]], ...]] = (
-    (
-        "private key",
-        re.compile(
-            r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
-            r".*?(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|\Z)",
-            re.DOTALL,
-        ),
-    ),
-    ("jwt", re.compile(r"\beyJ[\w-]{8,4096}\.eyJ[\w-]{4,65536}\.[\w-]{4,}", re.ASCII)),
-    ("github token", re.compile(r"\b(?:gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,})")),
-    ("slack token", re.compile(r"\bxox[a-z]-[A-Za-z0-9-]{10,}")),
-    ("google key", re.compile(r"\bAIza[A-Za-z0-9_-]{30,}")),
-    ("aws key", re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b")),
-    ("api key", re.compile(r"(?<![A-Za-z0-9])sk-(?=[A-Za-z_-]{0,200}[0-9])[A-Za-z0-9_-]{16,}")),
-    (
-        "authorization",
-        re.compile(r"(?i)(?<=authorization)([\"']?\s{0,3}[:=]\s{0,3}[\"']?(?:bearer|basic|token)\s{1,3})" + _VALUE),
-    ),
-    ("authorization", re.compile(r"(?i)(\bbearer\s{1,3})(?!\[redacted)[A-Za-z0-9._~+/=-]{16,}")),
-    ("password", re.compile(rf"(?i)((?:{_NAMES})[\"']?\s{{0,3}}[=:]\s{{0,3}}\")(?!\[redacted)[^\"\n]{{8,500}}(?=\")")),
-    ("password", re.compile(rf"(?i)((?:{_NAMES})[\"']?\s{{0,3}}[=:]\s{{0,3}}')(?!\[redacted)[^'\n]{{8,500}}(?=')")),
-    ("password", re.compile(rf"(?i)((?:{_NAMES})[\"']?\s{{0,3}}=\s{{0,3}}[\"']?)" + _VALUE)),
-    ("password", re.compile(rf"(?i)((?:{_NAMES})\\?[\"']?\s{{0,3}}:\s{{0,3}}\\?[\"'])" + _VALUE)),
-    ("password", re.compile(r"(\b[a-z][a-z0-9+.-]{1,20}://[^\s:/@]{1,100}:)(?!\[redacted)[^\s:/@]{4,200}(?=@)")),
-)
-"""Kind and shape, the more telling first. What the first group holds stays."""
-_NAMED: Final = re.compile(rf"(?i)[A-Za-z0-9_.-]{{0,100}}(?:{_NAMES}|authorization|cookie)", re.ASCII)
-"""Names that tell, whatever stands before them: ``AWS_SECRET_ACCESS_KEY``, ``clientSecret``."""
 _STRUCTURE: Final = frozenset({"type", "state"})
 """Keys of a part itself whose values are words of the format. Further in, they are anybody's."""
 _MAX_TITLE: Final = 500
@@ -76,19 +41,24 @@ class Redaction:
         """The text with a mark in the place of each secret."""
         if self._known is not None:
             text = self._known.sub(self._mark("secret"), text)
-        for kind, pattern in _SHAPES:
-            text = pattern.sub(self._mark(kind), text)
+        for one in secret_patterns().context:
+            text = one.pattern.sub(self._mark(one.kind), text)
         lowered = text.lower()
-        for shape in token_shapes():
-            if any(word in lowered for word in shape.keywords):
-                text = shape.pattern.sub(self._mark(shape.kind, whole=True), text)
+        for one in secret_patterns().tokens:
+            if any(word in lowered for word in one.keywords):
+                text = one.pattern.sub(self._mark(one.kind, whole=True), text)
         return text
 
     def value(self, value: Any, name: str | None = None) -> Any:
         """A JSON value with every text in it redacted; a long text under a telling name goes as a whole."""
         if isinstance(value, str):
             redacted = self.text(value)
-            if redacted == value and len(value) >= 8 and name is not None and _NAMED.fullmatch(name):
+            if (
+                redacted == value
+                and len(value) >= 8
+                and name is not None
+                and secret_patterns().telling_name.fullmatch(name)
+            ):
                 self.count += 1
                 return "[redacted: password]"
             return redacted
