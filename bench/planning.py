@@ -6,7 +6,7 @@ import time
 
 from bench.measure import Bench, Line, median, settle
 from bench.past import open_past
-from clew.runtime.compact import plan_compaction
+from clew.compaction.plan import plan_compaction
 from clew.runtime.context import load_context
 from clew.runtime.setting import resolve
 
@@ -25,7 +25,7 @@ async def measure(bench: Bench) -> list[Line]:
             settle()
             for _ in range(times):
                 begin = time.perf_counter()
-                plan = plan_compaction(context, open_turn_id=None, inside=False, auto=False)
+                plan = plan_compaction(context, session.id, open_turn_id=None, inside=False, auto=False)
                 took.append(time.perf_counter() - begin)
                 if plan is None:
                     raise RuntimeError("there was nothing to plan")

@@ -9,8 +9,9 @@ import msgspec
 import pytest
 
 import clew
+from clew.compaction.plan import Plan
 from clew.errors import RunAborted, SessionBusy, SessionNotFound
-from clew.runtime.compact import Compacted, Plan
+from clew.runtime.compact import Compacted
 from clew.runtime.hooks import HookRefused
 from clew.testing.scripted import Gate, call, fail, say, then, wait
 from clew.transcript.usage import Usage

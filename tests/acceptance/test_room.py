@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import clew
+from clew.compaction.context import ContextParts, ContextReport
 from clew.runtime.compact import Compacted
-from clew.runtime.context import ContextParts, ContextReport
 from clew.testing.scripted import call, fail, then
 from clew.transcript.usage import Usage
 from tests.acceptance.looking import look, looks, outputs

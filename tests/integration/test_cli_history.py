@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 import clew
+from clew.compaction.context import ContextParts, ContextReport
 from clew.fronts.cli import history, room
 from clew.fronts.cli.app import app
 from clew.fronts.cli.history import drawn
 from clew.fronts.cli.room import gauge
 from clew.history.tree import TreeBranch, TreeTurn, TreeView
-from clew.runtime.context import ContextParts, ContextReport
 from clew.transcript.message import Message
 from tests.integration.http_history import NO_TURN, NOBODY
 

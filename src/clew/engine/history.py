@@ -14,6 +14,7 @@ from clew.transcript.message import Message
 from clew.transcript.session import Model, Session
 
 if TYPE_CHECKING:
+    from clew.compaction.context import ContextReport
     from clew.history.compactions import CompactionReport
     from clew.history.report import RequestReport, TurnReport
     from clew.history.rewind import Rewinding, Rewound
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from clew.history.snapshot import SnapshotLayer
     from clew.history.tree import ReflogEntry, TreeView
     from clew.runtime.compact import Compacted
-    from clew.runtime.context import ContextReport
     from clew.runtime.host import Host
     from clew.runtime.runtime import Runtime
 

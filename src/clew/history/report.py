@@ -13,10 +13,10 @@ from typing import Any
 
 import msgspec
 
+from clew.compaction.context import messages_with, without_begun
 from clew.errors import InvalidInput, RowUndecodable, TurnNotFound
 from clew.prompt.assemble import Section, sections_of
 from clew.providers.base import ModelRequest, ToolSchema
-from clew.runtime.context import messages_with, without_begun
 from clew.runtime.request import decode_tools, request_digest
 from clew.store.base import Store
 from clew.transcript.line import LineTurn

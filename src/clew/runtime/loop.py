@@ -13,11 +13,11 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from clew.compaction.context import Context
 from clew.errors import ModelFailed
 from clew.failpoints import failpoint
 from clew.providers.base import ModelRequest, ProviderFailure, StepEnd
 from clew.runtime.calls import MAX_CALLS, TOO_MANY, Call, Caller, Verdict
-from clew.runtime.context import Context
 from clew.runtime.doom import Pattern, judge, made_calls
 from clew.runtime.files import with_files
 from clew.runtime.host import Host, Setting

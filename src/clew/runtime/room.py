@@ -12,10 +12,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from clew.compaction.budget import Measured, estimate_message
+from clew.compaction.context import Context
+from clew.compaction.plan import plan_compaction
 from clew.compaction.prune import plan_prune
 from clew.errors import CompactionError, ContextTooLarge, SessionNotFound
-from clew.runtime.compact import Compactor, commit_pruned, plan_compaction
-from clew.runtime.context import Context, context_of, session_policy
+from clew.runtime.compact import Compactor, commit_pruned
+from clew.runtime.context import frame_of, measured_context, session_policy
 from clew.runtime.hooks import HookRefused
 from clew.runtime.host import Host, Setting
 from clew.runtime.progress import Progress
@@ -39,6 +41,7 @@ class Room:
     def __init__(self, host: Host, setting: Setting, turn: Turn, epoch: int, progress: Progress) -> None:
         self._host = host
         self._setting = setting
+        self._frame = frame_of(setting)
         self._policy = session_policy(host.config, setting.session)
         self._turn = turn
         self._epoch = epoch
@@ -91,13 +94,13 @@ class Room:
             if self._line is None:
                 raise SessionNotFound("the session was deleted", session_id=self._setting.session.id)
         if self._measured is None:
-            return await context_of(self._host.store, self._setting, self._policy, self._line, live)
+            return await measured_context(self._host.store, self._frame, self._policy, self._line, live)
         # A part is noted by its place in the stored message, of which the first ones may no longer be sent.
         compaction = find_compaction(self._line.turns)
         split, measured = compaction.split if compaction else None, self._measured
         if split is not None and split.message_id == measured.message_id:
             measured = Measured(measured.message_id, max(measured.parts - split.from_part, 0), measured.tokens)
-        return Context(self._setting, self._policy, self._line.turns, self._line.pruned, live=live, measured=measured)
+        return Context(self._frame, self._policy, self._line.turns, self._line.pruned, live=live, measured=measured)
 
     async def _prune(self, context: Context, *, aggressive: bool = False) -> Context:
         if not (self._policy.prune_tool_outputs if aggressive else self._policy.prunes):
@@ -128,7 +131,13 @@ class Room:
         limit: int | None = None,
     ) -> Context:
         plan = plan_compaction(
-            context, open_turn_id=self._turn.id, inside=inside, auto=True, limit=limit, force=limit is not None
+            context,
+            self._setting.session.id,
+            open_turn_id=self._turn.id,
+            inside=inside,
+            auto=True,
+            limit=limit,
+            force=limit is not None,
         )
         key = plan and (plan.cut.tail_start_id, plan.cut.split, len(plan.cut.summarised))
         if plan is None or key in self._tried:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from clew.compaction.context import ContextReport
 from clew.live.base import Status
 from clew.runtime.answers import Answers
 from clew.runtime.compact import Compacted, load_gauge, prune_idle
-from clew.runtime.context import ContextReport
 from clew.runtime.continuation import Continuation
 from clew.runtime.host import Host
 from clew.runtime.live_sessions import LiveSessions

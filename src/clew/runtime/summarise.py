@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from clew.compaction.budget import estimate_message, estimate_tokens
+from clew.compaction.budget import estimate_tokens
+from clew.compaction.plan import SummaryTask
 from clew.compaction.policy import Policy
 from clew.compaction.record import Strategy
 from clew.compaction.summary import (
-    Directive,
     SummaryRejected,
     chunks_of,
     history_text,
@@ -35,7 +35,7 @@ from clew.transcript.pruned import Pruned, pruned_part
 from clew.transcript.session import Model
 from clew.transcript.usage import Usage
 
-__all__ = ["Summariser", "Summary", "SummaryFailed", "Task", "tokens_of"]
+__all__ = ["Summariser", "SummaryFailed"]
 
 log = logging.getLogger("clew.compaction")
 
@@ -45,25 +45,6 @@ _MOST_CHUNKS = 64
 """Calls for one summary. A history that takes more is not worth them."""
 _STUB_CHARS = 400
 _REJECTED_TRIES = 2
-
-
-class Task(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be summarised, for whom, and how long the text may be."""
-
-    messages: tuple[Message, ...]
-    previous: str | None
-    focus: str | None
-    directives: tuple[Directive, ...]
-    summary_tokens: int
-
-
-class Summary(msgspec.Struct, frozen=True):
-    """A summary that was parsed and checked, how it came about, and what it cost."""
-
-    text: str
-    strategy: Strategy
-    usage: Usage
-    model: Model
 
 
 class SummaryFailed(CompactionError):
@@ -90,10 +71,13 @@ class Summariser:
         self._until: float | None = None
         self._refused: set[str] = set()
 
-    async def summarise(self, task: Task) -> Summary:
-        """One call; where the history is too large for it, with tool outputs pruned; then in chunks."""
+    async def summarise(self, task: SummaryTask) -> tuple[str, Strategy]:
+        """A text that was parsed and checked, and how it came about.
+
+        One call; where the history is too large for it, with tool outputs pruned; then in chunks.
+        """
         try:
-            return self._done(await self._once(task), "summary")
+            return await self._once(task), "summary"
         except SummaryFailed as failure:
             if not failure.too_large:
                 raise
@@ -102,7 +86,7 @@ class Summariser:
             pruned = tuple(_without_outputs(message) for message in task.messages)
             if pruned != task.messages:
                 try:
-                    return self._done(await self._once(msgspec.structs.replace(task, messages=pruned)), "prune")
+                    return await self._once(msgspec.structs.replace(task, messages=pruned)), "prune"
                 except SummaryFailed as failure:
                     if not failure.too_large:
                         raise
@@ -111,13 +95,15 @@ class Summariser:
         if self._policy.chunked_summarize:
             text = await self._in_chunks(task)
             if text is not None:
-                return self._done(text, "chunked")
+                return text, "chunked"
         raise last
 
-    def _done(self, text: str, strategy: Strategy) -> Summary:
-        return Summary(text, strategy, self.usage, self._models[0])
+    @property
+    def model(self) -> Model:
+        """Who wrote the summary."""
+        return self._models[0]
 
-    async def _in_chunks(self, task: Task) -> str | None:
+    async def _in_chunks(self, task: SummaryTask) -> str | None:
         """Chunk after chunk into one summary, each call taking the last one's text along. None: chunks gain nothing."""
         overhead = estimate_tokens(len(_asked("", task))) + task.summary_tokens
         # Two chunks at least: as one it was too much already.
@@ -140,12 +126,12 @@ class Summariser:
                 room, text = room // 2, task.previous
         return None
 
-    def _room(self, task: Task) -> int:
+    def _room(self, task: SummaryTask) -> int:
         """Tokens the history may take in one call."""
         info = self._host.providers.info(self._models[0])
         return info.window - min(task.summary_tokens, info.max_output)
 
-    async def _once(self, task: Task, *, sized: bool = True) -> str:
+    async def _once(self, task: SummaryTask, *, sized: bool = True) -> str:
         """One summary, tried again where that may help: after a failure in passing, and once when it was no good."""
         text = _asked(history_text(task.messages), task)
         if sized and estimate_tokens(len(text)) > self._room(task):
@@ -186,7 +172,7 @@ class Summariser:
         await self._waiting(f"summarising failed ({error}); trying again in {max(1, round(wait / 1000))} s")
         await self._host.clock.sleep(wait)
 
-    async def _call(self, text: str, task: Task) -> str:
+    async def _call(self, text: str, task: SummaryTask) -> str:
         # The user may have a summariser of their own; a project may not.
         agent = (await asyncio.to_thread(self._host.agents, None)).get_internal("summary")
         request = ModelRequest(
@@ -238,7 +224,7 @@ class Summariser:
         return "".join(said)
 
 
-def _checked(answer: str, task: Task) -> str:
+def _checked(answer: str, task: SummaryTask) -> str:
     """The summary in an answer. One that ran far over what it was allowed would not leave the room it is to make."""
     text = parse_summary(answer)
     tokens = estimate_tokens(len(text))
@@ -248,7 +234,7 @@ def _checked(answer: str, task: Task) -> str:
     return text
 
 
-def _asked(history: str, task: Task) -> str:
+def _asked(history: str, task: SummaryTask) -> str:
     """What the summariser is told."""
     return request_text(
         history,
@@ -271,7 +257,3 @@ def _without_outputs(message: Message) -> Message:
             part = pruned_part(part, stub)
         parts.append(part)
     return message if parts == message.parts else msgspec.structs.replace(message, parts=parts)
-
-
-def tokens_of(messages: Sequence[Message]) -> int:
-    return sum(estimate_message(message) for message in messages)

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
+from clew.compaction.context import ContextReport
 from clew.compaction.files import TouchedFile
 from clew.engine import ExportFormat, SessionList
 from clew.errors import StoreUnavailable
@@ -30,7 +31,6 @@ from clew.live.base import Event, Status
 from clew.providers.base import ModelListing
 from clew.runtime.answers import Decision
 from clew.runtime.compact import Compacted
-from clew.runtime.context import ContextReport
 from clew.runtime.submission import OnBusy, Submission, TurnOutcome
 from clew.store.base import SearchPage
 from clew.transcript.message import Message

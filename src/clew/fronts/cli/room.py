@@ -8,9 +8,9 @@ from typing import Annotated, Final
 
 import cyclopts
 
+from clew.compaction.context import ContextReport
 from clew.fronts.cli.command import Json, Store, end, opened, print_json
 from clew.runtime.compact import Compacted
-from clew.runtime.context import ContextReport
 
 __all__ = ["COMMANDS", "gauge"]
 

@@ -9,6 +9,7 @@ from msgspec import UNSET, Meta, UnsetType
 from starlette.requests import Request
 from starlette.routing import BaseRoute
 
+from clew.compaction.context import ContextReport
 from clew.engine import Engine
 from clew.errors import InvalidInput
 from clew.fronts.http import query
@@ -22,7 +23,6 @@ from clew.history.compactions import CompactionReport
 from clew.history.report import RequestReport, TurnReport
 from clew.history.tree import TreeView
 from clew.runtime.compact import Compacted
-from clew.runtime.context import ContextReport
 from clew.transcript.session import Session
 
 __all__ = ["History"]

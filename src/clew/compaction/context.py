@@ -1,0 +1,235 @@
+"""The context: what the next call of a session would send, how large that is, and what it may be at most. Pure.
+
+Made from a line that was read; sized anew whenever something changes. Nothing here makes room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from clew.compaction.budget import (
+    Measured,
+    Size,
+    Window,
+    estimate_message,
+    find_measured,
+    fires,
+    rollup_used,
+    size_request,
+    window_of,
+)
+from clew.compaction.policy import Policy
+from clew.transcript.line import LineTurn
+from clew.transcript.message import Message
+from clew.transcript.part import STEP_START, kind_of, steps_in
+from clew.transcript.pruned import Pruned, pruned_through
+from clew.transcript.session import Model
+from clew.transcript.turn import Step
+from clew.transcript.view import Compaction, find_compaction, model_view_at, sent_parts
+
+__all__ = [
+    "Context",
+    "ContextParts",
+    "ContextReport",
+    "RequestFrame",
+    "messages_with",
+    "report",
+    "without_begun",
+]
+
+
+class RequestFrame(msgspec.Struct, frozen=True, kw_only=True):
+    """What a request is beside its messages: the model with its window, and the size of its prompt and tools."""
+
+    model: Model
+    window: int
+    max_output: int
+    system_chars: int
+    tools_chars: int
+
+
+class ContextParts(msgspec.Struct, frozen=True):
+    """What the next request is made of, in tokens. ``pruned`` is what stubs save; it is not part of the sum."""
+
+    system: int
+    tools: int
+    summary: int
+    history: int
+    pruned: int
+
+
+class ContextReport(msgspec.Struct, frozen=True):
+    """The gauge. ``measured`` says that the provider counted most of ``used``; else it is an estimate."""
+
+    limit: int
+    reserve: int
+    threshold: int
+    used: int
+    measured: bool
+    parts: ContextParts
+
+
+class Context:
+    """A request in the making. ``live`` is the message a run is adding to, with all of its parts so far."""
+
+    def __init__(
+        self,
+        frame: RequestFrame,
+        policy: Policy,
+        line: Sequence[LineTurn],
+        pruned: Sequence[Pruned],
+        *,
+        live: Message | None = None,
+        measured: Measured | None = None,
+    ) -> None:
+        self.frame = frame
+        self.policy = policy
+        self.line = tuple(line)
+        self.pruned = tuple(pruned)
+        self.prunes: Mapping[tuple[str, int], Pruned] = pruned_through(pruned)
+        self.compaction: Compaction | None = find_compaction(line)
+        self.live = live
+        self.window: Window = window_of(policy, frame.window, frame.max_output)
+        self._all: list[Message] = self._messages(self.prunes)
+        self.messages: list[Message] = without_begun(self._all)
+        self.size: Size = self._size(measured)
+
+    # What is sent
+
+    def _messages(self, prunes: Mapping[tuple[str, int], Pruned]) -> list[Message]:
+        return messages_with(self.line, self.compaction, prunes, self.live)
+
+    @property
+    def body(self) -> list[Message]:
+        """The messages that are kept word for word: all but the summary. The start of a step is in it once it began."""
+        return [message for message in self._all if not message.is_summary]
+
+    def unpruned(self) -> dict[str, Message]:
+        """The same messages with their outputs whole, by id: what a summary is made from."""
+        return {message.id: message for message in self._messages({})}
+
+    @property
+    def offsets(self) -> dict[str, int]:
+        """How many parts of a split message are not sent: the index of its first part that is."""
+        split = self.compaction.split if self.compaction else None
+        return {split.message_id: split.from_part} if split is not None else {}
+
+    @property
+    def compaction_depth(self) -> int | None:
+        """Where on the line the compaction in force is; None without one. Branches of whole lines keep it."""
+        if self.compaction is None:
+            return None
+        return next(entry.turn.depth for entry in self.line if entry.turn.id == self.compaction.turn_id)
+
+    @property
+    def prune_seq(self) -> int:
+        return max((one.seq for one in self.pruned), default=0)
+
+    # How large it is
+
+    def measure(self, steps: Sequence[Step]) -> None:
+        """Size it anew by what a provider counted, where the newest of these steps still says something about it."""
+        by_message: dict[str, list[Step]] = {}
+        for step in steps:
+            by_message.setdefault(step.message_id, []).append(step)
+        since = self.compaction.marker.created_at if self.compaction is not None else 0
+        since = max([since, *(one.at for one in self.pruned)])
+        dropped = _dropped_steps(self)
+        seen = {message_id: held for message_id, held in by_message.items() if _saw_this(self, held, dropped)}
+        measured = find_measured(self.messages, seen, self.frame.model, since=since, dropped=dropped)
+        if measured is not None:
+            self.size = self._size(measured)
+
+    def _size(self, measured: Measured | None) -> Size:
+        size = size_request(
+            system_chars=self.frame.system_chars,
+            tools_chars=self.frame.tools_chars,
+            messages=self.messages,
+            measured=measured,
+        )
+        if self.policy.measure == "rollup":
+            used = rollup_used(self.messages)
+            history = max(used - size.system - size.tools - size.summary, 0)
+            return msgspec.structs.replace(size, used=used, measured=True, history=history) if used else size
+        return size
+
+    @property
+    def fires(self) -> bool:
+        """The threshold is reached, by the preset's own way of comparing."""
+        return fires(self.policy, self.window, self.size.used, len(self.messages))
+
+    @property
+    def overflows(self) -> bool:
+        """It cannot fit the window, however kindly it is counted."""
+        return self.size.floor > self.window.limit
+
+
+def messages_with(
+    line: Sequence[LineTurn],
+    compaction: Compaction | None,
+    prunes: Mapping[tuple[str, int], Pruned],
+    live: Message | None,
+) -> list[Message]:
+    """The model view of a line with ``live`` at its end, as far as that is sent."""
+    stored = model_view_at(line, compaction, prunes)
+    if live is None:
+        return stored
+    sent = [message for message in stored if message.id != live.id]
+    parts = sent_parts(live.id, live.parts, compaction.split if compaction else None, prunes)
+    return [*sent, msgspec.structs.replace(live, parts=parts)] if parts else sent
+
+
+def without_begun(messages: list[Message]) -> list[Message]:
+    """The messages without the start of the step that is about to be asked for."""
+    if not messages or not messages[-1].parts or kind_of(messages[-1].parts[-1]) != STEP_START:
+        return messages
+    last = messages[-1]
+    parts = last.parts[:-1]
+    return [*messages[:-1], msgspec.structs.replace(last, parts=parts)] if parts else messages[:-1]
+
+
+def _saw_this(context: Context, steps: Sequence[Step], dropped: Mapping[str, int]) -> bool:
+    """Whether the newest of a message's steps was sent what this view begins with.
+
+    Times do not tell: a branch that starts later has the counts of its parent, and a compaction may fall into the
+    same millisecond. A step that does not say what it was sent is judged by its time alone.
+    """
+    last = max(steps, key=lambda step: step.index)
+    if len(last.view) < 3:
+        return True
+    place = next((n for n, message in enumerate(context.messages) if message.id == last.message_id), None)
+    if place is None:
+        return False
+    before = place + (len(steps) - dropped.get(last.message_id, 0) > 1)
+    return last.view[:3] == (context.compaction_depth, context.prune_seq, before)
+
+
+def _dropped_steps(context: Context) -> dict[str, int]:
+    """How many steps were cut off the front of a split message."""
+    split = context.compaction.split if context.compaction else None
+    if split is None:
+        return {}
+    rows = [row for entry in context.line for row in entry.messages if row.id == split.message_id]
+    parts = [part.data for row in rows for part in row.parts]
+    if context.live is not None and context.live.id == split.message_id:
+        parts = context.live.parts
+    return {split.message_id: len(steps_in(parts[: split.from_part]))}
+
+
+def report(context: Context) -> ContextReport:
+    """The context as the gauge shows it: where the provider counted less than was estimated, each part its share."""
+    size, window = context.size, context.window
+    system, tools, summary = size.system, size.tools, size.summary
+    history = sum(map(estimate_message, context.body))
+    whole = system + tools + summary + history
+    if size.used < whole:
+        system, tools, summary = (size.used * part // whole for part in (system, tools, summary))
+    parts = ContextParts(system, tools, summary, size.used - system - tools - summary, _saved(context))
+    return ContextReport(window.limit, window.reserve, window.threshold, size.used, size.measured, parts)
+
+
+def _saved(context: Context) -> int:
+    sent = {message.id for message in context.messages}
+    return sum(one.tokens for one in context.prunes.values() if one.message_id in sent and one.keep == 0)

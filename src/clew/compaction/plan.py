@@ -1,0 +1,286 @@
+"""The plan of a compaction: where it cuts, what the summariser is given, and what is recorded of it. Pure.
+
+Carried out by :mod:`clew.runtime.compact`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from clew.compaction.budget import estimate_message, estimate_tokens
+from clew.compaction.context import Context
+from clew.compaction.cut import Cut, plan_cut
+from clew.compaction.record import CompactionData, Range, Strategy
+from clew.compaction.summary import (
+    Directive,
+    Files,
+    check_smaller,
+    directives_of,
+    file_tags,
+    files_of,
+    mechanical_summary,
+    with_directives,
+    without_tags,
+)
+from clew.errors import CompactionError
+from clew.transcript.message import Message, MessageRow
+from clew.transcript.turn import Tree, Turn
+from clew.transcript.usage import Usage
+from clew.transcript.view import Compaction, Split, compaction_data, summary_messages
+
+__all__ = [
+    "Plan",
+    "SummaryTask",
+    "WrittenSummary",
+    "figures",
+    "place_of",
+    "plan_compaction",
+    "plan_summary",
+    "record",
+    "written_by_model",
+    "written_by_rule",
+]
+
+_LEAST_SUMMARY: Final = 48
+"""Tokens below which a summary could not hold its headings."""
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a compaction would do: where it cuts, and how long its summary may be. A hook may change ``focus``.
+
+    ``must``: what is there now cannot be sent, so that a poor summary is better than none.
+    """
+
+    session_id: str
+    cut: Cut
+    summary_tokens: int
+    replaced_tokens: int
+    tokens_before: int
+    auto: bool
+    must: bool
+    focus: str | None = None
+
+
+class SummaryTask(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be summarised, for whom, and how long the text may be."""
+
+    messages: tuple[Message, ...]
+    previous: str | None
+    focus: str | None
+    directives: tuple[Directive, ...]
+    files: Files
+    summary_tokens: int
+
+
+class WrittenSummary(msgspec.Struct, frozen=True):
+    """The summary as it will be stored."""
+
+    text: str
+    strategy: Strategy
+    directives: tuple[Directive, ...]
+    files: Files
+    usage: Usage
+    model: str | None
+
+    @property
+    def tokens(self) -> int:
+        return estimate_tokens(len(self.text))
+
+
+def plan_compaction(
+    context: Context,
+    session_id: str,
+    *,
+    open_turn_id: str | None,
+    inside: bool,
+    auto: bool,
+    focus: str | None = None,
+    limit: int | None = None,
+    force: bool = False,
+) -> Plan | None:
+    """Where to cut; None when nothing could be gained. ``limit`` is used instead of the window's own when given.
+
+    ``force``: also when the gain would be small.
+    """
+    window, policy, size = context.window, context.policy, context.size
+    limit = window.limit if limit is None else min(limit, window.limit)
+    usable = max(min(window.threshold, limit - min(window.reserve, limit // 4)), 1)
+    fixed = size.system + size.tools
+    cap = policy.summary_cap(usable)
+    # Behind the summary stand the user's directives and the lists of files: half as much again.
+    room = max(usable - fixed - cap * 3 // 2, 0)
+    cut = plan_cut(context.body, policy, usable=usable, room=room, open_turn_id=open_turn_id, inside=inside)
+    if cut is None:
+        return None
+    # A large message that has to stay leaves less for the summary, down to what its headings need.
+    # Where nothing can be sent otherwise, a request without room to spare is better than none.
+    must = force or context.overflows
+    left = limit - fixed - cut.kept_tokens - (0 if must else min(window.reserve, limit // 10))
+    fresh = sum(map(estimate_message, cut.summarised))
+    # With what stands behind it a summary must still be smaller than what it replaces.
+    cap = min(cap, left * 2 // 3, (fresh + size.summary) * 3 // 5)
+    if cap < _LEAST_SUMMARY:
+        return None
+    if auto and not must and fresh <= max(cap // 2, usable // 20):
+        # So little would be gained that the next call would be here again: the summary there is stays as long.
+        return None
+    return Plan(
+        session_id=session_id,
+        cut=_absolute(cut, context),
+        summary_tokens=cap,
+        replaced_tokens=fresh + size.summary,
+        tokens_before=size.used,
+        auto=auto,
+        must=must,
+        focus=focus,
+    )
+
+
+def _absolute(cut: Cut, context: Context) -> Cut:
+    """The cut with its split counted over the stored parts, of which earlier ones may no longer be sent."""
+    if cut.split is not None:
+        offset = context.offsets.get(cut.split.message_id, 0)
+        return msgspec.structs.replace(cut, split=Split(cut.split.message_id, cut.split.from_part + offset))
+    # A message that an earlier cut went through stays cut while it is kept: its first parts are told already.
+    for message in cut.kept:
+        if message.id in context.offsets:
+            return msgspec.structs.replace(cut, split=Split(message.id, context.offsets[message.id]))
+    return cut
+
+
+def plan_summary(context: Context, plan: Plan) -> SummaryTask:
+    """What the summariser is given: outputs whole, and what the compaction before this one recorded."""
+    originals = context.unpruned()
+    messages: list[Message] = []
+    for message in plan.cut.summarised:
+        whole = originals.get(message.id)
+        # Of a split message only the parts that are summarised.
+        if whole is not None and len(whole.parts) >= len(message.parts):
+            message = msgspec.structs.replace(message, parts=whole.parts[: len(message.parts)])
+        messages.append(message)
+    directives, files = _recorded_before(context.compaction)
+    return SummaryTask(
+        messages=tuple(messages),
+        previous=context.compaction.summary if context.compaction else None,
+        focus=plan.focus,
+        directives=_newest((*directives, *directives_of(messages)), plan.summary_tokens // 2),
+        files=files_of(messages, files),
+        summary_tokens=plan.summary_tokens,
+    )
+
+
+def _recorded_before(compaction: Compaction | None) -> tuple[tuple[Directive, ...], Files]:
+    data: dict[str, Any] = (compaction_data(compaction.marker) if compaction else None) or {}
+    try:
+        return (
+            msgspec.convert(data.get("directives", ()), tuple[Directive, ...]),
+            Files(
+                msgspec.convert(data.get("read_files", ()), tuple[str, ...]),
+                msgspec.convert(data.get("modified_files", ()), tuple[str, ...]),
+            ),
+        )
+    except msgspec.ValidationError:
+        return (), Files((), ())
+
+
+def _newest(directives: Sequence[Directive], limit_tokens: int) -> tuple[Directive, ...]:
+    """The newest directives that fit, in their order; each where it was said last."""
+    kept: list[Directive] = []
+    room = limit_tokens
+    for one in reversed({one.text: one for one in directives}.values()):
+        room -= estimate_tokens(len(one.text))
+        if room < 0:
+            break
+        kept.append(one)
+    return tuple(reversed(kept))
+
+
+def written_by_model(
+    text: str, task: SummaryTask, plan: Plan, strategy: Strategy, usage: Usage, model: str
+) -> WrittenSummary:
+    """A model's summary with the user's directives and the files behind it; refused when it is not smaller."""
+    text, kept = with_directives(text, task.directives, limit_tokens=plan.summary_tokens // 4)
+    # What stands in it was written by a model, and by the user it quotes: none of it may close the frame around it.
+    text = without_tags(text).rstrip() + "\n" + file_tags(task.files, plan.summary_tokens // 4)
+    written = WrittenSummary(text, strategy, kept, task.files, usage, model)
+    check_smaller(written.tokens, plan.replaced_tokens)
+    return written
+
+
+def written_by_rule(task: SummaryTask, plan: Plan, usage: Usage) -> WrittenSummary:
+    """A summary without a model: the middle is left out."""
+    text = mechanical_summary(
+        task.messages, task.previous, task.directives, task.files, limit_tokens=plan.summary_tokens
+    )
+    kept = tuple(one for one in task.directives if one.text in text)
+    written = WrittenSummary(without_tags(text), "drop_middle", kept, task.files, usage, None)
+    check_smaller(written.tokens, plan.replaced_tokens)
+    return written
+
+
+def place_of(tree: Tree, open_turn: Turn | None) -> str | None:
+    """The turn a compaction goes below: the head; where the open turn is the head itself, the one above that.
+
+    An unanswered turn, and one that is continued after its step limit, are the head while they run.
+    """
+    if open_turn is None or tree.head_turn_id != open_turn.id:
+        return tree.head_turn_id
+    if any(turn.parent_turn_id == open_turn.id for turn in tree.turns.values()):
+        raise CompactionError("there are turns below this one, whose history would change", turn_id=open_turn.id)
+    return tree.turns[open_turn.id].parent_turn_id
+
+
+def _size_after(context: Context, cut: Cut, summary: str) -> int:
+    """What the next request will take, estimated as the gauge does."""
+    paired = context.policy.frame == "pair"
+    marker = MessageRow("", "", "assistant", 0, 0, {}, ())
+    sent = summary_messages(Compaction(marker, "", summary, None, None, paired))
+    return context.size.system + context.size.tools + sum(map(estimate_message, sent)) + cut.kept_tokens
+
+
+def record(
+    context: Context, plan: Plan, written: WrittenSummary, warning: str | None, marker_id: str
+) -> CompactionData:
+    """All that the compaction's part will say."""
+    cut = plan.cut
+    return CompactionData(
+        summary=written.text,
+        tail_start_id=cut.tail_start_id or marker_id,
+        split=cut.split,
+        auto=plan.auto,
+        summary_tokens=written.tokens,
+        tokens_before=plan.tokens_before,
+        tokens_after=_size_after(context, cut, written.text),
+        strategy=written.strategy,
+        read_files=written.files.read,
+        modified_files=written.files.modified,
+        directives=written.directives,
+        turns=cut.turns,
+        messages=len(cut.summarised),
+        range=Range(cut.summarised[0].id, cut.summarised[-1].id),
+        focus=plan.focus,
+        usage=written.usage,
+        model=written.model,
+        frame="pair" if context.policy.frame == "pair" else None,
+        warning=warning,
+        previous_id=context.compaction.marker.id if context.compaction else None,
+    )
+
+
+def figures(data: CompactionData, cut: Cut) -> dict[str, Any]:
+    """What the turn tells about itself without its marker being read."""
+    summarised = [message.turn_id for message in cut.summarised]
+    kept = [message.turn_id for message in cut.kept]
+    return {
+        "summarized_through_turn_id": summarised[-1] if summarised else None,
+        "first_kept_turn_id": kept[0] if kept else None,
+        "tokens_before": data.tokens_before,
+        "tokens_after": data.tokens_after,
+        "strategy": data.strategy,
+        "turns": data.turns,
+        # So that a marker that no longer reads costs its text and not its place.
+        "tail_start_id": data.tail_start_id,
+    }
