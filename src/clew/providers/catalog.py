@@ -1,9 +1,9 @@
 """What is known about models: window, maximal output, tools, who summarises, and what a call costs.
 
-Asked in this order: what the user's configuration says, the table below, the price list of ``genai-prices`` when that
-is installed, and a cautious guess, which is marked as one and logged once. The table holds few models and errs on the
-small side: a window believed too small is compacted early, one believed too large is an error in the middle of work.
-For OpenAI models the window is what may be sent, which is less than the figure in the advertisements.
+Asked in this order: what the user's configuration says, the table ``models.toml``, the price list of ``genai-prices``
+when that is installed, and a cautious guess, which is marked as one and logged once. The table holds few models and
+errs on the small side: a window believed too small is compacted early, one believed too large is an error in the middle
+of work.
 
 Only configuration and the price list know prices. Loading the price list takes a moment, so it waits until a cost or
 an unknown model is asked for.
@@ -12,9 +12,11 @@ an unknown model is asked for.
 from __future__ import annotations
 
 import logging
+import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from functools import cache
+from importlib.resources import files
 from typing import Any, Final
 
 import msgspec
@@ -76,95 +78,27 @@ class _Family(msgspec.Struct, frozen=True):
     older: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)
 
 
-_FAMILIES: Final[dict[str, _Family]] = {
-    "anthropic": _Family(
-        "claude-sonnet-5-5",
-        "claude-haiku-5-5",
-        {
-            "claude-sonnet-5-5": (1_000_000, 64_000),
-            "claude-opus-5-5": (1_000_000, 64_000),
-            "claude-haiku-5-5": (1_000_000, 32_000),
-            "claude-fable-5-1": (1_000_000, 64_000),
-            "claude-sonnet-5": (1_000_000, 64_000),
-            "claude-opus-5": (1_000_000, 64_000),
-            "claude-sonnet-4-6": (200_000, 64_000),
-            "claude-opus-4-8": (200_000, 64_000),
-            "claude-opus-4-7": (200_000, 64_000),
-            "claude-opus-4-6": (200_000, 64_000),
-            "claude-opus-4-5": (200_000, 64_000),
-            "claude-sonnet-4-5": (200_000, 64_000),
-            "claude-haiku-4-5": (200_000, 64_000),
-        },
-        {
-            "claude-opus-4-1": (200_000, 32_000),
-            "claude-opus-4": (200_000, 32_000),
-            "claude-sonnet-4": (200_000, 64_000),
-            "claude-3-7-sonnet": (200_000, 64_000),
-            "claude-3-5-sonnet": (200_000, 8_192),
-            "claude-3-5-haiku": (200_000, 8_192),
-            "claude-3-opus": (200_000, 4_096),
-            "claude-3-haiku": (200_000, 4_096),
-        },
-    ),
-    "openai": _Family(
-        "gpt-6.1-sol",
-        "gpt-6-luna",
-        {
-            "gpt-6.1-sol": (922_000, 128_000),
-            "gpt-6.1-terra": (922_000, 128_000),
-            "gpt-6-sol": (922_000, 128_000),
-            "gpt-6-luna": (922_000, 128_000),
-            "gpt-6-astra": (922_000, 128_000),
-            "gpt-5.5": (922_000, 128_000),
-            "gpt-5.4": (922_000, 128_000),
-            "gpt-5.4-mini": (272_000, 128_000),
-            "gpt-5.2": (272_000, 128_000),
-            "gpt-5.1": (272_000, 128_000),
-            "gpt-5": (272_000, 128_000),
-            "gpt-5-mini": (272_000, 128_000),
-            "gpt-5-nano": (272_000, 128_000),
-            "gpt-4.1": (1_000_000, 32_000),
-            "gpt-4.1-mini": (1_000_000, 32_000),
-        },
-    ),
-    "google": _Family(
-        "gemini-3.8-flash",
-        "gemini-3.5-flash-lite",
-        {
-            "gemini-3.8-flash": (1_000_000, 64_000),
-            "gemini-4-argon": (1_000_000, 64_000),
-            "gemini-3.5-flash": (1_000_000, 64_000),
-            "gemini-3.5-flash-lite": (1_000_000, 64_000),
-            "gemini-2.5-pro": (1_000_000, 64_000),
-            "gemini-2.5-flash": (1_000_000, 64_000),
-        },
-    ),
-    "openrouter": _Family(
-        "anthropic/claude-sonnet-5.5",
-        "anthropic/claude-haiku-5.5",
-        {
-            "anthropic/claude-sonnet-5.5": (1_000_000, 64_000),
-            "anthropic/claude-haiku-5.5": (1_000_000, 32_000),
-        },
-    ),
-}
-_PRICED: Final = (
-    "anthropic azure cerebras cohere deepseek fireworks google groq mistral moonshotai openai openrouter perplexity "
-    "together x-ai zai"
-)
-_LISTED: Final = frozenset(_PRICED.split())
-"""Providers by the names the price list has for them."""
+class _Models(msgspec.Struct, frozen=True):
+    """``models.toml``. ``priced`` are the providers by the names the price list has for them."""
+
+    families: dict[str, _Family]
+    priced: frozenset[str]
+
+
+@cache
+def _models() -> _Models:
+    return msgspec.convert(tomllib.loads(files(__package__).joinpath("models.toml").read_text("utf-8")), _Models)
 
 
 def default_model_id(provider_id: str) -> str | None:
     """The model to talk to when only its provider is known."""
-    family = _FAMILIES.get(provider_id)
+    family = _models().families.get(provider_id)
     return None if family is None else family.default
 
 
 def known_model_ids(provider_id: str) -> tuple[str, ...]:
     """The models of a provider that the table holds, the default first."""
-    family = _FAMILIES.get(provider_id)
+    family = _models().families.get(provider_id)
     return () if family is None else tuple(family.models)
 
 
@@ -211,7 +145,7 @@ class Catalog:
         return None if prices is None else _listed_cost(prices, model, usage)
 
     def _looked_up(self, model: Model) -> ModelInfo:
-        family = _FAMILIES.get(model.provider_id)
+        family = _models().families.get(model.provider_id)
         cheap = None if family is None else Model(model.provider_id, family.cheap)
         figures = None if family is None else _of_name({**family.models, **family.older}, model.model_id)
         if figures is None:
@@ -228,7 +162,7 @@ class Catalog:
 
     def _listed(self, model: Model) -> Any:
         """The price list, when the model's provider is one it may know. A server of one's own never is."""
-        return self._price_list() if model.provider_id in _LISTED else None
+        return self._price_list() if model.provider_id in _models().priced else None
 
     @staticmethod
     def guess(model: Model) -> ModelInfo:
