@@ -74,7 +74,7 @@ async def test_on_a_full_disk_only_the_unit_that_does_not_fit_fails(path: Path) 
         # Two commits for three units: the group was given up, then each unit ran alone.
         assert store.commits - before == 2
         assert await titles(store, ids) == ["first", None, "third"]
-        assert await store.find_blob(group[1].writes[1].sha256) is None  # type: ignore[union-attr]
+        assert await store.find_blob(group[1].writes[1].sha256) is None  # type: ignore[attr-defined]
         assert await store.commit(retitle(ids[1], "small")) == Committed()
         assert await check(store) == []
     async with sqlite_store(path, max_pages=pages(path) + 1000) as store:

@@ -8,11 +8,12 @@ for :func:`facts_of`, numbers what comes back, and keeps it in the same transact
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
 import msgspec
 
+from clew.errors import InternalError
 from clew.store import unit as u
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.part import is_growing
@@ -22,14 +23,15 @@ from clew.transcript.turn import HeadMove, Step, Turn
 from clew.transcript.turn_state import OPEN
 
 __all__ = [
+    "ALL",
     "LOG_STREAM",
     "PROMPT_STREAM",
     "BlobName",
-    "Everything",
     "Fact",
     "FactType",
+    "NewFact",
     "Present",
-    "Told",
+    "SessionNames",
     "facts_of",
     "facts_of_session",
     "is_session_stream",
@@ -60,6 +62,8 @@ FactType = Literal[
     "log.stopped",
 ]
 
+ALL: Final = 2**31
+"""As many as there are, where a number is asked for."""
 LOG_STREAM: Final = "log"
 """Says from when to when the log was kept."""
 PROMPT_STREAM: Final = "prompt "
@@ -77,8 +81,8 @@ class Fact(msgspec.Struct, frozen=True):
     data: dict[str, Any]
 
 
-class Told(NamedTuple):
-    """A fact that has no number yet. ``once``: not told again to a stream that has one."""
+class NewFact(NamedTuple):
+    """A fact that has no number yet. ``once``: not added to a stream that has one."""
 
     stream_id: str
     type: FactType
@@ -94,7 +98,7 @@ class BlobName(NamedTuple):
     size: int
 
 
-class Everything(NamedTuple):
+class SessionNames(NamedTuple):
     """The names of all that a session holds."""
 
     messages: tuple[str, ...]
@@ -103,7 +107,7 @@ class Everything(NamedTuple):
 
 
 class Present(Protocol):
-    """What a store can be asked about a session, as it is with the unit applied. None stands for all."""
+    """What a store can be asked about a session, as it is with the unit applied. For indexes None stands for all."""
 
     def session(self, session_id: str) -> tuple[Session, int]:
         """The row, and the epoch."""
@@ -127,11 +131,11 @@ class Present(Protocol):
 
     def steps(self, session_id: str, turn_id: str, indexes: Collection[int] | None) -> Iterable[Step]: ...
 
-    def moves(self, session_id: str, count: int | None) -> Iterable[HeadMove]:
+    def moves(self, session_id: str, count: int) -> Iterable[HeadMove]:
         """The newest so many moves of the head, the oldest of them first."""
         ...
 
-    def pruned(self, session_id: str, count: int | None) -> Iterable[Pruned]:
+    def pruned(self, session_id: str, count: int) -> Iterable[Pruned]:
         """What the newest so many prunes took."""
         ...
 
@@ -139,49 +143,50 @@ class Present(Protocol):
 
     def blobs(self, session_id: str, sha256: Collection[str] | None) -> Iterable[BlobName]: ...
 
-    def everything(self, session_id: str) -> Everything: ...
+    def names(self, session_id: str) -> SessionNames: ...
 
 
 def is_session_stream(stream_id: str) -> bool:
     return stream_id != LOG_STREAM and not stream_id.startswith((PROMPT_STREAM, _PROJECT))
 
 
-def prompt_fact(digest: str, body: str, created_at: int) -> Told:
+def prompt_fact(digest: str, body: str, created_at: int) -> NewFact:
     """A prompt may outlive the session that used it first, so it has a stream of its own, with one fact in it."""
     data = {"digest": digest, "body": body, "created_at": created_at}
-    return Told(PROMPT_STREAM + digest, "prompt.kept", data, once=True)
+    return NewFact(PROMPT_STREAM + digest, "prompt.kept", data, once=True)
 
 
-def rules_fact(project: str, rules: Iterable[Mapping[str, Any]], updated_at: int) -> Told:
+def rules_fact(project: str, rules: Iterable[Mapping[str, Any]], updated_at: int) -> NewFact:
     data = {"project": project, "rules": [dict(rule) for rule in rules], "updated_at": updated_at}
-    return Told(_PROJECT + project, "rules.replaced", data)
+    return NewFact(_PROJECT + project, "rules.replaced", data)
 
 
-def facts_of(unit: u.Unit, present: Present) -> list[Told]:
+def facts_of(unit: u.Unit, present: Present) -> list[NewFact]:
     """What a unit that was just applied has settled, in the order in which it can be put together again."""
-    touched = Touched(unit.session_id)
+    scope = Scope(unit.session_id)
     for write in unit.writes:
-        _NOTE[type(write)](touched, write)
-    if touched.deleted:
-        return [Told(unit.session_id, "session.deleted", {}), *touched.shared]
-    return [*touched.tell(present), *touched.shared]
+        scope.take(write)
+    if scope.deleted:
+        return [NewFact(unit.session_id, "session.deleted", {}), *scope.shared]
+    return [*scope.facts(present), *scope.shared]
 
 
-def facts_of_session(session_id: str, present: Present) -> list[Told]:
+def facts_of_session(session_id: str, present: Present) -> list[NewFact]:
     """All of a session told anew: whatever its stream said before is to be forgotten."""
-    touched = Touched(session_id)
-    all_ = present.everything(session_id)
-    touched.session = "session.restated"
-    touched.messages = dict.fromkeys(all_.messages, "message.added")
-    touched.put = dict.fromkeys(all_.messages, None)
-    touched.turns = dict.fromkeys(all_.turns, "turn.opened")
-    touched.steps = dict.fromkeys(all_.turns, None)
-    touched.queue = dict.fromkeys(all_.queued)
-    touched.moves = touched.prunes = touched.blobs = None
-    return touched.tell(present)
+    scope = Scope(session_id)
+    names = present.names(session_id)
+    scope.session = "session.restated"
+    scope.messages = dict.fromkeys(names.messages, "message.added")
+    scope.parts = dict.fromkeys(names.messages, None)
+    scope.turns = dict.fromkeys(names.turns, "turn.opened")
+    scope.steps = dict.fromkeys(names.turns, None)
+    scope.queue = dict.fromkeys(names.queued)
+    scope.moves = scope.prunes = ALL
+    scope.blobs = None
+    return scope.facts(present)
 
 
-class Touched:
+class Scope:
     """What the writes of a unit name, each thing once. None stands for all of a kind."""
 
     def __init__(self, session_id: str) -> None:
@@ -189,75 +194,132 @@ class Touched:
         self.session: FactType | None = None
         self.deleted = False
         self.messages: dict[str, FactType] = {}
-        self.put: dict[str, set[int] | None] = {}
+        self.parts: dict[str, set[int] | None] = {}
         self.sealed: set[str] = set()
-        self.grown: set[str] = set()
+        self.growing: set[str] = set()
         self.turns: dict[str, FactType] = {}
         self.steps: dict[str, set[int] | None] = {}
-        self.moves: int | None = 0
-        self.prunes: int | None = 0
+        self.moves = 0
+        self.prunes = 0
         self.hidden: dict[str, Any] = {}
         self.queue: dict[str, None] = {}
         self.blobs: set[str] | None = set()
-        self.shared: list[Told] = []
+        self.shared: list[NewFact] = []
 
-    def change_session(self) -> None:
-        self.session = self.session or "session.changed"
+    def take(self, write: u.Write) -> None:
+        match write:
+            case u.InsertSession():
+                self.session = "session.created"
+            case u.DeleteSession():
+                self.deleted = True
+            case u.PatchSession() | u.SetEpoch():
+                self.session = self.session or "session.changed"
+            case u.InsertMessage(message):
+                self.messages[message.id] = "message.added"
+                self._put_parts(message.id, message.parts)
+            case u.PutParts(message_id, parts):
+                self._put_parts(message_id, parts)
+            case u.PatchMessage(message_id):
+                self.messages.setdefault(message_id, "message.changed")
+            case u.SetHidden(hidden):
+                self.hidden |= {id_: one and {"at": one.at, "by": one.by} for id_, one in hidden.items()}
+            case u.SealMessage(message_id):
+                self.messages.setdefault(message_id, "message.changed")
+                self.sealed.add(message_id)
+            case u.OpenTurn(turn):
+                self.turns[turn.id] = "turn.opened"
+            case u.SetTurn(turn_id) | u.MoveTurn(turn_id) | u.LinkMessage(turn_id):
+                self.turns.setdefault(turn_id, "turn.changed")
+            case u.MoveHead():
+                self.moves += 1
+            case u.EndStep(step):
+                self.session = self.session or "session.changed"
+                self.messages.setdefault(step.message_id, "message.changed")
+                _add(self.steps, step.turn_id, step.index)
+            case u.AddPruned(pruned):
+                self.prunes += bool(pruned)
+            case u.CopyLine(_, turns):
+                self.session = self.session or "session.changed"
+                for copied in turns:
+                    self.turns[copied.turn.id] = "turn.opened"
+                    self.steps[copied.turn.id] = None
+                    self.messages |= {copy.id: "message.added" for copy in copied.messages}
+                    self.parts |= {copy.id: None for copy in copied.messages}
+                self.prunes, self.blobs = ALL, None
+            case u.Enqueue(message_id) | u.Dequeue(message_id):
+                self.messages.setdefault(message_id, "message.changed")
+                self.queue[message_id] = None
+            case u.PutPrompt(digest, body, created_at):
+                self.shared.append(prompt_fact(digest, body, created_at))
+            case u.PutProjectRules(project, rules, updated_at):
+                self.shared.append(rules_fact(project, rules, updated_at))
+            case u.PutBlob(sha256) | u.LinkBlob(sha256):
+                if self.blobs is not None:
+                    self.blobs.add(sha256)
+            case u.AppendChunks() | u.MarkFolded():
+                pass  # settled by the parts they end up in
+            case u.AddEvent() | u.PutSchedule() | u.DropSchedule() | u.PutWebhook() | u.DropWebhook():
+                pass  # the ledger is a log already; what fires turns is set up by people and is no fact of a session
+            case _:
+                raise InternalError(f"nobody says what {type(write).__name__} settles")
 
-    def change_message(self, message_id: str) -> None:
-        self.messages.setdefault(message_id, "message.changed")
-
-    def change_turn(self, turn_id: str) -> None:
-        self.turns.setdefault(turn_id, "turn.changed")
-
-    def put_parts(self, message_id: str, parts: Iterable[PartRow]) -> None:
+    def _put_parts(self, message_id: str, parts: Iterable[PartRow]) -> None:
         for part in parts:
-            if is_growing(part.data):
-                self.grown.add(message_id)
-            held = self.put.setdefault(message_id, set())
+            if not is_growing(part.data):
+                _add(self.parts, message_id, part.index)
+                continue
+            self.growing.add(message_id)
+            held = self.parts.setdefault(message_id, set())
             if held is not None:
-                (held.discard if is_growing(part.data) else held.add)(part.index)
+                held.discard(part.index)
 
-    # Telling
-
-    def tell(self, present: Present) -> list[Told]:
+    def facts(self, present: Present) -> list[NewFact]:
         id_ = self.session_id
         turns = {turn_id: present.turn(id_, turn_id) for turn_id in self.turns}
-        pieces: list[tuple[FactType, dict[str, Any]]] = []
+        found: list[tuple[FactType, dict[str, Any]]] = []
         if self.session is not None:
-            pieces.append((self.session, _session_data(*present.session(id_))))
+            session, epoch = present.session(id_)
+            data = {**_builtins(session), "epoch": epoch}
+            del data["head_turn_id"]  # where the head is follows from its moves
+            found.append((self.session, data))
         for message_id, kind in self.messages.items():
-            pieces.append((kind, _message_data(*present.message(id_, message_id))))
+            row, seal = present.message(id_, message_id)
+            about = {name: getattr(row, name) for name in ("id", "role", "created_at", "updated_at", "metadata")}
+            found.append((kind, {**about, "seal": seal}))
         for message_id, indexes in self._settled(present, turns).items():
             parts = present.parts(id_, message_id, indexes) if indexes is None or indexes else ()
-            pieces += [("part.settled", {"message_id": message_id, **_builtins(part)}) for part in parts]
+            found += [("part.settled", {"message_id": message_id, **_builtins(part)}) for part in parts]
         for turn_id, (turn, held) in turns.items():
-            pieces.append((self.turns[turn_id], {**_builtins(turn), "messages": list(held)}))
+            found.append((self.turns[turn_id], {**_builtins(turn), "messages": list(held)}))
         for turn_id, indexes in self.steps.items():
-            pieces += [("step.ended", _builtins(step)) for step in present.steps(id_, turn_id, indexes)]
-        if self.moves != 0:
-            pieces += [("head.moved", _builtins(move)) for move in present.moves(id_, self.moves)]
-        if self.prunes != 0 and (pruned := [_builtins(one) for one in present.pruned(id_, self.prunes)]):
-            pieces.append(("output.pruned", {"pruned": pruned}))
+            found += [("step.ended", _builtins(step)) for step in present.steps(id_, turn_id, indexes)]
+        if self.moves:
+            found += [("head.moved", _builtins(move)) for move in present.moves(id_, self.moves)]
+        if self.prunes and (pruned := [_builtins(one) for one in present.pruned(id_, self.prunes)]):
+            found.append(("output.pruned", {"pruned": pruned}))
         if self.hidden:
-            pieces.append(("message.hidden", {"hidden": self.hidden}))
-        pieces += self._queue(present)
+            found.append(("message.hidden", {"hidden": self.hidden}))
+        for message_id in self.queue:
+            waiting = present.queued(id_, message_id)
+            if waiting is None:
+                found.append(("message.dequeued", {"message_id": message_id}))
+            else:
+                place = {"queued_at": waiting.queued_at, "interrupt": waiting.interrupt}
+                found.append(("message.queued", {"message_id": message_id, **place}))
         if self.blobs is None or self.blobs:
-            pieces += [("blob.linked", blob._asdict()) for blob in present.blobs(id_, self.blobs)]
-        return [Told(id_, kind, data) for kind, data in pieces]
+            found += [("blob.linked", blob._asdict()) for blob in present.blobs(id_, self.blobs)]
+        return [NewFact(id_, kind, data) for kind, data in found]
 
     def _settled(self, present: Present, turns: Mapping[str, tuple[Turn, tuple[str, ...]]]) -> dict[str, Any]:
         """By message the parts to tell of: those that are complete, and where the flow has ended the others too."""
-        found: dict[str, set[int] | None] = {id_: None if put is None else set(put) for id_, put in self.put.items()}
+        found: dict[str, set[int] | None] = {id_: None if put is None else set(put) for id_, put in self.parts.items()}
         ended = set(self.sealed)
         for turn, held in turns.values():
             if not _is_flowing(turn):
                 ended.update(held)
-        ended.update(id_ for id_ in self.grown - ended if not self._flows(present, id_))
+        ended.update(id_ for id_ in self.growing - ended if not self._flows(present, id_))
         for message_id, index in present.growing(self.session_id, ended) if ended else ():
-            held_by = found.setdefault(message_id, set())
-            if held_by is not None:
-                held_by.add(index)
+            _add(found, message_id, index)
         for message_id, put in list(found.items()):
             if put is None and message_id not in ended and self._flows(present, message_id):
                 # All of it, but for what is still coming in.
@@ -270,14 +332,11 @@ class Touched:
         holders = present.turns_holding(self.session_id, message_id)
         return any(_is_flowing(present.turn(self.session_id, turn_id)[0]) for turn_id in holders)
 
-    def _queue(self, present: Present) -> Iterator[tuple[FactType, dict[str, Any]]]:
-        for message_id in self.queue:
-            waiting = present.queued(self.session_id, message_id)
-            if waiting is None:
-                yield "message.dequeued", {"message_id": message_id}
-            else:
-                data = {"message_id": message_id, "queued_at": waiting.queued_at, "interrupt": waiting.interrupt}
-                yield "message.queued", data
+
+def _add(indexes: dict[str, set[int] | None], key: str, index: int) -> None:
+    held = indexes.setdefault(key, set())
+    if held is not None:
+        held.add(index)
 
 
 def _is_flowing(turn: Turn) -> bool:
@@ -288,130 +347,3 @@ def _is_flowing(turn: Turn) -> bool:
 def _builtins(value: Any) -> dict[str, Any]:
     data: dict[str, Any] = msgspec.to_builtins(value)
     return data
-
-
-def _session_data(session: Session, epoch: int) -> dict[str, Any]:
-    data = _builtins(session)
-    # Where the head is follows from its moves.
-    del data["head_turn_id"]
-    return {**data, "epoch": epoch}
-
-
-def _message_data(row: MessageRow, seal: str | None) -> dict[str, Any]:
-    return {
-        "id": row.id,
-        "role": row.role,
-        "created_at": row.created_at,
-        "updated_at": row.updated_at,
-        "metadata": row.metadata,
-        "seal": seal,
-    }
-
-
-# What each write touches
-
-
-def _insert_session(touched: Touched, write: u.InsertSession) -> None:
-    touched.session = "session.created"
-
-
-def _delete_session(touched: Touched, write: u.DeleteSession) -> None:
-    touched.deleted = True
-
-
-def _insert_message(touched: Touched, write: u.InsertMessage) -> None:
-    touched.messages[write.message.id] = "message.added"
-    touched.put_parts(write.message.id, write.message.parts)
-
-
-def _set_hidden(touched: Touched, write: u.SetHidden) -> None:
-    for message_id, hidden in write.hidden.items():
-        touched.hidden[message_id] = None if hidden is None else {"at": hidden.at, "by": hidden.by}
-
-
-def _seal_message(touched: Touched, write: u.SealMessage) -> None:
-    touched.change_message(write.message_id)
-    touched.sealed.add(write.message_id)
-
-
-def _open_turn(touched: Touched, write: u.OpenTurn) -> None:
-    touched.turns[write.turn.id] = "turn.opened"
-
-
-def _move_head(touched: Touched, write: u.MoveHead) -> None:
-    touched.moves = None if touched.moves is None else touched.moves + 1
-
-
-def _end_step(touched: Touched, write: u.EndStep) -> None:
-    touched.change_session()
-    touched.change_message(write.step.message_id)
-    held = touched.steps.setdefault(write.step.turn_id, set())
-    if held is not None:
-        held.add(write.step.index)
-
-
-def _add_pruned(touched: Touched, write: u.AddPruned) -> None:
-    if write.pruned:
-        touched.prunes = None if touched.prunes is None else touched.prunes + 1
-
-
-def _copy_line(touched: Touched, write: u.CopyLine) -> None:
-    touched.change_session()
-    for copied in write.turns:
-        touched.turns[copied.turn.id] = "turn.opened"
-        touched.steps[copied.turn.id] = None
-        for message in copied.messages:
-            touched.messages[message.id] = "message.added"
-            touched.put[message.id] = None
-    touched.prunes = touched.blobs = None
-
-
-def _queue(touched: Touched, write: u.Enqueue | u.Dequeue) -> None:
-    touched.change_message(write.message_id)
-    touched.queue[write.message_id] = None
-
-
-def _link_blob(touched: Touched, write: u.PutBlob | u.LinkBlob) -> None:
-    if touched.blobs is not None:
-        touched.blobs.add(write.sha256)
-
-
-def _nothing(touched: Touched, write: u.Write) -> None:
-    """Chunks, and how far they were folded: settled by the parts they end up in."""
-
-
-_NOTE: dict[type, Callable[[Touched, Any], None]] = {
-    u.InsertSession: _insert_session,
-    u.PatchSession: lambda touched, write: touched.change_session(),
-    u.DeleteSession: _delete_session,
-    u.InsertMessage: _insert_message,
-    u.PutParts: lambda touched, write: touched.put_parts(write.message_id, write.parts),
-    u.PatchMessage: lambda touched, write: touched.change_message(write.message_id),
-    u.SetHidden: _set_hidden,
-    u.SealMessage: _seal_message,
-    u.OpenTurn: _open_turn,
-    u.SetTurn: lambda touched, write: touched.change_turn(write.turn_id),
-    u.MoveTurn: lambda touched, write: touched.change_turn(write.turn_id),
-    u.LinkMessage: lambda touched, write: touched.change_turn(write.turn_id),
-    u.MoveHead: _move_head,
-    u.SetEpoch: lambda touched, write: touched.change_session(),
-    u.EndStep: _end_step,
-    u.AddPruned: _add_pruned,
-    u.CopyLine: _copy_line,
-    u.AppendChunks: _nothing,
-    u.MarkFolded: _nothing,
-    u.Enqueue: _queue,
-    u.Dequeue: _queue,
-    u.PutPrompt: lambda touched, write: touched.shared.append(prompt_fact(write.digest, write.body, write.created_at)),
-    u.PutBlob: _link_blob,
-    u.LinkBlob: _link_blob,
-    u.PutProjectRules: lambda touched, write: touched.shared.append(
-        rules_fact(write.project, write.rules, write.updated_at)
-    ),
-    # The events ledger is a log already; what fires turns is set up by people and is no fact of a session.
-    u.AddEvent: _nothing,
-    u.PutSchedule: _nothing,
-    u.DropSchedule: _nothing,
-    u.PutWebhook: _nothing,
-    u.DropWebhook: _nothing,
-}

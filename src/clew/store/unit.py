@@ -90,42 +90,42 @@ class JournalEntry(NamedTuple):
     chunk: Chunk
 
 
-class _Piece(msgspec.Struct, frozen=True, tag=True):
-    pass
-
-
 # Guards
 
 
-class EpochIs(_Piece, frozen=True):
+class Guard(msgspec.Struct, frozen=True, tag=True):
+    """Something that must hold for the unit to be written."""
+
+
+class EpochIs(Guard, frozen=True):
     """The session's newest run is this one. ``stale_epoch`` otherwise."""
 
     epoch: int
 
 
-class HeadIs(_Piece, frozen=True):
+class HeadIs(Guard, frozen=True):
     """The head has not moved since it was read. ``head_moved`` otherwise."""
 
     turn_id: str | None
 
 
-class NoOpenTurn(_Piece, frozen=True):
+class NoOpenTurn(Guard, frozen=True):
     """Nothing is running, waiting, or left open. ``turn_open`` otherwise."""
 
 
-class OpenTurnIs(_Piece, frozen=True):
+class OpenTurnIs(Guard, frozen=True):
     """This turn is the open one. ``turn_not_open`` otherwise."""
 
     turn_id: str
 
 
-class StillQueued(_Piece, frozen=True):
+class StillQueued(Guard, frozen=True):
     """The message waits in the queue. ``not_queued`` otherwise: it was fired or cancelled."""
 
     message_id: str
 
 
-class EventIsNew(_Piece, frozen=True):
+class EventIsNew(Guard, frozen=True):
     """No event of that direction, source and id is in the ledger. ``event_exists`` otherwise."""
 
     direction: Direction
@@ -133,17 +133,18 @@ class EventIsNew(_Piece, frozen=True):
     source_id: str
 
 
-Guard = EpochIs | HeadIs | NoOpenTurn | OpenTurnIs | StillQueued | EventIsNew
-
-
 # Writes
 
 
-class InsertSession(_Piece, frozen=True):
+class Write(msgspec.Struct, frozen=True, tag=True):
+    """One thing to write. Each store says of every kind what it does."""
+
+
+class InsertSession(Write, frozen=True):
     session: Session
 
 
-class PatchSession(_Piece, frozen=True):
+class PatchSession(Write, frozen=True):
     """Change what is given. ``metadata`` is merged key by key, a key in ``drop`` is removed."""
 
     metadata: dict[str, Any] = {}
@@ -154,24 +155,24 @@ class PatchSession(_Piece, frozen=True):
     updated_at: int | None = None
 
 
-class DeleteSession(_Piece, frozen=True):
+class DeleteSession(Write, frozen=True):
     """Remove the session and all that hangs on it, blobs that nobody else names included."""
 
 
-class InsertMessage(_Piece, frozen=True):
+class InsertMessage(Write, frozen=True):
     """Append a message with its parts. It belongs to no line until it is linked to a turn."""
 
     message: MessageRow
 
 
-class PutParts(_Piece, frozen=True):
+class PutParts(Write, frozen=True):
     """Insert parts or replace their data, by (message, index). A part keeps the id it was first given."""
 
     message_id: str
     parts: tuple[PartRow, ...]
 
 
-class PatchMessage(_Piece, frozen=True):
+class PatchMessage(Write, frozen=True):
     """Merge metadata keys into a message and remove those in ``drop``. Role, text and order are out of reach."""
 
     message_id: str
@@ -181,26 +182,26 @@ class PatchMessage(_Piece, frozen=True):
     created_at: int | None = None
 
 
-class SetHidden(_Piece, frozen=True):
+class SetHidden(Write, frozen=True):
     """Write the projection of these messages; None takes it away."""
 
     hidden: dict[str, Hidden | None]
 
 
-class SealMessage(_Piece, frozen=True):
+class SealMessage(Write, frozen=True):
     """Keep a digest of the message's parts: it is settled, and from now on any change to it can be seen."""
 
     message_id: str
     digest: str
 
 
-class OpenTurn(_Piece, frozen=True):
+class OpenTurn(Write, frozen=True):
     """Add a turn below its parent. Depth and nearest compaction are worked out where it is stored."""
 
     turn: Turn
 
 
-class SetTurn(_Piece, frozen=True):
+class SetTurn(Write, frozen=True):
     """Move a turn to another status, by the table. ``data`` is merged."""
 
     turn_id: str
@@ -209,21 +210,21 @@ class SetTurn(_Piece, frozen=True):
     data: dict[str, Any] = {}
 
 
-class MoveTurn(_Piece, frozen=True):
+class MoveTurn(Write, frozen=True):
     """Hang the open turn below another parent, for a compaction that makes room for it. No other turn ever moves."""
 
     turn_id: str
     parent_turn_id: str | None
 
 
-class LinkMessage(_Piece, frozen=True):
+class LinkMessage(Write, frozen=True):
     """Append a message to a turn, after those it holds already."""
 
     turn_id: str
     message_id: str
 
 
-class MoveHead(_Piece, frozen=True):
+class MoveHead(Write, frozen=True):
     """Point the session at another turn and note it in the reflog."""
 
     to_turn_id: str | None
@@ -231,19 +232,19 @@ class MoveHead(_Piece, frozen=True):
     why: MoveReason
 
 
-class SetEpoch(_Piece, frozen=True):
+class SetEpoch(Write, frozen=True):
     """Give the session to a new run; with :class:`EpochIs` as guard this is the one way to become it."""
 
     epoch: int
 
 
-class EndStep(_Piece, frozen=True):
+class EndStep(Write, frozen=True):
     """Book a step: its row, the message's usage, the session's sums and ``updated_at``, each once."""
 
     step: Step
 
 
-class AddPruned(_Piece, frozen=True):
+class AddPruned(Write, frozen=True):
     """Record outputs the model is shown only a stub of. All get the session's next prune number as their ``seq``."""
 
     pruned: tuple[Pruned, ...]
@@ -264,7 +265,7 @@ class CopiedTurn(msgspec.Struct, frozen=True):
     messages: tuple[CopiedMessage, ...]
 
 
-class CopyLine(_Piece, frozen=True):
+class CopyLine(Write, frozen=True):
     """Fill a session that was just inserted with a line of another: each turn below the one before it.
 
     Messages are copied with parts (new ids, data verbatim) and seals; of their metadata ``hidden_at``, ``hidden_by``
@@ -276,21 +277,21 @@ class CopyLine(_Piece, frozen=True):
     turns: tuple[CopiedTurn, ...]
 
 
-class AppendChunks(_Piece, frozen=True):
+class AppendChunks(Write, frozen=True):
     """Journal accepted chunks of one message's stream, in order."""
 
     message_id: str
     entries: tuple[JournalEntry, ...]
 
 
-class MarkFolded(_Piece, frozen=True):
+class MarkFolded(Write, frozen=True):
     """The parts hold everything of this stream through chunk ``through``; journal rows up to there may go."""
 
     message_id: str
     through: int
 
 
-class Enqueue(_Piece, frozen=True):
+class Enqueue(Write, frozen=True):
     """Put a stored user message into the session's queue."""
 
     message_id: str
@@ -298,13 +299,13 @@ class Enqueue(_Piece, frozen=True):
     interrupt: bool = False
 
 
-class Dequeue(_Piece, frozen=True):
+class Dequeue(Write, frozen=True):
     """Take a message out of the queue; guard it with :class:`StillQueued` to know who won."""
 
     message_id: str
 
 
-class PutPrompt(_Piece, frozen=True):
+class PutPrompt(Write, frozen=True):
     """Keep a system prompt under its digest, once."""
 
     digest: str
@@ -312,7 +313,7 @@ class PutPrompt(_Piece, frozen=True):
     created_at: int
 
 
-class PutBlob(_Piece, frozen=True):
+class PutBlob(Write, frozen=True):
     """Keep bytes under their SHA-256, once, and name them from this session."""
 
     sha256: str
@@ -321,13 +322,13 @@ class PutBlob(_Piece, frozen=True):
     created_at: int
 
 
-class LinkBlob(_Piece, frozen=True):
+class LinkBlob(Write, frozen=True):
     """Name a blob that is already kept from this session too."""
 
     sha256: str
 
 
-class PutProjectRules(_Piece, frozen=True):
+class PutProjectRules(Write, frozen=True):
     """Replace the rules of a project (a resolved workspace root)."""
 
     project: str
@@ -335,64 +336,30 @@ class PutProjectRules(_Piece, frozen=True):
     updated_at: int
 
 
-class AddEvent(_Piece, frozen=True):
+class AddEvent(Write, frozen=True):
     """Append to the events ledger; guard it with :class:`EventIsNew`. The store numbers it."""
 
     event: LedgerEvent
 
 
-class PutSchedule(_Piece, frozen=True):
+class PutSchedule(Write, frozen=True):
     """Keep a schedule, or replace it. One that names a session goes when that is deleted."""
 
     schedule: Schedule
 
 
-class DropSchedule(_Piece, frozen=True):
+class DropSchedule(Write, frozen=True):
     schedule_id: str
 
 
-class PutWebhook(_Piece, frozen=True):
+class PutWebhook(Write, frozen=True):
     """Keep a webhook, or replace it. One that names a session goes when that is deleted."""
 
     webhook: Webhook
 
 
-class DropWebhook(_Piece, frozen=True):
+class DropWebhook(Write, frozen=True):
     name: str
-
-
-Write = (
-    InsertSession
-    | PatchSession
-    | DeleteSession
-    | InsertMessage
-    | PutParts
-    | PatchMessage
-    | SetHidden
-    | SealMessage
-    | OpenTurn
-    | SetTurn
-    | MoveTurn
-    | LinkMessage
-    | MoveHead
-    | SetEpoch
-    | EndStep
-    | AddPruned
-    | CopyLine
-    | AppendChunks
-    | MarkFolded
-    | Enqueue
-    | Dequeue
-    | PutPrompt
-    | PutBlob
-    | LinkBlob
-    | PutProjectRules
-    | AddEvent
-    | PutSchedule
-    | DropSchedule
-    | PutWebhook
-    | DropWebhook
-)
 
 
 class Unit(msgspec.Struct, frozen=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from clew.store.base import Blob
-from clew.store.facts import BlobName, Everything
+from clew.store.facts import BlobName, SessionNames
 from clew.store.memory.session_value import SessionValue
 from clew.store.unit import Enqueue
 from clew.transcript.message import MessageRow, PartRow
@@ -52,15 +52,14 @@ class ValuePresent:
         held = self._values[session_id].steps.get(turn_id, ())
         return [step for step in held if indexes is None or step.index in indexes]
 
-    def moves(self, session_id: str, count: int | None) -> Iterable[HeadMove]:
+    def moves(self, session_id: str, count: int) -> Iterable[HeadMove]:
         moves = self._values[session_id].moves
-        numbers = sorted(moves)
-        return [moves[seq] for seq in (numbers if count is None else numbers[-count:])]
+        return [moves[seq] for seq in sorted(moves)[-count:]]
 
-    def pruned(self, session_id: str, count: int | None) -> Iterable[Pruned]:
+    def pruned(self, session_id: str, count: int) -> Iterable[Pruned]:
         found = self._values[session_id].all_pruned()
         newest = max((one.seq for one in found), default=0)
-        return [one for one in found if count is None or one.seq > newest - count]
+        return [one for one in found if one.seq > newest - count]
 
     def queued(self, session_id: str, message_id: str) -> Enqueue | None:
         return self._values[session_id].queue.get(message_id)
@@ -70,12 +69,12 @@ class ValuePresent:
         kept = [self._blobs[name] for name in named if sha256 is None or name in sha256]
         return [BlobName(blob.sha256, blob.media_type, len(blob.data)) for blob in kept]
 
-    def everything(self, session_id: str) -> Everything:
+    def names(self, session_id: str) -> SessionNames:
         value = self._values[session_id]
         messages = sorted(value.messages.values(), key=lambda row: (row.created_at, row.id))
         turns = sorted(value.turns.values(), key=lambda turn: (turn.depth, turn.created_at, turn.id))
         waiting = sorted(value.queue.values(), key=lambda row: (not row.interrupt, row.queued_at, row.message_id))
-        return Everything(
+        return SessionNames(
             tuple(row.id for row in messages),
             tuple(turn.id for turn in turns),
             tuple(row.message_id for row in waiting),

@@ -129,7 +129,92 @@ class SessionValue(msgspec.Struct, eq=True):
 
     def apply(self, change: Change, write: u.Write) -> None:
         """Carry out a write that touches nothing but this session."""
-        _APPLY[type(write)](self, change, write)
+        match write:
+            case u.AppendChunks(message_id, entries):
+                held = self.journal.get(self.messages[message_id].id, ())
+                change.put(self.journal, message_id, (*held, *entries))
+            case u.MarkFolded(message_id, through):
+                left = tuple(entry for entry in self.journal.get(message_id, ()) if entry.n > through)
+                change.put(self.journal, message_id, left)
+                change.put(self.marks, message_id, through)
+                if not left:
+                    change.drop(self.journal, message_id)
+                    change.drop(self.marks, message_id)
+            case u.PutParts():
+                self._put_parts(change, write)
+            case u.EndStep(step):
+                metadata = booked_message(self.messages[step.message_id].metadata, step)
+                self._set_message(change, step.message_id, metadata, step.finished_at)
+                change.put(self.row, "session", booked_session(self.row["session"], step))
+                change.put(self.steps, step.turn_id, (*self.steps.get(step.turn_id, ()), step))
+            case u.InsertMessage(message):
+                if message.id in self.messages:
+                    raise InternalError("a message was inserted twice", message_id=message.id)
+                change.put(self.messages, message.id, message)
+            case u.PatchMessage(id_, updated_at, metadata, drop, created_at):
+                self._set_message(change, id_, merged(self.messages[id_].metadata, metadata, drop), updated_at)
+                if created_at is not None:
+                    row = msgspec.structs.replace(self.messages[id_], created_at=created_at)
+                    change.put(self.messages, id_, row)
+            case u.SetHidden(hidden):
+                for id_, why in hidden.items():
+                    known = {} if why is None else {"hidden_at": why.at, "hidden_by": why.by}
+                    drop = ("hidden_at", "hidden_by") if why is None else ()
+                    self._set_message(change, id_, merged(self.messages[id_].metadata, known, drop))
+            case u.SealMessage(message_id, digest):
+                change.put(self.seals, self.messages[message_id].id, digest)
+            case u.Enqueue(id_, queued_at):
+                metadata = merged(self.messages[id_].metadata, {"queued_at": queued_at})
+                self._set_message(change, id_, metadata, queued_at)
+                change.put(self.queue, id_, write)
+            case u.Dequeue(id_):
+                self._set_message(change, id_, merged(self.messages[id_].metadata, {}, ("queued_at",)))
+                change.drop(self.queue, id_)
+            case u.OpenTurn(turn):
+                check_transition(None, turn.status)
+                parent = self.turns[turn.parent_turn_id] if turn.parent_turn_id is not None else None
+                change.put(self.turns, turn.id, placed(turn, parent))
+                if turn.status in OPEN:
+                    self._set_state(change, open_turn_id=turn.id)
+            case u.SetTurn():
+                self._set_turn(change, write)
+            case u.MoveTurn(turn_id, parent_id):
+                if turn_id != self.state["state"].open_turn_id or turn_id == parent_id:
+                    raise InternalError("only the open turn moves, and below another", turn_id=turn_id)
+                parent = self.turns[parent_id] if parent_id is not None else None
+                change.put(self.turns, turn_id, placed(self.turns[turn_id], parent))
+            case u.LinkMessage(turn_id, message_id):
+                if turn_id not in self.turns or message_id not in self.messages:
+                    raise InternalError("a link names what is not there", turn_id=turn_id, message_id=message_id)
+                change.put(self.links, turn_id, (*self.links.get(turn_id, ()), message_id))
+            case u.MoveHead(to, at, why):
+                if to is not None and to not in self.turns:
+                    raise InternalError("the head would point at nothing", turn_id=to)
+                seq, old = next(reversed(self.moves), 0) + 1, self.state["state"].head_turn_id
+                change.put(self.moves, seq, HeadMove(seq, self.row["session"].id, old, to, at, why))
+                self._set_state(change, head_turn_id=to)
+            case u.SetEpoch(epoch):
+                self._set_state(change, epoch=epoch)
+            case u.AddPruned(pruned):
+                seq = max((seq for seq, _, _ in self.pruned), default=0) + 1
+                for one in pruned:
+                    key = (seq, self.messages[one.message_id].id, one.part)
+                    if key in self.pruned:
+                        ids = {"message_id": one.message_id, "part": one.part}
+                        raise InternalError("an output was pruned twice at once", **ids)
+                    change.put(self.pruned, key, msgspec.structs.replace(one, seq=seq))
+            case u.PatchSession():
+                self._patch_session(change, write)
+            case _:
+                raise InternalError(f"nobody carries out {type(write).__name__}")
+
+    def _set_state(self, change: Change, **changes: Any) -> None:
+        change.put(self.state, "state", msgspec.structs.replace(self.state["state"], **changes))
+
+    def _set_message(self, change: Change, message_id: str, metadata: dict[str, Any], at: int = 0) -> None:
+        row = self.messages[message_id]
+        row = msgspec.structs.replace(row, metadata=metadata, updated_at=max(row.updated_at, at))
+        change.put(self.messages, message_id, row)
 
     def _patch_session(self, change: Change, write: u.PatchSession) -> None:
         row = self.row["session"]
@@ -143,12 +228,6 @@ class SessionValue(msgspec.Struct, eq=True):
         if write.updated_at is not None:
             changes["updated_at"] = max(row.updated_at, write.updated_at)
         change.put(self.row, "session", msgspec.structs.replace(row, **changes))
-
-    def _insert_message(self, change: Change, write: u.InsertMessage) -> None:
-        messages = self.messages
-        if write.message.id in messages:
-            raise InternalError("a message was inserted twice", message_id=write.message.id)
-        change.put(messages, write.message.id, write.message)
 
     def _put_parts(self, change: Change, write: u.PutParts) -> None:
         messages = self.messages
@@ -164,38 +243,6 @@ class SessionValue(msgspec.Struct, eq=True):
                 raise InternalError("a part would leave a gap", message_id=write.message_id, index=part.index)
         change.put(messages, row.id, msgspec.structs.replace(row, parts=tuple(parts)))
 
-    def _patch_message(self, change: Change, write: u.PatchMessage) -> None:
-        messages = self.messages
-        row = messages[write.message_id]
-        row = msgspec.structs.replace(
-            row,
-            metadata=merged(row.metadata, write.metadata, write.drop),
-            updated_at=max(row.updated_at, write.updated_at),
-            created_at=row.created_at if write.created_at is None else write.created_at,
-        )
-        change.put(messages, row.id, row)
-
-    def _set_hidden(self, change: Change, write: u.SetHidden) -> None:
-        messages = self.messages
-        for message_id, hidden in write.hidden.items():
-            row = messages[message_id]
-            if hidden is None:
-                metadata = merged(row.metadata, {}, ("hidden_at", "hidden_by"))
-            else:
-                metadata = merged(row.metadata, {"hidden_at": hidden.at, "hidden_by": hidden.by})
-            change.put(messages, message_id, msgspec.structs.replace(row, metadata=metadata))
-
-    def _seal_message(self, change: Change, write: u.SealMessage) -> None:
-        change.put(self.seals, self.messages[write.message_id].id, write.digest)
-
-    def _open_turn(self, change: Change, write: u.OpenTurn) -> None:
-        turn = write.turn
-        check_transition(None, turn.status)
-        parent = self.turns[turn.parent_turn_id] if turn.parent_turn_id is not None else None
-        change.put(self.turns, turn.id, placed(turn, parent))
-        if turn.status in OPEN:
-            self._set_state(change, open_turn_id=turn.id)
-
     def _set_turn(self, change: Change, write: u.SetTurn) -> None:
         turn = self.turns[write.turn_id]
         check_transition(turn.status, write.status)
@@ -208,50 +255,6 @@ class SessionValue(msgspec.Struct, eq=True):
             self._set_state(change, open_turn_id=turn.id)
         elif self.state["state"].open_turn_id == turn.id:
             self._set_state(change, open_turn_id=None)
-
-    def _move_turn(self, change: Change, write: u.MoveTurn) -> None:
-        if write.turn_id != self.state["state"].open_turn_id or write.turn_id == write.parent_turn_id:
-            raise InternalError("only the open turn moves, and below another", turn_id=write.turn_id)
-        parent = self.turns[write.parent_turn_id] if write.parent_turn_id is not None else None
-        change.put(self.turns, write.turn_id, placed(self.turns[write.turn_id], parent))
-
-    def _link_message(self, change: Change, write: u.LinkMessage) -> None:
-        if write.turn_id not in self.turns or write.message_id not in self.messages:
-            raise InternalError("a link names what is not there", **msgspec.structs.asdict(write))
-        held = self.links.get(write.turn_id, ())
-        change.put(self.links, write.turn_id, (*held, write.message_id))
-
-    def _move_head(self, change: Change, write: u.MoveHead) -> None:
-        if write.to_turn_id is not None and write.to_turn_id not in self.turns:
-            raise InternalError("the head would point at nothing", turn_id=write.to_turn_id)
-        old = self.state["state"].head_turn_id
-        seq = next(reversed(self.moves), 0) + 1
-        change.put(self.moves, seq, HeadMove(seq, self.row["session"].id, old, write.to_turn_id, write.at, write.why))
-        self._set_state(change, head_turn_id=write.to_turn_id)
-
-    def _set_epoch(self, change: Change, write: u.SetEpoch) -> None:
-        self._set_state(change, epoch=write.epoch)
-
-    def _set_state(self, change: Change, **changes: Any) -> None:
-        change.put(self.state, "state", msgspec.structs.replace(self.state["state"], **changes))
-
-    def _end_step(self, change: Change, write: u.EndStep) -> None:
-        step = write.step
-        row = self.messages[step.message_id]
-        row = msgspec.structs.replace(
-            row, metadata=booked_message(row.metadata, step), updated_at=max(row.updated_at, step.finished_at)
-        )
-        change.put(self.messages, row.id, row)
-        change.put(self.row, "session", booked_session(self.row["session"], step))
-        change.put(self.steps, step.turn_id, (*self.steps.get(step.turn_id, ()), step))
-
-    def _add_pruned(self, change: Change, write: u.AddPruned) -> None:
-        seq = max((seq for seq, _, _ in self.pruned), default=0) + 1
-        for one in write.pruned:
-            key = (seq, self.messages[one.message_id].id, one.part)
-            if key in self.pruned:
-                raise InternalError("an output was pruned twice at once", message_id=one.message_id, part=one.part)
-            change.put(self.pruned, key, msgspec.structs.replace(one, seq=seq))
 
     # Copying
 
@@ -271,7 +274,7 @@ class SessionValue(msgspec.Struct, eq=True):
                 metadata=merged(original.metadata, {}, NOT_COPIED),
                 parts=tuple(msgspec.structs.replace(part, id=new_part_id()) for part in original.parts),
             )
-            self._insert_message(change, u.InsertMessage(message))
+            self.apply(change, u.InsertMessage(message))
             if original.id in source.seals:
                 change.put(self.seals, copied.id, source.seals[original.id])
         for turn in plan.turns:
@@ -302,55 +305,3 @@ class SessionValue(msgspec.Struct, eq=True):
         for sha256 in source.blobs:
             if blob_url(sha256) in named:
                 change.put(self.blobs, sha256, None)
-
-    # Streams and the queue
-
-    def _append_chunks(self, change: Change, write: u.AppendChunks) -> None:
-        held = self.journal.get(self.messages[write.message_id].id, ())
-        change.put(self.journal, write.message_id, (*held, *write.entries))
-
-    def _mark_folded(self, change: Change, write: u.MarkFolded) -> None:
-        left = tuple(entry for entry in self.journal.get(write.message_id, ()) if entry.n > write.through)
-        change.put(self.journal, write.message_id, left)
-        change.put(self.marks, write.message_id, write.through)
-        if not left:
-            change.drop(self.journal, write.message_id)
-            change.drop(self.marks, write.message_id)
-
-    def _enqueue(self, change: Change, write: u.Enqueue) -> None:
-        row = self.messages[write.message_id]
-        row = msgspec.structs.replace(
-            row,
-            metadata=merged(row.metadata, {"queued_at": write.queued_at}),
-            updated_at=max(row.updated_at, write.queued_at),
-        )
-        change.put(self.messages, row.id, row)
-        change.put(self.queue, write.message_id, write)
-
-    def _dequeue(self, change: Change, write: u.Dequeue) -> None:
-        row = self.messages[write.message_id]
-        metadata = merged(row.metadata, {}, ("queued_at",))
-        change.put(self.messages, row.id, msgspec.structs.replace(row, metadata=metadata))
-        change.drop(self.queue, write.message_id)
-
-
-_APPLY: dict[type, Callable[[SessionValue, Change, Any], None]] = {
-    u.PatchSession: SessionValue._patch_session,
-    u.InsertMessage: SessionValue._insert_message,
-    u.PutParts: SessionValue._put_parts,
-    u.PatchMessage: SessionValue._patch_message,
-    u.SetHidden: SessionValue._set_hidden,
-    u.SealMessage: SessionValue._seal_message,
-    u.OpenTurn: SessionValue._open_turn,
-    u.SetTurn: SessionValue._set_turn,
-    u.MoveTurn: SessionValue._move_turn,
-    u.LinkMessage: SessionValue._link_message,
-    u.MoveHead: SessionValue._move_head,
-    u.SetEpoch: SessionValue._set_epoch,
-    u.EndStep: SessionValue._end_step,
-    u.AddPruned: SessionValue._add_pruned,
-    u.AppendChunks: SessionValue._append_chunks,
-    u.MarkFolded: SessionValue._mark_folded,
-    u.Enqueue: SessionValue._enqueue,
-    u.Dequeue: SessionValue._dequeue,
-}

@@ -169,14 +169,14 @@ class MemoryStore(MemoryConversations, MemoryTriggers):
 
     def _tell(self, change: Change, unit: u.Unit, log: dict[str, tuple[Fact, ...]]) -> None:
         """Add what the unit has settled to the log, as part of it."""
-        for told in facts_of(unit, ValuePresent(self._values, self._shared.blobs)):
-            held = log.get(told.stream_id, ())
-            if told.once and held:
+        for new in facts_of(unit, ValuePresent(self._values, self._shared.blobs)):
+            held = log.get(new.stream_id, ())
+            if new.once and held:
                 continue
             seq = held[-1].seq + 1 if held else 1
-            kept = () if told.type == "session.deleted" else held
-            fact = Fact(told.stream_id, seq, self._clock.now_ms(), told.type, told.data)
-            change.put(log, told.stream_id, (*kept, fact))
+            kept = () if new.type == "session.deleted" else held
+            fact = Fact(new.stream_id, seq, self._clock.now_ms(), new.type, new.data)
+            change.put(log, new.stream_id, (*kept, fact))
 
     # Care
 

@@ -6,7 +6,7 @@ Guards are looked at before the first write, so a refused unit leaves nothing be
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 import msgspec
@@ -20,7 +20,6 @@ from clew.store.sql import rows, triggers
 from clew.store.sql.journal import JournalBook, Mark, decode_entries, mark_crc, row_crc
 from clew.store.sql.statements import Statements
 from clew.transcript.chunk import encode_rows
-from clew.transcript.message import PartRow
 from clew.transcript.metadata import merged
 from clew.transcript.project import Hidden
 from clew.transcript.rollup import booked_message
@@ -28,7 +27,7 @@ from clew.transcript.session import SessionState
 from clew.transcript.turn import Turn, placed
 from clew.transcript.turn_state import OPEN, check_transition
 
-__all__ = ["Index", "Log", "UnitWriter"]
+__all__ = ["Index", "Log", "UnitWriter", "set_hidden"]
 
 
 class Index(Protocol):
@@ -93,7 +92,7 @@ class UnitWriter:
             return refused
         self._wrote = self._wrote or bool(unit.writes)
         for write in unit.writes:
-            _APPLY[type(write)](self, unit.session_id, write)
+            self._write(unit.session_id, write)
         if self._log is not None:
             self._log.note(unit)
         return u.Committed()
@@ -147,12 +146,117 @@ class UnitWriter:
     def _has_event(self, guard: u.EventIsNew) -> bool:
         return self._sql.first("has_event", msgspec.structs.asdict(guard)) is not None
 
-    # Sessions
+    def _write(self, session_id: str, write: u.Write) -> None:
+        """Carry out one write. What every chunk or step needs comes first."""
+        sql = self._sql
+        match write:
+            case u.AppendChunks(message_id, entries):
+                if not self._book.knows(message_id):
+                    self._metadata(session_id, message_id)
+                self._book.accept(session_id, message_id, entries)
+            case u.MarkFolded(message_id, through):
+                if self._book.fold(message_id, through):
+                    mark = {"message_id": message_id, "folded_through": through}
+                    sql.run("set_mark", {**mark, "crc": mark_crc(message_id, through)})
+            case u.PutParts(message_id, parts):
+                self._index.forget_message(message_id)
+                for part in parts:
+                    params = rows.part_params(part, message_id, session_id)
+                    if sql.run("update_part", params) == 0:
+                        self._insert_part(params)
+            case u.EndStep(step):
+                booked = booked_message(self._metadata(session_id, step.message_id), step)
+                self._set_metadata(step.message_id, booked, step.finished_at)
+                params = rows.step_params(step)
+                sql.run("insert_step", params)
+                sql.run("book_session", {**params, "id": session_id, "total": step.usage.total})
+            case u.InsertMessage(message):
+                sql.run("insert_message", rows.message_params(message))
+                for part in message.parts:
+                    self._insert_part(rows.part_params(part, message.id, session_id))
+            case u.PatchMessage(message_id, updated_at, metadata, drop, created_at):
+                old = self._metadata(session_id, message_id)
+                self._set_metadata(message_id, merged(old, metadata, drop), updated_at)
+                if created_at is not None:
+                    sql.run("set_message_created", {"id": message_id, "created_at": created_at})
+            case u.SealMessage(message_id, digest):
+                self._must("put_seal", {"session_id": session_id, "message_id": message_id, "digest": digest})
+                self._index.note([message_id])
+            case u.SetHidden(hidden):
+                if set_hidden(sql, session_id, hidden) != len(hidden):
+                    raise InternalError("a message to hide or show is not in its session", session_id=session_id)
+            case u.OpenTurn(turn):
+                check_transition(None, turn.status)
+                parent = self._turn(session_id, turn.parent_turn_id) if turn.parent_turn_id is not None else None
+                sql.run("insert_turn", rows.turn_params(placed(turn, parent)))
+                if turn.status in OPEN:
+                    self._set_state(session_id, open_turn_id=turn.id)
+            case u.SetTurn():
+                self._set_turn(session_id, write)
+            case u.MoveTurn():
+                self._move_turn(session_id, write)
+            case u.LinkMessage(turn_id, message_id):
+                self._must("link_message", {"session_id": session_id, "turn_id": turn_id, "message_id": message_id})
+            case u.MoveHead():
+                self._move_head(session_id, write)
+            case u.SetEpoch(epoch):
+                self._set_state(session_id, epoch=epoch)
+            case u.Enqueue(message_id, queued_at, interrupt):
+                place = {"message_id": message_id, "queued_at": queued_at, "interrupt": interrupt}
+                sql.run("enqueue", {"session_id": session_id, **place})
+                metadata = merged(self._metadata(session_id, message_id), {"queued_at": queued_at})
+                self._set_metadata(message_id, metadata, queued_at)
+            case u.Dequeue(message_id):
+                sql.run("dequeue", {"message_id": message_id})
+                self._set_metadata(message_id, merged(self._metadata(session_id, message_id), {}, ("queued_at",)), 0)
+            case u.AddPruned(pruned):
+                newest = sql.first("newest_prune", {"id": session_id})
+                seq = (newest[0] if newest else 0) + 1
+                for one in pruned:
+                    self._must("add_pruned", {**msgspec.structs.asdict(one), "session_id": session_id, "seq": seq})
+            case u.InsertSession(session):
+                sql.run("insert_session", rows.session_params(session))
+                sql.run("insert_state", {"id": session_id})
+                self._states[session_id] = SessionState()
+            case u.PatchSession():
+                self._patch_session(session_id, write)
+            case u.DeleteSession():
+                self._delete_session(session_id)
+            case u.CopyLine():
+                self._copy_line(session_id, write)
+            case _:
+                self._write_shared(session_id, write)
 
-    def _insert_session(self, session_id: str, write: u.InsertSession) -> None:
-        self._sql.run("insert_session", rows.session_params(write.session))
-        self._sql.run("insert_state", {"id": session_id})
-        self._states[session_id] = SessionState()
+    def _write_shared(self, session_id: str, write: u.Write) -> None:
+        """Carry out a write of what sessions share, or of triggers."""
+        sql = self._sql
+        match write:
+            case u.PutPrompt():
+                sql.run("put_prompt", msgspec.structs.asdict(write))
+            case u.PutBlob(sha256, _, data):
+                sql.run("put_blob", {"size": len(data), **msgspec.structs.asdict(write)})
+                sql.run("link_blob", {"session_id": session_id, "sha256": sha256})
+            case u.LinkBlob(sha256):
+                if sql.first("has_blob", {"sha256": sha256}) is None:
+                    raise InternalError("a link names a blob that is not there", sha256=sha256)
+                sql.run("link_blob", {"session_id": session_id, "sha256": sha256})
+            case u.PutProjectRules(project, rules, at):
+                params = {"project": project, "rules_json": rows.encode(list(rules)), "updated_at": at}
+                sql.run("put_project_rules", params)
+            case u.AddEvent(event):
+                self._must("add_event", {**triggers.event_params(event), "of_session": session_id})
+            case u.PutSchedule(schedule):
+                sql.run("put_schedule", triggers.schedule_params(schedule))
+            case u.DropSchedule(schedule_id):
+                sql.run("drop_schedule", {"schedule_id": schedule_id})
+            case u.PutWebhook(webhook):
+                sql.run("put_webhook", triggers.webhook_params(webhook))
+            case u.DropWebhook(name):
+                sql.run("drop_webhook", {"name": name})
+            case _:
+                raise InternalError(f"nobody carries out {type(write).__name__}")
+
+    # Sessions
 
     def _patch_session(self, session_id: str, write: u.PatchSession) -> None:
         if write.metadata or write.drop:
@@ -170,7 +274,7 @@ class UnitWriter:
         if write.updated_at is not None:
             self._sql.run("touch_session", {"id": session_id, "updated_at": write.updated_at})
 
-    def _delete_session(self, session_id: str, write: u.DeleteSession) -> None:
+    def _delete_session(self, session_id: str) -> None:
         self._index.forget_session(session_id)
         self._sql.run("delete_unnamed_blobs", {"id": session_id})
         self._sql.run("delete_session", {"id": session_id})
@@ -208,36 +312,34 @@ class UnitWriter:
         data = encode_rows(left)
         self._sql.run("replace_journal_row", {"n": n, "data": data.decode(), "crc": row_crc(n, data)})
 
-    # Messages
+    def _copy_line(self, session_id: str, write: u.CopyLine) -> None:
+        plan = plan_copy(session_id, write)
+        params = {"session_id": session_id, "source": write.source_session_id}
+        self._sql.run("make_copied", {})
+        self._sql.run("empty_copied", {})
+        self._sql.many("add_copied", (copied._asdict() for copied in plan.messages))
+        inserted = sum(copied.inserted for copied in plan.messages)
+        found = self._sql.first("count_inserted", params) if inserted else (0,)
+        if found != (inserted,):
+            raise InternalError("a copy names a message that is not in its session", **_ids(params))
+        self._must("copy_messages", params, len(plan.messages) - inserted)
+        self._sql.run("copy_parts", {"minted": self._mint.part(), **params})
+        self._sql.run("copy_seals", params)
+        self._index.note(copied.id for copied in plan.messages)
+        self._sql.many("insert_turn", (rows.turn_params(turn) for turn in plan.turns))
+        for name in ("copy_links", "copy_steps", "copy_pruned", "copy_blob_links", "sum_session"):
+            self._sql.run(name, params)
+        self._sql.run("empty_copied", {})
 
-    def _insert_message(self, session_id: str, write: u.InsertMessage) -> None:
-        self._sql.run("insert_message", rows.message_params(write.message))
-        for part in write.message.parts:
-            self._insert_part(session_id, write.message.id, part)
+    # Messages and turns
 
-    def _insert_part(self, session_id: str, message_id: str, part: PartRow) -> None:
-        params = rows.part_params(part, message_id, session_id)
-        params["id"] = params["id"] or self._mint.part()
-        self._must("insert_part", params)
+    def _insert_part(self, params: rows.Params) -> None:
+        self._must("insert_part", {**params, "id": params["id"] or self._mint.part()})
 
     def _must(self, name: str, params: Mapping[str, Any], rows_changed: int = 1) -> None:
         """Run a statement that finds what it names inside the unit's own session, or the unit fails."""
         if self._sql.run(name, params) != rows_changed:
             raise InternalError(f"{name}: a write names what is not in its session", **_ids(params))
-
-    def _put_parts(self, session_id: str, write: u.PutParts) -> None:
-        self._index.forget_message(write.message_id)
-        for part in write.parts:
-            params = rows.part_params(part, write.message_id, session_id)
-            if self._sql.run("update_part", params) == 0:
-                params["id"] = params["id"] or self._mint.part()
-                self._must("insert_part", params)
-
-    def _patch_message(self, session_id: str, write: u.PatchMessage) -> None:
-        old = self._metadata(session_id, write.message_id)
-        self._set_metadata(write.message_id, merged(old, write.metadata, write.drop), write.updated_at)
-        if write.created_at is not None:
-            self._sql.run("set_message_created", {"id": write.message_id, "created_at": write.created_at})
 
     def _metadata(self, session_id: str, message_id: str) -> dict[str, Any]:
         row = self._sql.first("get_message_metadata", {"id": message_id, "session_id": session_id})
@@ -250,36 +352,11 @@ class UnitWriter:
         params = {"id": message_id, "metadata_json": rows.encode(metadata), "updated_at": updated_at}
         self._sql.run("set_message_metadata", params)
 
-    def _set_hidden(self, session_id: str, write: u.SetHidden) -> None:
-        groups: dict[Hidden | None, list[str]] = {}
-        for message_id, hidden in write.hidden.items():
-            groups.setdefault(hidden, []).append(message_id)
-        for hidden, ids in groups.items():
-            params = {"session_id": session_id, "ids": rows.encode(ids)}
-            if hidden is None:
-                self._must("show_messages", params, len(ids))
-            else:
-                self._must("hide_messages", {**params, "at": hidden.at, "by": hidden.by}, len(ids))
-
-    def _seal_message(self, session_id: str, write: u.SealMessage) -> None:
-        self._must("put_seal", {"session_id": session_id, **msgspec.structs.asdict(write)})
-        self._index.note([write.message_id])
-
-    # Turns
-
     def _turn(self, session_id: str, turn_id: str) -> Turn:
         row = self._sql.first("get_turn", {"id": turn_id, "session_id": session_id})
         if row is None:
             raise InternalError("a write names a turn that is not there", turn_id=turn_id)
         return rows.to_turn(row)
-
-    def _open_turn(self, session_id: str, write: u.OpenTurn) -> None:
-        turn = write.turn
-        check_transition(None, turn.status)
-        parent = self._turn(session_id, turn.parent_turn_id) if turn.parent_turn_id is not None else None
-        self._sql.run("insert_turn", rows.turn_params(placed(turn, parent)))
-        if turn.status in OPEN:
-            self._set_state(session_id, open_turn_id=turn.id)
 
     def _set_turn(self, session_id: str, write: u.SetTurn) -> None:
         turn = self._turn(session_id, write.turn_id)
@@ -302,9 +379,6 @@ class UnitWriter:
         parent = self._turn(session_id, write.parent_turn_id) if write.parent_turn_id is not None else None
         self._must("place_turn", rows.turn_params(placed(turn, parent)))
 
-    def _link_message(self, session_id: str, write: u.LinkMessage) -> None:
-        self._must("link_message", {"session_id": session_id, **msgspec.structs.asdict(write)})
-
     def _move_head(self, session_id: str, write: u.MoveHead) -> None:
         if write.to_turn_id is not None:
             self._turn(session_id, write.to_turn_id)
@@ -312,141 +386,21 @@ class UnitWriter:
         self._sql.run("add_move", {"session_id": session_id, "from_turn_id": old, **msgspec.structs.asdict(write)})
         self._set_state(session_id, head_turn_id=write.to_turn_id)
 
-    def _set_epoch(self, session_id: str, write: u.SetEpoch) -> None:
-        self._set_state(session_id, epoch=write.epoch)
 
-    def _end_step(self, session_id: str, write: u.EndStep) -> None:
-        step = write.step
-        booked = booked_message(self._metadata(session_id, step.message_id), step)
-        self._set_metadata(step.message_id, booked, step.finished_at)
-        params = rows.step_params(step)
-        self._sql.run("insert_step", params)
-        self._sql.run("book_session", {"id": session_id, "total": step.usage.total, **params})
-
-    def _add_pruned(self, session_id: str, write: u.AddPruned) -> None:
-        newest = self._sql.first("newest_prune", {"id": session_id})
-        seq = (newest[0] if newest else 0) + 1
-        for one in write.pruned:
-            self._must("add_pruned", {**msgspec.structs.asdict(one), "session_id": session_id, "seq": seq})
-
-    # Copies
-
-    def _copy_line(self, session_id: str, write: u.CopyLine) -> None:
-        plan = plan_copy(session_id, write)
-        params = {"session_id": session_id, "source": write.source_session_id}
-        self._sql.run("make_copied", {})
-        self._sql.run("empty_copied", {})
-        self._sql.many("add_copied", (copied._asdict() for copied in plan.messages))
-        inserted = sum(copied.inserted for copied in plan.messages)
-        found = self._sql.first("count_inserted", params) if inserted else (0,)
-        if found != (inserted,):
-            raise InternalError("a copy names a message that is not in its session", **_ids(params))
-        self._must("copy_messages", params, len(plan.messages) - inserted)
-        self._sql.run("copy_parts", {"minted": self._mint.part(), **params})
-        self._sql.run("copy_seals", params)
-        self._index.note(copied.id for copied in plan.messages)
-        self._sql.many("insert_turn", (rows.turn_params(turn) for turn in plan.turns))
-        for name in ("copy_links", "copy_steps", "copy_pruned", "copy_blob_links", "sum_session"):
-            self._sql.run(name, params)
-        self._sql.run("empty_copied", {})
-
-    # Journal
-
-    def _append_chunks(self, session_id: str, write: u.AppendChunks) -> None:
-        if not self._book.knows(write.message_id):
-            self._metadata(session_id, write.message_id)
-        self._book.accept(session_id, write.message_id, write.entries)
-
-    def _mark_folded(self, session_id: str, write: u.MarkFolded) -> None:
-        if self._book.fold(write.message_id, write.through):
-            mark = {"message_id": write.message_id, "folded_through": write.through}
-            self._sql.run("set_mark", {**mark, "crc": mark_crc(write.message_id, write.through)})
-
-    # Queue
-
-    def _enqueue(self, session_id: str, write: u.Enqueue) -> None:
-        self._sql.run("enqueue", {"session_id": session_id, **msgspec.structs.asdict(write)})
-        metadata = merged(self._metadata(session_id, write.message_id), {"queued_at": write.queued_at})
-        self._set_metadata(write.message_id, metadata, write.queued_at)
-
-    def _dequeue(self, session_id: str, write: u.Dequeue) -> None:
-        self._sql.run("dequeue", {"message_id": write.message_id})
-        metadata = merged(self._metadata(session_id, write.message_id), {}, ("queued_at",))
-        self._set_metadata(write.message_id, metadata, 0)
-
-    # Kept once
-
-    def _put_prompt(self, session_id: str, write: u.PutPrompt) -> None:
-        self._sql.run("put_prompt", msgspec.structs.asdict(write))
-
-    def _put_blob(self, session_id: str, write: u.PutBlob) -> None:
-        self._sql.run("put_blob", {"size": len(write.data), **msgspec.structs.asdict(write)})
-        self._sql.run("link_blob", {"session_id": session_id, "sha256": write.sha256})
-
-    def _link_blob(self, session_id: str, write: u.LinkBlob) -> None:
-        if self._sql.first("has_blob", {"sha256": write.sha256}) is None:
-            raise InternalError("a link names a blob that is not there", sha256=write.sha256)
-        self._sql.run("link_blob", {"session_id": session_id, "sha256": write.sha256})
-
-    def _put_project_rules(self, session_id: str, write: u.PutProjectRules) -> None:
-        params = {
-            "project": write.project,
-            "rules_json": rows.encode(list(write.rules)),
-            "updated_at": write.updated_at,
-        }
-        self._sql.run("put_project_rules", params)
-
-    # Triggers
-
-    def _add_event(self, session_id: str, write: u.AddEvent) -> None:
-        self._must("add_event", {**triggers.event_params(write.event), "of_session": session_id})
-
-    def _put_schedule(self, session_id: str, write: u.PutSchedule) -> None:
-        self._sql.run("put_schedule", triggers.schedule_params(write.schedule))
-
-    def _drop_schedule(self, session_id: str, write: u.DropSchedule) -> None:
-        self._sql.run("drop_schedule", msgspec.structs.asdict(write))
-
-    def _put_webhook(self, session_id: str, write: u.PutWebhook) -> None:
-        self._sql.run("put_webhook", triggers.webhook_params(write.webhook))
-
-    def _drop_webhook(self, session_id: str, write: u.DropWebhook) -> None:
-        self._sql.run("drop_webhook", msgspec.structs.asdict(write))
+def set_hidden(sql: Statements, session_id: str, hidden: Mapping[str, Hidden | None]) -> int:
+    """Write the projection of these messages, those that share one together; how many were found."""
+    groups: dict[Hidden | None, list[str]] = {}
+    for message_id, one in hidden.items():
+        groups.setdefault(one, []).append(message_id)
+    found = 0
+    for one, ids in groups.items():
+        params = {"session_id": session_id, "ids": rows.encode(ids)}
+        if one is None:
+            found += sql.run("show_messages", params)
+        else:
+            found += sql.run("hide_messages", {**params, "at": one.at, "by": one.by})
+    return found
 
 
 def _ids(params: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in params.items() if key.endswith("_id")}
-
-
-_APPLY: dict[type, Callable[[UnitWriter, str, Any], None]] = {
-    u.InsertSession: UnitWriter._insert_session,
-    u.PatchSession: UnitWriter._patch_session,
-    u.DeleteSession: UnitWriter._delete_session,
-    u.InsertMessage: UnitWriter._insert_message,
-    u.PutParts: UnitWriter._put_parts,
-    u.PatchMessage: UnitWriter._patch_message,
-    u.SetHidden: UnitWriter._set_hidden,
-    u.SealMessage: UnitWriter._seal_message,
-    u.OpenTurn: UnitWriter._open_turn,
-    u.SetTurn: UnitWriter._set_turn,
-    u.MoveTurn: UnitWriter._move_turn,
-    u.LinkMessage: UnitWriter._link_message,
-    u.MoveHead: UnitWriter._move_head,
-    u.SetEpoch: UnitWriter._set_epoch,
-    u.EndStep: UnitWriter._end_step,
-    u.AddPruned: UnitWriter._add_pruned,
-    u.CopyLine: UnitWriter._copy_line,
-    u.AppendChunks: UnitWriter._append_chunks,
-    u.MarkFolded: UnitWriter._mark_folded,
-    u.Enqueue: UnitWriter._enqueue,
-    u.Dequeue: UnitWriter._dequeue,
-    u.PutPrompt: UnitWriter._put_prompt,
-    u.PutBlob: UnitWriter._put_blob,
-    u.LinkBlob: UnitWriter._link_blob,
-    u.PutProjectRules: UnitWriter._put_project_rules,
-    u.AddEvent: UnitWriter._add_event,
-    u.PutSchedule: UnitWriter._put_schedule,
-    u.DropSchedule: UnitWriter._drop_schedule,
-    u.PutWebhook: UnitWriter._put_webhook,
-    u.DropWebhook: UnitWriter._drop_webhook,
-}

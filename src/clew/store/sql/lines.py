@@ -11,6 +11,7 @@ import msgspec
 
 from clew.errors import RowUndecodable
 from clew.store.base import LineSlice
+from clew.store.facts import ALL
 from clew.store.lines import view_line
 from clew.store.sql import rows
 from clew.store.sql.messages import MISSING, MessageReader, stand_in
@@ -65,7 +66,7 @@ class LineReader:
         session_id = self._session_id
         end = through or self._end
         depth = 0 if back_to_message is None else self._holder_depth(end, back_to_message) or 0
-        most = rows.ALL if turns is None else turns
+        most = ALL if turns is None else turns
         found = list(self._sql.rows("load_path", {"id": end, "session_id": session_id, "depth": depth, "turns": most}))
         found.reverse()
         path = [rows.to_turn(row) for row in found]

@@ -15,9 +15,9 @@ from clew.errors import InternalError, RowUndecodable
 from clew.store.facts import (
     LOG_STREAM,
     BlobName,
-    Everything,
     Fact,
-    Told,
+    NewFact,
+    SessionNames,
     facts_of,
     facts_of_session,
     is_session_stream,
@@ -50,7 +50,7 @@ def is_kept(sql: Statements) -> bool:
 
 
 class EventLog:
-    """Adds facts to the log of one store. Told of every unit right after it was applied."""
+    """Adds facts to the log of one store. NewFact of every unit right after it was applied."""
 
     def __init__(self, sql: Statements, clock: Clock) -> None:
         self._sql = sql
@@ -82,36 +82,36 @@ class EventLog:
         for (stream_id,) in self._sql.rows("streams_without_session", {}):
             last = self._sql.first("last_fact", {"stream_id": stream_id})
             if is_session_stream(stream_id) and last is not None and last[1] != "session.deleted":
-                self._add([Told(stream_id, "session.deleted", {})])
+                self._add([NewFact(stream_id, "session.deleted", {})])
         self._add(prompt_fact(*row) for row in self._sql.rows("all_prompts", {}))
         for project, rules, updated_at in self._sql.rows("all_project_rules", {}):
             self._add([rules_fact(project, rows.decode(rules, "rules of a project", project=project), updated_at)])
-        self._add([Told(LOG_STREAM, "log.started", {})])
+        self._add([NewFact(LOG_STREAM, "log.started", {})])
 
     def stop(self) -> None:
         """Units from here on are not in the log."""
-        self._add([Told(LOG_STREAM, "log.stopped", {})])
+        self._add([NewFact(LOG_STREAM, "log.stopped", {})])
 
-    def _add(self, facts: Iterable[Told]) -> None:
+    def _add(self, facts: Iterable[NewFact]) -> None:
         now = self._clock.now_ms()
-        for told in facts:
-            last = self._number(told.stream_id)
-            if told.once and last:
+        for new in facts:
+            last = self._number(new.stream_id)
+            if new.once and last:
                 continue
             n = self._next()
-            if told.type == "session.deleted":
+            if new.type == "session.deleted":
                 # Nothing of what was said stays; the numbers go on, so that a follower sees that it was.
-                self._sql.run("delete_facts", {"stream_id": told.stream_id})
-            self._last[told.stream_id] = last + 1
+                self._sql.run("delete_facts", {"stream_id": new.stream_id})
+            self._last[new.stream_id] = last + 1
             self._sql.run(
                 "add_fact",
                 {
                     "n": n,
-                    "stream_id": told.stream_id,
+                    "stream_id": new.stream_id,
                     "seq": last + 1,
                     "at": now,
-                    "type": told.type,
-                    "data_json": rows.encode(told.data),
+                    "type": new.type,
+                    "data_json": rows.encode(new.data),
                 },
             )
 
@@ -177,12 +177,12 @@ class SqlPresent:
         found = self._sql.rows("load_steps", {"id": turn_id})
         return [rows.to_step(row) for row in found if indexes is None or row[1] in indexes]
 
-    def moves(self, session_id: str, count: int | None) -> Iterable[HeadMove]:
-        found = self._sql.rows("newest_moves", {"id": session_id, "count": rows.ALL if count is None else count})
+    def moves(self, session_id: str, count: int) -> Iterable[HeadMove]:
+        found = self._sql.rows("newest_moves", {"id": session_id, "count": count})
         return [rows.to_move(row) for row in found]
 
-    def pruned(self, session_id: str, count: int | None) -> Iterable[Pruned]:
-        found = self._sql.rows("newest_pruned", {"id": session_id, "count": rows.ALL if count is None else count})
+    def pruned(self, session_id: str, count: int) -> Iterable[Pruned]:
+        found = self._sql.rows("newest_pruned", {"id": session_id, "count": count})
         return [rows.to_pruned(row) for row in found]
 
     def queued(self, session_id: str, message_id: str) -> Enqueue | None:
@@ -193,8 +193,8 @@ class SqlPresent:
         found = [BlobName(*row) for row in self._sql.rows("blobs_of_session", {"id": session_id})]
         return [blob for blob in found if sha256 is None or blob.sha256 in sha256]
 
-    def everything(self, session_id: str) -> Everything:
+    def names(self, session_id: str) -> SessionNames:
         asked = {"id": session_id}
         messages = tuple(row[0] for row in self._sql.rows("message_ids", asked))
         turns = tuple(row[0] for row in self._sql.rows("turn_ids", asked))
-        return Everything(messages, turns, tuple(row[0] for row in self._sql.rows("load_queue", asked)))
+        return SessionNames(messages, turns, tuple(row[0] for row in self._sql.rows("load_queue", asked)))

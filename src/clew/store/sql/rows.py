@@ -2,6 +2,7 @@
 
 JSON is stored as text, as it was encoded here, so that any reader of the format can use it. A row that does not
 decode raises ``RowUndecodable`` with its ids; where the caller wants to see the rest, a stand-in takes its place.
+Parameters may be more than a statement names.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ from clew.transcript.turn_state import TurnStatus
 from clew.transcript.usage import Usage
 
 __all__ = [
-    "ALL",
     "damaged_part",
     "decode",
     "encode",
@@ -40,10 +40,19 @@ __all__ = [
     "turn_params",
 ]
 
-ALL: Final = 2**31
-"""A limit for whoever wants all rows."""
 _KINDS: Final = frozenset(get_args(TurnKind))
 _STATUSES: Final = frozenset(get_args(TurnStatus))
+_SESSION: Final = (
+    *("id", "agent", "workspace_root", "model", "parent_id", "parent_message_id", "permissions", "metadata"),
+    *("prompt_tokens", "completion_tokens", "reasoning_tokens", "cache_read", "cache_write", "total_tokens"),
+    *("cost_usd", "created_at", "updated_at", "archived_at", "head_turn_id"),
+)
+"""The order of ``session_columns``."""
+_TURN: Final = (
+    *("id", "session_id", "parent_turn_id", "kind", "status", "depth", "compaction_turn_id", "origin_turn_id"),
+    *("data", "created_at", "settled_at"),
+)
+"""The order of ``turn_columns``."""
 
 Row = Sequence[Any]
 Params = dict[str, Any]
@@ -73,73 +82,33 @@ def encode_model(model: Model) -> str:
 
 def session_params(session: Session) -> Params:
     return {
-        "id": session.id,
-        "agent": session.agent,
-        "workspace_root": session.workspace_root,
+        **msgspec.structs.asdict(session),
         "model_json": encode_model(session.model),
-        "parent_id": session.parent_id,
-        "parent_message_id": session.parent_message_id,
         "permissions_json": encode(session.permissions),
         "metadata_json": encode(session.metadata),
-        "prompt_tokens": session.prompt_tokens,
-        "completion_tokens": session.completion_tokens,
-        "reasoning_tokens": session.reasoning_tokens,
-        "cache_read": session.cache_read,
-        "cache_write": session.cache_write,
-        "total_tokens": session.total_tokens,
-        "cost_usd": session.cost_usd,
-        "created_at": session.created_at,
-        "updated_at": session.updated_at,
-        "archived_at": session.archived_at,
     }
 
 
 def to_session(row: Row, *, keep_damaged: bool = False) -> Session:
-    """A session row in the order of ``session_columns``. A damaged one keeps its place in a list, and says so."""
+    """A session. A damaged one keeps its place in a list, and says so."""
+    known, ids = dict(zip(_SESSION, row, strict=True)), {"session_id": row[0]}
     try:
-        model = msgspec.convert(decode(row[3], "model of a session", session_id=row[0]), Model)
-        permissions = decode(row[6], "permissions of a session", session_id=row[0])
-        metadata = _object(row[7], "metadata of a session", session_id=row[0])
-        if not isinstance(permissions, list):
-            raise RowUndecodable("the permissions of a session are not a JSON array", session_id=row[0])
+        known["model"] = msgspec.convert(decode(known["model"], "model of a session", **ids), Model)
+        known["permissions"] = decode(known["permissions"], "permissions of a session", **ids)
+        known["metadata"] = _object(known["metadata"], "metadata of a session", **ids)
+        if not isinstance(known["permissions"], list):
+            raise RowUndecodable("the permissions of a session are not a JSON array", **ids)
     except (RowUndecodable, msgspec.ValidationError) as error:
         if not keep_damaged:
             if isinstance(error, RowUndecodable):
                 raise
-            raise RowUndecodable(f"the model of a session is not readable: {error}", session_id=row[0]) from error
-        model, permissions, metadata = Model("unknown", "unknown"), [], {"damaged": True}
-    return Session(
-        id=row[0],
-        agent=row[1],
-        workspace_root=row[2],
-        model=model,
-        parent_id=row[4],
-        parent_message_id=row[5],
-        permissions=permissions,
-        metadata=metadata,
-        prompt_tokens=row[8],
-        completion_tokens=row[9],
-        reasoning_tokens=row[10],
-        cache_read=row[11],
-        cache_write=row[12],
-        total_tokens=row[13],
-        cost_usd=row[14],
-        created_at=row[15],
-        updated_at=row[16],
-        archived_at=row[17],
-        head_turn_id=row[18],
-    )
+            raise RowUndecodable(f"the model of a session is not readable: {error}", **ids) from error
+        known |= {"model": Model("unknown", "unknown"), "permissions": [], "metadata": {"damaged": True}}
+    return Session(**known)
 
 
 def message_params(message: MessageRow) -> Params:
-    return {
-        "id": message.id,
-        "session_id": message.session_id,
-        "role": message.role,
-        "metadata_json": encode(message.metadata),
-        "created_at": message.created_at,
-        "updated_at": message.updated_at,
-    }
+    return {**msgspec.structs.asdict(message), "metadata_json": encode(message.metadata)}
 
 
 def to_message(row: Row, parts: tuple[PartRow, ...], keep_damaged: bool) -> MessageRow:
@@ -187,37 +156,15 @@ def damaged_part(part_id: str, reason: str) -> dict[str, Any]:
 
 
 def turn_params(turn: Turn) -> Params:
-    return {
-        "id": turn.id,
-        "session_id": turn.session_id,
-        "parent_turn_id": turn.parent_turn_id,
-        "turn_type": turn.kind,
-        "status": turn.status,
-        "depth": turn.depth,
-        "compaction_turn_id": turn.compaction_turn_id,
-        "origin_turn_id": turn.origin_turn_id,
-        "data_json": encode(turn.data),
-        "created_at": turn.created_at,
-        "settled_at": turn.settled_at,
-    }
+    return {**msgspec.structs.asdict(turn), "turn_type": turn.kind, "data_json": encode(turn.data)}
 
 
 def to_turn(row: Row) -> Turn:
+    """A turn; what comes after its columns is passed over."""
     if row[3] not in _KINDS or row[4] not in _STATUSES:
         raise RowUndecodable(f"a turn reads as {row[3]!r}, {row[4]!r}", session_id=row[1], turn_id=row[0])
-    return Turn(
-        id=row[0],
-        session_id=row[1],
-        parent_turn_id=row[2],
-        kind=row[3],
-        status=row[4],
-        depth=row[5],
-        compaction_turn_id=row[6],
-        origin_turn_id=row[7],
-        data={} if row[8] == "{}" else _object(row[8], "data of a turn", session_id=row[1], turn_id=row[0]),
-        created_at=row[9],
-        settled_at=row[10],
-    )
+    data = {} if row[8] == "{}" else _object(row[8], "data of a turn", session_id=row[1], turn_id=row[0])
+    return Turn(**{**dict(zip(_TURN, row, strict=False)), "data": data})
 
 
 def to_move(row: Row) -> HeadMove:
@@ -230,21 +177,11 @@ def to_pruned(row: Row) -> Pruned:
 
 def step_params(step: Step) -> Params:
     return {
-        "turn_id": step.turn_id,
+        **msgspec.structs.asdict(step),
+        **msgspec.structs.asdict(step.usage),
         "step": step.index,
-        "message_id": step.message_id,
         "model_json": encode_model(step.model),
-        "input": step.usage.input,
-        "output": step.usage.output,
-        "reasoning": step.usage.reasoning,
-        "cache_read": step.usage.cache_read,
-        "cache_write": step.usage.cache_write,
-        "cost_usd": step.cost_usd,
-        "finish_reason": step.finish_reason,
-        "prompt_digest": step.prompt_digest,
         "data_json": encode(step.data),
-        "started_at": step.started_at,
-        "finished_at": step.finished_at,
     }
 
 
