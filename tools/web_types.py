@@ -1,6 +1,6 @@
 """TypeScript for the web page, written from the OpenAPI document: its schemas, and what each operation takes and gives.
 
-No server is started: the document is made from the routes. The outcome depends on the code alone.
+No server is started: the document is made from the table of operations. The outcome depends on the code alone.
 """
 
 from __future__ import annotations
@@ -33,11 +33,9 @@ def main(arguments: list[str]) -> int:
 
 def generate() -> str:
     """What the page's file should hold now."""
-    from clew.fronts.http.app import make_routes
     from clew.fronts.http.openapi import make_document
-    from clew.fronts.http.sse import Streams
 
-    return write_types(make_document(make_routes(None, Streams())))  # type: ignore[arg-type]  # no route is called
+    return write_types(make_document())
 
 
 def write_types(document: Mapping[str, Any]) -> str:

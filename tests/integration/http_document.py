@@ -11,9 +11,7 @@ from urllib.parse import unquote
 
 import jsonschema_rs
 
-from clew.fronts.http.app import make_routes
 from clew.fronts.http.openapi import make_document
-from clew.fronts.http.sse import Streams
 
 PROBLEM = "application/problem+json"
 # What is answered where no operation is: no such path, a method that is not for it, and who may not ask at all.
@@ -22,9 +20,8 @@ OUTSIDE = (401, 403, 404, 405, 429)
 
 @functools.cache
 def document() -> dict[str, Any]:
-    """The document, without an engine: nothing is called."""
-    made = make_document(make_routes(None, Streams()))  # type: ignore[arg-type]
-    return json.loads(json.dumps(made))
+    """The document, as a client reads it."""
+    return json.loads(json.dumps(make_document()))
 
 
 @functools.cache

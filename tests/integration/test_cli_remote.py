@@ -55,7 +55,7 @@ async def test_a_prompt_runs_in_the_server(tmp_path: Path) -> None:
             "clew: 404: there is no such model\n",
         )
         code, out, _ = await command(tmp_path, "run", "!bash touch made", "--model", "demo/tools")
-        assert (code, out) == (0, "bash denied: there is nobody at this terminal to ask\n")
+        assert (code, out) == (0, "bash failed: denied: nobody is there to ask, and no rule covers it\n")
         assert not (tmp_path / "made").exists()
         for words, expected in [
             (("run", "x", "--model", "nonsense"), 2),
@@ -66,20 +66,26 @@ async def test_a_prompt_runs_in_the_server(tmp_path: Path) -> None:
             assert (code, out, err.count("\n")) == (expected, "", 1)
 
 
-@pytest.mark.parametrize("model", ["demo/tools", "demo/tools:slow"])
-async def test_chunks_go_on_after_an_answer(tmp_path: Path, model: str) -> None:
+@pytest.mark.parametrize("variant", [None, "slow"])
+async def test_chunks_go_on_after_an_answer(tmp_path: Path, variant: str | None) -> None:
     """Each is printed once, however soon the run that goes on is over: it begins again, with what is new."""
-    async with serving(tmp_path):
-        words = ("run", "!bash touch made\n!ls .", "--json", "--model", model)
-        code, out, err = await command(tmp_path, *words)
+    async with serving(tmp_path) as server:
+        # Sent by somebody who can be asked, and answered again by a command that cannot.
+        session_id = await server.client.session(model="demo/tools", workspace_root=str(tmp_path))
+        model = {"provider_id": "demo", "model_id": "tools", "variant": variant}
+        asked = (await server.client.prompt(session_id, "!bash touch made\n!ls .", model=model)).json()
+        await server.client.idle(session_id)
+        await server.client.post(f"/api/sessions/{session_id}/abort", {})
+        code, out, err = await command(tmp_path, "rewind", session_id, asked["message_id"], "--run", "--json")
         assert (code, err) == (0, "")
-        chunks = [json.loads(line) for line in out.splitlines()]
+        moved, *chunks = [json.loads(line) for line in out.splitlines()]
+        assert moved["draft"] is None
         lines = [line for line in types(chunks) if not line.startswith("text-") and "ls" not in line]
-        asked = lines.index("finish") + 1
-        assert lines[asked - 3 : asked] == ["tool-approval-request", "finish-step", "finish"]
+        ended = lines.index("finish") + 1
+        assert lines[ended - 3 : ended] == ["tool-approval-request", "finish-step", "finish"]
         # Whoever comes at the very end is shown the last step without its end.
         rest = ["start", "tool-output-denied", "start-step", "finish-step", "finish"]
-        assert lines[asked:] in (rest, [*rest[:3], rest[4]])
+        assert lines[ended:] in (rest, [*rest[:3], rest[4]])
         assert len({chunk["messageId"] for chunk in chunks if chunk["type"] == "start"}) == 1
         assert types(chunks).count("tool-input-available") == 2
         said = "".join(chunk["delta"] for chunk in chunks if chunk["type"] == "text-delta")

@@ -7,12 +7,11 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
-from starlette.routing import Route
 
 from clew.fronts.http.answer import answer
 from clew.fronts.http.app import make_routes
+from clew.fronts.http.endpoints import make_endpoints
 from clew.fronts.http.openapi import make_document
-from clew.fronts.http.route import route
 from clew.fronts.http.sse import Streams
 from clew.ids import SessionIdForm
 from tests.integration.http_client import served
@@ -23,7 +22,7 @@ OPERATIONS = [(method, path, said) for path, held in document()["paths"].items()
 
 def test_every_route_and_method_is_in_it_and_nothing_else_is() -> None:
     """HEAD goes with GET and is not named."""
-    routes = [one for one in make_routes(None, Streams()) if isinstance(one, Route)]  # type: ignore[arg-type]
+    routes = make_routes(None, Streams())  # type: ignore[arg-type]
     served_ = {(method, one.path) for one in routes for method in (one.methods or set()) - {"HEAD"}}
     assert {(method.upper(), path) for method, path, _ in OPERATIONS} == served_
 
@@ -37,14 +36,16 @@ async def test_it_is_served_behind_the_token() -> None:
         assert (await client.get("/openapi.json", headers={"sec-fetch-site": "cross-site"})).status == 403
 
 
-def test_a_handler_that_does_not_say_what_it_answers_cannot_be_served() -> None:
-    """So nothing can be served that is not in the document."""
+def test_nothing_is_served_that_is_not_in_the_table_and_all_that_is_in_it() -> None:
+    """A handler the table does not know, and an operation nobody answers, are found when the routes are made."""
 
     async def handler(_: Any) -> Any:
         return answer({})
 
-    with pytest.raises(TypeError, match="does not say"):
-        route("/api/new", GET=handler)
+    with pytest.raises(TypeError, match="does not say what new takes"):
+        make_endpoints(None, {"new": handler})  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="nobody answers page, "):
+        make_endpoints(None, {})  # type: ignore[arg-type]
 
 
 def test_every_reference_leads_somewhere_and_every_schema_is_one() -> None:
@@ -97,7 +98,7 @@ def test_ids_in_paths_have_their_forms() -> None:
         "schedule": {f"^sch_{clew}$"},
         "name": {"^[a-z0-9][a-z0-9_-]{0,63}$"},
     }
-    uuids = make_document(make_routes(None, Streams()), SessionIdForm.UUID)  # type: ignore[arg-type]
+    uuids = make_document(SessionIdForm.UUID)
     [parameter] = uuids["paths"]["/api/sessions/{id}"]["get"]["parameters"]
     assert parameter["schema"]["pattern"] == f"^{SessionIdForm.UUID.value.pattern}$"
 

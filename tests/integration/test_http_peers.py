@@ -21,8 +21,8 @@ import pytest
 import clew
 from clew.config import Config, ServerConfig
 from clew.engine import Engine
-from clew.fronts.http import body as bodies
-from clew.fronts.http import door
+from clew.fronts.http import acceptor
+from clew.fronts.http import request_body as bodies
 from clew.fronts.http.app import make_app
 from clew.fronts.http.auth import loopback_hosts
 from clew.fronts.http.serve import Server
@@ -139,15 +139,15 @@ async def hosting(page: Page | None = None, **limits: Any) -> AsyncIterator[Host
             finally:
                 for peer in host.peers:
                     peer.leave()
-                for open_door in server.servers:
-                    open_door.close()
+                for listening in server.servers:
+                    listening.close()
                 for connection in list(server.server_state.connections):
                     connection.transport.abort()
                 while server.server_state.tasks:
                     await asyncio.wait(server.server_state.tasks)
 
 
-async def opened_door(host: Host) -> str:
+async def add_webhook(host: Host) -> str:
     return str((await host.client.post("/api/hooks", {"name": "door"})).json()["secret"])
 
 
@@ -160,7 +160,7 @@ async def test_slow_bodies_on_the_open_webhook_route_make_room_for_honest_delive
     """Eighty of them, where ten have room: the oldest are told and cut off, and every real delivery is taken."""
     monkeypatch.setattr(bodies, "SETTLED_S", 0.0)
     async with hosting(stranger_bodies=10) as host:
-        secret = await opened_door(host)
+        secret = await add_webhook(host)
         slow = [await host.slow_delivery() for _ in range(80)]
         assert [await host.delivered(secret, number) for number in range(5)] == [202] * 5
         # All but those that have a place now; the deliveries took one each.
@@ -172,7 +172,7 @@ async def test_slow_bodies_without_a_token_hold_no_more_than_their_budget(monkey
     """What they have sent counts, all of them together; what a peer with the token sends is not theirs."""
     monkeypatch.setattr(bodies, "SETTLED_S", 0.0)
     async with hosting(stranger_body_bytes=100_000) as host:
-        secret = await opened_door(host)
+        secret = await add_webhook(host)
         slow = [await host.slow_delivery(60_000) for _ in range(20)]
         told = [await peer.answer() for peer in slow[:19]]
         assert told == [(408, "body_too_slow")] * 19
@@ -299,7 +299,7 @@ async def test_above_the_limit_a_new_connection_hears_so_at_once_and_those_insid
 
 async def test_strangers_make_room_for_whoever_has_the_token(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sixty connections that say nothing, where sixteen have room: a call is answered between any two of them."""
-    monkeypatch.setattr(door, "SETTLED_S", 0.0)
+    monkeypatch.setattr(acceptor, "SETTLED_S", 0.0)
     async with hosting(max_connections=16) as host, await host.stream() as stream:
         frames = stream.frames()
         await anext(frames)
@@ -314,7 +314,7 @@ async def test_strangers_make_room_for_whoever_has_the_token(monkeypatch: pytest
 
 async def test_strangers_have_fewer_places_than_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """So many and no more, however many connections there may be: the first ones went."""
-    monkeypatch.setattr(door, "SETTLED_S", 0.0)
+    monkeypatch.setattr(acceptor, "SETTLED_S", 0.0)
     async with hosting(max_strangers=10) as host:
         peers = [await host.peer() for _ in range(60)]
         assert (await host.client.get("/api/sessions")).status == 200

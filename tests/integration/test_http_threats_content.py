@@ -11,10 +11,9 @@ from urllib.parse import quote
 
 import pytest
 
-from clew.fronts.http.body import MAX_BODY
-from clew.fronts.http.events import MAX_EVENT
-from clew.fronts.http.operation import Operation
-from clew.fronts.http.route import Served
+from clew.fronts import operations
+from clew.fronts.http.event_streams import MAX_EVENT
+from clew.fronts.http.request_body import MAX_BODY
 from clew.live.base import Event
 from clew.providers.registry import ProviderConfig, ProviderRegistry
 from clew.testing.scripted import call, hang, say
@@ -279,10 +278,5 @@ async def test_b32_an_event_has_an_end() -> None:
 
 def test_every_answer_that_holds_text_is_declared() -> None:
     """An operation whose answer has no type could say anything; only the page and files are not JSON."""
-    from clew.fronts.http.app import make_routes
-    from clew.fronts.http.sse import Streams
-
-    routes = [one for one in make_routes(None, Streams()) if isinstance(one, Served)]  # type: ignore[arg-type]
-    said: list[tuple[str, Operation]] = [(one.path, held) for one in routes for held in one.operations.values()]
-    other = {path for path, held in said if held.media != "application/json"}
+    other = {one.path for one in operations.OPERATIONS if one.media != "application/json"}
     assert other == {"/", "/assets/{file}", "/api/blobs/{sha256}", "/api/sessions/{id}/export"}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from clew.fronts.http.body import MAX_CHAT_BODY
+from clew.fronts.http.request_body import MAX_CHAT_BODY
 from clew.testing.scripted import say
 from tests.integration.http_client import AsgiClient, served, texts
 from tests.integration.http_history import NOBODY, refused, talked

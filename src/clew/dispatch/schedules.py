@@ -102,6 +102,8 @@ class Schedules:
         unknown = changes.keys() - {"cron", "timezone", "prompt", "name", "missed", "paused"}
         if unknown:
             raise InvalidInput(f"{', '.join(sorted(unknown))} of a schedule cannot be changed; add another")
+        if not changes:
+            return await self.get(schedule_id)
         check_value(changes, "schedule")
         async with self._lock:
             self._changes += 1

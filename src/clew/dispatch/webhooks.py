@@ -90,6 +90,8 @@ class Webhooks:
 
     async def change(self, name: str, *, paused: bool | None = None, prompt: str | None = None) -> Webhook:
         """Change what is given; an empty prompt takes it away."""
+        if paused is None and prompt is None:
+            return await self.get(name)
         check_value([prompt], "webhook")
         if prompt:
             check_prompt(prompt)

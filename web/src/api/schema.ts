@@ -244,6 +244,7 @@ export interface NewSchedule {
   model?: string | Record<string, unknown> | null;
   agent?: string | null;
   workspace_root?: string | null;
+  title?: string | null;
 }
 
 /** What a new session may be given. */
@@ -265,6 +266,7 @@ export interface NewWebhook {
   model?: string | Record<string, unknown> | null;
   agent?: string | null;
   workspace_root?: string | null;
+  title?: string | null;
 }
 
 /** A body that says nothing. */
@@ -295,6 +297,7 @@ export interface PromptBody {
   agent?: string | null;
   message_id?: string | null;
   on_busy?: "interrupt" | "queue" | "reject" | null;
+  attended?: boolean | null;
 }
 
 /** What every delivery of the same event is answered with. */
@@ -346,6 +349,10 @@ export interface RewindBody {
   text?: string | null;
   run?: boolean | null;
   restore_files?: boolean | null;
+  parts?: Part[] | null;
+  model?: string | Record<string, unknown> | null;
+  agent?: string | null;
+  client_message_id?: string | null;
 }
 
 /** Where the head went, and what left the line; `message_id` and `queued` of a rewind that runs. */

@@ -31,7 +31,7 @@ from clew.errors import (
 from clew.fronts.cli.plain import plain, plain_json
 from clew.fronts.cli.remote import RemoteEngine
 from clew.fronts.cli.wire import find_token
-from clew.fronts.shape import SessionShape, session_shape
+from clew.fronts.operations.results import SessionShape, show_session
 from clew.store.location import Location, Memory, SqliteFile, lock_of, parse_url
 from clew.store.owner import read_owner, refuse_lost
 from clew.transcript.session import Session
@@ -140,7 +140,7 @@ def named_model(name: str | None) -> str | dict[str, str] | None:
 
 async def shapes(engine: AnyEngine, sessions: Iterable[Session]) -> list[SessionShape]:
     """Sessions as HTTP shows them."""
-    return [session_shape(session, await engine.get_status(session.id)) for session in sessions]
+    return [show_session(session, await engine.get_status(session.id)) for session in sessions]
 
 
 def end(command: Coroutine[Any, Any, int]) -> int:

@@ -11,7 +11,7 @@ import cyclopts
 from clew.fronts.cli.command import AnyEngine, Json, Store, end, opened, print_json
 from clew.fronts.cli.plain import plain
 from clew.fronts.cli.run import follow_turn
-from clew.fronts.shape import rewound_shape, session_shape
+from clew.fronts.operations.results import show_rewound, show_session
 from clew.history.rewind import Rewound
 from clew.history.tree import TreeBranch, TreeTurn, TreeView
 from clew.transcript.session import Session
@@ -85,7 +85,7 @@ def rewind(
             if rewound.submission is None:
                 return _moved(rewound, json)
             if json:
-                print_json(rewound_shape(rewound))
+                print_json(show_rewound(rewound))
             return await follow_turn(engine, session, rewound.submission, json)
 
     return end(work())
@@ -166,7 +166,7 @@ COMMANDS: Final[Mapping[str, Callable[..., int]]] = {
 
 def _moved(rewound: Rewound, json: bool) -> int:
     if json:
-        print_json(rewound_shape(rewound))
+        print_json(show_rewound(rewound))
         return 0
     left = len(rewound.hidden)
     gone = f"; {left} message{'' if left == 1 else 's'} left the conversation" if left else ""
@@ -178,7 +178,7 @@ def _moved(rewound: Rewound, json: bool) -> int:
 
 async def _made(engine: AnyEngine, session: Session, json: bool) -> int:
     if json:
-        print_json(session_shape(session, await engine.get_status(session.id)))
+        print_json(show_session(session, await engine.get_status(session.id)))
     else:
         print(session.id)
     return 0

@@ -9,7 +9,7 @@ import cyclopts
 from clew.fronts.cli.command import Json, Store, end, opened, print_json
 from clew.fronts.cli.plain import plain
 from clew.fronts.cli.routing import Agent, Key, Label, ModelOf, SessionOf, Workspace, routing_of, where
-from clew.fronts.shape import webhook_shape
+from clew.fronts.operations.results import show_webhook
 from clew.triggers.webhook import Webhook
 
 __all__ = ["app"]
@@ -42,7 +42,7 @@ def add(
         async with opened(store, write=True, make=True) as engine:
             routing = routing_of(session, label, key, model, agent, workspace)
             made = await engine.webhooks.add(name, prompt=prompt, paused=paused, routing=routing)
-        print_json(webhook_shape(made, secret=True)) if json else print(made.secret)
+        print_json(show_webhook(made, secret=True)) if json else print(made.secret)
         return 0
 
     return end(run())
@@ -59,7 +59,7 @@ def ls(*, store: Store = None, json: Json = False) -> int:
         async with opened(store) as engine:
             found = await engine.webhooks.list()
         if json:
-            print_json({"webhooks": [webhook_shape(one) for one in found]})
+            print_json({"webhooks": [show_webhook(one) for one in found]})
         for one in () if json else found:
             print(plain(f"{one.name}  {_state(one)}  {where(one.routing)}"))
         return 0
@@ -109,7 +109,7 @@ def rotate(name: str, /, *, store: Store = None, json: Json = False) -> int:
     async def run() -> int:
         async with opened(store, write=True) as engine:
             made = await engine.webhooks.rotate(name)
-        print_json(webhook_shape(made, secret=True)) if json else print(made.secret)
+        print_json(show_webhook(made, secret=True)) if json else print(made.secret)
         return 0
 
     return end(run())
@@ -142,7 +142,7 @@ def _state(webhook: Webhook) -> str:
 
 def _print(webhook: Webhook, json: bool) -> int:
     if json:
-        print_json(webhook_shape(webhook))
+        print_json(show_webhook(webhook))
         return 0
     lines = {
         "name": webhook.name,

@@ -120,11 +120,21 @@ class Wire:
         query: Mapping[str, Any] | None = None,
     ) -> bytes:
         """The body of an answer; a refusal is raised."""
+        return (await self.send(method, path, body, query))[1]
+
+    async def send(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | bytes | None = None,
+        query: Mapping[str, Any] | None = None,
+    ) -> tuple[Mapping[str, str], bytes]:
+        """The headers and the body of an answer; a refusal is raised."""
         async with self._exchange(method, path, body, query, "application/json") as (status, headers, reader):
             answer = b"".join([piece async for piece in self._pieces(reader, headers)])
         if status >= 400:
             _refuse(status, answer)
-        return answer
+        return headers, answer
 
     async def frames(self, path: str) -> AsyncGenerator[bytes, None]:
         """The ``data:`` of each event of a stream, until it ends; nothing where there is none."""

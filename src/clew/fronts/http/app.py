@@ -6,29 +6,22 @@ from collections.abc import Container
 from pathlib import Path
 
 from starlette.applications import Starlette
-from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from clew.engine import Engine
 from clew.errors import StoreClosed
-from clew.fronts.http.about import About
 from clew.fronts.http.auth import Guard
-from clew.fronts.http.body import Bodies
 from clew.fronts.http.chat import Chat
-from clew.fronts.http.events import Events
-from clew.fronts.http.examples import Examples
-from clew.fronts.http.history import History
+from clew.fronts.http.deliveries import Deliveries
+from clew.fronts.http.endpoints import Endpoint, make_endpoints
+from clew.fronts.http.event_streams import EventStreams
+from clew.fronts.http.files import Files
 from clew.fronts.http.log import RequestLog
-from clew.fronts.http.openapi import OpenApi
 from clew.fronts.http.page import Pages
-from clew.fronts.http.permissions import Permissions
 from clew.fronts.http.problem import HANDLERS, Shield, problem
-from clew.fronts.http.runs import Runs
-from clew.fronts.http.schedules import Schedules
-from clew.fronts.http.sessions import Sessions
+from clew.fronts.http.request_body import Bodies
+from clew.fronts.http.server_info import ServerInfo
 from clew.fronts.http.sse import Streams
-from clew.fronts.http.transfer import Transfer
-from clew.fronts.http.webhooks import Webhooks
 from clew.fronts.web.page import Page, load_page
 
 __all__ = ["make_app", "make_routes"]
@@ -59,23 +52,17 @@ def make_app(
 
 def make_routes(
     engine: Engine, streams: Streams, workspace_root: Path | None = None, page: Page | None = None
-) -> list[BaseRoute]:
-    """Everything that is served, with the document about it."""
-    routes = [
-        *Pages(page or load_page()).routes(),
-        *About(engine, workspace_root).routes(),
-        *Examples(engine, workspace_root).routes(),
-        *Sessions(engine).routes(),
-        *Runs(engine, streams).routes(),
-        *Permissions(engine).routes(),
-        *History(engine).routes(),
-        *Transfer(engine).routes(),
-        *Chat(engine, streams).routes(),
-        *Events(engine, streams).routes(),
-        *Schedules(engine).routes(),
-        *Webhooks(engine).routes(),
-    ]
-    return [*routes, *OpenApi(engine).routes(routes)]
+) -> list[Endpoint]:
+    """Everything that is served."""
+    own = (
+        Pages(page or load_page()),
+        ServerInfo(engine, workspace_root),
+        Files(engine),
+        Chat(engine, streams),
+        EventStreams(engine, streams),
+        Deliveries(engine),
+    )
+    return make_endpoints(engine, {name: handler for one in own for name, handler in one.handlers().items()})
 
 
 class _Gate:

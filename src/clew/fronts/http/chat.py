@@ -8,12 +8,11 @@ rewinds that run. Refusals come before the first frame, as problems; what happen
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
 from starlette.requests import Request
-from starlette.routing import BaseRoute
 
 from clew.engine import Engine
 from clew.errors import (
@@ -25,15 +24,14 @@ from clew.errors import (
     SessionBusy,
     WaitingForHuman,
 )
-from clew.fronts.http.again import find_asked, stream_again
 from clew.fronts.http.answer import nothing
-from clew.fronts.http.body import MAX_CHAT_BODY, MAX_PARTS, parse, parse_raw, read
+from clew.fronts.http.endpoints import Handler
 from clew.fronts.http.log import about_session
-from clew.fronts.http.operation import operation
 from clew.fronts.http.problem import BadRequest
-from clew.fronts.http.route import route
-from clew.fronts.http.shapes import Chunk, ModelName
+from clew.fronts.http.request_body import MAX_CHAT_BODY, parse, parse_raw, read_body
 from clew.fronts.http.sse import CHAT_HEADERS, EventStream, Streams, chunk_frames
+from clew.fronts.http.turn_stream import find_prompt, stream_turn
+from clew.fronts.operations.runs import MAX_PARTS, ChatBody
 from clew.runtime.submission import Submission
 from clew.transcript import chunk as c
 from clew.transcript.gate import check_value
@@ -46,17 +44,6 @@ __all__ = ["Chat"]
 Batches = AsyncIterator[Sequence[c.Chunk]]
 
 
-class ChatBody(msgspec.Struct, rename="camel"):
-    """What a v6 transport posts. Messages stay raw: they are the client's memory, not ours."""
-
-    id: str
-    messages: list[msgspec.Raw]
-    trigger: Literal["submit-message", "regenerate-message"] = "submit-message"
-    message_id: str | None = None
-    model: ModelName | None = None
-    agent: str | None = None
-
-
 class ClientMessage(msgspec.Struct):
     """The newest message of a client."""
 
@@ -65,7 +52,7 @@ class ClientMessage(msgspec.Struct):
     id: str | None = None
 
 
-class Said(msgspec.Struct, frozen=True):
+class CallAnswer(msgspec.Struct, frozen=True):
     """What a client's copy of a waiting call says about it: a word on an approval, or the answer to a question."""
 
     tool_call_id: str
@@ -82,21 +69,16 @@ class Chat:
         self._engine = engine
         self._streams = streams
 
-    def routes(self) -> list[BaseRoute]:
-        return [
-            route("/api/chat", POST=self._post),
-            route("/api/chat/{id}/stream", GET=self._resume),
-        ]
+    def handlers(self) -> Mapping[str, Handler]:
+        return {"chat": self._post, "attach": self._resume}
 
-    @operation("The live message from its first part, and on.", {200: None, 204: None}, streams=Chunk)
     async def _resume(self, request: Request) -> Any:
         session = await self._engine.get_session(request.path_params["id"])
         stream = self._engine.find_stream(session.id)
         return nothing() if stream is None else self._stream(stream.follow(replay=True))
 
-    @operation("Chat, as the AI SDK v6 does it.", {200: None}, body=ChatBody, streams=Chunk, refuses=(404, 409))
     async def _post(self, request: Request) -> Any:
-        body = await read(request, ChatBody, limit=MAX_CHAT_BODY, parser=parse_raw)
+        body = await read_body(request, ChatBody, limit=MAX_CHAT_BODY, parser=parse_raw)
         session = await self._engine.get_session(body.id)
         about_session(request, session.id)
         check_value([body.model, body.agent], "the body")
@@ -145,7 +127,7 @@ class Chat:
 
     async def _regenerate(self, session: Session, body: ChatBody) -> Batches:
         """Another answer to the user message of an answer."""
-        row = await find_asked(self._engine.store, session.id, body.message_id)
+        row = await find_prompt(self._engine.store, session.id, body.message_id)
         if not _differs(body, row, session):
             rewound = await self._engine.rewind(session.id, row.id, run=True)
             return await self._followed(session.id, rewound.submission)
@@ -167,24 +149,23 @@ class Chat:
             raise InternalError("a rewind that runs has begun nothing", session_id=session_id)
         if submission.turn_id is not None and submission.stream is not None:
             return submission.stream.follow(replay=False)
-        return await stream_again(self._engine, session_id, submission.message_id)
+        return await stream_turn(self._engine, session_id, submission.message_id)
 
     async def _go_on(self, session: Session, newest: ClientMessage) -> Batches:
         """Answer what waits as the client's copy of the message says, and follow what comes of it."""
-        said = _said(newest)
-        if not said:
+        answers = _answers_in(newest)
+        if not answers:
             raise InvalidInput("the newest message must be the user's, or hold answers to what waits")
-        live = self._engine.host.live
         left: int | None = None
-        for one in said:
+        for one in answers:
             # Whether it still waits is asked of the engine by answering: a status may lag behind the stream.
             with contextlib.suppress(AlreadyAnswered, ApprovalNotFound):
                 left = await self._answer(session.id, one)
-            if left == 0 and (stream := live.find_stream(session.id)) is not None:
+            if left == 0 and (stream := self._engine.find_stream(session.id)) is not None:
                 return stream.follow(replay=False)
         if left is not None:
             return _still_waiting(newest)
-        stream = live.find_stream(session.id)
+        stream = self._engine.find_stream(session.id)
         if stream is not None and stream.message_id == newest.id:
             # Sent twice: the first was the answer. The client has all that came before this run.
             return stream.follow(replay=False)
@@ -192,7 +173,7 @@ class Chat:
             raise WaitingForHuman("this session waits for other answers than these", session_id=session.id)
         raise AlreadyAnswered("nothing that these answers are for waits here", session_id=session.id)
 
-    async def _answer(self, session_id: str, said: Said) -> int:
+    async def _answer(self, session_id: str, said: CallAnswer) -> int:
         if said.approval_id is None:
             return await self._engine.answer_question(session_id, said.tool_call_id, said.output)
         decision: Literal["once", "deny"] = "once" if said.approved else "deny"
@@ -224,10 +205,10 @@ def _name_of(body: ChatBody, row: MessageRow) -> str:
     return row.client_message_id or row.id
 
 
-def _said(message: ClientMessage) -> list[Said]:
+def _answers_in(message: ClientMessage) -> list[CallAnswer]:
     """What the calls of the last step say, as far as it is said in the right form. Nothing before it can wait."""
     steps = steps_in(message.parts)
-    found: list[Said] = []
+    found: list[CallAnswer] = []
     for part in message.parts[steps[-1] if steps else 0 :]:
         call_id, state, approval = call_id_of(part), state_of(part), approval_of(part)
         if call_id is None:
@@ -235,9 +216,9 @@ def _said(message: ClientMessage) -> list[Said]:
         if state == "approval-responded":
             approval_id, approved, reason = approval.get("id"), approval.get("approved"), approval.get("reason")
             if isinstance(approval_id, str) and isinstance(approved, bool):
-                found.append(Said(call_id, approval_id, approved, reason if isinstance(reason, str) else None))
+                found.append(CallAnswer(call_id, approval_id, approved, reason if isinstance(reason, str) else None))
         elif state == "output-available" and not approval:
-            found.append(Said(call_id, output=output_of(part)))
+            found.append(CallAnswer(call_id, output=output_of(part)))
     return found
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute
 from starlette.types import Receive, Scope, Send
 
 from clew.errors import NotFound
-from clew.fronts.http.operation import operation
-from clew.fronts.http.route import route
+from clew.fronts.http.endpoints import Handler
 from clew.fronts.web.page import Page, PageFile
 
 __all__ = ["Pages"]
@@ -29,14 +28,12 @@ class Pages:
     def __init__(self, page: Page) -> None:
         self._page = page
 
-    def routes(self) -> list[BaseRoute]:
-        return [route("/", GET=self._index), route("/assets/{file}", GET=self._asset)]
+    def handlers(self) -> Mapping[str, Handler]:
+        return {"page": self._index, "asset": self._asset}
 
-    @operation("The page.", {200: str, 304: None}, media="text/html; charset=utf-8", open=True)
     async def _index(self, request: Request) -> Any:
         return _served(request, self._page.index)
 
-    @operation("A file of the page.", {200: bytes, 304: None}, media="*/*", open=True)
     async def _asset(self, request: Request) -> Any:
         file = self._page.assets.get(request.path_params["file"])
         if file is None:

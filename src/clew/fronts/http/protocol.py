@@ -3,7 +3,7 @@
 Nobody has shown a token yet when a head comes in, so what it may cost is bounded before anything is looked at. A
 connection that waits for its next request, that goes on sending a body after its answer, or that takes nothing of an
 answer without ever having shown a token, is not waited for either. Bodies have limits of their own, in
-:mod:`clew.fronts.http.body`. What is no HTTP at all is answered as every other mistake is, with a problem.
+:mod:`clew.fronts.http.request_body`. What is no HTTP at all is answered as every other mistake is, with a problem.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from clew.config import ServerConfig
+from clew.fronts.http.acceptor import Acceptor
 from clew.fronts.http.auth import KNOWN
-from clew.fronts.http.door import Door
 from clew.fronts.http.problem import BadRequest, problem
 
 __all__ = ["MAX_HEAD", "BoundedProtocol"]
@@ -33,10 +33,10 @@ MAX_HEAD: Final = 64 * 1024
 class BoundedProtocol(HttpToolsProtocol):
     """One connection."""
 
-    def __init__(self, config: uvicorn.Config, state: ServerState, limits: ServerConfig, door: Door) -> None:
+    def __init__(self, config: uvicorn.Config, state: ServerState, limits: ServerConfig, acceptor: Acceptor) -> None:
         super().__init__(config, state, {})
         self._limits = limits
-        self._door = door
+        self._acceptor = acceptor
         self._stranger = True
         self._begun = False
         self._in_head = True
@@ -57,7 +57,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._expect(None)
         self._stop_unread()
-        self._door.leave(self)
+        self._acceptor.leave(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -111,7 +111,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def _on_known(self) -> None:
         self._stranger = False
         self._stop_unread()
-        self._door.know(self)
+        self._acceptor.know(self)
 
     def _expect(self, seconds: float | None) -> None:
         """Something has to come within so many seconds; None: nothing more is waited for."""

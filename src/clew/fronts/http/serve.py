@@ -26,14 +26,14 @@ from starlette.types import ASGIApp
 from clew import opening
 from clew.config import ServerConfig, data_folder, default_store_url, load_config, unknown_settings
 from clew.errors import Conflict, InvalidInput, NotFound, OwnedByAnotherProcess
+from clew.fronts.http.acceptor import Acceptor, most_connections
 from clew.fronts.http.app import make_app
 from clew.fronts.http.auth import AnyAddress, loopback_hosts
-from clew.fronts.http.door import Door, most_connections
+from clew.fronts.http.browser import open_browser
 from clew.fronts.http.log import LogForm, log_runs, secrets_of, set_up
 from clew.fronts.http.protocol import BoundedProtocol
 from clew.fronts.http.sse import Streams
 from clew.fronts.http.token import Token, load_token, make_token
-from clew.fronts.http.way_in import open_browser
 from clew.store.location import lock_of, parse_url
 from clew.store.owner import read_owner
 
@@ -108,7 +108,7 @@ async def _serve(
 
 
 class Server(uvicorn.Server):
-    """uvicorn, behind our own door, with our word for when it is up, and signals left to us."""
+    """uvicorn, behind our own acceptor, with our word for when it is up, and signals left to us."""
 
     def __init__(
         self, app: ASGIApp, listener: socket.socket, limits: ServerConfig, ready: Callable[[], None] = lambda: None
@@ -134,14 +134,16 @@ class Server(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        door = Door(self._listener, lambda: self._connection(door), self._limits, most_connections(self._limits))
-        self.servers = [door]  # type: ignore[list-item]  # all that is asked of one is to be closed
-        door.open()
+        acceptor = Acceptor(
+            self._listener, lambda: self._connection(acceptor), self._limits, most_connections(self._limits)
+        )
+        self.servers = [acceptor]  # type: ignore[list-item]  # all that is asked of one is to be closed
+        acceptor.open()
         self.started = True
         self._ready()
 
-    def _connection(self, door: Door) -> BoundedProtocol:
-        return BoundedProtocol(self.config, self.server_state, self._limits, door)
+    def _connection(self, acceptor: Acceptor) -> BoundedProtocol:
+        return BoundedProtocol(self.config, self.server_state, self._limits, acceptor)
 
 
 class _Stop:

@@ -1,7 +1,7 @@
-"""The door: takes connections in while there is room, and turns away the rest with a word.
+"""The acceptor: takes connections in while there is room, and turns away the rest with a word.
 
 Every connection is a descriptor, and so is what the store and the tools open. A server that has none left cannot
-record, so the door stops short of what the process may open. Whoever comes then is told so and sent away at once; a
+record, so the acceptor stops short of what the process may open. Whoever comes then is told so and sent away at once; a
 connection on which nobody has shown a token makes room for a new one first. Whatever happens here, the loop does not
 spin: when even sending away needs a descriptor that is not there, one that was kept back for that is used.
 """
@@ -20,7 +20,7 @@ from typing import Final, Protocol, cast
 from clew.config import ServerConfig
 from clew.fronts.http.problem import ServerBusy, problem
 
-__all__ = ["SETTLED_S", "Door", "Peer", "most_connections"]
+__all__ = ["SETTLED_S", "Acceptor", "Peer", "most_connections"]
 
 log = logging.getLogger("clew.http")
 
@@ -37,14 +37,14 @@ _NO_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.EN
 
 
 class Peer(Protocol):
-    """The protocol of one connection, as the door sees it."""
+    """The protocol of one connection, as the acceptor sees it."""
 
     def cut(self) -> None:
         """End it now, whatever it is doing."""
         ...
 
 
-class Door:
+class Acceptor:
     """One listening socket. ``make`` makes the protocol of a connection."""
 
     def __init__(self, listener: socket.socket, make: Callable[[], Peer], limits: ServerConfig, most: int) -> None:
@@ -69,7 +69,7 @@ class Door:
         self._loop.add_reader(self._listener, self._on_knock)
 
     def close(self) -> None:
-        """Take nobody in any more. Those who are inside are not the door's."""
+        """Take nobody in any more. Those who are inside are not the acceptor's."""
         self._loop.remove_reader(self._listener)
         for timer in (self._resting, self._telling):
             if timer is not None:

@@ -1,4 +1,4 @@
-"""Again: the stream of a turn for a client that sends the same prompt a second time, or wants another answer to it.
+"""The stream of one turn, for a client that sends the same prompt a second time, or wants another answer to it.
 
 While the turn runs that is the live stream, from its message's first part. Afterwards it is made from what is stored,
 and ends as the turn ended.
@@ -20,10 +20,10 @@ from clew.transcript.message import MessageRow, shown
 from clew.transcript.replay import replay
 from clew.transcript.turn import Tree, Turn
 
-__all__ = ["find_asked", "stream_again"]
+__all__ = ["find_prompt", "stream_turn"]
 
 
-async def find_asked(store: Store, session_id: str, message_id: str | None) -> MessageRow:
+async def find_prompt(store: Store, session_id: str, message_id: str | None) -> MessageRow:
     """The user message that an answer is to; of the newest turn when no answer is named.
 
     What has none, a summary for one, is given back as it is: why it cannot be answered is the engine's to say.
@@ -43,7 +43,7 @@ async def find_asked(store: Store, session_id: str, message_id: str | None) -> M
     return asked
 
 
-async def stream_again(engine: Engine, session_id: str, user_message_id: str) -> AsyncIterator[Sequence[c.Chunk]]:
+async def stream_turn(engine: Engine, session_id: str, user_message_id: str) -> AsyncIterator[Sequence[c.Chunk]]:
     """The chunks of the turn that this user message began."""
     tree = await engine.store.load_tree(session_id)
     turn_id = _turn_of(tree, user_message_id)

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from clew.errors import InvalidInput
 from clew.transcript.gate import check_value
 
-__all__ = ["read"]
+__all__ = ["read_query"]
 
 _NUMBER: Final = re.compile(r"-?[0-9]{1,15}", re.ASCII)
 _FLAGS: Final = {"true": True, "1": True, "false": False, "0": False}
@@ -21,7 +21,7 @@ _Kind = Literal["number", "flag", "text"]
 T = TypeVar("T", bound=msgspec.Struct)
 
 
-def read(request: Request, type_: type[T]) -> T:
+def read_query(request: Request, type_: type[T]) -> T:
     """The query as ``type_``. What is not in it is ignored, an empty parameter counts as not sent."""
     values: dict[str, Any] = {}
     for name, kind in _kinds(type_).items():

@@ -20,19 +20,16 @@ from starlette.requests import Request
 
 from clew.config import ServerConfig
 from clew.errors import InvalidInput, UnsupportedValue
+from clew.fronts.http.acceptor import SETTLED_S
 from clew.fronts.http.auth import STRANGER
-from clew.fronts.http.door import SETTLED_S
 from clew.fronts.http.problem import BadRequest, BodyTooLarge, BodyTooSlow, ServerBusy
 from clew.transcript.gate import check_value
 
-__all__ = ["MAX_BODY", "MAX_CHAT_BODY", "MAX_PARTS", "Bodies", "Nothing", "parse", "parse_raw", "read", "read_bytes"]
+__all__ = ["MAX_BODY", "MAX_CHAT_BODY", "Bodies", "parse", "parse_raw", "read_body", "read_bytes"]
 
 MAX_BODY: Final = 32 * 1024 * 1024
 MAX_CHAT_BODY: Final = 64 * 1024 * 1024
 """A chat client sends its whole history with each message, files by value included."""
-
-MAX_PARTS: Final = 1_000
-"""Of one prompt. Each becomes a row."""
 
 RATE_FROM_S: Final = 5.0
 """How long a stranger's body may take before it is asked how fast it comes."""
@@ -44,11 +41,7 @@ _LARGE: Final = 256 * 1024
 T = TypeVar("T")
 
 
-class Nothing(msgspec.Struct):
-    """A body that says nothing."""
-
-
-async def read(
+async def read_body(
     request: Request,
     type_: type[T],
     *,

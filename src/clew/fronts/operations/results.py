@@ -1,7 +1,7 @@
-"""What HTTP alone answers: lists, small confirmations, frames of streams, problems.
+"""What operations answer: sessions, rules and moves as every front shows them, lists, frames of streams, problems.
 
-Sessions, rules and moves have the shapes that every front shows (:mod:`clew.fronts.shape`); reports are the engine's
-own values. All of them together are the schemas of the OpenAPI document.
+A command's JSON and an HTTP answer are the same. Reports are the engine's own values. All of them together are the
+schemas of the OpenAPI document, under the names they have here.
 """
 
 from __future__ import annotations
@@ -10,22 +10,22 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from clew.compaction.files import TouchedFile
-from clew.fronts.shape import RuleShape, SessionShape, WebhookShape
+from clew.history.rewind import Rewound
 from clew.history.tree import ReflogEntry
+from clew.live.base import Status
 from clew.providers.base import ModelListing
 from clew.store.base import Damage
 from clew.transcript.message import Message
-from clew.transcript.session import Model, parse_model
+from clew.transcript.session import Model, Session
 from clew.triggers.routing import Routing
 from clew.triggers.schedule import Schedule
+from clew.triggers.webhook import Webhook
 
 __all__ = [
     "Aborted",
-    "AgentList",
-    "AgentShape",
     "Chunk",
     "ConsideredShape",
     "EventFrame",
@@ -39,15 +39,21 @@ __all__ = [
     "Problem",
     "ReflogList",
     "Remaining",
-    "RoutingBody",
+    "RewoundShape",
     "RuleList",
+    "RuleShape",
     "ScheduleList",
     "ServerShape",
     "SessionList",
     "SessionPage",
+    "SessionShape",
     "SubjectShape",
+    "SubmissionShape",
     "WebhookList",
-    "routed",
+    "WebhookShape",
+    "show_rewound",
+    "show_session",
+    "show_webhook",
 ]
 
 ModelName = Annotated[str, Meta(description="provider/model", examples=["demo/echo"])] | dict[str, Any]
@@ -108,26 +114,34 @@ class ServerShape(msgspec.Struct, frozen=True):
 
 
 class ModelList(msgspec.Struct, frozen=True):
-    models: Sequence[ModelListing]
+    models: list[ModelListing]
 
 
-class AgentShape(msgspec.Struct, frozen=True):
-    """An agent a session can have."""
+class SessionShape(msgspec.Struct, frozen=True, kw_only=True):
+    """A session as clients see it: what lives in its metadata lifted out, its own rules left out."""
 
-    name: str
-    description: str
-    mode: Literal["primary", "subagent", "internal"]
-    model: Model | None
-    tools: tuple[str, ...] | None
-    max_steps: int
-    source: Literal["builtin", "user", "project"]
-
-
-class AgentList(msgspec.Struct, frozen=True):
-    """``notices`` say which manifests could not be used, and why."""
-
-    agents: Sequence[AgentShape]
-    notices: Sequence[str]
+    id: str
+    agent: str
+    title: str | None
+    label: str | None
+    workspace_root: str | None
+    model: Model
+    parent_id: str | None
+    parent_message_id: str | None
+    kind: Literal["chat", "subagent"]
+    head_turn_id: str | None
+    metadata: dict[str, Any]
+    prompt_tokens: int
+    completion_tokens: int
+    reasoning_tokens: int
+    cache_read: int
+    cache_write: int
+    total_tokens: int
+    cost_usd: float
+    created_at: int
+    updated_at: int
+    archived_at: int | None
+    status: Status
 
 
 class SessionPage(msgspec.Struct, frozen=True):
@@ -144,17 +158,34 @@ class SessionList(msgspec.Struct, frozen=True):
 class FileList(msgspec.Struct, frozen=True):
     """Files that the conversation has read or changed, the one touched last first."""
 
-    files: Sequence[TouchedFile]
+    files: list[TouchedFile]
 
 
 class MessageList(msgspec.Struct, frozen=True):
-    messages: Sequence[Message]
+    messages: list[Message]
 
 
 class ReflogList(msgspec.Struct, frozen=True):
     """Every move of the head, newest first."""
 
-    moves: Sequence[ReflogEntry]
+    moves: list[ReflogEntry]
+
+
+class RewoundShape(msgspec.Struct, frozen=True):
+    """Where the head went, and what left the line; ``message_id`` and ``queued`` of a rewind that runs."""
+
+    head_turn_id: str | None
+    hidden: tuple[str, ...]
+    draft: str | None
+    message_id: str | UnsetType = UNSET
+    queued: bool | UnsetType = UNSET
+
+
+class SubmissionShape(msgspec.Struct, frozen=True):
+    """A prompt that was taken."""
+
+    message_id: str
+    queued: bool
 
 
 class Aborted(msgspec.Struct, frozen=True):
@@ -167,6 +198,17 @@ class Remaining(msgspec.Struct, frozen=True):
     """How many requests of the step are still open; at 0 the run has started."""
 
     remaining: int
+
+
+class RuleShape(msgspec.Struct, frozen=True):
+    """A permission rule with the scope it is of."""
+
+    permission: str
+    pattern: str
+    action: Literal["allow", "deny", "ask"]
+    source: Literal["manifest", "session", "project"]
+    added_at: int | None
+    pinned: bool
 
 
 class RuleList(msgspec.Struct, frozen=True):
@@ -205,37 +247,42 @@ class ExplainedShape(msgspec.Struct, frozen=True):
     subjects: Sequence[SubjectShape]
 
 
-class RoutingBody(msgspec.Struct):
-    """One of these: a session by its id, its label, or a routing key. The latter two are made when missing."""
-
-    session_id: str | None = None
-    label: str | None = None
-    key: str | None = None
-
-
-def routed(
-    body: RoutingBody | None, model: ModelName | None, agent: str | None, workspace_root: str | None, title: str | None
-) -> Routing:
-    """Where something goes, and what a session that is made for it gets."""
-    chosen = body or RoutingBody()
-    return Routing(
-        session_id=chosen.session_id,
-        label=chosen.label,
-        key=chosen.key,
-        model=parse_model(model) if model is not None else None,
-        agent=agent,
-        workspace_root=workspace_root,
-        title=title,
-    )
-
-
 class ScheduleList(msgspec.Struct, frozen=True):
     """All schedules, by their ids."""
 
-    schedules: Sequence[Schedule]
+    schedules: tuple[Schedule, ...]
+
+
+class WebhookShape(msgspec.Struct, frozen=True, kw_only=True):
+    """A webhook as clients see it. The secret is there once, when it was made."""
+
+    name: str
+    prompt: str | None
+    paused: bool
+    routing: Routing
+    created_at: int
+    secret: str | UnsetType = UNSET
 
 
 class WebhookList(msgspec.Struct, frozen=True):
     """All webhooks, by their names; without their secrets."""
 
     webhooks: Sequence[WebhookShape]
+
+
+def show_session(session: Session, status: Status) -> SessionShape:
+    lifted = {field: getattr(session, field) for field in SessionShape.__struct_fields__ if field != "status"}
+    return SessionShape(**lifted, status=status)
+
+
+def show_rewound(rewound: Rewound) -> RewoundShape:
+    moved = RewoundShape(rewound.head_turn_id, tuple(rewound.hidden), rewound.draft)
+    taken = rewound.submission
+    if taken is None:
+        return moved
+    return msgspec.structs.replace(moved, message_id=taken.message_id, queued=taken.queued)
+
+
+def show_webhook(webhook: Webhook, *, secret: bool = False) -> WebhookShape:
+    shown = {field: getattr(webhook, field) for field in WebhookShape.__struct_fields__}
+    return WebhookShape(**{**shown, "secret": webhook.secret if secret else UNSET})

@@ -1,0 +1,118 @@
+"""Endpoints: the table of operations as routes.
+
+Most operations are answered alike: what was sent is read into the arguments of the facade's method, that is called,
+and what it returns is shown. A front's own handlers answer the others: streams, files, and what is the server's own.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from operator import attrgetter
+from typing import Any, TypeAlias
+
+import msgspec
+from starlette.requests import Request
+from starlette.routing import Route
+
+from clew.engine import Engine
+from clew.fronts.http.answer import answer, nothing
+from clew.fronts.http.log import about_session
+from clew.fronts.http.request_body import MAX_BODY, read_body, read_bytes
+from clew.fronts.http.request_query import read_query
+from clew.fronts.operations import BY_NAME, OPERATIONS, Operation
+from clew.fronts.operations.results import (
+    ExplainedShape,
+    RewoundShape,
+    RuleList,
+    SessionPage,
+    SessionShape,
+    SubmissionShape,
+    WebhookList,
+    WebhookShape,
+    show_rewound,
+    show_session,
+    show_webhook,
+)
+
+__all__ = ["Endpoint", "Handler", "make_endpoints"]
+
+Handler: TypeAlias = Callable[[Request], Awaitable[Any]]
+_SHOW_SECRET = ("webhooks.add", "webhooks.rotate")
+
+
+class Endpoint(Route):
+    """A path with all of its methods, so that a wrong one is told all that are right."""
+
+    def __init__(self, path: str, operations: Sequence[Operation], handlers: Sequence[Handler]) -> None:
+        by_method = {operation.method: handler for operation, handler in zip(operations, handlers, strict=True)}
+        of_session = "{id}" in path and operations[0].parameter("id") == "session_id"
+
+        async def dispatch(request: Request) -> Any:
+            if of_session:
+                about_session(request, request.path_params["id"])
+            return await by_method["GET" if request.method == "HEAD" else request.method](request)
+
+        super().__init__(path, dispatch, methods=list(by_method))
+        if self.methods is not None and any(operation.streams is not None for operation in operations):
+            # The answer to a HEAD would have no end.
+            self.methods.discard("HEAD")
+
+
+def make_endpoints(engine: Engine, own: Mapping[str, Handler]) -> list[Endpoint]:
+    """Every operation, answered by one of the front's ``own`` handlers or by the facade."""
+    if unknown := own.keys() - BY_NAME.keys():
+        raise TypeError(f"the table of operations does not say what {', '.join(sorted(unknown))} takes and answers")
+    if missing := [one.name for one in OPERATIONS if one.served and one.name not in own]:
+        raise TypeError(f"nobody answers {', '.join(missing)}")
+    endpoints: list[Endpoint] = []
+    for path, group in itertools.groupby(OPERATIONS, key=lambda operation: operation.path):
+        operations = tuple(group)
+        endpoints.append(
+            Endpoint(path, operations, [own.get(one.name) or _call_facade(engine, one) for one in operations])
+        )
+    return endpoints
+
+
+def _call_facade(engine: Engine, operation: Operation) -> Handler:
+    async def handle(request: Request) -> Any:
+        arguments: dict[str, Any] = {operation.parameter(name): one for name, one in request.path_params.items()}
+        if operation.found_by is not None:
+            await attrgetter(operation.found_by)(engine)(next(iter(arguments.values())))
+        if operation.query is not None:
+            arguments |= read_query(request, operation.query).arguments()
+        limit = operation.body_limit or MAX_BODY
+        if operation.raw is not None:
+            arguments[operation.raw] = await read_bytes(request, limit)
+        elif operation.body is not None:
+            body = await read_body(request, operation.body, limit=limit, optional=operation.body_optional)
+            arguments |= body.arguments()
+        value = await attrgetter(operation.name)(engine)(**arguments)
+        if operation.answer is None:
+            return nothing()
+        shown = await _show(engine, operation, value)
+        started = isinstance(shown, RewoundShape) and shown.message_id is not msgspec.UNSET
+        return answer(shown, list(operation.answers)[-1 if started else 0])
+
+    return handle
+
+
+async def _show(engine: Engine, operation: Operation, value: Any) -> Any:
+    """What the facade returned, as the operation answers it."""
+    kind = operation.answer
+    if kind is SessionShape:
+        return show_session(value, await engine.get_status(value.id))
+    if kind is SessionPage:
+        statuses = await engine.statuses(session.id for session in value.sessions)
+        return SessionPage([show_session(one, statuses[one.id]) for one in value.sessions], value.next_cursor)
+    if kind is RewoundShape:
+        return show_rewound(value)
+    if kind is WebhookShape:
+        return show_webhook(value, secret=operation.name in _SHOW_SECRET)
+    if kind is WebhookList:
+        return WebhookList([show_webhook(webhook) for webhook in value])
+    if kind is RuleList:
+        return msgspec.convert({"rules": value}, RuleList, from_attributes=True)
+    if kind in (SubmissionShape, ExplainedShape):
+        return msgspec.convert(value, kind, from_attributes=True)
+    return value if operation.envelope is None else kind(value)

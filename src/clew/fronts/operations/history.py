@@ -1,0 +1,186 @@
+"""Operations on history: going back and aside, making room, and looking at what was sent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal, Self
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from clew.compaction.context import ContextReport
+from clew.errors import InvalidInput
+from clew.fronts.operations.operation import Arguments, Nothing, Operation
+from clew.fronts.operations.results import MessageList, ModelName, ReflogList, RewoundShape, SessionShape
+from clew.fronts.operations.runs import Parts
+from clew.history.compactions import CompactionReport
+from clew.history.report import RequestReport, TurnReport
+from clew.history.tree import TreeView
+from clew.runtime.compact import Compacted
+
+__all__ = ["OPERATIONS"]
+
+
+class RewindBody(Arguments):
+    """Which user message to go back to, and what for."""
+
+    message_id: str
+    mode: Literal["resend", "edit"] | None = None
+    text: str | None = None
+    run: bool | None = None
+    restore_files: bool | None = None
+    parts: Parts | None = None
+    model: ModelName | None = None
+    agent: str | None = None
+    client_message_id: str | None = None
+
+
+class HeadBody(Arguments):
+    """The turn to go to; null is the empty beginning."""
+
+    turn_id: str | UnsetType | None = UNSET
+
+    def arguments(self) -> dict[str, Any]:
+        if self.turn_id is UNSET:
+            raise InvalidInput("turn_id is missing; null is the empty beginning")
+        return super().arguments()
+
+
+class BranchBody(Arguments):
+    """Where a branch leaves, and what is different in it."""
+
+    from_message_id: str
+    metadata: dict[str, Any] | None = None
+    model: ModelName | None = None
+    start_message_id: str | None = None
+
+
+class ForkBody(Arguments):
+    """What a fork is called."""
+
+    label: str | None = None
+
+
+class CompactBody(Arguments):
+    """What a summary should not leave out."""
+
+    focus: str | None = None
+
+
+class ContextQuery(Arguments):
+    """Whose window it is held against; the session's own model unless said."""
+
+    model: str | None = None
+
+    def arguments(self) -> dict[str, Any]:
+        # A model with a variant has more than one word; it comes as JSON.
+        if self.model is None or not self.model.startswith("{"):
+            return super().arguments()
+        try:
+            return {"model": msgspec.json.decode(self.model, type=dict[str, Any])}
+        except msgspec.DecodeError as error:
+            raise InvalidInput(f"not a model: {error}") from error
+
+    @classmethod
+    def of(cls, arguments: Mapping[str, Any]) -> Self:
+        model = arguments.get("model")
+        return cls(model if model is None or isinstance(model, str) else msgspec.json.encode(model).decode())
+
+
+class RequestQuery(Arguments):
+    """Which step; the last one unless said."""
+
+    step: Annotated[int, Meta(ge=0)] | None = None
+
+
+OPERATIONS: Final = (
+    Operation(
+        "rewind",
+        "POST /api/sessions/{id}/rewind",
+        "Go back to a user message.",
+        {200: RewoundShape, 202: RewoundShape},
+        body=RewindBody,
+        refusals=(409,),
+    ),
+    Operation(
+        "unrewind",
+        "POST /api/sessions/{id}/unrewind",
+        "Undo the newest rewind.",
+        {200: RewoundShape},
+        body=Nothing,
+        body_optional=True,
+        refusals=(409,),
+    ),
+    Operation(
+        "set_head",
+        "POST /api/sessions/{id}/head",
+        "Go to any turn.",
+        {200: RewoundShape},
+        body=HeadBody,
+        refusals=(409,),
+    ),
+    Operation("reflog", "GET /api/sessions/{id}/reflog", "Every move of the head, newest first.", {200: ReflogList}),
+    Operation(
+        "branch",
+        "POST /api/sessions/{id}/branch",
+        "A session that starts as a copy.",
+        {201: SessionShape},
+        body=BranchBody,
+        refusals=(409,),
+    ),
+    Operation("tree", "GET /api/sessions/{id}/tree", "Its turns and branches.", {200: TreeView}),
+    Operation(
+        "compact",
+        "POST /api/sessions/{id}/compact",
+        "Summarise the older turns.",
+        {200: Compacted},
+        body=CompactBody,
+        body_optional=True,
+        refusals=(409,),
+    ),
+    Operation(
+        "prune",
+        "POST /api/sessions/{id}/prune",
+        "Stubs for older outputs.",
+        {200: Compacted},
+        body=Nothing,
+        body_optional=True,
+        refusals=(409,),
+    ),
+    Operation(
+        "compaction",
+        "GET /api/sessions/{id}/compactions/{message_id}",
+        "What a compaction summarised.",
+        {200: CompactionReport},
+    ),
+    Operation(
+        "context",
+        "GET /api/sessions/{id}/context",
+        "How large the next request would be.",
+        {200: ContextReport},
+        query=ContextQuery,
+    ),
+    Operation("turn", "GET /api/turns/{id}", "A turn with its steps.", {200: TurnReport}),
+    Operation(
+        "fork",
+        "POST /api/turns/{id}/fork",
+        "A branch at a turn.",
+        {201: SessionShape},
+        body=ForkBody,
+        body_optional=True,
+        refusals=(409,),
+    ),
+    Operation(
+        "request",
+        "GET /api/turns/{id}/request",
+        "What the model was sent at a step.",
+        {200: RequestReport},
+        query=RequestQuery,
+    ),
+    Operation(
+        "turn_messages",
+        "GET /api/turns/{id}/messages",
+        "The messages of one turn, on the line or not.",
+        {200: MessageList},
+    ),
+)

@@ -1,0 +1,156 @@
+"""Operations on runs: prompts, going on, stopping, what a session is doing, its queue, a human's answers, streams."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal, Self
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from clew.errors import InvalidInput
+from clew.fronts.operations.operation import Arguments, Nothing, Operation
+from clew.fronts.operations.results import Aborted, Chunk, MessageList, ModelName, Remaining, SubmissionShape
+from clew.live.base import Status
+
+__all__ = ["MAX_PARTS", "OPERATIONS", "STREAM_OPERATIONS", "ChatBody", "Parts"]
+
+MAX_PARTS: Final = 1_000
+"""Of one prompt. Each becomes a row."""
+
+Parts = Annotated[list[dict[str, Any]], Meta(max_length=MAX_PARTS)]
+
+
+class PromptBody(Arguments):
+    """A prompt: its text, or its parts."""
+
+    text: str | None = None
+    parts: Parts | None = None
+    model: ModelName | None = None
+    agent: str | None = None
+    message_id: str | None = None
+    on_busy: Literal["queue", "reject", "interrupt"] | None = None
+    attended: bool | None = None
+
+    def arguments(self) -> dict[str, Any]:
+        if (self.text is None) == (self.parts is None):
+            raise InvalidInput("a prompt has either text or parts")
+        given = super().arguments()
+        return {"prompt": given.pop("text" if self.parts is None else "parts"), **given}
+
+    @classmethod
+    def of(cls, arguments: Mapping[str, Any]) -> Self:
+        prompt = arguments["prompt"]
+        return super().of({**arguments, **({"text": prompt} if isinstance(prompt, str) else {"parts": list(prompt)})})
+
+
+class ApprovalBody(Arguments):
+    """A human's word on a request."""
+
+    decision: Literal["once", "session", "project", "deny"]
+    reason: Annotated[str, Meta(max_length=10_000)] | None = None
+
+
+class AnswerBody(Arguments):
+    """A human's answer to a question; null is one too."""
+
+    output: Any | UnsetType = UNSET
+
+    def arguments(self) -> dict[str, Any]:
+        if self.output is UNSET:
+            raise InvalidInput("an answer has an output")
+        return super().arguments()
+
+
+class ChatBody(msgspec.Struct, rename="camel"):
+    """What a v6 transport posts. Messages stay raw: they are the client's memory, not ours."""
+
+    id: str
+    messages: list[msgspec.Raw]
+    trigger: Literal["submit-message", "regenerate-message"] = "submit-message"
+    message_id: str | None = None
+    model: ModelName | None = None
+    agent: str | None = None
+
+
+OPERATIONS: Final = (
+    Operation(
+        "submit",
+        "POST /api/sessions/{id}/prompt",
+        "Send a prompt.",
+        {202: SubmissionShape},
+        body=PromptBody,
+        refusals=(409,),
+    ),
+    Operation(
+        "continue_turn",
+        "POST /api/sessions/{id}/continue",
+        "Go on.",
+        {202: SubmissionShape},
+        body=Nothing,
+        body_optional=True,
+        refusals=(409,),
+    ),
+    Operation(
+        "abort",
+        "POST /api/sessions/{id}/abort",
+        "Stop what runs, or deny what waits.",
+        {202: Aborted},
+        body=Nothing,
+        body_optional=True,
+        refusals=(409,),
+    ),
+    Operation(
+        "get_status",
+        "GET /api/sessions/{id}/status",
+        "What it is doing; as a stream the present status, then each change.",
+        {200: Status},
+        streams=Status,
+        watched_by="watch_status",
+    ),
+    Operation("queue", "GET /api/sessions/{id}/queue", "The messages that wait.", {200: MessageList}),
+    Operation(
+        "cancel_queued",
+        "DELETE /api/sessions/{id}/queue/{message_id}",
+        "Take a message out of the queue.",
+        {204: None},
+        refusals=(409,),
+    ),
+    Operation(
+        "answer",
+        "POST /api/sessions/{id}/approvals/{approval_id}",
+        "Answer a request for approval.",
+        {200: Remaining},
+        body=ApprovalBody,
+        found_by="get_session",
+        refusals=(409,),
+    ),
+    Operation(
+        "answer_question",
+        "POST /api/sessions/{id}/answers/{tool_call_id}",
+        "Answer a question.",
+        {200: Remaining},
+        body=AnswerBody,
+        found_by="get_session",
+        refusals=(409,),
+    ),
+)
+STREAM_OPERATIONS: Final = (
+    Operation(
+        "chat",
+        "POST /api/chat",
+        "Chat, as the AI SDK v6 does it.",
+        {200: None},
+        body=ChatBody,
+        streams=Chunk,
+        refusals=(404, 409),
+        served=True,
+    ),
+    Operation(
+        "attach",
+        "GET /api/chat/{id}/stream",
+        "The live message from its first part, and on.",
+        {200: None, 204: None},
+        streams=Chunk,
+    ),
+)

@@ -1,0 +1,221 @@
+"""Operations on sessions: list, make, look at, change, remove; what is in one, what it allows, and it as a file."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from clew.errors import InvalidInput
+from clew.fronts.operations.operation import Arguments, Nothing, Operation
+from clew.fronts.operations.results import (
+    ExplainedShape,
+    FileList,
+    MessageList,
+    ModelName,
+    RuleList,
+    SessionPage,
+    SessionShape,
+)
+from clew.interop.session_file import MAX_FILE_BYTES
+from clew.permissions.rules import MAX_PATTERN_CHARS, MAX_RULES
+from clew.store.base import SearchPage
+from clew.transcript.message import Message
+
+__all__ = ["OPERATIONS", "PERMISSION_OPERATIONS", "TRANSFER_OPERATIONS"]
+
+# Written with escapes it still fits the head of a request.
+MAX_TARGET_CHARS: Final = 4_096
+
+
+class NewSession(Arguments):
+    """What a new session may be given."""
+
+    agent: str | None = None
+    workspace_root: str | None = None
+    model: ModelName | None = None
+    title: str | None = None
+    metadata: dict[str, Any] | None = None
+    system_prompt: str | None = None
+
+
+class SessionPatch(Arguments):
+    """What of a session can be changed. ``agent`` is named here only to be refused."""
+
+    title: str | UnsetType | None = UNSET
+    archived: bool | UnsetType = UNSET
+    metadata: dict[str, Any] | UnsetType = UNSET
+    agent: Any = UNSET
+
+    def arguments(self) -> dict[str, Any]:
+        if self.agent is not UNSET:
+            raise InvalidInput("the agent of a session never changes; name another for one prompt")
+        given = super().arguments()
+        # No title is an empty one to the facade, which takes None for not given.
+        return given if self.title is not None else {**given, "title": ""}
+
+
+class ListQuery(Arguments):
+    """Which sessions are listed. ``q`` is looked for in titles."""
+
+    limit: Annotated[int, Meta(ge=1, le=200)] = 50
+    cursor: str | None = None
+    agent: str | None = None
+    workspace: str | None = None
+    parent: str | None = None
+    q: str | None = None
+    kind: Literal["chat", "subagent", "any"] = "chat"
+    archived: bool = False
+    ephemeral: bool = False
+
+
+class DeleteQuery(Arguments):
+    """``force`` aborts what runs."""
+
+    force: bool = False
+
+
+class MessagesQuery(Arguments):
+    """Which messages are shown. ``before`` pages back from one."""
+
+    view: Literal["visible", "all", "model"] = "visible"
+    limit: Annotated[int, Meta(ge=1, le=500)] | None = None
+    before: str | None = None
+
+
+class NewRule(msgspec.Struct):
+    """A rule as a client sends it. ``source`` is not believed; ``pinned`` is named here only to be refused."""
+
+    permission: str
+    pattern: Annotated[str, Meta(max_length=MAX_PATTERN_CHARS)]
+    action: Literal["allow", "deny", "ask"]
+    source: Any = None
+    added_at: Annotated[int, Meta(ge=0)] | None = None
+    pinned: bool | None = None
+
+
+class RulesBody(Arguments):
+    """All the rules the session is to have."""
+
+    rules: Annotated[list[NewRule], Meta(max_length=MAX_RULES)]
+
+    def arguments(self) -> dict[str, Any]:
+        rules = [msgspec.structs.asdict(rule).items() for rule in self.rules]
+        # A time that was not sent is not one that is none.
+        return {"rules": [{name: value for name, value in rule if value is not None} for rule in rules]}
+
+
+class ExplainQuery(Arguments):
+    """A call that somebody may make: a tool, and the path, command line, URL or name it would be given."""
+
+    tool: Annotated[str, Meta(min_length=1, max_length=128)]
+    target: Annotated[str, Meta(max_length=MAX_TARGET_CHARS)] = ""
+
+
+class ExportQuery(Arguments):
+    """In which form, and what is taken out of it. ``hidden``: also what left the conversation, in md and html."""
+
+    format: Literal["json", "jsonl", "md", "html"] = "json"
+    redact: bool = True
+    hidden: bool = False
+
+
+class ImportQuery(Arguments):
+    """The folder the session is to work in; the one that the file names is not believed."""
+
+    workspace_root: str | None = msgspec.field(default=None, name="workspace")
+
+
+class SearchParameters(Arguments):
+    """What to look for: words, or a phrase between double quotes."""
+
+    q: Annotated[str, Meta(min_length=1, max_length=1000)]
+    limit: Annotated[int, Meta(ge=1, le=100)] = 20
+    cursor: str | None = None
+    session_id: str | None = msgspec.field(default=None, name="session")
+
+
+OPERATIONS: Final = (
+    Operation(
+        "list_sessions",
+        "GET /api/sessions",
+        "Sessions, newest first.",
+        {200: SessionPage},
+        query=ListQuery,
+        refusals=(400,),
+    ),
+    Operation("create_session", "POST /api/sessions", "A new, empty session.", {201: SessionShape}, body=NewSession),
+    Operation(
+        "delete_session",
+        "DELETE /api/sessions/{id}",
+        "Remove it for good.",
+        {204: None},
+        query=DeleteQuery,
+        refusals=(409,),
+    ),
+    Operation("get_session", "GET /api/sessions/{id}", "A session.", {200: SessionShape}),
+    Operation(
+        "patch_session",
+        "PATCH /api/sessions/{id}",
+        "Change what is given.",
+        {200: SessionShape},
+        body=SessionPatch,
+        found_by="get_session",
+        refusals=(409,),
+    ),
+    Operation("messages", "GET /api/sessions/{id}/messages", "Its messages.", {200: MessageList}, query=MessagesQuery),
+    Operation(
+        "accept_message",
+        "POST /api/sessions/{id}/messages/{message_id}/accept",
+        "Accept a damaged message as it is now.",
+        {200: Message},
+        body=Nothing,
+        refusals=(409,),
+    ),
+    Operation("files", "GET /api/sessions/{id}/files", "The files it has read and changed.", {200: FileList}),
+)
+PERMISSION_OPERATIONS: Final = (
+    Operation("permissions", "GET /api/sessions/{id}/permissions", "The session's own rules.", {200: RuleList}),
+    Operation(
+        "set_permissions",
+        "PUT /api/sessions/{id}/permissions",
+        "Replace the session's own rules.",
+        {200: RuleList},
+        body=RulesBody,
+        found_by="get_session",
+        refusals=(409,),
+    ),
+    Operation(
+        "explain_permission",
+        "GET /api/sessions/{id}/permissions/explain",
+        "What would be decided about a call, and why.",
+        {200: ExplainedShape},
+        query=ExplainQuery,
+        found_by="get_session",
+    ),
+)
+TRANSFER_OPERATIONS: Final = (
+    Operation(
+        "export", "GET /api/sessions/{id}/export", "A session as a file.", {200: bytes}, query=ExportQuery, media="*/*"
+    ),
+    # A session may hold more files than one message: what was exported must come in again.
+    Operation(
+        "import_session",
+        "POST /api/import",
+        "Take in a session that was exported.",
+        {201: SessionShape},
+        query=ImportQuery,
+        body=dict[str, Any],
+        body_limit=MAX_FILE_BYTES,
+        raw="data",
+    ),
+    Operation(
+        "search",
+        "GET /api/search",
+        "Messages that hold these words, hidden ones too.",
+        {200: SearchPage},
+        query=SearchParameters,
+        refusals=(400, 404),
+    ),
+)
