@@ -75,7 +75,16 @@ class FunctionTool:
         return [Target(self.name, "plain", compact)]
 
     async def execute(self, args: Mapping[str, Any], context: ToolContext) -> ToolOutput:
-        values = self._converted(args)
+        if unknown := args.keys() - self._hints.keys():
+            raise ToolFailed(f"{self.name} takes no {', '.join(sorted(map(str, unknown)))}")
+        if missing := self._hints.keys() - args.keys() - self._defaults.keys():
+            raise ToolFailed(f"{self.name} needs {', '.join(sorted(missing))}")
+        values: dict[str, Any] = {}
+        for name, value in args.items():
+            try:
+                values[name] = msgspec.convert(_whole(value), self._hints[name])
+            except (msgspec.ValidationError, RecursionError) as error:
+                raise ToolFailed(f"{self.name}: {name} does not fit: {error}") from error
         if self._context is not None:
             values[self._context] = context
         try:
@@ -90,19 +99,6 @@ class FunctionTool:
         except Exception as error:
             raise ToolFailed(f"{self.name} failed: {type(error).__name__}: {error}") from error
         return await to_output(result, context, self.name)
-
-    def _converted(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        if unknown := args.keys() - self._hints.keys():
-            raise ToolFailed(f"{self.name} takes no {', '.join(sorted(map(str, unknown)))}")
-        if missing := self._hints.keys() - args.keys() - self._defaults.keys():
-            raise ToolFailed(f"{self.name} needs {', '.join(sorted(missing))}")
-        values = {}
-        for name, value in args.items():
-            try:
-                values[name] = msgspec.convert(_whole(value), self._hints[name])
-            except (msgspec.ValidationError, RecursionError) as error:
-                raise ToolFailed(f"{self.name}: {name} does not fit: {error}") from error
-        return values
 
 
 @overload

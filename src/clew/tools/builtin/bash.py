@@ -62,8 +62,12 @@ def make_bash(sandbox: Sandbox | None = None, closed: Callable[[], Sequence[str]
             raise ToolFailed("this session has no workspace to run a command in")
         if "\x00" in command:
             raise ToolFailed("the command holds a NUL character")
+        shells = (path for path in ("/bin/bash", "/usr/bin/bash") if os.access(path, os.X_OK))
+        shell = next(shells, None) or shutil.which("bash")
+        if shell is None:
+            raise ToolFailed("there is no bash on this machine")
         # "--" ends the options: a line that begins with a dash is a command, too.
-        argv = [_shell(), "--noprofile", "--norc", "-c", "--", command]
+        argv = [shell, "--noprofile", "--norc", "-c", "--", command]
         program = Program(argv=argv, cwd=context.workspace, env=environment(os.environ), timeout_ms=timeout_ms)
         if sandbox is None:
             return await _run(program, context)
@@ -96,18 +100,10 @@ def environment(host: Mapping[str, str]) -> dict[str, str]:
     return {"PATH": os.defpath, **{k: v for k, v in kept.items() if not _SECRET.search(k)}, "TERM": "dumb"}
 
 
-def _shell() -> str:
-    for path in ("/bin/bash", "/usr/bin/bash"):
-        if os.access(path, os.X_OK):
-            return path
-    if found := shutil.which("bash"):
-        return found
-    raise ToolFailed("there is no bash on this machine")
-
-
 def _told(ending: Ending, timeout_ms: int) -> str:
     code = ending.exit_code
-    told = [f"exit code {code}" if code >= 0 else f"ended by {_signal_name(-code)}"]
+    names = {int(one): one.name for one in signals.Signals}
+    told = [f"exit code {code}" if code >= 0 else f"ended by {names.get(-code, f'signal {-code}')}"]
     if ending.cause == "timeout":
         told.insert(0, f"timed out after {timeout_ms / 1000:g} s")
     if ending.leftovers and ending.cause == "exit":
@@ -117,13 +113,6 @@ def _told(ending: Ending, timeout_ms: int) -> str:
     if ending.held:
         told.append("something still held the output; the rest of it is not shown")
     return "; ".join(told)
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signals.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 bash: Final = make_bash()

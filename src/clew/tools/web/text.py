@@ -65,9 +65,7 @@ def html_to_text(html: str, base: str, *, seconds: float = SECONDS) -> tuple[str
             reader.feed(html[at : min(at + _PIECE, MAX_HTML_CHARS)])
             reader.check_pending()
         reader.close()
-    except _TooSlow:
-        cut = True
-    except (AssertionError, ValueError, IndexError):
+    except (_TooSlow, AssertionError, ValueError, IndexError):
         cut = True  # The standard parser gives up on some declarations; what came before them stands.
     return reader.title, reader.text(), cut
 
