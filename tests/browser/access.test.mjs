@@ -1,7 +1,7 @@
 /** What axe says of each main state, in light and dark, wide and narrow; and that nothing scrolls sideways. */
 import assert from "node:assert/strict";
 import { audit, openPage, startServer, test } from "./kit.mjs";
-import { atRest, begin, composer, goTo, LATE, messagesOf, newSession, openSession, say, sideways, until } from "./scenes.mjs";
+import { atRest, begin, composer, goTo, messagesOf, newSession, openSession, say, sideways, until } from "./scenes.mjs";
 
 let shared;
 const sharedServer = () => (shared ??= startServer({ shared: true }));
@@ -274,7 +274,6 @@ test("the server is away", async () => {
   const server = await startServer();
   const id = await told(server, "Away", ["hello"]);
   const page = await openSession(server, id);
-  page.setDefaultTimeout(LATE);
   await answer(page).waitFor();
   page.allow(/ERR_CONNECTION_REFUSED|net::ERR/);
   await server.kill9();

@@ -1,6 +1,6 @@
 /** The page as the server hands it out, and the harness itself: what it must notice, it notices. */
 import assert from "node:assert/strict";
-import { audit, openPage, startServer, test } from "./kit.mjs";
+import { audit, openPage, PATIENCE_MS, startServer, test } from "./kit.mjs";
 
 let shared;
 const sharedServer = () => (shared ??= startServer({ shared: true }));
@@ -73,8 +73,8 @@ test("axe finds what it should", async () => {
 });
 
 async function until(holds, what) {
-  for (let tries = 0; !holds(); tries += 1) {
-    if (tries > 500) assert.fail(what);
+  for (const end = performance.now() + PATIENCE_MS; !holds(); ) {
+    if (performance.now() > end) assert.fail(what);
     await new Promise((resolve) => setTimeout(resolve, 10));
   }
 }

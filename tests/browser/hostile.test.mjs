@@ -6,7 +6,7 @@ import assert from "node:assert/strict";
 import { mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { openPage, startServer, test } from "./kit.mjs";
-import { composer, goTo, LATE, messagesOf, newSession, openSession, say, settled, sideways, thread, until } from "./scenes.mjs";
+import { composer, goTo, messagesOf, newSession, openSession, say, settled, sideways, thread, until } from "./scenes.mjs";
 
 const OUT = "//elsewhere.test/x";
 const RUN = "window.pwned=1";
@@ -126,7 +126,6 @@ let shared;
 const sharedServer = () => (shared ??= startServer({ shared: true }));
 
 async function guarded(page) {
-  page.setDefaultTimeout(LATE);
   page.dialogs = [];
   page.left = [];
   page.on("dialog", (dialog) => {

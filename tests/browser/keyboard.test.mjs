@@ -1,7 +1,7 @@
 /** Everything by keyboard alone: no case here touches a pointer. The focus is always somewhere, and can be seen. */
 import assert from "node:assert/strict";
 import { openPage, startServer, test } from "./kit.mjs";
-import { composer, LATE, messagesOf, newSession, openSession, say, settled, thread, until } from "./scenes.mjs";
+import { composer, messagesOf, newSession, openSession, say, settled, thread, until } from "./scenes.mjs";
 
 let shared;
 const sharedServer = () => (shared ??= startServer({ shared: true }));
@@ -44,7 +44,7 @@ async function tabTo(page, name, { key = "Tab", most = 80 } = {}) {
     await until(async () => {
       now = await focused(page);
       return now.seen || now.name === null;
-    }, () => `the focus cannot be seen at ${JSON.stringify(now)}`, 5000);
+    }, () => `the focus cannot be seen at ${JSON.stringify(now)}`);
     passed.push(now.name);
     if (now.name !== null && (typeof name === "string" ? now.name === name : name.test(now.name))) return;
   }
@@ -59,7 +59,7 @@ async function focusIs(page, name) {
   await until(async () => {
     last = await focused(page);
     return last.name !== null && last.seen && (typeof name === "string" ? last.name === name : name.test(last.name));
-  }, () => `the focus is at ${JSON.stringify(last)}, not at ${name}`, 8000);
+  }, () => `the focus is at ${JSON.stringify(last)}, not at ${name}`);
 }
 
 /** Type into the composer, which must have the focus, and send. */
@@ -83,7 +83,6 @@ async function answered(page, server) {
 test("a first session is begun, asked and answered without a pointer", async () => {
   const server = await startServer();
   const page = await openPage(server);
-  page.setDefaultTimeout(LATE);
   await page.getByRole("heading", { name: "A thread through the labyrinth" }).waitFor();
   await tabTo(page, "New session");
   await page.keyboard.press("Enter");
@@ -314,7 +313,6 @@ test("sessions are renamed, archived and deleted from the list, and the focus st
   const server = await startServer();
   for (const title of ["first", "second", "third"]) await newSession(server, title);
   const page = await openPage(server);
-  page.setDefaultTimeout(LATE);
   await page.getByRole("link", { name: /^third/ }).waitFor();
   await tabTo(page, /^third/);
   await page.keyboard.press("F2");

@@ -27,7 +27,8 @@ const FLAGS = [
   // Whatever a page is made to ask for, nothing leaves this machine.
   "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 ];
-const READY_MS = 20_000;
+/** When a case gives up. Nothing waits longer than it must, so that a loaded machine costs time and never a case. */
+export const PATIENCE_MS = 60_000;
 
 const files = new Map(); // the cases of each file that was read
 let reading; // those of the file that is being read
@@ -89,7 +90,7 @@ class Server {
     this.#process = process_;
     this.#gone = new Promise((resolve) => process_.once("exit", resolve));
     process_.stderr.on("data", (data) => (this.log = (this.log + data).slice(-20_000)));
-    const line = await within(READY_MS, "the server did not start", firstLine(process_, () => this.log));
+    const line = await within(PATIENCE_MS, "the server did not start", firstLine(process_, () => this.log));
     const [, base, token] = /^clew (http:\S+)\/#token=(\S+)$/.exec(line) ?? [];
     if (!base) throw new Error(`the server said ${JSON.stringify(line)}`);
     this.url = base;
@@ -108,7 +109,7 @@ class Server {
   async stop() {
     if (this.#process && this.#process.exitCode === null && this.#process.signalCode === null) {
       this.#process.kill("SIGTERM");
-      await within(READY_MS, "the server did not end", this.#gone);
+      await within(PATIENCE_MS, "the server did not end", this.#gone);
     }
   }
 
@@ -143,6 +144,7 @@ export async function openPage(server, options = {}) {
   const { width = 1280, height = 800, dark = false, path, context: given, wait = "load" } = options;
   const context = given ?? (await newContext({ width, height, dark }));
   const page = await context.newPage();
+  page.setDefaultTimeout(PATIENCE_MS);
   await watch(page, server);
   await page.goto(path === undefined ? server.address : server.url + path, { waitUntil: wait });
   return page;

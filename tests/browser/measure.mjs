@@ -4,7 +4,7 @@
  */
 import { loadavg } from "node:os";
 import { finish, newContext, openPage, startServer } from "./kit.mjs";
-import { LATE, openSession, thread } from "./scenes.mjs";
+import { openSession, thread } from "./scenes.mjs";
 
 const RUNS = Number(process.argv[2] ?? 7);
 const MESSAGES = 5_000;
@@ -15,7 +15,6 @@ const load = () => loadavg()[0].toFixed(1);
 
 /** From the beginning of the navigation, as the browser's own clock counts it, until the words are drawn. */
 async function drawn(page, words) {
-  page.setDefaultTimeout(LATE);
   return page.evaluate(async (text) => {
     for (;;) {
       const rows = [...document.querySelectorAll("[aria-label=Messages] [data-row]")];

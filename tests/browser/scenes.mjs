@@ -1,7 +1,5 @@
 /** The states a session comes to, made over the API, and the ways a page is brought to show them. */
-import { openPage } from "./kit.mjs";
-
-export const LATE = 20_000;
+import { openPage, PATIENCE_MS } from "./kit.mjs";
 
 /** `demo/long:slow` as the API takes it. */
 export function model(name) {
@@ -36,8 +34,8 @@ export async function messagesOf(server, id) {
 }
 
 /** What `look` gives as soon as it is something. */
-export async function until(look, what, ms = LATE) {
-  for (const end = Date.now() + ms; ; ) {
+export async function until(look, what) {
+  for (const end = Date.now() + PATIENCE_MS; ; ) {
     const found = await look();
     if (found) return found;
     if (Date.now() > end) throw new Error(typeof what === "function" ? what() : what);
@@ -48,7 +46,6 @@ export async function until(look, what, ms = LATE) {
 /** A page on a session, drawn to its last message. */
 export async function openSession(server, id, options = {}) {
   const page = await openPage(server, options);
-  page.setDefaultTimeout(LATE);
   await goTo(page, `#/s/${id}`);
   return page;
 }

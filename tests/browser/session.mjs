@@ -1,9 +1,6 @@
 /** What cases do to sessions: made and filled over the API, opened and read in the page. */
 import assert from "node:assert/strict";
-import { openPage } from "./kit.mjs";
-
-/** On a loaded machine everything takes its time; nothing here waits longer than it must. */
-export const PATIENCE_MS = 20_000;
+import { openPage, PATIENCE_MS } from "./kit.mjs";
 
 /** A session in the server's own folder; `rules` are its own permissions. */
 export async function begin(server, { model = "demo/echo", title, metadata, rules } = {}) {
@@ -41,7 +38,6 @@ export function textOf(message) {
 
 export async function openSession(server, id, options = {}) {
   const page = await openPage(server, options);
-  page.setDefaultTimeout(PATIENCE_MS);
   await goTo(page, id);
   return page;
 }

@@ -122,6 +122,7 @@ test("a subagent is not in the list but linked under the turn that made it", asy
   await link.waitFor();
   const children = (await server.call("GET", `/api/sessions?parent=${id}&kind=subagent`)).sessions;
   assert.equal(children.length, 1);
+  await row(page, "Has a subagent").waitFor();
   const titles = await list(page).getByRole("link").evaluateAll((all) => all.map((one) => one.getAttribute("href")));
   assert.ok(titles.includes(`#/s/${id}`));
   assert.ok(!titles.includes(`#/s/${children[0].id}`));

@@ -4,7 +4,6 @@ import { mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { newContext, openPage, startServer, test } from "./kit.mjs";
 import {
-  PATIENCE_MS,
   agrees,
   answers,
   assertBegins,
@@ -102,7 +101,7 @@ test("an empty store offers examples, and loads them", async () => {
   const server = await emptyServer();
   const page = await openPage(server);
   await button(page, "Load examples").click();
-  await page.getByRole("complementary", { name: "Sessions" }).getByText("Sample:").nth(3).waitFor({ timeout: PATIENCE_MS });
+  await page.getByRole("complementary", { name: "Sessions" }).getByText("Sample:").nth(3).waitFor();
   await composer(page).waitFor();
   const { sessions } = await server.call("GET", "/api/sessions");
   assert.ok(sessions.length >= 5, `${sessions.length} sessions`);

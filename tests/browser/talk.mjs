@@ -1,8 +1,6 @@
 /** What the cases about a conversation share: opening one, and comparing what is shown with what is stored. */
 import assert from "node:assert/strict";
-import { openPage } from "./kit.mjs";
-
-export const PATIENCE_MS = 20_000;
+import { openPage, PATIENCE_MS } from "./kit.mjs";
 
 /** The page's word for the server being away: what a browser writes about requests that nobody answered. */
 export const AWAY = /net::ERR_|Failed to load resource|ERR_CONNECTION/;
@@ -25,7 +23,6 @@ export function newSession(server, model, more = {}) {
 /** A window on a session: the address with the token first, as a person has it, then the session's own. */
 export async function openSession(server, id, options = {}) {
   const page = await openPage(server, options);
-  page.setDefaultTimeout(PATIENCE_MS);
   // Not before the page has taken the token.
   await page.waitForURL(`${server.url}/`);
   await page.goto(`${server.url}/#/s/${id}`);
