@@ -32,6 +32,7 @@ __all__ = [
     "Providers",
     "StepEnd",
     "ToolSchema",
+    "repr_without_key",
 ]
 
 FailureKind = Literal["transient", "overflow", "auth", "invalid", "unknown"]
@@ -82,6 +83,14 @@ class ProviderFailure(ModelFailed):
         self.kind = kind
         self.status = status
         self.retry_after_ms = retry_after_ms
+
+
+def repr_without_key(settings: msgspec.Struct) -> str:
+    """How settings with an ``api_key`` are shown: a key must not end up in a log."""
+    shown = {name: getattr(settings, name) for name in settings.__struct_fields__}
+    if shown["api_key"] is not None:
+        shown["api_key"] = "…"
+    return f"{type(settings).__name__}({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
 
 class Provider(Protocol):

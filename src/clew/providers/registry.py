@@ -16,7 +16,7 @@ import msgspec
 
 from clew.clock import Clock, SystemClock
 from clew.errors import InvalidInput
-from clew.providers.base import ModelInfo, ModelListing, Provider, ProviderFailure
+from clew.providers.base import ModelInfo, ModelListing, Provider, ProviderFailure, repr_without_key
 from clew.providers.catalog import Catalog, ModelFacts, default_model_id, known_model_ids
 from clew.providers.demo import DEMO, DEMO_MODELS, DemoProvider
 from clew.providers.pydantic_ai import IDLE_LIMIT_MS, Endpoint, EndpointKind, PydanticAIProvider, is_installed
@@ -50,9 +50,7 @@ class ProviderConfig(msgspec.Struct, frozen=True, kw_only=True):
     summariser: str | None = None
 
     def __repr__(self) -> str:
-        shown = {name: getattr(self, name) for name in self.__struct_fields__ if name != "api_key"}
-        key = "None" if self.api_key is None else "'…'"
-        return f"ProviderConfig({', '.join(f'{name}={value!r}' for name, value in shown.items())}, api_key={key})"
+        return repr_without_key(self)
 
     def facts(self) -> Mapping[str, ModelFacts]:
         """The models that were named, with what was said about each."""

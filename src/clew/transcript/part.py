@@ -42,10 +42,12 @@ __all__ = [
     "name_of",
     "output_of",
     "output_text",
+    "provider_data",
     "result_text",
     "size_of",
     "state_of",
     "steps_in",
+    "steps_of",
     "stored_file",
     "text_of",
     "text_part",
@@ -102,6 +104,24 @@ def data_of(part: Part, kind: str) -> dict[str, Any] | None:
     """What a data part of this kind holds; None for any other part."""
     held = part.get("data") if part.get("type") == kind else None
     return held if isinstance(held, dict) else None
+
+
+def steps_of(parts: Iterable[Part]) -> list[list[Part]]:
+    """The parts step by step, without what only begins one; the first may have no beginning."""
+    steps: list[list[Part]] = [[]]
+    for part in parts:
+        if kind_of(part) == STEP_START:
+            steps.append([])
+        else:
+            steps[-1].append(part)
+    return [step for step in steps if step]
+
+
+def provider_data(part: Part, provider_id: str) -> Mapping[str, Any] | None:
+    """What a provider noted with a text or a call of its own, to be given back; None where it noted nothing."""
+    about = part.get("callProviderMetadata" if is_call(part) else "providerMetadata")
+    own = about.get(provider_id) if isinstance(about, Mapping) else None
+    return own if isinstance(own, Mapping) else None
 
 
 # Calls

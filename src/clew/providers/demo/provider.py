@@ -12,7 +12,7 @@ import asyncio
 import re
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Iterator
-from typing import Final
+from typing import Final, Literal
 
 from clew.clock import Clock, SystemClock
 from clew.providers.base import ModelInfo, ModelRequest, ProviderFailure, StepEnd
@@ -31,6 +31,7 @@ from clew.providers.demo.summary import summarise
 from clew.providers.failure import kind_of_status
 from clew.transcript import chunk as c
 from clew.transcript.chunk import Chunk
+from clew.transcript.part import first_words
 from clew.transcript.session import Model
 from clew.transcript.usage import Usage
 
@@ -61,6 +62,7 @@ DEMO_MODELS: Final[dict[str, ModelInfo]] = {
 }
 
 _WORDS: Final = re.compile(r"\A\s*\S+\s*|\S+\s*|\A\s+")
+"""Each with the space behind it; joined again they are the text."""
 _FAILURE: Final = re.compile(r"(?<!\d)([45]\d\d)(?!\d)(?:\s+(\d{1,9})(?!\d)(?:\s+(\d{1,3})(?!\d))?)?")
 _NUMBER: Final = re.compile(r"\d+")
 _MOST_WORDS: Final = 1_000_000
@@ -133,8 +135,7 @@ class DemoProvider:
 
     def _ids(self, request: ModelRequest) -> _Ids:
         stamp = request_stamp(request)
-        visit = self._visits.next(stamp)
-        return _Ids(stamp, "" if visit == 1 else f"_{visit}")
+        return _Ids(stamp, self._visits.next(stamp))
 
     def _fail(self, request: ModelRequest) -> None:
         """Fail as the newest words ask for, as often as they ask for it."""
@@ -180,23 +181,14 @@ class _Ids:
     A session finds a call by its id, also one that a rewind has hidden; the id of a text ends with its stream.
     """
 
-    def __init__(self, stamp: str, visit: str) -> None:
+    def __init__(self, stamp: str, visit: int) -> None:
         self._stamp = stamp
-        self._visit = visit
+        self._visit = "" if visit == 1 else f"_{visit}"
         self._count = 0
 
-    def text(self) -> str:
-        return self._next("text")
-
-    def reasoning(self) -> str:
-        return self._next("reasoning")
-
-    def call(self) -> str:
-        return self._next("call") + self._visit
-
-    def _next(self, kind: str) -> str:
+    def next(self, kind: Literal["text", "reasoning", "call"]) -> str:
         self._count += 1
-        return f"{kind}_{self._stamp}_{self._count}"
+        return f"{kind}_{self._stamp}_{self._count}{self._visit if kind == 'call' else ''}"
 
 
 def _echo(request: ModelRequest, ids: _Ids) -> Iterator[Chunk]:
@@ -226,9 +218,9 @@ def _tour(request: ModelRequest, ids: _Ids) -> Iterator[Chunk]:
 def _long(request: ModelRequest, ids: _Ids) -> Iterator[Chunk]:
     number = _NUMBER.search(newest_words(request.messages))
     count = 200 if number is None else min(int(number[0][:9]), _MOST_WORDS)
-    reasoning, text = ids.reasoning(), ids.text()
+    reasoning, text = ids.next("reasoning"), ids.next("text")
     yield c.ReasoningStart(reasoning)
-    for word in _words(f"Somebody asked for {count} words. I will count them as I go."):
+    for word in _WORDS.findall(f"Somebody asked for {count} words. I will count them as I go."):
         yield c.ReasoningDelta(reasoning, word)
     yield c.ReasoningEnd(reasoning)
     yield c.TextStart(text)
@@ -239,10 +231,6 @@ def _long(request: ModelRequest, ids: _Ids) -> Iterator[Chunk]:
     yield c.TextEnd(text)
 
 
-def _summary(request: ModelRequest, ids: _Ids) -> Iterator[Chunk]:
-    return _text(summarise(request), ids)
-
-
 _ANSWERS: Final[dict[str, Callable[[ModelRequest, _Ids], Iterator[Chunk]]]] = {
     "tour": _tour,
     "echo": _echo,
@@ -250,26 +238,21 @@ _ANSWERS: Final[dict[str, Callable[[ModelRequest, _Ids], Iterator[Chunk]]]] = {
     "tools": _tools,
     "long": _long,
     "fail": _echo,
-    "summary": _summary,
+    "summary": lambda request, ids: _text(summarise(request), ids),
 }
 
 
 def _text(text: str, ids: _Ids, *, by_line: bool = False) -> Iterator[Chunk]:
-    id_ = ids.text()
+    id_ = ids.next("text")
     yield c.TextStart(id_)
-    for piece in text.splitlines(keepends=True) if by_line else _words(text):
+    for piece in text.splitlines(keepends=True) if by_line else _WORDS.findall(text):
         yield c.TextDelta(id_, piece)
     yield c.TextEnd(id_)
 
 
-def _words(text: str) -> list[str]:
-    """Words, each with the space behind it; joined again they are the text."""
-    return _WORDS.findall(text)
-
-
 def _calls(asked: list[Asked], ids: _Ids) -> Iterator[Chunk]:
     for one in asked:
-        id_ = ids.call()
+        id_ = ids.next("call")
         yield c.ToolInputStart(id_, one.tool)
         yield c.ToolInputDelta(id_, compact(one.input))
         yield c.ToolInputAvailable(id_, one.tool, one.input)
@@ -277,6 +260,5 @@ def _calls(asked: list[Asked], ids: _Ids) -> Iterator[Chunk]:
 
 def _reported(result: Result) -> str:
     """One line about one result."""
-    text = " ".join(result.text.split())
-    text = text if len(text) <= 200 else text[:199] + "…"
+    text = first_words(result.text, 200)
     return f"{result.tool} {result.outcome}: {text}" if text else f"{result.tool} {result.outcome}"

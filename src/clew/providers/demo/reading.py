@@ -7,14 +7,28 @@ message, tool calls with their results, and the tools as compact JSON. Reasoning
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
 
 from clew.providers.base import ModelRequest
 from clew.transcript.message import Message
-from clew.transcript.part import STEP_START, kind_of
+from clew.transcript.part import (
+    Part,
+    file_name_of,
+    input_of,
+    input_text,
+    is_call,
+    is_open_call,
+    kind_of,
+    media_type_of,
+    result_text,
+    state_of,
+    steps_of,
+    text_of,
+    tool_name,
+)
 
 __all__ = ["Result", "compact", "newest_words", "open_results", "request_stamp", "sent_tokens", "tokens", "words_of"]
 
@@ -40,7 +54,7 @@ def compact(value: Any) -> str:
 
 def words_of(message: Message) -> str:
     """The text of a message; several texts are told apart by a line break."""
-    return "\n".join(text for part in message.parts if (text := _text(part)) is not None)
+    return "\n".join(message.texts)
 
 
 def newest_words(messages: Sequence[Message]) -> str:
@@ -53,24 +67,16 @@ def open_results(messages: Sequence[Message]) -> list[Result]:
     """What the last step that called tools got back, if that was after the newest user message."""
     index = _newest(messages)
     since = messages if index is None else messages[index + 1 :]
-    steps: list[list[Result]] = []
-    for message in since:
-        if message.role != "assistant":
-            continue
-        steps.append([])
-        for part in message.parts:
-            if kind_of(part) == STEP_START:
-                steps.append([])
-            elif (result := _result(part)) is not None:
-                steps[-1].append(result)
-    return next((step for step in reversed(steps) if step), [])
+    steps = [step for message in since if message.role == "assistant" for step in steps_of(message.parts)]
+    called = [[part for part in step if is_call(part)] for step in steps]
+    return [_result(part) for part in next((step for step in reversed(called) if step), [])]
 
 
 def sent_tokens(request: ModelRequest) -> int:
     """Tokens of all that is sent with a request."""
     characters = len(request.system)
     for message in request.messages:
-        characters += sum(len(piece) for part in message.parts for piece in _sent(part))
+        characters += sum(map(_sent_characters, message.parts))
     if request.tools:
         characters += len(compact(request.tools))
     return tokens(characters)
@@ -91,39 +97,15 @@ def _newest(messages: Sequence[Message]) -> int | None:
     return found[-1] if found else None
 
 
-def _result(part: Mapping[str, Any]) -> Result | None:
-    if "toolCallId" not in part:
-        return None
-    kind = str(part.get("type", ""))
-    name = str(part.get("toolName", "")) if kind == "dynamic-tool" else kind.removeprefix("tool-")
-    given = part.get("input", part.get("rawInput"))
-    match part.get("state"):
-        case "output-available":
-            output = part.get("output")
-            return Result(name, given, "done", output if isinstance(output, str) else compact(output))
-        case "output-error":
-            return Result(name, given, "failed", str(part.get("errorText", "")))
-        case "output-denied":
-            approval = part.get("approval")
-            reason = approval.get("reason") if isinstance(approval, Mapping) else None
-            return Result(name, given, "denied", reason if isinstance(reason, str) else "")
-        case _:
-            return Result(name, given, "failed", _UNFINISHED)
+def _result(part: Part) -> Result:
+    outcomes = {"output-available": "done", "output-denied": "denied"}
+    text = _UNFINISHED if is_open_call(part) else result_text(part)
+    return Result(tool_name(part), input_of(part), outcomes.get(str(state_of(part)), "failed"), text)
 
 
-def _sent(part: Mapping[str, Any]) -> Iterator[str]:
-    text = _text(part)
-    if text is not None:
-        yield text
-    elif part.get("type") == "file":
-        yield f"{part.get('filename', '')} {part.get('mediaType', '')}"
-    elif (result := _result(part)) is not None:
-        yield result.tool
-        if result.input is not None:
-            yield result.input if isinstance(result.input, str) else compact(result.input)
-        yield result.text
-
-
-def _text(part: Mapping[str, Any]) -> str | None:
-    text = part.get("text") if part.get("type") == "text" else None
-    return text if isinstance(text, str) else None
+def _sent_characters(part: Part) -> int:
+    if is_call(part):
+        return len(tool_name(part)) + len(input_text(part)) + len(_result(part).text)
+    if kind_of(part) == "file":
+        return len(f"{file_name_of(part) or ''} {media_type_of(part) or ''}")
+    return len(text_of(part) or "")

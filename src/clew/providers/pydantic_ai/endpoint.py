@@ -15,6 +15,8 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from clew.providers.base import repr_without_key
+
 __all__ = ["LONGEST_ERROR", "LONGEST_LINE", "Connection", "Endpoint", "EndpointKind", "connect", "is_installed"]
 
 EndpointKind = Literal["openai", "openai-compatible", "anthropic", "openrouter"]
@@ -44,9 +46,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     ambient: bool = False
 
     def __repr__(self) -> str:
-        shown = {name: getattr(self, name) for name in self.__struct_fields__ if name != "api_key"}
-        key = "None" if self.api_key is None else "'…'"
-        return f"Endpoint({', '.join(f'{name}={value!r}' for name, value in shown.items())}, api_key={key})"
+        return repr_without_key(self)
 
 
 def is_installed() -> bool:

@@ -12,13 +12,30 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
 from clew.providers.base import ModelRequest, ToolSchema
 from clew.transcript.message import Message
-from clew.transcript.part import STEP_START, kind_of
+from clew.transcript.part import (
+    Part,
+    approval_of,
+    call_id_of,
+    error_text,
+    file_name_of,
+    input_of,
+    is_call,
+    kind_of,
+    media_type_of,
+    output_of,
+    provider_data,
+    state_of,
+    steps_of,
+    text_of,
+    tool_name,
+    url_of,
+)
 
 __all__ = ["sent_calls", "translate", "translate_tools"]
 
@@ -27,8 +44,6 @@ _DENIED: Final = "The user did not allow this call."
 _FORBIDDEN: Final = re.compile(r"[^A-Za-z0-9_-]")
 _LONGEST_ID: Final = 64
 _TEXT_TYPES: Final = re.compile(r"text/.*|application/(json|xml|yaml|toml|javascript)(;.*)?")
-
-Part = Mapping[str, Any]
 
 
 def translate(request: ModelRequest, provider_id: str, system: str) -> list[Any]:
@@ -51,7 +66,7 @@ def translate_tools(tools: Sequence[ToolSchema]) -> list[Any]:
 
 def sent_calls(messages: Iterable[Message]) -> set[str]:
     """The ids of all calls in these messages."""
-    return {str(part["toolCallId"]) for message in messages for part in message.parts if "toolCallId" in part}
+    return {id_ for message in messages for part in message.parts if (id_ := call_id_of(part)) is not None}
 
 
 class _History:
@@ -68,10 +83,10 @@ class _History:
             self._ask([self._theirs.SystemPromptPart(content=request.system)])
         for message in request.messages:
             if message.role == "assistant":
-                for step in _steps(message.parts):
+                for step in steps_of(message.parts):
                     self._answer(step)
             elif message.role == "system":
-                self._ask([self._theirs.SystemPromptPart(content=text) for text in _texts(message.parts)])
+                self._ask([self._theirs.SystemPromptPart(content=text) for text in message.texts])
             else:
                 content = list(self._content(message.parts))
                 if content:
@@ -92,17 +107,16 @@ class _History:
 
     def _content(self, parts: Iterable[Part]) -> Iterator[Any]:
         for part in parts:
-            if part.get("type") == "text" and isinstance(part.get("text"), str):
-                if part["text"]:
-                    yield part["text"]
-            elif part.get("type") == "file":
+            if text := text_of(part):
+                yield text
+            elif kind_of(part) == "file":
                 yield self._file(part)
 
     def _file(self, part: Part) -> Any:
         """A file the model is shown; one that is not at hand is named."""
-        name = part.get("filename") or "a file"
-        media_type = str(part.get("mediaType") or "application/octet-stream")
-        data = _data_of(part.get("url"))
+        name = file_name_of(part) or "a file"
+        media_type = media_type_of(part) or "application/octet-stream"
+        data = _data_of(url_of(part) or "")
         if data is None:
             return f"[{name} ({media_type}) is not shown]"
         if _TEXT_TYPES.fullmatch(media_type):
@@ -114,14 +128,13 @@ class _History:
         said: list[Any] = []
         returned: list[Any] = []
         for part in step:
-            kind = part.get("type")
-            if kind == "text":
-                # A text of nothing but space is refused by some, and says nothing to any.
-                if isinstance(part.get("text"), str) and part["text"].strip():
-                    said.append(self._theirs.TextPart(content=part["text"]))
-            elif kind == "reasoning":
+            text = text_of(part)
+            # A text of nothing but space is refused by some, and says nothing to any.
+            if text is not None and text.strip():
+                said.append(self._theirs.TextPart(content=text))
+            elif kind_of(part) == "reasoning":
                 said += self._reasoning(part)
-            elif "toolCallId" in part:
+            elif is_call(part):
                 said.append(self._call(part))
                 returned.append(self._result(part))
         if not any(not isinstance(part, self._theirs.ThinkingPart) for part in said):
@@ -137,12 +150,12 @@ class _History:
         self._ask(returned)
 
     def _reasoning(self, part: Part) -> list[Any]:
-        own = _own_metadata(part.get("providerMetadata"), self._provider_id)
+        own = provider_data(part, self._provider_id)
         if own is None:
             return []
         return [
             self._theirs.ThinkingPart(
-                content=str(part.get("text") or ""),
+                content=text_of(part, "reasoning") or "",
                 id=_text(own.get("id")),
                 signature=_text(own.get("signature")),
                 provider_name=self._system,
@@ -151,35 +164,35 @@ class _History:
         ]
 
     def _call(self, part: Part) -> Any:
-        given = part.get("input")
+        given = input_of(part)
         if not isinstance(given, dict):
-            raw = part.get("rawInput", given)
-            given = {} if raw is None else {"invalid_arguments": raw}
-        own = _own_metadata(part.get("callProviderMetadata"), self._provider_id) or {}
-        details = own.get("details")
+            given = {} if given is None else {"invalid_arguments": given}
+        details = (provider_data(part, self._provider_id) or {}).get("details")
         return self._theirs.ToolCallPart(
-            tool_name=_tool_name(part),
+            tool_name=tool_name(part),
             args=given,
-            tool_call_id=self._id(str(part["toolCallId"])),
+            tool_call_id=self._id(call_id_of(part) or ""),
             provider_name=self._system if isinstance(details, dict) else None,
             provider_details=details if isinstance(details, dict) else None,
         )
 
     def _result(self, part: Part) -> Any:
         outcome = "success"
-        match part.get("state"):
+        match state_of(part):
             case "output-available":
-                content = part.get("output")
+                content = output_of(part)
             case "output-error":
-                content, outcome = str(part.get("errorText") or "The call failed."), "failed"
+                content, outcome = error_text(part) or "The call failed.", "failed"
             case "output-denied":
-                content, outcome = _denial(part), "denied"
+                reason = approval_of(part).get("reason")
+                content = f"{_DENIED} Reason: {reason}" if isinstance(reason, str) and reason else _DENIED
+                outcome = "denied"
             case _:
                 content, outcome = _NO_RESULT, "interrupted"
         return self._theirs.ToolReturnPart(
-            tool_name=_tool_name(part),
+            tool_name=tool_name(part),
             content=content if content is not None else "",
-            tool_call_id=self._id(str(part["toolCallId"])),
+            tool_call_id=self._id(call_id_of(part) or ""),
             outcome=outcome,
         )
 
@@ -198,46 +211,13 @@ class _History:
         return known
 
 
-def _steps(parts: Sequence[Part]) -> Iterator[list[Part]]:
-    step: list[Part] = []
-    for part in parts:
-        if kind_of(part) == STEP_START:
-            if step:
-                yield step
-            step = []
-        else:
-            step.append(part)
-    if step:
-        yield step
-
-
-def _texts(parts: Iterable[Part]) -> list[str]:
-    return [part["text"] for part in parts if part.get("type") == "text" and isinstance(part.get("text"), str)]
-
-
-def _tool_name(part: Part) -> str:
-    kind = str(part.get("type"))
-    return str(part.get("toolName")) if kind == "dynamic-tool" else kind.removeprefix("tool-")
-
-
-def _denial(part: Part) -> str:
-    approval = part.get("approval")
-    reason = approval.get("reason") if isinstance(approval, Mapping) else None
-    return f"{_DENIED} Reason: {reason}" if isinstance(reason, str) and reason else _DENIED
-
-
-def _own_metadata(metadata: object, provider_id: str) -> Mapping[str, Any] | None:
-    own = metadata.get(provider_id) if isinstance(metadata, Mapping) else None
-    return own if isinstance(own, Mapping) else None
-
-
 def _text(value: object) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _data_of(url: object) -> bytes | None:
+def _data_of(url: str) -> bytes | None:
     """The bytes of a ``data:`` URL; None for any other, which is nothing this side may fetch."""
-    if not isinstance(url, str) or not url.startswith("data:"):
+    if not url.startswith("data:"):
         return None
     head, comma, data = url[5:].partition(",")
     if not comma:
