@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tools.house import find_cycles, read_tree
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "clew"
 VAGUE = {"common", "helper", "helpers", "manager", "managers", "misc", "util", "utils"}
@@ -19,6 +21,11 @@ def test_imports_keep_to_the_contracts() -> None:
     command = [sys.executable, "-c", "from importlinter.cli import lint_imports_command as main; main()"]
     result = subprocess.run([*command, "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_no_modules_import_one_another_in_a_ring() -> None:
+    """Not even for type checkers alone, nor inside of functions: what goes in a ring is one thing in several files."""
+    assert find_cycles(read_tree(PACKAGE)) == []
 
 
 def test_no_module_has_a_name_that_says_nothing() -> None:

@@ -17,7 +17,7 @@ from clew.fronts.cli.past import Past
 from clew.fronts.cli.remote import RemoteEngine
 from clew.fronts.cli.render import Look
 from clew.fronts.cli.screen import Terminal
-from clew.fronts.cli.slash import completions
+from clew.fronts.cli.slash import completions, run_slash
 from clew.transcript.session import Session
 
 __all__ = ["chat"]
@@ -37,7 +37,9 @@ async def chat(store: str | None, session: str | None, model: str | None, new: b
         attended = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
         editor = Editor(await asyncio.to_thread(past.load) if attended else (), complete)
         face: Face = Terminal(editor) if attended else Pipe()
-        talk = Conversation(engine, face, _look() if attended else Look(colour=False), model=named_model(model))
+        talk = Conversation(
+            engine, face, _look() if attended else Look(colour=False), run_slash, model=named_model(model)
+        )
         if attended:
             talk.remember = past.add
         first = await _first(engine, session, new)

@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -25,7 +25,6 @@ from clew.fronts.cli.plain import plain
 from clew.fronts.cli.remote import RemoteEngine
 from clew.fronts.cli.render import Look, history_lines, how_stopped, said, summarised
 from clew.fronts.cli.showing import Showing, find
-from clew.fronts.cli.slash import run_slash
 from clew.fronts.cli.wire import Gone
 from clew.live.base import Event, Status
 from clew.transcript.message import Message
@@ -35,16 +34,20 @@ __all__ = ["AT_WORK", "Conversation"]
 
 AT_WORK: Final = frozenset({"busy", "retrying"})
 _SHOWN_BEFORE: Final = 20
+RunCommand: TypeAlias = "Callable[[Conversation, str], Coroutine[Any, Any, None]]"
 _CODES: Final = {"error": 1, "refused": 6, "abort": 130}
 
 
 class Conversation:
-    """One conversation at a time, between an engine and a face."""
+    """One conversation at a time, between an engine and a face. ``run_command`` does what a line with a slash says."""
 
-    def __init__(self, engine: AnyEngine, face: Face, look: Look, *, model: Any = None) -> None:
+    def __init__(
+        self, engine: AnyEngine, face: Face, look: Look, run_command: RunCommand, *, model: Any = None
+    ) -> None:
         self.engine = engine
         self.face = face
         self.look = look
+        self._run_command = run_command
         self.model = model
         self.session: Session | None = None
         self.models: list[str] = []
@@ -160,7 +163,7 @@ class Conversation:
         elif act.kind == "line" and act.text.strip():
             self.remember(act.text)
             is_command = re.match(r"/[a-z]*(?: |\Z)", act.text)
-            await self._safely(run_slash(self, act.text) if is_command else self._prompt(act.text))
+            await self._safely(self._run_command(self, act.text) if is_command else self._prompt(act.text))
 
     async def _interrupt(self) -> None:
         """The first one aborts what runs; the second leaves."""

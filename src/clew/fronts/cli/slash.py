@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from clew.errors import InvalidInput, MessageNotFound
 from clew.fronts.cli.command import named_model
+from clew.fronts.cli.conversation import Conversation
 from clew.fronts.cli.history import BEGINNING, drawn
 from clew.fronts.cli.keeping import first_words
 from clew.fronts.cli.render import history_lines
 from clew.fronts.cli.room import gauge
 from clew.history.rewind import Rewound
-
-if TYPE_CHECKING:
-    from clew.fronts.cli.conversation import Conversation
 
 __all__ = ["COMMANDS", "Slash", "completions", "run_slash"]
 
