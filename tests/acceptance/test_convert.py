@@ -14,7 +14,7 @@ import pytest
 
 import clew
 from clew.errors import StoreError
-from clew.fronts.cli.app import app
+from clew.fronts.cli.app import run_command
 from clew.history.check import check
 from clew.history.convert import ORIGIN_KEY, convert
 from clew.ids import SessionIdForm
@@ -230,7 +230,7 @@ async def test_the_command_says_what_it_did(
     old, new = url("sqlite", tmp_path / "old"), url("jsonl", tmp_path / "new")
 
     def run(*words: str) -> tuple[int, str, str]:
-        code = app(["convert", *words])
+        code = run_command(["convert", *words])
         said = capsys.readouterr()
         return code, said.out, said.err
 
@@ -264,7 +264,7 @@ async def test_a_session_that_cannot_be_read_is_left_and_named(
         assert [one.session_id for one in done.damaged] == [bad.id]
         assert [await new.store.session_ids()] == [(done.moved[0].as_id,)]
     words = ["convert", url(kind, source), url("json", tmp_path / "other")]
-    assert await asyncio.to_thread(app, words) == 1
+    assert await asyncio.to_thread(run_command, words) == 1
     assert f"{bad.id} was left" in capsys.readouterr().err
 
 

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from clew.fronts.cli.screen import _MOMENT_S
+from clew.fronts.cli.chat.screen import _MOMENT_S
 from tests.integration.processes import environment
 
 CLEW = str(Path(sys.executable).with_name("clew"))

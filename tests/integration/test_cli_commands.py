@@ -12,7 +12,7 @@ import pytest
 import clew
 from clew.fronts.cli.app import app
 from clew.fronts.cli.command import named_model
-from clew.fronts.cli.settings import Setting, redacted, settings_of
+from clew.fronts.cli.commands.settings import Setting, redacted, settings_of
 from tests.integration.http_history import NO_TURN, NOBODY
 from tests.integration.test_cli_history import Say, ask, messages, say, talk, turn_of
 

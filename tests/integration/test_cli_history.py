@@ -17,10 +17,10 @@ import pytest
 
 import clew
 from clew.compaction.context import ContextParts, ContextReport
-from clew.fronts.cli import history, room
-from clew.fronts.cli.app import app
-from clew.fronts.cli.history import drawn
-from clew.fronts.cli.room import gauge
+from clew.fronts.cli.app import run_command
+from clew.fronts.cli.commands import context, history
+from clew.fronts.cli.commands.context import gauge
+from clew.fronts.cli.commands.history import drawn
 from clew.history.tree import TreeBranch, TreeTurn, TreeView
 from clew.transcript.message import Message
 from tests.integration.http_history import NO_TURN, NOBODY
@@ -38,12 +38,13 @@ def say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
     def run(*words: str) -> tuple[int, str, str]:
         capsys.readouterr()
+        code: object
         try:
-            code = app(words)
+            code = run_command(words)
         except SystemExit as end:
             code = end.code
         out, err = capsys.readouterr()
-        return int(code or 0), out, err
+        return int(str(code or 0)), out, err
 
     return run
 
@@ -399,7 +400,10 @@ async def test_an_interrupt_aborts_what_a_rewind_runs(tmp_path: Path) -> None:
     assert assistant.parts[-1]["text"].strip() == (seen + out).decode().strip()
 
 
-@pytest.mark.parametrize("name", [*history.COMMANDS, *room.COMMANDS, "continue", "show"])
+NAMES = [*(command.__name__ for command in (*history.COMMANDS, *context.COMMANDS)), "continue", "show"]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_each_has_help_with_an_example(say: Say, name: str) -> None:
     """And takes --json and --store."""
     code, out, _ = say(name, "--help")

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clew.fronts.cli import screen
-from clew.fronts.cli.input import Act, Editor, Key, Keys
-from clew.fronts.cli.past import KEPT, Past
+from clew.fronts.cli.chat import screen
+from clew.fronts.cli.chat.keyboard import Act, Editor, Key, Keys
+from clew.fronts.cli.chat.screen import Screen, cut
+from clew.fronts.cli.chat.slash_commands import COMMANDS, completions
+from clew.fronts.cli.chat.typed_lines import KEPT, TypedLines
 from clew.fronts.cli.render import Look, Reply, asked_call, card, history_lines, split_blocks
-from clew.fronts.cli.screen import Terminal, cut
-from clew.fronts.cli.slash import COMMANDS, completions
 from clew.transcript.message import Message
 
 PLAIN = Look(colour=False)
@@ -218,7 +218,7 @@ async def test_a_key_answers_a_question_that_somebody_could_have_read(monkeypatc
     """Alone; beside half a line it needs Enter. A key that begins a word goes into the line; any other is told."""
     monkeypatch.setattr(screen, "_MOMENT_S", 0.0)
     editor = Editor()
-    terminal = Terminal(editor)
+    terminal = Screen(editor)
     terminal.ask("allow? ", WORDS)
     terminal._press(Key("text", "x"))
     assert (await terminal.next(), editor.text) == (Act("key", "x", 1), "")
@@ -247,7 +247,7 @@ async def test_what_was_typed_ahead_answers_nothing(monkeypatch: pytest.MonkeyPa
     now = 100.0
     monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now)
     editor = Editor()
-    terminal = Terminal(editor)
+    terminal = Screen(editor)
     editor.set("so ")
     terminal.ask("allow? ", WORDS)
     for key in (Key("text", "y"), Key("text", "e"), Key("text", "s")):
@@ -273,7 +273,7 @@ async def test_what_was_typed_ahead_answers_nothing(monkeypatch: pytest.MonkeyPa
 def test_what_was_typed_is_kept_for_its_owner_alone(tmp_path: Path) -> None:
     """Lines with newlines too; the newest are kept; what does not read is left out; a link is not followed."""
     path = tmp_path / "data" / "chat_history"
-    past = Past(path)
+    past = TypedLines(path)
     assert past.load() == []
     past.add("one\ntwo")
     past.add("ü")

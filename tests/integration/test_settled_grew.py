@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from clew.fronts.cli.app import app
+from clew.fronts.cli.app import run_command
 from clew.history.check import check
 from clew.ids import Mint
 from clew.runtime.recovery import recover
@@ -85,9 +85,9 @@ def test_the_command_line_says_so_of_a_store_that_was_harmed_before(
         connection.execute("DELETE FROM message_seals WHERE message_id = ?", [message_id])
         connection.execute("UPDATE store_marks SET sealed_since = 1 << 62")  # as in a file of an older version
     words = ["check", "--store", f"sqlite:///{path}"]
-    assert app(words, result_action="return_value") == 0
+    assert run_command(words) == 0
     with raw(path) as connection:
         connection.execute("UPDATE chat_parts SET updated_at = updated_at + 5000 WHERE message_id = ?", [message_id])
     capsys.readouterr()
-    assert app(words, result_action="return_value") == 7
+    assert run_command(words) == 7
     assert f"{message_id}: it grew after its turn had settled: it was written to later" in capsys.readouterr().out

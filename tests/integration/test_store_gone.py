@@ -13,7 +13,7 @@ import pytest
 
 import clew
 from clew.errors import StoreClosed, StoreGone
-from clew.fronts.cli.app import app
+from clew.fronts.cli.app import run_command
 from clew.history.check import check
 from clew.store.base import Store
 from clew.store.files.opening import open_files
@@ -192,7 +192,7 @@ def test_where_a_store_was_no_other_is_begun_without_a_word(
 
 def run(words: list[str]) -> object:
     """The exit code of a command."""
-    return app(words, result_action="return_value")
+    return run_command(words)
 
 
 async def test_a_log_without_its_database_is_not_thrown_away(path: Path, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clew.fronts.cli.fresh import Fresh
+from clew.fronts.cli.commands.fresh import Fresh
 from clew.transcript.chunk import Chunk, encode_chunk, parse_chunk
 from clew.transcript.fold import Fold
 from clew.transcript.replay import replay

@@ -180,7 +180,7 @@ def test_every_option_of_a_command_is_in_the_reference(command: str) -> None:
 
 def test_every_slash_command_is_in_the_reference() -> None:
     """And none that is not there."""
-    from clew.fronts.cli.slash import COMMANDS as SLASH
+    from clew.fronts.cli.chat.slash_commands import COMMANDS as SLASH
 
     cells = re.findall(r"^\| (`/[^|]*(?:\\\|[^|]*)*`) \|", section(DOCS / "reference.md", "Chat"), re.MULTILINE)
     assert sorted(re.findall(r"`/([a-z]+)", " ".join(cells))) == sorted(SLASH)

@@ -1,14 +1,15 @@
-"""What every command shares: its options, how it opens the store, and how it ends.
+"""What every command shares: its options, how it opens the store, how it prints, and how it fails.
 
-Why a command failed goes to stderr in one line, and the exit code says which kind of failure it was.
+A command prints to stdout, as JSON or as lines for a person. Why it failed goes to stderr in one line, and the exit
+code says which kind of failure it was.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import sys
-from collections.abc import AsyncIterator, Coroutine, Iterable
+from collections.abc import AsyncIterator, Iterable
+from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
 import cyclopts
@@ -28,8 +29,8 @@ from clew.errors import (
     StoreError,
     StoreUnavailable,
 )
-from clew.fronts.cli.plain import plain, plain_json
 from clew.fronts.cli.remote import RemoteEngine
+from clew.fronts.cli.safe_text import plain, plain_json
 from clew.fronts.cli.wire import find_token
 from clew.fronts.operations.results import SessionShape, show_session
 from clew.store.location import Location, Memory, SqliteFile, lock_of, parse_url
@@ -41,23 +42,36 @@ __all__ = [
     "AnyEngine",
     "Json",
     "Store",
-    "end",
     "exit_code",
+    "flag",
+    "moment",
     "named_model",
     "opened",
+    "option",
+    "plural",
     "print_json",
     "read_file",
     "say",
     "shapes",
+    "show",
 ]
 
 AnyEngine = clew.Engine | RemoteEngine
 """The engine in this process, or that of the server that has the store."""
 
-Store = Annotated[
-    str | None, cyclopts.Parameter(name="--store", help="Store URL; default CLEW_STORE, then your data folder.")
-]
-Json = Annotated[bool, cyclopts.Parameter(name="--json", negative=(), help="Print JSON.")]
+
+def option(help: str, name: str | None = None) -> cyclopts.Parameter:
+    """An option that takes a value; its name is its parameter's, unless another is given."""
+    return cyclopts.Parameter(name=name, help=help)
+
+
+def flag(help: str, name: str | None = None) -> cyclopts.Parameter:
+    """An option that is given or not, without a ``--no-`` of its own."""
+    return cyclopts.Parameter(name=name, negative=(), help=help)
+
+
+Store = Annotated[str | None, option("Store URL; default CLEW_STORE, then your data folder.", "--store")]
+Json = Annotated[bool, flag("Print JSON.", "--json")]
 
 EXIT_CODES: Final[tuple[tuple[type[ClewError], int], ...]] = (
     (Invalid, 2),
@@ -143,14 +157,6 @@ async def shapes(engine: AnyEngine, sessions: Iterable[Session]) -> list[Session
     return [show_session(session, await engine.get_status(session.id)) for session in sessions]
 
 
-def end(command: Coroutine[Any, Any, int]) -> int:
-    """Run a command to its exit code."""
-    try:
-        return asyncio.run(command)
-    except ClewError as error:
-        return say(error)
-
-
 def say(error: ClewError) -> int:
     """Why it failed, for a person; which kind of failure, for a program."""
     print(f"clew: {plain(str(error))} ({error.code})", file=sys.stderr)
@@ -159,6 +165,24 @@ def say(error: ClewError) -> int:
 
 def exit_code(error: ClewError) -> int:
     return next((code for kind, code in EXIT_CODES if isinstance(error, kind)), 1)
+
+
+def show(json: bool, value: Any, lines: Iterable[str]) -> None:
+    """What a command found: the value as JSON, or the lines for a person."""
+    if json:
+        print_json(value)
+    else:
+        for line in lines:
+            print(plain(line))
+
+
+def moment(at: int) -> str:
+    """A time in UTC, for a person."""
+    return datetime.fromtimestamp(at / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def plural(count: int | None, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def print_json(value: Any) -> None:

@@ -14,8 +14,7 @@ from typing import Any, Final
 import msgspec
 from rich.cells import cell_len, chop_cells
 
-from clew.fronts.cli.damage import damage_of
-from clew.fronts.cli.plain import plain
+from clew.fronts.cli.safe_text import one_line, plain
 from clew.transcript.message import Message
 from clew.transcript.part import (
     COMPACTION_PART,
@@ -38,6 +37,7 @@ __all__ = [
     "Reply",
     "asked_call",
     "card",
+    "damage_of",
     "history_lines",
     "said",
     "split_blocks",
@@ -178,14 +178,14 @@ def card(part: Part, look: Look, width: int) -> str:
     """A call on one line: how it stands, what it is, what came of it."""
     state = str(state_of(part))
     mark, colour = _MARKS.get(state, ("·", "dim"))
-    head = f"{tool_name(part)} {_one_line(_gist(input_of(part)), max(width // 2, 20))}".rstrip()
+    head = f"{tool_name(part)} {one_line(_gist(input_of(part)), max(width // 2, 20))}".rstrip()
     came = {"output-denied": "denied", "approval-requested": "waits for your word"}.get(state, "")
     if state == "output-available":
         came = _result(output_text(part) or "")
     elif state == "output-error":
         came = error_text(part) or ""
     room = max(width - len(head) - 6, 10)
-    tail = f"  {_one_line(came, room)}" if came else ""
+    tail = f"  {one_line(came, room)}" if came else ""
     return f"{look.style(mark, colour)} {plain(head)}{look.style(plain(tail), 'dim')}"
 
 
@@ -204,17 +204,12 @@ def _result(text: str) -> str:
     return (lines[0] if lines else "(nothing)") + more
 
 
-def _one_line(text: str, width: int) -> str:
-    words = " ".join(text.split())
-    return words if len(words) <= width else words[: width - 1] + "…"
-
-
 def _other(part: Part) -> str:
     kind = kind_of(part)
     if kind == STEP_START or kind.startswith("data-"):
         return ""
     named = name_of(part) or ""
-    return f"[{plain(kind)} {plain(_one_line(named, 60))}]\n"
+    return f"[{plain(kind)} {plain(one_line(named, 60))}]\n"
 
 
 def asked_call(tool: str, given: object, look: Look, approval: object = None) -> str:
@@ -230,9 +225,7 @@ def asked_call(tool: str, given: object, look: Look, approval: object = None) ->
     if isinstance(target, Mapping) and [target] != descriptor.get("targets"):
         about = f"{target.get('permission')} {target.get('value')}: "
     return (
-        asked
-        + look.style(plain(f"  asked because {_one_line(about + str(descriptor['reason']), 1_000)}"), "dim")
-        + "\n"
+        asked + look.style(plain(f"  asked because {one_line(about + str(descriptor['reason']), 1_000)}"), "dim") + "\n"
     )
 
 
@@ -247,6 +240,13 @@ def history_lines(messages: Sequence[Message], look: Look, width: int) -> Iterat
             yield said(message, look)
         else:
             yield from Reply(look).finished(message.parts, width, final=True)
+
+
+def damage_of(message: Message) -> str | None:
+    """What is the matter with a damaged message, and what to do."""
+    if message.damage:
+        return f"[damaged: {plain(message.damage)}; to let it stand as it is: clew check --accept {plain(message.id)}]"
+    return "[damaged: not all of it is readable]" if message.is_unreadable else None
 
 
 def how_stopped(turn: Mapping[str, Any], go_on: str) -> str | None:

@@ -1,4 +1,4 @@
-"""The past of the keyboard: lines that were typed, kept in the data folder for their owner alone."""
+"""The lines that were typed in chats, kept in the data folder for their owner alone."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Final
 
 import msgspec
 
-__all__ = ["Past"]
+__all__ = ["KEPT", "TypedLines"]
 
 KEPT: Final = 1_000
 
 
-class Past:
+class TypedLines:
     """Lines in a file, oldest first, each as JSON, so that one may hold several. A file that is in the way is left."""
 
     def __init__(self, path: Path) -> None:

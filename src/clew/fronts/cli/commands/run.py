@@ -1,4 +1,4 @@
-"""One turn, its text or its chunks on stdout: a prompt, or one that is answered again.
+"""``clew run`` and ``clew continue``: one turn, its text or its chunks on stdout.
 
 It runs in this process, or in the server that has the store, which is then watched as by any other viewer. On a
 terminal what needs a permission is asked for, in the words and with the keys of ``clew chat``; without one it is
@@ -21,12 +21,12 @@ from typing import Any, Final
 import msgspec
 
 from clew.errors import AlreadyAnswered, ClewError
-from clew.fronts.cli.asking import Asking
-from clew.fronts.cli.command import AnyEngine, named_model, opened
-from clew.fronts.cli.plain import plain
-from clew.fronts.cli.printer import Printer
+from clew.fronts.cli.command import AnyEngine, Json, Store, named_model, opened
+from clew.fronts.cli.commands.printer import Printer
+from clew.fronts.cli.question import Question
 from clew.fronts.cli.remote import RemoteEngine
 from clew.fronts.cli.render import Look, how_stopped, summary_of
+from clew.fronts.cli.safe_text import plain
 from clew.live.base import Waiting
 from clew.runtime.submission import Submission, TurnOutcome
 from clew.runtime.turn import finish_of
@@ -36,29 +36,49 @@ from clew.transcript.message import Message
 from clew.transcript.part import texts_of
 from clew.transcript.replay import replay
 
-__all__ = ["follow_turn", "run_again", "run_prompt"]
+__all__ = ["COMMANDS", "follow_turn"]
 
 Said = Callable[..., Awaitable[list[str]]]
 _POLL_S: Final = 0.02
 _FAILURES: Final = {"permission_denied": 5, "context_too_large": 6, "storage_full": 7}
 
 
-async def run_prompt(store: str | None, prompt: str, session: str | None, model: str | None, json: bool) -> int:
-    """Run one turn and return the exit code."""
-    attended = _is_attended(json)
+async def run(
+    prompt: str, /, *, session: str | None = None, model: str | None = None, store: Store = None, json: Json = False
+) -> int:
+    """Run one turn and print what the model says; with --json the chunks, one a line.
+
+    Example: clew run "what is a clew?" --model demo/tour
+    """
+    options: Any = {"model": named_model(model), "on_busy": "reject", "attended": _is_attended(json)}
     async with opened(store, write=True, make=True) as engine:
-        submission, session = await _submit(engine, prompt, session, model, attended)
+        if session is not None:
+            submission = await engine.submit(session, prompt, **options)
+        else:
+            session = (await engine.create_session(model=options["model"], workspace_root=Path.cwd())).id
+            try:
+                submission = await engine.submit(session, prompt, **options)
+            except ClewError:
+                # One whose first prompt is refused does not stay.
+                await engine.delete_session(session)
+                raise
         if sys.stderr.isatty():
             print(f"clew: session {session}", file=sys.stderr)
         return await follow_turn(engine, session, submission, json)
 
 
-async def run_again(store: str | None, session: str, json: bool) -> int:
-    """Go on with a session and return the exit code."""
+async def continue_(session: str, /, *, store: Store = None, json: Json = False) -> int:
+    """Go on: answer what is unanswered, try again what failed, have the rest of a cut answer, or start a queue.
+
+    Example: clew continue ses_…
+    """
     async with opened(store, write=True) as engine:
         # A turn that goes on after its step limit has answers already; they are not said again.
         known = frozenset(message.id for message in await engine.messages(session))
         return await follow_turn(engine, session, await engine.continue_turn(session), json, known)
+
+
+COMMANDS: Final[tuple[Callable[..., Any], ...]] = (run, continue_)
 
 
 async def follow_turn(
@@ -100,23 +120,6 @@ async def follow_turn(
             file=sys.stderr,
         )
     return _exit_code(outcome)
-
-
-async def _submit(
-    engine: AnyEngine, prompt: str, session: str | None, model: str | None, attended: bool
-) -> tuple[Submission, str]:
-    """Hand in the prompt, in a new session when none is named. One whose first prompt is refused does not stay."""
-    if session is not None:
-        return await engine.submit(
-            session, prompt, model=named_model(model), on_busy="reject", attended=attended
-        ), session
-    named = named_model(model)
-    made = await engine.create_session(model=named, workspace_root=Path.cwd())
-    try:
-        return await engine.submit(made.id, prompt, model=named, on_busy="reject", attended=attended), made.id
-    except ClewError:
-        await engine.delete_session(made.id)
-        raise
 
 
 async def _follow(
@@ -235,7 +238,7 @@ async def _ask(
     engine: AnyEngine, session_id: str, wait: Waiting, ending: asyncio.Future[TurnOutcome], *, attended: bool
 ) -> None:
     """Put one thing that waits to whoever sits at the terminal; without anybody there it is denied."""
-    desk, asking = _Desk(attended=attended), Asking(engine, session_id, wait)
+    desk, asking = _Desk(attended=attended), Question(engine, session_id, wait)
     if attended:
         # What was typed before the question was there does not answer it.
         termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)

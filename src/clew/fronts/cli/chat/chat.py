@@ -9,15 +9,15 @@ from pathlib import Path
 
 from clew.config import data_folder
 from clew.errors import InvalidInput
+from clew.fronts.cli.chat.conversation import AT_WORK, Conversation
+from clew.fronts.cli.chat.keyboard import Editor
+from clew.fronts.cli.chat.screen import Screen
+from clew.fronts.cli.chat.slash_commands import completions, run_slash
+from clew.fronts.cli.chat.terminal import Pipe, Terminal
+from clew.fronts.cli.chat.typed_lines import TypedLines
 from clew.fronts.cli.command import AnyEngine, named_model, opened
-from clew.fronts.cli.conversation import AT_WORK, Conversation
-from clew.fronts.cli.face import Face, Pipe
-from clew.fronts.cli.input import Editor
-from clew.fronts.cli.past import Past
 from clew.fronts.cli.remote import RemoteEngine
 from clew.fronts.cli.render import Look
-from clew.fronts.cli.screen import Terminal
-from clew.fronts.cli.slash import completions, run_slash
 from clew.transcript.session import Session
 
 __all__ = ["chat"]
@@ -33,17 +33,16 @@ async def chat(store: str | None, session: str | None, model: str | None, new: b
         def complete(line: str) -> list[str]:
             return completions(line, talk.models, talk.sessions) if talk is not None else []
 
-        past = Past(data_folder() / "chat_history")
+        typed = TypedLines(data_folder() / "chat_history")
         attended = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
-        editor = Editor(await asyncio.to_thread(past.load) if attended else (), complete)
-        face: Face = Terminal(editor) if attended else Pipe()
-        talk = Conversation(
-            engine, face, _look() if attended else Look(colour=False), run_slash, model=named_model(model)
-        )
+        editor = Editor(await asyncio.to_thread(typed.load) if attended else (), complete)
+        terminal: Terminal = Screen(editor) if attended else Pipe()
+        look = _look() if attended else Look(colour=False)
+        talk = Conversation(engine, terminal, look, run_slash, named_model(model))
         if attended:
-            talk.remember = past.add
+            talk.remember = typed.add
         first = await _first(engine, session, new)
-        with face.taken():
+        with terminal.taken():
             code = await talk.talk(first)
         if attended and talk.session is not None and (await engine.get_status(talk.session.id)).state in AT_WORK:
             goes_on = isinstance(engine, RemoteEngine)

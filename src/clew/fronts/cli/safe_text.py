@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["plain", "plain_json"]
+__all__ = ["one_line", "plain", "plain_json"]
 
 
 def plain(text: str) -> str:
@@ -16,9 +16,15 @@ def plain_json(text: str) -> str:
     """JSON that means the same, with everything but newlines and printable characters as escapes."""
     if text.isprintable():
         return text
-    return "".join(ch if ch == "\n" or ch.isprintable() else _units(ch) for ch in text)
+    return "".join(ch if ch == "\n" or ch.isprintable() else _escaped(ch) for ch in text)
 
 
-def _units(ch: str) -> str:
+def _escaped(ch: str) -> str:
     data = ch.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{data[at] << 8 | data[at + 1]:04x}" for at in range(0, len(data), 2))
+
+
+def one_line(text: str, width: int) -> str:
+    """The words of a text on one line, as many as there is room for."""
+    words = " ".join(text.split())
+    return words if len(words) <= width else words[: width - 1] + "…"

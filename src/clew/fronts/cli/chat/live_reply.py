@@ -1,4 +1,4 @@
-"""Showing: the assistant's message as it grows, from the live stream, and from the store for what was missed."""
+"""The assistant's message as it grows, from the live stream, and from the store for what was missed."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from clew.fronts.cli.chat.terminal import Terminal
 from clew.fronts.cli.command import AnyEngine
-from clew.fronts.cli.face import Face
 from clew.fronts.cli.render import Look, Reply
 from clew.transcript.chunk import parse_chunk
 from clew.transcript.fold import Fold
 from clew.transcript.message import Message
 
-__all__ = ["Showing", "find"]
+__all__ = ["LiveReply", "find"]
 
 _FRAME_S: Final = 1 / 30
 """How often a growing message is drawn: more than that nobody sees."""
 
 
-class Showing:
+class LiveReply:
     """Shows one message at a time. ``redraw`` is called when there is more of it."""
 
-    def __init__(self, engine: AnyEngine, face: Face, look: Look, redraw: Callable[[], None]) -> None:
+    def __init__(self, engine: AnyEngine, terminal: Terminal, look: Look, redraw: Callable[[], None]) -> None:
         self._engine = engine
-        self._face = face
+        self._terminal = terminal
         self._look = look
         self._redraw = redraw
         self._session_id = ""
@@ -67,7 +67,7 @@ class Showing:
             self._frame = None
         if self._fold is None:
             return "", []
-        width, height = self._face.size
+        width, height = self._terminal.size
         parts = self._fold.parts
         finished = "".join(self._reply.finished(parts, width))
         return finished, self._reply.unfinished(parts, width - 1, max(height - 6, 1))
@@ -81,7 +81,7 @@ class Showing:
         stored = await find(self._engine, self._session_id, self._message_id) if self._message_id else None
         parts = stored.parts if stored is not None else self._fold.parts if self._fold is not None else []
         self._fold = None
-        self._face.show((), above="".join(self._reply.finished(parts, self._face.size[0], final=final)))
+        self._terminal.show((), above="".join(self._reply.finished(parts, self._terminal.size[0], final=final)))
         if final:
             self._message_id = None
 

@@ -11,20 +11,20 @@ import re
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import msgspec
 
 from clew.errors import ClewError, InvalidInput
-from clew.fronts.cli.asking import Asking
+from clew.fronts.cli.chat.keyboard import Act
+from clew.fronts.cli.chat.live_reply import LiveReply, find
+from clew.fronts.cli.chat.terminal import Terminal
 from clew.fronts.cli.command import AnyEngine, exit_code
-from clew.fronts.cli.face import Face
-from clew.fronts.cli.input import Act
-from clew.fronts.cli.keeping import first_words
-from clew.fronts.cli.plain import plain
+from clew.fronts.cli.commands.sessions import words_of
+from clew.fronts.cli.question import Question
 from clew.fronts.cli.remote import RemoteEngine
 from clew.fronts.cli.render import Look, history_lines, how_stopped, said, summarised
-from clew.fronts.cli.showing import Showing, find
+from clew.fronts.cli.safe_text import plain
 from clew.fronts.cli.wire import Gone
 from clew.live.base import Event, Status
 from clew.transcript.message import Message
@@ -34,21 +34,25 @@ __all__ = ["AT_WORK", "Conversation"]
 
 AT_WORK: Final = frozenset({"busy", "retrying"})
 _SHOWN_BEFORE: Final = 20
-RunCommand: TypeAlias = "Callable[[Conversation, str], Coroutine[Any, Any, None]]"
 _CODES: Final = {"error": 1, "refused": 6, "abort": 130}
 
 
 class Conversation:
-    """One conversation at a time, between an engine and a face. ``run_command`` does what a line with a slash says."""
+    """One conversation at a time, between an engine and a terminal."""
 
     def __init__(
-        self, engine: AnyEngine, face: Face, look: Look, run_command: RunCommand, *, model: Any = None
+        self,
+        engine: AnyEngine,
+        terminal: Terminal,
+        look: Look,
+        slash: Callable[[Conversation, str], Coroutine[Any, Any, None]],
+        model: Any = None,
     ) -> None:
         self.engine = engine
-        self.face = face
+        self.terminal = terminal
         self.look = look
-        self._run_command = run_command
         self.model = model
+        self._slash = slash
         self.session: Session | None = None
         self.models: list[str] = []
         self.sessions: list[str] = []
@@ -56,12 +60,12 @@ class Conversation:
         self.leaving: int | None = None
         self._code = 0
         self.remember: Callable[[str], None] = lambda _: None
-        self._asking: Asking | None = None
+        self._question: Question | None = None
         self._interrupted = False
         self._status: Status | None = None
         self._queue: list[Message] = []
         self._paused = False
-        self._showing = Showing(engine, face, look, self._draw)
+        self._reply = LiveReply(engine, terminal, look, self._draw)
         self._spoken: set[str] = set()
         self._jobs: set[asyncio.Task[None]] = set()
 
@@ -69,12 +73,12 @@ class Conversation:
 
     def say(self, text: str) -> None:
         """Something for good, without anything that could steer the terminal."""
-        self.face.print(plain(text) + "\n")
+        self.terminal.print(plain(text) + "\n")
 
     def note(self, text: str) -> None:
         """Something about the conversation that is not part of it; to whoever reads a pipe, not in it."""
-        if self.face.attended:
-            self.face.print(self.look.style(plain(text), "dim") + "\n")
+        if self.terminal.attended:
+            self.terminal.print(self.look.style(plain(text), "dim") + "\n")
         else:
             print(f"clew: {plain(text)}", file=sys.stderr, flush=True)
 
@@ -111,8 +115,8 @@ class Conversation:
 
     def _complain(self, text: str) -> None:
         line = f"clew: {plain(text)}"
-        if self.face.attended:
-            self.face.print(self.look.style(line, "red") + "\n")
+        if self.terminal.attended:
+            self.terminal.print(self.look.style(line, "red") + "\n")
         else:
             print(line, file=sys.stderr, flush=True)
 
@@ -132,7 +136,7 @@ class Conversation:
                 await self._do(await self._next(watching))
             return self.leaving
         finally:
-            self._showing.leave()
+            self._reply.leave()
             for task in (watching, *self._jobs):
                 task.cancel()
             await asyncio.gather(watching, *self._jobs, return_exceptions=True)
@@ -142,7 +146,7 @@ class Conversation:
         self.sessions = [known.id for known in (await self.engine.list_sessions(limit=20)).sessions]
 
     async def _next(self, watching: asyncio.Task[None]) -> Act:
-        coming = asyncio.ensure_future(self.face.next())
+        coming = asyncio.ensure_future(self.terminal.next())
         await asyncio.wait({coming, watching}, return_when=asyncio.FIRST_COMPLETED)
         if watching.done():
             coming.cancel()
@@ -156,64 +160,64 @@ class Conversation:
             return
         self._interrupted = False
         if act.kind == "end":
-            self.leaving = 0 if self.face.attended else self._code
+            self.leaving = 0 if self.terminal.attended else self._code
         elif act.asked:
-            if self._asking is not None:
-                await self._safely(self._answer(self._asking, act.text))
+            if self._question is not None:
+                await self._safely(self._answer(self._question, act.text))
         elif act.kind == "line" and act.text.strip():
             self.remember(act.text)
             is_command = re.match(r"/[a-z]*(?: |\Z)", act.text)
-            await self._safely(self._run_command(self, act.text) if is_command else self._prompt(act.text))
+            await self._safely(self._slash(self, act.text) if is_command else self._prompt(act.text))
 
     async def _interrupt(self) -> None:
         """The first one aborts what runs; the second leaves."""
         if self._interrupted:
             # Half a line is not left behind by accident.
-            self.leaving = None if self.face.clear() else 130
+            self.leaving = None if self.terminal.clear() else 130
             return
         if self.session is not None and await self.engine.abort(self.session.id):
             self._interrupted = True
-        elif not self.face.clear():
+        elif not self.terminal.clear():
             self._interrupted = True
             self.note("Ctrl-C again leaves, and so does Ctrl-D")
 
     async def _prompt(self, text: str) -> None:
-        self.face.busy(True)
+        self.terminal.busy(True)
         try:
             if self.session is None:
                 model = self.model if not isinstance(self.model, dict) else None
                 made = await self.engine.create_session(model=model, workspace_root=Path.cwd())
                 try:
                     self.session = made
-                    await self.engine.submit(made.id, text, model=self.model, attended=self.face.attended)
+                    await self.engine.submit(made.id, text, model=self.model, attended=self.terminal.attended)
                 except ClewError:
                     # One whose first prompt is refused does not stay.
                     self.session = None
                     await self.engine.delete_session(made.id)
                     raise
             else:
-                await self.engine.submit(self.session.id, text, model=self.model, attended=self.face.attended)
+                await self.engine.submit(self.session.id, text, model=self.model, attended=self.terminal.attended)
         except ClewError as error:
-            self.face.busy(self.running)
+            self.terminal.busy(self.running)
             self._code = exit_code(error)
             self._hand_back(text)
             raise
 
     def _hand_back(self, text: str) -> None:
         """What was not taken, to whoever can change it; whoever piped it in has it."""
-        if self.face.attended:
-            self.face.draft(text)
+        if self.terminal.attended:
+            self.terminal.draft(text)
 
     # The session
 
     async def enter(self, session: Session | None) -> None:
         """Go to a session and show where it is; None is a new one, made with its first prompt."""
-        self._showing.leave()
+        self._reply.leave()
         self.session = session
-        self._asking, self._status, self._queue, self.running = None, None, [], False
-        self.face.ask(None)
+        self._question, self._status, self._queue, self.running = None, None, [], False
+        self.terminal.ask(None)
         if session is None:
-            if self.face.attended:
+            if self.terminal.attended:
                 self.note("a new session; /help lists what can be done beside talking")
             self._draw()
             return
@@ -221,9 +225,9 @@ class Conversation:
         self._spoken = {message.id for message in messages}
         status = await self.engine.get_status(session.id)
         live = messages.pop().id if status.state in AT_WORK and messages and messages[-1].role == "assistant" else None
-        if self.face.attended:
+        if self.terminal.attended:
             self.note(f"{session.id} · {session.title or '(untitled)'} · {session.model}")
-            self.face.print("".join(history_lines(messages, self.look, self.face.size[0])))
+            self.terminal.print("".join(history_lines(messages, self.look, self.terminal.size[0])))
         self._status, self._queue = status, await self.engine.queue(session.id)
         self._paused = status.state not in AT_WORK and not status.waiting
         if status.state in AT_WORK:
@@ -250,10 +254,10 @@ class Conversation:
             self._queue = await self.engine.queue(self.need())
         elif kind == "context_compacted":
             self.note(summarised(data))
-        elif kind == "approval_answered" and self._asking is not None:
-            if data.get("tool_call_id") == self._asking.wait.tool_call_id:
+        elif kind == "approval_answered" and self._question is not None:
+            if data.get("tool_call_id") == self._question.wait.tool_call_id:
                 # Perhaps elsewhere. What else waits is in the status that follows.
-                self._asked(self._asking)
+                self._asked(self._question)
         elif kind == "session_deleted":
             self.note("this session was removed")
             await self.enter(None)
@@ -263,26 +267,26 @@ class Conversation:
 
     async def _started(self, message_id: str, user_message_id: str) -> None:
         if self.running:
-            await self._showing.settle(final=True)
+            await self._reply.settle(final=True)
         self._interrupted = self._paused = False
         self._queue = await self.engine.queue(self.need())
         if user_message_id not in self._spoken:
             found = await find(self.engine, self.need(), user_message_id)
             if found is not None:
                 self._spoken.add(user_message_id)
-                self.face.print(said(found, self.look) if self.face.attended else "")
+                self.terminal.print(said(found, self.look) if self.terminal.attended else "")
         self._begin(message_id)
 
     def _begin(self, message_id: str | None) -> None:
         self.running = True
-        self.face.busy(True)
-        self._showing.begin(self.need(), message_id)
+        self.terminal.busy(True)
+        self._reply.begin(self.need(), message_id)
 
     async def _finished(self, data: Mapping[str, Any]) -> None:
         reason, error = data.get("reason"), data.get("error") or {}
-        await self._showing.settle(final=reason != "waiting")
-        if self._asking is not None:
-            self._asked(self._asking)  # denied with the turn
+        await self._reply.settle(final=reason != "waiting")
+        if self._question is not None:
+            self._asked(self._question)  # denied with the turn
         self.running = False
         self._paused = reason in ("error", "refused")
         self._code = _CODES.get(str(reason), 0)
@@ -300,41 +304,41 @@ class Conversation:
                 self.note(words)
         await self._ask_next()
         self._queue = await self.engine.queue(self.need())
-        self.face.busy(bool(self._asking or self._queue) and reason in ("finish", "abort"))
+        self.terminal.busy(bool(self._question or self._queue) and reason in ("finish", "abort"))
 
     async def _ask_next(self) -> None:
         """Ask for the next thing that waits, if there is one and nothing is being asked."""
         session_id = self.need()
         waiting = (await self.engine.get_status(session_id)).waiting
-        if self._asking is None and waiting and not self.running:
-            self._asking = Asking(self.engine, session_id, waiting[0])
-            if not await self._asking.begin(self.face, self.look):
-                self._asking = None
+        if self._question is None and waiting and not self.running:
+            self._question = Question(self.engine, session_id, waiting[0])
+            if not await self._question.begin(self.terminal, self.look):
+                self._question = None
                 await self._ask_next()
 
-    async def _answer(self, asking: Asking, words: str) -> None:
+    async def _answer(self, question: Question, words: str) -> None:
         try:
-            answered = await asking.take(words, self.face)
+            answered = await question.take(words, self.terminal)
         except ClewError:
             # It may have been answered elsewhere; if it was not, it is asked again.
-            self._asked(asking)
+            self._asked(question)
             await self._ask_next()
             raise
         if answered:
-            self._asked(asking)
+            self._asked(question)
             await self._ask_next()
 
-    def _asked(self, asking: Asking) -> None:
-        if self._asking is asking:
-            self._asking = None
-            self.face.ask(None)
+    def _asked(self, question: Question) -> None:
+        if self._question is question:
+            self._question = None
+            self.terminal.ask(None)
 
     # What is shown for now
 
     def _draw(self) -> None:
-        above, lines = self._showing.lines()
-        waiting = [self.look.style(f"⋯ {plain(first_words(message))}", "dim") for message in self._queue[:3]]
-        self.face.show([*lines, *waiting], self.look.style(self._status_line(), "dim"), above)
+        above, lines = self._reply.lines()
+        waiting = [self.look.style(f"⋯ {plain(words_of(message))}", "dim") for message in self._queue[:3]]
+        self.terminal.show([*lines, *waiting], self.look.style(self._status_line(), "dim"), above)
 
     def _status_line(self) -> str:
         status = self._status

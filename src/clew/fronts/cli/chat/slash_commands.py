@@ -9,12 +9,12 @@ from typing import Final
 import msgspec
 
 from clew.errors import InvalidInput, MessageNotFound
+from clew.fronts.cli.chat.conversation import Conversation
 from clew.fronts.cli.command import named_model
-from clew.fronts.cli.conversation import Conversation
-from clew.fronts.cli.history import BEGINNING, drawn
-from clew.fronts.cli.keeping import first_words
+from clew.fronts.cli.commands.context import gauge
+from clew.fronts.cli.commands.history import BEGINNING, drawn
+from clew.fronts.cli.commands.sessions import words_of
 from clew.fronts.cli.render import history_lines
-from clew.fronts.cli.room import gauge
 from clew.history.rewind import Rewound
 
 __all__ = ["COMMANDS", "Slash", "completions", "run_slash"]
@@ -78,7 +78,7 @@ async def _rewind(chat: Conversation, rest: str) -> None:
     chat.forget(rewound.hidden)
     _moved(chat, rewound)
     if rewound.submission is None and rewound.draft is not None:
-        chat.face.draft(rewound.draft)
+        chat.terminal.draft(rewound.draft)
 
 
 async def _unrewind(chat: Conversation, rest: str) -> None:
@@ -171,7 +171,7 @@ async def _queue(chat: Conversation, rest: str) -> None:
     elif rest:
         raise InvalidInput("write /queue, or /queue cancel N")
     for place, message in enumerate(waiting, start=1):
-        chat.say(f"{place:>3}  {first_words(message)}")
+        chat.say(f"{place:>3}  {words_of(message)}")
     if not waiting:
         chat.note("nothing waits")
 
@@ -213,7 +213,7 @@ async def _title(chat: Conversation, rest: str) -> None:
 
 async def _show(chat: Conversation, rest: str) -> None:
     messages = await chat.engine.messages(chat.need())
-    chat.face.print("".join(history_lines(messages, chat.look, chat.face.size[0])))
+    chat.terminal.print("".join(history_lines(messages, chat.look, chat.terminal.size[0])))
 
 
 async def _quit(chat: Conversation, rest: str) -> None:

@@ -1,4 +1,4 @@
-"""The face of a conversation: where it is shown, and where its other side types. A terminal, or a pipe."""
+"""Where a chat is shown, and where its other side types: what any terminal can do, and a pipe in the place of one."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from clew.fronts.cli.input import Act
+from clew.fronts.cli.chat.keyboard import Act
 
-__all__ = ["Face", "Pipe"]
+__all__ = ["Pipe", "Terminal"]
 
 
-class Face(Protocol):
+class Terminal(Protocol):
     """Where a conversation is shown, and where its other side types."""
 
     attended: bool

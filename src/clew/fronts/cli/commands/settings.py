@@ -17,8 +17,8 @@ import msgspec
 
 import clew
 from clew.config import Config, config_folder, data_folder, default_store_url, load_config, unknown_settings
-from clew.fronts.cli.command import Json, Store, end, print_json
-from clew.fronts.cli.plain import plain
+from clew.fronts.cli.command import Json, Store, show
+from clew.fronts.cli.safe_text import plain
 
 __all__ = ["COMMANDS", "Setting", "redacted", "settings_of"]
 
@@ -39,53 +39,41 @@ class Setting(msgspec.Struct, frozen=True):
     source: Source
 
 
-def models(*, store: Store = None, json: Json = False) -> int:
+async def models(*, store: Store = None, json: Json = False) -> None:
     """List the models that can be named; those that cannot be used say what is missing.
 
     Example: clew models
     """
-
-    async def run() -> int:
-        # Which models there are is decided by the environment and the settings, not by a store.
-        async with clew.open("memory:") as engine:
-            listed = await engine.models()
-        if json:
-            print_json({"models": listed})
-        width = max((len(model.id) for model in listed), default=0)
-        for model in () if json else listed:
-            mark = "*" if model.default else " "
-            about = f"{model.window:>9,} tokens" if model.usable else f"not usable: {model.reason}"
-            print(plain(f"{mark} {model.id:<{width}}  {about}"))
-        return 0
-
-    return end(run())
+    # Which models there are is decided by the environment and the settings, not by a store.
+    async with clew.open("memory:") as engine:
+        listed = await engine.models()
+    width = max((len(model.id) for model in listed), default=0)
+    lines = (
+        f"{'*' if model.default else ' '} {model.id:<{width}}  "
+        + (f"{model.window:>9,} tokens" if model.usable else f"not usable: {model.reason}")
+        for model in listed
+    )
+    show(json, {"models": listed}, lines)
 
 
-def config(*, store: Store = None, json: Json = False) -> int:
+async def config(*, store: Store = None, json: Json = False) -> None:
     """Show every setting, its value, and where that was read. Secrets are not shown.
 
     Example: clew config --json
     """
-
-    async def run() -> int:
-        settings = settings_of(store, os.environ)
-        if json:
-            print_json({"settings": settings})
-        width = max(len(setting.name) for setting in settings)
-        for setting in () if json else settings:
-            value = setting.value if isinstance(setting.value, str) else msgspec.json.encode(setting.value).decode()
-            print(plain(f"{setting.name:<{width}}  {value}  ({setting.source})"))
-        if unknown := unknown_settings(os.environ):
-            names = ", ".join(unknown)
-            print(
-                plain(f"clew: the config file has keys that clew does not know, and ignores: {names}"), file=sys.stderr
-            )
-        return 0
-
-    return end(run())
+    settings = settings_of(store, os.environ)
+    width = max(len(setting.name) for setting in settings)
+    lines = (
+        f"{name:<{width}}  {value if isinstance(value, str) else msgspec.json.encode(value).decode()}  ({source})"
+        for name, value, source in map(msgspec.structs.astuple, settings)
+    )
+    show(json, {"settings": settings}, lines)
+    if unknown := unknown_settings(os.environ):
+        names = ", ".join(unknown)
+        print(plain(f"clew: the config file has keys that clew does not know, and ignores: {names}"), file=sys.stderr)
 
 
-COMMANDS: Final[Mapping[str, Callable[..., int]]] = {"models": models, "config": config}
+COMMANDS: Final[tuple[Callable[..., Any], ...]] = (models, config)
 
 
 def settings_of(store: str | None, environ: Mapping[str, str]) -> list[Setting]:

@@ -20,10 +20,10 @@ from typing import Any, Final
 
 from rich.cells import cell_len, set_cell_size
 
-from clew.fronts.cli.input import Act, Editor, Key, Keys
-from clew.fronts.cli.plain import plain
+from clew.fronts.cli.chat.keyboard import Act, Editor, Key, Keys
+from clew.fronts.cli.safe_text import plain
 
-__all__ = ["Terminal", "cut"]
+__all__ = ["Screen", "cut"]
 
 _STYLE: Final = re.compile(r"\x1b\[[0-9;]*m")
 _RESET: Final = "\x1b[0m"
@@ -41,8 +41,8 @@ def cut(line: str, width: int) -> str:
     return f"{styles}{set_cell_size(_STYLE.sub('', line), max(width - 1, 0)).rstrip()}…{_RESET if styles else ''}"
 
 
-class Terminal:
-    """A person at a terminal."""
+class Screen:
+    """The terminal of a person."""
 
     attended = True
 

@@ -1,4 +1,4 @@
-"""Asking: what waits for a human, put to whoever sits at the terminal, one thing after another."""
+"""A question: something that waits for a human, an approval or an answer, put to whoever sits at the terminal."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, Protocol
 
 from clew.fronts.cli.command import AnyEngine
-from clew.fronts.cli.plain import plain
 from clew.fronts.cli.render import Look, asked_call
+from clew.fronts.cli.safe_text import one_line, plain
 from clew.live.base import Waiting
 from clew.runtime.answers import Decision
 from clew.transcript.part import call_id_of
 
-__all__ = ["NOBODY", "Asker", "Asking"]
+__all__ = ["NOBODY", "Asker", "Question"]
 
 NOBODY: Final = "there is nobody at this terminal to ask"
 _ALLOW: Final = "allow? [y]es once · this [s]ession{} · [n]o: "
@@ -29,7 +29,7 @@ _DECISIONS: Final[Mapping[str, Decision]] = {
 
 
 class Asker(Protocol):
-    """What of a face is needed to ask."""
+    """What of a terminal is needed to ask."""
 
     attended: bool
 
@@ -41,7 +41,7 @@ class Asker(Protocol):
     def ask(self, question: str | None, words: Sequence[str] = ()) -> None: ...
 
 
-class Asking:
+class Question:
     """One thing that waits, until it is answered here or elsewhere."""
 
     def __init__(self, engine: AnyEngine, session_id: str, wait: Waiting) -> None:
@@ -52,10 +52,10 @@ class Asking:
         self._options: list[str] = []
         self._decisions: Mapping[str, Decision] = _DECISIONS
 
-    async def begin(self, face: Asker, look: Look) -> bool:
+    async def begin(self, terminal: Asker, look: Look) -> bool:
         """Show what it is and ask; without anybody to be asked it is denied, and False."""
-        if not face.attended:
-            await self._give("deny", NOBODY)
+        if not terminal.attended:
+            await self.refuse(NOBODY)
             return False
         call = await self._call()
         given: Any = call.get("input")
@@ -65,25 +65,25 @@ class Asking:
         question = given.get("question") if isinstance(given, Mapping) else None
         if self._stage == "answer" and isinstance(question, str):
             self._options = [str(option) for option in given.get("options") or ()]
-            face.print(look.style(f"? {plain(question)}", "bold") + "\n")
+            terminal.print(look.style(f"? {plain(question)}", "bold") + "\n")
             for number, option in enumerate(self._options, start=1):
-                face.print(f"  {number}. {plain(option)}\n")
+                terminal.print(f"  {number}. {plain(option)}\n")
         else:
-            face.print(asked_call(self.wait.tool, given, look, call.get("approval")))
-        self.ask(face)
+            terminal.print(asked_call(self.wait.tool, given, look, call.get("approval")))
+        self.ask(terminal)
         return True
 
-    def ask(self, face: Asker) -> None:
+    def ask(self, terminal: Asker) -> None:
         """Ask, or ask again what was not answered."""
         if self._stage != "decide":
-            face.ask(_WHY if self._stage == "reason" else _ANSWER)
+            terminal.ask(_WHY if self._stage == "reason" else _ANSWER)
             return
         project = "p" in self._decisions
         allow = _ALLOW.format(" · this [p]roject" if project else "")
         narrow = _ALLOW_NARROW.format("/p" if project else "")
-        face.ask(allow if face.size[0] > len(allow) + 10 else narrow, tuple(self._decisions))
+        terminal.ask(allow if terminal.size[0] > len(allow) + 10 else narrow, tuple(self._decisions))
 
-    async def take(self, words: str, face: Asker) -> bool:
+    async def take(self, words: str, terminal: Asker) -> bool:
         """What was typed. True once it was an answer; then the question is over."""
         words = words.strip()
         if self._stage == "reason":
@@ -91,7 +91,8 @@ class Asking:
             return True
         if self._stage == "answer":
             number = int(words) if words.isascii() and words.isdigit() else 0
-            await self._give_answer(self._options[number - 1] if 1 <= number <= len(self._options) else words)
+            answer = self._options[number - 1] if 1 <= number <= len(self._options) else words
+            await self._engine.answer_question(self._session_id, self.wait.tool_call_id, answer)
             return True
         decision = self._decisions.get(words.lower())
         if decision == "deny":
@@ -101,23 +102,20 @@ class Asking:
             return True
         else:
             keys = _KEYS.format(", p for this project" if "p" in self._decisions else "")
-            typed = f"{plain(_short(words))} is no answer: " if words else ""
-            face.print(f"{typed}{keys}\n")
-        self.ask(face)
+            typed = f"{plain(one_line(words, 20))} is no answer: " if words else ""
+            terminal.print(f"{typed}{keys}\n")
+        self.ask(terminal)
         return False
 
-    async def refuse(self) -> None:
+    async def refuse(self, reason: str | None = None) -> None:
         """Nobody answers any more: no."""
-        await self._give("deny", None)
+        await self._give("deny", reason)
 
     async def _give(self, decision: Decision, reason: str | None) -> None:
         if self.wait.approval_id is None:
-            await self._give_answer(reason or NOBODY)
+            await self._engine.answer_question(self._session_id, self.wait.tool_call_id, reason or NOBODY)
         else:
             await self._engine.answer(self._session_id, self.wait.approval_id, decision, reason)
-
-    async def _give_answer(self, output: str) -> None:
-        await self._engine.answer_question(self._session_id, self.wait.tool_call_id, output)
 
     async def _call(self) -> Mapping[str, Any]:
         """The call with its exact arguments, as it is stored."""
@@ -126,8 +124,3 @@ class Asking:
                 if call_id_of(part) == self.wait.tool_call_id:
                     return part
         return {}
-
-
-def _short(words: str) -> str:
-    line = " ".join(words.split())
-    return line if len(line) <= 20 else f"{line[:19]}…"

@@ -6,8 +6,8 @@ import os
 import sys
 from collections.abc import Sequence
 
-from clew.fronts.cli.fresh import Fresh
-from clew.fronts.cli.plain import plain, plain_json
+from clew.fronts.cli.commands.fresh import Fresh
+from clew.fronts.cli.safe_text import plain, plain_json
 from clew.transcript import chunk as c
 
 __all__ = ["Printer"]

@@ -1,0 +1,1 @@
+"""``clew chat``: a conversation on a terminal."""

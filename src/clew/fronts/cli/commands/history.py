@@ -1,0 +1,235 @@
+"""Going back and aside: the commands that move a session's head, copy its line, show its tree, and compare turns."""
+
+from __future__ import annotations
+
+import difflib
+import json as jsonlib
+import sys
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, Final
+
+from clew.fronts.cli.command import AnyEngine, Json, Store, flag, moment, opened, option, plural, print_json, show
+from clew.fronts.cli.commands.run import follow_turn
+from clew.fronts.cli.safe_text import plain
+from clew.fronts.operations.results import show_rewound, show_session
+from clew.history.report import RequestReport
+from clew.history.rewind import Rewound
+from clew.history.tree import TreeBranch, TreeTurn, TreeView
+from clew.transcript.part import Part, kind_of, text_of
+from clew.transcript.session import Session
+
+__all__ = ["BEGINNING", "COMMANDS", "difference", "drawn"]
+
+BEGINNING: Final = "beginning"
+"""What the empty beginning of a session is called where a turn is asked for."""
+_COLOURS: Final = {"+": "\x1b[32m", "-": "\x1b[31m", "@": "\x1b[36m"}
+_RESET: Final = "\x1b[0m"
+
+
+async def tree(session: str, /, *, store: Store = None, json: Json = False) -> None:
+    """Draw every turn of a session: ● is part of the conversation, ○ was left.
+
+    Example: clew tree ses_…
+    """
+    async with opened(store) as engine:
+        view = await engine.tree(session)
+    show(json, view, drawn(view))
+
+
+async def reflog(session: str, /, *, store: Store = None, json: Json = False) -> None:
+    """List every move of a session's head, newest first.
+
+    Example: clew reflog ses_…
+    """
+    async with opened(store) as engine:
+        moves = await engine.reflog(session)
+    lines = (
+        f"{move.seq:>4}  {moment(move.at)}  {move.why:<10}  {move.to_turn_id or BEGINNING:<30}  {move.text}".rstrip()
+        for move in moves
+    )
+    show(json, {"moves": moves}, lines)
+
+
+async def rewind(
+    session: str,
+    message: str,
+    /,
+    *,
+    edit: Annotated[str | None, option("Say this instead of what the message said.")] = None,
+    run: Annotated[bool, flag("Have it answered now.")] = False,
+    store: Store = None,
+    json: Json = False,
+) -> int:
+    """Go back to a user message. What came after it leaves the conversation and stays stored.
+
+    With --run the answer is printed; with --json too, the move on the first line and a chunk on each after it.
+
+    Example: clew rewind ses_… msg_… --edit "say it shorter" --run
+    """
+    async with opened(store, write=True) as engine:
+        rewound = await engine.rewind(session, message, mode="resend" if edit is None else "edit", text=edit, run=run)
+        if rewound.submission is None:
+            _show_move(rewound, json)
+            return 0
+        if json:
+            print_json(show_rewound(rewound))
+        return await follow_turn(engine, session, rewound.submission, json)
+
+
+async def unrewind(session: str, /, *, store: Store = None, json: Json = False) -> None:
+    """Undo the newest rewind, as long as nothing was added after it.
+
+    Example: clew unrewind ses_…
+    """
+    async with opened(store, write=True) as engine:
+        _show_move(await engine.unrewind(session), json)
+
+
+async def goto(session: str, turn: str, /, *, store: Store = None, json: Json = False) -> None:
+    """Go to any turn of a session; the word "beginning" is the time before its first.
+
+    Example: clew goto ses_… trn_…
+    """
+    async with opened(store, write=True) as engine:
+        _show_move(await engine.set_head(session, None if turn == BEGINNING else turn), json)
+
+
+def _show_move(rewound: Rewound, json: bool) -> None:
+    left = len(rewound.hidden)
+    gone = f"; {plural(left, 'message')} left the conversation" if left else ""
+    draft = [] if rewound.draft is None else [f"draft: {rewound.draft}"]
+    show(json, show_rewound(rewound), [f"now at {rewound.head_turn_id or BEGINNING}{gone}", *draft])
+
+
+async def branch(
+    session: str,
+    message: str,
+    /,
+    *,
+    start: Annotated[str | None, option("Copy only from this user message or summary on.")] = None,
+    model: str | None = None,
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """Make a new session that starts as a copy of the conversation up to a message. Prints its id.
+
+    Example: clew branch ses_… msg_… --model demo/echo
+    """
+    async with opened(store, write=True) as engine:
+        made = await engine.branch(session, message, start_message_id=start, model=model)
+        await _show_branch(engine, made, json)
+
+
+async def fork(turn: str, /, *, label: str | None = None, store: Store = None, json: Json = False) -> None:
+    """Make a new session at a turn, whatever came after it. Prints its id.
+
+    Example: clew fork trn_… --label "another way"
+    """
+    async with opened(store, write=True) as engine:
+        await _show_branch(engine, await engine.fork(turn, label=label), json)
+
+
+async def _show_branch(engine: AnyEngine, session: Session, json: bool) -> None:
+    show(json, show_session(session, await engine.get_status(session.id)), [session.id])
+
+
+async def diff(turn: str, other: str, /, *, store: Store = None, json: Json = False) -> None:
+    """Compare the last requests of two turns, also of two sessions: prompt, tools and messages.
+
+    Example: clew diff trn_… trn_…
+    """
+    async with opened(store) as engine:
+        before, after = await engine.request(turn), await engine.request(other)
+    lines = list(difference(before, after))
+    if json:
+        print_json({"from": before, "to": after, "diff": lines})
+        return
+    coloured = sys.stdout.isatty()
+    for line in lines:
+        colour = _COLOURS.get(line[:1], "") if coloured else ""
+        print(f"{colour}{plain(line)}{_RESET if colour else ''}")
+    if not lines:
+        print("the requests are the same")
+
+
+COMMANDS: Final[tuple[Callable[..., Any], ...]] = (tree, reflog, rewind, unrewind, goto, branch, fork, diff)
+
+
+# The tree
+
+
+def drawn(view: TreeView) -> Iterator[str]:
+    """The tree line by line. A turn with one child is followed by it; only where ways part is there a fork."""
+    below: dict[str | None, list[TreeTurn]] = {}
+    for turn in view.turns:
+        below.setdefault(turn.parent_turn_id, []).append(turn)
+    left: dict[str | None, list[TreeBranch]] = {}
+    for aside in view.branches:
+        left.setdefault(aside.turn_id, []).append(aside)
+    ahead = _beside(below.get(None, []), "")
+    while ahead:
+        turn, lead, indent = ahead.pop()
+        yield f"{lead}{_turn_line(turn)}"
+        for aside in left.get(turn.id, ()):
+            yield f"{indent}{'│' if turn.id in below else ' '}  ↳ {_branch_line(aside)}"
+        ahead += _beside(below.get(turn.id, []), indent)
+    for aside in left.get(None, ()):
+        yield f"↳ {_branch_line(aside)}"
+
+
+def _beside(turns: list[TreeTurn], indent: str) -> list[tuple[TreeTurn, str, str]]:
+    """Each with what stands before it and before what is below it; the first one last, to be taken first."""
+    if len(turns) == 1:
+        return [(turns[0], indent, indent)]
+    placed = [(turn, f"{indent}├─", f"{indent}│ ") for turn in turns]
+    if placed:
+        placed[-1] = (turns[-1], f"{indent}└─", f"{indent}  ")
+    return placed[::-1]
+
+
+def _turn_line(turn: TreeTurn) -> str:
+    marks: list[str] = [] if turn.status == "completed" else [turn.status]
+    if turn.kind != "normal":
+        marks.append("summary")
+    if turn.is_head:
+        marks.append("head")
+    mark = f"  ({', '.join(marks)})" if marks else ""
+    return f"{'●' if turn.on_line else '○'} {turn.id}{mark}  {turn.text}".rstrip()
+
+
+def _branch_line(aside: TreeBranch) -> str:
+    return f"{aside.session_id}  {aside.label or aside.title or ''}".rstrip()
+
+
+# The difference between what a model was sent in two turns
+
+
+def difference(before: RequestReport, after: RequestReport) -> Iterator[str]:
+    """A unified diff of two requests; nothing when they are the same."""
+    names = (before.turn_id, after.turn_id)
+    return difflib.unified_diff(list(_lines(before)), list(_lines(after)), *names, lineterm="")
+
+
+def _lines(request: RequestReport) -> Iterator[str]:
+    """A request as text. Ids are left out: in a branch the same words have others."""
+    yield f"model {request.model}" + (f" {request.model.variant}" if request.model.variant else "")
+    yield f"max_output_tokens {request.max_output_tokens} temperature {request.temperature}"
+    for section in request.prompt:
+        yield f"# prompt: {section.name}"
+        yield from section.text.splitlines()
+    for tool in request.tools:
+        yield f"# tool: {tool.name}"
+        yield from tool.description.splitlines()
+        yield from jsonlib.dumps(tool.input_schema, indent=1, ensure_ascii=False, sort_keys=True).splitlines()
+    for message in request.messages:
+        yield f"# {message.role}"
+        for part in message.parts:
+            yield from _part_lines(part)
+
+
+def _part_lines(part: Part) -> list[str]:
+    text = text_of(part, "text", "reasoning")
+    if text is not None:
+        return text.splitlines() if kind_of(part) == "text" else [f"({line})" for line in text.splitlines()]
+    kept = {name: value for name, value in part.items() if name not in ("toolCallId", "id")}
+    return jsonlib.dumps(kept, indent=1, ensure_ascii=False, sort_keys=True).splitlines()

@@ -1,0 +1,169 @@
+"""``clew ls``, ``show``, ``queue``, ``abort``, ``archive`` and ``rm``: looking at sessions and looking after them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from clew.errors import InvalidInput
+from clew.fronts.cli.command import Json, Store, flag, opened, option, print_json, shapes, show
+from clew.fronts.cli.render import damage_of
+from clew.fronts.cli.safe_text import plain
+from clew.transcript.message import Message
+from clew.transcript.part import (
+    COMPACTION_PART,
+    DAMAGED_PART,
+    STEP_START,
+    Part,
+    data_of,
+    error_text,
+    first_words,
+    input_of,
+    is_call,
+    kind_of,
+    output_text,
+    state_of,
+    text_of,
+    tool_name,
+)
+
+__all__ = ["COMMANDS", "words_of"]
+
+
+async def ls(*, store: Store = None, limit: int = 50, archived: bool = False, json: Json = False) -> None:
+    """List sessions, newest first.
+
+    Example: clew ls --limit 10
+    """
+    async with opened(store) as engine:
+        page = await engine.list_sessions(limit=limit, archived=archived)
+        if json:
+            print_json({"sessions": await shapes(engine, page.sessions), "next_cursor": page.next_cursor})
+            return
+    if sys.stdout.isatty():
+        print(f"{'session':<30}  {'tokens':>8}  title")
+    for session in page.sessions:
+        print(f"{session.id}  {session.total_tokens:>8}  {plain(session.title or '(untitled)')}")
+
+
+async def show_(
+    session: str,
+    /,
+    *,
+    store: Store = None,
+    view: str | None = None,
+    model_view: Annotated[bool, flag("What the next call would send; short for --view model.")] = False,
+    ids: Annotated[bool, flag("Each message's id above what it says.")] = False,
+    json: Json = False,
+) -> None:
+    """Print the messages of a session.
+
+    Example: clew show ses_… --ids
+    """
+    if model_view and view not in (None, "model"):
+        raise InvalidInput("--model-view is --view model; leave one of them out")
+    async with opened(store) as engine:
+        chosen: Any = "model" if model_view else view or "visible"  # the engine checks it
+        messages = await engine.messages(session, view=chosen)
+    if json:
+        print_json({"messages": messages})
+        return
+    for message in messages:
+        if ids:
+            print(message.id)
+        if damage := damage_of(message):
+            print(f"{message.role}: {damage}")
+        for part in message.parts:
+            # What is said of a whole damaged message was said above.
+            whole = "message_id" in (data_of(part, DAMAGED_PART) or {})
+            if kind_of(part) != STEP_START and not whole:
+                print(f"{message.role}: {plain(_part_text(part))}")
+
+
+def _part_text(part: Part) -> str:
+    """A part as a person reads it: its text, or a call with what came of it."""
+    if (summary := data_of(part, COMPACTION_PART)) is not None:
+        return f"[summary] {summary.get('summary', '')}"
+    if (damage := data_of(part, DAMAGED_PART)) is not None:
+        return f"[damaged: {damage.get('reason', 'a part cannot be read')}]"
+    if is_call(part):
+        given = msgspec.json.encode(input_of(part)).decode()
+        came = output_text(part) or error_text(part) or f"[{state_of(part)}]"
+        return f"{tool_name(part)} {given} → {came}"
+    text = text_of(part, "text", "reasoning")
+    return f"[{kind_of(part)}]" if text is None else text
+
+
+async def queue(
+    session: str,
+    /,
+    *,
+    cancel: Annotated[str | None, option("Take this message out of the queue.")] = None,
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """List the messages of a session that wait for their turn, the next one first.
+
+    Example: clew queue ses_… --cancel msg_…
+    """
+    async with opened(store, write=cancel is not None) as engine:
+        if cancel is not None:
+            await engine.cancel_queued(session, cancel)
+        waiting = await engine.queue(session)
+    show(json, {"messages": waiting}, (f"{message.id}  {words_of(message)}" for message in waiting))
+
+
+def words_of(message: Message, length: int = 70) -> str:
+    """What a message begins with, on one line."""
+    texts = (text_of(part, "text", "reasoning") or f"[{kind_of(part)}]" for part in message.parts)
+    return first_words(" ".join(texts), length)
+
+
+async def abort(session: str, /, *, store: Store = None, json: Json = False) -> None:
+    """Stop what runs on a session, or deny what it waits for. What was written is kept.
+
+    Example: clew abort ses_…
+    """
+    async with opened(store, write=True) as engine:
+        aborted = await engine.abort(session)
+    show(json, {"aborted": aborted}, ["aborted" if aborted else "nothing was running"])
+
+
+async def archive(
+    session: str,
+    /,
+    *,
+    undo: Annotated[bool, flag("Put it back into the list.")] = False,
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """Put a session out of the list. Nothing is removed.
+
+    Example: clew archive ses_… --undo
+    """
+    async with opened(store, write=True) as engine:
+        kept = await engine.archive_session(session, archived=not undo)
+        [shape] = await shapes(engine, [kept])
+    show(json, shape, [f"{kept.id} is {'in the list again' if undo else 'archived'}"])
+
+
+async def rm(
+    session: str,
+    /,
+    *,
+    force: Annotated[bool, flag("Also while something runs on it.")] = False,
+    store: Store = None,
+) -> None:
+    """Remove a session for good, with its subagent sessions. Branches of it stay.
+
+    Example: clew rm ses_… --force
+    """
+    async with opened(store, write=True) as engine:
+        await engine.delete_session(session, force=force)
+    print(f"{plain(session)} is removed")
+
+
+COMMANDS: Final[tuple[Callable[..., Any], ...]] = (ls, show_, queue, abort, archive, rm)

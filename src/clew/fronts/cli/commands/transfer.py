@@ -1,0 +1,108 @@
+"""``clew search``, ``export`` and ``import``: finding what was said, and carrying sessions out and in as files."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+import cyclopts
+
+from clew.errors import InvalidInput
+from clew.fronts.cli.command import Json, Store, flag, opened, option, shapes, show
+from clew.fronts.cli.safe_text import plain, plain_json
+
+__all__ = ["COMMANDS"]
+
+
+async def search(
+    text: str,
+    /,
+    *,
+    session: Annotated[str | None, option("Only in this session.")] = None,
+    limit: int = 20,
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """Find messages by their words, in every session, hidden ones too. The last word may be unfinished.
+
+    Example: clew search "minotaur"
+    """
+    # The index is brought up to date by the first search, so this writes.
+    async with opened(store, write=True) as engine:
+        page = await engine.search(text, limit=limit, session_id=session)
+    hits = [
+        f"{hit.session_id}  {hit.message_id}  {'hidden  ' if hit.hidden else ''}{' '.join(hit.snippet.split())}"
+        for hit in page.hits
+    ]
+    show(json, page, hits or (["nothing found"] if sys.stdout.isatty() else []))
+
+
+async def export(
+    session: str,
+    /,
+    *,
+    format: Literal["json", "jsonl", "md", "html"] = "json",
+    out: Annotated[Path | None, option("A new file; without it the export is printed.")] = None,
+    keep_secrets: Annotated[bool, flag("Do not strike out what looks like a key or a password.")] = False,
+    hidden: Annotated[bool, flag("Also what left the conversation.")] = False,
+    store: Store = None,
+) -> None:
+    """Write a session as a file: json and jsonl whole, md and html for reading.
+
+    Example: clew export ses_… --format html --out session.html
+    """
+    async with opened(store) as engine:
+        data = await engine.export(session, format, redact=not keep_secrets, hidden=hidden)
+    if out is None and sys.stdout.isatty():
+        print((plain_json if format in ("json", "jsonl") else plain)(data.decode()))
+    elif out is None:
+        sys.stdout.buffer.write(data)
+        sys.stdout.flush()
+    else:
+        _write_new(out, data)
+        print(out)
+
+
+def _write_new(file: Path, data: bytes) -> None:
+    """A file of the user's own that was not there before: a transcript is nobody else's business."""
+    try:
+        with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as target:
+            target.write(data)
+    except OSError as error:
+        hint = "; name another --out" if isinstance(error, FileExistsError) else ""
+        raise InvalidInput(f"{file} cannot be written: {error.strerror}{hint}") from error
+
+
+async def import_(
+    file: Annotated[
+        Path, cyclopts.Parameter(help="An export as json or jsonl; - reads stdin.", allow_leading_hyphen=True)
+    ],
+    /,
+    *,
+    workspace: Annotated[Path | None, option("The folder it is to work in; without it, it has none.")] = None,
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """Take in a session that was exported. It is checked like any input, and taken whole or not at all.
+
+    Example: clew import session.json
+    """
+    if str(file) == "-":
+        data = sys.stdin.buffer.read()
+    else:
+        try:
+            data = file.read_bytes()
+        except OSError as error:
+            raise InvalidInput(f"{file} cannot be read: {error.strerror}") from error
+    folder = await asyncio.to_thread(workspace.resolve) if workspace is not None else None
+    async with opened(store, write=True, make=True) as engine:
+        session = await engine.import_session(data, workspace_root=folder)
+        [shape] = await shapes(engine, [session])
+    show(json, shape, [session.id])
+
+
+COMMANDS: Final[tuple[Callable[..., Any], ...]] = (search, export, import_)
