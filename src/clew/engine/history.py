@@ -59,7 +59,7 @@ class History(EnginePart):
 
         edit = Edit(text=text, parts=parts, model=model, agent=agent, client_message_id=client_message_id)
         return await self._rewinding().rewind(
-            self._own(session_id), message_id, mode=mode, edited=edit, run=run, restore_files=restore_files
+            self._own(session_id), message_id, mode=mode, edit=edit, run=run, restore_files=restore_files
         )
 
     async def unrewind(self, session_id: str) -> Rewound:
@@ -72,7 +72,9 @@ class History(EnginePart):
 
     async def reflog(self, session_id: str) -> list[ReflogEntry]:
         """Every move of the head, newest first."""
-        return await self._rewinding().reflog(self._own(session_id))
+        from clew.history.tree import load_reflog
+
+        return await load_reflog(self._store, self._own(session_id))
 
     async def branch(
         self,

@@ -17,9 +17,9 @@ from clew import ids
 from clew.errors import BranchPointInvalid, InvalidInput, TurnNotFound
 from clew.failpoints import failpoint
 from clew.history.branch_plan import check_point, check_turn, cut_line, plan_branch, start_line
+from clew.history.idle import held_idle
 from clew.history.lookup import find_message, get_turn
 from clew.runtime.host import Host
-from clew.runtime.ready import settle_idle
 from clew.runtime.runtime import Runtime
 from clew.store.base import get_session
 from clew.store.unit import Unit
@@ -58,13 +58,9 @@ class Branching:
         check_value(msgspec.to_builtins(chosen), "model")
         if start_message_id is not None:
             ids.check_client_message_id(start_message_id)
-        async with self._sessions.lock(session_id):
-            source = await self._sessions.get_open(session_id)
-            await settle_idle(self._host, self._sessions, session_id)
-            tree = await self._host.store.load_tree(session_id)
+        async with held_idle(self._host, self._sessions, session_id) as (source, tree):
             place = await find_message(self._host.store, session_id, from_message_id, tree)
-            turn = check_point(place)
-            return await self._copy(source, tree, turn, place.row.id, changes, chosen, start_message_id)
+            return await self._copy(source, tree, check_point(place), place.row.id, changes, chosen, start_message_id)
 
     async def fork(self, turn_id: str, *, label: str | None = None) -> Session:
         """A new session at a turn, whatever came after it there."""
@@ -72,10 +68,7 @@ class Branching:
         found = await self._host.store.find_turn(ids.check_turn_id(turn_id))
         if found is None:
             raise TurnNotFound(f"there is no turn {turn_id}", turn_id=turn_id)
-        async with self._sessions.lock(found.session_id):
-            source = await self._sessions.get_open(found.session_id)
-            await settle_idle(self._host, self._sessions, source.id)
-            tree = await self._host.store.load_tree(source.id)
+        async with held_idle(self._host, self._sessions, found.session_id) as (source, tree):
             turn = check_turn(get_turn(tree, turn_id))
             held = tree.links.get(turn.id, ())
             if not held:
@@ -105,7 +98,7 @@ class Branching:
         child = Session(
             id=host.mint.session(host.store.capabilities.session_ids),
             agent=source.agent,
-            model=model if model is not None else source.model,
+            model=model or source.model,
             workspace_root=source.workspace_root,
             parent_id=source.id,
             parent_message_id=point_id,

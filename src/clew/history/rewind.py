@@ -11,12 +11,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from clew.errors import (
-    NotSupported,
-    RewindTargetInvalid,
-    SnapshotFailed,
-)
+from clew.errors import NotSupported, RewindTargetInvalid, SnapshotFailed
 from clew.failpoints import failpoint
+from clew.history.idle import held_idle
 from clew.history.lookup import find_message, get_turn
 from clew.history.rewind_plan import (
     Edit,
@@ -25,15 +22,14 @@ from clew.history.rewind_plan import (
     check_target,
     left_line,
     parts_to_send,
+    plan_resend,
     plan_undo,
     withdrawn,
 )
 from clew.history.snapshot import SnapshotLayer
-from clew.history.tree import ReflogEntry, load_reflog
 from clew.runtime.admission import PromptContent, admit, user_row
 from clew.runtime.head_move import load_compactions, load_tails, plan_move
 from clew.runtime.host import Host, Setting
-from clew.runtime.ready import settle_idle
 from clew.runtime.runtime import Runtime
 from clew.runtime.setting import resolve_for
 from clew.runtime.submission import Submission
@@ -72,7 +68,7 @@ class Rewinding:
         message_id: str,
         *,
         mode: RewindMode = "resend",
-        edited: Edit | None = None,
+        edit: Edit | None = None,
         run: bool = False,
         restore_files: bool = False,
     ) -> Rewound:
@@ -81,66 +77,48 @@ class Rewinding:
         Whatever refuses this does so before anything is changed. A turn that waits for a human is settled first, its
         requests withdrawn; the queue stays as it is.
         """
-        edited = edited or Edit()
-        check_request(mode, edited, run=run)
-        async with self._runtime.sessions.lock(session_id):
-            session = await self._runtime.sessions.get_open(session_id)
-            tree = await self._load_settled_tree(session_id)
-            place = await find_message(self._host.store, session_id, message_id, tree)
-            turn = check_target(tree, place)
-            row = place.row
+        edit, host = edit or Edit(), self._host
+        check_request(mode, edit, run=run)
+        async with held_idle(host, self._runtime.sessions, session_id) as (session, tree):
+            place = await find_message(host.store, session_id, message_id, tree)
+            turn, row = check_target(tree, place), place.row
             admitted: tuple[Setting, PromptContent] | None = None
             if run and mode == "edit":
-                admitted = await self._admit(session, row, edited)
+                admitted = await admit(
+                    host,
+                    session,
+                    parts_to_send(row, edit),
+                    model=edit.model if edit.model is not None else row.asked_model,
+                    agent=edit.agent if edit.agent is not None else row.asked_agent,
+                    attended=row.is_attended,
+                )
             elif run:
-                await resolve_for(self._host, session, row)  # who would answer it must still be there
+                await resolve_for(host, session, row)  # who would answer it must still be there
             if restore_files:
                 await self._restore(session_id, row)
-            before = await self._withdraw(session_id, tree)
-            parent = parent_before(
-                before, await load_compactions(self._host.store, session_id, before), before.turns[turn.id]
-            )
+            tree = await self._withdraw(session_id, tree)
+            turn = tree.turns[turn.id]
+            parent = parent_before(tree, await load_compactions(host.store, session_id, tree), turn)
             if admitted is not None:
-                return await self._send_edited(session, row, edited, admitted, before, parent)
+                return await self._send_edited(session, row, edit, admitted, tree, parent)
             if mode == "edit":
-                rewound = await self._move(session_id, before, parent, "rewind")
-                text = edited.text if edited.text is not None else "\n".join(row.texts)
+                rewound = await self._move(session_id, tree, parent, "rewind")
+                text = edit.text if edit.text is not None else "\n".join(row.texts)
                 return msgspec.structs.replace(rewound, draft=text)
-            rewound = await self._resend(session_id, before, before.turns[turn.id], parent)
+            sibling = plan_resend(tree, turn, parent, host.mint.turn(), host.clock.now_ms())
+            if sibling is None:
+                rewound = Rewound(turn.id, ())
+            else:
+                held = tree.links[turn.id][:1]
+                rewound = await self._move(session_id, tree, sibling.id, "rewind", new=sibling, holding=held)
             submission = await self._runtime.continuation.go_on_locked(session_id) if run else None
             return msgspec.structs.replace(rewound, submission=submission)
-
-    async def _resend(self, session_id: str, tree: Tree, turn: Turn, parent: str | None) -> Rewound:
-        """A sibling turn that holds the same message and has no answer yet."""
-        held = tree.links[turn.id][:1]
-        if tree.head_turn_id == turn.id and turn.status == "unanswered" and tree.links[turn.id] == held:
-            return Rewound(turn.id, ())
-        now = self._host.clock.now_ms()
-        sibling = Turn(
-            id=self._host.mint.turn(),
-            session_id=session_id,
-            parent_turn_id=parent,
-            created_at=now,
-            status="unanswered",
-            settled_at=now,
-        )
-        return await self._move(session_id, tree, sibling.id, "rewind", new=sibling, holding=held)
-
-    async def _admit(self, session: Session, row: MessageRow, edited: Edit) -> tuple[Setting, PromptContent]:
-        return await admit(
-            self._host,
-            session,
-            parts_to_send(row, edited),
-            model=edited.model if edited.model is not None else row.asked_model,
-            agent=edited.agent if edited.agent is not None else row.asked_agent,
-            attended=row.is_attended,
-        )
 
     async def _send_edited(
         self,
         session: Session,
         row: MessageRow,
-        edited: Edit,
+        edit: Edit,
         admitted: tuple[Setting, PromptContent],
         tree: Tree,
         parent: str | None,
@@ -149,8 +127,8 @@ class Rewinding:
         setting, content = admitted
         now = self._host.clock.now_ms()
         tails = await load_tails(self._host.store, session.id, tree)
-        given = {"unattended": True} if row.metadata.get("unattended") is True else None
-        new = await user_row(self._host, session, setting, content, edited.client_message_id, given)
+        given = None if row.is_attended else {"unattended": True}
+        new = await user_row(self._host, session, setting, content, edit.client_message_id, given)
         moving = plan_move(tree, tails, session.id, parent, now, "rewind")
         failpoint("history.before_rewind")
         submission = await self._runtime.runner.open(session, setting, new, content, before=moving, below=parent)
@@ -159,18 +137,14 @@ class Rewinding:
 
     async def unrewind(self, session_id: str) -> Rewound:
         """Undo the newest rewind that is not undone yet."""
-        async with self._runtime.sessions.lock(session_id):
-            await self._runtime.sessions.get_open(session_id)
-            tree = await self._load_settled_tree(session_id)
+        async with held_idle(self._host, self._runtime.sessions, session_id) as (_, tree):
             undone = plan_undo(withdrawn(tree, session_id, self._host.clock.now_ms()))
             tree = await self._withdraw(session_id, tree)
             return await self._move(session_id, tree, undone.from_turn_id, "unrewind")
 
     async def set_head(self, session_id: str, turn_id: str | None) -> Rewound:
         """Go to any turn of the session, on the line or not; None is the empty beginning."""
-        async with self._runtime.sessions.lock(session_id):
-            await self._runtime.sessions.get_open(session_id)
-            tree = await self._load_settled_tree(session_id)
+        async with held_idle(self._host, self._runtime.sessions, session_id) as (_, tree):
             turn = get_turn(tree, turn_id) if turn_id is not None else None
             if turn is not None and turn.status == "refused":
                 raise RewindTargetInvalid("this turn was refused; there is nothing to go to", turn_id=turn.id)
@@ -178,17 +152,6 @@ class Rewinding:
             if tree.head_turn_id == turn_id:
                 return Rewound(turn_id, ())
             return await self._move(session_id, tree, turn_id, "goto")
-
-    async def reflog(self, session_id: str) -> list[ReflogEntry]:
-        """Every move of the head, newest first."""
-        return await load_reflog(self._host.store, session_id)
-
-    # Inside
-
-    async def _load_settled_tree(self, session_id: str) -> Tree:
-        """The tree of a session that nothing runs on. A turn that waits for a human may still be open."""
-        await settle_idle(self._host, self._runtime.sessions, session_id)
-        return await self._host.store.load_tree(session_id)
 
     async def _withdraw(self, session_id: str, tree: Tree) -> Tree:
         """Withdraw what waits for a human; the queue is not fired by it. The tree as it is then."""
@@ -201,13 +164,12 @@ class Rewinding:
     async def _restore(self, session_id: str, row: MessageRow) -> None:
         if self._snapshots is None:
             raise NotSupported("files cannot be brought back: this engine was opened without a snapshot layer")
-        snapshot_id = row.snapshot_id
-        if snapshot_id is None:
+        if row.snapshot_id is None:
             raise RewindTargetInvalid(
                 "no snapshot was taken before this message; rewind without restoring files", message_id=row.id
             )
         try:
-            await self._snapshots.restore(session_id, snapshot_id)
+            await self._snapshots.restore(session_id, row.snapshot_id)
         except Exception as error:
             raise SnapshotFailed(f"the files could not be brought back: {error}", session_id=session_id) from error
 

@@ -25,6 +25,7 @@ __all__ = [
     "check_target",
     "left_line",
     "parts_to_send",
+    "plan_resend",
     "plan_undo",
     "withdrawn",
 ]
@@ -81,6 +82,20 @@ def check_target(tree: Tree, place: MessagePlace) -> Turn:
 
 def _invalid(row: MessageRow, sentence: str) -> RewindTargetInvalid:
     return RewindTargetInvalid(sentence, message_id=row.id)
+
+
+def plan_resend(tree: Tree, turn: Turn, parent: str | None, sibling_id: str, now: int) -> Turn | None:
+    """A turn beside this one that has no answer yet, for the same message; None where this one is that already."""
+    if tree.head_turn_id == turn.id and turn.status == "unanswered" and len(tree.links[turn.id]) == 1:
+        return None
+    return Turn(
+        id=sibling_id,
+        session_id=turn.session_id,
+        parent_turn_id=parent,
+        created_at=now,
+        status="unanswered",
+        settled_at=now,
+    )
 
 
 def plan_undo(tree: Tree) -> HeadMove:
