@@ -8,8 +8,9 @@ import msgspec
 
 from clew import ids
 from clew.dispatch.router import MAX_CONTENT, Inbound, Own, Received, Router
-from clew.errors import InvalidInput, TurnNotFound
+from clew.errors import InvalidInput
 from clew.runtime.host import Host
+from clew.store.base import get_turn
 from clew.transcript.gate import check_value
 from clew.transcript.part import text_part
 from clew.triggers.envelope import Trigger
@@ -99,10 +100,7 @@ class Events:
         if session_id is not None:
             self._own(session_id)
         if turn_id is not None:
-            turn = await self._host.store.find_turn(ids.check_turn_id(turn_id))
-            if turn is None:
-                raise TurnNotFound(f"there is no turn {turn_id}", turn_id=turn_id)
-            self._own(turn.session_id)
+            self._own((await get_turn(self._host.store, ids.check_turn_id(turn_id))).session_id)
         before = None if cursor is None else int(cursor)
         query = EventQuery(
             limit=limit, before=before, session_id=session_id, source=source, turn_id=turn_id, direction=direction

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clew import ids
-from clew.errors import TurnNotFound
 from clew.live.base import Event, EventType
-from clew.store.base import get_session
+from clew.store.base import get_session, get_turn
 from clew.transcript.session import Session
 
 if TYPE_CHECKING:
@@ -39,9 +38,7 @@ class EnginePart:
 
     async def _own_turn(self, turn_id: str) -> str:
         """The same for the id of a turn."""
-        turn = await self._store.find_turn(ids.check_turn_id(turn_id))
-        if turn is None:
-            raise TurnNotFound(f"there is no turn {turn_id}", turn_id=turn_id)
+        turn = await get_turn(self._store, ids.check_turn_id(turn_id))
         self._own(turn.session_id)
         return turn.id
 

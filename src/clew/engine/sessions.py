@@ -17,7 +17,7 @@ from clew import ids
 from clew.config import secret_values
 from clew.engine.base import EnginePart
 from clew.errors import InternalError, InvalidInput, SessionBusy, SessionNotFound
-from clew.history.accept import plan_accept
+from clew.history.repair import plan_accept
 from clew.history.views import View, load_messages
 from clew.store.base import Cursor, SearchPage, SearchQuery, SessionQuery
 from clew.store.unit import DeleteSession, InsertSession, PatchSession, Refused, Unit, Write

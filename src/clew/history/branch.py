@@ -14,14 +14,14 @@ from typing import Any, Final
 import msgspec
 
 from clew import ids
-from clew.errors import BranchPointInvalid, InvalidInput, TurnNotFound
+from clew.errors import BranchPointInvalid, InvalidInput
 from clew.failpoints import failpoint
 from clew.history.branch_plan import check_point, check_turn, cut_line, plan_branch, start_line
 from clew.history.idle import held_idle
-from clew.history.lookup import find_message, get_turn
+from clew.history.lookup import find_message, turn_of
 from clew.runtime.host import Host
 from clew.runtime.runtime import Runtime
-from clew.store.base import get_session
+from clew.store.base import get_session, get_turn
 from clew.store.unit import Unit
 from clew.transcript.gate import check_value
 from clew.transcript.line import path_to
@@ -65,11 +65,9 @@ class Branching:
     async def fork(self, turn_id: str, *, label: str | None = None) -> Session:
         """A new session at a turn, whatever came after it there."""
         changes = _check_metadata({"label": label if label is not None else f"fork-{self._host.mint.turn()[-8:]}"})
-        found = await self._host.store.find_turn(ids.check_turn_id(turn_id))
-        if found is None:
-            raise TurnNotFound(f"there is no turn {turn_id}", turn_id=turn_id)
-        async with held_idle(self._host, self._sessions, found.session_id) as (source, tree):
-            turn = check_turn(get_turn(tree, turn_id))
+        session_id = (await get_turn(self._host.store, ids.check_turn_id(turn_id))).session_id
+        async with held_idle(self._host, self._sessions, session_id) as (source, tree):
+            turn = check_turn(turn_of(tree, turn_id))
             held = tree.links.get(turn.id, ())
             if not held:
                 raise BranchPointInvalid("this turn holds no message to fork from", turn_id=turn.id)

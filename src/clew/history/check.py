@@ -19,7 +19,7 @@ from clew.transcript.fold_part import extends
 from clew.transcript.message import MessageRow
 from clew.transcript.metadata import projection_of
 from clew.transcript.part import blob_of, output_text
-from clew.transcript.project import project, tails_of
+from clew.transcript.project import Hidden, project, tails_of
 from clew.transcript.pruned import Pruned
 from clew.transcript.rollup import sum_usage
 from clew.transcript.seal import seal_of
@@ -28,7 +28,7 @@ from clew.transcript.tool_state import TOOL_STATES
 from clew.transcript.turn import Tree
 from clew.transcript.turn_state import OPEN
 
-__all__ = ["Problem", "check"]
+__all__ = ["Problem", "check", "wrong_projections"]
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -62,17 +62,11 @@ async def check(store: Store, acknowledged: Mapping[str, Sequence[Chunk]] | None
             found = await _check_session(store, session_id, stored, blobs)
             problems += [problem for problem in found if problem not in problems]
         except ClewError as error:
-            problems.append(Problem(str(error), session_id, _an_id(error)))
+            named = (error.ids[key] for key in ("part_id", "message_id", "turn_id") if key in error.ids)
+            problems.append(Problem(str(error), session_id, next((str(id_) for id_ in named), None)))
     for message_id, chunks in (acknowledged or {}).items():
         problems += _check_shown(stored.get(message_id), message_id, chunks)
     return problems
-
-
-def _an_id(error: ClewError) -> str | None:
-    for key in ("part_id", "message_id", "turn_id"):
-        if key in error.ids:
-            return str(error.ids[key])
-    return None
 
 
 async def _check_session(
@@ -90,7 +84,12 @@ async def _check_session(
     found += _check_moves(whole.tree)
     found += _check_places(whole.tree, messages, whole.queue)
     if not broken:  # from a broken tree nothing can be projected
-        found += _check_projections(whole.tree, messages)
+        for id_, hidden in wrong_projections(whole.tree, messages).items():
+            written, expected = (
+                projection_of(messages[id_].metadata),
+                (hidden.at, hidden.by) if hidden else (None, None),
+            )
+            found.append((f"hidden_at and hidden_by are {written}, the tree says {expected}", id_))
     found += _check_pruned(whole.pruned, messages)
     found += _check_sums(whole.session, whole.messages)
     for stream in whole.pending:
@@ -214,13 +213,15 @@ def _check_places(
             yield "it is in no turn and not in the queue", row.id
 
 
-def _check_projections(tree: Tree, messages: Mapping[str, MessageRow]) -> Iterator[tuple[str, str | None]]:
+def wrong_projections(tree: Tree, messages: Mapping[str, MessageRow]) -> dict[str, Hidden | None]:
+    """The messages whose ``hidden_at`` and ``hidden_by`` are not what the tree says, each with what it says."""
     truth = project(tree, tails_of(tree, messages))
+    wrong: dict[str, Hidden | None] = {}
     for row in messages.values():
         hidden = truth.get(row.id)
-        expected = (hidden.at, hidden.by) if hidden else (None, None)
-        if projection_of(row.metadata) != expected:
-            yield f"hidden_at and hidden_by are {projection_of(row.metadata)}, the tree says {expected}", row.id
+        if projection_of(row.metadata) != ((hidden.at, hidden.by) if hidden else (None, None)):
+            wrong[row.id] = hidden
+    return wrong
 
 
 def _check_pruned(pruned: Sequence[Pruned], messages: Mapping[str, MessageRow]) -> Iterator[tuple[str, str | None]]:

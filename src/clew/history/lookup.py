@@ -20,7 +20,7 @@ from clew.transcript.part import first_words
 from clew.transcript.turn import Tree, Turn
 from clew.transcript.view import compaction_data
 
-__all__ = ["MessagePlace", "begins_turn", "find_message", "get_turn", "holder_of", "words_of_turn"]
+__all__ = ["MessagePlace", "begins_turn", "find_message", "holder_of", "turn_of", "words_of_turn"]
 
 _LENGTH: Final = 80
 
@@ -65,7 +65,7 @@ def holder_of(tree: Tree, message_id: str) -> Turn | None:
     return max(holders, key=lambda turn: (turn.created_at, turn.id), default=None)
 
 
-def get_turn(tree: Tree, turn_id: str) -> Turn:
+def turn_of(tree: Tree, turn_id: str) -> Turn:
     """The turn of that id; :class:`TurnNotFound` when the session has none."""
     turn = tree.turns.get(ids.check_turn_id(turn_id))
     if turn is None:

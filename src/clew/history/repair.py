@@ -1,19 +1,24 @@
 """Repair: what can be worked out anew is written anew. What cannot is left as it is, for a person to decide.
 
 Opening a store for writing has already folded and settled what a dead process left. Here the projections of every
-session, which follow from its tree, are brought back to what the tree says. Text is never touched.
+session, which follow from its tree, are brought back to what the tree says. Text is never touched; that a damaged
+message may stand as it is now, a human says, and it is written down with it.
 """
 
 from __future__ import annotations
 
-from clew.errors import ClewError
-from clew.history.check import Problem
+from clew.errors import ClewError, Conflict, MessageNotFound
+from clew.history.check import Problem, wrong_projections
 from clew.store.base import Store
-from clew.store.unit import SetHidden, Unit
-from clew.transcript.metadata import projection_of
-from clew.transcript.project import Hidden, project, tails_of
+from clew.store.unit import PatchMessage, PutParts, SealMessage, SetHidden, Unit, Write
+from clew.transcript.message import MessageRow
+from clew.transcript.metadata import DAMAGED
+from clew.transcript.seal import seal_of
 
-__all__ = ["repair"]
+__all__ = ["ACCEPTED", "plan_accept", "repair"]
+
+ACCEPTED = "damage_accepted"
+"""The metadata key that says when a damaged message was accepted, and what was the matter with it."""
 
 
 async def repair(store: Store) -> list[Problem]:
@@ -32,13 +37,27 @@ async def _repair_projections(store: Store, session_id: str) -> list[Problem]:
     whole = await store.load_whole(session_id)
     if whole is None or whole.damaged:
         return []
-    rows = {row.id: row for row in whole.messages}
-    truth = project(whole.tree, tails_of(whole.tree, rows))
-    changes: dict[str, Hidden | None] = {}
-    for row in whole.messages:
-        hidden = truth.get(row.id)
-        if projection_of(row.metadata) != ((hidden.at, hidden.by) if hidden else (None, None)):
-            changes[row.id] = hidden
+    changes = wrong_projections(whole.tree, {row.id: row for row in whole.messages})
     if changes:
         await store.commit(Unit(session_id, (SetHidden(changes),), sync="power"))
     return [Problem("hidden_at and hidden_by were written anew", session_id, message_id) for message_id in changes]
+
+
+async def plan_accept(store: Store, session_id: str, message_id: str, now: int) -> tuple[MessageRow, Unit]:
+    """The damaged message, and the unit that seals it as it is now. What does not read stays a part that says so."""
+    row = await store.find_message(session_id, message_id)
+    if row is None:
+        raise MessageNotFound(
+            f"there is no message {message_id} in this session; one that is gone cannot be accepted, only restored",
+            session_id=session_id,
+            message_id=message_id,
+        )
+    if row.damage is None:
+        raise Conflict("this message is not damaged: there is nothing to accept", message_id=row.id)
+    writes: list[Write] = []
+    unread = tuple(part for part in row.parts if part.type == "data-damaged")
+    if unread:
+        writes.append(PutParts(row.id, unread))
+    writes.append(SealMessage(row.id, seal_of(part.data for part in row.parts)))
+    writes.append(PatchMessage(row.id, now, {ACCEPTED: {"at": now, "damage": row.damage}}, (DAMAGED,)))
+    return row, Unit(session_id, tuple(writes), sync="power")

@@ -14,11 +14,11 @@ from typing import Any
 import msgspec
 
 from clew.compaction.context import messages_with, without_begun
-from clew.errors import InvalidInput, RowUndecodable, TurnNotFound
+from clew.errors import InvalidInput, RowUndecodable
 from clew.prompt.assemble import Section, sections_of
 from clew.providers.base import ModelRequest, ToolSchema
 from clew.runtime.request import decode_tools, request_digest
-from clew.store.base import Store
+from clew.store.base import Store, get_turn
 from clew.transcript.line import LineTurn
 from clew.transcript.message import Message, MessageRow
 from clew.transcript.pruned import pruned_through
@@ -28,7 +28,7 @@ from clew.transcript.turn_state import TurnStatus
 from clew.transcript.usage import Usage
 from clew.transcript.view import compactions_of
 
-__all__ = ["RequestReport", "StepReport", "TurnReport", "get_turn", "load_request", "load_turn"]
+__all__ = ["RequestReport", "StepReport", "TurnReport", "load_request", "load_turn"]
 
 
 log = logging.getLogger("clew.history")
@@ -82,46 +82,18 @@ class RequestReport(msgspec.Struct, frozen=True):
     proven: bool
 
 
-async def get_turn(store: Store, turn_id: str) -> Turn:
-    turn = await store.find_turn(turn_id)
-    if turn is None:
-        raise TurnNotFound(f"there is no turn {turn_id}", turn_id=turn_id)
-    return turn
-
-
 async def load_turn(store: Store, turn_id: str) -> TurnReport:
     """The turn with its steps, in order."""
     turn = await get_turn(store, turn_id)
     line = await store.load_line(turn.session_id, through=turn.id, turns=1, keep_damaged=True)
     steps = await store.load_steps(turn.id)
+    told = {name: getattr(turn, name) for name in TurnReport.__struct_fields__ if hasattr(turn, name)}
     return TurnReport(
-        turn.id,
-        turn.session_id,
-        turn.parent_turn_id,
-        turn.origin_turn_id,
-        turn.kind,
-        turn.status,
-        turn.depth,
-        turn.created_at,
-        turn.settled_at,
-        turn.data,
-        tuple(row.id for row in line.turns[-1].messages),
-        tuple(_reported(step) for step in steps),
-    )
-
-
-def _reported(step: Step) -> StepReport:
-    return StepReport(
-        step.index,
-        step.message_id,
-        step.model,
-        step.usage,
-        step.cost_usd,
-        step.started_at,
-        step.finished_at,
-        step.finish_reason,
-        step.prompt_digest,
-        step.request_digest,
+        **told,
+        messages=tuple(row.id for row in line.turns[-1].messages),
+        steps=tuple(
+            StepReport(**{name: getattr(step, name) for name in StepReport.__struct_fields__}) for step in steps
+        ),
     )
 
 

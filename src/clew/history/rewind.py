@@ -14,7 +14,7 @@ import msgspec
 from clew.errors import NotSupported, RewindTargetInvalid, SnapshotFailed
 from clew.failpoints import failpoint
 from clew.history.idle import held_idle
-from clew.history.lookup import find_message, get_turn
+from clew.history.lookup import find_message, turn_of
 from clew.history.rewind_plan import (
     Edit,
     RewindMode,
@@ -145,7 +145,7 @@ class Rewinding:
     async def set_head(self, session_id: str, turn_id: str | None) -> Rewound:
         """Go to any turn of the session, on the line or not; None is the empty beginning."""
         async with held_idle(self._host, self._runtime.sessions, session_id) as (_, tree):
-            turn = get_turn(tree, turn_id) if turn_id is not None else None
+            turn = turn_of(tree, turn_id) if turn_id is not None else None
             if turn is not None and turn.status == "refused":
                 raise RewindTargetInvalid("this turn was refused; there is nothing to go to", turn_id=turn.id)
             tree = await self._withdraw(session_id, tree)

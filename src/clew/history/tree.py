@@ -110,14 +110,7 @@ def _shown(tree: Tree, rows: Mapping[str, MessageRow]) -> tuple[TreeTurn, ...]:
     line = {turn.id for turn in line_turns(tree)}
     return tuple(
         TreeTurn(
-            id=turn.id,
-            parent_turn_id=turn.parent_turn_id,
-            kind=turn.kind,
-            status=turn.status,
-            created_at=turn.created_at,
-            settled_at=turn.settled_at,
-            depth=turn.depth,
-            origin_turn_id=turn.origin_turn_id,
+            **{name: getattr(turn, name) for name in TreeTurn.__struct_fields__ if hasattr(turn, name)},
             on_line=turn.id in line,
             is_head=turn.id == tree.head_turn_id,
             text=words_of_turn(turn, tree.links.get(turn.id, ()), rows),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from clew.errors import MessageNotFound, SessionNotFound, TurnNotFound
-from clew.store.base import LineSlice, Store, get_session
+from clew.errors import MessageNotFound, SessionNotFound
+from clew.store.base import LineSlice, Store, get_session, get_turn
 from clew.transcript.line import line_messages
 from clew.transcript.marks import marked
 from clew.transcript.message import Message, shown
@@ -39,9 +39,7 @@ async def load_messages(
 
 async def load_turn_messages(store: Store, turn_id: str) -> list[Message]:
     """The messages of one turn, on the line or not."""
-    turn = await store.find_turn(turn_id)
-    if turn is None:
-        raise TurnNotFound(f"there is no turn {turn_id}", turn_id=turn_id)
+    turn = await get_turn(store, turn_id)
     line = await store.load_line(turn.session_id, through=turn.id, turns=1, keep_damaged=True)
     messages = [shown(row, turn.id) for row in line.turns[-1].messages]
     return marked(messages, {turn.id: turn}, await store.load_pruned(turn.session_id))

@@ -19,7 +19,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from clew.errors import SessionNotFound
+from clew.errors import SessionNotFound, TurnNotFound
 from clew.ids import SessionIdForm
 from clew.store.facts import Fact
 from clew.store.search import SearchHit, SearchPage, SearchQuery
@@ -56,6 +56,7 @@ __all__ = [
     "Triggers",
     "Whole",
     "get_session",
+    "get_turn",
 ]
 
 
@@ -382,3 +383,11 @@ async def get_session(store: Store, session_id: str) -> Session:
     if session is None:
         raise SessionNotFound(f"there is no session {session_id}", session_id=session_id)
     return session
+
+
+async def get_turn(store: Store, turn_id: str) -> Turn:
+    """The turn, whichever session it belongs to, or :class:`TurnNotFound`."""
+    turn = await store.find_turn(turn_id)
+    if turn is None:
+        raise TurnNotFound(f"there is no turn {turn_id}", turn_id=turn_id)
+    return turn
