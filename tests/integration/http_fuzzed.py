@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from clew.providers.registry import ProviderRegistry
-from clew.store.unit import STORE_WIDE, Committed, PutSchedule, PutWebhook, Unit
+from clew.store.unit import STORE_WIDE, PutSchedule, PutWebhook, Refused, Unit
 from clew.triggers.schedule import Schedule
 from clew.triggers.signature import new_secret
 from clew.triggers.webhook import Webhook
@@ -114,15 +114,15 @@ async def fuzzing(folder: Path | None = None) -> AsyncIterator[Fuzzed]:
 
 
 def _count_commits(store: Any) -> Callable[[], int]:
-    commit, count = store._commit, 0
+    apply, count = store._apply, 0
 
     def counted(unit: Any) -> Any:
         nonlocal count
-        outcome = commit(unit)
-        count += isinstance(outcome, Committed)
+        outcome = apply(unit)
+        count += not isinstance(outcome, Refused)
         return outcome
 
-    store._commit = counted
+    store._apply = counted
     return lambda: count
 
 

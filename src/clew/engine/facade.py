@@ -145,7 +145,7 @@ class Engine(Operations):
 
     def find_stream(self, session_id: str) -> LiveStream | None:
         """What runs on the session in this process, in batches as they became durable."""
-        return self.host.live.find_stream(session_id)
+        return self.host.live.find_stream(self._own(session_id))
 
     def is_idle(self, session_id: str) -> bool:
         """Nothing runs on the session in this process."""
