@@ -14,7 +14,7 @@ from clew.transcript.gate import check_value
 from clew.transcript.head import moved
 from clew.transcript.line import line_turns
 from clew.transcript.message import MessageRow
-from clew.transcript.part import text_part
+from clew.transcript.part import kind_of, text_part
 from clew.transcript.session import Model
 from clew.transcript.turn import HeadMove, Tree, Turn
 
@@ -163,7 +163,7 @@ def parts_to_send(row: MessageRow, edit: Edit) -> list[Mapping[str, Any]]:
     parts: list[Mapping[str, Any]] = [part.data for part in row.parts if part.type in ("text", "file")]
     if edit.text is None:
         return parts
-    place = next((n for n, part in enumerate(parts) if part["type"] == "text"), 0)
-    files = [(n, part) for n, part in enumerate(parts) if part["type"] == "file"]
+    place = next((n for n, part in enumerate(parts) if kind_of(part) == "text"), 0)
+    files = [(n, part) for n, part in enumerate(parts) if kind_of(part) == "file"]
     text = text_part(edit.text)
     return [*(part for n, part in files if n < place), text, *(part for n, part in files if n >= place)]

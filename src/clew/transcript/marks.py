@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from clew.transcript.message import Message
-from clew.transcript.part import output_text
+from clew.transcript.part import call_id_of, output_text
 from clew.transcript.pruned import Pruned, pruned_through
 from clew.transcript.turn import Turn
 from clew.transcript.turn_state import OPEN
@@ -30,7 +30,11 @@ def marked(messages: Sequence[Message], turns: Mapping[str, Turn], pruned: Itera
     told: list[Message] = []
     for place, message in enumerate(messages):
         marks: dict[str, Any] = {}
-        calls = [part["toolCallId"] for n, part in enumerate(message.parts) if _is_stub(message, n, part, stubs)]
+        calls = [
+            call_id_of(part)
+            for n, part in enumerate(message.parts)
+            if (message.id, n) in stubs and output_text(part) is not None
+        ]
         if calls:
             marks["pruned"] = calls
         turn = turns.get(str(message.turn_id))
@@ -45,16 +49,15 @@ def marked(messages: Sequence[Message], turns: Mapping[str, Turn], pruned: Itera
 
 def ending_of(turn: Turn) -> dict[str, Any] | None:
     """How a turn ended, where there is something to say: failed, aborted, refused, or stopped before it was done."""
-    stopped, error = turn.stopped, turn.data.get("error")
-    if turn.status in OPEN or (turn.status in ("completed", "unanswered") and not (stopped or error)):
+    if turn.status in OPEN or (turn.status in ("completed", "unanswered") and not (turn.stopped or turn.error)):
         return None
     ending: dict[str, Any] = {"status": turn.status}
-    if stopped:
-        ending["stopped"] = str(stopped)
-    if stopped == "step_limit" and isinstance(limit := turn.data.get("max_steps"), int):
-        ending["max_steps"] = limit
-    if isinstance(error, Mapping):
-        ending["error"] = {"code": str(error.get("code", "")), "message": str(error.get("message", ""))}
+    if turn.stopped:
+        ending["stopped"] = turn.stopped
+    if turn.stopped == "step_limit" and turn.max_steps is not None:
+        ending["max_steps"] = turn.max_steps
+    if turn.error:
+        ending["error"] = {key: str(turn.error.get(key, "")) for key in ("code", "message")}
     return ending
 
 
@@ -68,7 +71,3 @@ def _ends(messages: Sequence[Message]) -> dict[str, int]:
         else:
             places.setdefault(turn_id, place)
     return places
-
-
-def _is_stub(message: Message, index: int, part: Mapping[str, Any], stubs: Mapping[tuple[str, int], Pruned]) -> bool:
-    return (message.id, index) in stubs and output_text(part) is not None

@@ -156,8 +156,8 @@ def in_order(portable: PortableSession) -> PortableSession:
 
 def _renumbered(step: Step, numbers: dict[int, int]) -> Step:
     """The step with the newest prune it was sent under by its new number."""
-    view = step.data.get("view")
-    if not (isinstance(view, list) and len(view) > 1 and isinstance(view[1], int)):
+    view = step.view
+    if not (len(view) > 1 and isinstance(view[1], int)):
         return step
     newest = max((number for seq, number in numbers.items() if seq <= view[1]), default=0)
     return replace(step, data={**step.data, "view": [view[0], newest, *view[2:]]})

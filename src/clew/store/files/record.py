@@ -8,14 +8,14 @@ another program's, and is taken in by :mod:`clew.store.files.adopt`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 import orjson
 
 from clew.store.files.stamp import iso
 from clew.transcript.message import MessageRow, PartRow
-from clew.transcript.part import COMPACTION_PART
+from clew.transcript.part import COMPACTION_PART, tool_name
 
 __all__ = [
     "Record",
@@ -27,16 +27,9 @@ __all__ = [
     "message_records",
     "pieces",
     "says_something",
-    "tool_name",
 ]
 
 Record = dict[str, Any]
-_ENDS: Final = frozenset({"output-available", "output-error", "output-denied"})
-
-
-def tool_name(part: PartRow) -> str:
-    named = part.data.get("toolName")
-    return named if isinstance(named, str) else part.type.removeprefix("tool-")
 
 
 def content_text(content: object) -> str:
@@ -165,7 +158,7 @@ def _message(role: str, content: list[Any], at: int, extras: Record) -> Record:
 
 
 def _is_ended(part: PartRow) -> bool:
-    return part.tool_state in _ENDS
+    return (part.tool_state or "").startswith("output-")
 
 
 def _block(part: PartRow) -> Record | None:
@@ -174,7 +167,7 @@ def _block(part: PartRow) -> Record | None:
     if part.tool_call_id is not None:
         given = part.data.get("input")
         arguments = given if isinstance(given, dict) else {}
-        return {"type": "toolCall", "id": part.tool_call_id, "name": tool_name(part), "arguments": arguments}
+        return {"type": "toolCall", "id": part.tool_call_id, "name": tool_name(part.data), "arguments": arguments}
     return None
 
 

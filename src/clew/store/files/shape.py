@@ -10,11 +10,11 @@ from typing import Any, Final
 
 import msgspec
 
-from clew.store.files.record import is_marker, tool_name
+from clew.store.files.record import is_marker
 from clew.store.files.stamp import iso
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.metadata import usage_of
-from clew.transcript.part import COMPACTION_PART
+from clew.transcript.part import COMPACTION_PART, tool_name
 
 __all__ = ["BOUNDARY", "decode_message", "encode_boundary", "encode_message", "plain_metadata", "plain_records"]
 
@@ -86,7 +86,7 @@ def _usage(used: Any) -> dict[str, int]:
 def _call(part: PartRow) -> dict[str, Any]:
     data = part.data
     kept = {key: data[key] for key in ("input", "output", "errorText") if key in data}
-    named = {"id": part.tool_call_id, "name": tool_name(part), "arguments": kept.get("input", {})}
+    named = {"id": part.tool_call_id, "name": tool_name(part.data), "arguments": kept.get("input", {})}
     if "output" in kept:
         named |= {"result": kept["output"], "isError": False}
     if "errorText" in kept:
