@@ -13,8 +13,8 @@ from typing import Any, Final
 import msgspec
 
 from clew.ids import EPOCH_MS
+from clew.store.files.iso_time import milliseconds
 from clew.store.files.record import Record, content_text
-from clew.store.files.stamp import milliseconds
 from clew.store.memory.session_value import SessionValue
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.metadata import merged

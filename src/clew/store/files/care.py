@@ -1,21 +1,70 @@
-"""Care of a folder of sessions: a look at all of it, and a copy."""
+"""Care of a folder of sessions: what is wrong with it, as far as no human has accepted it, and a copy."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
+from zlib import crc32
+
+import msgspec
 
 from clew.errors import InvalidInput
 from clew.store.base import Damage
 from clew.store.files import folder
-from clew.store.files.codec import Codec, format_mark
-from clew.store.files.damages import unaccepted
+from clew.store.files.codec import Codec, Loaded, format_note
 from clew.store.files.shared import SHARED, SharedFiles
 from clew.store.memory.tables import EventKey
 from clew.triggers.ledger import LedgerEvent
 
-__all__ = ["copy_folder", "left_event", "look_over"]
+__all__ = ["Damages", "copy_folder", "left_event", "look_over"]
+
+
+class Damages:
+    """By session, as it was when it was last read. What is accepted is an entry of the folder."""
+
+    def __init__(self, shared: SharedFiles) -> None:
+        self._shared = shared
+        self._accepted: dict[str, int] = shared.load("accepted")
+        self._found: dict[str, tuple[Damage, ...]] = {}
+
+    def __bool__(self) -> bool:
+        return any(self._found.values())
+
+    def of(self, session_id: str) -> tuple[Damage, ...]:
+        return self._found.get(session_id, ())
+
+    def note(self, session_id: str, loaded: Loaded) -> None:
+        self._found[session_id] = _unaccepted(loaded, self._accepted)
+
+    def forget(self, session_id: str) -> None:
+        self._found.pop(session_id, None)
+
+    @property
+    def losses(self) -> tuple[Damage, ...]:
+        found = (damage for damages in self._found.values() for damage in damages)
+        return tuple(damage for damage in found if damage.id is not None and damage.id.startswith("loss-"))
+
+    def accept(self, loss_id: str, at: int) -> None:
+        """A human has accepted this loss: it is told no more."""
+        self._shared.put("accepted", loss_id, at)
+        self._accepted[loss_id] = at
+        for session_id, damages in list(self._found.items()):
+            self._found[session_id] = tuple(damage for damage in damages if damage.id != loss_id)
+
+
+def _unaccepted(loaded: Loaded, accepted: Container[str]) -> tuple[Damage, ...]:
+    """What is wrong with a session, but for the losses that a human has accepted; each loss with its id.
+
+    A session of which nothing reads has lost nothing yet: it is put back, or deleted.
+    """
+    if loaded.memo.damaged:
+        return loaded.damages
+    found = (
+        msgspec.structs.replace(one, id=one.id or f"loss-{crc32(f'{one.session_id} {one.what}'.encode()):08x}")
+        for one in loaded.damages
+    )
+    return tuple(one for one in found if one.id not in accepted)
 
 
 def look_over(path: Path, codec: Codec) -> Sequence[Damage]:
@@ -29,7 +78,7 @@ def look_over(path: Path, codec: Codec) -> Sequence[Damage]:
             loaded = codec.load(session_id)
             if loaded is None:
                 continue  # removed since it was listed
-            found += unaccepted(loaded, tables["accepted"])
+            found += _unaccepted(loaded, tables["accepted"])
             missing = [sha for sha in loaded.value.blobs if sha not in blobs]
             found += [Damage("a file that it names is missing", session_id, sha) for sha in missing]
     return (*found, *(Damage(what) for what in shared.unread))
@@ -59,7 +108,7 @@ def copy_folder(codec: Codec, shared: SharedFiles, target: Path) -> None:
             folder.make_folder(making / "clew")
             codec.copy(making)
             shared.copy(making)
-            folder.write_whole(making / "clew" / "format.json", format_mark(codec.kind), sync=True)
+            folder.write_whole(making / "clew" / "format.json", format_note(codec.kind), sync=True)
             making.rename(target)
         except BaseException:
             shutil.rmtree(making, ignore_errors=True)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, ClassVar, Final, NamedTuple
 
 import orjson
 
 from clew.store.base import Capabilities, Damage
+from clew.store.files import folder
 from clew.store.memory.session_value import SessionValue
 
-__all__ = ["FORMAT_VERSION", "Codec", "Entries", "Loaded", "Saving", "format_mark"]
+__all__ = ["FORMAT_VERSION", "MISREAD", "Codec", "Entries", "Loaded", "Saving", "format_note"]
 
 FORMAT_VERSION: Final = 1
+MISREAD: Final = (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError)
+"""What comes of reading something that is not as it was written."""
 
 Entries = Mapping[tuple[str, Any], tuple[Any, Any]]
 """What a unit changed: by table and key, the entry before and after it."""
@@ -34,51 +38,68 @@ class Saving(NamedTuple):
     done: Callable[[], Any]
 
 
-class Codec(Protocol):
-    """One format. ``memo`` is None for a session that a unit has just made."""
+class Codec(ABC):
+    """One format, of the sessions under ``root/sessions``. ``memo`` is None for a session that a unit has just made."""
 
-    kind: str
-    capabilities: Capabilities
-    evicts_released: bool
+    kind: ClassVar[str]
+    capabilities: ClassVar[Capabilities]
+    evicts_released: ClassVar[bool]
 
+    def __init__(self, root: Path) -> None:
+        self.sessions = root / "sessions"
+        self.damaged = root / "clew" / "damaged"
+
+    @abstractmethod
     def on_disk(self) -> list[str]:
         """The ids of all sessions there are, in order."""
-        ...
 
+    @abstractmethod
+    def files_of(self, session_id: str) -> tuple[Path, ...]:
+        """The files of a session, in the order in which they have to be read while somebody writes."""
+
+    @abstractmethod
     def load(self, session_id: str) -> Loaded | None: ...
 
-    def signature(self, session_id: str) -> object:
+    def signature(self, session_id: str) -> tuple[folder.Footprint, ...]:
         """Something that is different once the files are."""
-        ...
+        return tuple(folder.footprint(path) for path in self.files_of(session_id))
 
-    def mark(self, session_id: str) -> object:
+    def owned(self, session_id: str) -> tuple[tuple[int, ...], ...]:
         """What the owner goes by when it writes on: other than it left it, somebody else has been there."""
-        ...
+        return self.signature(session_id)
 
+    @abstractmethod
     def plan(self, value: SessionValue, memo: Any, entries: Entries, *, sync: bool, power: bool) -> Saving | None:
         """How the changes reach the disk; called while they are applied. ``sync``: the unit asked for power to be
         survived, ``power``: every unit does. ``done`` gives the new memo. None: they stay in memory for now."""
-        ...
 
     def save(self, value: SessionValue, memo: Any) -> Saving | None:
         """What memory alone holds, written down; None when there is nothing."""
-        ...
+        return None
 
+    @abstractmethod
     def remove(self, session_id: str) -> None: ...
 
     def tidy(self, loaded: Loaded) -> tuple[Damage, ...]:
         """Bring files that lag in line with what was loaded; what is wrong still. For the owner only."""
-        ...
+        return loaded.damages
 
+    @abstractmethod
     def sweep(self) -> None:
         """Remove what a process that died had begun. For the owner only."""
-        ...
 
     def copy(self, target: Path) -> None:
         """Copy every session into a folder, also while somebody writes."""
-        ...
+        folder.make_folder(target / "sessions")
+        for session_id in self.on_disk():
+            for path in self.files_of(session_id):
+                data = folder.read(path)
+                if data is not None:
+                    into = target / path.relative_to(self.sessions.parent)
+                    folder.make_folder(into.parent)
+                    folder.write_whole(into, data, sync=False)
 
 
-def format_mark(kind: str) -> bytes:
+def format_note(kind: str) -> bytes:
     """What a folder says of itself."""
     return orjson.dumps({"format": kind, "version": FORMAT_VERSION}) + b"\n"

@@ -12,7 +12,7 @@ from zlib import crc32
 
 import orjson
 
-__all__ = ["CHECKED_END", "check_of", "stamped", "unstamped", "verdict"]
+__all__ = ["CHECKED_END", "check_of", "verdict", "with_check", "without_check"]
 
 _KEY: Final = b',"check":"'
 _LENGTH: Final = len(_KEY) + 8 + 2
@@ -20,7 +20,7 @@ CHECKED_END: Final = re.compile(rb',"check":"[0-9a-f]{8}"\}')
 """How a line with a check ends. Text cannot hold it: its quotes are escaped."""
 
 
-def stamped(given: bytes) -> bytes:
+def with_check(given: bytes) -> bytes:
     """A JSON object or array with its check as its last key or item."""
     body, end = given[:-1], given[-1:]
     return b'%s%s%08x"%s' % (body, _KEY if end == b"}" else b',"', crc32(body), end)
@@ -35,12 +35,12 @@ def verdict(line: bytes) -> Literal["whole", "changed", "unchecked"]:
 
 
 def check_of(value: Any) -> str:
-    """The check that an object or array is stamped with."""
+    """The check that an object or array is written with."""
     return f"{crc32(orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)[:-1]):08x}"
 
 
-def unstamped(value: Any) -> Any:
-    """An object or array that was stamped, without its check; :class:`ValueError` when it is not what was written."""
+def without_check(value: Any) -> Any:
+    """An object or array without the check it was written with; :class:`ValueError` when it is not what was written."""
     match value:
         case {"check": str(check)}:
             value = {key: one for key, one in value.items() if key != "check"}

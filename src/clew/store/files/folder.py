@@ -14,18 +14,22 @@ from collections.abc import Iterator
 from pathlib import Path
 from zlib import crc32
 
-from clew.errors import ClewError, StorageFull, StoreReadOnly, StoreUnavailable
+from clew.errors import StorageFull, StoreReadOnly, StoreUnavailable
 from clew.failpoints import failpoint
 
 __all__ = [
+    "Footprint",
     "append",
     "boot_id",
     "ends_with",
+    "footprint",
     "is_temporary",
     "is_unreadable",
     "keep_aside",
     "make_folder",
+    "names_in",
     "read",
+    "remove_temporary",
     "sync_folder",
     "temporary",
     "translated",
@@ -44,16 +48,12 @@ def translated(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise _translate(error, path) from error
-
-
-def _translate(error: OSError, path: Path) -> ClewError:
-    path = Path(os.fsdecode(error.filename)) if isinstance(error.filename, (str, bytes)) else path
-    if error.errno in _FULL:
-        return StorageFull(f"{path} could not be written: the disk is full")
-    if error.errno in _READ_ONLY:
-        return StoreReadOnly(f"{path} may not be written: {error.strerror}")
-    return StoreUnavailable(f"{path} cannot be used: {error.strerror or error}")
+        path = Path(os.fsdecode(error.filename)) if isinstance(error.filename, (str, bytes)) else path
+        if error.errno in _FULL:
+            raise StorageFull(f"{path} could not be written: the disk is full") from error
+        if error.errno in _READ_ONLY:
+            raise StoreReadOnly(f"{path} may not be written: {error.strerror}") from error
+        raise StoreUnavailable(f"{path} cannot be used: {error.strerror or error}") from error
 
 
 def make_folder(path: Path) -> None:
@@ -69,6 +69,33 @@ _UNREADABLE = frozenset({errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR,
 def is_unreadable(error: OSError) -> bool:
     """Whether it is the file that cannot be read, and not the moment."""
     return error.errno in _UNREADABLE
+
+
+Footprint = tuple[int, int, int]
+"""What is seen of a file without reading it: which one it is, its size, and when it was written."""
+
+
+def footprint(path: Path) -> Footprint:
+    """Of a file; zeros when there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return 0, 0, 0
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def remove_temporary(place: Path) -> None:
+    """Remove from a folder what a process that died had begun."""
+    for path in place.glob(f"{_TEMPORARY}*"):
+        path.unlink(missing_ok=True)
+
+
+def names_in(place: Path) -> list[str]:
+    """The names in a folder; none when it is not there."""
+    try:
+        return sorted(os.listdir(place))
+    except FileNotFoundError:
+        return []
 
 
 def read(path: Path) -> bytes | None:

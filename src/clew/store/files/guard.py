@@ -21,21 +21,21 @@ class FolderGuard:
         self._path = path
         self._codec = codec
         self._lock = lock
-        self._marks: dict[str, object] = {}
+        self._left: dict[str, object] = {}
 
     def note(self, session_id: str) -> None:
         """Its files are about to be read, or were brought in line."""
         if self._lock is not None:
-            self._marks[session_id] = self._codec.mark(session_id)
+            self._left[session_id] = self._codec.owned(session_id)
 
     def forget(self, session_id: str) -> None:
-        self._marks.pop(session_id, None)
+        self._left.pop(session_id, None)
 
     @contextlib.contextmanager
     def writing(self, session_id: str, *, removing: bool = False) -> Iterator[None]:
         """While files of a session are written: they and the folder are what they were, the folder also afterwards."""
         self.check()
-        if not removing and session_id in self._marks and self._codec.mark(session_id) != self._marks[session_id]:
+        if not removing and session_id in self._left and self._codec.owned(session_id) != self._left[session_id]:
             raise StoreGone(
                 f"the files of session {session_id} were changed by somebody else while {self._path} was open; "
                 "nothing more is written to it. Bring them back as they were, and open the store again; a server "

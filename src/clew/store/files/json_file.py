@@ -6,7 +6,6 @@ they do not know, lie under ``clew``.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,14 +17,14 @@ from clew.ids import SessionIdForm
 from clew.store.base import Capabilities, Damage
 from clew.store.files import folder
 from clew.store.files.adopt import adopt, project_hidden
-from clew.store.files.codec import Entries, Loaded, Saving
-from clew.store.files.crc import check_of, stamped, unstamped, verdict
+from clew.store.files.codec import MISREAD, Codec, Entries, Loaded, Saving
+from clew.store.files.crc import check_of, verdict, with_check, without_check
+from clew.store.files.iso_time import iso
+from clew.store.files.json_message import decode_message, encode_boundary, encode_message, plain_metadata, plain_records
 from clew.store.files.log import is_streaming
 from clew.store.files.mend import Clues, Fault, mend
 from clew.store.files.metadata import session_of
 from clew.store.files.record import is_marker
-from clew.store.files.shape import decode_message, encode_boundary, encode_message, plain_metadata, plain_records
-from clew.store.files.stamp import iso
 from clew.store.files.tables import TABLES, dump_table, load_entry
 from clew.store.memory.session_value import SessionValue
 from clew.transcript.line import line_messages
@@ -37,7 +36,6 @@ __all__ = ["JsonCodec"]
 
 _APART: Final = ("row", "messages")
 _OWN: Final = frozenset({"id", "title", "model", "createdAt", "updatedAt", "messages", "clew", "check"})
-_MISREAD: Final = (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError)
 
 
 class JsonMemo(msgspec.Struct):
@@ -57,8 +55,8 @@ class JsonMemo(msgspec.Struct):
     kept: bool = True
 
 
-class JsonCodec:
-    """Sessions under ``root/sessions``."""
+class JsonCodec(Codec):
+    """A file for each session."""
 
     kind = "json"
     evicts_released = True
@@ -70,36 +68,18 @@ class JsonCodec:
         preset="checkpoint",
     )
 
-    def __init__(self, root: Path) -> None:
-        self._sessions = root / "sessions"
-        self._damaged = root / "clew" / "damaged"
-
-    def _path(self, session_id: str) -> Path:
-        return self._sessions / f"{session_id}.json"
+    def files_of(self, session_id: str) -> tuple[Path, ...]:
+        return (self.sessions / f"{session_id}.json",)
 
     def on_disk(self) -> list[str]:
-        try:
-            names = os.listdir(self._sessions)
-        except FileNotFoundError:
-            return []
-        stems = (name.removesuffix(".json") for name in names if name.endswith(".json"))
-        return sorted(stem for stem in stems if SessionIdForm.UUID.value.fullmatch(stem))
-
-    def signature(self, session_id: str) -> object:
-        try:
-            stat = self._path(session_id).stat()
-        except OSError:
-            return None
-        return stat.st_ino, stat.st_size, stat.st_mtime_ns
-
-    def mark(self, session_id: str) -> object:
-        return self.signature(session_id)
+        stems = (name.removesuffix(".json") for name in folder.names_in(self.sessions) if name.endswith(".json"))
+        return [stem for stem in stems if SessionIdForm.UUID.value.fullmatch(stem)]
 
     # Reading
 
     def load(self, session_id: str) -> Loaded | None:
         try:
-            data = folder.read(self._path(session_id))
+            data = folder.read(*self.files_of(session_id))
         except OSError as error:
             if not folder.is_unreadable(error):
                 raise
@@ -113,7 +93,7 @@ class JsonCodec:
                 raise TypeError("it holds no object")
             reading = _Reading(session_id, document, whole=verdict(data[:-1]) == "whole")
             damages = tuple(Damage(what, session_id, id_) for what, id_ in reading.read())
-        except _MISREAD as error:
+        except MISREAD as error:
             return _unreadable(session_id, f"its file does not read: {error}")
         return Loaded(reading.value, reading.memo, damages)
 
@@ -136,10 +116,10 @@ class JsonCodec:
         after = msgspec.structs.replace(memo, dirty=False, kept=True)
 
         def persist() -> None:
-            folder.make_folder(self._sessions)
-            path = self._path(held.session.id)
+            folder.make_folder(self.sessions)
+            (path,) = self.files_of(held.session.id)
             if not memo.kept:
-                folder.keep_aside(path, self._damaged, path.name)
+                folder.keep_aside(path, self.damaged, path.name)
             try:
                 data = _encode(held, memo)
             except orjson.JSONEncodeError as error:
@@ -150,27 +130,12 @@ class JsonCodec:
         return Saving(persist, lambda: after)
 
     def remove(self, session_id: str) -> None:
-        self._path(session_id).unlink(missing_ok=True)
-        folder.sync_folder(self._sessions)
-        for kept in self._damaged.glob(f"{session_id}.json-*"):
-            kept.unlink(missing_ok=True)
-
-    # Care
-
-    def tidy(self, loaded: Loaded) -> tuple[Damage, ...]:
-        return loaded.damages
+        for path in (*self.files_of(session_id), *self.damaged.glob(f"{session_id}.json-*")):
+            path.unlink(missing_ok=True)
+        folder.sync_folder(self.sessions)
 
     def sweep(self) -> None:
-        for path in self._sessions.glob("*"):
-            if folder.is_temporary(path):
-                path.unlink(missing_ok=True)
-
-    def copy(self, target: Path) -> None:
-        folder.make_folder(target / "sessions")
-        for session_id in self.on_disk():
-            data = folder.read(self._path(session_id))
-            if data is not None:
-                folder.write_whole(target / "sessions" / f"{session_id}.json", data, sync=False)
+        folder.remove_temporary(self.sessions)
 
 
 def _encode(value: SessionValue, memo: JsonMemo) -> bytes:
@@ -204,11 +169,11 @@ def _encode(value: SessionValue, memo: JsonMemo) -> bytes:
     }
     known = {key: one for key, one in document.items() if one is not None}
     kept = {key: one for key, one in others.items() if key not in known}
-    return stamped(orjson.dumps({**kept, **known})) + b"\n"
+    return with_check(orjson.dumps({**kept, **known})) + b"\n"
 
 
 def _fragment(value: Any) -> orjson.Fragment:
-    return orjson.Fragment(stamped(orjson.dumps(value)))
+    return orjson.Fragment(with_check(orjson.dumps(value)))
 
 
 def _ordered(value: SessionValue) -> tuple[list[Any], list[Any]]:
@@ -250,7 +215,7 @@ class _Reading:
         self._own = own if isinstance(own, dict) else None
         # A file that carries checks is gone by them; one of another program, or of an older clew, has none.
         checked = "check" in document or "session_check" in (self._own or {})
-        self._doubted = checked and not whole and not _is_stamped(document)
+        self._doubted = checked and not whole and not _is_checked(document)
         if self._doubted:
             _check_frame(document)
         self._faults: list[Fault] = []
@@ -289,11 +254,11 @@ class _Reading:
             if "clew" not in shape and not (self._doubted and ("check" in shape or self._is_ours(shape))):
                 return False
             if self._doubted:
-                self._note_place(unstamped(shape))
+                self._note_place(without_check(shape))
             row = decode_message(shape, self.value.row["session"].id)
             if row is not None:
                 self.value.messages[row.id] = row
-        except _MISREAD as error:
+        except MISREAD as error:
             what = f"a message does not read: {type(error).__name__}: {error}"
             if self._doubted:
                 self._faults.append((what, None))
@@ -318,9 +283,9 @@ class _Reading:
                 continue
             for entry in entries:
                 try:
-                    key, one = unstamped(entry) if self._doubted else entry[:2]
+                    key, one = without_check(entry) if self._doubted else entry[:2]
                     load_entry(self.value, name, key, one)
-                except _MISREAD as error:
+                except MISREAD as error:
                     self._faults.append((f"an entry of {name} does not read: {type(error).__name__}: {error}", None))
                     self._clues.state_lost |= name == "state"
 
@@ -336,9 +301,9 @@ def _check_frame(document: dict[str, Any]) -> None:
         raise ValueError("its tables are not what was written")
 
 
-def _is_stamped(document: dict[str, Any]) -> bool:
+def _is_checked(document: dict[str, Any]) -> bool:
     try:
-        unstamped(document)
+        without_check(document)
     except ValueError:
         return False
     return True
@@ -364,7 +329,7 @@ def _load_plain(value: SessionValue, messages: list[Any], unread: list[Any]) -> 
                 places[message_id] = [*places.get(message_id, ()), (record["seq"], first)]
             if "from" in record:
                 _add_metadata(value, message_id, plain_metadata(messages[record["from"]]))
-        except _MISREAD as error:
+        except MISREAD as error:
             wrong.append((f"a message makes no sense: {type(error).__name__}: {error}", None))
             unread += [messages[record["from"]]] if "from" in record else []
     project_hidden(value)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 from pathlib import Path
 from typing import Any, Final
@@ -14,13 +13,13 @@ from clew.errors import RowUndecodable
 from clew.ids import SessionIdForm
 from clew.store.base import Capabilities, Damage
 from clew.store.files import folder
-from clew.store.files.codec import Entries, Loaded, Saving
+from clew.store.files.codec import Codec, Entries, Loaded, Saving
+from clew.store.files.iso_time import milliseconds
 from clew.store.files.log import Written, is_streaming, plan_log, plan_stream
 from clew.store.files.memo import Memo
 from clew.store.files.mend import Fault
 from clew.store.files.metadata import End, end_of, read_metadata, session_of, write_metadata
 from clew.store.files.replay import replay
-from clew.store.files.stamp import milliseconds
 from clew.store.files.torn import END_OF_TORN, read_lines
 from clew.store.memory.session_value import SessionValue
 from clew.transcript.session import Session
@@ -33,8 +32,8 @@ STREAM: Final = "stream.jsonl"
 _CREATED: Final = ("row", "session")
 
 
-class JsonlCodec:
-    """Sessions under ``root/sessions``. Folders are made, and removed, under another name first: never by halves."""
+class JsonlCodec(Codec):
+    """A folder for each session. Folders are made, and removed, under another name first: never by halves."""
 
     kind = "jsonl"
     evicts_released = False
@@ -47,21 +46,20 @@ class JsonlCodec:
     )
 
     def __init__(self, root: Path) -> None:
-        self._sessions = root / "sessions"
+        super().__init__(root)
         self._aside = root / "clew" / "aside"
-        self._damaged = root / "clew" / "damaged"
         self._boot = folder.boot_id()
 
-    def on_disk(self) -> list[str]:
-        try:
-            names = os.listdir(self._sessions)
-        except FileNotFoundError:
-            return []
-        return sorted(name for name in names if SessionIdForm.ULID.value.fullmatch(name) and self._is_session(name))
+    def files_of(self, session_id: str) -> tuple[Path, ...]:
+        # The stream first: once its message is in the log it may go.
+        return tuple(self.sessions / session_id / name for name in (STREAM, LOG, METADATA))
 
-    def _is_session(self, name: str) -> bool:
+    def on_disk(self) -> list[str]:
+        names = (name for name in folder.names_in(self.sessions) if SessionIdForm.ULID.value.fullmatch(name))
+        return [name for name in names if self._is_session(self.sessions / name)]
+
+    def _is_session(self, place: Path) -> bool:
         """A folder without metadata and with nothing in its log was never anybody's session."""
-        place = self._sessions / name
         try:
             return (place / METADATA).exists() or (place / LOG).stat().st_size > 0
         except (FileNotFoundError, NotADirectoryError):
@@ -69,36 +67,15 @@ class JsonlCodec:
         except OSError:
             return True  # somebody's it is; that it does not read is for the load to say
 
-    def signature(self, session_id: str) -> object:
-        place = self._sessions / session_id
-        found = []
-        for name in (STREAM, LOG, METADATA):
-            try:
-                stat = (place / name).stat()
-                found.append((stat.st_ino, stat.st_size, stat.st_mtime_ns))
-            except OSError:
-                found.append((0, 0, 0))
-        return tuple(found)
-
-    def mark(self, session_id: str) -> object:
-        place = self._sessions / session_id
-        found = []
-        for name in (STREAM, LOG):
-            try:
-                stat = (place / name).stat()
-                found.append((stat.st_ino, stat.st_size))
-            except OSError:
-                found.append((0, 0))
-        return tuple(found)
+    def owned(self, session_id: str) -> tuple[tuple[int, ...], ...]:
+        stream, log, _ = self.signature(session_id)
+        return stream[:2], log[:2]
 
     # Reading
 
     def load(self, session_id: str) -> Loaded | None:
-        place = self._sessions / session_id
         try:
-            # The stream first: once its message is in the log it may go.
-            stream, log = folder.read(place / STREAM), folder.read(place / LOG)
-            known = folder.read(place / METADATA)
+            stream, log, known = (folder.read(path) for path in self.files_of(session_id))
         except OSError as error:
             if not folder.is_unreadable(error):
                 raise
@@ -140,7 +117,7 @@ class JsonlCodec:
             written.memo.synced = written.memo.end
             data, metadata = written.data, self._metadata(session, written.memo)
             return Saving(lambda: self._create(session.id, data, metadata), lambda: written.memo)
-        place = self._sessions / session.id
+        place = self.sessions / session.id
         if not sync and is_streaming(entries):
             grown = plan_stream(value, memo, entries)
             return Saving(lambda: _append(place / STREAM, grown.data, power), lambda: grown.memo)
@@ -162,7 +139,7 @@ class JsonlCodec:
             # From here on the unit is durable: what is left can be worked out again from the log.
             with contextlib.suppress(OSError):
                 for name in memo.harmed - after.harmed:
-                    folder.keep_aside(place / name, self._damaged, f"{session.id}-{name}")
+                    folder.keep_aside(place / name, self.damaged, f"{session.id}-{name}")
                 if drop:
                     (place / STREAM).unlink(missing_ok=True)
                 folder.write_whole(place / METADATA, metadata, sync=False)
@@ -172,11 +149,8 @@ class JsonlCodec:
     def _metadata(self, session: Session, memo: Memo) -> bytes:
         return write_metadata(session, memo.count, memo.others, End(memo.end, memo.synced, self._boot))
 
-    def save(self, value: SessionValue, memo: Any) -> Saving | None:
-        return None
-
     def _create(self, session_id: str, data: bytes, metadata: bytes) -> None:
-        folder.make_folder(self._sessions)
+        folder.make_folder(self.sessions)
         folder.make_folder(self._aside)
         made = self._aside / f"new-{session_id}"
         shutil.rmtree(made, ignore_errors=True)
@@ -184,28 +158,28 @@ class JsonlCodec:
             folder.make_folder(made)
             folder.append(made / LOG, data, sync=True)
             folder.write_whole(made / METADATA, metadata, sync=True)
-            made.rename(self._sessions / session_id)
+            made.rename(self.sessions / session_id)
         except BaseException:
             shutil.rmtree(made, ignore_errors=True)
             raise
-        folder.sync_folder(self._sessions)
+        folder.sync_folder(self.sessions)
 
     def remove(self, session_id: str) -> None:
         folder.make_folder(self._aside)
         gone = self._aside / f"gone-{session_id}"
         shutil.rmtree(gone, ignore_errors=True)
         with contextlib.suppress(FileNotFoundError):
-            (self._sessions / session_id).rename(gone)
-        folder.sync_folder(self._sessions)
+            (self.sessions / session_id).rename(gone)
+        folder.sync_folder(self.sessions)
         shutil.rmtree(gone, ignore_errors=True)
-        for kept in self._damaged.glob(f"{session_id}-*"):
+        for kept in self.damaged.glob(f"{session_id}-*"):
             kept.unlink(missing_ok=True)
 
     # Care
 
     def tidy(self, loaded: Loaded) -> tuple[Damage, ...]:
         value, memo = loaded.value, loaded.memo
-        place = self._sessions / value.session.id
+        place = self.sessions / value.session.id
         # What did not read in full stays as it is. Only the metadata can be had from a log that did.
         if any(METADATA not in damage.what for damage in loaded.damages) or memo.damaged:
             return loaded.damages
@@ -217,7 +191,7 @@ class JsonlCodec:
         # Another program's metadata is left alone until there is something new to say.
         if known is None or ("clew" in known and _plain(read_metadata(wanted)) != _plain(known)):
             for name in memo.harmed:
-                folder.keep_aside(place / name, self._damaged, f"{value.session.id}-{name}")
+                folder.keep_aside(place / name, self.damaged, f"{value.session.id}-{name}")
             folder.write_whole(place / METADATA, wanted, sync=True)
             memo.harmed = frozenset()
         if not (place / LOG).exists():
@@ -228,20 +202,7 @@ class JsonlCodec:
         shutil.rmtree(self._aside, ignore_errors=True)
         for session_id in self.on_disk():
             with contextlib.suppress(OSError):
-                for path in (self._sessions / session_id).iterdir():
-                    if folder.is_temporary(path):
-                        path.unlink(missing_ok=True)
-
-    def copy(self, target: Path) -> None:
-        folder.make_folder(target / "sessions")
-        for session_id in self.on_disk():
-            into = target / "sessions" / session_id
-            folder.make_folder(into)
-            # In the order of reading: a message is in the stream or, later, in the log.
-            for name in (STREAM, LOG, METADATA):
-                data = folder.read(self._sessions / session_id / name)
-                if data is not None:
-                    folder.write_whole(into / name, data, sync=False)
+                folder.remove_temporary(self.sessions / session_id)
 
 
 def _unreadable(session_id: str, what: str) -> Loaded:

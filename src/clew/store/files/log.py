@@ -13,7 +13,8 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from clew.store.files.codec import Entries
-from clew.store.files.crc import stamped
+from clew.store.files.crc import with_check
+from clew.store.files.iso_time import iso
 from clew.store.files.memo import RECORD_TYPES, Memo
 from clew.store.files.record import (
     Record,
@@ -22,8 +23,8 @@ from clew.store.files.record import (
     is_marker,
     message_records,
     says_something,
+    spec_of,
 )
-from clew.store.files.stamp import iso
 from clew.store.files.tables import TABLES
 from clew.store.files.torn import END_OF_TORN, TORN
 from clew.store.memory.change import ABSENT
@@ -45,9 +46,6 @@ class Written(NamedTuple):
     memo: Memo
 
 
-# Out
-
-
 class _Writer:
     """Numbers the records of one unit."""
 
@@ -61,16 +59,12 @@ class _Writer:
         if ending == "torn":
             # What a process that died has left is ended so that nobody takes it for a line, and said to be no loss.
             mark = {"recordType": TORN, "seq": self._next(), "after": self._after}
-            self._prefix = END_OF_TORN + stamped(orjson.dumps(mark)) + b"\n"
+            self._prefix = END_OF_TORN + with_check(orjson.dumps(mark)) + b"\n"
             self._after = self.memo.seq
 
     def _next(self) -> int:
         self.memo.seq += 1
         return self.memo.seq
-
-    @property
-    def coming(self) -> int:
-        return self.memo.seq + 1
 
     def add(self, record: Record) -> None:
         head = {"recordType": record["recordType"], "schemaVersion": SCHEMA_VERSION, "seq": self._next()}
@@ -78,22 +72,17 @@ class _Writer:
             head["after"] = self._after
         self._records.append({**head, **{key: value for key, value in record.items() if key != "recordType"}})
 
-    def told(self, record: Record, message_id: str) -> None:
-        """Add a record of a message, remembering where its parts begin."""
-        specs = record["clew"]["parts"]
-        first = 0 if "row" in record["clew"] else min((spec[1] for spec in specs), default=0)
-        if record.get("role") != "toolResult":
-            self.memo.places[message_id] = [*self.memo.places.get(message_id, ()), (self.coming, first)]
-        self.memo.count += record["recordType"] == "message"
-        self.memo.told.add(message_id)
+    def tell(self, record: Record, message_id: str) -> None:
+        """Add a record of a message, which others can read."""
         self.add(record)
+        self.memo.note(record, message_id, self.memo.seq)
 
     def written(self) -> Written:
         n = len(self._records)
         if not n:
             return Written(b"", self.memo)
         lines = [
-            stamped(orjson.dumps({**record, "unit": [i, n]}, option=orjson.OPT_NON_STR_KEYS)) + b"\n"
+            with_check(orjson.dumps({**record, "unit": [i, n]}, option=orjson.OPT_NON_STR_KEYS)) + b"\n"
             for i, record in enumerate(self._records, 1)
         ]
         if self._streamed:
@@ -139,21 +128,14 @@ def _add_growth(writer: _Writer, value: SessionValue, before: Any, after: Messag
         writer.add({"recordType": "aside", "value": TABLES["messages"].encode(after), "turn": turn_id})
         return
     old = {part.index: part for part in before.parts}
-    specs = [
-        [part.id, part.index, part.created_at, part.updated_at, part.data, {}]
-        for part in after.parts
-        if old.get(part.index) != part
-    ]
+    specs = [spec_of(part, part.data, {}) for part in after.parts if old.get(part.index) != part]
     if specs:
         writer.add({"recordType": "part", "timestamp": iso(after.updated_at), "clew": {"id": after.id, "parts": specs}})
     _add_metadata(writer, before, after)
 
 
 def _add_metadata(writer: _Writer, before: MessageRow, after: MessageRow) -> None:
-    changed = {key: one for key, one in after.metadata.items() if key not in before.metadata}
-    changed |= {
-        key: one for key, one in after.metadata.items() if key in before.metadata and before.metadata[key] != one
-    }
+    changed = {key: one for key, one in after.metadata.items() if before.metadata.get(key, ABSENT) != one}
     drop = [key for key in before.metadata if key not in after.metadata]
     times = [after.created_at, after.updated_at]
     if changed or drop or times != [before.created_at, before.updated_at]:
@@ -216,9 +198,9 @@ def _add_messages(writer: _Writer, value: SessionValue, wanted: dict[str, tuple[
             markers.append(after)
         else:
             for record in message_records(after, after.parts, whole=True):
-                writer.told(_in_turn(record, order[after.id][1]), after.id)
+                writer.tell(_in_turn(record, order[after.id][1]), after.id)
     for row in markers:
-        writer.told(_in_turn(compaction_record(row, _first_kept(writer, row)), order[row.id][1]), row.id)
+        writer.tell(_in_turn(compaction_record(row, _first_kept(writer, row)), order[row.id][1]), row.id)
 
 
 _LAST: Final = (1 << 62, 0, 0)
@@ -253,7 +235,7 @@ def _add_difference(writer: _Writer, before: MessageRow, after: MessageRow) -> N
     fresh = [part for part in after.parts if part.index not in old]
     if fresh:
         for record in message_records(after, fresh, whole=False):
-            writer.told(record, after.id)
+            writer.tell(record, after.id)
     _add_metadata(writer, before, after)
 
 
@@ -268,4 +250,4 @@ def _first_kept(writer: _Writer, row: MessageRow) -> int:
         if kept:
             return kept[0]
     places = writer.memo.places.get(tail)
-    return places[0][0] if places else writer.coming
+    return places[0][0] if places else writer.memo.seq + 1

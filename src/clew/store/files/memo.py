@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -56,6 +57,16 @@ class Memo(msgspec.Struct):
     told: set[str] = set()
     ahead: dict[tuple[str, str], Any] = {}
     mended: dict[str, Any] = {}
+
+    def note(self, record: Mapping[str, Any], message_id: str, seq: int, first: int | None = None) -> None:
+        """Others can read this message: a record of it, from its part ``first`` on, stands in the log."""
+        self.count += record["recordType"] == "message"
+        self.told.add(message_id)
+        if record.get("role") != "toolResult":
+            if first is None:
+                own = record["clew"]
+                first = 0 if "row" in own else min((spec[1] for spec in own["parts"]), default=0)
+            self.places[message_id] = [*self.places.get(message_id, ()), (seq, first)]
 
     def copied(self, *, streamed: bool) -> Memo:
         """A memo to change while the first one still holds. What is ``streamed`` is told to nobody yet."""

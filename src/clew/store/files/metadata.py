@@ -8,7 +8,7 @@ import msgspec
 import orjson
 
 from clew.store.files.crc import check_of
-from clew.store.files.stamp import iso, milliseconds
+from clew.store.files.iso_time import iso, milliseconds
 from clew.transcript.session import Model, Session
 
 __all__ = ["End", "end_of", "model_of", "read_metadata", "session_of", "write_metadata"]

@@ -15,7 +15,7 @@ from clew.errors import SchemaTooNew, StoreGone, StoreUnavailable
 from clew.ids import Mint
 from clew.store.file_lock import FileLock, find_file
 from clew.store.files import folder
-from clew.store.files.codec import FORMAT_VERSION, Codec, format_mark
+from clew.store.files.codec import FORMAT_VERSION, Codec, format_note
 from clew.store.files.json_file import JsonCodec
 from clew.store.files.jsonl import JsonlCodec
 from clew.store.files.store import FileStore
@@ -65,7 +65,7 @@ def _open(kind: str, path: Path, options: FilesOptions, clock: Clock, mint: Mint
         lock = _take(path, clock)
         try:
             if not (path / "clew" / "format.json").exists():
-                folder.write_whole(path / "clew" / "format.json", format_mark(kind), sync=True)
+                folder.write_whole(path / "clew" / "format.json", format_note(kind), sync=True)
             store = FileStore(path, codec, options.every_commit_full, lock, clock, mint)
             store.take_stock()
             return store

@@ -8,14 +8,14 @@ another program's, and is taken in by :mod:`clew.store.files.adopt`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import orjson
 
-from clew.store.files.stamp import iso
+from clew.store.files.iso_time import iso
 from clew.transcript.message import MessageRow, PartRow
-from clew.transcript.part import COMPACTION_PART, tool_name
+from clew.transcript.part import COMPACTION_PART, STEP_START, tool_name
 
 __all__ = [
     "Record",
@@ -25,11 +25,12 @@ __all__ = [
     "decode_parts",
     "is_marker",
     "message_records",
-    "pieces",
     "says_something",
+    "spec_of",
 ]
 
 Record = dict[str, Any]
+_ENDS: Final = frozenset({"output-available", "output-error", "output-denied"})
 
 
 def content_text(content: object) -> str:
@@ -55,28 +56,37 @@ def is_marker(row: MessageRow) -> bool:
     )
 
 
-def pieces(parts: Sequence[PartRow]) -> list[list[PartRow]]:
-    """The parts step by step: another program's log has a message for each."""
-    found: list[list[PartRow]] = []
-    for part in parts:
-        if part.type == "step-start" or not found:
-            found.append([])
-        found[-1].append(part)
-    return found
+def spec_of(part: PartRow, data: Mapping[str, Any], hole: Mapping[str, Any]) -> list[Any]:
+    """A part as it rides along, without what stands elsewhere in its record."""
+    holed = {key: None if key in hole and key != "data" else value for key, value in data.items()}
+    return [part.id, part.index, part.created_at, part.updated_at, holed, dict(hole)]
 
 
 def message_records(row: MessageRow, parts: Sequence[PartRow], *, whole: bool) -> Iterator[Record]:
-    """The records of a message, or of the parts that are new in it; a result stands in a record of its own."""
-    said = list(parts)
-    for piece in pieces(said) or [[]]:
+    """The records of a message, or of the parts that are new in it; a result stands in a record of its own.
+
+    Another program's log has a message for each step.
+    """
+    steps: list[list[PartRow]] = []
+    for part in parts:
+        if part.type == STEP_START or not steps:
+            steps.append([])
+        steps[-1].append(part)
+    for step in steps or [[]]:
         content: list[Any] = []
-        specs: list[Any] = []
-        for part in piece:
-            block = _block(part)
-            specs.append(_spec(part, _hole(part), len(content)) if block is not None else _spec(part, None, None))
-            if block is not None:
-                content.append(block)
-        extras: Record = {"id": row.id, "parts": specs}
+        extras: Record = {"id": row.id, "parts": []}
+        for part in step:
+            data, hole, block = part.data, {}, _block(part)
+            if block is not None and (part.type == "text" or isinstance(data.get("input"), dict)):
+                hole = {"text" if part.type == "text" else "input": len(content)}
+            if part.tool_state in _ENDS:
+                # The result has a record of its own, which says all.
+                kept: Record = {
+                    name: data[name] for name in ("type", "toolName", "toolCallId", "input") if name in data
+                }
+                data = {"input": {}, **kept, "state": "input-available"}
+            extras["parts"].append(spec_of(part, data, hole))
+            content += [block] if block is not None else []
         if whole:
             extras["row"] = [row.created_at, row.updated_at, row.metadata]
             whole = False
@@ -85,18 +95,31 @@ def message_records(row: MessageRow, parts: Sequence[PartRow], *, whole: bool) -
         else:
             # Nothing in it that others have a block for; an empty message would say something that nobody said.
             yield {"recordType": "part", "timestamp": iso(row.updated_at), "role": row.role, "clew": extras}
-        for part in piece:
-            if _is_ended(part):
-                yield result_record(row, part)
+        for part in step:
+            if part.tool_state in _ENDS:
+                yield _result(row, part)
 
 
-def result_record(row: MessageRow, part: PartRow) -> Record:
+def _message(role: str, content: list[Any], at: int, extras: Record) -> Record:
+    return {"recordType": "message", "role": role, "content": content, "timestamp": iso(at), "clew": extras}
+
+
+def _block(part: PartRow) -> Record | None:
+    """A part in the words of others; None where they have none for it."""
+    if part.type == "text" and isinstance(part.data.get("text"), str):
+        return {"type": "text", "text": part.data["text"]}
+    if part.tool_call_id is not None:
+        given = part.data.get("input")
+        arguments = given if isinstance(given, dict) else {}
+        return {"type": "toolCall", "id": part.tool_call_id, "name": tool_name(part.data), "arguments": arguments}
+    return None
+
+
+def _result(row: MessageRow, part: PartRow) -> Record:
     """What came of a call. Its arguments stay where the call is."""
-    data = part.data
-    state = data.get("state")
+    data, text = part.data, "denied"
     hole: dict[str, str] = {}
-    text = "denied"
-    if state == "output-available":
+    if part.tool_state == "output-available":
         output = data.get("output")
         hole["output"] = "text" if isinstance(output, str) else "json"
         text = output if isinstance(output, str) else orjson.dumps(output).decode()
@@ -105,9 +128,9 @@ def result_record(row: MessageRow, part: PartRow) -> Record:
         text = data["errorText"]
     if isinstance(data.get("input"), dict):
         hole["input"] = "stored"
-    spec = [part.id, part.index, part.created_at, part.updated_at, _with_holes(data, hole), hole]
-    record = _message("toolResult", [{"type": "text", "text": text}], part.updated_at, {"id": row.id, "parts": [spec]})
-    return {**record, "toolCallId": part.tool_call_id, "isError": state != "output-available"}
+    extras = {"id": row.id, "parts": [spec_of(part, data, hole)]}
+    record = _message("toolResult", [{"type": "text", "text": text}], part.updated_at, extras)
+    return {**record, "toolCallId": part.tool_call_id, "isError": part.tool_state != "output-available"}
 
 
 def changed_parts(row: MessageRow, before: Mapping[int, PartRow]) -> Iterator[Record]:
@@ -117,11 +140,11 @@ def changed_parts(row: MessageRow, before: Mapping[int, PartRow]) -> Iterator[Re
         if old is None or old == part:
             continue
         same_input = old.data.get("input") == part.data.get("input") and old.type == part.type
-        if _is_ended(part) and not _is_ended(old) and same_input:
-            yield result_record(row, part)
+        if part.tool_state in _ENDS and old.tool_state not in _ENDS and same_input:
+            yield _result(row, part)
         else:
-            spec = [part.id, part.index, part.created_at, part.updated_at, part.data, {}]
-            yield {"recordType": "part", "timestamp": iso(part.updated_at), "clew": {"id": row.id, "parts": [spec]}}
+            extras = {"id": row.id, "parts": [spec_of(part, part.data, {})]}
+            yield {"recordType": "part", "timestamp": iso(part.updated_at), "clew": extras}
 
 
 def compaction_record(row: MessageRow, first_kept_seq: int) -> Record:
@@ -132,12 +155,13 @@ def compaction_record(row: MessageRow, first_kept_seq: int) -> Record:
         data, hole = part.data, {}
         if part.type == COMPACTION_PART and part.data["data"] is said and isinstance(said.get("summary"), str):
             data, hole = {**data, "data": {**said, "summary": None}}, {"data": "summary"}
-        specs.append([part.id, part.index, part.created_at, part.updated_at, data, hole])
+        specs.append(spec_of(part, data, hole))
+    before = said.get("tokens_before")
     return {
         "recordType": "compaction",
         "firstKeptSeq": first_kept_seq,
         "summary": str(said.get("summary", "")),
-        "tokensBefore": _count(said.get("tokens_before")),
+        "tokensBefore": before if isinstance(before, int) and not isinstance(before, bool) else 0,
         "readFiles": _names(said.get("read_files")),
         "modifiedFiles": _names(said.get("modified_files")),
         "timestamp": iso(row.created_at),
@@ -145,50 +169,8 @@ def compaction_record(row: MessageRow, first_kept_seq: int) -> Record:
     }
 
 
-def _count(value: object) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
-
-
 def _names(value: object) -> list[str]:
     return [name for name in value if isinstance(name, str)] if isinstance(value, list) else []
-
-
-def _message(role: str, content: list[Any], at: int, extras: Record) -> Record:
-    return {"recordType": "message", "role": role, "content": content, "timestamp": iso(at), "clew": extras}
-
-
-def _is_ended(part: PartRow) -> bool:
-    return (part.tool_state or "").startswith("output-")
-
-
-def _block(part: PartRow) -> Record | None:
-    if part.type == "text" and isinstance(part.data.get("text"), str):
-        return {"type": "text", "text": part.data["text"]}
-    if part.tool_call_id is not None:
-        given = part.data.get("input")
-        arguments = given if isinstance(given, dict) else {}
-        return {"type": "toolCall", "id": part.tool_call_id, "name": tool_name(part.data), "arguments": arguments}
-    return None
-
-
-def _hole(part: PartRow) -> str | None:
-    if part.type == "text":
-        return "text"
-    return "input" if isinstance(part.data.get("input"), dict) else None
-
-
-def _spec(part: PartRow, key: str | None, block: int | None) -> list[Any]:
-    """A part without what the content says of it. The result of a call has a record of its own, which says all."""
-    data = part.data
-    hole: dict[str, Any] = {} if key is None else {key: block}
-    if _is_ended(part):
-        kept: Record = {name: data[name] for name in ("type", "toolName", "toolCallId", "input") if name in data}
-        data = {"input": {}, **kept, "state": "input-available"}
-    return [part.id, part.index, part.created_at, part.updated_at, _with_holes(data, hole), hole]
-
-
-def _with_holes(data: Mapping[str, Any], hole: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: None if key in hole else value for key, value in data.items()}
 
 
 # In

@@ -5,12 +5,13 @@ A record that makes no sense costs itself. What the stream file says of a messag
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
 
 from clew.store.files.adopt import adopt, project_hidden
+from clew.store.files.codec import MISREAD
 from clew.store.files.memo import TABLE_OF, Memo
 from clew.store.files.mend import Clues, Fault, mend
 from clew.store.files.record import Record, decode_parts
@@ -22,8 +23,6 @@ from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.turn_state import OPEN
 
 __all__ = ["replay"]
-
-_MISREAD: Final = (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError)
 
 
 def replay(value: SessionValue, memo: Memo, log: Lines, stream: Lines) -> list[Fault]:
@@ -39,7 +38,7 @@ def replay(value: SessionValue, memo: Memo, log: Lines, stream: Lines) -> list[F
             try:
                 adopted |= _apply(value, memo, record, streamed)
                 _gather(value, clues, record)
-            except _MISREAD as error:
+            except MISREAD as error:
                 what = f"record {record['seq']} makes no sense: {type(error).__name__}: {error}"
                 wrong.append((what, None))
     clues.harmed = bool(wrong)
@@ -76,8 +75,17 @@ def _gather(value: SessionValue, clues: Clues, record: Record) -> None:
 
 def _settle(value: SessionValue, memo: Memo, unit: list[Record]) -> None:
     """A unit of the log says all there is to say of what it names: what the stream file said before is forgotten."""
-    named = {("messages", _message_of(record)) for record in unit}
-    named |= {("links", record.get("key")) for record in unit if record["recordType"] == "link"}
+    named: set[tuple[str, Any]] = set()
+    folded: list[Any] = []  # messages whose chunks all are in their parts: a step of theirs ended, or they were sealed
+    for record in unit:
+        kind, about = record["recordType"], record.get("value" if record["recordType"] == "aside" else "clew")
+        named.add(("messages", about.get("id") if isinstance(about, dict) else None))
+        if kind == "link":
+            named.add(("links", record.get("key")))
+        elif kind == "seal":
+            folded.append(record["key"])
+        elif kind == "step" and isinstance(record.get("value"), list):
+            folded += [step.get("message_id") for step in record["value"] if isinstance(step, dict)]
     for name, key in named & memo.ahead.keys():
         logged = memo.ahead.pop((name, str(key)))
         table = getattr(value, name)
@@ -85,25 +93,10 @@ def _settle(value: SessionValue, memo: Memo, unit: list[Record]) -> None:
             table.pop(key, None)
         else:
             table[key] = logged
-    for message_id in _folded(unit):
+    for message_id in folded:
         # The stream file may lack the line that said so: it was never synced, and after a loss of power it may be back.
         value.journal.pop(message_id, None)
         value.marks.pop(message_id, None)
-
-
-def _folded(unit: list[Record]) -> Iterator[Any]:
-    """Messages whose chunks all are in their parts with this unit: a step of theirs ended, or they were sealed."""
-    for record in unit:
-        if record["recordType"] == "seal":
-            yield record["key"]
-        elif record["recordType"] == "step" and isinstance(record.get("value"), list):
-            yield from (step.get("message_id") for step in record["value"] if isinstance(step, dict))
-
-
-def _message_of(record: Record) -> Any:
-    if record["recordType"] == "aside":
-        return record["value"].get("id") if isinstance(record.get("value"), dict) else None
-    return record["clew"].get("id") if isinstance(record.get("clew"), dict) else None
 
 
 def _apply(value: SessionValue, memo: Memo, record: Record, streamed: bool) -> bool:
@@ -112,7 +105,12 @@ def _apply(value: SessionValue, memo: Memo, record: Record, streamed: bool) -> b
     if kind in TABLE_OF:
         _apply_entry(value, memo, TABLE_OF[kind], record, streamed)
     elif kind in ("message", "compaction") and not isinstance(record.get("clew"), dict):
-        _note_adopted(value, memo, record)
+        parts = {id_: len(row.parts) for id_, row in value.messages.items()}
+        message_id = adopt(value, record, memo.places)
+        if message_id is not None:
+            memo.note(record, message_id, record["seq"], parts.get(message_id, 0))
+        else:
+            memo.count += kind == "message"
         return True
     elif kind in _RECORDS:
         _RECORDS[kind](value, memo, record, streamed)
@@ -133,19 +131,6 @@ def _apply_entry(value: SessionValue, memo: Memo, name: str, record: Record, str
     memo.logged = memo.logged or name == "row"
 
 
-def _note_adopted(value: SessionValue, memo: Memo, record: Record) -> None:
-    before = dict(value.messages)
-    message_id = adopt(value, record, memo.places)
-    memo.count += record["recordType"] == "message"
-    if message_id is not None:
-        memo.told.add(message_id)
-        if record.get("role") != "toolResult":
-            memo.places[message_id] = [
-                *memo.places.get(message_id, ()),
-                (record["seq"], len(before[message_id].parts) if message_id in before else 0),
-            ]
-
-
 def _apply_message(value: SessionValue, memo: Memo, record: Record, streamed: bool) -> None:
     own = record["clew"]
     message_id = own["id"]
@@ -164,19 +149,8 @@ def _apply_message(value: SessionValue, memo: Memo, record: Record, streamed: bo
         raise KeyError(message_id)
     merged: dict[int, PartRow] = {**stored, **{part.index: part for part in parts}}
     value.messages[message_id] = msgspec.structs.replace(row, parts=tuple(merged[index] for index in sorted(merged)))
-    if not streamed:
-        memo.count += record["recordType"] == "message"
-        _note_places(memo, record, message_id)
-
-
-def _note_places(memo: Memo, record: Record, message_id: str) -> None:
-    if record["recordType"] == "part" and "row" not in record["clew"] and "role" not in record:
-        return
-    memo.told.add(message_id)
-    if record.get("role") != "toolResult":
-        specs = record["clew"]["parts"]
-        first = 0 if "row" in record["clew"] else min((spec[1] for spec in specs), default=0)
-        memo.places[message_id] = [*memo.places.get(message_id, ()), (record["seq"], first)]
+    if not streamed and (record["recordType"] != "part" or "row" in own or "role" in record):
+        memo.note(record, message_id, record["seq"])
 
 
 def _apply_aside(value: SessionValue, memo: Memo, record: Record, streamed: bool) -> None:

@@ -17,7 +17,7 @@ from clew.errors import RowUndecodable
 from clew.store.base import Blob
 from clew.store.files import folder
 from clew.store.files.codec import Entries
-from clew.store.files.crc import stamped, unstamped
+from clew.store.files.crc import with_check, without_check
 from clew.store.memory.change import ABSENT
 from clew.triggers.ledger import LedgerEvent
 from clew.triggers.schedule import Schedule
@@ -76,7 +76,7 @@ class SharedFiles:
             self._unread.pop(path, None)
             try:
                 entry = orjson.loads(path.read_bytes())
-                entry = unstamped(entry) if "check" in entry else entry
+                entry = without_check(entry) if "check" in entry else entry
                 key = tuple(entry["key"]) if isinstance(entry["key"], list) else entry["key"]
                 if self._path(name, key) != path:
                     raise ValueError("its name is that of another entry")
@@ -127,7 +127,7 @@ class SharedFiles:
         return plan
 
     def _writing(self, name: str, key: Key, after: Any, path: Path) -> Callable[[], None]:
-        entry = stamped(orjson.dumps({"key": key, "value": SHARED[name].encode(after)})) + b"\n"
+        entry = with_check(orjson.dumps({"key": key, "value": SHARED[name].encode(after)})) + b"\n"
         data = after.data if name == "blobs" else None
 
         def write() -> None:
@@ -153,9 +153,7 @@ class SharedFiles:
     def tidy(self) -> None:
         """Remove what a process that died had begun."""
         for name in SHARED:
-            for path in (self._root / name).glob("*"):
-                if folder.is_temporary(path):
-                    path.unlink(missing_ok=True)
+            folder.remove_temporary(self._root / name)
 
     def collect(self, named: set[str]) -> None:
         """Remove blobs that no session names. Only for whoever has read every session in full."""

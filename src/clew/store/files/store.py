@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -29,11 +29,9 @@ from clew.store.base import (
     Whole,
 )
 from clew.store.files import folder
-from clew.store.files.care import copy_folder, left_event, look_over
+from clew.store.files.care import Damages, copy_folder, left_event, look_over
 from clew.store.files.codec import Codec, Loaded, Saving
-from clew.store.files.damages import Damages
 from clew.store.files.guard import FolderGuard
-from clew.store.files.header import Header, header_of, is_unsettled
 from clew.store.files.job import Job, Planned, fail, persist, sessions_of, take
 from clew.store.files.shared import SharedFiles
 from clew.store.memory.change import Change
@@ -50,6 +48,15 @@ log = logging.getLogger("clew.files")
 
 IDLE_MS: Final = 30 * 60 * 1000.0
 """How long a session stays in memory when nobody asks for it."""
+
+
+class Header(NamedTuple):
+    """What is remembered of a session that is not in memory."""
+
+    session: Session
+    turns: frozenset[str]
+    blobs: frozenset[str]
+    prompts: frozenset[str]
 
 
 class FileStore(MemoryStore):
@@ -105,7 +112,7 @@ class FileStore(MemoryStore):
                 self._guard.note(session_id)
                 self._keep(session_id, loaded)
                 messages[session_id] = frozenset(loaded.value.messages)
-                if not is_unsettled(loaded.value):
+                if not loaded.value.is_unsettled:
                     self._let_go(session_id)
         self._files.tidy()
         for what in self._files.unread:
@@ -305,7 +312,9 @@ class FileStore(MemoryStore):
         value = self._values.pop(session_id)
         self._memos.pop(session_id, None)
         self._used.pop(session_id, None)
-        self._headers[session_id] = header_of(value)
+        self._headers[session_id] = Header(
+            value.session, frozenset(value.turns), frozenset(value.blobs), value.prompts()
+        )
 
     def _forget(self, session_id: str) -> None:
         for table in (self._values, self._memos, self._used, self._headers, self._signatures):
@@ -333,7 +342,7 @@ class FileStore(MemoryStore):
             if saving is not None:
                 await asyncio.to_thread(self._guard.write_down, saving.persist, session_id)
                 self._memos[session_id] = saving.done()
-            if not self._is_awaited(session_id) and not is_unsettled(value):
+            if not self._is_awaited(session_id) and not value.is_unsettled:
                 self._let_go(session_id)
 
     def _is_awaited(self, session_id: str) -> bool:
@@ -349,7 +358,7 @@ class FileStore(MemoryStore):
         for session_id in [id_ for id_ in self._values if self._used.get(id_, 0.0) <= limit]:
             value = self._values[session_id]
             saved = self._codec.save(value, self._memos[session_id]) is None
-            if saved and not self._is_awaited(session_id) and not is_unsettled(value):
+            if saved and not self._is_awaited(session_id) and not value.is_unsettled:
                 self._let_go(session_id)
         self._watch_idle()
 

@@ -89,6 +89,12 @@ class SessionValue(msgspec.Struct, eq=True):
             if part.tool_state is not None and not part.tool_state.startswith("output-")
         )
 
+    @property
+    def is_unsettled(self) -> bool:
+        """Whether something of the session is still to be ended."""
+        open_turn = any(turn.status in OPEN for turn in self.turns.values())
+        return bool(self.journal or self.state["state"].open_turn_id or open_turn or self.open_calls())
+
     def pending(self) -> tuple[PendingStream, ...]:
         held = [(self.messages[id_], entries) for id_, entries in self.journal.items()]
         return tuple(PendingStream(row.session_id, row, entries) for row, entries in held)

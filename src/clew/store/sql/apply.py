@@ -59,7 +59,7 @@ class Log(Protocol):
 
 
 class UnitWriter:
-    """Applies units one after another; ``seal`` writes the journal row they share."""
+    """Applies units one after another; ``finish`` writes the journal row they share."""
 
     def __init__(self, statements: Statements, mint: Mint, index: Index, log: Log | None = None) -> None:
         self._sql = statements
@@ -97,7 +97,7 @@ class UnitWriter:
             self._log.note(unit)
         return u.Committed()
 
-    def seal(self) -> None:
+    def finish(self) -> None:
         """Before the commit: number it, add the journal row of the accepted chunks, take away those all have passed.
 
         The number stands in the journal row, where there is one, and costs nothing there. A row is taken away only

@@ -234,7 +234,7 @@ class Writer:
             self._index.restart()
         failpoint("writer.in_transaction")
         outcomes = [self._units.apply(unit) for unit in units] if work is None else [work(self._index)]
-        self._units.seal()
+        self._units.finish()
         failpoint("writer.before_commit")
         self._connection.execute("COMMIT")
         self._watch.after()

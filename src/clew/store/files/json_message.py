@@ -10,10 +10,9 @@ from typing import Any, Final
 
 import msgspec
 
+from clew.store.files.iso_time import iso
 from clew.store.files.record import is_marker
-from clew.store.files.stamp import iso
 from clew.transcript.message import MessageRow, PartRow
-from clew.transcript.metadata import usage_of
 from clew.transcript.part import COMPACTION_PART, tool_name
 
 __all__ = ["BOUNDARY", "decode_message", "encode_boundary", "encode_message", "plain_metadata", "plain_records"]
@@ -57,30 +56,23 @@ def encode_message(row: MessageRow) -> dict[str, Any]:
             files.append({"name": data.get("filename"), "mediaType": data.get("mediaType"), "url": data.get("url")})
         holed = {key: None if key in hole and key != "data" else value for key, value in data.items()}
         specs.append([part.id, part.created_at, part.updated_at, holed, hole])
-    used = usage_of(row.metadata)
-    model = row.asked_model
+    used, model = row.usage, row.asked_model
+    # The counts as others have them: all that went in, all that came out.
+    sums = [used.input + used.cache_read + used.cache_write, used.output + used.reasoning]
     shape: dict[str, Any] = {
         "id": row.id,
         "role": row.role,
         "text": text,
         "files": files or None,
         "toolCalls": calls or None,
-        "usage": _usage(used) if "usage" in row.metadata else None,
+        "usage": dict(zip(("inputTokens", "outputTokens"), sums, strict=True)) if "usage" in row.metadata else None,
         "model": f"{model.get('provider_id')}/{model.get('model_id')}" if isinstance(model, dict) else model,
-        "synthetic": True if row.is_synthetic else None,
-        "summary": True if row.is_summary else None,
+        "synthetic": row.is_synthetic or None,
+        "summary": row.is_summary or None,
         "createdAt": iso(row.created_at),
     }
     extras = {"row": [row.created_at, row.updated_at, row.metadata], "parts": specs}
     return {**{key: one for key, one in shape.items() if one is not None}, "clew": extras}
-
-
-def _usage(used: Any) -> dict[str, int]:
-    """The counts as others have them: all that went in, all that came out."""
-    return {
-        "inputTokens": used.input + used.cache_read + used.cache_write,
-        "outputTokens": used.output + used.reasoning,
-    }
 
 
 def _call(part: PartRow) -> dict[str, Any]:
@@ -148,29 +140,19 @@ def plain_records(messages: list[Any]) -> list[dict[str, Any]]:
         calls = [call for call in shape.get("toolCalls") or () if isinstance(call, dict) and "id" in call]
         for call in calls:
             given = call.get("arguments", call.get("input"))
-            block = {"type": "toolCall", "id": str(call["id"]), "name": str(call.get("name")), "arguments": given}
-            blocks.append(block)
-        records.append(
-            {
-                "recordType": "message",
-                "role": role,
-                "content": blocks,
-                "from": place,
-                "synthetic": shape.get("synthetic"),
-                **head,
-            }
-        )
+            named = {"type": "toolCall", "id": str(call["id"]), "name": str(call.get("name"))}
+            blocks.append({**named, "arguments": given})
+        about = {"role": role, "content": blocks, "from": place, "synthetic": shape.get("synthetic")}
+        records.append({"recordType": "message", **about, **head})
         for number, call in enumerate(calls, 1):
             came = call.get("result", call.get("output"))
             if came is not None:
-                content = [{"type": "text", "text": came if isinstance(came, str) else _json(came)}]
+                content = [
+                    {"type": "text", "text": came if isinstance(came, str) else msgspec.json.encode(came).decode()}
+                ]
                 result = {"recordType": "message", "role": "toolResult", "content": content, "toolCallId": call["id"]}
                 records.append({**result, "isError": call.get("isError") is True, **head, "seq": seq + number})
     return records
-
-
-def _json(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
 
 
 def plain_metadata(shape: dict[str, Any]) -> dict[str, Any]:
@@ -183,8 +165,7 @@ def plain_metadata(shape: dict[str, Any]) -> dict[str, Any]:
         found["usage"] = {"input": tokens[0], "output": tokens[1], "reasoning": 0, "cache_read": 0, "cache_write": 0}
     if isinstance(shape.get("model"), str):
         provider, slash, model = shape["model"].partition("/")
-        found["model"] = (
-            {"provider_id": provider, "model_id": model} if slash else {"provider_id": "unknown", "model_id": provider}
-        )
+        names = (provider, model) if slash else ("unknown", provider)
+        found["model"] = dict(zip(("provider_id", "model_id"), names, strict=True))
     others = {key: value for key, value in shape.items() if key not in _KNOWN}
     return {**found, **({"other": others} if others else {})}
