@@ -85,7 +85,7 @@ def _call_facade(engine: Engine, operation: Operation) -> Handler:
         if operation.raw is not None:
             arguments[operation.raw] = await read_bytes(request, limit)
         elif operation.body is not None:
-            body = await read_body(request, operation.body, limit=limit, optional=operation.body_optional)
+            body = await read_body(request, operation.body, limit=limit, optional=operation.optional)
             arguments |= body.arguments()
         value = await attrgetter(operation.name)(engine)(**arguments)
         if operation.answer is None:

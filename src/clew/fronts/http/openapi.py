@@ -109,7 +109,7 @@ def _describe(operation: Operation, schemas: _Schemas, session_ids: SessionIdFor
         described["parameters"] = parameters
     if operation.body is not None:
         described["requestBody"] = {
-            "required": not operation.body_optional,
+            "required": not operation.optional,
             "content": {JSON: {"schema": schemas.of(operation.body)}},
         }
     if operation.open:
@@ -138,6 +138,8 @@ def _responses(operation: Operation, schemas: _Schemas) -> dict[str, Any]:
     refusals = {403, *operation.refusals, *(() if operation.open else _EVERYBODY)}
     if "{" in operation.path:
         refusals |= {400, 404}
+    if operation.method != "GET" and operation.path.startswith(("/api/sessions/{id}", "/api/turns/{id}")):
+        refusals.add(409)
     if operation.body is not None:
         refusals |= {400, 408, 413, 422}
     if operation.query is not None:

@@ -95,80 +95,26 @@ class RequestQuery(Arguments):
 
 OPERATIONS: Final = (
     Operation(
-        "rewind",
-        "POST /api/sessions/{id}/rewind",
-        "Go back to a user message.",
-        {200: RewoundShape, 202: RewoundShape},
-        body=RewindBody,
-        refusals=(409,),
+        "rewind", "POST …/rewind", "Go back to a user message.", {200: RewoundShape, 202: RewoundShape}, body=RewindBody
     ),
     Operation(
-        "unrewind",
-        "POST /api/sessions/{id}/unrewind",
-        "Undo the newest rewind.",
-        {200: RewoundShape},
-        body=Nothing,
-        body_optional=True,
-        refusals=(409,),
+        "unrewind", "POST …/unrewind", "Undo the newest rewind.", {200: RewoundShape}, body=Nothing, optional=True
     ),
+    Operation("set_head", "POST …/head", "Go to any turn.", {200: RewoundShape}, body=HeadBody),
+    Operation("reflog", "GET …/reflog", "Every move of the head, newest first.", {200: ReflogList}),
+    Operation("branch", "POST …/branch", "A session that starts as a copy.", {201: SessionShape}, body=BranchBody),
+    Operation("tree", "GET …/tree", "Its turns and branches.", {200: TreeView}),
     Operation(
-        "set_head",
-        "POST /api/sessions/{id}/head",
-        "Go to any turn.",
-        {200: RewoundShape},
-        body=HeadBody,
-        refusals=(409,),
+        "compact", "POST …/compact", "Summarise the older turns.", {200: Compacted}, body=CompactBody, optional=True
     ),
-    Operation("reflog", "GET /api/sessions/{id}/reflog", "Every move of the head, newest first.", {200: ReflogList}),
+    Operation("prune", "POST …/prune", "Stubs for older outputs.", {200: Compacted}, body=Nothing, optional=True),
+    Operation("compaction", "GET …/compactions/{message_id}", "What a compaction summarised.", {200: CompactionReport}),
     Operation(
-        "branch",
-        "POST /api/sessions/{id}/branch",
-        "A session that starts as a copy.",
-        {201: SessionShape},
-        body=BranchBody,
-        refusals=(409,),
-    ),
-    Operation("tree", "GET /api/sessions/{id}/tree", "Its turns and branches.", {200: TreeView}),
-    Operation(
-        "compact",
-        "POST /api/sessions/{id}/compact",
-        "Summarise the older turns.",
-        {200: Compacted},
-        body=CompactBody,
-        body_optional=True,
-        refusals=(409,),
-    ),
-    Operation(
-        "prune",
-        "POST /api/sessions/{id}/prune",
-        "Stubs for older outputs.",
-        {200: Compacted},
-        body=Nothing,
-        body_optional=True,
-        refusals=(409,),
-    ),
-    Operation(
-        "compaction",
-        "GET /api/sessions/{id}/compactions/{message_id}",
-        "What a compaction summarised.",
-        {200: CompactionReport},
-    ),
-    Operation(
-        "context",
-        "GET /api/sessions/{id}/context",
-        "How large the next request would be.",
-        {200: ContextReport},
-        query=ContextQuery,
+        "context", "GET …/context", "How large the next request would be.", {200: ContextReport}, query=ContextQuery
     ),
     Operation("turn", "GET /api/turns/{id}", "A turn with its steps.", {200: TurnReport}),
     Operation(
-        "fork",
-        "POST /api/turns/{id}/fork",
-        "A branch at a turn.",
-        {201: SessionShape},
-        body=ForkBody,
-        body_optional=True,
-        refusals=(409,),
+        "fork", "POST /api/turns/{id}/fork", "A branch at a turn.", {201: SessionShape}, body=ForkBody, optional=True
     ),
     Operation(
         "request",

@@ -48,7 +48,7 @@ OPERATIONS: Final = (
         "Make the sample sessions.",
         {200: SessionList},
         body=Nothing,
-        body_optional=True,
+        optional=True,
         refusals=(409,),
         served=True,
     ),

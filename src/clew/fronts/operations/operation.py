@@ -37,10 +37,12 @@ class Nothing(Arguments):
 
 
 class Operation(msgspec.Struct, frozen=True):
-    """``name`` is the method of the facade (``schedules.add``), ``route`` its method and path over HTTP.
+    """``name`` is the method of the facade (``schedules.add``), ``route`` its method and path over HTTP, in which ``…``
+    is the path of a session.
 
     ``answers`` are types by status, None for no content; one with a single field is an envelope round what the facade
-    returns. ``refusals`` are statuses beside those every route has. ``raw`` names the parameter that takes the body's
+    returns. ``refusals`` are statuses beside those that go without saying. ``optional``: the body may be left out.
+    ``raw`` names the parameter that takes the body's
     bytes as they are. ``found_by`` is asked for the id first, so that what is not there is refused as that, whatever
     the body says. ``streams`` is the type of one frame and ``watched_by`` the facade's iterator over them, where that
     is not ``name``. With ``media`` an answer is bytes of that kind, not JSON. An ``open`` one is answered without a
@@ -53,7 +55,7 @@ class Operation(msgspec.Struct, frozen=True):
     answers: Mapping[int, Any]
     query: type[Arguments] | None = None
     body: Any = None
-    body_optional: bool = False
+    optional: bool = False
     body_limit: int | None = None
     raw: str | None = None
     found_by: str | None = None
@@ -70,7 +72,7 @@ class Operation(msgspec.Struct, frozen=True):
 
     @property
     def path(self) -> str:
-        return self.route.partition(" ")[2]
+        return self.route.partition(" ")[2].replace("…", "/api/sessions/{id}")
 
     @property
     def answer(self) -> Any:

@@ -74,65 +74,36 @@ class ChatBody(msgspec.Struct, rename="camel"):
 
 
 OPERATIONS: Final = (
+    Operation("submit", "POST …/prompt", "Send a prompt.", {202: SubmissionShape}, body=PromptBody),
+    Operation("continue_turn", "POST …/continue", "Go on.", {202: SubmissionShape}, body=Nothing, optional=True),
     Operation(
-        "submit",
-        "POST /api/sessions/{id}/prompt",
-        "Send a prompt.",
-        {202: SubmissionShape},
-        body=PromptBody,
-        refusals=(409,),
-    ),
-    Operation(
-        "continue_turn",
-        "POST /api/sessions/{id}/continue",
-        "Go on.",
-        {202: SubmissionShape},
-        body=Nothing,
-        body_optional=True,
-        refusals=(409,),
-    ),
-    Operation(
-        "abort",
-        "POST /api/sessions/{id}/abort",
-        "Stop what runs, or deny what waits.",
-        {202: Aborted},
-        body=Nothing,
-        body_optional=True,
-        refusals=(409,),
+        "abort", "POST …/abort", "Stop what runs, or deny what waits.", {202: Aborted}, body=Nothing, optional=True
     ),
     Operation(
         "get_status",
-        "GET /api/sessions/{id}/status",
+        "GET …/status",
         "What it is doing; as a stream the present status, then each change.",
         {200: Status},
         streams=Status,
         watched_by="watch_status",
     ),
-    Operation("queue", "GET /api/sessions/{id}/queue", "The messages that wait.", {200: MessageList}),
-    Operation(
-        "cancel_queued",
-        "DELETE /api/sessions/{id}/queue/{message_id}",
-        "Take a message out of the queue.",
-        {204: None},
-        refusals=(409,),
-    ),
+    Operation("queue", "GET …/queue", "The messages that wait.", {200: MessageList}),
+    Operation("cancel_queued", "DELETE …/queue/{message_id}", "Take a message out of the queue.", {204: None}),
     Operation(
         "answer",
-        "POST /api/sessions/{id}/approvals/{approval_id}",
+        "POST …/approvals/{approval_id}",
         "Answer a request for approval.",
         {200: Remaining},
         body=ApprovalBody,
         found_by="get_session",
-        refusals=(409,),
     ),
     Operation(
         "answer_question",
-        "POST /api/sessions/{id}/answers/{tool_call_id}",
+        "POST …/answers/{tool_call_id}",
         "Answer a question.",
         {200: Remaining},
         body=AnswerBody,
         found_by="get_session",
-        refusals=(409,),
     ),
 )
 STREAM_OPERATIONS: Final = (

@@ -146,49 +146,39 @@ OPERATIONS: Final = (
         refusals=(400,),
     ),
     Operation("create_session", "POST /api/sessions", "A new, empty session.", {201: SessionShape}, body=NewSession),
-    Operation(
-        "delete_session",
-        "DELETE /api/sessions/{id}",
-        "Remove it for good.",
-        {204: None},
-        query=DeleteQuery,
-        refusals=(409,),
-    ),
-    Operation("get_session", "GET /api/sessions/{id}", "A session.", {200: SessionShape}),
+    Operation("delete_session", "DELETE …", "Remove it for good.", {204: None}, query=DeleteQuery),
+    Operation("get_session", "GET …", "A session.", {200: SessionShape}),
     Operation(
         "patch_session",
-        "PATCH /api/sessions/{id}",
+        "PATCH …",
         "Change what is given.",
         {200: SessionShape},
         body=SessionPatch,
         found_by="get_session",
-        refusals=(409,),
     ),
-    Operation("messages", "GET /api/sessions/{id}/messages", "Its messages.", {200: MessageList}, query=MessagesQuery),
+    Operation("messages", "GET …/messages", "Its messages.", {200: MessageList}, query=MessagesQuery),
     Operation(
         "accept_message",
-        "POST /api/sessions/{id}/messages/{message_id}/accept",
+        "POST …/messages/{message_id}/accept",
         "Accept a damaged message as it is now.",
         {200: Message},
         body=Nothing,
-        refusals=(409,),
     ),
-    Operation("files", "GET /api/sessions/{id}/files", "The files it has read and changed.", {200: FileList}),
+    Operation("files", "GET …/files", "The files it has read and changed.", {200: FileList}),
 )
 PERMISSION_OPERATIONS: Final = (
-    Operation("permissions", "GET /api/sessions/{id}/permissions", "The session's own rules.", {200: RuleList}),
+    Operation("permissions", "GET …/permissions", "The session's own rules.", {200: RuleList}),
     Operation(
         "set_permissions",
-        "PUT /api/sessions/{id}/permissions",
+        "PUT …/permissions",
         "Replace the session's own rules.",
         {200: RuleList},
         body=RulesBody,
         found_by="get_session",
-        refusals=(409,),
     ),
     Operation(
         "explain_permission",
-        "GET /api/sessions/{id}/permissions/explain",
+        "GET …/permissions/explain",
         "What would be decided about a call, and why.",
         {200: ExplainedShape},
         query=ExplainQuery,
@@ -196,9 +186,7 @@ PERMISSION_OPERATIONS: Final = (
     ),
 )
 TRANSFER_OPERATIONS: Final = (
-    Operation(
-        "export", "GET /api/sessions/{id}/export", "A session as a file.", {200: bytes}, query=ExportQuery, media="*/*"
-    ),
+    Operation("export", "GET …/export", "A session as a file.", {200: bytes}, query=ExportQuery, media="*/*"),
     # A session may hold more files than one message: what was exported must come in again.
     Operation(
         "import_session",
