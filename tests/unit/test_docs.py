@@ -191,7 +191,7 @@ def test_every_route_is_in_the_reference() -> None:
     from clew.fronts.operations import OPERATIONS
 
     listed = first_cells(section(DOCS / "reference.md", "HTTP"))
-    assert sorted(listed) == sorted(operation.route for operation in OPERATIONS)
+    assert sorted(listed) == sorted(f"{one.method} {one.path}" for one in OPERATIONS)
 
 
 def test_every_demo_model_hook_event_and_tool_is_in_the_reference() -> None:
