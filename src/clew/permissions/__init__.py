@@ -1,6 +1,24 @@
-"""Permissions: rules and targets in, a decision with its reasons out. No I/O.
+"""Permissions: rules and targets in, a decision with its reasons out. No I/O: what must be looked up is handed in.
 
-``evaluate`` weighs, ``explain`` says why, ``rules_for`` is what an answer stores, ``parse_rules`` and
-``default_rules`` are where rules come from. How a target is matched has a module for each kind: ``paths``,
-``hosts``, and for shell lines ``tokens`` and ``shell`` (two readings that must agree), ``wrappers`` and ``commands``.
+Which module answers which question, in the order a call goes through them:
+
+``rules``           what may a rule from outside look like, and which rules does every session start with
+``evaluate``        what is decided about a call, and which rule of which scope decides about each thing it would touch
+``match``           what are those things, and does a rule match one of them: yes, no, or perhaps (``certainty``)
+``globs``           does a pattern match a text; ``paths`` a path, ``hosts`` a host
+``file_system``     what may be known of the disk meanwhile: the workspace, where links lead, second names of files
+
+of a shell line
+
+``tokens``          what are its words and operators, by bash's own rules
+``shell``           which simple commands and redirects is it made of; a grammar is asked too, and both must agree
+``commands``        what does a rule see of each command, and how far may one cover it
+``wrappers``        which other commands does it run (``sudo``, ``xargs``, ``bash -c``)
+``options``         what do its arguments make it do, by the tables of ``programs``
+``command_paths``   to which paths may its words lead, for the pinned rules that close a place
+
+and of the decision
+
+``explain``         how is it told to people
+``approval_rules``  which rules does a person's answer to it store
 """

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-import msgspec
-
 from clew.permissions import globs, hosts, paths
 from clew.permissions.commands import Parts, take_apart
 from clew.permissions.rules import MAX_PATTERN_CHARS
@@ -22,33 +20,29 @@ __all__ = ["rules_for"]
 
 def rules_for(target: Target, scope: Literal["session", "project"], *, added_at: int | None = None) -> tuple[Rule, ...]:
     """The rules that allow ``target`` from now on, one for each command and redirect of a line; none if none can."""
-    rules = _allowing(target, scope)
-    if any(len(rule.pattern) > MAX_PATTERN_CHARS for rule in rules):
-        return ()
-    return tuple(msgspec.structs.replace(rule, added_at=added_at) for rule in dict.fromkeys(rules))
 
-
-def _allowing(target: Target, scope: Literal["session", "project"]) -> list[Rule]:
     def rule(pattern: str, permission: str = target.permission) -> Rule:
-        return Rule(permission, pattern, "allow", scope)
+        return Rule(permission, pattern, "allow", scope, added_at)
 
+    rules: list[Rule] = []
     match target.kind:
         case "path":
-            return [rule(paths.exact_path(target.value))] if paths.is_resolved(target.value) else []
+            rules = [rule(paths.exact_path(target.value))] if paths.is_resolved(target.value) else []
         case "host":
-            return [rule(target.value)] if hosts.normal_host(target.value) is not None else []
+            rules = [rule(target.value)] if hosts.normal_host(target.value) is not None else []
         case "plain":
-            return [rule(globs.escape(target.value))] if target.value else []
-        case "command":
-            parts = _take_apart(target.value)
-            if parts is None:
-                return []
-            commands = [rule(globs.escape(command.text)) for command in parts.commands]
-            opened = [rule(_redirected(redirect.path), redirect.permission) for redirect in parts.redirects]
-            return commands + opened
+            rules = [rule(globs.escape(target.value))] if target.value else []
+        case "command" if (parts := _written_out(target.value)) is not None:
+            rules = [rule(globs.escape(command.text)) for command in parts.commands]
+            for redirect in parts.redirects:
+                # As it is written: relative to the workspace, unless it is absolute.
+                path = redirect.path if redirect.path.startswith("/") else f"./{redirect.path}"
+                rules.append(rule(paths.exact_path(path), redirect.permission))
+    # All or none: a line is allowed by all its rules together, and one too long to be stored would leave a gap.
+    return () if any(len(one.pattern) > MAX_PATTERN_CHARS for one in rules) else tuple(dict.fromkeys(rules))
 
 
-def _take_apart(line: str) -> Parts | None:
+def _written_out(line: str) -> Parts | None:
     """The parts of a line, when every one of them is fully written out."""
     try:
         parts = take_apart(line)
@@ -59,8 +53,3 @@ def _take_apart(line: str) -> Parts | None:
     if any(not redirect.known or (parts.moves and not redirect.path.startswith("/")) for redirect in parts.redirects):
         return None
     return parts
-
-
-def _redirected(path: str) -> str:
-    """A redirect as it is written: relative to the workspace, unless it is absolute."""
-    return paths.exact_path(path if path.startswith("/") else f"./{path}")

@@ -50,7 +50,7 @@ class LookupBudget(msgspec.Struct):
     left: int = 10_000
 
 
-class _Way(msgspec.Struct, frozen=True):
+class _Folder(msgspec.Struct, frozen=True):
     """The folder of paths that words may stand for.
 
     ``globs`` says that its names may hold what the shell expands; ``named`` that a word is the path and nothing
@@ -58,23 +58,23 @@ class _Way(msgspec.Struct, frozen=True):
     the one the command runs in.
     """
 
-    folder: tuple[str, ...]
+    names: tuple[str, ...]
     globs: bool = False
     named: bool = False
     climbs: bool = False
 
 
-class _Leads:
+class _Candidates:
     """The paths, by folder: what lies beside one another is turned down together."""
 
     def __init__(self) -> None:
-        self.found: dict[_Way, dict[str, None]] = {}
+        self.found: dict[_Folder, dict[str, None]] = {}
         self.unknown = False
 
     def add(self, names: tuple[str, ...], *, globs: bool = False, named: bool = False, climbs: bool = False) -> None:
         # The root has no name: it is what the empty one leads to.
-        way = _Way(names[:-1], globs, named, climbs)
-        self.found.setdefault(way, {})[names[-1] if names else ""] = None
+        parent = _Folder(names[:-1], globs, named, climbs)
+        self.found.setdefault(parent, {})[names[-1] if names else ""] = None
 
 
 class CommandPaths:
@@ -101,36 +101,36 @@ class CommandPaths:
         self._program = words[0].value.rpartition("/")[2] if words else ""
 
     def match(self, pattern: str) -> Match:
-        """Whether the command reaches what the absolute path ``pattern`` names."""
+        """Whether a word of the command leads to what the absolute path ``pattern`` names."""
         rule = paths.pattern_names(pattern, None)
         if rule is None:
             return Match.NO
-        found = Match.MAYBE if self._leads.unknown else Match.NO
-        for way, below in self._leads.found.items():
-            result = self._meets(rule, way, below)
+        found = Match.MAYBE if self._candidates.unknown else Match.NO
+        for parent, below in self._candidates.found.items():
+            result = self._meets(rule, parent, below)
             if result is Match.YES:
                 return result
             found = result if found is Match.NO else found
         return found
 
-    def _meets(self, rule: tuple[str, ...], way: _Way, below: Iterable[str]) -> Match:
-        if way.climbs:
+    def _meets(self, rule: tuple[str, ...], parent: _Folder, below: Iterable[str]) -> Match:
+        if parent.climbs:
             # Wherever on the way to the place the climb ends, the rest of the word goes on from there. It cannot end
             # in a closed folder: to be in one is a hit by itself.
             end = next((at for at, name in enumerate(rule) if name == "**" or name.startswith("!(")), len(rule))
-            hit = any(paths.meets(rule, (*rule[:at], *way.folder), below) == "in" for at in range(end))
+            hit = any(paths.meets(rule, (*rule[:at], *parent.names), below) == "in" for at in range(end))
             return Match.MAYBE if hit else Match.NO
-        where = paths.meets(rule, way.folder, below, globs=way.globs)
-        if where == "in" and not way.globs:
+        where = paths.meets(rule, parent.names, below, globs=parent.globs)
+        if where == "in" and not parent.globs:
             return Match.YES
         if self._program in _TEXTUAL or where == "out":
             return Match.NO
-        return Match.MAYBE if where == "in" or way.named else Match.NO
+        return Match.MAYBE if where == "in" or parent.named else Match.NO
 
     @cached_property
-    def _leads(self) -> _Leads:
-        leads = _Leads()
-        leads.unknown = self._adrift or len(self._words) > _MAX_WORDS
+    def _candidates(self) -> _Candidates:
+        candidates = _Candidates()
+        candidates.unknown = self._adrift or len(self._words) > _MAX_WORDS
         elsewhere = len(self._folders) > 1 or any(word.value.startswith(_ELSEWHERE) for word in self._words)
         for word in self._words[:_MAX_WORDS]:
             if word.rooted and not word.home and word.value == UNKNOWN:
@@ -138,19 +138,19 @@ class CommandPaths:
                 continue
             value = _expanded(word, self._file_system.home)
             if UNKNOWN in value:
-                leads.unknown = leads.unknown or self._program not in _TEXTUAL
+                candidates.unknown = candidates.unknown or self._program not in _TEXTUAL
             elif not _STREAMS.fullmatch(value):
-                self._add_whole(leads, value, word.glob, elsewhere)
-            self._add_inside(leads, value)
+                self._add_whole(candidates, value, word.glob, elsewhere)
+            self._add_inside(candidates, value)
         for text in self._texts:
-            self._add_inside(leads, text)
+            self._add_inside(candidates, text)
         if self._program == "cd" and _destination(self._words) is None:
             # It goes home.
-            leads.unknown = leads.unknown or self._file_system.home is None
-            leads.add(paths.names_of(self._file_system.home or "/"), named=True)
-        return leads
+            candidates.unknown = candidates.unknown or self._file_system.home is None
+            candidates.add(paths.names_of(self._file_system.home or "/"), named=True)
+        return candidates
 
-    def _add_whole(self, leads: _Leads, value: str, glob: bool, elsewhere: bool) -> None:
+    def _add_whole(self, candidates: _Candidates, value: str, glob: bool, elsewhere: bool) -> None:
         """The word as a path, and what stands behind its option or its equals sign."""
         texts = [] if value.startswith("-") else [value]
         if "=" in value:
@@ -164,38 +164,38 @@ class CommandPaths:
         for text in dict.fromkeys(filter(None, texts)):
             text = _home(text, self._file_system.home)
             if text.startswith("/"):
-                self._add_path(leads, text, glob)
+                self._add_path(candidates, text, glob)
                 continue
             for folder in self._folders:
-                self._add_path(leads, f"{folder}/{text}", glob)
+                self._add_path(candidates, f"{folder}/{text}", glob)
             if elsewhere and ".." in (parts := text.split("/")):
                 last = len(parts) - parts[::-1].index("..")
-                leads.add(tuple(name for name in parts[last:] if name not in ("", ".")), climbs=True)
+                candidates.add(tuple(name for name in parts[last:] if name not in ("", ".")), climbs=True)
 
-    def _add_path(self, leads: _Leads, path: str, glob: bool) -> None:
+    def _add_path(self, candidates: _Candidates, path: str, glob: bool) -> None:
         self._budget.left -= 1
         if self._budget.left < 0:
-            leads.unknown = True
+            candidates.unknown = True
             return
         if not glob:
             for spelling in {paths.normal(path), *self._real(path)}:
                 # A command without a path works in the workspace, too, so that naming it changes nothing.
                 if spelling != self._file_system.workspace:
-                    leads.add(paths.names_of(spelling), named=True)
+                    candidates.add(paths.names_of(spelling), named=True)
             return
         parts = path.split("/")
         first = next((at for at, part in enumerate(parts) if _GLOB.search(part)), len(parts))
         found = self._file_system.finds(path) if self._file_system.finds is not None else ()
         # Where a step up leads from behind a link that the glob finds, only the running shell knows.
         if self._program not in _TEXTUAL and (found is None or ".." in parts[first:]):
-            leads.unknown = True
+            candidates.unknown = True
         for one in found or ():
             for real in self._real(one):
-                leads.add(paths.names_of(real), globs=True, named=True)
+                candidates.add(paths.names_of(real), globs=True, named=True)
         rest = "/".join(parts[first:])
         spelled = paths.normal("/".join(parts[:first]) or "/")
         for folder in {spelled, *self._real(spelled)}:
-            leads.add(paths.names_of(paths.normal(f"{folder}/{rest}")), globs=True, named=True)
+            candidates.add(paths.names_of(paths.normal(f"{folder}/{rest}")), globs=True, named=True)
 
     def _real(self, path: str) -> Iterator[str]:
         """Where the path leads. What is open in this process is not what the command has open."""
@@ -206,7 +206,7 @@ class CommandPaths:
         if self._file_system.aliases is not None:
             yield from self._file_system.aliases(real)
 
-    def _add_inside(self, leads: _Leads, text: str) -> None:
+    def _add_inside(self, candidates: _Candidates, text: str) -> None:
         """Paths written out in the text of a program, an address or a here-document.
 
         Where they lead is looked up only for those with a step up, which a link would make another one.
@@ -216,19 +216,19 @@ class CommandPaths:
             slash = piece.find("/")
             if slash < 0 and piece not in (".", ".."):
                 if self._workspace is not None and not _GLOB.search(piece):
-                    leads.add((*self._workspace, piece))
+                    candidates.add((*self._workspace, piece))
                 continue
             if ".." in piece:
                 begin = piece[slash:] if slash > 0 else piece
                 for path in (begin, f"{self._file_system.workspace or ''}/{piece}"):
                     for real in self._real(path):
-                        leads.add(paths.names_of(real))
+                        candidates.add(paths.names_of(real))
             if slash > 0:
-                leads.add(paths.names_of(paths.normal(piece[slash:])), globs=bool(_GLOB.search(piece, slash)))
+                candidates.add(paths.names_of(paths.normal(piece[slash:])), globs=bool(_GLOB.search(piece, slash)))
             if slash == 0:
-                leads.add(paths.names_of(paths.normal(piece)), globs=bool(_GLOB.search(piece)))
+                candidates.add(paths.names_of(paths.normal(piece)), globs=bool(_GLOB.search(piece)))
             elif self._workspace is not None and not _GLOB.search(piece):
-                leads.add(paths.names_of(paths.normal(f"{self._file_system.workspace}/{piece}")))
+                candidates.add(paths.names_of(paths.normal(f"{self._file_system.workspace}/{piece}")))
 
     @cached_property
     def _workspace(self) -> tuple[str, ...] | None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
-from clew.permissions.evaluate import Action, Considered, Decision, Judgement, Scope
-from clew.transcript.rule import Rule, Target
+from clew.permissions.evaluate import Action, Considered, Decision, Scope
+from clew.transcript.rule import Rule
 
 __all__ = ["Explanation", "Subject", "explain"]
 
@@ -41,23 +41,21 @@ class Explanation(msgspec.Struct, frozen=True):
 def explain(decision: Decision) -> Explanation:
     deciding = [judgement for judgement in decision.judgements if judgement.target == decision.target]
     others = [judgement for judgement in decision.judgements if judgement.target != decision.target]
-    subjects = tuple(_subject(judgement) for judgement in (*deciding, *others))
+    subjects = tuple(
+        Subject(
+            one.target.permission,
+            one.target.kind,
+            shown(one.target.value),
+            one.action,
+            one.rule,
+            one.scope,
+            shown(one.reason),
+            one.considered,
+        )
+        for one in (*deciding, *others)
+    )
     return Explanation(
         decision.action, decision.rule, decision.scope, decision.considered, shown(decision.reason), subjects
-    )
-
-
-def _subject(judgement: Judgement) -> Subject:
-    target: Target = judgement.target
-    return Subject(
-        target.permission,
-        target.kind,
-        shown(target.value),
-        judgement.action,
-        judgement.rule,
-        judgement.scope,
-        shown(judgement.reason),
-        judgement.considered,
     )
 
 

@@ -62,7 +62,10 @@ def host_may_match(pattern: str, text: str) -> bool:
     pattern = _ADDRESS.sub(r"\1", pattern)
     whole = normal_host(text)
     found = [] if whole is None else [whole]
-    found += [normal_host(name) or _odd_address(name) or _rough(name) for name in _NAMELIKE.findall(text)]
+    for name in _NAMELIKE.findall(text):
+        # What is nearly a name counts by its labels: nothing that may be meant is to slip by.
+        labels = normal_host(name) or _odd_address(name)
+        found.append(labels or tuple(label.lower() for label in _DOTS.split(name) if label))
     return any(_fits(pattern, labels, loose=True) for labels in found)
 
 
@@ -70,10 +73,11 @@ def _fits(pattern: str, labels: Host, *, loose: bool = False) -> bool:
     address = normal_host(pattern)
     if address is not None:
         return address == labels
-    if _is_address(labels):
+    if len(labels) == 1 and (":" in labels[0] or labels[0].count(".") == 3):
+        # No star reaches an address but in a refusal: `10.*` is too little to allow by.
         return loose and _star_fits(pattern, labels[0])
-    wanted = _pattern_labels(pattern)
-    if wanted is None:
+    wanted = [label.lower() if "*" in label else _ascii(label) for label in pattern.removesuffix(".").split(".")]
+    if not all(wanted):
         return False
     if wanted[0] == "*" and len(wanted) > 1:
         tail = wanted[1:]
@@ -83,17 +87,14 @@ def _fits(pattern: str, labels: Host, *, loose: bool = False) -> bool:
         wanted = tail
     if len(wanted) != len(labels):
         return False
-    return all(w in (label, "*") or (loose and _star_fits(w, label)) for w, label in zip(wanted, labels, strict=True))
+    return all(
+        w in (label, "*") or (loose and _star_fits(w or "", label)) for w, label in zip(wanted, labels, strict=True)
+    )
 
 
 def _star_fits(pattern: str, text: str) -> bool:
     """A star inside a label or an address says too little to allow by, and enough to deny by."""
     return "*" in pattern and find_pieces(pattern.lower().split("*"), text)
-
-
-def _pattern_labels(pattern: str) -> Host | None:
-    labels = [_ascii(label) if "*" not in label else label.lower() for label in pattern.removesuffix(".").split(".")]
-    return None if any(not label for label in labels) else tuple(label for label in labels if label)
 
 
 def _labels(text: str) -> Host | None:
@@ -153,12 +154,3 @@ def _number(text: str) -> int:
     if text.startswith("0x"):
         return int(text[2:] or "0", 16)
     return int(text, 8) if text.startswith("0") and len(text) > 1 else int(text)
-
-
-def _rough(text: str) -> Host:
-    """The labels of something that is nearly a name."""
-    return tuple(label for part in _DOTS.split(text) if (label := part.lower()))
-
-
-def _is_address(labels: Host) -> bool:
-    return len(labels) == 1 and (":" in labels[0] or labels[0].count(".") == 3)

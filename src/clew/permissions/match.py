@@ -50,8 +50,12 @@ class Subject(msgspec.Struct, frozen=True):
 
 def subjects_of(target: Target, file_system: FileSystem) -> tuple[Subject, ...]:
     """What has to be judged for ``target``; never empty."""
+    if target.kind == "path" and not paths.is_resolved(target.value):
+        return (Subject(target, problem="it is not a resolved path"),)
+    if target.kind == "host" and hosts.normal_host(target.value) is None:
+        return (Subject(target, problem="it is not a host name"),)
     if target.kind != "command":
-        return (Subject(target, problem=_problem(target)),)
+        return (Subject(target),)
     try:
         parts = take_apart(target.value)
     except Unreadable as error:
@@ -73,14 +77,6 @@ def subjects_of(target: Target, file_system: FileSystem) -> tuple[Subject, ...]:
     ]
     subjects += [_opened(redirect, file_system, moves=parts.moves) for redirect in parts.redirects]
     return tuple(subjects)
-
-
-def _problem(target: Target) -> str:
-    if target.kind == "path" and not paths.is_resolved(target.value):
-        return "it is not a resolved path"
-    if target.kind == "host" and hosts.normal_host(target.value) is None:
-        return "it is not a host name"
-    return ""
 
 
 def _opened(redirect: Redirect, file_system: FileSystem, *, moves: bool) -> Subject:

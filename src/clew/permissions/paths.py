@@ -86,14 +86,11 @@ def path_literals(pattern: str, workspace: str | None) -> int:
     return 0 if names is None else sum(_literals(name) for name in names) + len(names)
 
 
-def _composed(text: str) -> str:
-    return text if text.isascii() else unicodedata.normalize("NFC", text)
-
-
 @lru_cache(maxsize=4096)
 def names_of(path: str) -> tuple[str, ...]:
     """The names a path is made of, in the form in which they are compared."""
-    return tuple(name for name in _composed(path).split("/") if name)
+    composed = path if path.isascii() else unicodedata.normalize("NFC", path)
+    return tuple(name for name in composed.split("/") if name)
 
 
 @lru_cache(maxsize=4096)
