@@ -28,3 +28,13 @@ def open_scenario(tmp_path: Path) -> Open:
             yield Scenario(engine, model, tmp_path)
 
     return opened
+
+
+@pytest.fixture(params=["sqlite", "memory"])
+def open_both(request: pytest.FixtureRequest, open_scenario: Open) -> Open:
+    """A scenario on each store; on the one that lies in a file, opening it again is a restart."""
+
+    def opened(script: Any = (), **options: Any) -> Any:
+        return open_scenario(script, **options, **({"url": "memory:"} if request.param == "memory" else {}))
+
+    return opened

@@ -7,8 +7,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from clew.runtime.head_move import load_tails
 from clew.store.unit import (
     InsertMessage,
@@ -23,24 +21,13 @@ from clew.store.unit import (
     Write,
 )
 from clew.testing.scenario import Scenario
+from clew.testing.scribe import settled
 from clew.testing.scripted import ScriptedModel, say
 from clew.transcript.line import line_messages, line_turns
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.project import project
 from clew.transcript.seal import seal_of
 from clew.transcript.turn import Tree, Turn
-
-from .conftest import Open
-
-
-@pytest.fixture(params=["sqlite", "memory"])
-def open_both(request: pytest.FixtureRequest, open_scenario: Open) -> Open:
-    """A scenario on each store; on the one that lies in a file, opening it again is a restart."""
-
-    def opened(script: Any = (), **options: Any) -> Any:
-        return open_scenario(script, **options, **({"url": "memory:"} if request.param == "memory" else {}))
-
-    return opened
 
 
 def echo() -> ScriptedModel:
@@ -109,6 +96,17 @@ async def summarise(s: Scenario, tail_start_id: str | None, summary: str = "so f
         LinkMessage(turn.id, row.id),
         MoveHead(turn.id, now, "compaction"),
     )
+    await project_again(s)
+    return turn.id, row.id
+
+
+async def refuse(s: Scenario, parent_turn_id: str | None = None) -> tuple[str, str]:
+    """A turn that was refused below another, with a message; the ids of both."""
+    mint = s.engine.mint
+    turn = Turn(id=mint.turn(), session_id=s.id, parent_turn_id=parent_turn_id, created_at=1)
+    row = MessageRow(mint.message(), s.id, "user", 1, 1, {}, ())
+    await commit(s, OpenTurn(turn), *settled(row), LinkMessage(turn.id, row.id))
+    await commit(s, SetTurn(turn.id, "refused", settled_at=2))
     await project_again(s)
     return turn.id, row.id
 

@@ -10,16 +10,14 @@ import clew
 from clew.errors import BranchPointInvalid, InvalidId, MessageNotFound, SessionBusy
 from clew.history.branch_plan import LEFT_BEHIND
 from clew.ids import Mint
-from clew.store.unit import AddPruned, LinkMessage, OpenTurn, PatchSession, SetTurn
+from clew.store.unit import AddPruned, PatchSession
 from clew.testing.clock import FakeClock
 from clew.testing.scenario import transcript
-from clew.testing.scribe import settled
 from clew.testing.scripted import Gate, ScriptedModel, call, fail, say, then, wait
 from clew.transcript.line import line_turns
-from clew.transcript.message import Message, MessageRow
+from clew.transcript.message import Message
 from clew.transcript.portable import FreshIds, rename_value
 from clew.transcript.pruned import Pruned
-from clew.transcript.turn import Turn
 from clew.transcript.usage import Usage
 from tests.acceptance.branches import all_ids, model_view
 from tests.acceptance.conversations import (
@@ -27,8 +25,7 @@ from tests.acceptance.conversations import (
     commit,
     echo,
     is_sound,
-    open_both,
-    project_again,
+    refuse,
     rows_of,
     summarise,
     summarise_inside,
@@ -38,8 +35,6 @@ from tests.acceptance.conversations import (
 )
 
 from .conftest import Open
-
-__all__ = ["open_both"]
 
 
 def kept(message: Message) -> tuple[Any, ...]:
@@ -201,11 +196,7 @@ async def test_a_point_that_cannot_be_branched_from_is_refused(open_both: Open) 
         (one,) = await talk(s, "1")
         other = await s.engine.create_session()
         mint = s.engine.mint
-        refused = Turn(id=mint.turn(), session_id=s.id, parent_turn_id=None, created_at=1)
-        row = MessageRow(mint.message(), s.id, "user", 1, 1, {}, ())
-        await commit(s, OpenTurn(refused), *settled(row), LinkMessage(refused.id, row.id))
-        await commit(s, SetTurn(refused.id, "refused", settled_at=2))
-        await project_again(s)
+        refused_turn, refused = await refuse(s)
         await s.send("2")
         queued, cancelled = await s.send("3"), await s.send("4")
         await s.engine.cancel_queued(s.id, cancelled.message_id)
@@ -221,7 +212,7 @@ async def test_a_point_that_cannot_be_branched_from_is_refused(open_both: Open) 
             (mint.message(), MessageNotFound),
             (queued.message_id, BranchPointInvalid),
             (cancelled.message_id, BranchPointInvalid),
-            (row.id, BranchPointInvalid),
+            (refused, BranchPointInvalid),
             ("", InvalidId),
             ("\n", InvalidId),
         ):
@@ -230,7 +221,7 @@ async def test_a_point_that_cannot_be_branched_from_is_refused(open_both: Open) 
         with pytest.raises(MessageNotFound):
             await s.engine.branch(other.id, one)
         with pytest.raises(BranchPointInvalid):
-            await s.engine.fork(refused.id)
+            await s.engine.fork(refused_turn)
         bad: list[dict[str, Any]] = [
             {"metadata": {"title": 5}},
             {"metadata": {"x": object()}},

@@ -25,7 +25,6 @@ from tests.acceptance.conversations import (
     commit,
     echo,
     is_sound,
-    open_both,
     rows_of,
     summarise,
     talk,
@@ -35,9 +34,6 @@ from tests.acceptance.conversations import (
 from tests.rounds import rounds
 
 from .conftest import Open
-
-__all__ = ["open_both"]
-
 
 # BR-5, BR-7, BR-10
 

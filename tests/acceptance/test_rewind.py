@@ -11,18 +11,13 @@ import clew
 from clew.errors import InvalidId, NewerTurns, NothingToUndo, RewindTargetInvalid, TurnNotFound
 from clew.history.rewind import Rewound
 from clew.history.tree import ReflogEntry
-from clew.store.unit import LinkMessage, OpenTurn, SetTurn
-from clew.testing.scribe import settled
 from clew.testing.scripted import fail, say
 from clew.transcript.line import line_messages
-from clew.transcript.message import MessageRow
-from clew.transcript.turn import HeadMove, Turn
+from clew.transcript.turn import HeadMove
 from tests.acceptance.conversations import (
-    commit,
     echo,
     is_sound,
-    open_both,
-    project_again,
+    refuse,
     rows_of,
     summarise,
     talk,
@@ -31,9 +26,6 @@ from tests.acceptance.conversations import (
 )
 
 from .conftest import Open
-
-__all__ = ["open_both"]
-
 
 # RW-1, RW-2
 
@@ -251,11 +243,7 @@ async def test_a_turn_added_further_below_or_beside_is_told_apart(open_both: Ope
         end = (await tree_of(s)).head_turn_id
         at_two = (await turn_of(s, two)).id
         await s.engine.rewind(s.id, three, mode="edit")
-        refused = Turn(id=s.engine.mint.turn(), session_id=s.id, parent_turn_id=at_two, created_at=1)
-        row = MessageRow(s.engine.mint.message(), s.id, "user", 1, 1, {}, ())
-        await commit(s, OpenTurn(refused), *settled(row), LinkMessage(refused.id, row.id))
-        await commit(s, SetTurn(refused.id, "refused", settled_at=2))
-        await project_again(s)
+        await refuse(s, at_two)
         await s.engine.set_head(s.id, None)
         await talk(s, "beside")
         assert (await s.engine.unrewind(s.id)).head_turn_id == end
@@ -309,14 +297,12 @@ async def test_the_head_goes_to_any_settled_turn_of_its_own_session(open_both: O
         other = await s.engine.create_session()
         await (await s.engine.submit(other.id, "elsewhere")).wait()
         foreign = next(iter((await s.engine.store.load_tree(other.id)).turns))
-        refused = Turn(id=s.engine.mint.turn(), session_id=s.id, parent_turn_id=None, created_at=1)
-        await commit(s, OpenTurn(refused))
-        await commit(s, SetTurn(refused.id, "refused", settled_at=2))
+        refused, _ = await refuse(s)
         tree = await tree_of(s)
         for turn_id, error in (
             (foreign, TurnNotFound),
             (s.engine.mint.turn(), TurnNotFound),
-            (refused.id, RewindTargetInvalid),
+            (refused, RewindTargetInvalid),
             ("../etc/passwd", InvalidId),
             ("", InvalidId),
         ):

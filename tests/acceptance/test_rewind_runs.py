@@ -18,7 +18,6 @@ from tests.acceptance.conversations import (
     commit,
     echo,
     is_sound,
-    open_both,
     rows_of,
     summarise,
     summarise_inside,
@@ -28,8 +27,6 @@ from tests.acceptance.conversations import (
 )
 
 from .conftest import Open
-
-__all__ = ["open_both"]
 
 
 async def hidden_by(s: Scenario) -> dict[str, object]:

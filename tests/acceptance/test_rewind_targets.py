@@ -26,7 +26,6 @@ from tests.acceptance.conversations import (
     act,
     echo,
     is_sound,
-    open_both,
     rows_of,
     summarise,
     talk,
@@ -36,9 +35,6 @@ from tests.acceptance.conversations import (
 from tests.rounds import rounds
 
 from .conftest import Open
-
-__all__ = ["open_both"]
-
 
 # RW-6
 

@@ -28,7 +28,6 @@ from tests.acceptance.conversations import (
     act,
     commit,
     echo,
-    open_both,
     summarise,
     summarise_inside,
     talk,
@@ -38,8 +37,6 @@ from tests.acceptance.documents import FORMS, as_it_left, elsewhere, exported, t
 from tests.rounds import rounds
 
 from .conftest import Open
-
-__all__ = ["open_both"]
 
 
 async def model_view(engine: Engine, session_id: str) -> list[tuple[str, list[dict[str, Any]]]]:

@@ -24,13 +24,10 @@ from clew.store.unit import PatchSession
 from clew.testing.scenario import transcript
 from clew.testing.scripted import FakeProviders, ScriptedModel, call, say
 from clew.transcript.portable import FreshIds, PortableSession, rename_session
-from tests.acceptance.conversations import commit, echo, open_both, summarise, talk, tree_of
+from tests.acceptance.conversations import commit, echo, summarise, talk, tree_of
 from tests.acceptance.documents import FORMS, as_it_left, elsewhere, exported, places, taken_in
 
 from .conftest import Open
-
-__all__ = ["open_both"]
-
 
 # What this host does not have
 
