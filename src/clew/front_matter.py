@@ -76,16 +76,27 @@ class _Reader:
     """Walks YAML's events once: they come in order, with their lines, and hold no type and no object yet."""
 
     def __init__(self, path: str) -> None:
+        # Loaded when a file is read: importing clew stays quick.
+        import yaml
+
+        self._yaml = yaml
         self._path = path
         self._depth = 0
 
     def fields(self, head: str) -> dict[str, Field]:
-        # Loaded when a file is read: importing clew stays quick.
-        import yaml
-
+        yaml = self._yaml
+        frame = (yaml.StreamStartEvent, yaml.StreamEndEvent, yaml.DocumentStartEvent, yaml.DocumentEndEvent)
+        loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
         try:
             # One event at a time: the depth is refused before the library has read all that is nested.
-            return self._top(event for event in yaml.parse(head, Loader=_loader()) if not _is_frame(event))
+            events = (event for event in yaml.parse(head, Loader=loader) if not isinstance(event, frame))
+            first = next(events, None)
+            if first is not None and not isinstance(first, yaml.MappingStartEvent):
+                raise fail(self._path, _line(first), "expected `key: value`")
+            fields = {key.text: Field(key.line, value) for key, value in self._pairs(events)}
+            if (more := next(events, None)) is not None:
+                raise fail(self._path, _line(more), "a second document begins here")
+            return fields
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             what = f"{error.problem or error.context}; a text with a colon, a quote or a sign belongs in quotes"
@@ -93,23 +104,10 @@ class _Reader:
         except yaml.YAMLError as error:
             raise fail(self._path, 1, f"the front matter is not YAML: {error}") from error
 
-    def _top(self, events: Iterator[object]) -> dict[str, Field]:
-        import yaml
-
-        first = next(events, None)
-        if first is not None and not isinstance(first, yaml.MappingStartEvent):
-            raise fail(self._path, _line(first), "expected `key: value`")
-        fields = {key.text: Field(key.line, value) for key, value in self._pairs(events)}
-        if (more := next(events, None)) is not None:
-            raise fail(self._path, _line(more), "a second document begins here")
-        return fields
-
     def _pairs(self, events: Iterator[object]) -> Iterator[tuple[Scalar, Value]]:
-        import yaml
-
         seen: set[str] = set()
         for event in events:
-            if isinstance(event, yaml.MappingEndEvent):
+            if isinstance(event, self._yaml.MappingEndEvent):
                 return
             key = self._value(event, events)
             if not isinstance(key, Scalar):
@@ -120,12 +118,10 @@ class _Reader:
             yield key, self._value(next(events), events)
 
     def _value(self, event: object, events: Iterator[object]) -> Value:
-        import yaml
-
         line = _line(event)
-        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) or getattr(event, "tag", None):
+        if isinstance(event, self._yaml.AliasEvent) or getattr(event, "anchor", None) or getattr(event, "tag", None):
             raise fail(self._path, line, "anchors, aliases and tags are not read here; write the value in quotes")
-        if isinstance(event, yaml.ScalarEvent):
+        if isinstance(event, self._yaml.ScalarEvent):
             text = event.value.strip()
             if not text.replace("\n", " ").replace("\t", " ").isprintable():
                 raise fail(self._path, line, "the text holds a character that cannot be seen")
@@ -134,11 +130,11 @@ class _Reader:
             raise fail(self._path, line, f"more than {_MAX_DEPTH} levels")
         self._depth += 1
         try:
-            if isinstance(event, yaml.MappingStartEvent):
+            if isinstance(event, self._yaml.MappingStartEvent):
                 return {key.text: value for key, value in self._pairs(events)}
             items: list[Value] = []
             for inner in events:
-                if isinstance(inner, yaml.SequenceEndEvent):
+                if isinstance(inner, self._yaml.SequenceEndEvent):
                     break
                 items.append(self._value(inner, events))
             return tuple(items)
@@ -149,16 +145,3 @@ class _Reader:
 def _line(event: object) -> int:
     """The line of the file: YAML counts from 0, and the first line is the fence."""
     return int(event.start_mark.line) + 2  # type: ignore[attr-defined]
-
-
-def _loader() -> type:
-    import yaml
-
-    return getattr(yaml, "CBaseLoader", yaml.BaseLoader)
-
-
-def _is_frame(event: object) -> bool:
-    import yaml
-
-    frame = (yaml.StreamStartEvent, yaml.StreamEndEvent, yaml.DocumentStartEvent, yaml.DocumentEndEvent)
-    return isinstance(event, frame)

@@ -20,7 +20,7 @@ from clew.store.base import get_session
 from clew.store.unit import STORE_WIDE, DropWebhook, PutWebhook, Unit, Write
 from clew.transcript.gate import check_value
 from clew.transcript.part import text_part
-from clew.triggers.envelope import Trigger, kept_headers
+from clew.triggers.envelope import Trigger, safe_headers
 from clew.triggers.ledger import check_type, event_text
 from clew.triggers.routing import Routing, check_routing
 from clew.triggers.signature import is_signed, new_secret
@@ -153,7 +153,7 @@ class Webhooks:
             source="webhook",
             fired_at=self._host.clock.now_ms(),
             delivery_id=delivery_id,
-            headers=kept_headers(headers.items()) or None,
+            headers=safe_headers(headers.items()) or None,
             auth_subject=webhook.source,
         )
         inbound = Inbound(

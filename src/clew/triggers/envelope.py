@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-__all__ = ["Trigger", "kept_headers"]
+__all__ = ["Trigger", "safe_headers"]
 
 _KEPT: Final = re.compile(r"content-type|user-agent|x-[a-z0-9-]{1,60}")
 # What proves who sent it, or leads to who it was for, is nobody's business once it was looked at.
@@ -35,7 +35,7 @@ class Trigger(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         return value
 
 
-def kept_headers(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
+def safe_headers(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
     """The headers of a request that tell what it is about; never one that could hold a secret."""
     kept: dict[str, str] = {}
     for name, value in headers:
