@@ -4,71 +4,150 @@ It records everything an agent streams, before anybody sees it, and lets people 
 without losing a word.
 """
 
+from typing import TYPE_CHECKING, Any
+
+from clew import errors
 from clew._version import __version__
 from clew.config import Config, SavePolicy
 from clew.engine import Engine, SessionList
-from clew.errors import (
-    ClewError,
-    Conflict,
-    InternalError,
-    Invalid,
-    InvalidId,
-    InvalidInput,
-    MessageNotFound,
-    NotFound,
-    NotSupported,
-    OwnedByAnotherProcess,
-    RowUndecodable,
-    SchemaTooNew,
-    SessionNotFound,
-    StorageFull,
-    StoreBusy,
-    StoreClosed,
-    StoreError,
-    StoreGone,
-    StoreReadOnly,
-    StoreUnavailable,
-    UnsupportedValue,
-)
+from clew.engine.facade import AgentList, AgentShape
+from clew.errors import *  # noqa: F403 - every error is public
+from clew.live.base import Event, LiveStream, Status, Waiting
 from clew.opening import open
+from clew.store.base import Damage, Rebuilt
+from clew.store.search import SearchHit, SearchPage
 from clew.tools.base import ToolContext
 from clew.tools.decorator import tool
 from clew.transcript.message import Message
+from clew.transcript.portable import Blob
+from clew.transcript.rule import Rule
 from clew.transcript.session import Model, Session
 from clew.transcript.usage import Usage
+from clew.triggers.ledger import LedgerEvent
+from clew.triggers.routing import Routing
+from clew.triggers.schedule import Schedule
+from clew.triggers.webhook import Webhook
+
+if TYPE_CHECKING:
+    from clew.compaction.context import ContextParts, ContextReport
+    from clew.compaction.files import TouchedFile
+    from clew.dispatch.events import EventList
+    from clew.dispatch.router import Received
+    from clew.history.compactions import CompactionReport
+    from clew.history.report import RequestReport, StepReport, TurnReport
+    from clew.history.rewind import Rewound
+    from clew.history.tree import ReflogEntry, TreeBranch, TreeTurn, TreeView
+    from clew.permissions.evaluate import Considered
+    from clew.permissions.explain import Explanation, Subject
+    from clew.prompt.assemble import Section
+    from clew.providers.base import ModelListing, ProviderFailure, ToolSchema
+    from clew.runtime.compact import Compacted
+    from clew.runtime.hooks import HookRefused
+    from clew.runtime.submission import Submission, TurnOutcome
+
+# Values that only a running engine hands out are loaded when somebody names them: `import clew` stays light.
+_LATER = {
+    "clew.compaction.context": (
+        "ContextParts",
+        "ContextReport",
+    ),
+    "clew.compaction.files": ("TouchedFile",),
+    "clew.dispatch.events": ("EventList",),
+    "clew.dispatch.router": ("Received",),
+    "clew.history.compactions": ("CompactionReport",),
+    "clew.history.report": (
+        "RequestReport",
+        "StepReport",
+        "TurnReport",
+    ),
+    "clew.history.rewind": ("Rewound",),
+    "clew.history.tree": (
+        "ReflogEntry",
+        "TreeBranch",
+        "TreeTurn",
+        "TreeView",
+    ),
+    "clew.permissions.evaluate": ("Considered",),
+    "clew.permissions.explain": (
+        "Explanation",
+        "Subject",
+    ),
+    "clew.prompt.assemble": ("Section",),
+    "clew.providers.base": (
+        "ModelListing",
+        "ProviderFailure",
+        "ToolSchema",
+    ),
+    "clew.runtime.compact": ("Compacted",),
+    "clew.runtime.hooks": ("HookRefused",),
+    "clew.runtime.submission": (
+        "Submission",
+        "TurnOutcome",
+    ),
+}
 
 __all__ = [
-    "ClewError",
+    "AgentList",
+    "AgentShape",
+    "Blob",
+    "Compacted",
+    "CompactionReport",
     "Config",
-    "Conflict",
+    "Considered",
+    "ContextParts",
+    "ContextReport",
+    "Damage",
     "Engine",
-    "InternalError",
-    "Invalid",
-    "InvalidId",
-    "InvalidInput",
+    "Event",
+    "EventList",
+    "Explanation",
+    "HookRefused",
+    "LedgerEvent",
+    "LiveStream",
     "Message",
-    "MessageNotFound",
     "Model",
-    "NotFound",
-    "NotSupported",
-    "OwnedByAnotherProcess",
-    "RowUndecodable",
+    "ModelListing",
+    "ProviderFailure",
+    "Rebuilt",
+    "Received",
+    "ReflogEntry",
+    "RequestReport",
+    "Rewound",
+    "Routing",
+    "Rule",
     "SavePolicy",
-    "SchemaTooNew",
+    "Schedule",
+    "SearchHit",
+    "SearchPage",
+    "Section",
     "Session",
     "SessionList",
-    "SessionNotFound",
-    "StorageFull",
-    "StoreBusy",
-    "StoreClosed",
-    "StoreError",
-    "StoreGone",
-    "StoreReadOnly",
-    "StoreUnavailable",
+    "Status",
+    "StepReport",
+    "Subject",
+    "Submission",
     "ToolContext",
-    "UnsupportedValue",
+    "ToolSchema",
+    "TouchedFile",
+    "TreeBranch",
+    "TreeTurn",
+    "TreeView",
+    "TurnOutcome",
+    "TurnReport",
     "Usage",
+    "Waiting",
+    "Webhook",
     "__version__",
     "open",
     "tool",
 ]
+__all__ += errors.__all__
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    for module, names in _LATER.items():
+        if name in names:
+            return getattr(import_module(module), name)
+    raise AttributeError(f"module 'clew' has no attribute {name!r}")
