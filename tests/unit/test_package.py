@@ -152,8 +152,8 @@ def collect(kind: Any, where: str, found: dict[type, str]) -> None:
 
 
 def test_every_error_is_public() -> None:
-    """But for the two by which a summary that is tried again tells itself, and which nobody else sees."""
-    internal = {"SummaryFailed", "SummaryRejected"}
+    """But for those by which something that is tried again tells itself, and which nobody else sees."""
+    internal = {"SummaryFailed", "SummaryRejected", "Unreachable"}
     for name in clew.__all__:
         getattr(clew, name)
     kinds, ahead = set(), [clew.ClewError]
