@@ -64,20 +64,18 @@ class Schedules:
         async with self._lock:
             if len(await self._host.store.list_schedules()) >= MAX_SCHEDULES:
                 raise InvalidInput(f"there are {MAX_SCHEDULES} schedules already; remove some first")
-            schedule = self._checked(
-                Schedule(
-                    id=self._host.mint.schedule(),
-                    cron=cron,
-                    prompt=prompt,
-                    timezone=timezone,
-                    name=name,
-                    missed=missed,
-                    paused=paused,
-                    routing=routing,
-                    created_at=now,
-                ),
-                now,
+            schedule = Schedule(
+                id=self._host.mint.schedule(),
+                cron=cron,
+                prompt=prompt,
+                timezone=timezone,
+                name=name,
+                missed=missed,
+                paused=paused,
+                routing=routing,
+                created_at=now,
             )
+            schedule = self._checked(schedule, now)
             # Resolved like a session's would be, so that what could never run is refused while somebody is there.
             await self._router.check(routing)
             await self._commit(PutSchedule(schedule))
@@ -206,7 +204,7 @@ class Schedules:
             trigger=trigger,
             content={"text": after.prompt},
             parts=(text_part(after.prompt),),
-            routing=after.routing if after.routing.title else _titled(after),
+            routing=after.routing if after.routing.title else msgspec.structs.replace(after.routing, title=after.name),
             tags={"source": "cron", "cron_job_id": after.id},
         )
         return await self._router.receive(inbound, (PutSchedule(after),))
@@ -249,7 +247,3 @@ class Schedules:
 def check_prompt(prompt: str) -> None:
     if not prompt.strip() or len(prompt.encode()) > MAX_PROMPT:
         raise InvalidInput(f"a prompt is text of 1 to {MAX_PROMPT} bytes")
-
-
-def _titled(schedule: Schedule) -> Routing:
-    return msgspec.structs.replace(schedule.routing, title=schedule.name)

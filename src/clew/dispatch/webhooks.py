@@ -65,19 +65,12 @@ class Webhooks:
                 raise Conflict(f"there is a webhook {name} already", webhook=name)
             if len(known) >= MAX_WEBHOOKS:
                 raise InvalidInput(f"there are {MAX_WEBHOOKS} webhooks already; remove some first")
-            return await self._make(name, prompt, paused, routing)
-
-    async def _make(self, name: str, prompt: str | None, paused: bool, routing: Routing) -> Webhook:
-        webhook = Webhook(
-            name=name,
-            secret=new_secret(),
-            created_at=self._host.clock.now_ms(),
-            prompt=prompt,
-            paused=paused,
-            routing=routing,
-        )
-        await self._commit(PutWebhook(webhook))
-        return webhook
+            now = self._host.clock.now_ms()
+            webhook = Webhook(
+                name=name, secret=new_secret(), created_at=now, prompt=prompt, paused=paused, routing=routing
+            )
+            await self._commit(PutWebhook(webhook))
+            return webhook
 
     async def list(self) -> tuple[Webhook, ...]:
         return await self._host.store.list_webhooks()

@@ -17,7 +17,6 @@ from clew.errors import InternalError, RowUndecodable, StoreError
 from clew.history.views import View, load_messages
 from clew.ids import Mint
 from clew.runtime.recovery import recover
-from clew.runtime.waiting import digest_of, waits_of
 from clew.store.base import Damage, Store
 from clew.store.portable import load_portable, plan_insert
 from clew.store.unit import DeleteSession, Refused, Unit
@@ -26,6 +25,7 @@ from clew.transcript.part import input_of
 from clew.transcript.portable import PortableSession, Rename, rename_part, rename_session, rename_value
 from clew.transcript.rollup import with_usage
 from clew.transcript.usage import Usage
+from clew.transcript.wait import digest_of, waits_of
 
 __all__ = ["ORIGIN_KEY", "Conversion", "Moved", "convert"]
 

@@ -17,8 +17,8 @@ import msgspec
 import orjson
 
 from clew.errors import InvalidInput, MessageTooLarge, TooManyFiles
+from clew.providers.evidence import encode_tools
 from clew.runtime.host import Host, Setting
-from clew.runtime.request import encode_tools
 from clew.runtime.setting import resolve
 from clew.store.base import Blob, Store
 from clew.store.unit import LinkBlob, PutBlob

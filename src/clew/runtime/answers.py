@@ -25,15 +25,7 @@ from clew.runtime.run import Resumption, Start
 from clew.runtime.runner import Runner
 from clew.runtime.setting import resolve_for
 from clew.runtime.take import load_standing, plan_take
-from clew.runtime.waiting import (
-    Wait,
-    changed_parts,
-    digest_of,
-    load_open_turn,
-    open_waits,
-    waits_of,
-    with_waits,
-)
+from clew.runtime.waiting import changed_parts, load_open_turn, open_waits
 from clew.store.base import get_session
 from clew.store.unit import EpochIs, OpenTurnIs, PatchSession, PutParts, PutProjectRules, SetTurn, Unit, Write
 from clew.transcript import chunk as c
@@ -43,6 +35,7 @@ from clew.transcript.part import approval_of, input_of, state_of, tool_name
 from clew.transcript.rule import Target
 from clew.transcript.session import Session
 from clew.transcript.turn import Turn
+from clew.transcript.wait import Wait, digest_of, waits_of, with_waits
 
 __all__ = ["Answers", "Decision"]
 
@@ -120,23 +113,24 @@ class Answers:
     async def _find_wait(
         self, session_id: str, *, approval_id: str | None = None, tool_call_id: str | None = None
     ) -> tuple[Turn, Wait]:
-        session = await get_session(self._host.store, session_id)
-        turn = await load_open_turn(self._host.store, session.id)
+        store = self._host.store
+        await get_session(store, session_id)
+        turn = await load_open_turn(store, session_id)
         for wait in waits_of(turn):
-            if turn is not None and (
-                (approval_id is not None and wait.approval_id == approval_id)
-                or (tool_call_id is not None and wait.tool_call_id == tool_call_id and wait.kind == "question")
-            ):
+            meant = (
+                wait.approval_id == approval_id
+                if approval_id is not None
+                else wait.tool_call_id == tool_call_id and wait.kind == "question"
+            )
+            if turn is not None and meant:
                 if wait.answer is not None or turn.status != "waiting":
                     raise AlreadyAnswered("this was answered before", approval_id=approval_id)
                 return turn, wait
-        if approval_id is not None and await self._was_asked(session_id, approval_id):
-            raise AlreadyAnswered("this was answered before", approval_id=approval_id)
+        if approval_id is not None:
+            rows = await store.load_messages(session_id, keep_damaged=True)
+            if any(approval_of(part.data).get("id") == approval_id for row in rows for part in row.parts):
+                raise AlreadyAnswered("this was answered before", approval_id=approval_id)
         raise ApprovalNotFound("nothing of that id waits here", approval_id=approval_id, tool_call_id=tool_call_id)
-
-    async def _was_asked(self, session_id: str, approval_id: str) -> bool:
-        rows = await self._host.store.load_messages(session_id, keep_damaged=True)
-        return any(approval_of(part.data).get("id") == approval_id for row in rows for part in row.parts)
 
     async def _take_answer(self, session_id: str, turn: Turn, wait: Wait, answer: dict[str, Any]) -> int:
         """Write the answer and what follows from it; start the run when it was the last one."""
@@ -144,7 +138,10 @@ class Answers:
         session = await get_session(host.store, session_id)
         message = await self._waiting_message(session_id, turn)
         part = _part_of(message, wait)
-        _check_digest(session, part, wait)
+        name, folder = tool_name(part.data), session.workspace_root
+        # The answer is for what was shown: same tool, same arguments, same folder.
+        if digest_of(session.id, wait.tool_call_id, name, input_of(part.data), folder) != wait.digest:
+            raise Conflict("what was asked for has changed; the request is void", tool_call_id=wait.tool_call_id)
         waits = tuple(
             msgspec.structs.replace(w, answer=answer) if w.tool_call_id == wait.tool_call_id else w
             for w in waits_of(turn)
@@ -269,13 +266,6 @@ def _targets(part: PartRow) -> tuple[Target, ...]:
     """What the request was about, as it was judged when it was made."""
     descriptor = approval_of(part.data).get("descriptor") or {}
     return tuple(msgspec.convert(target, Target) for target in descriptor.get("targets", ()))
-
-
-def _check_digest(session: Session, part: PartRow, wait: Wait) -> None:
-    """The answer is for what was shown: same tool, same arguments, same folder."""
-    digest = digest_of(session.id, wait.tool_call_id, tool_name(part.data), input_of(part.data), session.workspace_root)
-    if digest != wait.digest:
-        raise Conflict("what was asked for has changed; the request is void", tool_call_id=wait.tool_call_id)
 
 
 def _resume(message: MessageRow, waits: tuple[Wait, ...], setting: Setting, last_n: int) -> Resumption:

@@ -14,6 +14,7 @@ from clew.errors import ClewError, InvalidInput, PermissionDenied, ToolFailed
 from clew.runtime.hooks import HookRefused
 from clew.runtime.host import Host, Setting
 from clew.runtime.permit import RulesInForce
+from clew.runtime.race import race
 from clew.runtime.recall import recall
 from clew.tools.arguments import check_arguments
 from clew.tools.base import ChildOutcome, Signal, Tool, ToolContext
@@ -156,22 +157,16 @@ class Caller:
 
     async def _watched(self, call: Call) -> Any:
         """Run the tool under its watchdog."""
-        loop = asyncio.get_running_loop()
-        work = loop.create_task(call.tool.execute(call.args, self._context(call)))
-        limit = loop.create_task(self._host.clock.sleep(call.tool.timeout_ms))
-        try:
-            await asyncio.wait({work, limit}, return_when=asyncio.FIRST_COMPLETED)
-            if not work.done():
-                seconds = call.tool.timeout_ms / 1000
-                raise ToolFailed(
-                    f"{call.tool.name} did not end within {seconds:g} s and was stopped; its effects are unknown"
-                )
-            if work.cancelled():
-                raise ToolFailed(f"{call.tool.name} was cancelled from inside; its effects are unknown")
-            return work.result().value
-        finally:
-            work.cancel()
-            limit.cancel()
+        limit = self._host.clock.sleep(call.tool.timeout_ms)
+        work = await race(call.tool.execute(call.args, self._context(call)), limit)
+        if not work.done():
+            seconds = call.tool.timeout_ms / 1000
+            raise ToolFailed(
+                f"{call.tool.name} did not end within {seconds:g} s and was stopped; its effects are unknown"
+            )
+        if work.cancelled():
+            raise ToolFailed(f"{call.tool.name} was cancelled from inside; its effects are unknown")
+        return work.result().value
 
     def _context(self, call: Call) -> ToolContext:
         loaded: list[RulesInForce] = []

@@ -7,7 +7,6 @@ goes between the head and that turn.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -36,6 +35,7 @@ from clew.runtime.context import load_context, session_policy
 from clew.runtime.head_move import load_tails
 from clew.runtime.host import Host, Setting
 from clew.runtime.live_sessions import Hold, LiveSessions
+from clew.runtime.race import race
 from clew.runtime.setting import resolve
 from clew.runtime.summarise import Summariser, SummaryFailed
 from clew.store.base import get_session
@@ -236,18 +236,10 @@ async def compact_idle(
         sessions.show_changed(session.id)
         return done
 
-    work = asyncio.get_running_loop().create_task(compact())
-    abort = asyncio.get_running_loop().create_task(hold.signal.wait())
-    try:
-        await asyncio.wait({work, abort}, return_when=asyncio.FIRST_COMPLETED)
-        if not work.done():
-            raise RunAborted(f"the compaction was aborted: {hold.signal.reason}", session_id=session.id)
-        return await work
-    finally:
-        abort.cancel()
-        if not work.done():
-            work.cancel()
-            await asyncio.wait({work}, timeout=2)
+    work = await race(compact(), hold.signal.wait(), grace_s=2)
+    if not work.done() or work.cancelled():
+        raise RunAborted(f"the compaction was aborted: {hold.signal.reason}", session_id=session.id)
+    return work.result()
 
 
 async def prune_idle(host: Host, session: Session) -> Compacted:

@@ -8,8 +8,8 @@ from clew.compaction.context import Context, RequestFrame
 from clew.compaction.policy import Policy, policy_for
 from clew.config import Config
 from clew.errors import InvalidInput
+from clew.providers.evidence import encode_tools
 from clew.runtime.host import Host, Setting
-from clew.runtime.request import encode_tools
 from clew.store.base import LineSlice, Store
 from clew.transcript.message import Message
 from clew.transcript.session import Session

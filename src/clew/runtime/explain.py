@@ -10,7 +10,7 @@ from typing import Final
 from clew.errors import InvalidInput, ToolFailed
 from clew.permissions.evaluate import Decision
 from clew.runtime.host import Host
-from clew.runtime.permit import Permit
+from clew.runtime.setting import load_permit
 from clew.tools.base import Tool
 from clew.transcript.rule import Target
 from clew.transcript.session import Session
@@ -23,23 +23,11 @@ _TOLD_BY: Final = ("command", "path", "url", "name", "agent")
 
 async def explain_call(host: Host, session: Session, tool: str, target: str) -> Decision:
     """What would be decided about a call of ``tool`` on ``target``, by the rules as they are now."""
-    permit = await _permit(host, session, attended=True)
-    workspace = Path(session.workspace_root) if session.workspace_root else None
-    targets = await asyncio.to_thread(_targets, host.tools.get(tool), tool, target, workspace)
-    return await permit.decide(targets)
-
-
-async def _permit(host: Host, session: Session, *, attended: bool) -> Permit:
-    """As a run of the session has it; whether its model can be used does not matter."""
-    parent: Permit | None = None
-    if session.kind == "subagent" and session.parent_id is not None:
-        above = await host.store.find_session(session.parent_id)
-        parent = await _permit(host, above, attended=False) if above is not None else None
-        attended = False
     workspace = Path(session.workspace_root) if session.workspace_root else None
     catalog = await asyncio.to_thread(host.agents, workspace)
-    rules = (*host.base_rules, *catalog.get(session.agent).rules)
-    return Permit(host.store, session.id, rules, workspace, host.places, attended=attended, parent=parent)
+    permit = await load_permit(host, session, catalog.get(session.agent).rules, attended=True)
+    targets = await asyncio.to_thread(_targets, host.tools.get(tool), tool, target, workspace)
+    return await permit.decide(targets)
 
 
 def _targets(tool: Tool | None, name: str, target: str, workspace: Path | None) -> Sequence[Target]:

@@ -24,7 +24,7 @@ from clew.tools.base import Tool
 from clew.transcript.rule import Rule
 from clew.transcript.session import Model, Session
 
-__all__ = ["Host", "Setting"]
+__all__ = ["Host", "Setting", "schemas_of"]
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,5 +63,9 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def schemas(self) -> tuple[ToolSchema, ...]:
-        """The tools as the model is told about them."""
-        return tuple(ToolSchema(tool.name, tool.description, dict(tool.input_schema)) for tool in self.tools.values())
+        return schemas_of(self.tools)
+
+
+def schemas_of(tools: Mapping[str, Tool]) -> tuple[ToolSchema, ...]:
+    """The tools as a model is told about them."""
+    return tuple(ToolSchema(tool.name, tool.description, dict(tool.input_schema)) for tool in tools.values())

@@ -17,6 +17,8 @@ from clew.compaction.context import Context
 from clew.errors import ModelFailed
 from clew.failpoints import failpoint
 from clew.providers.base import ModelRequest, ProviderFailure, StepEnd
+from clew.providers.evidence import encode_tools, request_digest, tools_digest
+from clew.providers.retry import delay_ms
 from clew.runtime.calls import MAX_CALLS, TOO_MANY, Call, Caller, Verdict
 from clew.runtime.doom import Pattern, judge, made_calls
 from clew.runtime.files import with_files
@@ -24,14 +26,12 @@ from clew.runtime.host import Host, Setting
 from clew.runtime.progress import Progress
 from clew.runtime.recorder import Recorder
 from clew.runtime.reply import CUT, bounded
-from clew.runtime.request import encode_tools, request_digest, tools_digest
-from clew.runtime.retry import delay_ms
 from clew.runtime.room import Room
 from clew.runtime.setting import keeping_prompt
-from clew.runtime.waiting import Wait, digest_of
 from clew.transcript import chunk as c
 from clew.transcript.message import Message
 from clew.transcript.turn import Step
+from clew.transcript.wait import Wait, digest_of
 
 __all__ = ["End", "Loop"]
 
@@ -103,7 +103,9 @@ class Loop:
         failpoint("run.before_model_call")
         calls, asked, end = await self._call_model()
         verdicts = [await self._caller.judge(call) for call in calls[:MAX_CALLS]]
-        await self._refuse(verdicts)
+        for verdict in verdicts:
+            if verdict.action == "deny":
+                await self._recorder.send(c.ToolOutputError(tool_call_id=verdict.call.id, error_text=verdict.why))
         for call in calls[MAX_CALLS:]:
             await self._recorder.send(c.ToolOutputError(tool_call_id=call.id, error_text=TOO_MANY))
         failpoint("run.before_tools")
@@ -122,16 +124,8 @@ class Loop:
             return End("waiting", waits)
         if not asked:
             return End(_SAID.get(end.finish_reason, "done"))
-        return self._repeating()
-
-    def _repeating(self) -> End | None:
-        verdict = judge(made_calls(self._recorder.fold.parts), self._warned)
-        return None if verdict == "fine" else End("doom" if verdict == "doom" else "warned")
-
-    async def _refuse(self, verdicts: Sequence[Verdict]) -> None:
-        for verdict in verdicts:
-            if verdict.action == "deny":
-                await self._recorder.send(c.ToolOutputError(tool_call_id=verdict.call.id, error_text=verdict.why))
+        repeating = judge(made_calls(self._recorder.fold.parts), self._warned)
+        return None if repeating == "fine" else End("doom" if repeating == "doom" else "warned")
 
     async def _ask(self, verdicts: Sequence[Verdict]) -> tuple[Wait, ...]:
         """Put the requests into the stream; they come last in their step, after the results of allowed calls."""
@@ -197,7 +191,17 @@ class Loop:
 
     async def _prepared(self, context: Context) -> ModelRequest:
         """The request as hooks leave it, files put in; what it was is kept with the step as a digest."""
-        request: ModelRequest = await self._host.hooks.change("before_model_call", self._request(context.messages))
+        setting = self._setting
+        asked = ModelRequest(
+            model=setting.model,
+            system=setting.prompt.text,
+            messages=list(context.messages),
+            tools=setting.schemas,
+            # A guess about an unknown model must not cut its answers short.
+            max_output_tokens=setting.info.max_output if setting.info.output_known else None,
+            temperature=setting.agent.temperature,
+        )
+        request: ModelRequest = await self._host.hooks.change("before_model_call", asked)
         # A step begins when it is asked for: a compaction made for it comes before it.
         self._sent_at = self._host.clock.now_ms()
         self._sent = {
@@ -207,17 +211,6 @@ class Loop:
             "limits": [request.max_output_tokens, request.temperature],
         }
         return msgspec.structs.replace(request, messages=await with_files(self._host.store, request.messages))
-
-    def _request(self, messages: Sequence[Message]) -> ModelRequest:
-        return ModelRequest(
-            model=self._setting.model,
-            system=self._setting.prompt.text,
-            messages=list(messages),
-            tools=self._setting.schemas,
-            # A guess about an unknown model must not cut its answers short.
-            max_output_tokens=self._setting.info.max_output if self._setting.info.output_known else None,
-            temperature=self._setting.agent.temperature,
-        )
 
     async def _stream(self, request: ModelRequest) -> tuple[list[Call], bool, StepEnd]:
         calls: list[Call] = []
@@ -239,7 +232,8 @@ class Loop:
                     asked = True
                 await send(item)
         finally:
-            await asyncio.shield(_closed(stream))
+            # An abort that comes now must not leave the connection open.
+            await asyncio.shield(stream.aclose())
         raise ModelFailed("the model's stream ended without saying how")
 
     def _booked(self, end: StepEnd) -> Step:
@@ -257,7 +251,3 @@ class Loop:
             cost_usd=self._host.providers.cost(model, end.usage) or 0.0,
             data={**end.data, "prompt": self._setting.prompt.outline, **self._sent},
         )
-
-
-async def _closed(stream: Any) -> None:
-    await stream.aclose()

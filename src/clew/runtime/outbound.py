@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+import msgspec
+
 from clew.failpoints import failpoint
 from clew.runtime.host import Host
 from clew.store.unit import AddEvent, EventIsNew, Unit
@@ -80,16 +82,14 @@ class Outbound:
         return self._outbound(event, turn.status, said[-1].id if said else None, data)
 
     def _outbound(self, event: LedgerEvent, status: str, message_id: str | None, data: dict[str, Any]) -> LedgerEvent:
-        return LedgerEvent(
+        return msgspec.structs.replace(
+            event,
             id=self._host.mint.event(),
             direction="out",
-            source=event.source,
-            source_id=event.source_id,
-            session_id=event.session_id,
             message_id=message_id,
-            turn_id=event.turn_id,
-            type=event.type,
             status=status,
+            digest=None,
+            seq=0,
             data=data,
             at=self._host.clock.now_ms(),
         )

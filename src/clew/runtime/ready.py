@@ -7,7 +7,8 @@ from clew.runtime.host import Host
 from clew.runtime.live_sessions import LiveSessions
 from clew.runtime.recovery import fold_streams
 from clew.runtime.take import LOST, Standing, load_standing, settle_session
-from clew.runtime.waiting import is_answered, load_open_turn, waits_of
+from clew.runtime.waiting import load_open_turn
+from clew.transcript.wait import is_answered, waits_of
 
 __all__ = ["find_obstacle", "make_ready", "settle_idle"]
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from clew.compaction.serialise import history_text
 from clew.store.base import Store
-from clew.transcript.message import Message, sent
+from clew.transcript.message import sent
 from clew.transcript.summarised import unsent
 from clew.transcript.view import find_compaction
 
@@ -32,20 +32,14 @@ async def recall(store: Store, session_id: str, query: str) -> str:
         text = history_text([hidden[query]])
         return text if len(text) <= _WHOLE else f"{text[:_WHOLE]}\n[cut here; {len(text) - _WHOLE} characters more]"
     words = [word.casefold() for word in _WORD.findall(query)]
-    scored = [(_score(text, words), place, message, text) for place, (message, text) in enumerate(_texts(hidden))]
+    texts = [(message.id, history_text([message])) for message in hidden.values()]
+    scored = [
+        (sum(word in text.casefold() for word in words), place, id_, text) for place, (id_, text) in enumerate(texts)
+    ]
     best = sorted((one for one in scored if one[0]), key=lambda one: (-one[0], -one[1]))[:_MOST]
     if not best:
         return f"nothing in the {len(hidden)} messages that are out of sight holds these words"
-    return "\n\n".join(f"({message.id})\n{_excerpt(text, words)}" for _, _, message, text in best)
-
-
-def _texts(hidden: dict[str, Message]) -> list[tuple[Message, str]]:
-    return [(message, history_text([message])) for message in hidden.values()]
-
-
-def _score(text: str, words: list[str]) -> int:
-    folded = text.casefold()
-    return sum(1 for word in words if word in folded)
+    return "\n\n".join(f"({id_})\n{_excerpt(text, words)}" for _, _, id_, text in best)
 
 
 def _excerpt(text: str, words: list[str]) -> str:

@@ -105,7 +105,7 @@ class Recorder:
         self._on_shown = on_shown
         self._gate = ChunkGate()
         self._stored = stored
-        self._n = self._acked = last_n
+        self._n = last_n
         self._pending: list[JournalEntry] = []
         self._unshown: list[c.Chunk] = []
         self._bytes = 0
@@ -265,7 +265,10 @@ class Recorder:
         own: list[Write] = []
         now = self._clock.now_ms()
         entries = tuple(self._pending)
-        parts = self._grown_parts(now) if fold else ()
+        parts = tuple(
+            PartRow(self._parts[index][0], index, self.fold.part(index), self._parts[index][1], now)
+            for index in (sorted(self._dirty) if fold else ())
+        )
         if not self._stored and entries:
             metadata = {**self.message.metadata, **from_stream(self.fold.metadata)} if fold else self.message.metadata
             own.append(InsertMessage(msgspec.structs.replace(self.message, parts=parts, metadata=metadata)))
@@ -278,7 +281,12 @@ class Recorder:
                 own.append(PatchMessage(self.message.id, now, from_stream(self.fold.metadata)))
         if fold and self._stored:
             own.append(MarkFolded(self.message.id, self._n))
-            self._after_fold()
+            self._folded_chars += self._grown
+            self._grown = self._unfolded = 0
+            self._folded_at = self._clock.monotonic_ms()
+            self._dirty.clear()
+            self._metadata_dirty = self._fold_due = False
+            self._stop_timer()
         elif entries:
             own.append(AppendChunks(self.message.id, entries))
             self._start_timer()
@@ -288,23 +296,8 @@ class Recorder:
         self._bytes = 0
         return Unit(self.message.session_id, (*own, *writes), (*self._guards, *guards), sync)
 
-    def _grown_parts(self, now: int) -> tuple[PartRow, ...]:
-        return tuple(
-            PartRow(self._parts[index][0], index, self.fold.part(index), self._parts[index][1], now)
-            for index in sorted(self._dirty)
-        )
-
-    def _after_fold(self) -> None:
-        self._folded_chars += self._grown
-        self._grown = self._unfolded = 0
-        self._folded_at = self._clock.monotonic_ms()
-        self._dirty.clear()
-        self._metadata_dirty = self._fold_due = False
-        self._stop_timer()
-
     def _submit(self, unit: Unit) -> None:
         shown = self._take_unshown() if self._policy.save_on == "chunk" else []
-        through = self._n
         failpoint("recorder.before_submit")
         try:
             future = self._store.submit(unit)
@@ -312,40 +305,35 @@ class Recorder:
             self._fail(error)  # the store is closed under us; this may run in a callback nobody waits for
             return
         self._inflight = future
-        future.add_done_callback(lambda done: self._acknowledged(done, through, shown))
+        future.add_done_callback(lambda done: self._acknowledged(done, shown))
 
-    def _acknowledged(self, future: asyncio.Future[Outcome], through: int, shown: list[c.Chunk]) -> None:
+    def _acknowledged(self, future: asyncio.Future[Outcome], shown: list[c.Chunk]) -> None:
         self._inflight = None
-        error = self._failure(future)
+        if future.cancelled():
+            self._fail(InternalError("a unit was cancelled", message_id=self.message.id))
+            return
+        error = future.exception()
+        if error is None and isinstance(refused := future.result(), Refused):
+            error = refused_error(refused, self.message)
         if error is not None:
             self._fail(error)
             return
-        self._acked = through
+        # Only here, in the callback of its commit, is a chunk handed on: what is shown survives a kill.
         failpoint("recorder.before_show")
         self._show(shown)
-        idle, self._idle = self._idle, []
-        for waiter in idle:
-            if not waiter.done():
-                waiter.set_result(None)
+        self._wake()
         if self._pending and self._policy.save_on == "chunk":
             self._flush()
-
-    def _failure(self, future: asyncio.Future[Outcome]) -> BaseException | None:
-        if future.cancelled():
-            return InternalError("a unit was cancelled", message_id=self.message.id)
-        error = future.exception()
-        if error is not None:
-            return error
-        outcome = future.result()
-        if not isinstance(outcome, Refused):
-            return None
-        return refused_error(outcome, self.message)
 
     def _fail(self, error: BaseException) -> None:
         self._error = error
         self._pending.clear()
         self._unshown.clear()
         self._stop_timer()
+        self._wake()
+
+    def _wake(self) -> None:
+        """Whoever waits for the unit that was under way looks again."""
         idle, self._idle = self._idle, []
         for waiter in idle:
             if not waiter.done():

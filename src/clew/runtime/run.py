@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 import msgspec
@@ -23,12 +23,12 @@ from clew.runtime.doom import WARNING, Pattern, find_pattern, made_calls
 from clew.runtime.host import Host, Setting
 from clew.runtime.loop import End, Loop
 from clew.runtime.progress import Progress
+from clew.runtime.race import race
 from clew.runtime.recorder import Recorder, assistant_row
 from clew.runtime.room import Room
 from clew.runtime.run_stream import RunStream
 from clew.runtime.submission import TurnOutcome
 from clew.runtime.turn import finish_of, refusing, settling
-from clew.runtime.waiting import with_waits
 from clew.store.unit import EpochIs, InsertMessage, LinkMessage, MoveHead, Refused, SealMessage, SetTurn, Unit, Write
 from clew.tools.base import ChildOutcome, Signal
 from clew.transcript import chunk as c
@@ -37,6 +37,7 @@ from clew.transcript.part import call_id_of, state_of, text_part
 from clew.transcript.seal import seal_of
 from clew.transcript.turn import Turn
 from clew.transcript.turn_state import TurnStatus
+from clew.transcript.wait import with_waits
 
 __all__ = ["Resumption", "Run", "SpawnChild", "Start"]
 
@@ -153,27 +154,11 @@ class Run:
 
     async def _until_aborted(self, doing: Coroutine[Any, Any, T]) -> tuple[T | None, BaseException | None]:
         """What came of it, or why it failed; neither when an abort cancelled it, wherever it was."""
-        work = asyncio.get_running_loop().create_task(doing)
-        abort = asyncio.get_running_loop().create_task(self.signal.wait())
-        try:
-            await asyncio.wait({work, abort}, return_when=asyncio.FIRST_COMPLETED)
-            if not work.done():
-                work.cancel()
-                await asyncio.wait({work}, timeout=_GRACE_S)
-                if not work.done():
-                    return None, None
-            return await work, None
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise
+        work = await race(doing, self.signal.wait(), grace_s=_GRACE_S)
+        if not work.done() or work.cancelled():
             return None, None if self.signal.aborted else ModelFailed("the run was cancelled from inside")
-        except Exception as error:
-            return None, error
-        finally:
-            abort.cancel()
-            if not work.done():
-                work.cancel()
+        failure = work.exception()
+        return (work.result(), None) if failure is None else (None, failure)
 
     def _recorder(self, resumption: Resumption | None) -> Recorder:
         host = self._host
@@ -183,11 +168,8 @@ class Run:
             metadata: dict[str, Any] = {"model": msgspec.to_builtins(self._setting.model)}
             if self._setting.agent.name != self._setting.session.agent:
                 metadata["agent"] = self._setting.agent.name
-            row, stored, last_n = (
-                assistant_row(self.session_id, self.message_id, host.clock.now_ms(), metadata),
-                False,
-                0,
-            )
+            row = assistant_row(self.session_id, self.message_id, host.clock.now_ms(), metadata)
+            stored, last_n = False, 0
         return Recorder(
             host.store,
             row,
@@ -286,7 +268,8 @@ class Run:
         host, session_id = self._host, self.session_id
         line = await host.store.load_line(session_id, through=self.turn.id, turns=1, keep_damaged=True)
         turn, rows = line.turns[-1].turn, line.turns[-1].messages
-        problem = {**_problem(refusal), "text": _text_of(rows)}
+        text = "\n".join(next((row.texts for row in rows if row.role == "user"), ()))
+        problem = {**_problem(refusal), "text": text}
         state = await host.store.load_state(session_id)
         now = host.clock.now_ms()
         if self.turn.status == "unanswered":
@@ -332,11 +315,6 @@ class Run:
     def _publish_started(self, user_message_id: str) -> None:
         data = {"turn_id": self.turn.id, "message_id": self.message_id, "user_message_id": user_message_id}
         self._host.live.publish(Event("turn_started", {"session_id": self.session_id, **data}))
-
-
-def _text_of(rows: Sequence[MessageRow]) -> str:
-    """The words of the message that leads a turn."""
-    return "\n".join(next((row.texts for row in rows if row.role == "user"), ()))
 
 
 def _problem(error: BaseException) -> dict[str, Any]:

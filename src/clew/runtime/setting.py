@@ -4,28 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from clew.agents.catalog import AgentCatalog
-from clew.agents.manifest import Agent
 from clew.prompt.assemble import Prompt, assemble
 from clew.prompt.environment import collect_environment
 from clew.prompt.inputs import Delegate, PromptInputs
 from clew.prompt.instructions import load_instructions
 from clew.prompt.skills import SkillCatalog
-from clew.providers.base import ModelInfo, ToolSchema
-from clew.runtime.host import Host, Setting
+from clew.providers.evidence import encode_tools, tools_digest
+from clew.runtime.host import Host, Setting, schemas_of
 from clew.runtime.permit import Permit
-from clew.runtime.request import encode_tools, tools_digest
 from clew.store.unit import PutPrompt
-from clew.tools.base import Tool
 from clew.transcript.message import MessageRow
+from clew.transcript.rule import Rule
 from clew.transcript.session import Model, Session, parse_model
 
-__all__ = ["keeping_prompt", "resolve", "resolve_for"]
+__all__ = ["keeping_prompt", "load_permit", "resolve", "resolve_for"]
 
 log = logging.getLogger("clew.agents")
 
@@ -40,16 +38,10 @@ async def resolve(
     parent: Permit | None = None,
     depth: int = 0,
 ) -> Setting:
-    """The prompt's word first, then the session's, whose variant lasted for one turn only.
-
-    A subagent's session is never freer than its parent, whoever goes on with it: the parent's rules come along.
-    """
+    """The prompt's word first, then the session's, whose variant lasted for one turn only."""
     if session.kind == "subagent" and parent is None and session.parent_id is not None:
-        above = await host.store.find_session(session.parent_id)
-        if above is not None:
-            parent = (await resolve(host, above, model=None, agent=None, attended=False)).permit
         attended, depth = False, max(depth, 1)
-    workspace = Path(session.workspace_root) if session.workspace_root else None
+    workspace = _workspace(session)
     catalog = await asyncio.to_thread(host.agents, workspace)
     for notice in catalog.notices:
         log.info("%s", notice)
@@ -57,12 +49,38 @@ async def resolve(
     chosen = parse_model(model) if model is not None else msgspec.structs.replace(session.model, variant=None)
     host.providers.get(chosen.provider_id)
     info = host.providers.info(chosen)
-    tools = _tools_of(host, manifest, info, workspace)
-    if "recall" in tools and not await _is_compacted(host, session.id):
-        del tools["recall"]
+    tools = {
+        name: tool
+        for name, tool in sorted(host.tools.items())
+        if info.tools and manifest.is_offered(name) and (workspace is not None or not tool.needs_workspace)
+    }
+    if "recall" in tools:
+        line = await host.store.load_line(session.id, turns=1, keep_damaged=True)
+        if not line.turns or line.turns[-1].turn.compaction_turn_id is None:
+            # Nothing on the line was summarised: there is nothing to recall.
+            del tools["recall"]
     skills = SkillCatalog()
     if "skill" in tools:
         skills = await asyncio.to_thread(SkillCatalog.load, host.config_folder, workspace)
+
+    def read_prompt() -> Prompt:
+        return assemble(
+            PromptInputs(
+                agent_prompt=manifest.prompt,
+                agent_path=manifest.path if manifest.source == "project" else None,
+                session_override=session.system_prompt,
+                swapped_from=session.agent if manifest.name != session.agent else None,
+                subagent=depth > 0,
+                delegates=tuple(Delegate(a.name, a.description) for a in catalog.subagents())
+                if "task" in tools
+                else (),
+                instructions=load_instructions(workspace).files if workspace else (),
+                skills=skills.index,
+                environment=collect_environment(clock=host.clock, model=chosen, workspace=workspace),
+                tools=schemas_of(tools),
+            )
+        )
+
     return Setting(
         session=session,
         agent=manifest,
@@ -71,21 +89,39 @@ async def resolve(
         workspace=workspace,
         tools=tools,
         skills=skills,
-        prompt=await asyncio.to_thread(
-            _assemble, host, session, manifest, catalog, chosen, workspace, tools, skills, depth
-        ),
-        permit=Permit(
-            host.store,
-            session.id,
-            (*host.base_rules, *manifest.rules),
-            workspace,
-            host.places,
-            attended=attended,
-            parent=parent,
-        ),
+        prompt=await asyncio.to_thread(read_prompt),
+        permit=await load_permit(host, session, manifest.rules, attended=attended, parent=parent),
         attended=attended,
         depth=depth,
     )
+
+
+async def load_permit(
+    host: Host, session: Session, rules: Sequence[Rule], *, attended: bool, parent: Permit | None = None
+) -> Permit:
+    """What a run of the session may do; ``rules`` are its agent's. Whether its model can be used does not matter.
+
+    A subagent's session is never freer than its parent, whoever goes on with it: the parent's rules come along.
+    """
+    if session.kind == "subagent" and parent is None and session.parent_id is not None:
+        attended = False
+        above = await host.store.find_session(session.parent_id)
+        if above is not None:
+            catalog = await asyncio.to_thread(host.agents, _workspace(above))
+            parent = await load_permit(host, above, catalog.get(above.agent).rules, attended=False)
+    return Permit(
+        host.store,
+        session.id,
+        (*host.base_rules, *rules),
+        _workspace(session),
+        host.places,
+        attended=attended,
+        parent=parent,
+    )
+
+
+def _workspace(session: Session) -> Path | None:
+    return Path(session.workspace_root) if session.workspace_root else None
 
 
 async def resolve_for(host: Host, session: Session, user: MessageRow | None) -> Setting:
@@ -104,47 +140,4 @@ def keeping_prompt(setting: Setting, now: int) -> tuple[PutPrompt, PutPrompt]:
     return (
         PutPrompt(setting.prompt.digest, setting.prompt.text, now),
         PutPrompt(tools_digest(tools), tools, now),
-    )
-
-
-async def _is_compacted(host: Host, session_id: str) -> bool:
-    """Something on the line was summarised: there is something to recall."""
-    line = await host.store.load_line(session_id, turns=1, keep_damaged=True)
-    return bool(line.turns) and line.turns[-1].turn.compaction_turn_id is not None
-
-
-def _tools_of(host: Host, agent: Agent, info: ModelInfo, workspace: Path | None) -> dict[str, Tool]:
-    if not info.tools:
-        return {}
-    return {
-        name: tool
-        for name, tool in sorted(host.tools.items())
-        if agent.is_offered(name) and (workspace is not None or not tool.needs_workspace)
-    }
-
-
-def _assemble(
-    host: Host,
-    session: Session,
-    agent: Agent,
-    catalog: AgentCatalog,
-    model: Model,
-    workspace: Path | None,
-    tools: dict[str, Tool],
-    skills: SkillCatalog,
-    depth: int,
-) -> Prompt:
-    return assemble(
-        PromptInputs(
-            agent_prompt=agent.prompt,
-            agent_path=agent.path if agent.source == "project" else None,
-            session_override=session.system_prompt,
-            swapped_from=session.agent if agent.name != session.agent else None,
-            subagent=depth > 0,
-            delegates=tuple(Delegate(a.name, a.description) for a in catalog.subagents()) if "task" in tools else (),
-            instructions=load_instructions(workspace).files if workspace else (),
-            skills=skills.index,
-            environment=collect_environment(clock=host.clock, model=model, workspace=workspace),
-            tools=tuple(ToolSchema(tool.name, tool.description, dict(tool.input_schema)) for tool in tools.values()),
-        )
     )

@@ -24,11 +24,11 @@ from clew.compaction.summary import (
     request_text,
 )
 from clew.errors import ClewError, CompactionError
-from clew.providers.base import ModelRequest, ProviderFailure, StepEnd
+from clew.providers.base import ModelRequest, ProviderFailure
+from clew.providers.retry import delay_ms
 from clew.runtime.host import Host
-from clew.runtime.reply import bounded
-from clew.runtime.retry import delay_ms
-from clew.transcript import chunk as c
+from clew.runtime.race import race
+from clew.runtime.reply import read_text
 from clew.transcript.message import Message
 from clew.transcript.part import output_text, text_part
 from clew.transcript.pruned import Pruned, pruned_part
@@ -182,46 +182,25 @@ class Summariser:
             max_output_tokens=task.summary_tokens,
             temperature=self._policy.temperature,
         )
-        reading = asyncio.get_running_loop().create_task(self._read(request))
-        late = asyncio.get_running_loop().create_task(self._host.clock.sleep(self._patience_ms()))
-        try:
-            await asyncio.wait({reading, late}, return_when=asyncio.FIRST_COMPLETED)
-            if not reading.done():
-                raise ProviderFailure("the summariser took too long", kind="transient")
-            return await reading
-        finally:
-            late.cancel()
-            if not reading.done():
-                reading.cancel()
-                await asyncio.wait({reading}, timeout=1)
-
-    def _patience_ms(self) -> float:
-        """How long one call may take; a further try only as long as there is time left for it."""
-        if self._until is None:
-            return self._policy.timeout_ms
-        return min(self._policy.timeout_ms, self._until - self._host.clock.monotonic_ms())
-
-    async def _read(self, request: ModelRequest) -> str:
-        said: list[str] = []
+        patience: float = self._policy.timeout_ms
+        if self._until is not None:
+            # A further try may take only as long as there is time left for it.
+            patience = min(patience, self._until - self._host.clock.monotonic_ms())
         try:
             provider = self._host.providers.get(request.model.provider_id)
-            stream = bounded(provider.stream(request), self._host.config.max_reply_bytes)
-            try:
-                async for item in stream:
-                    if isinstance(item, c.TextDelta):
-                        said.append(item.delta)
-                    elif isinstance(item, StepEnd):
-                        self.usage = self.usage + item.usage
-                        break
-            finally:
-                await stream.aclose()
+            answer = read_text(provider, request, self._host.config.max_reply_bytes)
+            reading = await race(answer, self._host.clock.sleep(patience), grace_s=1)
+            if not reading.done() or reading.cancelled():
+                raise ProviderFailure("the summariser took too long", kind="transient")
+            said, usage = reading.result()
         except ProviderFailure:
             raise
         except ClewError as error:
             raise ProviderFailure(str(error), kind="unknown") from error
         except Exception as error:  # a provider's own bug must not take the turn with it
             raise ProviderFailure(f"{type(error).__name__}: {error}", kind="unknown") from error
-        return "".join(said)
+        self.usage = self.usage + usage
+        return said
 
 
 def _checked(answer: str, task: SummaryTask) -> str:

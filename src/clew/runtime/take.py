@@ -16,7 +16,6 @@ from typing import Final
 import msgspec
 
 from clew.runtime.turn import settling
-from clew.runtime.waiting import is_answered, waits_of
 from clew.store.base import Store
 from clew.store.unit import (
     EpochIs,
@@ -41,6 +40,7 @@ from clew.transcript.seal import seal_of
 from clew.transcript.session import Model, SessionState
 from clew.transcript.turn import Turn
 from clew.transcript.turn_state import OPEN
+from clew.transcript.wait import is_answered, waits_of
 
 __all__ = [
     "LOST",

@@ -9,12 +9,11 @@ import logging
 
 from clew.agents.catalog import builtin_agents
 from clew.errors import ClewError
-from clew.providers.base import ModelRequest, StepEnd
+from clew.providers.base import ModelRequest
 from clew.runtime.host import Host
-from clew.runtime.reply import bounded
+from clew.runtime.reply import read_text
 from clew.store.base import get_session
 from clew.store.unit import PatchSession, Refused, Unit
-from clew.transcript import chunk as c
 from clew.transcript.message import Message
 from clew.transcript.session import Model
 
@@ -63,15 +62,6 @@ async def _ask(host: Host, titler: Model, text: str) -> str | None:
         max_output_tokens=60,
         temperature=agent.temperature,
     )
-    said: list[str] = []
-    stream = bounded(host.providers.get(titler.provider_id).stream(request), host.config.max_reply_bytes)
-    try:
-        async for item in stream:
-            if isinstance(item, StepEnd):
-                break
-            if isinstance(item, c.TextDelta):
-                said.append(item.delta)
-    finally:
-        await stream.aclose()
-    lines = [line.strip(" #\"*`'") for line in "".join(said).splitlines() if line.strip()]
+    said, _ = await read_text(host.providers.get(titler.provider_id), request, host.config.max_reply_bytes)
+    lines = [line.strip(" #\"*`'") for line in said.splitlines() if line.strip()]
     return first_words(lines[0]) if lines else None

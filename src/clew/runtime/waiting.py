@@ -1,18 +1,10 @@
-"""Waiting for a human: what is asked, kept in the turn, and the answers to it.
-
-A wait is durable and is not a run. The turn's ``data.waiting`` names each call that waits, with the approval that was
-asked for (or none, for a question) and a digest of what exactly was asked: tool, arguments, folder, session and call.
-An answer is good once, for that call, and only while that digest still fits.
-"""
+"""Sessions that wait for a human: what is open in them, and how a request that nobody answers is ended."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from hashlib import sha256
-from typing import Any, Literal
+from collections.abc import Sequence
 
 import msgspec
-import orjson
 
 from clew.live.base import Status, Waiting
 from clew.store.base import Store
@@ -21,53 +13,9 @@ from clew.transcript.fold import Fold
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.part import state_of
 from clew.transcript.turn import Turn
+from clew.transcript.wait import Wait, waits_of
 
-__all__ = [
-    "Wait",
-    "changed_parts",
-    "close_request",
-    "digest_of",
-    "idle_status",
-    "is_answered",
-    "load_open_turn",
-    "open_waits",
-    "waits_of",
-    "with_waits",
-]
-
-
-class Wait(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One call that waits, or waited: ``answer`` is set once it was answered."""
-
-    tool_call_id: str
-    tool: str
-    kind: Literal["approval", "question"]
-    since: int
-    digest: str
-    approval_id: str | None = None
-    answer: dict[str, Any] | None = None
-
-
-def digest_of(session_id: str, tool_call_id: str, tool: str, arguments: Any, folder: str | None) -> str:
-    """What an answer is bound to."""
-    value = [session_id, tool_call_id, tool, arguments, folder]
-    return sha256(orjson.dumps(value, option=orjson.OPT_SORT_KEYS)).hexdigest()
-
-
-def waits_of(turn: Turn | None) -> tuple[Wait, ...]:
-    """The waits a turn holds, answered ones of the present step too."""
-    if turn is None:
-        return ()
-    return tuple(msgspec.convert(value, Wait) for value in turn.waiting)
-
-
-def with_waits(waits: tuple[Wait, ...]) -> Mapping[str, Any]:
-    """The turn data that holds these waits."""
-    return {"waiting": [msgspec.to_builtins(wait) for wait in waits]}
-
-
-def is_answered(waits: tuple[Wait, ...]) -> bool:
-    return all(wait.answer is not None for wait in waits)
+__all__ = ["changed_parts", "close_request", "idle_status", "load_open_turn", "open_waits"]
 
 
 def open_waits(waits: Sequence[Wait]) -> tuple[Waiting, ...]:

@@ -66,7 +66,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def waiting(self) -> tuple[Any, ...]:
-        """What it asked a human, as JSON (:mod:`clew.runtime.waiting`)."""
+        """What it asked a human, as JSON (:mod:`clew.transcript.wait`)."""
         return tuple(self.data.get("waiting") or ())
 
     @property

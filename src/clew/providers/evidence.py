@@ -15,8 +15,6 @@ import msgspec
 import orjson
 
 from clew.providers.base import ModelRequest, ToolSchema
-from clew.transcript.message import Message
-from clew.transcript.session import Model
 
 __all__ = ["decode_tools", "encode_tools", "request_digest", "tools_digest"]
 
@@ -36,20 +34,13 @@ def tools_digest(body: str) -> str:
 
 def request_digest(request: ModelRequest) -> str:
     """SHA-256 over the canonical form of a request: model, prompt, tools, roles and parts of the messages, limits."""
+    model = request.model
     form: dict[str, Any] = {
-        "model": _model(request.model),
+        "model": [model.provider_id, model.model_id, model.variant],
         "system": request.system,
         "tools": encode_tools(request.tools),
-        "messages": [_message(message) for message in request.messages],
+        "messages": [{"role": message.role, "parts": message.parts} for message in request.messages],
         "max_output_tokens": request.max_output_tokens,
         "temperature": request.temperature,
     }
     return sha256(orjson.dumps(form, option=orjson.OPT_SORT_KEYS)).hexdigest()
-
-
-def _model(model: Model) -> list[str | None]:
-    return [model.provider_id, model.model_id, model.variant]
-
-
-def _message(message: Message) -> dict[str, Any]:
-    return {"role": message.role, "parts": message.parts}
