@@ -6,7 +6,6 @@ import os
 from collections import defaultdict
 
 import pytest
-from _pytest.runner import runtestprotocol
 from hypothesis import HealthCheck, settings
 
 from tests.rounds import rounds
@@ -68,23 +67,3 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def _suite_of(nodeid: str) -> str:
     parts = nodeid.split("::")[0].split("/")
     return parts[1] if len(parts) > 2 else "tests"
-
-
-def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-    """A browser case, or one that kills processes, that failed is tried once more, and named for it in the figures."""
-    if not {"browser", "kill"} & {mark.name for mark in item.iter_markers()}:
-        return None
-    hook = item.ihook
-    hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-    reports = runtestprotocol(item, nextitem=nextitem, log=False)
-    if any(report.failed for report in reports):
-        if isinstance(item, pytest.Function):
-            item.funcargs = {}
-            item._initrequest()
-        reports = runtestprotocol(item, nextitem=nextitem, log=False)
-        for report in reports:
-            report.user_properties.append(("figure", f"SECOND ATTEMPT: {item.nodeid}"))
-    for report in reports:
-        hook.pytest_runtest_logreport(report=report)
-    hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
-    return True
