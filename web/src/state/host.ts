@@ -44,6 +44,8 @@ export class Host {
   private readonly feed: SharedFeed;
   private connections = 0;
   private readonly open = new Map<string, { conversation: Conversation; users: number }>();
+  /** Lists that are on their way, each with what happened to sessions since it was asked for. */
+  private readonly lists = new Set<(() => void)[]>();
   private readonly asked = new Map<string, ReturnType<typeof setTimeout>>();
 
   constructor(readonly client: Client) {
@@ -69,17 +71,23 @@ export class Host {
   // ----------------------------------------------------------------- sessions
 
   async loadSessions(more = false): Promise<void> {
-    const { archived, ephemeral, nextCursor, sessions } = this.store.get();
+    const { archived, ephemeral, nextCursor } = this.store.get();
+    const missed: (() => void)[] = [];
+    this.lists.add(missed);
     await this.trying(async () => {
       const page = await this.client.call('GET /api/sessions', {
         query: { limit: PAGE, kind: 'chat', archived, ephemeral, ...(more && nextCursor ? { cursor: nextCursor } : {}) },
       });
+      const now = this.store.get();
+      // Another list has been asked for since.
+      if (now.archived !== archived || now.ephemeral !== ephemeral) return;
       this.store.set({
-        sessions: more ? merge(sessions, page.sessions) : [...page.sessions],
+        sessions: more ? merge(now.sessions, page.sessions) : [...page.sessions],
         nextCursor: page.next_cursor,
         listed: true,
       });
-    });
+      for (const change of missed) change();
+    }).finally(() => this.lists.delete(missed));
   }
 
   async show(filter: { archived?: boolean; ephemeral?: boolean }): Promise<void> {
@@ -196,22 +204,32 @@ export class Host {
   }
 
   private put(session: Session): void {
-    const { sessions, archived, ephemeral } = this.store.get();
-    const shown =
-      session.kind === 'chat' &&
-      (archived || session.archived_at === null) &&
-      (ephemeral || session.metadata.ephemeral !== true);
-    this.store.set({ sessions: shown ? merge(sessions, [session]) : sessions.filter((other) => other.id !== session.id) });
+    this.change(() => {
+      const { sessions, archived, ephemeral } = this.store.get();
+      const shown =
+        session.kind === 'chat' &&
+        (archived || session.archived_at === null) &&
+        (ephemeral || session.metadata.ephemeral !== true);
+      this.store.set({ sessions: shown ? merge(sessions, [session]) : sessions.filter((other) => other.id !== session.id) });
+    });
   }
 
   private patch(id: string, change: Partial<Session>): void {
-    this.store.set(({ sessions }) => ({
-      sessions: sessions.map((session) => (session.id === id ? { ...session, ...change } : session)),
-    }));
+    this.change(() =>
+      this.store.set(({ sessions }) => ({
+        sessions: sessions.map((session) => (session.id === id ? { ...session, ...change } : session)),
+      })),
+    );
   }
 
   private drop(id: string): void {
-    this.store.set(({ sessions }) => ({ sessions: sessions.filter((session) => session.id !== id) }));
+    this.change(() => this.store.set(({ sessions }) => ({ sessions: sessions.filter((session) => session.id !== id) })));
+  }
+
+  /** A list that was asked for before may come without it. */
+  private change(make: () => void): void {
+    make();
+    for (const missed of this.lists) missed.push(make);
   }
 
   private async trying<T>(act: () => Promise<T>): Promise<T> {
