@@ -38,18 +38,15 @@ def refusal(
     if creates:
         return Refused("session_exists")
     for guard in unit.guards:
-        if isinstance(guard, EpochIs):
-            if state.epoch != guard.epoch:
+        match guard:
+            case EpochIs(epoch) if state.epoch != epoch:
                 return Refused("stale_epoch")
-        elif isinstance(guard, HeadIs):
-            if state.head_turn_id != guard.turn_id:
+            case HeadIs(turn_id) if state.head_turn_id != turn_id:
                 return Refused("head_moved")
-        elif isinstance(guard, NoOpenTurn):
-            if state.open_turn_id is not None:
+            case NoOpenTurn() if state.open_turn_id is not None:
                 return Refused("turn_open")
-        elif isinstance(guard, OpenTurnIs):
-            if state.open_turn_id != guard.turn_id:
+            case OpenTurnIs(turn_id) if state.open_turn_id != turn_id:
                 return Refused("turn_not_open")
-        elif isinstance(guard, StillQueued) and not is_queued(guard.message_id):
-            return Refused("not_queued")
+            case StillQueued(message_id) if not is_queued(message_id):
+                return Refused("not_queued")
     return None

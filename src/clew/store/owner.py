@@ -16,7 +16,7 @@ import secrets
 import stat
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -37,6 +37,7 @@ __all__ = [
     "read_owner",
     "refuse_lost",
     "refuse_network_file_system",
+    "take_ownership",
 ]
 
 NETWORK_FILE_SYSTEMS = frozenset(
@@ -114,18 +115,14 @@ def _is_locked(fd: int) -> bool:
     return False
 
 
-def _held_a_store(store: Path) -> bool:
-    """Whether an owner has left word that there is a store here."""
-    try:
-        return msgspec.json.decode(owner_path(store).read_bytes()[:_LONGEST], type=_Left).holds
-    except (OSError, msgspec.DecodeError):
-        return False
-
-
 def refuse_lost(path: Path) -> None:
     """Where there was a store, and now is none or nothing in it, no other is begun without a word. Of SQLite."""
+    try:
+        held = msgspec.json.decode(owner_path(path).read_bytes()[:_LONGEST], type=_Left).holds
+    except (OSError, msgspec.DecodeError):
+        held = False
     size, log = (file.stat().st_size if file.exists() else None for file in (path, path.with_name(path.name + "-wal")))
-    if size or not (log or _held_a_store(path)):
+    if size or not (log or held):
         return
     left = owner_path(path).name if not log else f"{path.name}-wal"
     raise StoreGone(
@@ -256,6 +253,30 @@ class OwnerLock:
             os.close(self._fd)
             self._fd = -1
         self._file.release()
+
+
+def take_ownership(
+    path: Path,
+    store: Path,
+    started_at: int,
+    *,
+    make: bool = False,
+    check: Callable[[], None] = lambda: None,
+    folders: Iterable[Path] = (),
+) -> OwnerLock:
+    """Lock ``path``, and say so beside ``store``; ``check`` looks at what was locked before anything is left there."""
+    try:
+        file = FileLock(path, make=make)
+    except BlockingIOError as error:
+        raise owned(store) from error
+    try:
+        check()
+        return OwnerLock(file, store, started_at, folders)
+    except BaseException:
+        if file.made:
+            path.unlink()
+        file.release()
+        raise
 
 
 def owned(store: Path) -> OwnedByAnotherProcess:

@@ -91,31 +91,21 @@ def plan_search(query: SearchQuery) -> SearchPlan:
     if len(pieces) > MAX_WORDS:
         raise InvalidInput(f"a search takes at most {MAX_WORDS} words, not {len(pieces)}")
     key = blake2b(f"{query.session_id}\n{text}".encode(), digest_size=4).hexdigest()
+    place = _CURSOR.fullmatch(query.cursor) if query.cursor is not None else None
+    if query.cursor is not None and (place is None or place[2] != key):
+        raise InvalidInput("the cursor is not one of this search; begin again without it")
+    quoted = ['"' + piece.replace('"', '""') + '"' for piece, _ in pieces]
+    last, is_word = pieces[-1]
+    # Whoever typed more than the word, as in "C++", has come to its end.
+    prefix = "*" if is_word and _belongs(last[-1]) else ""
+    match = None if _UNSPACED.search(text) else " AND ".join(quoted) + prefix
     words = tuple(_bare(piece) for piece, _ in pieces)
-    match = None if _UNSPACED.search(text) else _match(pieces)
-    return SearchPlan(match, words, query.limit, _offset(query.cursor, key), query.session_id, key)
+    return SearchPlan(match, words, query.limit, int(place[1]) if place else 0, query.session_id, key)
 
 
 def next_cursor(plan: SearchPlan) -> str:
     """The cursor of the page after this one."""
     return f"{plan.offset + plan.limit}-{plan.key}"
-
-
-def _offset(cursor: str | None, key: str) -> int:
-    if cursor is None:
-        return 0
-    found = _CURSOR.fullmatch(cursor)
-    if found is None or found[2] != key:
-        raise InvalidInput("the cursor is not one of this search; begin again without it")
-    return int(found[1])
-
-
-def _match(pieces: list[tuple[str, bool]]) -> str:
-    quoted = ['"' + piece.replace('"', '""') + '"' for piece, _ in pieces]
-    last, is_word = pieces[-1]
-    # Whoever typed more than the word, as in "C++", has come to its end.
-    prefix = "*" if is_word and _belongs(last[-1]) else ""
-    return " AND ".join(quoted) + prefix
 
 
 def _counts(character: str) -> bool:

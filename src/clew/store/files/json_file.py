@@ -251,10 +251,15 @@ class _Reading:
     def _read_message(self, shape: Any) -> bool:
         """Take in a message; False when it is another program's."""
         try:
-            if "clew" not in shape and not (self._doubted and ("check" in shape or self._is_ours(shape))):
+            links = self.value.links.values()
+            ours = "check" in shape or any(shape.get("id") in held for held in links) if self._doubted else False
+            if "clew" not in shape and not ours:
                 return False
-            if self._doubted:
-                self._note_place(without_check(shape))
+            own = without_check(shape)["clew"] if self._doubted else {}
+            if "turn" in own:
+                turn_id, parent_id = own["turn"]
+                self._clues.turn_of[shape["id"]] = turn_id
+                self._clues.parents[turn_id] = parent_id
             row = decode_message(shape, self.value.row["session"].id)
             if row is not None:
                 self.value.messages[row.id] = row
@@ -266,15 +271,6 @@ class _Reading:
                 self._strange.append((what, None))
                 self.memo.unread.append(shape)
         return True
-
-    def _note_place(self, shape: dict[str, Any]) -> None:
-        if "turn" in shape["clew"]:
-            turn_id, parent_id = shape["clew"]["turn"]
-            self._clues.turn_of[shape["id"]] = turn_id
-            self._clues.parents[turn_id] = parent_id
-
-    def _is_ours(self, shape: Any) -> bool:
-        return any(shape.get("id") in held for held in self.value.links.values())
 
     def _read_tables(self, tables: dict[str, Any]) -> None:
         for name, entries in tables.items():
@@ -328,7 +324,9 @@ def _load_plain(value: SessionValue, messages: list[Any], unread: list[Any]) -> 
                 first = len(known[message_id].parts) if message_id in known else 0
                 places[message_id] = [*places.get(message_id, ()), (record["seq"], first)]
             if "from" in record:
-                _add_metadata(value, message_id, plain_metadata(messages[record["from"]]))
+                row = value.messages[message_id]
+                metadata = {**row.metadata, **plain_metadata(messages[record["from"]])}
+                value.messages[message_id] = msgspec.structs.replace(row, metadata=metadata)
         except MISREAD as error:
             wrong.append((f"a message makes no sense: {type(error).__name__}: {error}", None))
             unread += [messages[record["from"]]] if "from" in record else []
@@ -336,11 +334,6 @@ def _load_plain(value: SessionValue, messages: list[Any], unread: list[Any]) -> 
     total = sum_usage(value.messages.values())
     value.row["session"] = with_usage(value.row["session"], total)
     return wrong
-
-
-def _add_metadata(value: SessionValue, message_id: str, metadata: dict[str, Any]) -> None:
-    row = value.messages[message_id]
-    value.messages[message_id] = msgspec.structs.replace(row, metadata={**row.metadata, **metadata})
 
 
 def _unreadable(session_id: str, what: str) -> Loaded:

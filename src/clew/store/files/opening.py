@@ -13,14 +13,14 @@ import orjson
 from clew.clock import Clock, SystemClock
 from clew.errors import SchemaTooNew, StoreGone, StoreUnavailable
 from clew.ids import Mint
-from clew.store.file_lock import FileLock, find_file
+from clew.store.file_lock import find_file
 from clew.store.files import folder
 from clew.store.files.codec import FORMAT_VERSION, Codec, format_note
 from clew.store.files.json_file import JsonCodec
 from clew.store.files.jsonl import JsonlCodec
 from clew.store.files.store import FileStore
 from clew.store.location import owned_path
-from clew.store.owner import OwnerLock, owned, refuse_network_file_system
+from clew.store.owner import refuse_network_file_system, take_ownership
 
 __all__ = ["FilesOptions", "open_files"]
 
@@ -54,15 +54,15 @@ def _open(kind: str, path: Path, options: FilesOptions, clock: Clock, mint: Mint
     refuse_network_file_system(path)
     codec = _CODECS[kind](path)
     with folder.translated(path):
-        if options.read_only:
-            if not path.is_dir():
-                raise StoreUnavailable(f"there is no store at {path}")
-            _check_format(kind, path)
-            return FileStore(path, codec, options.every_commit_full, None, clock, mint)
+        if options.read_only and not path.is_dir():
+            raise StoreUnavailable(f"there is no store at {path}")
         _check_format(kind, path)
+        if options.read_only:
+            return FileStore(path, codec, options.every_commit_full, None, clock, mint)
         folder.make_folder(path / "sessions")
         folder.make_folder(path / "clew")
-        lock = _take(path, clock)
+        folders = (path / "sessions", path / "clew")
+        lock = take_ownership(path, owned_path(path), clock.now_ms(), folders=folders)
         try:
             if not (path / "clew" / "format.json").exists():
                 folder.write_whole(path / "clew" / "format.json", format_note(kind), sync=True)
@@ -72,18 +72,6 @@ def _open(kind: str, path: Path, options: FilesOptions, clock: Clock, mint: Mint
         except BaseException:
             lock.release()
             raise
-
-
-def _take(path: Path, clock: Clock) -> OwnerLock:
-    try:
-        file = FileLock(path)
-    except BlockingIOError as error:
-        raise owned(owned_path(path)) from error
-    try:
-        return OwnerLock(file, owned_path(path), clock.now_ms(), (path / "sessions", path / "clew"))
-    except BaseException:
-        file.release()
-        raise
 
 
 def _check_format(kind: str, path: Path) -> None:

@@ -105,28 +105,31 @@ class SharedFiles:
             raise RowUndecodable(f"{path} does not read: {self._unread[path]}; put it back from a copy, or remove it")
 
     def put(self, name: str, key: Key, value: Any) -> None:
-        self._writing(name, key, value, self._path(name, key))()
+        self._writing(name, key, value)()
 
     def forget(self, name: str, key: Key) -> None:
-        self._remove(self._path(name, key))
+        path = self._path(name, key)
+        path.unlink(missing_ok=True)
+        path.with_suffix(".bin").unlink(missing_ok=True)
 
     def plan(self, entries: Entries) -> SharedPlan:
         """What a change of these tables means for their files."""
         plan = SharedPlan([], [])
         for (name, key), (_, after) in entries.items():
-            path = self._path(name, key)
             if after is ABSENT:
-                plan.after.append(partial(self._remove, path))
+                plan.after.append(partial(self.forget, name, key))
                 continue
+            path = self._path(name, key)
             if not SHARED[name].by_digest:
                 # A way back that needs no room on the disk: the old file under another name.
                 kept = folder.temporary(path)
                 plan.before.append((partial(_keep_old, path, kept), partial(_put_back, path, kept)))
                 plan.after.append(partial(kept.unlink, missing_ok=True))
-            plan.before.append((self._writing(name, key, after, path), None))
+            plan.before.append((self._writing(name, key, after), None))
         return plan
 
-    def _writing(self, name: str, key: Key, after: Any, path: Path) -> Callable[[], None]:
+    def _writing(self, name: str, key: Key, after: Any) -> Callable[[], None]:
+        path = self._path(name, key)
         entry = with_check(orjson.dumps({"key": key, "value": SHARED[name].encode(after)})) + b"\n"
         data = after.data if name == "blobs" else None
 
@@ -159,12 +162,7 @@ class SharedFiles:
         """Remove blobs that no session names. Only for whoever has read every session in full."""
         for key in self.load("blobs"):
             if key not in named:
-                self._remove(self._path("blobs", key))
-
-    @staticmethod
-    def _remove(path: Path) -> None:
-        path.unlink(missing_ok=True)
-        path.with_suffix(".bin").unlink(missing_ok=True)
+                self.forget("blobs", key)
 
     def _path(self, name: str, key: Key) -> Path:
         # No path is ever built from what somebody else has named.

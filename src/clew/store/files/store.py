@@ -59,6 +59,15 @@ class Header(NamedTuple):
     prompts: frozenset[str]
 
 
+class Resident(msgspec.Struct):
+    """What is known of a session in memory beside its value: what its codec remembers of its files, when it was asked
+    for last, and, without the lock, what its files looked like."""
+
+    memo: Any
+    used_at: float
+    signature: object = None
+
+
 class FileStore(MemoryStore):
     """The contract on a folder of files. See :mod:`clew.store.base` for what each method promises."""
 
@@ -73,11 +82,9 @@ class FileStore(MemoryStore):
         self._mint = mint
         self._files = SharedFiles(path)
         self._shared = SharedTables(*(self._files.load(name) for name in SharedTables.__struct_fields__))
-        self._memos: dict[str, Any] = {}
+        self._residents: dict[str, Resident] = {}
         self._damages = Damages(self._files)
         self._headers: dict[str, Header] = {}
-        self._signatures: dict[str, object] = {}
-        self._used: dict[str, float] = {}
         self._waiting: deque[Job] = deque()
         self._busy: set[str] = set()
         self._disk = asyncio.Lock()
@@ -147,9 +154,6 @@ class FileStore(MemoryStore):
             self._worker = asyncio.get_running_loop().create_task(self._work())
         return future
 
-    async def commit(self, unit: u.Unit) -> u.Outcome:
-        return await self.submit(unit)
-
     async def _work(self) -> None:
         try:
             while self._waiting:
@@ -217,9 +221,10 @@ class FileStore(MemoryStore):
         if value is None:
             return Saving(lambda: self._codec.remove(session_id), lambda: None)
         entries = change.of(value.tables())
-        memo = self._memos.get(session_id)
-        if memo is not None and not entries:
+        held = self._residents.get(session_id)
+        if held is not None and not entries:
             return None
+        memo = held and held.memo
         return self._codec.plan(value, memo, entries, sync=unit.sync == "power", power=self._power)
 
     def _settle(self, plan: Planned, error: BaseException | None) -> None:
@@ -233,12 +238,12 @@ class FileStore(MemoryStore):
             # The bytes are in their file, and stay out of memory.
             if sha256 in self._shared.blobs:
                 self._shared.blobs[sha256] = msgspec.structs.replace(self._shared.blobs[sha256], data=b"")
-        memo = plan.saving.done() if plan.saving is not None else self._memos.get(session_id)
-        if session_id in self._values:
-            self._memos[session_id] = memo
-            self._used[session_id] = self._clock.monotonic_ms()
-        else:
+        memo = plan.saving.done() if plan.saving is not None else None
+        if session_id not in self._values:
             self._forget(session_id)
+        else:
+            held = self._residents.setdefault(session_id, Resident(memo, 0.0))
+            held.memo, held.used_at = memo or held.memo, self._clock.monotonic_ms()
         if not plan.job.future.done():
             plan.job.future.set_result(u.Committed())
 
@@ -249,8 +254,8 @@ class FileStore(MemoryStore):
             raise StoreClosed("the store is closed")
         await self._bring(session_id)
         value = self._values.get(session_id)
-        if value is not None:
-            self._used[session_id] = self._clock.monotonic_ms()
+        if session_id in self._residents:
+            self._residents[session_id].used_at = self._clock.monotonic_ms()
         return value
 
     async def _bring(self, session_id: str) -> None:
@@ -282,14 +287,13 @@ class FileStore(MemoryStore):
         if not self._codec.capabilities.session_ids.value.fullmatch(session_id):
             return
         now = await asyncio.to_thread(self._codec.signature, session_id)
-        if session_id in self._values and self._signatures.get(session_id) == now:
+        if session_id in self._residents and self._residents[session_id].signature == now:
             return
         loaded = await asyncio.to_thread(self._load_files, session_id)
         if loaded is None:
             self._forget(session_id)
         else:
-            self._keep(session_id, loaded)
-            self._signatures[session_id] = now
+            self._keep(session_id, loaded, now)
 
     async def _bring_all(self) -> None:
         if self._closed:
@@ -301,23 +305,20 @@ class FileStore(MemoryStore):
             for session_id in there:
                 await self._refresh(session_id)
 
-    def _keep(self, session_id: str, loaded: Loaded) -> None:
+    def _keep(self, session_id: str, loaded: Loaded, signature: object = None) -> None:
         self._values[session_id] = loaded.value
-        self._memos[session_id] = loaded.memo
+        self._residents[session_id] = Resident(loaded.memo, self._clock.monotonic_ms(), signature)
         self._damages.note(session_id, loaded)
         self._headers.pop(session_id, None)
-        self._used[session_id] = self._clock.monotonic_ms()
 
     def _let_go(self, session_id: str) -> None:
         value = self._values.pop(session_id)
-        self._memos.pop(session_id, None)
-        self._used.pop(session_id, None)
-        self._headers[session_id] = Header(
-            value.session, frozenset(value.turns), frozenset(value.blobs), value.prompts()
-        )
+        del self._residents[session_id]
+        named = (frozenset(value.turns), frozenset(value.blobs), value.prompts())
+        self._headers[session_id] = Header(value.session, *named)
 
     def _forget(self, session_id: str) -> None:
-        for table in (self._values, self._memos, self._used, self._headers, self._signatures):
+        for table in (self._values, self._residents, self._headers):
             table.pop(session_id, None)
         self._damages.forget(session_id)
         self._guard.forget(session_id)
@@ -338,10 +339,10 @@ class FileStore(MemoryStore):
             value = self._values.get(session_id)
             if value is None or self._lock is None or self._closed:
                 return
-            saving = self._codec.save(value, self._memos[session_id])
+            saving = self._codec.save(value, self._residents[session_id].memo)
             if saving is not None:
                 await asyncio.to_thread(self._guard.write_down, saving.persist, session_id)
-                self._memos[session_id] = saving.done()
+                self._residents[session_id].memo = saving.done()
             if not self._is_awaited(session_id) and not value.is_unsettled:
                 self._let_go(session_id)
 
@@ -355,9 +356,9 @@ class FileStore(MemoryStore):
     def _on_idle(self) -> None:
         self._timer = None
         limit = self._clock.monotonic_ms() - IDLE_MS
-        for session_id in [id_ for id_ in self._values if self._used.get(id_, 0.0) <= limit]:
+        for session_id, held in [*self._residents.items()]:
             value = self._values[session_id]
-            saved = self._codec.save(value, self._memos[session_id]) is None
+            saved = held.used_at <= limit and self._codec.save(value, held.memo) is None
             if saved and not self._is_awaited(session_id) and not value.is_unsettled:
                 self._let_go(session_id)
         self._watch_idle()
@@ -460,7 +461,7 @@ class FileStore(MemoryStore):
             self._timer.cancel()
         if self._lock is None:
             return
-        savings = {id_: self._codec.save(value, self._memos[id_]) for id_, value in self._values.items()}
+        savings = {id_: self._codec.save(value, self._residents[id_].memo) for id_, value in self._values.items()}
         try:
             await asyncio.to_thread(self._guard.write_all, savings)
         finally:

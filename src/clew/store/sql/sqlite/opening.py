@@ -14,8 +14,8 @@ from clew.clock import Clock, SystemClock
 from clew.errors import StoreUnavailable
 from clew.failpoints import failpoint
 from clew.ids import Mint
-from clew.store.file_lock import FileLock, find_file
-from clew.store.owner import OwnerLock, owned, refuse_lost, refuse_network_file_system
+from clew.store.file_lock import find_file
+from clew.store.owner import OwnerLock, refuse_lost, refuse_network_file_system, take_ownership
 from clew.store.sql.log import EventLog, is_kept
 from clew.store.sql.losses import damage_of, keep_loss, newest_commit
 from clew.store.sql.sqlite.acknowledged import Acknowledged, find_loss, notes_of, read_notes
@@ -172,19 +172,12 @@ def _take(path: Path, clock: Clock) -> OwnerLock:
     Beside a file of another program nothing is ever left, and where a store was no other is begun.
     """
     refuse_lost(path)
-    try:
-        file = FileLock(path, make=True)
-    except BlockingIOError as error:
-        raise owned(path) from error
-    try:
+
+    def check() -> None:
         undo_first_write(path)
         _refuse_untouched(path)
-        return OwnerLock(file, path, clock.now_ms())
-    except BaseException:
-        if file.made:
-            path.unlink()
-        file.release()
-        raise
+
+    return take_ownership(path, path, clock.now_ms(), make=True, check=check)
 
 
 def _refuse_untouched(path: Path) -> None:

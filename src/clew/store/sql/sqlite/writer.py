@@ -157,17 +157,14 @@ class Writer:
                     self._broken = InternalError(f"the writer of {self._path} failed: {error!r}")
                     self._wake([(item, self._broken) for item in group])
             else:
-                self._look()
+                try:
+                    self._watch.idle()
+                except StoreGone as error:
+                    self._give_up(error)
             self._checkpoint(idle=not group)
         self._connection.close()
         if self._acknowledged is not None:
             self._acknowledged.close()
-
-    def _look(self) -> None:
-        try:
-            self._watch.idle()
-        except StoreGone as error:
-            self._give_up(error)
 
     def _give_up(self, error: StoreGone) -> None:
         if self._broken is None:
@@ -225,7 +222,9 @@ class Writer:
 
     def _transact(self, units: list[Unit], work: Work | None) -> list[Any]:
         power = self._default_sync == "power" or any(unit.sync == "power" for unit in units)
-        self._set_sync("power" if power else "process")
+        if power != (self._sync == "power"):
+            self._connection.execute(f"PRAGMA synchronous = {'FULL' if power else 'NORMAL'}")
+            self._sync = "power" if power else "process"
         self._watch.before()
         self._begin()
         if self._watch.others_wrote():
@@ -270,11 +269,6 @@ class Writer:
             self._units.reset()
         except sqlite3.Error as error:
             self._broken = translate(error, self._path)
-
-    def _set_sync(self, level: Sync) -> None:
-        if level != self._sync:
-            self._connection.execute(f"PRAGMA synchronous = {'FULL' if level == 'power' else 'NORMAL'}")
-            self._sync = level
 
     def _wake(self, results: list[tuple[_Item, Any]]) -> None:
         by_loop: dict[asyncio.AbstractEventLoop, list[tuple[_Item, Any]]] = {}
