@@ -26,9 +26,8 @@ from clew.tools.decorator import tool
 from clew.transcript.line import LineTurn, line_messages
 from clew.transcript.message import MessageRow
 from clew.transcript.session import Model
-from clew.transcript.summarised import summarised
 from clew.transcript.usage import Usage
-from clew.transcript.view import compaction_data, compactions_of
+from clew.transcript.view import compaction_data, compactions_of, summarised
 from tests.acceptance.parts_told import known_parts, lost_parts, said_on_line, sent_messages
 from tests.readers import reader_001, reader_003
 from tests.rig.history_child import SUMMARY, look

@@ -17,8 +17,7 @@ from clew.store.sql.sqlite.store import SqliteStore
 from clew.store.unit import InsertMessage, SealMessage
 from clew.testing.clock import FakeClock
 from clew.testing.scribe import Scribe, user_row
-from clew.transcript.message import MessageRow, PartRow
-from clew.transcript.seal import seal_of
+from clew.transcript.message import MessageRow, PartRow, seal_of
 
 
 @pytest.fixture
@@ -40,7 +39,7 @@ async def snippets(disk: SqliteStore, wanted: str, **more: Any) -> list[str]:
 async def say(pen: Scribe, *texts: str) -> list[str]:
     """User messages in one unit, settled and in no turn; their ids."""
     rows = [user_row(pen.mint, pen.session_id, words, pen.clock.now_ms()) for words in texts]
-    writes = [(InsertMessage(row), SealMessage(row.id, seal_of(part.data for part in row.parts))) for row in rows]
+    writes = [(InsertMessage(row), SealMessage(row.id, row.seal)) for row in rows]
     await pen.commit(*(write for pair in writes for write in pair))
     return [row.id for row in rows]
 

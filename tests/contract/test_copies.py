@@ -40,7 +40,6 @@ from clew.transcript.line import LineTurn
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.project import project, tails_of
 from clew.transcript.pruned import Pruned
-from clew.transcript.seal import seal_of
 from clew.transcript.session import Session
 from clew.transcript.turn import HeadMove, Turn
 from clew.transcript.usage import Usage
@@ -275,7 +274,7 @@ async def test_a_copy_the_unit_inserts_by_itself_is_only_linked(store: Store, so
         parts = tuple(replace(part, id=source.mint.part()) for part in parts)
         own.append(replace(row, id=ids[row.id], session_id=session_id, parts=parts))
     inserts = [InsertMessage(row) for row in own]
-    seals = [SealMessage(row.id, seal_of(part.data for part in row.parts)) for row in own]
+    seals = [SealMessage(row.id, row.seal) for row in own]
     await store.commit(source.unit(write, *inserts, *seals, session_id=session_id))
     assert [await store.find_message(session_id, row.id) for row in own] == own
     assert (await store.load_tree(session_id)).links == {

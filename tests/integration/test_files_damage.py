@@ -33,7 +33,6 @@ from clew.testing.chunks import text
 from clew.testing.scribe import Scribe
 from clew.testing.scripted import FakeProviders, ScriptedModel
 from clew.testing.scripted import say as scripted
-from clew.transcript.seal import seal_of
 from clew.triggers.ledger import EventQuery
 from clew.triggers.routing import Routing
 from tests.acceptance.triggered import answered
@@ -382,7 +381,7 @@ async def test_a_damaged_message_that_was_accepted_is_as_it_was_accepted(kind: K
     flip(file_of(tmp_path, kind, scribe.session_id), b'"text":"harbour it is')
     store = await open_files(kind, tmp_path)
     [row] = [row for row in await store.load_messages(scribe.session_id) if "damaged" in row.metadata]
-    seal = SealMessage(row.id, seal_of(part.data for part in row.parts))
+    seal = SealMessage(row.id, row.seal)
     accept = (PutParts(row.id, row.parts), seal, PatchMessage(row.id, 9, {"accepted": 9}, ("damaged",)))
     await store.commit(Unit(scribe.session_id, accept))
     accepted = await store.load_messages(scribe.session_id)

@@ -21,7 +21,6 @@ from clew.transcript.chunk import Chunk
 from clew.transcript.fold import Fold
 from clew.transcript.message import MessageRow
 from clew.transcript.metadata import from_stream
-from clew.transcript.seal import seal_of
 from tests.rig.child import Child, Orders, StreamOf
 
 __all__ = ["FileWitness", "Witness", "dump", "life"]
@@ -118,7 +117,7 @@ class Witness:
             if stream.message_id in self.settled:
                 if status.get(stream.turn_id) != "completed":
                     problems.append(f"{stream.turn_id} was settled, and is {status.get(stream.turn_id)}")
-                if row is None or seals.get(row.id) != seal_of(part.data for part in row.parts):
+                if row is None or seals.get(row.id) != row.seal:
                     problems.append(f"{stream.message_id} was settled, and its seal does not say so")
         return problems
 

@@ -26,9 +26,8 @@ from clew.store.unit import (
     Unit,
     Write,
 )
-from clew.transcript.message import MessageRow, PartRow, Role
+from clew.transcript.message import MessageRow, PartRow, Role, seal_of
 from clew.transcript.part import text_part
-from clew.transcript.seal import seal_of
 from clew.transcript.session import Session
 from clew.transcript.turn import Step, Turn
 from clew.transcript.usage import Usage

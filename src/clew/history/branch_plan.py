@@ -32,7 +32,6 @@ from clew.transcript.metadata import merged
 from clew.transcript.part import COMPACTION_PART, approval_of, is_open_call
 from clew.transcript.portable import FreshIds, PortableSession, Rename, rename_part, rename_row, tree_of
 from clew.transcript.project import Hidden, project, tails_of
-from clew.transcript.seal import seal_of
 from clew.transcript.session import Session
 from clew.transcript.turn import HeadMove, Turn, placed
 from clew.transcript.turn_state import OPEN
@@ -127,7 +126,7 @@ def plan_branch(line: PortableSession, child: Session, mint: Mint, now: int, *, 
         copies.append(CopiedTurn(parent, tuple(messages)))
     writes: list[Write] = [InsertSession(child)]
     for row in inserted:
-        writes += [InsertMessage(row), SealMessage(row.id, seal_of(part.data for part in row.parts))]
+        writes += [InsertMessage(row), SealMessage(row.id, row.seal)]
     writes.append(CopyLine(line.session.id, tuple(copies)))
     if parent is None:
         return tuple(writes)

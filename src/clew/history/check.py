@@ -22,7 +22,6 @@ from clew.transcript.part import blob_of, output_text
 from clew.transcript.project import Hidden, project, tails_of
 from clew.transcript.pruned import Pruned
 from clew.transcript.rollup import sum_usage
-from clew.transcript.seal import seal_of
 from clew.transcript.session import Session
 from clew.transcript.tool_state import TOOL_STATES
 from clew.transcript.turn import Tree
@@ -111,7 +110,7 @@ def _check_messages(messages: Mapping[str, MessageRow], seals: Mapping[str, str]
                 yield f"a tool call is in state {part.tool_state!r}, which does not exist", part.id
         if row.damage is not None:
             yield row.damage, row.id
-        elif row.id in seals and seal_of(part.data for part in row.parts) != seals[row.id]:
+        elif row.id in seals and row.seal != seals[row.id]:
             yield "it was changed after it had settled: its seal does not match", row.id
 
 

@@ -10,9 +10,8 @@ from clew.errors import MessageNotFound, RowUndecodable
 from clew.store.base import Store
 from clew.transcript.line import LineTurn
 from clew.transcript.message import Message
-from clew.transcript.summarised import summarised
 from clew.transcript.turn import Tree
-from clew.transcript.view import Compaction, compaction_data, compactions_of
+from clew.transcript.view import Compaction, compaction_data, compactions_of, summarised
 
 __all__ = ["CompactionReport", "load_compaction"]
 

@@ -13,7 +13,6 @@ from clew.store.base import Store
 from clew.store.unit import PatchMessage, PutParts, SealMessage, SetHidden, Unit, Write
 from clew.transcript.message import MessageRow
 from clew.transcript.metadata import DAMAGED
-from clew.transcript.seal import seal_of
 
 __all__ = ["ACCEPTED", "plan_accept", "repair"]
 
@@ -58,6 +57,6 @@ async def plan_accept(store: Store, session_id: str, message_id: str, now: int) 
     unread = tuple(part for part in row.parts if part.type == "data-damaged")
     if unread:
         writes.append(PutParts(row.id, unread))
-    writes.append(SealMessage(row.id, seal_of(part.data for part in row.parts)))
+    writes.append(SealMessage(row.id, row.seal))
     writes.append(PatchMessage(row.id, now, {ACCEPTED: {"at": now, "damage": row.damage}}, (DAMAGED,)))
     return row, Unit(session_id, tuple(writes), sync="power")

@@ -8,9 +8,8 @@ from typing import Literal
 from clew.errors import MessageNotFound, SessionNotFound
 from clew.store.base import LineSlice, Store, get_session, get_turn
 from clew.transcript.line import line_messages
-from clew.transcript.marks import marked
 from clew.transcript.message import Message, shown
-from clew.transcript.view import model_view, visible_view
+from clew.transcript.view import annotated, model_view, visible_view
 
 __all__ = ["View", "load_messages", "load_turn_messages"]
 
@@ -30,7 +29,7 @@ async def load_messages(
     turns = None if limit is None else limit // 2 + 1
     while True:
         line = await _line(store, session_id, turns)
-        messages = marked(visible_view(line.turns), {entry.turn.id: entry.turn for entry in line.turns}, line.pruned)
+        messages = annotated(visible_view(line.turns), {entry.turn.id: entry.turn for entry in line.turns}, line.pruned)
         place = _place(messages, before)
         if turns is None or line.complete or (place is not None and place >= (limit or 0)):
             return _page(messages, limit, before)
@@ -42,7 +41,7 @@ async def load_turn_messages(store: Store, turn_id: str) -> list[Message]:
     turn = await get_turn(store, turn_id)
     line = await store.load_line(turn.session_id, through=turn.id, turns=1, keep_damaged=True)
     messages = [shown(row, turn.id) for row in line.turns[-1].messages]
-    return marked(messages, {turn.id: turn}, await store.load_pruned(turn.session_id))
+    return annotated(messages, {turn.id: turn}, await store.load_pruned(turn.session_id))
 
 
 async def _line(store: Store, session_id: str, turns: int | None) -> LineSlice:
@@ -59,7 +58,7 @@ async def _every(store: Store, session_id: str) -> list[Message]:
     holder = {message_id: turn_id for turn_id, held in tree.links.items() for message_id in held}
     holder.update({message_id: turn.id for turn, message_id in line_messages(tree)})
     messages = [shown(row, holder.get(row.id)) for row in rows]
-    return marked(messages, tree.turns, await store.load_pruned(session_id))
+    return annotated(messages, tree.turns, await store.load_pruned(session_id))
 
 
 def _place(messages: Sequence[Message], before: str | None) -> int | None:

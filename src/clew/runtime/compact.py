@@ -60,7 +60,6 @@ from clew.store.unit import (
 from clew.transcript.head import moved, newly_hidden, with_turn
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.project import Tail
-from clew.transcript.seal import seal_of
 from clew.transcript.session import Model, Session
 from clew.transcript.turn import Tree, Turn, placed
 
@@ -174,7 +173,7 @@ def plan_unit(
     writes: list[Write] = [
         OpenTurn(turn),
         InsertMessage(marker),
-        SealMessage(marker.id, seal_of(part.data for part in marker.parts)),
+        SealMessage(marker.id, marker.seal),
         LinkMessage(turn.id, marker.id),
         MoveHead(turn.id, now, "compaction"),
     ]

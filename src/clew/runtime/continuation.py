@@ -24,7 +24,6 @@ from clew.transcript.head import parent_before
 from clew.transcript.line import line_turns
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.part import text_part
-from clew.transcript.seal import seal_of
 from clew.transcript.session import Session
 from clew.transcript.turn import Tree, Turn
 
@@ -97,7 +96,7 @@ class Continuation:
             # The history must not end in the model's own words: not every wire takes that.
             part = PartRow(host.mint.part(), 0, text_part(GO_ON), now, now)
             row = MessageRow(host.mint.message(), session.id, "user", now, now, {"synthetic": True}, (part,))
-            writes += (InsertMessage(row), SealMessage(row.id, seal_of([part.data])), LinkMessage(turn.id, row.id))
+            writes += (InsertMessage(row), SealMessage(row.id, row.seal), LinkMessage(turn.id, row.id))
         await self._sessions.commit(plan_take(standing, now, writes))
         reopened = msgspec.structs.replace(turn, data={**turn.data, **data})
         return self._runner.start(Start(setting, reopened, standing.next_epoch, user.id))

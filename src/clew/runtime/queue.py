@@ -36,7 +36,6 @@ from clew.store.unit import (
     Write,
 )
 from clew.transcript.message import MessageRow
-from clew.transcript.seal import seal_of
 from clew.transcript.turn import Turn
 
 __all__ = ["Queue"]
@@ -70,7 +69,7 @@ class Queue:
         """Store a message that waits, in one unit with what belongs to it."""
         writes: tuple[Write, ...] = (
             InsertMessage(row),
-            SealMessage(row.id, seal_of(part.data for part in row.parts)),
+            SealMessage(row.id, row.seal),
             Enqueue(row.id, row.created_at, interrupt),
             *content.blobs,
             *also.writes,
@@ -114,7 +113,7 @@ class Queue:
         if row.parts != queued.parts:
             if len(row.parts) < len(queued.parts):
                 raise HookRefused("a message.user hook may not take parts from a queued message")
-            changed = [PutParts(row.id, row.parts), SealMessage(row.id, seal_of(part.data for part in row.parts))]
+            changed = [PutParts(row.id, row.parts), SealMessage(row.id, row.seal)]
         standing = await make_ready(host, session_id)
         now = max(host.clock.now_ms(), await host.store.newest_message_at(session_id) + 1)
         turn = Turn(id=host.mint.turn(), session_id=session_id, parent_turn_id=standing.head_turn_id, created_at=now)

@@ -8,8 +8,7 @@ from typing import Final
 from clew.compaction.serialise import history_text
 from clew.store.base import Store
 from clew.transcript.message import sent
-from clew.transcript.summarised import unsent
-from clew.transcript.view import find_compaction
+from clew.transcript.view import find_compaction, unsent
 
 __all__ = ["recall"]
 

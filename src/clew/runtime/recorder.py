@@ -49,9 +49,8 @@ from clew.store.unit import (
 from clew.transcript import chunk as c
 from clew.transcript.chunk_gate import ChunkGate
 from clew.transcript.fold import Fold
-from clew.transcript.message import MessageRow, PartRow
+from clew.transcript.message import MessageRow, PartRow, seal_of
 from clew.transcript.metadata import from_stream
-from clew.transcript.seal import seal_of
 from clew.transcript.turn import Step
 
 __all__ = ["Recorder"]

@@ -34,7 +34,6 @@ from clew.tools.base import ChildOutcome, Signal
 from clew.transcript import chunk as c
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.part import call_id_of, state_of, text_part
-from clew.transcript.seal import seal_of
 from clew.transcript.turn import Turn
 from clew.transcript.turn_state import TurnStatus
 from clew.transcript.wait import with_waits
@@ -225,7 +224,7 @@ class Run:
         part = PartRow(self._host.mint.part(), 0, text_part(WARNING), now, now)
         row = MessageRow(self._host.mint.message(), self.session_id, "user", now, now, {"synthetic": True}, (part,))
         noted = SetTurn(self.turn.id, "running", data={"warned": find_pattern(made_calls(recorder.fold.parts))})
-        sealed = SealMessage(row.id, seal_of([part.data]))
+        sealed = SealMessage(row.id, row.seal)
         await recorder.close(InsertMessage(row), sealed, LinkMessage(self.turn.id, row.id), noted)
         self._room.renew()
         self.message_id = self._host.mint.message()

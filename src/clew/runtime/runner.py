@@ -32,8 +32,7 @@ from clew.runtime.turn import settling
 from clew.runtime.waiting import changed_parts, close_request, idle_status, load_open_turn
 from clew.store.unit import PatchSession, PutParts, SealMessage, Unit, Write
 from clew.transcript.fold import Fold
-from clew.transcript.message import MessageRow
-from clew.transcript.seal import seal_of
+from clew.transcript.message import MessageRow, seal_of
 from clew.transcript.session import Session
 from clew.transcript.turn import Turn
 

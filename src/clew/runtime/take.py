@@ -34,9 +34,8 @@ from clew.store.unit import (
     Write,
 )
 from clew.transcript.line import LineTurn
-from clew.transcript.message import MessageRow, PartRow
+from clew.transcript.message import MessageRow, PartRow, seal_of
 from clew.transcript.part import closed
-from clew.transcript.seal import seal_of
 from clew.transcript.session import Model, SessionState
 from clew.transcript.turn import Turn
 from clew.transcript.turn_state import OPEN
@@ -124,7 +123,7 @@ def plan_settle(standing: Standing, now: int, left_open: str, *, spared: Turn | 
         writes += settling(turn.id, "failed", now, {"error": error, "waiting": []})
         # Nobody goes on with what it had begun to say. Sealed, it shows when somebody does all the same.
         unsealed = [row for row in rows if row.id not in standing.sealed | resealed and row.damage is None]
-        writes += [SealMessage(row.id, seal_of(part.data for part in row.parts)) for row in unsealed]
+        writes += [SealMessage(row.id, row.seal) for row in unsealed]
     return tuple(writes)
 
 
@@ -201,7 +200,7 @@ def plan_open(
     writes: tuple[Write, ...] = (
         OpenTurn(Turn(id=turn_id, session_id=message.session_id, parent_turn_id=parent, created_at=now)),
         InsertMessage(message),
-        SealMessage(message.id, seal_of(part.data for part in message.parts)),
+        SealMessage(message.id, message.seal),
         LinkMessage(turn_id, message.id),
         PatchSession(updated_at=now, model=model),
         *more,

@@ -15,7 +15,6 @@ from clew.transcript.metadata import merged
 from clew.transcript.portable import Blob, PortableSession, Prompt, Queued, in_order, named_blobs, tree_of
 from clew.transcript.project import Hidden, project, tails_of
 from clew.transcript.rollup import booked_message
-from clew.transcript.seal import seal_of
 from clew.transcript.turn_state import OPEN, START
 
 __all__ = ["load_portable", "plan_insert"]
@@ -95,7 +94,7 @@ def plan_insert(portable: PortableSession, now: int) -> tuple[u.Write, ...]:
         bare = msgspec.structs.replace(row, metadata=merged(row.metadata, {}, (*_SET_BY_WRITES, "usage")))
         writes.append(u.InsertMessage(bare))
         if row.id in portable.seals:
-            writes.append(u.SealMessage(row.id, seal_of(part.data for part in row.parts)))
+            writes.append(u.SealMessage(row.id, row.seal))
     for turn in tree.turns.values():
         if turn.status in START:
             writes.append(u.OpenTurn(turn))

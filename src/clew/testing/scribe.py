@@ -23,7 +23,6 @@ from clew.store.unit import Committed, Guard, InsertMessage, InsertSession, Outc
 from clew.transcript import chunk as c
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.part import text_part
-from clew.transcript.seal import seal_of
 from clew.transcript.session import Model, Session
 from clew.transcript.turn import Step
 from clew.transcript.turn_state import TurnStatus
@@ -42,7 +41,7 @@ def user_row(mint: Mint, session_id: str, text: str, now: int, metadata: dict[st
 
 def settled(row: MessageRow) -> tuple[Write, ...]:
     """The writes that store a message which will not grow: it has its seal from the start."""
-    return InsertMessage(row), SealMessage(row.id, seal_of(part.data for part in row.parts))
+    return InsertMessage(row), SealMessage(row.id, row.seal)
 
 
 class OpenedTurn:

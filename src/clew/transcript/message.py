@@ -6,13 +6,15 @@ untouched. Only what rows need to be found by is lifted out of it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from hashlib import blake2b
 from typing import Any, Literal
 
 import msgspec
+import orjson
 
 from clew.transcript.metadata import MessageMetadata
-from clew.transcript.part import DAMAGED_PART, call_id_of, kind_of, state_of, text_part, texts_of
+from clew.transcript.part import DAMAGED_PART, Part, call_id_of, kind_of, state_of, text_part, texts_of
 
 __all__ = [
     "STUB",
@@ -20,6 +22,7 @@ __all__ = [
     "MessageRow",
     "PartRow",
     "Role",
+    "seal_of",
     "sent",
     "shown",
 ]
@@ -68,6 +71,10 @@ class MessageRow(MessageMetadata, msgspec.Struct, frozen=True, gc=False):
         """What its text parts say, each."""
         return texts_of(part.data for part in self.parts)
 
+    @property
+    def seal(self) -> str:
+        return seal_of(part.data for part in self.parts)
+
 
 class Message(MessageMetadata, msgspec.Struct, frozen=True, omit_defaults=True):
     """A message as a view shows it: an AI SDK ``UIMessage``, ready for ``useChat``."""
@@ -81,6 +88,15 @@ class Message(MessageMetadata, msgspec.Struct, frozen=True, omit_defaults=True):
     def texts(self) -> list[str]:
         """What its text parts say, each."""
         return texts_of(self.parts)
+
+
+def seal_of(parts: Iterable[Part]) -> str:
+    """The digest of these parts in this order, as 32 hex digits. It shows when a settled message was changed."""
+    digest = blake2b(digest_size=16)
+    for part in parts:
+        digest.update(orjson.dumps(part))
+        digest.update(b"\n")
+    return digest.hexdigest()
 
 
 def shown(row: MessageRow, turn_id: str | None) -> Message:

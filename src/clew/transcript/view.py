@@ -13,20 +13,26 @@ import msgspec
 
 from clew.transcript.line import LineTurn, tail_place
 from clew.transcript.message import Message, MessageRow, sent, shown
-from clew.transcript.part import COMPACTION_PART, data_of, text_part
+from clew.transcript.part import COMPACTION_PART, call_id_of, data_of, output_text, text_part
 from clew.transcript.pruned import Pruned, pruned_part, pruned_through
+from clew.transcript.turn import Turn
+from clew.transcript.turn_state import OPEN
 
 __all__ = [
     "Compaction",
     "Split",
+    "annotated",
     "compaction_data",
     "compactions_of",
+    "ending_of",
     "find_compaction",
     "model_view",
     "model_view_at",
     "read_compaction",
     "sent_parts",
+    "summarised",
     "summary_messages",
+    "unsent",
     "visible_view",
 ]
 
@@ -174,3 +180,73 @@ def compaction_data(row: MessageRow) -> dict[str, Any] | None:
         if data is not None:
             return data
     return None
+
+
+def summarised(line: Sequence[LineTurn], compaction: Compaction, previous: Compaction | None) -> list[Message]:
+    """The messages between the tail of the compaction before and its own; of split ones only the parts meant."""
+    held = [(entry.turn, row) for entry in line for row in entry.messages]
+    places = [(turn.id, row.id) for turn, row in held]
+    start = tail_place(places, previous.turn_id, previous.tail_start_id) if previous is not None else 0
+    end = tail_place(places, compaction.turn_id, compaction.tail_start_id)
+    found: list[Message] = []
+    for place, (turn, row) in enumerate(held):
+        cut = compaction.split.from_part if compaction.split and compaction.split.message_id == row.id else None
+        # Beyond the start of the tail only the first parts of a split message are summarised.
+        if place < start or (place >= end and cut is None):
+            continue
+        if turn.kind == "compaction" and compaction_data(row) is not None:
+            continue
+        told = previous.split.from_part if previous and previous.split and previous.split.message_id == row.id else 0
+        message = sent(row, turn.id)
+        parts = message.parts[told:cut] if row.damage is None else message.parts
+        if parts:
+            found.append(msgspec.structs.replace(message, parts=parts))
+    return found
+
+
+def unsent(line: Sequence[LineTurn], compaction: Compaction | None) -> list[Message]:
+    """Everything of the line that the model is not sent any more, whole: what there is to recall."""
+    return [] if compaction is None else summarised(line, compaction, None)
+
+
+def annotated(messages: Sequence[Message], turns: Mapping[str, Turn], pruned: Iterable[Pruned]) -> list[Message]:
+    """The messages with what stands elsewhere: ``pruned`` where outputs are, ``turn`` where one did not end well.
+
+    The end of a turn is told on its last assistant message; of one that has none, on the message that led to it.
+    """
+    stubs = pruned_through(pruned)
+    # A later message of the same turn takes the place of an earlier one, a user's only where there is none.
+    ends: dict[str, int] = {}
+    for place, message in enumerate(messages):
+        if message.role == "assistant" or str(message.turn_id) not in ends:
+            ends[str(message.turn_id)] = place
+    said: list[Message] = []
+    for place, message in enumerate(messages):
+        added: dict[str, Any] = {}
+        calls = [
+            call_id_of(part)
+            for n, part in enumerate(message.parts)
+            if (message.id, n) in stubs and output_text(part) is not None
+        ]
+        if calls:
+            added["pruned"] = calls
+        turn = turns.get(str(message.turn_id))
+        ending = ending_of(turn) if turn is not None and ends.get(turn.id) == place else None
+        if ending is not None:
+            added["turn"] = ending
+        said.append(msgspec.structs.replace(message, metadata={**message.metadata, **added}) if added else message)
+    return said
+
+
+def ending_of(turn: Turn) -> dict[str, Any] | None:
+    """How a turn ended, where there is something to say: failed, aborted, refused, or stopped before it was done."""
+    if turn.status in OPEN or (turn.status in ("completed", "unanswered") and not (turn.stopped or turn.error)):
+        return None
+    ending: dict[str, Any] = {"status": turn.status}
+    if turn.stopped:
+        ending["stopped"] = turn.stopped
+    if turn.stopped == "step_limit" and turn.max_steps is not None:
+        ending["max_steps"] = turn.max_steps
+    if turn.error:
+        ending["error"] = {key: str(turn.error.get(key, "")) for key in ("code", "message")}
+    return ending

@@ -17,7 +17,6 @@ from clew.store.files.record import is_marker
 from clew.store.memory.session_value import SessionValue
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.part import blob_of
-from clew.transcript.seal import seal_of
 from clew.transcript.turn import Turn, placed
 from clew.transcript.turn_state import OPEN
 
@@ -197,7 +196,7 @@ def _mark_harmed(value: SessionValue, named: set[str]) -> Iterator[Fault]:
     named = named if named <= value.messages.keys() else set(value.messages)
     for row in list(value.messages.values()):
         seal = value.seals.get(row.id)
-        whole = seal == seal_of(part.data for part in row.parts) if seal is not None else row.id not in named
+        whole = seal == row.seal if seal is not None else row.id not in named
         if whole or _DAMAGED in row.metadata:
             continue
         if row.id in value.journal:

@@ -19,9 +19,8 @@ from clew.store.sql import rows
 from clew.store.sql.journal import Mark, Tail, read_tails
 from clew.store.sql.statements import Statements
 from clew.store.tail import with_tail
-from clew.transcript.message import MessageRow, PartRow, Role
+from clew.transcript.message import MessageRow, PartRow, Role, seal_of
 from clew.transcript.metadata import DAMAGED
-from clew.transcript.seal import seal_of
 
 __all__ = ["CHANGED", "MISSING", "MessageReader", "stand_in"]
 

@@ -31,7 +31,6 @@ from clew.testing.clock import FakeClock
 from clew.testing.scribe import MODEL, Scribe, settled, user_row
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.project import Hidden
-from clew.transcript.seal import seal_of
 from clew.transcript.turn import HeadMove, Turn
 from clew.transcript.usage import Usage
 
@@ -90,7 +89,7 @@ async def test_only_the_metadata_of_a_settled_message_can_change(store: Store, s
     _, user_id, assistant_id = await scribe.turn("hello", text("hi there"))
     before = await store.load_messages(scribe.session_id)
     seals = await store.seals(scribe.session_id)
-    assert seals == {row.id: seal_of(part.data for part in row.parts) for row in before}
+    assert seals == {row.id: row.seal for row in before}
     await scribe.commit(
         PatchMessage(user_id, 10**13, {"snapshot_id": "s"}),
         SetHidden({user_id: Hidden(5, "rewind"), assistant_id: Hidden(5, "rewind")}),
