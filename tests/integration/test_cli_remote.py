@@ -14,7 +14,8 @@ import clew
 from clew.errors import Invalid, NotFound, OwnedByAnotherProcess, StoreUnavailable
 from clew.fronts.cli.command import opened
 from clew.fronts.cli.remote import RemoteEngine
-from clew.fronts.cli.wire import Gone, Unauthorized, Wire, find_token
+from clew.fronts.cli.wire import Gone, Unauthorized, Wire
+from clew.fronts.token import Token, load_token
 from clew.transcript.session import Session
 from tests.integration.http_client import texts, types
 from tests.integration.processes import Server, command, interrupted, on_a_terminal, serving, start
@@ -304,15 +305,15 @@ def test_a_token_is_sent_only_to_an_address_a_server_announces(tmp_path: Path) -
     with pytest.raises(Invalid):
         Wire("http://127.0.0.1:7717", "two\r\nlines")
     config = {"XDG_CONFIG_HOME": str(tmp_path)}
-    assert find_token(config) is None
+    assert load_token(config) is None
     (tmp_path / "clew").mkdir()
     (tmp_path / "clew" / "token").write_text("kept-one\n")
-    assert find_token(config) == "kept-one"
-    assert find_token({**config, "CLEW_TOKEN": "chosen-one"}) == "chosen-one"
+    assert load_token(config) == Token("kept-one", chosen=False)
+    assert load_token({**config, "CLEW_TOKEN": "chosen-one"}) == Token("chosen-one", chosen=True)
     (tmp_path / "clew" / "token").unlink()
     (tmp_path / "clew" / "token").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(Invalid):
-        find_token(config)
+        load_token(config)
 
 
 async def test_an_owner_that_serves_nothing_is_4_with_its_pid(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import pytest
 
 from clew.fronts import operations
-from clew.fronts.http.event_streams import MAX_EVENT
+from clew.fronts.http.handlers import MAX_EVENT
 from clew.fronts.http.request_body import MAX_BODY
 from clew.live.base import Event
 from clew.providers.registry import ProviderConfig, ProviderRegistry

@@ -31,8 +31,8 @@ from clew.errors import (
 )
 from clew.fronts.cli.remote import RemoteEngine
 from clew.fronts.cli.safe_text import plain, plain_json
-from clew.fronts.cli.wire import find_token
 from clew.fronts.operations.results import SessionShape, show_session
+from clew.fronts.token import load_token
 from clew.store.location import Location, Memory, SqliteFile, lock_of, parse_url
 from clew.store.owner import read_owner, refuse_lost
 from clew.transcript.session import Session
@@ -132,10 +132,10 @@ async def _reached(url: object, pid: object, error: ClewError) -> RemoteEngine:
     """The engine of the server at an address, once that answers; without one, why the store could not be opened."""
     if not isinstance(url, str):
         raise error
-    token = find_token()
+    token = load_token()
     if token is None:
         raise OwnedByAnotherProcess(f"{error}; its token is neither in CLEW_TOKEN nor kept for you", url=url) from error
-    engine = RemoteEngine(url, token, pid if isinstance(pid, int) else None)
+    engine = RemoteEngine(url, token.value, pid if isinstance(pid, int) else None)
     await engine.probe()
     return engine
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import stat
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping
 from typing import Any, Final, NoReturn, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
@@ -17,10 +15,9 @@ from urllib.parse import quote, urlencode, urlsplit
 import msgspec
 
 from clew import errors as e
-from clew.config import config_folder
 from clew.store.owner import is_loopback
 
-__all__ = ["Gone", "Unauthorized", "Wire", "find_token", "segment"]
+__all__ = ["Gone", "Unauthorized", "Wire", "segment"]
 
 T = TypeVar("T")
 
@@ -46,21 +43,6 @@ def _by_code() -> dict[str, type[e.ClewError]]:
 
 _KINDS: Final = {**_by_code(), "unauthorized": Unauthorized}
 _BY_STATUS: Final[dict[int, type[e.ClewError]]] = {403: e.PermissionDenied, 404: e.NotFound, 409: e.Conflict}
-
-
-def find_token(environ: Mapping[str, str] = os.environ) -> str | None:
-    """``CLEW_TOKEN``, else the one the server keeps for its user. Never from a command line: others could read it."""
-    if chosen := environ.get("CLEW_TOKEN"):
-        return chosen
-    path = config_folder(environ) / "token"
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise e.InvalidInput(f"{path} cannot be read: {error.strerror}") from error
-    with os.fdopen(fd, encoding="ascii", errors="replace") as file:
-        return file.read(1024).strip() if stat.S_ISREG(os.fstat(fd).st_mode) else None
 
 
 class Wire:

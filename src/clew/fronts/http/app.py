@@ -12,15 +12,12 @@ from clew.engine import Engine
 from clew.errors import StoreClosed
 from clew.fronts.http.auth import Guard
 from clew.fronts.http.chat import Chat
-from clew.fronts.http.deliveries import Deliveries
 from clew.fronts.http.endpoints import Endpoint, make_endpoints
-from clew.fronts.http.event_streams import EventStreams
-from clew.fronts.http.files import Files
+from clew.fronts.http.handlers import Handlers
 from clew.fronts.http.log import RequestLog
 from clew.fronts.http.page import Pages
 from clew.fronts.http.problem import HANDLERS, Shield, problem
 from clew.fronts.http.request_body import Bodies
-from clew.fronts.http.server_info import ServerInfo
 from clew.fronts.http.sse import Streams
 from clew.fronts.web.page import Page, load_page
 
@@ -54,14 +51,7 @@ def make_routes(
     engine: Engine, streams: Streams, workspace_root: Path | None = None, page: Page | None = None
 ) -> list[Endpoint]:
     """Everything that is served."""
-    own = (
-        Pages(page or load_page()),
-        ServerInfo(engine, workspace_root),
-        Files(engine),
-        Chat(engine, streams),
-        EventStreams(engine, streams),
-        Deliveries(engine),
-    )
+    own = (Pages(page or load_page()), Handlers(engine, streams, workspace_root), Chat(engine, streams))
     return make_endpoints(engine, {name: handler for one in own for name, handler in one.handlers().items()})
 
 

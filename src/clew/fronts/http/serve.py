@@ -33,7 +33,7 @@ from clew.fronts.http.browser import open_browser
 from clew.fronts.http.log import LogForm, log_runs, secrets_of, set_up
 from clew.fronts.http.protocol import BoundedProtocol
 from clew.fronts.http.sse import Streams
-from clew.fronts.http.token import Token, load_token, make_token
+from clew.fronts.token import Token, load_token, make_token
 from clew.store.location import lock_of, parse_url
 from clew.store.owner import read_owner
 

@@ -60,13 +60,8 @@ async def stream_turn(engine: Engine, session_id: str, user_message_id: str) -> 
 def _turn_of(tree: Tree, message_id: str) -> str | None:
     """The turn that holds the message; of several, the one on the line, else the newest."""
     holders = [turn_id for turn_id, held in tree.links.items() if message_id in held]
-    line: set[str] = set()
-    at = tree.open_turn_id or tree.head_turn_id
-    while at is not None:
-        line.add(at)
-        at = tree.turns[at].parent_turn_id
-    holders.sort(key=lambda turn_id: (turn_id in line, tree.turns[turn_id].created_at, turn_id))
-    return holders[-1] if holders else None
+    line = {turn.id for turn in line_turns(tree)}
+    return max(holders, key=lambda id_: (id_ in line, tree.turns[id_].created_at, id_), default=None)
 
 
 async def _stored(held: LineTurn, user_message_id: str) -> AsyncIterator[Sequence[c.Chunk]]:

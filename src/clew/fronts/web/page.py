@@ -17,6 +17,7 @@ import msgspec
 __all__ = ["DIST", "Page", "PageFile", "load_page"]
 
 DIST: Final = Path(__file__).parent / "dist"
+_NOT_BUILT: Final = Path(__file__).parent / "not_built.html"
 
 _SAFE: Final = {
     "referrer-policy": "no-referrer",
@@ -52,26 +53,6 @@ _TYPES: Final[Mapping[str, str]] = {
     ".woff": "font/woff",
     ".woff2": "font/woff2",
 }
-_STAND_IN: Final = """<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<title>clew</title>
-<h1>clew</h1>
-<p>A durable session engine for AI agents is running here. It speaks HTTP and the AI SDK's stream protocol.</p>
-<p>The web page is not built in this checkout: run <code>make web</code>, then start the server again.</p>
-<p>The token is the part of the address after <code>#token=</code>; <code>clew url</code> prints it again.</p>
-<pre>
-TOKEN=…
-BASE=…                        # this page's address, without what follows the port
-
-curl $BASE/api/health
-curl $BASE/api/sessions -H "Authorization: Bearer $TOKEN"
-curl $BASE/api/sessions -H "Authorization: Bearer $TOKEN" -d '{"model": "demo/echo"}'
-curl $BASE/api/sessions/ses_…/prompt -H "Authorization: Bearer $TOKEN" -d '{"text": "hello"}'
-curl -N $BASE/api/chat/ses_…/stream -H "Authorization: Bearer $TOKEN"
-curl $BASE/api/sessions/ses_…/messages -H "Authorization: Bearer $TOKEN"
-</pre>
-"""
 
 
 class PageFile(msgspec.Struct, frozen=True):
@@ -99,7 +80,7 @@ def load_page(dist: Path = DIST) -> Page:
     try:
         index = (dist / "index.html").read_bytes()
     except FileNotFoundError:
-        return Page(_file(_STAND_IN.encode(), _HTML, _ASK_AGAIN, _NOTHING), {})
+        return Page(_file(_NOT_BUILT.read_bytes(), _HTML, _ASK_AGAIN, _NOTHING), {})
     folder = dist / "assets"
     found = sorted(folder.iterdir()) if folder.is_dir() else []
     return Page(

@@ -30,7 +30,10 @@ class Token(msgspec.Struct, frozen=True):
 
 
 def load_token(environ: Mapping[str, str] = os.environ) -> Token | None:
-    """``CLEW_TOKEN``, else the one that was kept; None when there is neither."""
+    """``CLEW_TOKEN``, else the one that was kept; None when there is neither.
+
+    Never from a command line: others could read it.
+    """
     chosen = environ.get("CLEW_TOKEN")
     if chosen:
         if not _FORM.fullmatch(chosen):

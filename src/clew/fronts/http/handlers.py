@@ -1,0 +1,169 @@
+"""What HTTP answers in its own way: streams of events, files, deliveries, and what the server says about itself."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from clew import __version__
+from clew.dispatch.webhooks import MAX_DELIVERY
+from clew.engine import Engine
+from clew.errors import Conflict, SignatureInvalid
+from clew.fronts.http.answer import HEADERS, answer
+from clew.fronts.http.auth import Failures
+from clew.fronts.http.endpoints import Handler
+from clew.fronts.http.openapi import make_document
+from clew.fronts.http.problem import RateLimited
+from clew.fronts.http.request_body import read_body, read_bytes
+from clew.fronts.http.request_query import read_query
+from clew.fronts.http.sse import EventStream, Streams, closing, frame
+from clew.fronts.operations.operation import Nothing
+from clew.fronts.operations.results import Health, ServerShape, SessionList, show_session
+from clew.fronts.operations.sessions import ExportQuery
+from clew.fronts.samples import fill
+from clew.interop.formats import FORMATS
+from clew.transcript.session import Session
+
+__all__ = ["MAX_EVENT", "Handlers"]
+
+MAX_EVENT: Final = 256 * 1024
+_SHORT: Final = 4 * 1024
+# Bytes of a user or a tool under our own address: never a page, never a script.
+_INERT: Final = {"content-security-policy": "default-src 'none'; sandbox", "x-content-type-options": "nosniff"}
+_FOR_GOOD: Final = "private, max-age=31536000, immutable"
+
+
+class Handlers:
+    """The handlers of a server by the operations they answer."""
+
+    def __init__(self, engine: Engine, streams: Streams, workspace_root: Path | None) -> None:
+        self._engine = engine
+        self._streams = streams
+        self._workspace_root = workspace_root
+        self._filling: asyncio.Task[list[Session]] | None = None
+        self._unsigned = Failures(time.monotonic)
+
+    def handlers(self) -> Mapping[str, Handler]:
+        return {
+            "health": self._health,
+            "server": self._server,
+            "document": self._document,
+            "examples": self._examples,
+            "blob": self._blob,
+            "export": self._export,
+            "get_status": self._status,
+            "subscribe": self._events,
+            "webhooks.deliver": self._deliver,
+        }
+
+    # The server about itself
+
+    async def _health(self, _: Request) -> Any:
+        # Asked without a token: the kind of store, not where it lies.
+        return answer(Health(__version__, self._engine.store.url.partition(":")[0]))
+
+    async def _server(self, _: Request) -> Any:
+        store, root = self._engine.store, self._workspace_root
+        return answer(
+            ServerShape(
+                __version__,
+                store.url.partition(":")[0],
+                str(root) if root is not None else None,
+                store.capabilities.chunk_durable,
+                store.capabilities.search,
+                await self._engine.losses(),
+            )
+        )
+
+    async def _document(self, _: Request) -> Any:
+        return answer(make_document(self._engine.store.capabilities.session_ids))
+
+    async def _examples(self, request: Request) -> Any:
+        """What ``clew demo`` does, made for whoever asks first; who asks meanwhile waits for the same ones."""
+        await read_body(request, Nothing, optional=True)
+        if self._workspace_root is None:
+            raise Conflict("the folder this server was started in is gone, and the samples need one to work in")
+        if self._filling is None:
+            self._filling = asyncio.get_running_loop().create_task(fill(self._engine, self._workspace_root))
+            self._filling.add_done_callback(self._filled)
+        # Whoever leaves does not take the samples away from the others.
+        made = await asyncio.shield(self._filling)
+        return answer(SessionList([show_session(one, await self._engine.get_status(one.id)) for one in made]))
+
+    def _filled(self, task: asyncio.Task[list[Session]]) -> None:
+        self._filling = None
+        if not task.cancelled():
+            # Looked at here, for when nobody waits any more.
+            task.exception()
+
+    # Files
+
+    async def _blob(self, request: Request) -> Any:
+        blob = await self._engine.blob(request.path_params["sha256"])
+        headers = {"cache-control": _FOR_GOOD, "content-disposition": "attachment", **_INERT}
+        return Response(blob.data, 200, headers, media_type=blob.media_type)
+
+    async def _export(self, request: Request) -> Any:
+        session = await self._engine.get_session(request.path_params["id"])
+        wanted = read_query(request, ExportQuery)
+        data = await self._engine.export(session.id, wanted.format, redact=wanted.redact, hidden=wanted.hidden)
+        form = FORMATS[wanted.format]
+        named = {"content-disposition": f'attachment; filename="{session.id}{form.suffix}"'}
+        return Response(data, 200, {**HEADERS, **_INERT, **named}, media_type=form.media_type)
+
+    # Streams: there is no replay, who comes late asks for the state
+
+    async def _status(self, request: Request) -> Any:
+        session_id = request.path_params["id"]
+        status = await self._engine.get_status(session_id)
+        if "text/event-stream" not in request.headers.get("accept", ""):
+            return answer(status)
+        return EventStream(self._status_frames(session_id), self._streams, finite=False)
+
+    async def _status_frames(self, session_id: str) -> AsyncGenerator[bytes, None]:
+        async with closing(self._engine.watch_status(session_id)) as statuses:
+            async for status in statuses:
+                yield frame(status)
+
+    async def _events(self, _: Request) -> Any:
+        return EventStream(self._event_frames(), self._streams, finite=False)
+
+    async def _event_frames(self) -> AsyncGenerator[bytes, None]:
+        async with closing(self._engine.subscribe()) as events:
+            coming = asyncio.ensure_future(anext(events))
+            try:
+                # Listening comes before the greeting: what a client does after it must not be missed.
+                await asyncio.sleep(0)
+                yield frame({"type": "hello", "version": __version__})
+                while True:
+                    event = await coming
+                    coming = asyncio.ensure_future(anext(events))
+                    whole = frame({"type": event.type, **event.data})
+                    if len(whole) > MAX_EVENT:
+                        # Of one that is too large, what is short in it, and that something is missing.
+                        values = event.data.items()
+                        short = {name: value for name, value in values if len(msgspec.json.encode(value)) <= _SHORT}
+                        whole = frame({"type": event.type, **short, "cut": True})
+                    yield whole
+            finally:
+                coming.cancel()
+                await asyncio.gather(coming, return_exceptions=True)
+
+    # Deliveries: no token, but a signature
+
+    async def _deliver(self, request: Request) -> Any:
+        body = await read_bytes(request, MAX_DELIVERY)
+        headers = list(request.headers.items())
+        try:
+            return answer(await self._engine.webhooks.deliver(request.path_params["name"], body, headers), 202)
+        except SignatureInvalid:
+            if self._unsigned.too_many():
+                raise RateLimited("too many deliveries that are not signed; wait a little") from None
+            raise
