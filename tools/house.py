@@ -148,9 +148,9 @@ def describe(modules: list[Module]) -> Iterator[str]:
     yield f"private functions      {private:,}, {once:,} of them used once ({once / private:.0%})"
     yield f"import cycles          {len(cycles)}, {sum(map(len, cycles))} modules in them"
     yield from (f"  {' · '.join(cycle)}" for cycle in cycles)
-    for module in modules:
-        if module.name.count(".") == 1 and module.name.endswith(f".{FACADE}"):
-            yield f"facade's imports       {len(module.imports)} modules"
+    inside = [module for module in modules if module.name.split(".")[1:2] == [FACADE]]
+    outside = {name for module in inside for name in module.imports} - {module.name for module in inside}
+    yield f"facade's imports       {len(outside)} modules"
 
 
 def main() -> None:

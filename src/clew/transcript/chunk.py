@@ -29,7 +29,6 @@ __all__ = [
     "UNSET",
     "Abort",
     "Chunk",
-    "ChunkType",
     "Data",
     "Error",
     "File",
@@ -68,37 +67,6 @@ __all__ = [
 Object: TypeAlias = dict[str, Any]
 ProviderMetadata: TypeAlias = dict[str, Object]
 FinishReason: TypeAlias = Literal["stop", "length", "content-filter", "tool-calls", "error", "other"]
-
-ChunkType: TypeAlias = Literal[
-    "start",
-    "start-step",
-    "finish-step",
-    "text-start",
-    "text-delta",
-    "text-end",
-    "reasoning-start",
-    "reasoning-delta",
-    "reasoning-end",
-    "tool-input-start",
-    "tool-input-delta",
-    "tool-input-available",
-    "tool-input-error",
-    "tool-approval-request",
-    "tool-output-available",
-    "tool-output-error",
-    "tool-output-denied",
-    "source-url",
-    "source-document",
-    "file",
-    "data-*",
-    "message-metadata",
-    "finish",
-    "abort",
-    "error",
-]
-"""Every chunk type. ``data-*`` stands for the open family ``data-NAME``."""
-
-CHUNK_TYPES: Final[tuple[str, ...]] = get_args(ChunkType)
 
 
 def _camel(name: str) -> str:
@@ -299,6 +267,8 @@ JournalRow: TypeAlias = tuple[str, int, int | None, Chunk]
 """(message id, n within the message, index of the part or None, chunk): what a journal row holds many of."""
 
 _CLASSES: Final[tuple[type[Chunk], ...]] = get_args(Chunk)
+CHUNK_TYPES: Final = tuple("data-*" if cls is Data else cast(str, cls.__struct_config__.tag) for cls in _CLASSES)
+"""Every chunk type. ``data-*`` stands for the open family ``data-NAME``."""
 _BY_TYPE: Final[dict[str, type[Chunk]]] = {
     cast(str, cls.__struct_config__.tag): cls for cls in _CLASSES if cls is not Data
 }

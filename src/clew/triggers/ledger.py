@@ -18,7 +18,6 @@ from clew.errors import InvalidInput
 
 __all__ = [
     "Direction",
-    "EventCursor",
     "EventPage",
     "EventQuery",
     "LedgerEvent",
@@ -55,12 +54,6 @@ class LedgerEvent(msgspec.Struct, frozen=True, kw_only=True):
     digest: str | None = None
     data: dict[str, Any] = msgspec.field(default_factory=dict)
     seq: int = 0
-
-
-class EventCursor(msgspec.Struct, frozen=True, array_like=True):
-    """Where a page ended."""
-
-    seq: int
 
 
 class EventQuery(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,11 +15,7 @@ from clew.transcript.pruned import Pruned
 from clew.transcript.session import Session, SessionState
 from clew.transcript.turn import HeadMove, Step, Turn
 
-__all__ = ["SINGLE", "TABLES", "Table", "decode_entry", "dump_table", "load_entry"]
-
-SINGLE: Final = frozenset({"row", "state"})
-"""Tables of one entry, whose key goes without saying."""
-
+__all__ = ["TABLES", "Table", "decode_entry", "dump_table", "load_entry"]
 
 _NAMING: Final = frozenset({"messages", "turns", "moves"})
 """Tables whose entries name their session."""
