@@ -35,6 +35,13 @@ _CHANGING: Final = word_set(
 _STATEFUL: Final = _CHANGING | word_set(
     ". builtin caller command compgen dirs disown eval exec logout popd pushd shift source suspend trap ulimit umask"
 )
+# Options of builtins whose operand is evaluated, and builtins that take the name of an element for a variable.
+_COMPARING: Final = {
+    "[[": word_set("-eq -ne -lt -le -gt -ge -v -R"),
+    "[": word_set("-v -R"),
+    "test": word_set("-v -R"),
+}
+_SUBSCRIPTED: Final = word_set("declare getopts let local mapfile read readarray typeset unset")
 # Interpreters, with the letters of the options that hand them their program on the command line.
 _INTERPRETERS: Final = (
     (re.compile(r"(?:python|pypy)[0-9.]*"), "cm"),
@@ -81,12 +88,11 @@ class Parts(msgspec.Struct, frozen=True):
     moves: bool
 
 
-def take_apart(line: str) -> Parts:
-    """Every command and redirect of ``line``, those inside wrappers included. Raises :class:`Unreadable`."""
-    return _parts(line, 0)
+def take_apart(line: str, depth: int = 0) -> Parts:
+    """Every command and redirect of ``line``, those inside wrappers included. Raises :class:`Unreadable`.
 
-
-def _parts(line: str, depth: int) -> Parts:
+    ``depth`` is how many shells the line is inside of.
+    """
     if depth > _MAX_NESTING:
         raise Unreadable("shells are nested too deeply")
     read = read_line(line)
@@ -112,8 +118,11 @@ def _judge(simple: SimpleCommand, depth: int) -> Iterator[Command | Parts]:
     try:
         inside = look_inside(simple)
     except ClosedWrapper as closed:
+        # Fail closed: an inner command that was not found would run without any rule having seen it.
         yield _command(simple, "none", str(closed))
         return
+    # A rule such as `*` for anything must not let `sudo` in by itself; one that writes it out may, and what it runs is
+    # judged by itself as well.
     if inside is not None and cover == "any":
         cover, why = "named", "it runs another command"
     yield _command(simple, cover, why, head_words)
@@ -122,17 +131,14 @@ def _judge(simple: SimpleCommand, depth: int) -> Iterator[Command | Parts]:
     for inner in inside.commands:
         yield from _judge(inner, depth + 1)
     for line in inside.lines:
-        part = _parts(line, depth + 1)
+        part = take_apart(line, depth + 1)
         if inside.elsewhere and part.redirects:
             raise Unreadable("a redirect on another machine")
-        yield msgspec.structs.replace(part, redirects=tuple(map(_adrift, part.redirects)))
-
-
-def _adrift(redirect: Redirect) -> Redirect:
-    """A redirect inside a wrapper, which may have changed the folder: where a relative path leads is not known."""
-    if redirect.path.startswith("/"):
-        return redirect
-    return msgspec.structs.replace(redirect, known=False)
+        # The wrapper may have changed the folder (`env -C`, `sudo -i`): where a relative path leads is not known.
+        redirects = [
+            one if one.path.startswith("/") else msgspec.structs.replace(one, known=False) for one in part.redirects
+        ]
+        yield msgspec.structs.replace(part, redirects=tuple(redirects))
 
 
 def _cover(simple: SimpleCommand) -> tuple[Cover, str, int]:
@@ -149,6 +155,8 @@ def _cover(simple: SimpleCommand) -> tuple[Cover, str, int]:
 
 
 def _cover_by_form(simple: SimpleCommand) -> tuple[Cover, str]:
+    """The same by what can be seen without knowing the program. The strictest answers come first: one that lets more
+    through must not be given before what would let less through was looked for."""
     if not simple.words:
         return "named", "it sets a variable"
     program = simple.words[0]
@@ -161,6 +169,7 @@ def _cover_by_form(simple: SimpleCommand) -> tuple[Cover, str]:
     if _is_fed(name, arguments):
         written = simple.inputs and not any(UNKNOWN in text for text in simple.inputs)
         return ("exact", "it runs the text it is fed") if written else ("none", "it runs what it is fed")
+    # A star of a rule would cover look-alikes of the program's name, so the rule must spell it.
     if not _PROGRAM.fullmatch(program.value):
         return "named", "its program has unusual characters"
     odd = next((word.odd for word in simple.words if word.odd), "")
@@ -168,6 +177,7 @@ def _cover_by_form(simple: SimpleCommand) -> tuple[Cover, str]:
         return "exact", f"it uses {odd}"
     if program.value in _CHANGING and len(simple.words) > 1:
         return "exact", "it changes what later commands are or do"
+    # `LD_PRELOAD=x.so git status` is another command than `git status`, which a rule for the latter must not cover.
     if simple.assignments:
         return "named", "it sets a variable"
     if program.value in _STATEFUL:
@@ -178,26 +188,14 @@ def _cover_by_form(simple: SimpleCommand) -> tuple[Cover, str]:
 
 
 def _evaluates(program: str, arguments: list[str]) -> bool:
-    """Builtins that evaluate an argument as an expression, in which a substitution can hide."""
-    if program == "[[":
-        return any(a in ("-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-v", "-R") for a in arguments)
-    if program in ("[", "test"):
-        return any(a in ("-v", "-R") for a in arguments)
+    """Builtins that evaluate an argument as an expression, in which a substitution can hide: `test -v 'a[$(rm x)]'`."""
+    if program in _COMPARING:
+        return any(argument in _COMPARING[program] for argument in arguments)
     if program == "printf":
-        return any(a.startswith("-v") for a in arguments)
+        return any(argument.startswith("-v") for argument in arguments)
     if program == "wait":
-        return any(a.startswith("-") and "p" in a for a in arguments)
-    return program in (
-        "let",
-        "unset",
-        "read",
-        "mapfile",
-        "readarray",
-        "getopts",
-        "declare",
-        "local",
-        "typeset",
-    ) and any("[" in a for a in arguments)
+        return any(argument.startswith("-") and "p" in argument for argument in arguments)
+    return program in _SUBSCRIPTED and any("[" in argument for argument in arguments)
 
 
 def _is_fed(name: str, arguments: list[str]) -> bool:

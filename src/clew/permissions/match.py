@@ -97,6 +97,7 @@ def _opened(redirect: Redirect, file_system: FileSystem, *, moves: bool) -> Subj
         path = file_system.resolve(path)
         if not paths.is_resolved(path):
             problem = "the file of a redirect cannot be resolved"
+    # By the path without links, where it is known: a link out of the workspace leads outside.
     inside = file_system.workspace is not None and paths.path_matches("./**", path, file_system.workspace)
     return Subject(Target(redirect.permission, "path", visible(path), inside), problem=problem)
 
@@ -129,6 +130,7 @@ def match(rule: Rule, subject: Subject, file_system: FileSystem) -> Match:
     if permission_rank(rule, subject.target) < 0:
         return Match.NO
     target = subject.target
+    # Most rules of a session are about other places; seeing that takes no walk.
     apart = target.kind == "path" and not subject.problem and paths.is_apart(rule.pattern, target.value)
     if rule.action == "allow":
         return Match.YES if not apart and _allows(rule.pattern, subject, file_system) else Match.NO
@@ -170,6 +172,7 @@ def _covers(pattern: str, command: Command) -> bool:
         head = pieces[0] if len(pieces) == 1 else pieces[0].rstrip(" ")
         if head != command.head and not head.startswith(f"{command.head} "):
             return False
+    # What only the shell knows stands in the text as a character that no pattern can hold, so a star alone covers it.
     return any(globs.find_pieces(reading, command.text) for reading in _readings(pieces))
 
 
@@ -186,6 +189,7 @@ def _readings(pieces: Sequence[str]) -> list[Sequence[str]]:
 
 def _catches(pattern: str, subject: Subject, file_system: FileSystem) -> Match:
     target = subject.target
+    # Before anything is taken apart: a rule against everything holds for what cannot be read as well.
     if globs.is_everything(pattern):
         return Match.YES
     if target.kind == "path":

@@ -95,6 +95,7 @@ class _Reading:
                 self._option(word, begin)
             elif self._operand(word):
                 return
+        # Only now: whether there are operands enough is known at the end.
         if self.operands < self.table.fed and not self.quiet:
             raise _NotKnown(f"`{self.name}` does what its input says, and can run programs")
 
@@ -140,6 +141,7 @@ class _Reading:
         if not equals and not _is_known(word):
             raise _NotKnown(self._hidden(word))
         option = self.table.options.get(name)
+        # Taking something back does none of what it does, but the option must be one that is known.
         if option is None and self.table.negates and name.startswith("--no-") and not equals:
             option = Option() if f"--{name[5:]}" in self.table.options else None
         if option is None and self.table.shortens and name.startswith("--"):
@@ -188,6 +190,7 @@ class _Reading:
         self.at += 1
         if not _is_known(word):
             raise _NotKnown(self._hidden(word))
+        # Programs differ in whether this is the value or the next option; if it is an option, it has not been judged.
         if _OPTION_LIKE.match(word.value):
             self.danger(self.at, f"`{word.value}` stands where the value of `{name}` should")
         self._judge(name, option, word.value, self.at, known=True)

@@ -55,6 +55,7 @@ def exact_path(path: str) -> str:
 def path_matches(pattern: str, path: str, workspace: str | None) -> bool:
     """Whether ``path`` is one that ``pattern`` names; a relative pattern names nothing without a workspace."""
     names = pattern_names(pattern, workspace)
+    # Without a workspace there is nothing a relative pattern could begin at: it must not match by its text alone.
     if names is None:
         return False
     return any(len(names) == at for at in _walk(names, names_of(path)))

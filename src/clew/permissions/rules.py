@@ -58,6 +58,7 @@ def _parse(value: Any, where: str, source: Literal["session", "project"], added_
     check_text(pattern, f"{where}.pattern")
     if action not in _ACTIONS:
         raise InvalidInput(f"{where}.action is allow, deny or ask")
+    # A boolean is an integer to Python, and beyond 2**53 a JavaScript client would show another time.
     stamp = value.get("added_at", added_at)
     if stamp is not None and (isinstance(stamp, bool) or not isinstance(stamp, int) or not 0 <= stamp < 2**53):
         raise InvalidInput(f"{where}.added_at is a time in epoch milliseconds")

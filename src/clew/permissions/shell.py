@@ -98,6 +98,7 @@ def read_line(line: str) -> ShellLine:
             # The grammar loses a lone dash in front of a here-document (`python3 - <<E`).
             if dash.value == "-" and dash.bare and operator.value in ("<<", "<<-"):
                 roles.setdefault((dash.start, dash.end), "command")
+    # Fail closed: where the two disagree about a single token, one of them is wrong about where a command begins.
     if seen.keys() != roles.keys():
         raise Unreadable("the line can be read in more than one way")
     commands: list[SimpleCommand] = []
@@ -130,6 +131,7 @@ def _roles(line: str) -> dict[tuple[int, int], _Role]:
 
         _language = Language(tree_sitter_bash.language())
     tree = Parser(_language).parse(line.encode())
+    # The grammar mends what it cannot read and goes on; what it mended is not what bash would run.
     if tree.root_node.has_error:
         raise Unreadable("the line is not one that the grammar knows")
     roles: dict[tuple[int, int], _Role] = {}
@@ -209,6 +211,7 @@ def _command(run: Sequence[Token], roles: dict[tuple[int, int], _Role]) -> tuple
         ):
             raise Unreadable("a loop over a variable that may mean something to a program")
     tokens = run[begin:]
+    # A keyword is one only at the start of a command; here the two readings mean different commands.
     if any(roles[token.start, token.end] == "structure" for token in tokens):
         raise Unreadable("a keyword stands inside a command")
     words: list[Token] = []
@@ -275,6 +278,7 @@ def _redirects(operator: str, word: Token) -> Iterator[Redirect]:
     if operator in _COPIES and path.startswith("-") and path != "-":
         # To bash the dash is a word of its own here, and the rest of it an argument.
         raise Unreadable("a redirect that also holds an argument")
+    # To bash these are no files: it opens a connection, which no rule over paths is meant for.
     if path.startswith(("/dev/tcp/", "/dev/udp/")):
         raise Unreadable("a redirect to the network")
     if operator in _WRITES:

@@ -173,6 +173,7 @@ class _Reader:
         if not level or level[-1].end != at or level[-1].kind != "word":
             return
         word = level[-1]
+        # `a=(…)` and `+(…)` hold commands or patterns where a word seemed to end; `name()` begins a function.
         if operator == "(" and not (word.bare and self.text.startswith("()", at)):
             raise Unreadable("a parenthesis inside a word (an array or a pattern)")
         if operator[0] in "<>" and word.value.startswith("{") and word.value.endswith("}"):
@@ -413,6 +414,7 @@ class _Word:
         close = self.text.find("`", at + 1, self.end)
         if close < 0:
             raise Unreadable("a substitution is not closed")
+        # Inside, a backslash is taken away once before the text is read as a line: it is another line than it seems.
         if "\\" in self.text[at:close]:
             raise Unreadable("a backslash inside backticks, which the shell reads twice")
         self.unknown()

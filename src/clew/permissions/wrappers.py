@@ -79,6 +79,7 @@ def _behind_options(command: SimpleCommand, name: str) -> tuple[Sequence[Token],
         text = words[at].value
         if not text.startswith("-") and UNKNOWN not in text:
             break
+        # Text that is not known may be an option, or nothing, and then another word is the command.
         _certain(words[at])
         at += 1
         if text == "--":
@@ -225,6 +226,7 @@ def _shell(command: SimpleCommand) -> InnerCommands:
         takes_line = takes_line or "c" in letters
         words = words[1:]
     if takes_line:
+        # What follows the line are its parameters, which the line may run: `bash -c '"$@"' _ rm`; it is unknown then.
         if not words:
             raise ClosedWrapper("`-c` has no line")
         return InnerCommands(lines=(_line_of(words[:1]),))

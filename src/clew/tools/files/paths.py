@@ -80,6 +80,7 @@ async def judged_path(permission: str, text: str, context: ToolContext) -> Resol
             return False
         return stat.S_ISREG(status.st_mode) and status.st_nlink > 1
 
+    # Between the judgement and now somebody may have put a link in the way; what was not judged is not touched.
     if context.judged is not None and target not in context.judged:
         raise ToolFailed(
             f"{show_name(text)} leads to {show_name(target.value)} now, which is not what was judged; nothing was done"

@@ -29,6 +29,7 @@ _MEMORY = 1 << 30
 
 def main() -> None:
     request = json.load(sys.stdin)
+    # Before the pattern is compiled: that alone can take more than there is.
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
     seconds = int(request["seconds"]) + 1
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))

@@ -88,6 +88,7 @@ def restrict(fence: Mapping[str, Any]) -> None:
         ctypes.CDLL(None).prctl(_DROP_CAPABILITY, capability, 0, 0, 0)
     if ctypes.CDLL(None).prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0) != 0:
         raise OSError("the kernel did not promise that privileges stay as they are")
+    # From here on nothing can be opened that is not allowed, so all rules must have been added.
     _call(_RESTRICT_SELF, ctypes.c_int(ruleset), 0)
     os.close(ruleset)
     if not fence["network"] and can_filter_sockets():

@@ -38,6 +38,7 @@ _LINUX = sys.platform == "linux"
 def main() -> None:
     leash, reports = int(sys.argv[2]), int(sys.argv[3])
     job = marshal.loads(read_exactly(leash, int.from_bytes(read_exactly(leash, 4), "big")))
+    # Before the program starts: an orphan made earlier would go to the first process of the system, and get away.
     if _LINUX:
         control_process(_SUBREAPER, 1)
     child = start(job, leash, reports)
@@ -75,6 +76,7 @@ class Watch:
         while True:
             self.reap()
             now = time.monotonic()
+            # Childless alone is not enough: where orphans go elsewhere, the group may live on.
             if self.code is not None and self.childless and not self.group_lives():
                 break
             if self.asked == "kill" and give_up_at == float("inf"):
@@ -197,6 +199,7 @@ def start(job: dict[str, Any], leash: int, reports: int) -> int:
 def become(job: dict[str, Any], tell: int) -> None:
     """Turn into the program. One in Python, of our own, runs in this interpreter: a second one takes time to start."""
     os.setsid()
+    # Should even the warden be killed, the program itself goes with it; nobody is left to end the rest.
     if _LINUX:
         control_process(_PARENT_DEATH, signal.SIGKILL)
     for name in ("SIGPIPE", "SIGXFSZ"):

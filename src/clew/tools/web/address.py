@@ -23,6 +23,7 @@ _GLOBAL_UNICAST: Final = IPv6Network("2000::/3")
 _ISATAP: Final = (0x00005EFE, 0x02005EFE)
 
 
+# A table that does not read raises, and nothing is fetched.
 @cache
 def _special_networks() -> list[tuple[IPv4Network | IPv6Network, str]]:
     table = tomllib.loads(files(__package__).joinpath("addresses.toml").read_text("utf-8"))

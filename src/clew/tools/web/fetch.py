@@ -101,6 +101,7 @@ class Fetcher:
                 raise ToolFailed(f"the name {url.host} was not resolved in time") from error
             except (OSError, UnicodeError, ValueError) as error:
                 raise ToolFailed(f"the name {url.host} cannot be resolved: {error}") from error
+        # One refused address refuses the host: which of them is connected to must not be up to who answers for the name.
         for address in addresses:
             if reason := self._policy(address):
                 raise ToolFailed(f"{url.host} is not fetched: its address {address} {reason}")
