@@ -38,7 +38,6 @@ from clew.store.unit import (
 )
 from clew.testing.clock import FakeClock
 from clew.testing.scribe import MODEL, Scribe, settled, user_row
-from clew.testing.streams import random_stream
 from clew.transcript.line import line_messages, line_turns
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.project import Hidden, project, tails_of
@@ -47,6 +46,7 @@ from clew.transcript.session import Session
 from clew.transcript.turn import Turn
 from clew.transcript.usage import Usage
 from clew.transcript.view import model_view, visible_view
+from tests.rig.streams import random_stream
 from tests.rounds import rounds
 
 replace = msgspec.structs.replace

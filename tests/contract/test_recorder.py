@@ -18,10 +18,10 @@ from clew.store.unit import DeleteSession, SetEpoch, SetTurn
 from clew.testing.chunks import approval, data, reasoning, reply, step, text, tool_call, tool_denied, tool_output
 from clew.testing.clock import FakeClock
 from clew.testing.scribe import Scribe
-from clew.testing.streams import random_stream
 from clew.transcript import chunk as c
 from clew.transcript.fold import Fold
 from clew.transcript.turn_state import OPEN
+from tests.rig.streams import random_stream
 from tests.rounds import rounds
 
 

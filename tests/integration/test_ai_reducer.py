@@ -20,11 +20,11 @@ import pytest
 from msgspec import UNSET
 
 from clew.errors import IllegalChunk
-from clew.testing.streams import Run, random_runs, random_stream
 from clew.transcript.chunk import CHUNK_TYPES, Chunk, chunk_dict
 from clew.transcript.fold import Fold
 from clew.transcript.partial_json import parse_partial_json
 from clew.transcript.replay import replay
+from tests.rig.streams import Run, random_runs, random_stream
 from tests.rounds import rounds
 
 pytestmark = pytest.mark.node

@@ -24,7 +24,6 @@ from urllib.parse import quote
 from clew.errors import ClewError
 from clew.history.check import check
 from clew.permissions.evaluate import evaluate
-from clew.testing.streams import random_stream
 from clew.transcript.chunk import ReasoningStart, chunk_dict, parse_chunk
 from clew.transcript.chunk_gate import ChunkGate
 from clew.transcript.fold import Fold
@@ -37,6 +36,7 @@ from tests.integration.http_fuzzed import BAD_IDS, OPERATIONS, Fuzzed, bodies, f
 from tests.integration.http_values import HOSTILE
 from tests.rig.budget import Budget, Outcome
 from tests.rig.mutate import bent_bytes, bent_text, bent_value, fitting_value
+from tests.rig.streams import random_stream
 
 __all__ = ["BATCH", "ROUNDS", "SUBJECTS", "Fuzzing", "figure", "run"]
 

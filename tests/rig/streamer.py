@@ -32,10 +32,10 @@ from clew.runtime.take import settle_session
 from clew.testing import chunks as build
 from clew.testing.clock import FakeClock
 from clew.testing.scribe import OpenedTurn, Scribe
-from clew.testing.streams import random_stream
 from clew.transcript import chunk as c
 from clew.transcript.chunk import Chunk, wire
 from clew.transcript.usage import Usage
+from tests.rig.streams import random_stream
 
 __all__ = ["KINDS", "Orders", "StreamOf", "script", "settle_left_open"]
 

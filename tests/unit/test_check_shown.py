@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from clew.history.check import Problem, check
 from clew.testing.chunks import data, reasoning, reply, step, text, tool_call, tool_output
-from clew.testing.streams import random_stream
 from clew.transcript import chunk as c
 from clew.transcript.fold import Fold
 from clew.transcript.fold_part import extends
 from clew.transcript.session import SessionState
+from tests.rig.streams import random_stream
 from tests.unit.told_stores import replace, tell
 
 # What somebody was shown.

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clew.errors import IllegalChunk
-from clew.testing.streams import random_stream
 from clew.transcript import chunk as c
 from clew.transcript.chunk import CHUNK_TYPES, chunk_dict, decode_rows, encode_chunk, encode_rows, parse_chunk
+from tests.rig.streams import random_stream
 
 METADATA = {"provider": {"key": [1, None]}}
 ABOUT_TOOL = {

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clew.testing.chunks import abort, error, reply, text, tool_output
-from clew.testing.streams import random_runs, random_stream
 from clew.transcript import chunk as c
 from clew.transcript import fold_part
 from clew.transcript.fold import Fold
+from tests.rig.streams import random_runs, random_stream
 from tests.unit.folding import by_json, folded
 
 NEW_PART = {"type": "hologram", "beam": {"state": "streaming", "toolCallId": 7}}

@@ -12,9 +12,9 @@ from clew.errors import InternalError, ViewerLagged
 from clew.live.base import Event, Status
 from clew.live.local import MAX_EVENTS, LocalLive, LocalStream
 from clew.testing.chunks import reply, step, text, tool_call, tool_output
-from clew.testing.streams import random_stream
 from clew.transcript import chunk as c
 from clew.transcript.fold import Fold
+from tests.rig.streams import random_stream
 
 
 async def taken(follower: AsyncIterator[Sequence[c.Chunk]]) -> list[c.Chunk]:

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from clew.errors import InvalidInput
 from clew.testing.chunks import approval, reasoning, reply, step, text, tool_call, tool_denied, tool_output
-from clew.testing.streams import random_runs
 from clew.transcript import chunk as c
 from clew.transcript.chunk import Chunk, parse_chunk
 from clew.transcript.fold import Fold
 from clew.transcript.replay import replay
+from tests.rig.streams import random_runs
 
 
 def folded(chunks: list[Chunk]) -> Fold:

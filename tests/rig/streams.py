@@ -1,8 +1,7 @@
 """Random legal streams: the whole chunk vocabulary in every order the fold allows, the same for the same seed.
 
 Owns what a stream may look like; it keeps just enough state to stay legal and shares no code with the fold,
-which is judged by it. Streams may be cut anywhere, so a text or a call can be left open for good. Plain
-:mod:`random` only, so that anybody who builds on clew can use it.
+which is judged by it. Streams may be cut anywhere, so a text or a call can be left open for good.
 """
 
 from __future__ import annotations
