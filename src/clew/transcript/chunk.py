@@ -60,6 +60,7 @@ __all__ = [
     "decode_rows",
     "encode_chunk",
     "encode_rows",
+    "known_fields",
     "parse_chunk",
     "wire",
 ]
@@ -283,6 +284,8 @@ _FIELDS: Final[dict[type[Chunk], tuple[tuple[str, str], ...]]] = {
 _KEYS: Final[dict[type[Chunk], frozenset[str]]] = {
     cls: frozenset(("type", *(key for _, key in fields))) for cls, fields in _FIELDS.items()
 }
+CHUNK_TYPES: Final = tuple("data-*" if cls is Data else cast(str, cls.__struct_config__.tag) for cls in _CLASSES)
+"""Every chunk type. ``data-*`` stands for the open family ``data-NAME``."""
 _encode: Final[Callable[[Any], bytes]] = msgspec.json.Encoder().encode
 _decode: Final[Callable[[bytes | str], Any]] = msgspec.json.Decoder().decode
 
@@ -300,36 +303,32 @@ def parse_chunk(obj: Mapping[str, Any]) -> Chunk:
         if not kind.startswith("data-"):
             raise IllegalChunk(f"there is no chunk of type {kind[:60]!r}", chunk_type=kind[:60])
         cls = Data
-    fields, extra = (obj, None) if obj.keys() <= _KEYS[cls] else _split(obj, _KEYS[cls])
+    known = _KEYS[cls]
+    extra = {key: value for key, value in obj.items() if key not in known}
+    fields = {key: value for key, value in obj.items() if key in known} if extra else dict(obj)
     if cls is Data:
-        fields = {**fields, "name": kind[5:]}
+        fields["name"] = kind[5:]
     try:
-        chunk: Chunk = msgspec.convert(fields if type(fields) is dict else dict(fields), cls)
+        chunk: Chunk = msgspec.convert(fields, cls)
     except (msgspec.ValidationError, UnicodeEncodeError) as error:
         # Half a surrogate pair where one of a few words belongs cannot even be looked up.
         raise IllegalChunk(f"this is not a {kind[:60]} chunk: {error}", chunk_type=kind[:60]) from error
-    return chunk if extra is None else msgspec.structs.replace(chunk, extra=extra)
-
-
-def _split(obj: Mapping[str, Any], known: frozenset[str]) -> tuple[Object, Object]:
-    fields: Object = {}
-    extra: Object = {}
-    for key, value in obj.items():
-        (fields if key in known else extra)[key] = value
-    return fields, extra
+    return msgspec.structs.replace(chunk, extra=extra) if extra else chunk
 
 
 def chunk_dict(chunk: Chunk) -> Object:
     """The wire form as a dict, ``type`` first. Values are shared with the chunk, not copied."""
-    out: Object = {"type": chunk.type}
-    for field, key in _FIELDS[chunk.__class__]:
-        value = getattr(chunk, field)
-        if value is not UNSET:
-            out[key] = value
+    out = known_fields(chunk)
     if chunk.extra is not UNSET:
         for key, value in chunk.extra.items():
             out.setdefault(key, value)
     return out
+
+
+def known_fields(chunk: Chunk) -> Object:
+    """The same without the fields this module does not know."""
+    given = ((key, getattr(chunk, field)) for field, key in _FIELDS[chunk.__class__])
+    return {"type": chunk.type, **{key: value for key, value in given if value is not UNSET}}
 
 
 def wire(chunk: Chunk) -> Any:
@@ -339,7 +338,7 @@ def wire(chunk: Chunk) -> Any:
 
 def encode_chunk(chunk: Chunk) -> bytes:
     """The wire form as JSON."""
-    return _encode(chunk if chunk.extra is UNSET and chunk.__class__ is not Data else chunk_dict(chunk))
+    return _encode(wire(chunk))
 
 
 def encode_rows(rows: Iterable[JournalRow]) -> bytes:

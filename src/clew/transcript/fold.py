@@ -22,7 +22,7 @@ from typing import Any, Final, TypeAlias
 
 from clew.errors import IllegalChunk
 from clew.transcript import chunk as c
-from clew.transcript.chunk import UNSET, UnsetType
+from clew.transcript.chunk import UNSET
 from clew.transcript.fold_part import GrowingPart, begin, check, extend
 from clew.transcript.part import STEP_START, approval_of, call_id_of, kind_of
 
@@ -41,6 +41,7 @@ _ToolChunk: TypeAlias = (
 )
 
 _TEXTS: Final[frozenset[type[c.Chunk]]] = frozenset({c.TextStart, c.TextDelta, c.TextEnd})
+_PARTLESS: Final = (c.Start, c.MessageMetadata, c.Finish, c.FinishStep, c.Abort, c.Error)
 _UNMERGED: Final = frozenset({"__proto__", "constructor", "prototype"})
 """Keys a client skips when it merges metadata, for they mean something else in JavaScript."""
 
@@ -179,8 +180,15 @@ class Fold:
     # What it does there: all that a journal needs.
 
     def _check(self, index: int | None, chunk: c.Chunk) -> None:
-        if index is None:
-            self._check_partless(chunk)
+        if index is None and isinstance(chunk, c.Start):
+            if chunk.message_id is not UNSET and chunk.message_id != self.message_id:
+                raise IllegalChunk(
+                    f"start names the message {chunk.message_id!r}, this is {self.message_id!r}",
+                    message_id=self.message_id,
+                )
+        elif index is None:
+            if chunk.__class__ not in _PARTLESS and not (isinstance(chunk, c.Data) and chunk.transient is True):
+                raise IllegalChunk(f"{chunk.type} belongs to a part", chunk_type=chunk.type)
         elif 0 <= index < len(self._parts):
             check(self._parts[index], chunk)
         elif index == len(self._parts):
@@ -188,21 +196,9 @@ class Fold:
         else:
             raise IllegalChunk(f"{chunk.type}: there is no part {index}", chunk_type=chunk.type)
 
-    def _check_partless(self, chunk: c.Chunk) -> None:
-        if isinstance(chunk, c.Start):
-            if chunk.message_id is not UNSET and chunk.message_id != self.message_id:
-                raise IllegalChunk(
-                    f"start names the message {chunk.message_id!r}, this is {self.message_id!r}",
-                    message_id=self.message_id,
-                )
-        elif chunk.__class__ not in _NOTE and not (isinstance(chunk, c.Data) and chunk.transient is True):
-            raise IllegalChunk(f"{chunk.type} belongs to a part", chunk_type=chunk.type)
-
     def _write(self, index: int | None, chunk: c.Chunk) -> None:
         if index is None:
-            note = _NOTE.get(chunk.__class__)
-            if note is not None:
-                note(self, chunk)
+            self._note(chunk)
         elif index == len(self._parts):
             self._append(begin(chunk), changed=True)
             if isinstance(chunk, (c.TextStart, c.ReasoningStart)):
@@ -233,27 +229,20 @@ class Fold:
 
     # Chunks about the message as a whole.
 
-    def _note_start(self, chunk: c.Start | c.MessageMetadata) -> None:
-        self._merge(chunk.message_metadata)
-
-    def _note_finish(self, chunk: c.Finish) -> None:
-        if chunk.finish_reason is not UNSET:
-            self.finish_reason = chunk.finish_reason
-        self._merge(chunk.message_metadata)
-
-    def _note_finish_step(self, chunk: c.FinishStep) -> None:
-        self._texts.clear()
-        self._reasonings.clear()
-
-    def _note_abort(self, chunk: c.Abort) -> None:
-        self.aborted = True
-
-    def _note_error(self, chunk: c.Error) -> None:
-        self.error_text = chunk.error_text
-
-    def _merge(self, metadata: Json | UnsetType | None) -> None:
-        if metadata is not None and metadata is not UNSET:
-            self._metadata = dict(metadata) if self._metadata is None else _merged(self._metadata, metadata)
+    def _note(self, chunk: c.Chunk) -> None:
+        if isinstance(chunk, c.FinishStep):
+            self._texts.clear()
+            self._reasonings.clear()
+        elif isinstance(chunk, c.Abort):
+            self.aborted = True
+        elif isinstance(chunk, c.Error):
+            self.error_text = chunk.error_text
+        elif isinstance(chunk, (c.Start, c.MessageMetadata, c.Finish)):
+            if isinstance(chunk, c.Finish) and chunk.finish_reason is not UNSET:
+                self.finish_reason = chunk.finish_reason
+            metadata = chunk.message_metadata
+            if metadata is not None and metadata is not UNSET:
+                self._metadata = dict(metadata) if self._metadata is None else _merged(self._metadata, metadata)
 
 
 def _merged(base: Json, new: Json) -> Json:
@@ -268,37 +257,12 @@ def _merged(base: Json, new: Json) -> Json:
 
 
 _FIND: Final[dict[type[c.Chunk], Callable[[Fold, Any], int | None]]] = {
-    c.Start: Fold._find_nothing,
-    c.StartStep: Fold._find_end,
-    c.FinishStep: Fold._find_nothing,
-    c.TextStart: Fold._find_new_text,
-    c.TextDelta: Fold._find_open_text,
-    c.TextEnd: Fold._find_open_text,
-    c.ReasoningStart: Fold._find_new_text,
-    c.ReasoningDelta: Fold._find_open_text,
-    c.ReasoningEnd: Fold._find_open_text,
-    c.ToolInputStart: Fold._find_call,
-    c.ToolInputDelta: Fold._find_arguments,
-    c.ToolInputAvailable: Fold._find_arguments,
-    c.ToolInputError: Fold._find_arguments,
-    c.ToolApprovalRequest: Fold._find_call,
-    c.ToolOutputAvailable: Fold._find_call,
-    c.ToolOutputError: Fold._find_call,
-    c.ToolOutputDenied: Fold._find_call,
-    c.SourceUrl: Fold._find_end,
-    c.SourceDocument: Fold._find_end,
-    c.File: Fold._find_end,
+    **dict.fromkeys(_PARTLESS, Fold._find_nothing),
+    **dict.fromkeys((c.StartStep, c.SourceUrl, c.SourceDocument, c.File), Fold._find_end),
+    **dict.fromkeys((c.TextStart, c.ReasoningStart), Fold._find_new_text),
+    **dict.fromkeys((c.TextDelta, c.TextEnd, c.ReasoningDelta, c.ReasoningEnd), Fold._find_open_text),
+    **dict.fromkeys((c.ToolInputDelta, c.ToolInputAvailable, c.ToolInputError), Fold._find_arguments),
+    **dict.fromkeys((c.ToolInputStart, c.ToolApprovalRequest), Fold._find_call),
+    **dict.fromkeys((c.ToolOutputAvailable, c.ToolOutputError, c.ToolOutputDenied), Fold._find_call),
     c.Data: Fold._find_data,
-    c.MessageMetadata: Fold._find_nothing,
-    c.Finish: Fold._find_nothing,
-    c.Abort: Fold._find_nothing,
-    c.Error: Fold._find_nothing,
-}
-_NOTE: Final[dict[type[c.Chunk], Callable[[Fold, Any], None]]] = {
-    c.Start: Fold._note_start,
-    c.MessageMetadata: Fold._note_start,
-    c.Finish: Fold._note_finish,
-    c.FinishStep: Fold._note_finish_step,
-    c.Abort: Fold._note_abort,
-    c.Error: Fold._note_error,
 }

@@ -142,13 +142,10 @@ def begin(chunk: c.Chunk) -> Json:
     raise IllegalChunk(f"{chunk.type} does not begin a part", chunk_type=chunk.type)
 
 
-def _begin_text(chunk: c.TextStart) -> Json:
-    return _given(type="text", text="", state="streaming", providerMetadata=chunk.provider_metadata)
-
-
-def _begin_reasoning(chunk: c.ReasoningStart) -> Json:
-    metadata = chunk.provider_metadata
-    return _given(type="reasoning", id=chunk.id, text="", state="streaming", providerMetadata=metadata)
+def _begin_text(chunk: c.TextStart | c.ReasoningStart) -> Json:
+    # A client keeps the id of a reasoning, and forgets that of a text.
+    kept = {"type": "text"} if isinstance(chunk, c.TextStart) else {"type": "reasoning", "id": chunk.id}
+    return _given(**kept, text="", state="streaming", providerMetadata=chunk.provider_metadata)
 
 
 def _begin_call(chunk: _Call) -> Json:
@@ -157,27 +154,6 @@ def _begin_call(chunk: _Call) -> Json:
     data: Json = {"type": "dynamic-tool" if dynamic else "", "toolCallId": chunk.tool_call_id}
     _write_call(data, chunk, state)
     return data
-
-
-def _begin_source_url(chunk: c.SourceUrl) -> Json:
-    return _given(
-        type="source-url",
-        sourceId=chunk.source_id,
-        url=chunk.url,
-        title=chunk.title,
-        providerMetadata=chunk.provider_metadata,
-    )
-
-
-def _begin_source_document(chunk: c.SourceDocument) -> Json:
-    return _given(
-        type="source-document",
-        sourceId=chunk.source_id,
-        mediaType=chunk.media_type,
-        title=chunk.title,
-        filename=chunk.filename,
-        providerMetadata=chunk.provider_metadata,
-    )
 
 
 def _begin_file(chunk: c.File) -> Json:
@@ -199,12 +175,12 @@ def _refuse_transient(chunk: c.Data) -> None:
 _BEGIN: Final[dict[type[c.Chunk], Callable[[Any], Json]]] = {
     c.StartStep: lambda _: {"type": "step-start"},
     c.TextStart: _begin_text,
-    c.ReasoningStart: _begin_reasoning,
+    c.ReasoningStart: _begin_text,
     c.ToolInputStart: _begin_call,
     c.ToolInputAvailable: _begin_call,
     c.ToolInputError: _begin_call,
-    c.SourceUrl: _begin_source_url,
-    c.SourceDocument: _begin_source_document,
+    c.SourceUrl: c.known_fields,
+    c.SourceDocument: c.known_fields,
     c.File: _begin_file,
     c.Data: _begin_data,
 }
@@ -262,10 +238,6 @@ def _end_text(part: GrowingPart, chunk: c.TextEnd | c.ReasoningEnd) -> None:
     data["state"] = "done"
     if chunk.provider_metadata is not UNSET:
         data["providerMetadata"] = chunk.provider_metadata
-
-
-def _add_input(part: GrowingPart, chunk: c.ToolInputDelta) -> None:
-    part.grow(chunk.input_text_delta)
 
 
 def _set_call(part: GrowingPart, chunk: _Call) -> None:
@@ -326,14 +298,6 @@ def _ask(part: GrowingPart, chunk: c.ToolApprovalRequest) -> None:
     )
 
 
-def _deny(part: GrowingPart, chunk: c.ToolOutputDenied) -> None:
-    part.data["state"] = part.state_after(chunk.type, chunk.tool_call_id)
-
-
-def _replace_data(part: GrowingPart, chunk: c.Data) -> None:
-    part.data["data"] = chunk.data
-
-
 _Act: TypeAlias = Callable[[GrowingPart, Any], None]
 _CHECK: Final[dict[type[c.Chunk], _Act]] = {
     **dict.fromkeys((c.TextDelta, c.TextEnd, c.ReasoningDelta, c.ReasoningEnd), _check_text),
@@ -347,14 +311,14 @@ _EXTEND: Final[dict[type[c.Chunk], _Act]] = {
     c.TextEnd: _end_text,
     c.ReasoningDelta: _add_text,
     c.ReasoningEnd: _end_text,
-    c.ToolInputDelta: _add_input,
+    c.ToolInputDelta: lambda part, chunk: part.grow(chunk.input_text_delta),
     c.ToolInputAvailable: _set_call,
     c.ToolInputError: _set_call,
     c.ToolApprovalRequest: _ask,
     c.ToolOutputAvailable: _set_output,
     c.ToolOutputError: _set_output,
-    c.ToolOutputDenied: _deny,
-    c.Data: _replace_data,
+    c.ToolOutputDenied: lambda part, chunk: part.data.update(state=part.state_after(chunk.type, chunk.tool_call_id)),
+    c.Data: lambda part, chunk: part.data.update(data=chunk.data),
 }
 
 
