@@ -217,6 +217,16 @@ async def by_conversion(engine: Engine, given: PortableSession, folder: Path) ->
         return await load_portable(target.store, done.moved[0].as_id)
 
 
+async def by_rebuild(engine: Engine, given: PortableSession, folder: Path) -> PortableSession:
+    """By way of the facts of the event log."""
+    config = clew.Config(event_log=True)
+    async with clew.open(f"sqlite:///{folder}/told.db", config=config, providers=FakeProviders(echo())) as told:
+        await put(told, given)
+        assert (await told.rebuild(folder / "rebuilt.db")).differences == ()
+    async with opened(f"sqlite:///{folder}/rebuilt.db") as rebuilt:
+        return await load_portable(rebuilt.store, given.session.id)
+
+
 async def by_json(engine: Engine, given: PortableSession, folder: Path) -> PortableSession:
     return parse_session(format_json(await export_session(engine.store, given.session.id, 7)))
 
@@ -265,6 +275,7 @@ BRANCHED = {
 }
 WAYS: list[tuple[Way, dict[str, set[str]]]] = [
     (by_a_store, {}),
+    (by_rebuild, {}),
     (by_conversion, {"Session": {"metadata"}}),
     (by_json, IN_A_FILE),
     (by_jsonl, IN_A_FILE),
