@@ -6,6 +6,7 @@ The first thing that is wrong is refused in a sentence that says where it is.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterable
 from hashlib import sha256
@@ -89,9 +90,15 @@ def _named(where: str, records: Iterable[Any], check: Callable[[object], str]) -
 
 def _check_times(record: msgspec.Struct, where: str) -> None:
     """Whatever is called a time is one; a later sum or page need not ask."""
-    for name, value in msgspec.structs.asdict(record).items():
-        if (name == "at" or name.endswith("_at")) and value is not None and not 0 <= value <= _MAX_TIME:
+    for name in _times_of(type(record)):
+        value = getattr(record, name)
+        if value is not None and not 0 <= value <= _MAX_TIME:
             raise _refuse(where, f"{name} is a time that cannot be")
+
+
+@functools.cache
+def _times_of(kind: type[msgspec.Struct]) -> tuple[str, ...]:
+    return tuple(name for name in kind.__struct_fields__ if name == "at" or name.endswith("_at"))
 
 
 def _check_session(session: Session) -> None:

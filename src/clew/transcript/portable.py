@@ -202,10 +202,8 @@ def rename_part(data: dict[str, Any], rename: Rename) -> dict[str, Any]:
 
     Everywhere else a text that looks like an id is a text.
     """
-    bags = {"data"} if data.get("type") == COMPACTION_PART else set()
-    if is_call(data):
-        bags = {"output", "approval"}
-    return {key: rename_value(item, rename) if key in bags else item for key, item in data.items()}
+    bags = ("output", "approval") if is_call(data) else ("data",) if data.get("type") == COMPACTION_PART else ()
+    return {**data, **{key: rename_value(data[key], rename) for key in bags if key in data}} if bags else data
 
 
 def rename_row(row: Row, rename: Rename) -> Row:
