@@ -21,10 +21,11 @@ from clew.runtime.calls import Call
 from clew.runtime.host import Host, Setting
 from clew.runtime.live_sessions import LiveRun, LiveSessions
 from clew.runtime.queue import Queue
+from clew.runtime.recovery import load_standing
 from clew.runtime.run import Resumption, Start
 from clew.runtime.runner import Runner
 from clew.runtime.setting import resolve_for
-from clew.runtime.take import load_standing, plan_take
+from clew.runtime.take import plan_take
 from clew.runtime.waiting import changed_parts, load_open_turn, open_waits
 from clew.store.base import get_session
 from clew.store.unit import EpochIs, OpenTurnIs, PatchSession, PutParts, PutProjectRules, SetTurn, Unit, Write

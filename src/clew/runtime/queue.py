@@ -18,7 +18,7 @@ from clew.runtime.ready import make_ready
 from clew.runtime.run import Start
 from clew.runtime.setting import resolve_for
 from clew.runtime.submission import Outcomes, Submission
-from clew.runtime.take import plan_take
+from clew.runtime.take import Standing, plan_take
 from clew.store.base import QueuedMessage, get_session
 from clew.store.unit import (
     Dequeue,
@@ -36,9 +36,10 @@ from clew.store.unit import (
     Write,
 )
 from clew.transcript.message import MessageRow
+from clew.transcript.session import Model
 from clew.transcript.turn import Turn
 
-__all__ = ["Queue"]
+__all__ = ["Queue", "plan_fire"]
 
 log = logging.getLogger("clew.queue")
 
@@ -109,24 +110,12 @@ class Queue:
         host = self._host
         setting = await resolve_for(host, await get_session(host.store, session_id), queued)
         row = await host.hooks.change("message.user", queued)
-        changed: list[Write] = []
-        if row.parts != queued.parts:
-            if len(row.parts) < len(queued.parts):
-                raise HookRefused("a message.user hook may not take parts from a queued message")
-            changed = [PutParts(row.id, row.parts), SealMessage(row.id, row.seal)]
+        if len(row.parts) < len(queued.parts):
+            raise HookRefused("a message.user hook may not take parts from a queued message")
         standing = await make_ready(host, session_id)
         now = max(host.clock.now_ms(), await host.store.newest_message_at(session_id) + 1)
         turn = Turn(id=host.mint.turn(), session_id=session_id, parent_turn_id=standing.head_turn_id, created_at=now)
-        metadata = {key: value for key, value in row.metadata.items() if queued.metadata.get(key) != value}
-        writes: tuple[Write, ...] = (
-            Dequeue(row.id),
-            PatchMessage(row.id, now, metadata, created_at=now),
-            *changed,
-            OpenTurn(turn),
-            LinkMessage(turn.id, row.id),
-            PatchSession(updated_at=now, model=setting.model),
-        )
-        outcome = await host.store.commit(plan_take(standing, now, writes, guards=(StillQueued(row.id),)))
+        outcome = await host.store.commit(plan_fire(standing, queued, row, turn, setting.model))
         if isinstance(outcome, Refused):
             return None, outcome.reason
         self._sessions.publish("queue_changed", session_id)
@@ -151,3 +140,24 @@ class Queue:
         self._sessions.publish("queue_changed", session_id)
         await self._outbound.settle(session_id)
         return True
+
+
+def plan_fire(standing: Standing, queued: MessageRow, row: MessageRow, turn: Turn, model: Model) -> Unit:
+    """The unit that takes the session for a queued message; ``row`` is the message as hooks have left it.
+
+    Refused when it was cancelled meanwhile: it is in the queue, or in a turn, and never in both.
+    """
+    now = turn.created_at
+    changed: tuple[Write, ...] = ()
+    if row.parts != queued.parts:
+        changed = (PutParts(row.id, row.parts), SealMessage(row.id, row.seal))
+    metadata = {key: value for key, value in row.metadata.items() if queued.metadata.get(key) != value}
+    writes: tuple[Write, ...] = (
+        Dequeue(row.id),
+        PatchMessage(row.id, now, metadata, created_at=now),
+        *changed,
+        OpenTurn(turn),
+        LinkMessage(turn.id, row.id),
+        PatchSession(updated_at=now, model=model),
+    )
+    return plan_take(standing, now, writes, guards=(StillQueued(row.id),))

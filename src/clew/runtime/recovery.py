@@ -14,13 +14,15 @@ import msgspec
 from clew.errors import IllegalChunk, InternalError, RowUndecodable
 from clew.failpoints import failpoint
 from clew.ids import Mint
-from clew.runtime.take import settle_session
+from clew.runtime.take import RESTART, CutOff, Standing, plan_settle, plan_take
 from clew.store.base import PendingStream, Store
 from clew.store.tail import with_tail
 from clew.store.unit import MarkFolded, PatchMessage, PutParts, Refused, Unit, Write
+from clew.transcript.line import LineTurn
+from clew.transcript.message import PartRow
 from clew.transcript.metadata import DAMAGED
 
-__all__ = ["fold_streams", "plan_fold", "recover"]
+__all__ = ["fold_streams", "load_standing", "plan_fold", "recover", "settle_session"]
 
 log = logging.getLogger("clew.recovery")
 
@@ -83,3 +85,34 @@ async def fold_streams(store: Store, mint: Mint, now: int, session_id: str | Non
         if isinstance(outcome, Refused):
             raise InternalError(f"recovery was refused: {outcome.reason}", message_id=stream.message.id)
     return len(streams)
+
+
+async def load_standing(store: Store, session_id: str) -> Standing:
+    """Read how a session stands. For a session at rest this is two small reads."""
+    state = await store.load_state(session_id)
+    opened: LineTurn | None = None
+    sealed: frozenset[str] = frozenset()
+    if state.open_turn_id is not None:
+        opened = (await store.load_line(session_id, turns=1, keep_damaged=True)).turns[-1]
+        sealed = frozenset(await store.seals(session_id))
+    calls: dict[str, list[PartRow]] = {}
+    for call in await store.open_calls(session_id):
+        calls.setdefault(call.message_id, []).append(call.part)
+    cut_off: list[CutOff] = []
+    if calls:
+        tree = await store.load_tree(session_id)
+        holders = {held: tree.turns[turn_id] for turn_id, messages in tree.links.items() for held in messages}
+        for message_id, parts in calls.items():
+            message = await store.find_message(session_id, message_id)
+            if message is not None:
+                cut_off.append(CutOff(message, tuple(parts), holders.get(message_id)))
+    return Standing(session_id, state, opened, tuple(cut_off), sealed)
+
+
+async def settle_session(store: Store, session_id: str, now: int, left_open: str = RESTART) -> Standing:
+    """End what no run is going to end, as one unit; how the session stood before. Nobody may run on it."""
+    standing = await load_standing(store, session_id)
+    if plan_settle(standing, now, left_open):
+        # Taken for nobody: a run that was thought dead and is not must not write into a turn that has ended.
+        await store.commit(plan_take(standing, now, (), left_open=left_open, goes_on=standing.waiting))
+    return standing

@@ -28,7 +28,7 @@ from clew.transcript.turn import Turn
 from clew.transcript.usage import Usage
 from clew.transcript.view import find_compaction
 
-__all__ = ["Room"]
+__all__ = ["Room", "find_branch"]
 
 log = logging.getLogger("clew.room")
 
@@ -169,7 +169,7 @@ class Room:
         ``told``: the provider said so, whatever its window is thought to be.
         """
         model, limit = self._setting.model, context.window.limit
-        branch = self._branch(context)
+        branch = find_branch(context, self._turn.id)
         ways = "send less, or choose a model with a larger window"
         if not self._policy.enabled:
             ways = f"compact the session (compaction is off here), {ways}"
@@ -184,20 +184,20 @@ class Room:
             branch=branch,
         )
 
-    def _branch(self, context: Context) -> dict[str, Any] | None:
-        """A ready request for a branch with the longest tail that fits beside the turn that does not."""
-        body = context.body
-        own = [message for message in body if message.turn_id == self._turn.id]
-        before = [message for message in body if message.turn_id != self._turn.id]
-        used = context.size.system + context.size.tools + sum(map(estimate_message, own))
-        start: str | None = None
-        for message in reversed(before):
-            used += estimate_message(message)
-            if used >= context.window.threshold:
-                break
-            if message.is_prompt:
-                start = message.id
-        if start is None:
-            return None
-        model = {"provider_id": self._setting.model.provider_id, "model_id": self._setting.model.model_id}
-        return {"from_message_id": before[-1].id, "start_message_id": start, "model": model}
+
+def find_branch(context: Context, turn_id: str) -> dict[str, Any] | None:
+    """A ready request for a branch with the longest tail that fits beside the turn that does not."""
+    own = [message for message in context.body if message.turn_id == turn_id]
+    before = [message for message in context.body if message.turn_id != turn_id]
+    used = context.size.system + context.size.tools + sum(map(estimate_message, own))
+    start: str | None = None
+    for message in reversed(before):
+        used += estimate_message(message)
+        if used >= context.window.threshold:
+            break
+        if message.is_prompt:
+            start = message.id
+    if start is None:
+        return None
+    model = {"provider_id": context.frame.model.provider_id, "model_id": context.frame.model.model_id}
+    return {"from_message_id": before[-1].id, "start_message_id": start, "model": model}

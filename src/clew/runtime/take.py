@@ -6,6 +6,8 @@ raised. So no request to a model holds a call without a result, and nobody who h
 
 A call that waits for a human is not left open. What a call did before it was cut off nobody knows, and its result says
 so, and who cut it off; it is never run again.
+
+Everything here is a plan: nothing is read, and nothing is written.
 """
 
 from __future__ import annotations
@@ -16,7 +18,6 @@ from typing import Final
 import msgspec
 
 from clew.runtime.turn import settling
-from clew.store.base import Store
 from clew.store.unit import (
     EpochIs,
     Guard,
@@ -47,11 +48,9 @@ __all__ = [
     "SHUTDOWN",
     "CutOff",
     "Standing",
-    "load_standing",
     "plan_open",
     "plan_settle",
     "plan_take",
-    "settle_session",
 ]
 
 _UNKNOWN: Final = "its effects are unknown"
@@ -206,34 +205,3 @@ def plan_open(
         *more,
     )
     return plan_take(standing, now, writes, before=before)
-
-
-async def load_standing(store: Store, session_id: str) -> Standing:
-    """Read how a session stands. For a session at rest this is two small reads."""
-    state = await store.load_state(session_id)
-    opened: LineTurn | None = None
-    sealed: frozenset[str] = frozenset()
-    if state.open_turn_id is not None:
-        opened = (await store.load_line(session_id, turns=1, keep_damaged=True)).turns[-1]
-        sealed = frozenset(await store.seals(session_id))
-    calls: dict[str, list[PartRow]] = {}
-    for call in await store.open_calls(session_id):
-        calls.setdefault(call.message_id, []).append(call.part)
-    cut_off: list[CutOff] = []
-    if calls:
-        tree = await store.load_tree(session_id)
-        holders = {held: tree.turns[turn_id] for turn_id, messages in tree.links.items() for held in messages}
-        for message_id, parts in calls.items():
-            message = await store.find_message(session_id, message_id)
-            if message is not None:
-                cut_off.append(CutOff(message, tuple(parts), holders.get(message_id)))
-    return Standing(session_id, state, opened, tuple(cut_off), sealed)
-
-
-async def settle_session(store: Store, session_id: str, now: int, left_open: str = RESTART) -> Standing:
-    """End what no run is going to end, as one unit; how the session stood before. Nobody may run on it."""
-    standing = await load_standing(store, session_id)
-    if plan_settle(standing, now, left_open):
-        # Taken for nobody: a run that was thought dead and is not must not write into a turn that has ended.
-        await store.commit(plan_take(standing, now, (), left_open=left_open, goes_on=standing.waiting))
-    return standing
