@@ -163,8 +163,9 @@ def test_the_way_out_of_a_full_window_is_the_longest_tail_that_fits() -> None:
     """It begins with a user message, and leaves out the turn that does not fit; without room there is none."""
     full = context((40, 9_000), (40, 4_000), (40, 40), (16_000, 0))
     model = {"provider_id": "demo", "model_id": "echo"}
+    assert full.overflows
     assert find_branch(full, "t3") is None
-    assert find_branch(context((40, 9_000), (40, 400), (40, 40), (400, 0)), "t3") == {
+    assert find_branch(context((40, 14_000), (40, 400), (40, 40), (400, 0)), "t3") == {
         "from_message_id": "a2",
         "start_message_id": "u1",
         "model": model,
