@@ -13,18 +13,12 @@ import msgspec
 from clew.compaction.budget import estimate_message, estimate_tokens
 from clew.compaction.context import Context
 from clew.compaction.cut import Cut, plan_cut
+from clew.compaction.directive import Directive, directives_of, with_directives
+from clew.compaction.files import Files, file_tags, files_of
+from clew.compaction.parse import check_smaller
 from clew.compaction.record import CompactionData, Range, Strategy
-from clew.compaction.summary import (
-    Directive,
-    Files,
-    check_smaller,
-    directives_of,
-    file_tags,
-    files_of,
-    mechanical_summary,
-    with_directives,
-    without_tags,
-)
+from clew.compaction.serialise import without_tags
+from clew.compaction.summary import mechanical_summary
 from clew.errors import CompactionError
 from clew.transcript.message import Message, MessageRow
 from clew.transcript.turn import Tree, Turn

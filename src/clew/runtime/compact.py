@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from clew.compaction.context import Context, ContextReport, report
+from clew.compaction.parse import SummaryRejected
 from clew.compaction.plan import (
     Plan,
     WrittenSummary,
@@ -27,7 +28,6 @@ from clew.compaction.plan import (
 )
 from clew.compaction.prune import plan_prune
 from clew.compaction.record import to_part
-from clew.compaction.summary import SummaryRejected
 from clew.errors import ClewError, RunAborted, SessionBusy
 from clew.failpoints import failpoint
 from clew.live.base import Event

@@ -13,16 +13,12 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from clew.compaction.budget import estimate_tokens
+from clew.compaction.parse import SummaryRejected, parse_summary
 from clew.compaction.plan import SummaryTask
 from clew.compaction.policy import Policy
 from clew.compaction.record import Strategy
-from clew.compaction.summary import (
-    SummaryRejected,
-    chunks_of,
-    history_text,
-    parse_summary,
-    request_text,
-)
+from clew.compaction.serialise import chunks_of, history_text
+from clew.compaction.summary import request_text
 from clew.errors import ClewError, CompactionError
 from clew.providers.base import ModelRequest, ProviderFailure
 from clew.providers.retry import delay_ms

@@ -284,8 +284,6 @@ _FIELDS: Final[dict[type[Chunk], tuple[tuple[str, str], ...]]] = {
 _KEYS: Final[dict[type[Chunk], frozenset[str]]] = {
     cls: frozenset(("type", *(key for _, key in fields))) for cls, fields in _FIELDS.items()
 }
-CHUNK_TYPES: Final = tuple("data-*" if cls is Data else cast(str, cls.__struct_config__.tag) for cls in _CLASSES)
-"""Every chunk type. ``data-*`` stands for the open family ``data-NAME``."""
 _encode: Final[Callable[[Any], bytes]] = msgspec.json.Encoder().encode
 _decode: Final[Callable[[bytes | str], Any]] = msgspec.json.Decoder().decode
 
