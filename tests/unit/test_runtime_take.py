@@ -28,8 +28,7 @@ from clew.store.unit import (
     Unit,
 )
 from clew.transcript.line import LineTurn
-from clew.transcript.message import MessageRow, PartRow
-from clew.transcript.seal import seal_of
+from clew.transcript.message import MessageRow, PartRow, seal_of
 from clew.transcript.session import Model, SessionState
 from clew.transcript.turn import Turn
 from clew.transcript.wait import Wait, with_waits
