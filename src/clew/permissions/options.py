@@ -109,12 +109,17 @@ class _Reading:
         """The certain beginning of an option, or nothing for an operand. Raises when it could be either."""
         begin = _beginning(word)
         if word.several or (not begin and not _is_known(word)):
-            raise _NotKnown(self._hidden(word))
+            raise self._hidden(word)
         return begin if begin.startswith("-") and word.value != "-" else ""
 
-    def _hidden(self, word: Token) -> str:
+    def _require_known(self, word: Token) -> None:
+        """Fail closed: what only the shell knows may be the one argument that does harm."""
+        if not _is_known(word):
+            raise self._hidden(word)
+
+    def _hidden(self, word: Token) -> _NotKnown:
         shown = word.value.replace(UNKNOWN, "…")
-        return (
+        return _NotKnown(
             f"what `{shown}` will be is known only to the running shell, "
             f"and it could be an option that makes `{self.name}` run a program or write a file"
         )
@@ -139,7 +144,7 @@ class _Reading:
     def _long(self, word: Token, begin: str, spelled: str) -> None:
         name, equals, value = spelled.partition("=")
         if not equals and not _is_known(word):
-            raise _NotKnown(self._hidden(word))
+            raise self._hidden(word)
         option = self.table.options.get(name)
         # Taking something back does none of what it does, but the option must be one that is known.
         if option is None and self.table.negates and name.startswith("--no-") and not equals:
@@ -179,8 +184,7 @@ class _Reading:
             else:
                 self._separate(name, option)
                 return
-        if not _is_known(word):
-            raise _NotKnown(self._hidden(word))
+        self._require_known(word)
 
     def _separate(self, name: str, option: Option) -> None:
         """The value of an option, in the word behind it."""
@@ -188,8 +192,7 @@ class _Reading:
             return
         word = self.words[self.at]
         self.at += 1
-        if not _is_known(word):
-            raise _NotKnown(self._hidden(word))
+        self._require_known(word)
         # Programs differ in whether this is the value or the next option; if it is an option, it has not been judged.
         if _OPTION_LIKE.match(word.value):
             self.danger(self.at, f"`{word.value}` stands where the value of `{name}` should")
@@ -208,8 +211,7 @@ class _Reading:
         self.danger(head_words, f"`{name}` makes `{self.name}` {option.danger}")
 
     def _unknown_option(self, word: Token, name: str) -> None:
-        if not _is_known(word):
-            raise _NotKnown(self._hidden(word))
+        self._require_known(word)
         # Whether a value follows it is not known either.
         self.danger(len(self.words), f"`{name}` is not an option of `{self.name}` that is known to be harmless")
 
@@ -226,8 +228,7 @@ class _Reading:
     def _old_bundle(self) -> None:
         """Letters without a dash, whose values are the words behind them in order: ``tar xzf a.tgz``."""
         word = self.words[1]
-        if not _is_known(word):
-            raise _NotKnown(self._hidden(word))
+        self._require_known(word)
         if word.value.startswith("-"):
             return
         self.at = 2
@@ -249,7 +250,11 @@ class _Reading:
         if table.commands is not None:
             return self._command(word)
         if table.script in ("awk", "sed") and not self.has_script:
-            self._script(word)
+            self.has_script = True
+            if not _is_known(word):
+                raise _NotKnown(f"the script that `{self.name}` runs is not written out")
+            if not is_plain_script(table.script, word.value):
+                self.danger(self.at, f"its script could make `{self.name}` run a program or write a file")
             return False
         self.operands += 1
         self.first_operand = self.first_operand or self.at
@@ -268,15 +273,13 @@ class _Reading:
 
     def _command(self, word: Token) -> bool:
         """Go on with the table of a subcommand. One that is not known may be anything: an alias, a program."""
-        if not _is_known(word):
-            raise _NotKnown(self._hidden(word))
+        self._require_known(word)
         found = (self.table.commands or {}).get(word.value)
         if found is None:
             # Its name is what a rule must write out; what follows may be anything, but must be known.
             self.danger(self.at, f"`{word.value}` is not a subcommand of `{self.name}` that is known to be harmless")
-            hidden = next((later for later in self.words[self.at :] if not _is_known(later)), None)
-            if hidden is not None:
-                raise _NotKnown(self._hidden(hidden))
+            for later in self.words[self.at :]:
+                self._require_known(later)
             return True
         self.table, self.name = found, f"{self.name} {word.value}"
         self.command_end = self.at
@@ -284,21 +287,13 @@ class _Reading:
             self.danger(len(self.words) if found.whole else self.at, f"`{self.name}` can {found.danger}")
         return found.whole
 
-    def _script(self, word: Token) -> None:
-        self.has_script = True
-        if not _is_known(word):
-            raise _NotKnown(f"the script that `{self.name}` runs is not written out")
-        if not is_plain_script(self.table.script, word.value):
-            self.danger(self.at, f"its script could make `{self.name}` run a program or write a file")
-
     def _module(self, word: Token, rest: str) -> None:
         """Go on with the table of a module that is run as a program."""
         if not rest and self.at < len(self.words):
             word = self.words[self.at]
             rest = word.value
             self.at += 1
-        if not _is_known(word):
-            raise _NotKnown(self._hidden(word))
+        self._require_known(word)
         if not (rest in self.table.delegates and self._delegate(rest)):
             self.danger(self.at, f"`{self.name}` runs the module `{rest}`, of which nothing is known")
             self.at = len(self.words)
@@ -315,7 +310,7 @@ class _Reading:
         globbed = word.glob and UNKNOWN not in word.value and not word.several and not _DOTTED.search(word.value)
         text = word.value if _is_known(word) or globbed else _beginning(word)
         if not _is_known(word) and not (text and (self.table.open_end or globbed)):
-            raise _NotKnown(self._hidden(word))
+            raise self._hidden(word)
         if not (pattern.match(text) if self.table.open_end else pattern.fullmatch(text)):
             self.danger(self.at, f"`{text}` can make `{self.name}` {self.table.operand_danger}")
 
@@ -326,8 +321,6 @@ class _Reading:
         while self.at < len(self.words):
             word = self.words[self.at]
             self.at += 1
-            begin = self._may_be_option(word)
-            if begin and not _is_known(word):
-                raise _NotKnown(self._hidden(word))
-            if begin:
+            if self._may_be_option(word):
+                self._require_known(word)
                 self.danger(self.at, f"`{self.name}` hands `{word.value}` to a program whose options are not known")

@@ -238,13 +238,13 @@ def _command(run: Sequence[Token], roles: dict[tuple[int, int], _Role]) -> tuple
             at += 1
     first = next((index for index, word in enumerate(words) if not word.assigns), len(words))
     assignments, words = words[:first], words[first:]
-    _check_place(words)
+    _refuse_keywords(words)
     if not words and not assignments:
         return None, redirects
     return SimpleCommand(tuple(assignments), tuple(words), tuple(inputs)), redirects
 
 
-def _check_place(words: Sequence[Token]) -> None:
+def _refuse_keywords(words: Sequence[Token]) -> None:
     """Refuse keywords where a program should stand; `time`, a keyword to bash and a program here, may precede one."""
     for word in words:
         if not word.bare or word.value == "[[":
