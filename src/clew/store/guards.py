@@ -22,10 +22,7 @@ __all__ = ["refusal"]
 
 
 def refusal(
-    unit: Unit,
-    state: SessionState | None,
-    is_queued: Callable[[str], bool],
-    has_event: Callable[[EventIsNew], bool],
+    unit: Unit, state: SessionState | None, is_queued: Callable[[str], bool], has_event: Callable[[EventIsNew], bool]
 ) -> Refused | None:
     """Why this unit must not be written, or None. ``state`` is None when the session is not there."""
     if any(isinstance(guard, EventIsNew) and has_event(guard) for guard in unit.guards):

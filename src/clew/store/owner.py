@@ -22,6 +22,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 import msgspec
+from msgspec.structs import replace
 
 from clew.errors import OwnedByAnotherProcess, StoreGone, StoreUnavailable
 from clew.store.file_lock import FileLock, id_of
@@ -98,7 +99,7 @@ def read_owner(store: Path) -> Owner | None:
         return None
     finally:
         os.close(fd)
-    return owner if owner.url is None or is_loopback(owner.url) else msgspec.structs.replace(owner, url=None)
+    return owner if owner.url is None or is_loopback(owner.url) else replace(owner, url=None)
 
 
 def _is_private(found: os.stat_result) -> bool:
@@ -185,13 +186,13 @@ class OwnerLock:
     def announce(self, url: str | None) -> None:
         """Say where the owner can be reached."""
         with self._guard:
-            self._owner = msgspec.structs.replace(self._owner, url=url)
+            self._owner = replace(self._owner, url=url)
             self._write()
 
     def keep(self) -> None:
         """Say that there is a store here, so that its absence is noticed."""
         with self._guard:
-            self._owner = msgspec.structs.replace(self._owner, holds=True)
+            self._owner = replace(self._owner, holds=True)
             self._write()
 
     def check(self) -> os.stat_result:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
+from msgspec.structs import replace
 
 from clew.store.unit import JournalEntry
 from clew.transcript.fold import Fold
@@ -35,8 +35,8 @@ def with_tail(row: MessageRow, entries: Sequence[JournalEntry]) -> MessageRow:
     for index in sorted(touched):
         data = fold.part(index)
         if index < len(parts):
-            parts[index] = msgspec.structs.replace(parts[index], data=data)
+            parts[index] = replace(parts[index], data=data)
         else:
             parts.append(PartRow(UNSTORED, index, data, row.updated_at, row.updated_at))
     metadata = {**row.metadata, **from_stream(fold.metadata)}
-    return msgspec.structs.replace(row, parts=tuple(parts), metadata=metadata)
+    return replace(row, parts=tuple(parts), metadata=metadata)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from clew.transcript.chunk import Chunk
 from clew.transcript.message import MessageRow, PartRow
@@ -373,7 +374,7 @@ class Unit(msgspec.Struct, frozen=True):
 
 def joined(unit: Unit, other: Unit) -> Unit:
     """Both as one: what the other writes comes last, its guards count too."""
-    return msgspec.structs.replace(unit, writes=(*unit.writes, *other.writes), guards=(*unit.guards, *other.guards))
+    return replace(unit, writes=(*unit.writes, *other.writes), guards=(*unit.guards, *other.guards))
 
 
 class Committed(msgspec.Struct, frozen=True):

@@ -7,7 +7,7 @@ from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from zlib import crc32
 
-import msgspec
+from msgspec.structs import replace
 
 from clew.errors import InvalidInput
 from clew.store.base import Damage
@@ -61,7 +61,7 @@ def _unaccepted(loaded: Loaded, accepted: Container[str]) -> tuple[Damage, ...]:
     if loaded.memo.damaged:
         return loaded.damages
     found = (
-        msgspec.structs.replace(one, id=one.id or f"loss-{crc32(f'{one.session_id} {one.what}'.encode()):08x}")
+        replace(one, id=one.id or f"loss-{crc32(f'{one.session_id} {one.what}'.encode()):08x}")
         for one in loaded.damages
     )
     return tuple(one for one in found if one.id not in accepted)

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 import orjson
+from msgspec.structs import replace
 
 from clew.errors import RowUndecodable
 from clew.ids import SessionIdForm
@@ -61,11 +62,7 @@ class JsonCodec(Codec):
     kind = "json"
     evicts_released = True
     capabilities = Capabilities(
-        chunk_durable=False,
-        search=False,
-        many_processes=False,
-        session_ids=SessionIdForm.UUID,
-        preset="checkpoint",
+        chunk_durable=False, search=False, many_processes=False, session_ids=SessionIdForm.UUID, preset="checkpoint"
     )
 
     def files_of(self, session_id: str) -> tuple[Path, ...]:
@@ -113,7 +110,7 @@ class JsonCodec(Codec):
 
     def _saving(self, value: SessionValue, memo: JsonMemo, *, sync: bool) -> Saving:
         held = value.copy()  # as it is while the unit is applied
-        after = msgspec.structs.replace(memo, dirty=False, kept=True)
+        after = replace(memo, dirty=False, kept=True)
 
         def persist() -> None:
             folder.make_folder(self.sessions)
@@ -326,7 +323,7 @@ def _load_plain(value: SessionValue, messages: list[Any], unread: list[Any]) -> 
             if "from" in record:
                 row = value.messages[message_id]
                 metadata = {**row.metadata, **plain_metadata(messages[record["from"]])}
-                value.messages[message_id] = msgspec.structs.replace(row, metadata=metadata)
+                value.messages[message_id] = replace(row, metadata=metadata)
         except MISREAD as error:
             wrong.append((f"a message makes no sense: {type(error).__name__}: {error}", None))
             unread += [messages[record["from"]]] if "from" in record else []

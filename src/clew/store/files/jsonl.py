@@ -38,11 +38,7 @@ class JsonlCodec(Codec):
     kind = "jsonl"
     evicts_released = False
     capabilities = Capabilities(
-        chunk_durable=True,
-        search=False,
-        many_processes=False,
-        session_ids=SessionIdForm.ULID,
-        preset="overlay",
+        chunk_durable=True, search=False, many_processes=False, session_ids=SessionIdForm.ULID, preset="overlay"
     )
 
     def __init__(self, root: Path) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from clew.store.files.torn import Ending
 
@@ -71,6 +72,6 @@ class Memo(msgspec.Struct):
     def copied(self, *, streamed: bool) -> Memo:
         """A memo to change while the first one still holds. What is ``streamed`` is told to nobody yet."""
         if streamed:
-            return msgspec.structs.replace(self, ahead=dict(self.ahead))
+            return replace(self, ahead=dict(self.ahead))
         copies: dict[str, Any] = {name: dict(getattr(self, name)) for name in ("places", "ahead", "mended")}
-        return msgspec.structs.replace(self, told=set(self.told), **copies)
+        return replace(self, told=set(self.told), **copies)

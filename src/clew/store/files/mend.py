@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from clew.store import unit as u
 from clew.store.files.adopt import adopted_id
@@ -59,7 +60,7 @@ def _mend_state(value: SessionValue, clues: Clues) -> Iterator[Fault]:
     if clues.state_lost:
         head = value.moves[max(value.moves)].to_turn_id if value.moves else None
         opened = next((turn.id for turn in value.turns.values() if turn.status in OPEN), None)
-        value.state["state"] = msgspec.structs.replace(value.state["state"], head_turn_id=head, open_turn_id=opened)
+        value.state["state"] = replace(value.state["state"], head_turn_id=head, open_turn_id=opened)
         yield "where the session stood was lost, and is worked out from its turns", None
     elif value.moves and value.moves[max(value.moves)].to_turn_id != value.state["state"].head_turn_id:
         yield "a move of the head is lost", None
@@ -90,7 +91,7 @@ def _mend_turns(value: SessionValue, clues: Clues) -> Iterator[Fault]:
 
 def _ended(turn: Turn, why: str) -> Turn:
     data = {**turn.data, "error": {"code": "row_undecodable", "message": why}}
-    return msgspec.structs.replace(turn, status="failed", settled_at=turn.settled_at or turn.created_at, data=data)
+    return replace(turn, status="failed", settled_at=turn.settled_at or turn.created_at, data=data)
 
 
 def _missing(value: SessionValue) -> set[str]:
@@ -122,7 +123,7 @@ def _mend_ends(value: SessionValue) -> Iterator[Fault]:
     state = value.state["state"]
     opened = value.turns.get(state.open_turn_id or "")
     if opened is not None and opened.status not in OPEN:
-        value.state["state"] = msgspec.structs.replace(state, open_turn_id=None)
+        value.state["state"] = replace(state, open_turn_id=None)
         opened = None
     for turn in list(value.turns.values()):
         if turn.status in OPEN and turn is not opened:
@@ -167,7 +168,7 @@ def _mend_messages(value: SessionValue) -> Iterator[Fault]:
         if list(there) != list(range(len(row.parts))):
             count = max(there) + 1
             parts = tuple(there.get(index) or _lost_part(row, index) for index in range(count))
-            value.messages[row.id] = _damaged(msgspec.structs.replace(row, parts=parts))
+            value.messages[row.id] = _damaged(replace(row, parts=parts))
             yield f"parts of message {row.id} are lost", row.id
 
 
@@ -175,7 +176,7 @@ def _lost_message(value: SessionValue, turn_id: str, place: int, message_id: str
     at = value.turns[turn_id].created_at
     role: Any = "assistant" if place or value.turns[turn_id].kind == "compaction" else "user"
     row = MessageRow(message_id, value.row["session"].id, role, at, at, {_DAMAGED: _LOST})
-    return msgspec.structs.replace(row, parts=(_lost_part(row, 0),))
+    return replace(row, parts=(_lost_part(row, 0),))
 
 
 def _lost_part(row: MessageRow, index: int, id_: str | None = None) -> PartRow:
@@ -185,7 +186,7 @@ def _lost_part(row: MessageRow, index: int, id_: str | None = None) -> PartRow:
 
 
 def _damaged(row: MessageRow) -> MessageRow:
-    return msgspec.structs.replace(row, metadata={**row.metadata, _DAMAGED: _LOST})
+    return replace(row, metadata={**row.metadata, _DAMAGED: _LOST})
 
 
 def _mark_harmed(value: SessionValue, named: set[str]) -> Iterator[Fault]:
@@ -208,6 +209,6 @@ def _mark_harmed(value: SessionValue, named: set[str]) -> Iterator[Fault]:
             lost = {part.index: _lost_part(row, part.index, part.id) for part in open_calls}
             lost = lost or {len(row.parts): _lost_part(row, len(row.parts))}
             parts = [lost.pop(part.index, part) for part in row.parts]
-            row = msgspec.structs.replace(row, parts=(*parts, *lost.values()))
+            row = replace(row, parts=(*parts, *lost.values()))
         value.messages[row.id] = _damaged(row)
         yield "something of this message is lost", row.id

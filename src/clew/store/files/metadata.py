@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 import orjson
+from msgspec.structs import replace
 
 from clew.store.files.crc import check_of
 from clew.store.files.iso_time import iso, milliseconds
@@ -88,7 +89,7 @@ def session_of(session_id: str, metadata: dict[str, Any], at: int) -> Session:
     own = metadata.get("clew")
     if isinstance(own, dict) and isinstance(own.get("session"), dict):
         row = msgspec.convert(own["session"], Session)
-        return msgspec.structs.replace(row, id=session_id)
+        return replace(row, id=session_id)
     created = milliseconds(metadata.get("createdAt"))
     updated = milliseconds(metadata.get("lastMessageAt") or metadata.get("updatedAt"))
     created = at if created is None else created

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from clew.store.files.adopt import adopt, project_hidden
 from clew.store.files.codec import MISREAD
@@ -62,11 +63,11 @@ def _gather(value: SessionValue, clues: Clues, record: Record) -> None:
     kind, state = record["recordType"], value.state["state"]
     own = record.get("clew", record)
     if kind == "move":
-        value.state["state"] = msgspec.structs.replace(state, head_turn_id=record["value"]["to_turn_id"])
+        value.state["state"] = replace(state, head_turn_id=record["value"]["to_turn_id"])
     elif kind == "turn" and record["value"]["status"] in OPEN:
-        value.state["state"] = msgspec.structs.replace(state, open_turn_id=record["key"])
+        value.state["state"] = replace(state, open_turn_id=record["key"])
     elif kind == "turn" and state.open_turn_id == record["key"]:
-        value.state["state"] = msgspec.structs.replace(state, open_turn_id=None)
+        value.state["state"] = replace(state, open_turn_id=None)
     elif kind == "link":
         clues.parents.update({record["key"]: record["under"]} if "under" in record else {})
     elif isinstance(own, dict) and isinstance(own.get("turn"), str):
@@ -148,7 +149,7 @@ def _apply_message(value: SessionValue, memo: Memo, record: Record, streamed: bo
     if row is None:
         raise KeyError(message_id)
     merged: dict[int, PartRow] = {**stored, **{part.index: part for part in parts}}
-    value.messages[message_id] = msgspec.structs.replace(row, parts=tuple(merged[index] for index in sorted(merged)))
+    value.messages[message_id] = replace(row, parts=tuple(merged[index] for index in sorted(merged)))
     if not streamed and (record["recordType"] != "part" or "row" in own or "role" in record):
         memo.note(record, message_id, record["seq"])
 
@@ -167,7 +168,7 @@ def _apply_metadata(value: SessionValue, memo: Memo, record: Record, streamed: b
         memo.ahead.setdefault(("messages", row.id), row)
     metadata = {key: one for key, one in row.metadata.items() if key not in own["drop"]}
     created_at, updated_at = own["at"]
-    value.messages[row.id] = msgspec.structs.replace(
+    value.messages[row.id] = replace(
         row, metadata={**metadata, **own["set"]}, created_at=created_at, updated_at=updated_at
     )
 

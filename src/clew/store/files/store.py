@@ -17,17 +17,13 @@ from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from clew.clock import Clock, Timer
 from clew.errors import StoreClosed, StoreReadOnly
 from clew.ids import Mint, check_session_id
 from clew.store import unit as u
-from clew.store.base import (
-    Blob,
-    Capabilities,
-    Damage,
-    Whole,
-)
+from clew.store.base import Blob, Capabilities, Damage, Whole
 from clew.store.files import folder
 from clew.store.files.care import Damages, copy_folder, left_event, look_over
 from clew.store.files.codec import Codec, Loaded, Saving
@@ -237,7 +233,7 @@ class FileStore(MemoryStore):
         for sha256 in {done.key for done in plan.change.done if done.table is self._shared.blobs}:
             # The bytes are in their file, and stay out of memory.
             if sha256 in self._shared.blobs:
-                self._shared.blobs[sha256] = msgspec.structs.replace(self._shared.blobs[sha256], data=b"")
+                self._shared.blobs[sha256] = replace(self._shared.blobs[sha256], data=b"")
         memo = plan.saving.done() if plan.saving is not None else None
         if session_id not in self._values:
             self._forget(session_id)
@@ -409,7 +405,7 @@ class FileStore(MemoryStore):
         known = self._shared.blobs.get(sha256)
         data = None if known is None else await asyncio.to_thread(self._files.read_blob, sha256)
         if known is not None and data is not None:
-            return msgspec.structs.replace(known, data=data)
+            return replace(known, data=data)
         # Whoever brings the bytes once more mends it.
         self._shared.blobs.pop(sha256, None)
         self._files.must_read("blobs", sha256)
@@ -426,7 +422,7 @@ class FileStore(MemoryStore):
         whole = await super().load_whole(session_id)
         if whole is None:
             return None
-        return msgspec.structs.replace(whole, damaged=self._damages.of(session_id))
+        return replace(whole, damaged=self._damages.of(session_id))
 
     async def session_ids(self) -> tuple[str, ...]:
         await self._bring_all()

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from clew.store import unit as u
 from clew.store.memory.session_value import SessionValue
@@ -69,9 +70,9 @@ def decode_entry(value: SessionValue, name: str, encoded: Any) -> Any:
     one = TABLES[name].decode(encoded)
     session_id = value.row["session"].id
     if name == "row":
-        return msgspec.structs.replace(one, id=session_id) if one.id != session_id else one
+        return replace(one, id=session_id) if one.id != session_id else one
     if name in _NAMING and one.session_id != session_id:
-        return msgspec.structs.replace(one, session_id=session_id)
+        return replace(one, session_id=session_id)
     return one
 
 

@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-import msgspec
+from msgspec.structs import replace
 
-from clew.store.base import (
-    Blob,
-    Cursor,
-    LineSlice,
-    OpenCall,
-    PendingStream,
-    QueuedMessage,
-    SessionPage,
-    SessionQuery,
-)
+from clew.store.base import Blob, Cursor, LineSlice, OpenCall, PendingStream, QueuedMessage, SessionPage, SessionQuery
 from clew.store.lines import view_line
 from clew.store.memory.session_value import SessionValue
 from clew.store.memory.tables import MemoryTables
@@ -70,7 +61,7 @@ class MemoryConversations(MemoryTables):
             return None
         held = {message_id for turn in value.path() for message_id in value.links.get(turn.id, ())}
         line = view_line(value.line, held.__contains__, turns)
-        return msgspec.structs.replace(line, pruned=value.all_pruned())
+        return replace(line, pruned=value.all_pruned())
 
     async def load_messages(self, session_id: str, *, keep_damaged: bool = False) -> tuple[MessageRow, ...]:
         return (await self._read(session_id)).all_messages()

@@ -11,6 +11,7 @@ from math import fsum
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from clew.errors import InternalError
 from clew.store import unit as u
@@ -66,7 +67,7 @@ class SessionValue(msgspec.Struct, eq=True):
 
     @property
     def session(self) -> Session:
-        return msgspec.structs.replace(self.row["session"], head_turn_id=self.state["state"].head_turn_id)
+        return replace(self.row["session"], head_turn_id=self.state["state"].head_turn_id)
 
     def message(self, message_id: str) -> MessageRow:
         """The message with the tail of its stream."""
@@ -160,7 +161,7 @@ class SessionValue(msgspec.Struct, eq=True):
             case u.PatchMessage(id_, updated_at, metadata, drop, created_at):
                 self._set_message(change, id_, merged(self.messages[id_].metadata, metadata, drop), updated_at)
                 if created_at is not None:
-                    row = msgspec.structs.replace(self.messages[id_], created_at=created_at)
+                    row = replace(self.messages[id_], created_at=created_at)
                     change.put(self.messages, id_, row)
             case u.SetHidden(hidden):
                 for id_, why in hidden.items():
@@ -208,18 +209,18 @@ class SessionValue(msgspec.Struct, eq=True):
                     if key in self.pruned:
                         ids = {"message_id": one.message_id, "part": one.part}
                         raise InternalError("an output was pruned twice at once", **ids)
-                    change.put(self.pruned, key, msgspec.structs.replace(one, seq=seq))
+                    change.put(self.pruned, key, replace(one, seq=seq))
             case u.PatchSession():
                 self._patch_session(change, write)
             case _:
                 raise InternalError(f"nobody carries out {type(write).__name__}")
 
     def _set_state(self, change: Change, **changes: Any) -> None:
-        change.put(self.state, "state", msgspec.structs.replace(self.state["state"], **changes))
+        change.put(self.state, "state", replace(self.state["state"], **changes))
 
     def _set_message(self, change: Change, message_id: str, metadata: dict[str, Any], at: int = 0) -> None:
         row = self.messages[message_id]
-        row = msgspec.structs.replace(row, metadata=metadata, updated_at=max(row.updated_at, at))
+        row = replace(row, metadata=metadata, updated_at=max(row.updated_at, at))
         change.put(self.messages, message_id, row)
 
     def _patch_session(self, change: Change, write: u.PatchSession) -> None:
@@ -233,7 +234,7 @@ class SessionValue(msgspec.Struct, eq=True):
             changes["archived_at"] = write.archived_at
         if write.updated_at is not None:
             changes["updated_at"] = max(row.updated_at, write.updated_at)
-        change.put(self.row, "session", msgspec.structs.replace(row, **changes))
+        change.put(self.row, "session", replace(row, **changes))
 
     def _put_parts(self, change: Change, write: u.PutParts) -> None:
         messages = self.messages
@@ -242,20 +243,18 @@ class SessionValue(msgspec.Struct, eq=True):
         for part in write.parts:
             if part.index < len(parts):
                 old = parts[part.index]
-                parts[part.index] = msgspec.structs.replace(part, id=old.id, created_at=old.created_at)
+                parts[part.index] = replace(part, id=old.id, created_at=old.created_at)
             elif part.index == len(parts):
                 parts.append(part)
             else:
                 raise InternalError("a part would leave a gap", message_id=write.message_id, index=part.index)
-        change.put(messages, row.id, msgspec.structs.replace(row, parts=tuple(parts)))
+        change.put(messages, row.id, replace(row, parts=tuple(parts)))
 
     def _set_turn(self, change: Change, write: u.SetTurn) -> None:
         turn = self.turns[write.turn_id]
         check_transition(turn.status, write.status)
         settled_at = None if write.status in OPEN else write.settled_at or turn.settled_at
-        turn = msgspec.structs.replace(
-            turn, status=write.status, settled_at=settled_at, data={**turn.data, **write.data}
-        )
+        turn = replace(turn, status=write.status, settled_at=settled_at, data={**turn.data, **write.data})
         change.put(self.turns, turn.id, turn)
         if write.status in OPEN:
             self._set_state(change, open_turn_id=turn.id)
@@ -273,12 +272,12 @@ class SessionValue(msgspec.Struct, eq=True):
                 if copied.id not in self.messages:
                     raise InternalError("a copy names a message that is not in its session", message_id=copied.id)
                 continue
-            message = msgspec.structs.replace(
+            message = replace(
                 original,
                 id=copied.id,
                 session_id=session.id,
                 metadata=merged(original.metadata, {}, NOT_COPIED),
-                parts=tuple(msgspec.structs.replace(part, id=new_part_id()) for part in original.parts),
+                parts=tuple(replace(part, id=new_part_id()) for part in original.parts),
             )
             self.apply(change, u.InsertMessage(message))
             if original.id in source.seals:
@@ -290,7 +289,7 @@ class SessionValue(msgspec.Struct, eq=True):
         for copied in plan.messages:
             change.put(self.links, copied.turn_id, (*self.links.get(copied.turn_id, ()), copied.id))
             steps = [
-                msgspec.structs.replace(step, turn_id=copied.turn_id, message_id=copied.id)
+                replace(step, turn_id=copied.turn_id, message_id=copied.id)
                 for step in source.steps.get(copied.origin_turn_id or "", ())
                 if step.message_id == copied.source_id
             ]
@@ -299,13 +298,13 @@ class SessionValue(msgspec.Struct, eq=True):
                 change.put(self.steps, copied.turn_id, tuple(sorted(held, key=lambda step: step.index)))
         all_steps = [step for held in self.steps.values() for step in held]
         used, cost = sum((step.usage for step in all_steps), Usage()), fsum(step.cost_usd for step in all_steps)
-        change.put(self.row, "session", msgspec.structs.replace(with_usage(session, used), cost_usd=cost))
+        change.put(self.row, "session", replace(with_usage(session, used), cost_usd=cost))
         ids = {copied.source_id: copied.id for copied in plan.messages}
         for one in source.pruned.values():
             row = self.messages.get(ids.get(one.message_id, ""))
             # A copy that the unit made by itself may end before a part that was pruned.
             if row and one.part < len(row.parts) and row.parts[one.part].tool_state == "output-available":
-                copy = msgspec.structs.replace(one, message_id=row.id)
+                copy = replace(one, message_id=row.id)
                 change.put(self.pruned, (one.seq, row.id, one.part), copy)
         named = {url_of(part.data) for row in self.messages.values() for part in row.parts if part.type == "file"}
         for sha256 in source.blobs:

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
+from msgspec.structs import replace
 
 from clew.clock import Clock, SystemClock
 from clew.errors import InternalError, NotSupported, StoreClosed
@@ -117,7 +117,7 @@ class MemoryStore(MemoryConversations, MemoryTriggers):
                 if key in shared.events or event.session_id != session_id:
                     raise InternalError("an event is in the ledger already, or of another session", event_id=event.id)
                 seq = max((held.seq for held in shared.events.values()), default=0) + 1
-                change.put(shared.events, key, msgspec.structs.replace(event, seq=seq))
+                change.put(shared.events, key, replace(event, seq=seq))
             case u.PutSchedule(schedule):
                 self._must_be_there(schedule.routing.session_id)
                 change.put(shared.schedules, schedule.id, schedule)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import msgspec
+from msgspec.structs import replace
 
 from clew.store.memory.tables import MemoryTables
 from clew.transcript.session import Session
@@ -50,7 +50,7 @@ class MemoryTriggers(MemoryTables):
         if value is None:
             return event
         holders = [turn_id for turn_id, held in value.links.items() if event.message_id in held]
-        return msgspec.structs.replace(event, turn_id=min(holders, default=None))
+        return replace(event, turn_id=min(holders, default=None))
 
     async def list_schedules(self) -> tuple[Schedule, ...]:
         return tuple(schedule for _, schedule in sorted(self._shared.schedules.items()))

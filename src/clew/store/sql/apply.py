@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from clew.errors import InternalError, RowUndecodable
 from clew.ids import Mint
@@ -136,7 +137,7 @@ class UnitWriter:
             return state
 
     def _set_state(self, session_id: str, **changes: Any) -> None:
-        state = msgspec.structs.replace(self._state(session_id) or SessionState(), **changes)
+        state = replace(self._state(session_id) or SessionState(), **changes)
         self._states[session_id] = state
         self._sql.run("set_state", {"id": session_id, **msgspec.structs.asdict(state)})
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from hashlib import sha256
+from typing import Final
 
 from clew.errors import RowUndecodable
 from clew.store.base import Damage, Whole
@@ -11,11 +12,10 @@ from clew.store.facts import Fact
 from clew.store.sql import lines, rows, triggers
 from clew.store.sql.journal import Mark, decode_entries
 from clew.store.sql.log import to_fact
-from clew.store.sql.losses import open_losses
 from clew.store.sql.messages import MessageReader
 from clew.store.sql.statements import SqlReader, Statements, reading
 
-__all__ = ["Look", "SqlCare", "look_over"]
+__all__ = ["LOOKS", "Look", "SqlCare", "look_over"]
 
 Look = Callable[[Statements], Iterable[Damage]]
 """Finds what is wrong with one thing."""
@@ -65,13 +65,11 @@ class SqlCare(SqlReader):
         return tuple(to_fact(row) for row in sql.rows("load_facts", {"stream_id": stream_id}))
 
 
-def look_over(sql: Statements, own: Iterable[Look], broken: type[Exception]) -> list[Damage]:
-    """Everything that is wrong: by the engine's ``own`` looks, and by those at what every SQL store holds.
-
-    One look that damage itself cuts short, with ``broken``, must not cost what the others find.
-    """
+def look_over(sql: Statements, looks: Iterable[Look], broken: type[Exception]) -> list[Damage]:
+    """Everything that is wrong. One look that damage itself cuts short, with ``broken``, must not cost what the others
+    find."""
     found: list[Damage] = []
-    for look in (*own, _journal, _turns, _prompts_and_blobs, _triggers, open_losses):
+    for look in looks:
         try:
             found += look(sql)
         except (broken, RowUndecodable) as error:
@@ -125,3 +123,7 @@ def _triggers(sql: Statements) -> Iterator[Damage]:
                 read(row)
             except RowUndecodable as error:
                 yield Damage(str(error), id=row[0])
+
+
+LOOKS: Final[tuple[Look, ...]] = (_journal, _turns, _prompts_and_blobs, _triggers)
+"""At what every SQL store holds."""

@@ -12,16 +12,7 @@ from typing import Final
 import msgspec
 
 from clew.errors import RowUndecodable
-from clew.store.base import (
-    Blob,
-    Cursor,
-    LineSlice,
-    OpenCall,
-    PendingStream,
-    QueuedMessage,
-    SessionPage,
-    SessionQuery,
-)
+from clew.store.base import Blob, Cursor, LineSlice, OpenCall, PendingStream, QueuedMessage, SessionPage, SessionQuery
 from clew.store.sql import lines, rows
 from clew.store.sql.messages import MessageReader
 from clew.store.sql.statements import SqlReader, Statements, reading

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 
-import msgspec
+from msgspec.structs import replace
 
 from clew.errors import RowUndecodable
 from clew.store.base import LineSlice
@@ -103,7 +103,7 @@ class LineReader:
     def view(self, turns: int | None) -> LineSlice:
         """See ``Conversations.load_view``."""
         line = view_line(self.load, lambda id_: self._holder_depth(self._end, id_) is not None, turns)
-        return msgspec.structs.replace(line, pruned=load_pruned(self._sql, self._session_id))
+        return replace(line, pruned=load_pruned(self._sql, self._session_id))
 
     @functools.cached_property
     def _end(self) -> str | None:

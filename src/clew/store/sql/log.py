@@ -50,7 +50,7 @@ def is_kept(sql: Statements) -> bool:
 
 
 class EventLog:
-    """Adds facts to the log of one store. NewFact of every unit right after it was applied."""
+    """Adds facts to the log of one store. Told of every unit right after it was applied."""
 
     def __init__(self, sql: Statements, clock: Clock) -> None:
         self._sql = sql
@@ -94,42 +94,25 @@ class EventLog:
 
     def _add(self, facts: Iterable[NewFact]) -> None:
         now = self._clock.now_ms()
+        if self._n is None:
+            newest = self._sql.first("last_n", {})
+            self._n = newest[0] if newest else 0
         for new in facts:
-            last = self._number(new.stream_id)
-            if new.once and last:
+            id_ = new.stream_id
+            if id_ not in self._last:
+                if len(self._last) > _MOST_STREAMS:
+                    self._last.clear()
+                row = self._sql.first("last_fact", {"stream_id": id_})
+                self._last[id_] = row[0] if row else 0
+            if new.once and self._last[id_]:
                 continue
-            n = self._next()
             if new.type == "session.deleted":
                 # Nothing of what was said stays; the numbers go on, so that a follower sees that it was.
-                self._sql.run("delete_facts", {"stream_id": new.stream_id})
-            self._last[new.stream_id] = last + 1
-            self._sql.run(
-                "add_fact",
-                {
-                    "n": n,
-                    "stream_id": new.stream_id,
-                    "seq": last + 1,
-                    "at": now,
-                    "type": new.type,
-                    "data_json": rows.encode(new.data),
-                },
-            )
-
-    def _next(self) -> int:
-        if self._n is None:
-            row = self._sql.first("last_n", {})
-            self._n = row[0] if row else 0
-        self._n += 1
-        return self._n
-
-    def _number(self, stream_id: str) -> int:
-        last = self._last.get(stream_id)
-        if last is None:
-            if len(self._last) > _MOST_STREAMS:
-                self._last.clear()
-            row = self._sql.first("last_fact", {"stream_id": stream_id})
-            last = self._last[stream_id] = row[0] if row else 0
-        return last
+                self._sql.run("delete_facts", {"stream_id": id_})
+            self._n += 1
+            self._last[id_] += 1
+            fact = {"stream_id": id_, "seq": self._last[id_], "at": now, "type": new.type}
+            self._sql.run("add_fact", {"n": self._n, **fact, "data_json": rows.encode(new.data)})
 
 
 class SqlPresent:

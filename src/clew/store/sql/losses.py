@@ -1,4 +1,4 @@
-"""Losses: commits that somebody was damage_of are durable, and that the store does not hold any more."""
+"""Losses: commits that somebody was told are durable, and that the store does not hold any more."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ class Loss(msgspec.Struct, frozen=True):
     sessions: tuple[str, ...] = ()
 
 
-def damage_of(loss: Loss) -> Damage:
-    """The loss in words."""
+def damage_of(loss: Loss, cause: str) -> Damage:
+    """The loss in words; ``cause`` is what an engine can lose commits by."""
     # By what a human accepts it: the first commit that is missing, which is the same whoever notices it first.
     loss_id = f"loss-{loss.held + 1}"
     count = loss.acknowledged - loss.held
     named = f"; sessions: {', '.join(loss.sessions)}" if loss.sessions else ""
     return Damage(
         f"{count} acknowledged commit{'' if count == 1 else 's'} ({loss.held + 1} to {loss.acknowledged}) "
-        f"are not in the file any more: its write-ahead log was damaged or taken away, or an older copy was put "
-        f"in its place{named}. Restore what you have, or accept it: clew check --accept {loss_id}",
+        f"are not in the file any more: {cause}{named}. "
+        f"Restore what you have, or accept it: clew check --accept {loss_id}",
         loss.sessions[0] if len(loss.sessions) == 1 else None,
         loss_id,
     )
@@ -45,10 +45,10 @@ def keep_loss(sql: Statements, loss: Loss, now: int) -> None:
     sql.run("set_commits", {"commits": loss.acknowledged})
 
 
-def open_losses(sql: Statements) -> tuple[Damage, ...]:
+def open_losses(sql: Statements, cause: str) -> tuple[Damage, ...]:
     """The losses that nobody has accepted, in words."""
     return tuple(
-        damage_of(Loss(held, acknowledged, tuple(rows.decode(sessions, "sessions of a loss"))))
+        damage_of(Loss(held, acknowledged, tuple(rows.decode(sessions, "sessions of a loss"))), cause)
         for held, acknowledged, sessions in sql.rows("open_losses", {})
     )
 

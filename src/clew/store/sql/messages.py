@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Final, get_args
 
-import msgspec
+from msgspec.structs import replace
 
 from clew.errors import IllegalChunk, RowUndecodable
 from clew.store.base import PendingStream, QueuedMessage
@@ -131,7 +131,7 @@ class MessageReader:
             return message
         if not keep_damaged:
             raise RowUndecodable(damage, session_id=message.session_id, message_id=message.id)
-        return msgspec.structs.replace(message, metadata={**message.metadata, DAMAGED: damage})
+        return replace(message, metadata={**message.metadata, DAMAGED: damage})
 
     # Streams in flight
 

@@ -17,15 +17,7 @@ from clew.triggers.routing import RouteKind
 from clew.triggers.schedule import Schedule
 from clew.triggers.webhook import Webhook
 
-__all__ = [
-    "SqlTriggers",
-    "event_params",
-    "schedule_params",
-    "to_event",
-    "to_schedule",
-    "to_webhook",
-    "webhook_params",
-]
+__all__ = ["SqlTriggers", "event_params", "schedule_params", "to_event", "to_schedule", "to_webhook", "webhook_params"]
 
 log = logging.getLogger("clew.store")
 

@@ -25,10 +25,12 @@ from zlib import crc32
 
 from clew.store.sql.losses import Loss
 
-__all__ = ["Acknowledged", "Note", "acknowledged_path", "boot_id", "find_loss", "notes_of", "read_notes"]
+__all__ = ["LOST_BY", "Acknowledged", "Note", "acknowledged_path", "boot_id", "find_loss", "notes_of", "read_notes"]
 
 log = logging.getLogger("clew.store")
 
+LOST_BY: Final = "its write-ahead log was damaged or taken away, or an older copy was put in its place"
+"""What a database can lose commits by."""
 _NOTE: Final = struct.Struct("<4s16s16sQQH32s")
 _CRC: Final = struct.Struct("<I")
 _MAGIC: Final = b"clw1"

@@ -232,16 +232,16 @@ class SqliteStatements:
         return self._connection.execute(QUERIES[name], params).fetchall()
 
 
-def _primary(error: sqlite3.Error) -> int:
+def _primary(error: BaseException) -> int:
     return int(getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
 
 
 def is_busy(error: BaseException) -> bool:
-    return isinstance(error, sqlite3.Error) and _primary(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+    return _primary(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 def is_broken(error: BaseException) -> bool:
-    return isinstance(error, sqlite3.Error) and _primary(error) in _BROKEN
+    return _primary(error) in _BROKEN
 
 
 def is_undecodable(error: BaseException) -> bool:
@@ -251,28 +251,30 @@ def is_undecodable(error: BaseException) -> bool:
 
 def translate(error: BaseException, path: Path | None = None) -> BaseException:
     """The error a caller gets for one that SQLite raised; anything else is passed on as it is."""
+    where = path or "the store"
     if isinstance(error, UnicodeDecodeError):
         # SQLite quoted the damaged schema in its message, and Python could not read the message.
-        return StoreUnavailable(f"{path or 'the store'} is damaged ({error.object!r}); restore a backup")
+        return StoreUnavailable(f"{where} is damaged ({error.object!r}); restore a backup")
     if not isinstance(error, sqlite3.Error) or isinstance(error, ClewError):
         return error
-    code, where = _primary(error), path or "the store"
-    if code == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR and path is not None and not _has_room(path)):
-        return StorageFull(f"no room left to write {where} ({error}); make room and try again")
-    if code == sqlite3.SQLITE_IOERR:
-        return StoreUnavailable(
-            f"{where} could not be read or written: an I/O error ({error}); look at the disk, and keep a backup at hand"
-        )
-    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return StoreBusy(f"another process keeps {where} locked ({error}); close it and try again")
-    if code == sqlite3.SQLITE_NOTADB:
-        return StoreUnavailable(f"{where} is not a clew store ({error}); name another file")
-    if code in _BROKEN:
-        return StoreUnavailable(f"{where} is damaged ({error}); look with clew check, and restore a backup")
-    if code == sqlite3.SQLITE_READONLY:
-        return StoreReadOnly(f"{where} cannot be written ({error})")
-    if code == sqlite3.SQLITE_CANTOPEN:
-        return StoreUnavailable(f"{where} cannot be opened ({error}); check that its folder exists and is yours")
+    match _primary(error):
+        case sqlite3.SQLITE_FULL:
+            return StorageFull(f"no room left to write {where} ({error}); make room and try again")
+        case sqlite3.SQLITE_IOERR:
+            if path is not None and not _has_room(path):
+                return StorageFull(f"no room left to write {where} ({error}); make room and try again")
+            what = f"{where} could not be read or written: an I/O error ({error})"
+            return StoreUnavailable(f"{what}; look at the disk, and keep a backup at hand")
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+            return StoreBusy(f"another process keeps {where} locked ({error}); close it and try again")
+        case sqlite3.SQLITE_NOTADB:
+            return StoreUnavailable(f"{where} is not a clew store ({error}); name another file")
+        case sqlite3.SQLITE_CORRUPT:
+            return StoreUnavailable(f"{where} is damaged ({error}); look with clew check, and restore a backup")
+        case sqlite3.SQLITE_READONLY:
+            return StoreReadOnly(f"{where} cannot be written ({error})")
+        case sqlite3.SQLITE_CANTOPEN:
+            return StoreUnavailable(f"{where} cannot be opened ({error}); check that its folder exists and is yours")
     if isinstance(error, sqlite3.IntegrityError):
         return InternalError(f"a unit broke a constraint of the schema: {error}")
     if isinstance(error, sqlite3.NotSupportedError):

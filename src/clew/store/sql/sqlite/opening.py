@@ -18,7 +18,7 @@ from clew.store.file_lock import find_file
 from clew.store.owner import OwnerLock, refuse_lost, refuse_network_file_system, take_ownership
 from clew.store.sql.log import EventLog, is_kept
 from clew.store.sql.losses import damage_of, keep_loss, newest_commit
-from clew.store.sql.sqlite.acknowledged import Acknowledged, find_loss, notes_of, read_notes
+from clew.store.sql.sqlite.acknowledged import LOST_BY, Acknowledged, find_loss, notes_of, read_notes
 from clew.store.sql.sqlite.connection import (
     Connect,
     SqliteStatements,
@@ -154,7 +154,7 @@ def _hold_to_word(connection: sqlite3.Connection, path: Path, clock: Clock) -> A
     notes = read_notes(path)
     loss = find_loss(notes, store_id, held)
     if loss is not None:
-        logger.error("%s: %s", path, damage_of(loss).what)
+        logger.error("%s: %s", path, damage_of(loss, LOST_BY).what)
         connection.execute("PRAGMA synchronous = FULL")
         with transaction(connection):
             keep_loss(sql, loss, clock.now_ms())

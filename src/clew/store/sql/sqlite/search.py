@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import orjson
+from msgspec.structs import replace
 
 from clew.store.search import SearchHit, SearchPage, SearchPlan, excerpt, next_cursor
 from clew.store.sql import rows
@@ -40,10 +40,7 @@ def find_hits(sql: Statements, plan: SearchPlan) -> SearchPage | None:
         held.setdefault(hit.session_id, set()).add(hit.message_id)
     read = [MessageReader(sql).load(id_, wanted, keep_damaged=True) for id_, wanted in held.items()]
     damaged = {row.id for messages in read for row in messages.values() if row.damage is not None}
-    told = (
-        msgspec.structs.replace(hit, snippet=f"[damaged] {hit.snippet}") if hit.message_id in damaged else hit
-        for hit in hits
-    )
+    told = (replace(hit, snippet=f"[damaged] {hit.snippet}") if hit.message_id in damaged else hit for hit in hits)
     return SearchPage(tuple(told), next_cursor(plan) if len(found) > plan.limit else None)
 
 

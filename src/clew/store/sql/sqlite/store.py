@@ -8,21 +8,14 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from clew.errors import (
-    InternalError,
-    InvalidInput,
-    NotSupported,
-    StoreClosed,
-    StoreReadOnly,
-    StoreUnavailable,
-)
+from clew.errors import InternalError, InvalidInput, NotSupported, StoreClosed, StoreReadOnly, StoreUnavailable
 from clew.store.base import Capabilities, Damage, Rebuilt, SearchPage, SearchQuery
 from clew.store.owner import OwnerLock
 from clew.store.search import plan_search
-from clew.store.sql.care import SqlCare, look_over
+from clew.store.sql.care import LOOKS, SqlCare, look_over
 from clew.store.sql.conversations import SqlConversations
 from clew.store.sql.losses import damage_of, newest_commit, open_losses
-from clew.store.sql.sqlite.acknowledged import find_loss, read_notes
+from clew.store.sql.sqlite.acknowledged import LOST_BY, find_loss, read_notes
 from clew.store.sql.sqlite.connection import QUERIES, connect, has_fts5, protect, remove_files, translate
 from clew.store.sql.sqlite.pool import ReaderPool
 from clew.store.sql.sqlite.rebuild import rebuild
@@ -119,12 +112,12 @@ class SqliteStore(SqlConversations, SqlTriggers, SqlCare):
             pass
 
     async def verify(self) -> Sequence[Damage]:
-        own = (_pages, _references)
-        found = await self._readers.run(lambda sql: look_over(sql, own, sqlite3.DatabaseError))
+        looks = (_pages, _references, *LOOKS, _losses)
+        found = await self._readers.run(lambda sql: look_over(sql, looks, sqlite3.DatabaseError))
         return (*found, *await self._unnoted())
 
     async def losses(self) -> tuple[Damage, ...]:
-        return (*await self._readers.run(open_losses), *await self._unnoted())
+        return (*await self._readers.run(_losses), *await self._unnoted())
 
     async def _unnoted(self) -> tuple[Damage, ...]:
         """A loss that nobody who writes has met yet. Notes are read first: what they tell of is read after them."""
@@ -133,7 +126,7 @@ class SqliteStore(SqlConversations, SqlTriggers, SqlCare):
         notes = await asyncio.to_thread(read_notes, self.path)
         store_id, held = await self._readers.run(newest_commit)
         loss = find_loss(notes, store_id, held)
-        return (damage_of(loss),) if loss is not None else ()
+        return (damage_of(loss, LOST_BY),) if loss is not None else ()
 
     async def accept_loss(self, loss_id: str, at: int) -> bool:
         if self._writer is None:
@@ -169,6 +162,10 @@ def _references(sql: Statements) -> Iterable[Damage]:
         Damage(f"row {rowid} of {table} names a row of {parent} that is not there")
         for table, rowid, parent, _ in sql.rows("verify_references", {})
     ]
+
+
+def _losses(sql: Statements) -> tuple[Damage, ...]:
+    return open_losses(sql, LOST_BY)
 
 
 def _backup(source: Path, target: Path) -> None:

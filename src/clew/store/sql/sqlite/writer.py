@@ -28,14 +28,7 @@ from clew.store.owner import OwnerLock
 from clew.store.sql.apply import UnitWriter
 from clew.store.sql.log import EventLog
 from clew.store.sql.sqlite.acknowledged import Acknowledged
-from clew.store.sql.sqlite.connection import (
-    SqliteStatements,
-    empty_log,
-    has_fts5,
-    is_broken,
-    is_busy,
-    translate,
-)
+from clew.store.sql.sqlite.connection import SqliteStatements, empty_log, has_fts5, is_broken, is_busy, translate
 from clew.store.sql.sqlite.search_index import SearchIndex
 from clew.store.sql.sqlite.watch import Watch
 from clew.store.unit import Outcome, Sync, Unit
