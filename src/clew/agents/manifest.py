@@ -8,9 +8,8 @@ which tools exist, is not known here.
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, Literal, cast, get_args
 
 import msgspec
@@ -29,23 +28,20 @@ _MAX_DESCRIPTION: Final = 500
 AgentMode = Literal["primary", "subagent", "internal"]
 """primary: for sessions. subagent: also started by the task tool. internal: clew's own, never offered."""
 AgentSource = Literal["builtin", "user", "project"]
-_Action = Literal["allow", "deny", "ask"]
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 _TOOL = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _PERMISSION = re.compile(r"\*|[A-Za-z0-9_.-]{1,128}\*?")
-_KEYS: Final = (
-    "name",
-    "description",
-    "mode",
-    "tools",
-    "rules",
-    "model",
-    "max_steps",
-    "inspectable",
-    "temperature",
-)
-_RULE_KEYS: Final = ("permission", "pattern", "action", "pinned")
+_KEYS: Final = ("name", "description", "mode", "tools", "rules", "model", "max_steps", "inspectable", "temperature")
+_FLAGS: Final = ("true", "false")
+_ACTIONS: Final = ("allow", "deny", "ask")
+_RULE: Final[dict[str, tuple[Callable[[str], object], str]]] = {
+    "permission": (_PERMISSION.fullmatch, "a permission is a tool's name, or `*`"),
+    "pattern": (bool, 'the pattern is empty; "*" matches everything'),
+    "action": (_ACTIONS.__contains__, f"action is one of {', '.join(_ACTIONS)}"),
+    "pinned": (_FLAGS.__contains__, f"pinned is one of {', '.join(_FLAGS)}"),
+}
+"""The keys of a rule: which texts are fit, and what is said of others."""
 
 
 class Agent(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,24 +79,28 @@ def parse_manifest(text: str, *, name: str, source: AgentSource, path: str) -> A
     """The agent a manifest describes. ``name`` is the file's; raises ``InvalidInput`` with file and line."""
     front = parse_front_matter(text, path)
     fields = _Fields(front.fields, path)
-    fields.check_keys()
-    if fields.text("name", name) != name:
-        raise fail(path, fields.line("name"), f"the name must be the file's, {name}")
+    fields.text("name", name.__eq__, f"the name must be the file's, {name}")
     if not is_agent_name(name):
         raise fail(path, 1, "the file must be named with lower case letters, digits and dashes, at most 64")
     if not front.body:
         raise fail(path, 1, "the prompt is missing; write it below the front matter")
+    too_long = f"more than {_MAX_DESCRIPTION} characters"
+    description = fields.text("description", lambda text: len(text) <= _MAX_DESCRIPTION, too_long)
+    if not description:
+        raise fail(path, 1, "the description is missing")
+    steps = fields.text("max_steps", _is_max_steps, f"max_steps is a whole number from 1 to {MAX_STEPS}")
+    temperature = fields.text("temperature", _is_temperature, "temperature is a number from 0 to 2")
     return Agent(
         name=name,
-        description=fields.description(),
+        description=description,
         prompt=front.body,
         tools=fields.tools(),
         rules=fields.rules(),
         model=fields.model(),
-        max_steps=fields.max_steps(),
-        mode=cast("AgentMode", fields.choice("mode", get_args(AgentMode), "primary")),
-        inspectable=fields.flag("inspectable", True),
-        temperature=fields.temperature(),
+        max_steps=None if steps is None else int(steps),
+        mode=cast("AgentMode", fields.choice("mode", get_args(AgentMode)) or "primary"),
+        inspectable=fields.choice("inspectable", _FLAGS) != "false",
+        temperature=None if temperature is None else float(temperature),
         source=source,
         path=None if source == "builtin" else path,
     )
@@ -112,64 +112,26 @@ class _Fields:
     def __init__(self, fields: Mapping[str, Field], path: str) -> None:
         self._fields = fields
         self._path = path
-
-    def line(self, key: str) -> int:
-        return self._fields[key].line
-
-    def check_keys(self) -> None:
-        for key, field in self._fields.items():
+        for key, field in fields.items():
             if key not in _KEYS:
-                raise fail(self._path, field.line, f"{key} is not a key of a manifest; these are: {', '.join(_KEYS)}")
+                raise fail(path, field.line, f"{key} is not a key of a manifest; these are: {', '.join(_KEYS)}")
             if isinstance(field.value, Scalar) and not field.value.text and key != "description":
-                raise fail(self._path, field.line, "the key has no value; give it one or leave the key out")
+                raise fail(path, field.line, "the key has no value; give it one or leave the key out")
 
-    def text(self, key: str, default: str) -> str:
-        scalar = self._scalar(key)
-        return default if scalar is None else scalar.text
+    def text(self, key: str, is_fit: Callable[[str], object], what: str) -> str | None:
+        """A single value; None where the key is left out. ``what`` is said of one that is not fit."""
+        field = self._fields.get(key)
+        return None if field is None else self._single(key, field.value, field.line, is_fit, what)
 
-    def description(self) -> str:
-        text = self.text("description", "").strip()
-        if not text:
-            raise fail(self._path, 1, "the description is missing")
-        if len(text) > _MAX_DESCRIPTION:
-            raise fail(self._path, self.line("description"), f"more than {_MAX_DESCRIPTION} characters")
-        return text
-
-    def choice(self, key: str, choices: tuple[str, ...], default: str) -> str:
-        scalar = self._scalar(key)
-        return default if scalar is None else self._one_of(key, scalar, choices)
-
-    def flag(self, key: str, default: bool) -> bool:
-        return self.choice(key, ("true", "false"), "true" if default else "false") == "true"
-
-    def max_steps(self) -> int | None:
-        scalar = self._scalar("max_steps")
-        if scalar is None:
-            return None
-        if not re.fullmatch(r"[0-9]{1,4}", scalar.text) or not 1 <= int(scalar.text) <= MAX_STEPS:
-            raise fail(self._path, scalar.line, f"max_steps is a whole number from 1 to {MAX_STEPS}")
-        return int(scalar.text)
-
-    def temperature(self) -> float | None:
-        scalar = self._scalar("temperature")
-        if scalar is None:
-            return None
-        try:
-            value = float(scalar.text)
-        except ValueError:
-            value = math.nan
-        if not 0 <= value <= 2:
-            raise fail(self._path, scalar.line, "temperature is a number from 0 to 2")
-        return value
+    def choice(self, key: str, choices: tuple[str, ...]) -> str | None:
+        return self.text(key, choices.__contains__, f"{key} is one of {', '.join(choices)}")
 
     def model(self) -> Model | None:
-        scalar = self._scalar("model")
-        if scalar is None:
-            return None
+        named = self.text("model", bool, "")
         try:
-            return parse_model(scalar.text)
+            return None if named is None else parse_model(named)
         except InvalidInput as error:
-            raise fail(self._path, scalar.line, error.message) from error
+            raise fail(self._path, self._fields["model"].line, error.message) from error
 
     def tools(self) -> tuple[str, ...] | None:
         field = self._fields.get("tools")
@@ -187,7 +149,7 @@ class _Fields:
 
     def rules(self) -> tuple[Rule, ...]:
         field = self._fields.get("rules")
-        if field is None or field.value == ():
+        if field is None:
             return ()
         if not isinstance(field.value, tuple):
             raise fail(self._path, field.line, "rules is a list of maps with permission, pattern and action")
@@ -197,35 +159,34 @@ class _Fields:
         if not isinstance(value, Mapping):
             line = value.line if isinstance(value, Scalar) else line
             raise fail(self._path, line, "a rule is a map with permission, pattern and action")
-        item = {key: scalar for key, scalar in value.items() if isinstance(scalar, Scalar)}
-        line = min((scalar.line for scalar in item.values()), default=line)
-        for key in value:
-            at = item[key].line if key in item else line
-            if key not in _RULE_KEYS:
-                raise fail(self._path, at, f"{key} is not a key of a rule; these are: {', '.join(_RULE_KEYS)}")
-            if key not in item:
-                raise fail(self._path, at, f"{key} is a single value, not a list")
-        missing = [key for key in _RULE_KEYS[:3] if key not in item]
+        lines = {key: one.line for key, one in value.items() if isinstance(one, Scalar)}
+        line = min(lines.values(), default=line)
+        texts: dict[str, str] = {}
+        for key, one in value.items():
+            if key not in _RULE:
+                known = ", ".join(_RULE)
+                raise fail(self._path, lines.get(key, line), f"{key} is not a key of a rule; these are: {known}")
+            texts[key] = self._single(key, one, line, *_RULE[key])
+        missing = [key for key in _RULE if key not in texts and key != "pinned"]
         if missing:
             raise fail(self._path, line, f"the rule has no {' and no '.join(missing)}")
-        permission = item["permission"]
-        if not _PERMISSION.fullmatch(permission.text):
-            raise fail(self._path, permission.line, "a permission is a tool's name, or `*`")
-        if not item["pattern"].text:
-            raise fail(self._path, item["pattern"].line, 'the pattern is empty; "*" matches everything')
-        pinned = "pinned" in item and self._one_of("pinned", item["pinned"], ("true", "false")) == "true"
-        action = self._one_of("action", item["action"], get_args(_Action))
-        return Rule(permission.text, item["pattern"].text, cast("_Action", action), source="manifest", pinned=pinned)
+        pinned = texts.pop("pinned", "false") == "true"
+        return msgspec.convert({**texts, "source": "manifest", "pinned": pinned}, Rule)
 
-    def _one_of(self, key: str, scalar: Scalar, choices: tuple[str, ...]) -> str:
-        if scalar.text not in choices:
-            raise fail(self._path, scalar.line, f"{key} is one of {', '.join(choices)}")
-        return scalar.text
+    def _single(self, key: str, value: Value, line: int, is_fit: Callable[[str], object], what: str) -> str:
+        if not isinstance(value, Scalar):
+            raise fail(self._path, line, f"{key} is a single value, not a list")
+        if not is_fit(value.text):
+            raise fail(self._path, value.line, what)
+        return value.text
 
-    def _scalar(self, key: str) -> Scalar | None:
-        field = self._fields.get(key)
-        if field is None:
-            return None
-        if not isinstance(field.value, Scalar):
-            raise fail(self._path, field.line, f"{key} is a single value, not a list")
-        return field.value
+
+def _is_max_steps(text: str) -> bool:
+    return re.fullmatch(r"[0-9]{1,4}", text) is not None and 1 <= int(text) <= MAX_STEPS
+
+
+def _is_temperature(text: str) -> bool:
+    try:
+        return 0 <= float(text) <= 2
+    except ValueError:
+        return False
