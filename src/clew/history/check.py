@@ -22,7 +22,6 @@ from clew.transcript.part import blob_of, output_text
 from clew.transcript.project import Hidden, project, tails_of
 from clew.transcript.pruned import Pruned
 from clew.transcript.rollup import sum_usage
-from clew.transcript.session import Session
 from clew.transcript.tool_state import TOOL_STATES
 from clew.transcript.turn import Tree
 from clew.transcript.turn_state import OPEN
@@ -84,13 +83,15 @@ async def _check_session(
     found += _check_places(whole.tree, messages, whole.queue)
     if not broken:  # from a broken tree nothing can be projected
         for id_, hidden in wrong_projections(whole.tree, messages).items():
-            written, expected = (
-                projection_of(messages[id_].metadata),
-                (hidden.at, hidden.by) if hidden else (None, None),
-            )
+            written = projection_of(messages[id_].metadata)
+            expected = (hidden.at, hidden.by) if hidden else (None, None)
             found.append((f"hidden_at and hidden_by are {written}, the tree says {expected}", id_))
     found += _check_pruned(whole.pruned, messages)
-    found += _check_sums(whole.session, whole.messages)
+    total = sum_usage(whole.messages)
+    if whole.session.usage != total:
+        found.append((f"its sums are {whole.session.usage}, its messages add up to {total}", None))
+    if whole.session.total_tokens != total.total:
+        found.append((f"its total is {whole.session.total_tokens}, its messages add up to {total.total}", None))
     for stream in whole.pending:
         numbers = [entry.n for entry in stream.entries]
         if any(after != before + 1 for before, after in pairwise(numbers)):
@@ -169,21 +170,17 @@ def _check_tree(tree: Tree, messages: Mapping[str, MessageRow]) -> Iterator[tupl
         for message_id in tree.links.get(turn.id, ()):
             if message_id not in messages:
                 yield f"it holds {message_id}, which is not there", turn.id
-    yield from _check_ends(tree)
-
-
-def _check_ends(tree: Tree) -> Iterator[tuple[str, str | None]]:
     if tree.head_turn_id is not None and tree.head_turn_id not in tree.turns:
         yield "the head points at a turn that is not there", tree.head_turn_id
     if tree.open_turn_id is None:
         return
-    turn = tree.turns.get(tree.open_turn_id)
-    if turn is None:
+    open_turn = tree.turns.get(tree.open_turn_id)
+    if open_turn is None:
         yield "the open turn is not there", tree.open_turn_id
-    elif turn.status not in OPEN:
-        yield f"the open turn is {turn.status}", turn.id
-    elif tree.head_turn_id not in (turn.parent_turn_id, turn.id):
-        yield "the open turn does not hang under the head", turn.id
+    elif open_turn.status not in OPEN:
+        yield f"the open turn is {open_turn.status}", open_turn.id
+    elif tree.head_turn_id not in (open_turn.parent_turn_id, open_turn.id):
+        yield "the open turn does not hang under the head", open_turn.id
 
 
 def _check_moves(tree: Tree) -> Iterator[tuple[str, str | None]]:
@@ -229,14 +226,6 @@ def _check_pruned(pruned: Sequence[Pruned], messages: Mapping[str, MessageRow]) 
         part = next((part for part in row.parts if part.index == one.part), None) if row else None
         if part is None or output_text(part.data) is None:
             yield f"prune {one.seq} names its part {one.part}, which holds no output", one.message_id
-
-
-def _check_sums(session: Session, rows: Sequence[MessageRow]) -> Iterator[tuple[str, str | None]]:
-    total = sum_usage(rows)
-    if session.usage != total:
-        yield f"its sums are {session.usage}, its messages add up to {total}", None
-    if session.total_tokens != total.total:
-        yield f"its total is {session.total_tokens}, its messages add up to {total.total}", None
 
 
 def _check_shown(row: MessageRow | None, message_id: str, chunks: Sequence[Chunk]) -> Iterator[Problem]:

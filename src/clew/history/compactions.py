@@ -8,10 +8,8 @@ import msgspec
 
 from clew.errors import MessageNotFound, RowUndecodable
 from clew.store.base import Store
-from clew.transcript.line import LineTurn
 from clew.transcript.message import Message
-from clew.transcript.turn import Tree
-from clew.transcript.view import Compaction, compaction_data, compactions_of, summarised
+from clew.transcript.view import compaction_data, compactions_of, summarised
 
 __all__ = ["CompactionReport", "load_compaction"]
 
@@ -33,26 +31,16 @@ async def load_compaction(store: Store, session_id: str, message_id: str) -> Com
     if turn is None:
         raise MessageNotFound(f"message {message_id} marks no compaction of this session", message_id=message_id)
     line = list((await store.load_line(session_id, through=turn.id, keep_damaged=True)).turns)
-    own, previous = _newest_two(line)
+    newest: list[Compaction | None] = [*compactions_of(reversed(line)), None, None]
+    own, previous = newest[:2]
     if own is None:
         raise RowUndecodable("the marker of this compaction is not readable", message_id=message_id)
-    below = _condensed_below(tree, own)
+    # The turn that it made room inside of, and summarised a part of: steps of it, or whole messages.
+    split = own.split.message_id if own.split is not None else None
+    inside = (id_ for id_, held in tree.links.items() if split in held or own.tail_start_id in held[1:])
+    below = next(inside, None)
     if below is not None and all(entry.turn.id != below for entry in line):
         line += (await store.load_line(session_id, through=below, turns=1, keep_damaged=True)).turns
     messages = summarised(line, own, previous)
     data = compaction_data(own.marker) or {}
     return CompactionReport(message_id, turn.id, previous.marker.id if previous else None, data, tuple(messages))
-
-
-def _condensed_below(tree: Tree, own: Compaction) -> str | None:
-    """The turn that a compaction made room inside of and summarised a part of: steps of it, or whole messages."""
-    split = own.split.message_id if own.split is not None else None
-    for turn_id, held in tree.links.items():
-        if split in held or own.tail_start_id in held[1:]:
-            return turn_id
-    return None
-
-
-def _newest_two(line: list[LineTurn]) -> tuple[Compaction | None, Compaction | None]:
-    found = [*compactions_of(reversed(line)), None, None]
-    return found[0], found[1]

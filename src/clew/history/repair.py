@@ -7,6 +7,8 @@ message may stand as it is now, a human says, and it is written down with it.
 
 from __future__ import annotations
 
+import contextlib
+
 from clew.errors import ClewError, Conflict, MessageNotFound
 from clew.history.check import Problem, wrong_projections
 from clew.store.base import Store
@@ -24,22 +26,17 @@ async def repair(store: Store) -> list[Problem]:
     """Mend what can be mended; what that was, one entry a message."""
     mended: list[Problem] = []
     for session_id in await store.session_ids():
-        try:
-            mended += await _repair_projections(store, session_id)
-        except ClewError:
-            # A session that does not even read stays as it is; the judge says why.
-            continue
+        # A session that does not even read stays as it is; the judge says why.
+        with contextlib.suppress(ClewError):
+            whole = await store.load_whole(session_id)
+            if whole is None or whole.damaged:
+                continue
+            changes = wrong_projections(whole.tree, {row.id: row for row in whole.messages})
+            if changes:
+                await store.commit(Unit(session_id, (SetHidden(changes),), sync="power"))
+            what = "hidden_at and hidden_by were written anew"
+            mended += [Problem(what, session_id, message_id) for message_id in changes]
     return mended
-
-
-async def _repair_projections(store: Store, session_id: str) -> list[Problem]:
-    whole = await store.load_whole(session_id)
-    if whole is None or whole.damaged:
-        return []
-    changes = wrong_projections(whole.tree, {row.id: row for row in whole.messages})
-    if changes:
-        await store.commit(Unit(session_id, (SetHidden(changes),), sync="power"))
-    return [Problem("hidden_at and hidden_by were written anew", session_id, message_id) for message_id in changes]
 
 
 async def plan_accept(store: Store, session_id: str, message_id: str, now: int) -> tuple[MessageRow, Unit]:

@@ -122,11 +122,15 @@ async def load_request(store: Store, turn_id: str, index: int | None = None) -> 
         told = await _of_origin(store, turn.origin_turn_id, step.index, recorded)
         if told is not None:
             return msgspec.structs.replace(told, turn_id=turn.id)
+    try:
+        sections = sections_of(system, step.sections)
+    except InvalidInput:
+        sections = (Section("prompt", system),) if system else ()
     return RequestReport(
         turn.id,
         step.index,
         step.model,
-        _sections(system, step),
+        sections,
         tuple(request.tools),
         tuple(request.messages),
         output,
@@ -159,7 +163,8 @@ async def _messages(store: Store, turn: Turn, steps: Sequence[Step], step: Step)
     """The messages as they were when the step began."""
     line = (await store.load_line(turn.session_id, through=turn.id, keep_damaged=True)).turns
     depth, seq = (step.view or (None, 0))[:2]
-    compaction = next((one for one in compactions_of(line) if _depth(line, one.turn_id) == depth), None)
+    depths = {entry.turn.id: entry.turn.depth for entry in line}
+    compaction = next((one for one in compactions_of(line) if depths[one.turn_id] == depth), None)
     last = line[-1]
     place = next((n for n, row in enumerate(last.messages) if row.id == step.message_id), len(last.messages))
     live = _begun(last.messages[place], steps, step, turn.id) if place < len(last.messages) else None
@@ -174,14 +179,3 @@ def _begun(row: MessageRow, steps: Sequence[Step], step: Step, turn_id: str) -> 
     starts = [n for n, part in enumerate(row.parts) if part.type == "step-start"]
     end = starts[before] + 1 if before < len(starts) else len(row.parts)
     return Message(row.id, "assistant", [part.data for part in row.parts[:end]], {"turn_id": turn_id})
-
-
-def _depth(line: Sequence[LineTurn], turn_id: str) -> int:
-    return next(entry.turn.depth for entry in line if entry.turn.id == turn_id)
-
-
-def _sections(system: str, step: Step) -> tuple[Section, ...]:
-    try:
-        return sections_of(system, step.sections)
-    except InvalidInput:
-        return (Section("prompt", system),) if system else ()

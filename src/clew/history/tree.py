@@ -77,7 +77,7 @@ async def load_tree_view(store: Store, session_id: str) -> TreeView:
             title=child.title,
             label=child.label,
             from_message_id=child.parent_message_id,
-            turn_id=_turn_id(tree, child.parent_message_id),
+            turn_id=left_at.id if (left_at := holder_of(tree, child.parent_message_id or "")) is not None else None,
             created_at=child.created_at,
         )
         for child in await store.list_children(session_id)
@@ -118,11 +118,6 @@ def _shown(tree: Tree, rows: Mapping[str, MessageRow]) -> tuple[TreeTurn, ...]:
         )
         for turn in tree_order(tree)
     )
-
-
-def _turn_id(tree: Tree, message_id: str | None) -> str | None:
-    turn = holder_of(tree, message_id) if message_id is not None else None
-    return turn.id if turn is not None else None
 
 
 async def load_reflog(store: Store, session_id: str) -> list[ReflogEntry]:

@@ -6,6 +6,7 @@ by their names, and values that the caller knows by themselves.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Sequence
 from hashlib import sha256
@@ -15,10 +16,8 @@ import msgspec
 import orjson
 
 from clew.interop.secret_patterns import secret_patterns
-from clew.transcript.message import MessageRow
 from clew.transcript.part import blob_url
-from clew.transcript.portable import Blob, PortableSession, Prompt, Rename, rename_value
-from clew.transcript.turn import Step
+from clew.transcript.portable import Blob, PortableSession, Prompt, rename_value
 
 __all__ = ["Redaction", "redact_session"]
 
@@ -99,59 +98,49 @@ def redact_session(portable: PortableSession, secrets: Sequence[str] = ()) -> Po
     """
     redaction = Redaction(secrets)
     names: dict[str, str] = {}
-    prompts = tuple(_redacted_prompt(prompt, redaction, names) for prompt in portable.prompts)
-    blobs = tuple(_redacted_blob(blob, redaction, names) for blob in portable.blobs)
+    prompts: list[Prompt] = []
+    for prompt in portable.prompts:
+        body = redaction.body(prompt.body)
+        if body != prompt.body:
+            names[prompt.digest] = sha256(body.encode()).hexdigest()
+            prompt = Prompt(names[prompt.digest], body)
+        prompts.append(prompt)
+    blobs: list[Blob] = []
+    for blob in portable.blobs:
+        with contextlib.suppress(UnicodeDecodeError):
+            data = redaction.text(blob.data.decode()).encode()
+            if data != blob.data:
+                digest = sha256(data).hexdigest()
+                names[blob_url(blob.sha256)] = blob_url(digest)
+                blob = Blob(digest, blob.media_type, data)
+        blobs.append(blob)
 
     def rename(digest: str) -> str:
         # A digest is a text of its own, never a part of one.
         return names.get(digest, digest)
 
+    def bag(value: dict[str, Any]) -> dict[str, Any]:
+        redacted: dict[str, Any] = rename_value(redaction.value(value), rename)
+        return redacted
+
     metadata = redaction.value(portable.session.metadata)
     for key in ("title", "label"):
         if isinstance(metadata.get(key), str):
             metadata[key] = metadata[key][:_MAX_TITLE]
+    messages = []
+    for row in portable.messages:
+        parts = (replace(part, data=rename_value(redaction.part(part.data), rename)) for part in row.parts)
+        messages.append(replace(row, parts=tuple(parts), metadata=bag(row.metadata)))
     portable = replace(
         portable,
         session=replace(portable.session, metadata=metadata),
-        messages=tuple(_redacted_message(row, redaction, rename) for row in portable.messages),
+        messages=tuple(messages),
         turns=tuple(replace(turn, data=redaction.value(turn.data)) for turn in portable.turns),
-        steps=tuple(_redacted_step(step, redaction, rename) for step in portable.steps),
+        steps=tuple(
+            replace(step, prompt_digest=names.get(step.prompt_digest or "", step.prompt_digest), data=bag(step.data))
+            for step in portable.steps
+        ),
         prompts=tuple(sorted(prompts, key=lambda prompt: prompt.digest)),
         blobs=tuple(sorted(blobs, key=lambda blob: blob.sha256)),
     )
     return replace(portable, redacted=portable.redacted + redaction.count)
-
-
-def _redacted_message(row: MessageRow, redaction: Redaction, rename: Rename) -> MessageRow:
-    parts = tuple(replace(part, data=rename_value(redaction.part(part.data), rename)) for part in row.parts)
-    return replace(row, metadata=rename_value(redaction.value(row.metadata), rename), parts=parts)
-
-
-def _redacted_step(step: Step, redaction: Redaction, rename: Rename) -> Step:
-    digest = step.prompt_digest
-    return replace(
-        step,
-        prompt_digest=rename(digest) if digest is not None else None,
-        data=rename_value(redaction.value(step.data), rename),
-    )
-
-
-def _redacted_prompt(prompt: Prompt, redaction: Redaction, names: dict[str, str]) -> Prompt:
-    body = redaction.body(prompt.body)
-    if body == prompt.body:
-        return prompt
-    names[prompt.digest] = sha256(body.encode()).hexdigest()
-    return Prompt(names[prompt.digest], body)
-
-
-def _redacted_blob(blob: Blob, redaction: Redaction, names: dict[str, str]) -> Blob:
-    try:
-        text = blob.data.decode()
-    except UnicodeDecodeError:
-        return blob
-    data = redaction.text(text).encode()
-    if data == blob.data:
-        return blob
-    digest = sha256(data).hexdigest()
-    names[blob_url(blob.sha256)] = blob_url(digest)
-    return Blob(digest, blob.media_type, data)
