@@ -9,7 +9,7 @@ import msgspec
 from clew.errors import MessageNotFound, RowUndecodable
 from clew.store.base import Store
 from clew.transcript.message import Message
-from clew.transcript.view import compaction_data, compactions_of, summarised
+from clew.transcript.view import Compaction, compaction_data, compactions_of, summarised
 
 __all__ = ["CompactionReport", "load_compaction"]
 
