@@ -135,7 +135,11 @@ class _Units:
                 self.named |= {found.decode() for found in _NAMED.findall(line.raw)} or {""}
             self._bad = True
             return
-        i, n = _place(record)
+        match record.get("unit"):
+            case [int(i), int(n)] if 1 <= i <= n:
+                pass
+            case _:
+                i, n = 1, 1
         seq, start, after = record["seq"], record["seq"] - i + 1, record.get("after")
         torn = record["recordType"] == TORN
         begins = torn or (start, start + n - 1) != (self._start, self._end) or seq <= self.last
@@ -173,11 +177,3 @@ class _Units:
         if first <= through and not self._bad:
             self.faults.append(f"numbers {first} to {through} of {self._name} are lost")
         self.last = max(self.last, through)
-
-
-def _place(record: Record) -> tuple[int, int]:
-    match record.get("unit"):
-        case [int(i), int(n)] if 1 <= i <= n:
-            return i, n
-        case _:
-            return 1, 1

@@ -132,20 +132,14 @@ class MemoryConversations(MemoryTables):
 
 
 def _matches(session: Session, query: SessionQuery) -> bool:
-    if session.archived_at is not None and not query.archived:
-        return False
-    if session.ephemeral and not query.ephemeral:
-        return False
-    if query.kind != "any" and session.kind != query.kind:
-        return False
-    if query.title is not None and query.title.casefold() not in (session.title or "").casefold():
-        return False
-    wanted = (
-        (query.agent, session.agent),
-        (query.workspace, session.workspace_root),
-        (query.parent, session.parent_id),
-    )
-    if any(value is not None and value != actual for value, actual in wanted):
-        return False
     cursor = query.cursor
-    return cursor is None or (session.updated_at, session.id) < (cursor.updated_at, cursor.id)
+    return (
+        (query.archived or session.archived_at is None)
+        and (query.ephemeral or not session.ephemeral)
+        and query.kind in ("any", session.kind)
+        and query.agent in (None, session.agent)
+        and query.workspace in (None, session.workspace_root)
+        and query.parent in (None, session.parent_id)
+        and (query.title is None or query.title.casefold() in (session.title or "").casefold())
+        and (cursor is None or (session.updated_at, session.id) < (cursor.updated_at, cursor.id))
+    )

@@ -60,11 +60,10 @@ class MemoryTriggers(MemoryTables):
 
 
 def _is_asked_for(event: LedgerEvent, query: EventQuery) -> bool:
-    wanted = (
-        (query.session_id, event.session_id),
-        (query.source, event.source),
-        (query.turn_id, event.turn_id),
-        (query.direction, event.direction),
+    return (
+        (query.before is None or event.seq < query.before)
+        and query.session_id in (None, event.session_id)
+        and query.source in (None, event.source)
+        and query.turn_id in (None, event.turn_id)
+        and query.direction in (None, event.direction)
     )
-    before = query.before is None or event.seq < query.before
-    return before and not any(value is not None and value != actual for value, actual in wanted)

@@ -7,10 +7,12 @@ blobs: those are taken over from the original, as are the rows of the log itself
 from __future__ import annotations
 
 import contextlib
+import heapq
 import secrets
 import sqlite3
 from collections.abc import Iterator
-from itertools import islice
+from itertools import groupby, islice
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -125,44 +127,35 @@ def _restore_all(original: sqlite3.Connection, copy: sqlite3.Connection) -> int:
 
 def differences(original: sqlite3.Connection, copy: sqlite3.Connection) -> Iterator[Damage]:
     """Rows that are not the same in both, but for parts that are still growing: those are in no log yet."""
-    flowing = set(_flowing(original))
+    in_flow = original.execute(QUERIES["parts_in_flow"])
+    parts = {(message_id, index): _decoded(data) for message_id, index, data in in_flow}
+    growing = {name for name, data in parts.items() if isinstance(data, dict) and is_growing(data)}
     for table, key in _TABLES.items():
         columns = [row[1] for row in original.execute(f"PRAGMA table_info({table})")]
-        keys = [columns.index(name.strip(' "')) for name in key.split(",")]
+        name_of = itemgetter(*(columns.index(name.strip(' "')) for name in key.split(",")))
         asked = f"SELECT * FROM {table} ORDER BY {key}"
-        for name, one, other in _side_by_side(original.execute(asked), copy.execute(asked), keys):
-            if one == other or (table == "chat_parts" and name in flowing):
-                continue
-            if one is not None and other is not None and _equal(columns, one, other):
+        # Two tables in the order of their keys, side by side.
+        both = heapq.merge(
+            ((name_of(row), 0, row) for row in original.execute(asked)),
+            ((name_of(row), 1, row) for row in copy.execute(asked)),
+            key=itemgetter(0),
+        )
+        for name, found in groupby(both, key=itemgetter(0)):
+            rows = {side: row for _, side, row in found}
+            one, other = rows.get(0), rows.get(1)
+            if (table == "chat_parts" and name in growing) or (one and other and _equal(columns, one, other)):
                 continue
             what = "is not in the log" if other is None else "is only in the log" if one is None else "differs"
             session = (one or other or ())[columns.index("session_id")] if "session_id" in columns else None
-            yield Damage(f"a row of {table} {what}", session, " ".join(map(str, name)))
+            yield Damage(f"a row of {table} {what}", session, " ".join(map(str, name)) if "," in key else str(name))
 
 
-def _side_by_side(here: Iterator[Row], there: Iterator[Row], keys: list[int]) -> Iterator[tuple[Row, Any, Any]]:
-    """Two tables in the order of their keys, row beside row; None where one has nothing."""
-    one, other = next(here, None), next(there, None)
-    while one is not None or other is not None:
-        a = tuple(one[n] for n in keys) if one is not None else None
-        b = tuple(other[n] for n in keys) if other is not None else None
-        if b is None or (a is not None and a < b):
-            yield a or (), one, None
-            one = next(here, None)
-        elif a is None or b < a:
-            yield b, None, other
-            other = next(there, None)
-        else:
-            yield a, one, other
-            one, other = next(here, None), next(there, None)
-
-
-def _equal(columns: list[str], one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
+def _equal(columns: list[str], one: Row, other: Row) -> bool:
     """The same values; JSON that another program wrote may be spaced otherwise."""
-    for column, a, b in zip(columns, one, other, strict=True):
-        if a != b and not (column.endswith("_json") and _decoded(a) == _decoded(b) is not None):
-            return False
-    return True
+    return one == other or all(
+        a == b or (column.endswith("_json") and _decoded(a) == _decoded(b) is not None)
+        for column, a, b in zip(columns, one, other, strict=True)
+    )
 
 
 def _decoded(text: Any) -> Any:
@@ -170,10 +163,3 @@ def _decoded(text: Any) -> Any:
         return orjson.loads(text)
     except (orjson.JSONDecodeError, TypeError):
         return None
-
-
-def _flowing(original: sqlite3.Connection) -> Iterator[tuple[str, int]]:
-    for message_id, index, data in original.execute(QUERIES["parts_in_flow"]):
-        decoded = _decoded(data)
-        if isinstance(decoded, dict) and is_growing(decoded):
-            yield message_id, index
