@@ -8,24 +8,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from clew.engine import Engine
 from clew.errors import InternalError
 from clew.runtime.turn import settling
-from clew.store.unit import (
-    EndStep,
-    InsertMessage,
-    LinkMessage,
-    OpenTurn,
-    PatchSession,
-    Refused,
-    SealMessage,
-    Unit,
-    Write,
-)
+from clew.store import unit as u
 from clew.transcript.message import MessageRow, PartRow, Role, seal_of
 from clew.transcript.part import text_part
 from clew.transcript.session import Session
@@ -134,25 +124,27 @@ async def _long(engine: Engine, session_id: str) -> None:
     session = await engine.get_session(session_id)
     start = session.created_at - _DAY_MS
     parent: str | None = None
-    writes: list[Write] = []
+    writes: list[u.Write] = []
     for number in range(TURNS):
         now = start + number * (_DAY_MS // TURNS)
         turn = Turn(id=engine.mint.turn(), session_id=session_id, parent_turn_id=parent, created_at=now)
         line = f"{_TALE[number % len(_TALE)]} (turn {number + 1})"
-        writes += [OpenTurn(turn), *_said(engine, session, turn.id, "user", line, now, number)]
+        writes += [u.OpenTurn(turn), *_said(engine, session, turn.id, "user", line, now, number)]
         writes += _said(engine, session, turn.id, "assistant", line, now, number)
         writes += settling(turn.id, "completed", now)
         parent = turn.id
         if (number + 1) % _TURNS_A_UNIT == 0:
-            outcome = await engine.store.commit(Unit(session_id, (*writes, PatchSession(updated_at=now))))
-            if isinstance(outcome, Refused):
+            outcome = await engine.store.commit(u.Unit(session_id, (*writes, u.PatchSession(updated_at=now))))
+            if isinstance(outcome, u.Refused):
                 raise InternalError(f"a unit was refused: {outcome.reason}", session_id=session_id)
             writes.clear()
             # Not every store gives the loop away while it writes.
             await asyncio.sleep(0)
 
 
-def _said(engine: Engine, session: Session, turn_id: str, role: Role, line: str, now: int, number: int) -> list[Write]:
+def _said(
+    engine: Engine, session: Session, turn_id: str, role: Role, line: str, now: int, number: int
+) -> list[u.Write]:
     mint = engine.mint
     parts = [text_part(line)]
     if role == "assistant":
@@ -160,17 +152,13 @@ def _said(engine: Engine, session: Session, turn_id: str, role: Role, line: str,
     rows = tuple(PartRow(mint.part(), index, part, now, now) for index, part in enumerate(parts))
     metadata = {"model": msgspec.to_builtins(session.model)}
     message = MessageRow(mint.message(), session.id, role, now, now, metadata, rows)
-    writes: list[Write] = [InsertMessage(message), LinkMessage(turn_id, message.id)]
+    writes: list[u.Write] = [u.InsertMessage(message), u.LinkMessage(turn_id, message.id)]
     if role == "assistant":
         # All that was said so far, on both sides, as if it had been sent.
         used = Usage(input=number * len(line) // 2, output=len(line) // 4)
-        writes.append(EndStep(_step(turn_id, message.id, session, used, now)))
-    return [*writes, SealMessage(message.id, seal_of(parts))]
-
-
-def _step(turn_id: str, message_id: str, session: Session, used: Usage, now: int) -> Step:
-    about = {"model": session.model, "usage": used, "started_at": now, "finished_at": now, "finish_reason": "stop"}
-    return msgspec.convert({"turn_id": turn_id, "index": 0, "message_id": message_id, **about}, Step)
+        about: Any = {"model": session.model, "started_at": now, "finished_at": now, "finish_reason": "stop"}
+        writes.append(u.EndStep(Step(turn_id=turn_id, index=0, message_id=message.id, usage=used, **about)))
+    return [*writes, u.SealMessage(message.id, seal_of(parts))]
 
 
 async def _talk(engine: Engine, session_id: str, *lines: str) -> None:

@@ -16,19 +16,8 @@ import cyclopts
 import msgspec
 
 import clew
+from clew import errors as e
 from clew.config import default_store_url
-from clew.errors import (
-    ClewError,
-    Conflict,
-    ContextTooLarge,
-    Invalid,
-    NotFound,
-    OwnedByAnotherProcess,
-    PermissionDenied,
-    RunAborted,
-    StoreError,
-    StoreUnavailable,
-)
 from clew.fronts.cli.remote import RemoteEngine
 from clew.fronts.cli.safe_text import plain, plain_json
 from clew.fronts.operations.results import SessionShape, show_session
@@ -73,14 +62,14 @@ def flag(help: str, name: str | None = None) -> cyclopts.Parameter:
 Store = Annotated[str | None, option("Store URL; default CLEW_STORE, then your data folder.", "--store")]
 Json = Annotated[bool, flag("Print JSON.", "--json")]
 
-EXIT_CODES: Final[tuple[tuple[type[ClewError], int], ...]] = (
-    (Invalid, 2),
-    (NotFound, 3),
-    (Conflict, 4),
-    (PermissionDenied, 5),
-    (ContextTooLarge, 6),
-    (RunAborted, 130),
-    (StoreError, 7),
+EXIT_CODES: Final[tuple[tuple[type[e.ClewError], int], ...]] = (
+    (e.Invalid, 2),
+    (e.NotFound, 3),
+    (e.Conflict, 4),
+    (e.PermissionDenied, 5),
+    (e.ContextTooLarge, 6),
+    (e.RunAborted, 130),
+    (e.StoreError, 7),
 )
 
 VARIANTS: Final = frozenset({"slow", "none", "minimal", "low", "medium", "high", "xhigh", "max"})
@@ -101,9 +90,9 @@ async def opened(store: str | None, *, write: bool = False, make: bool = False) 
             # A command is gone in a moment: what it fired it would have to abort.
             own = clew.open(store, read_only=not write, triggers=False)
             engine: AnyEngine = await stack.enter_async_context(own)
-        except OwnedByAnotherProcess as error:
+        except e.OwnedByAnotherProcess as error:
             engine = await _reached(error.ids.get("url"), error.ids.get("pid"), error)
-        except StoreError as error:
+        except e.StoreError as error:
             owned = lock_of(location)
             owner = read_owner(owned) if owned is not None and not write else None
             engine = await _reached(owner.url if owner else None, owner.pid if owner else None, error)
@@ -125,16 +114,18 @@ def _need(location: Location) -> None:
         return
     if isinstance(location, SqliteFile):
         refuse_lost(location.path)
-    raise StoreUnavailable(f"there is no store at {location.path}; `clew chat` or `clew serve` makes it")
+    raise e.StoreUnavailable(f"there is no store at {location.path}; `clew chat` or `clew serve` makes it")
 
 
-async def _reached(url: object, pid: object, error: ClewError) -> RemoteEngine:
+async def _reached(url: object, pid: object, error: e.ClewError) -> RemoteEngine:
     """The engine of the server at an address, once that answers; without one, why the store could not be opened."""
     if not isinstance(url, str):
         raise error
     token = load_token()
     if token is None:
-        raise OwnedByAnotherProcess(f"{error}; its token is neither in CLEW_TOKEN nor kept for you", url=url) from error
+        raise e.OwnedByAnotherProcess(
+            f"{error}; its token is neither in CLEW_TOKEN nor kept for you", url=url
+        ) from error
     engine = RemoteEngine(url, token.value, pid if isinstance(pid, int) else None)
     await engine.probe()
     return engine
@@ -157,13 +148,13 @@ async def shapes(engine: AnyEngine, sessions: Iterable[Session]) -> list[Session
     return [show_session(session, await engine.get_status(session.id)) for session in sessions]
 
 
-def say(error: ClewError) -> int:
+def say(error: e.ClewError) -> int:
     """Why it failed, for a person; which kind of failure, for a program."""
     print(f"clew: {plain(str(error))} ({error.code})", file=sys.stderr)
     return exit_code(error)
 
 
-def exit_code(error: ClewError) -> int:
+def exit_code(error: e.ClewError) -> int:
     return next((code for kind, code in EXIT_CODES if isinstance(error, kind)), 1)
 
 

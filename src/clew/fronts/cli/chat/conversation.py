@@ -80,7 +80,14 @@ class Conversation:
         if self.terminal.attended:
             self.terminal.print(self.look.style(plain(text), "dim") + "\n")
         else:
-            print(f"clew: {plain(text)}", file=sys.stderr, flush=True)
+            self._complain(text)
+
+    def _complain(self, text: str) -> None:
+        line = f"clew: {plain(text)}"
+        if self.terminal.attended:
+            self.terminal.print(self.look.style(line, "red") + "\n")
+        else:
+            print(line, file=sys.stderr, flush=True)
 
     def need(self) -> str:
         if self.session is None:
@@ -112,13 +119,6 @@ class Conversation:
             raise
         except ClewError as error:
             self._complain(f"{error} ({error.code})")
-
-    def _complain(self, text: str) -> None:
-        line = f"clew: {plain(text)}"
-        if self.terminal.attended:
-            self.terminal.print(self.look.style(line, "red") + "\n")
-        else:
-            print(line, file=sys.stderr, flush=True)
 
     # From the keyboard
 

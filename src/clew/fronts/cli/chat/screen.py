@@ -45,6 +45,7 @@ class Screen:
     """The terminal of a person."""
 
     attended = True
+    """Somebody sees what is asked and can answer."""
 
     def __init__(self, editor: Editor) -> None:
         self._editor = editor
@@ -63,6 +64,7 @@ class Screen:
 
     @property
     def size(self) -> tuple[int, int]:
+        """Columns and rows."""
         try:
             # Of the terminal itself: a COLUMNS that somebody exported does not follow it.
             columns, rows = os.get_terminal_size(sys.stdout.fileno())
@@ -108,14 +110,17 @@ class Screen:
     # What is shown
 
     def print(self, text: str) -> None:
+        """Say something for good."""
         if text:
             self._draw(text if text.endswith("\n") else text + "\n")
 
     def show(self, lines: Sequence[str], status: str = "", above: str = "") -> None:
+        """What is shown for now, until something else is; ``above``, said for good in the same moment."""
         self._lines, self._status = lines, status
         self._draw(above)
 
     def ask(self, question: str | None, words: Sequence[str] = ()) -> None:
+        """Put a question in front of the line; with ``words``, one of them is the answer. None: no question."""
         if question is not None and self._question is None:
             self._parked = self._editor.text
             self._editor.set("")
@@ -128,11 +133,13 @@ class Screen:
         self._draw()
 
     def draft(self, text: str) -> None:
+        """Hand a text over to be changed and sent."""
         if not self._editor.text:
             self._editor.set(text)
         self._draw()
 
     def clear(self) -> bool:
+        """Drop the line that is being written; False when there was none."""
         written = self._editor.text
         self._editor.set("")
         self._draw()
@@ -183,6 +190,7 @@ class Screen:
         """Whoever sits at a terminal may go on typing."""
 
     async def next(self) -> Act:
+        """What is wanted next."""
         while (act := await self._acts.get()).asked not in (0, self._asked if self._question is not None else 0):
             pass  # what it was typed at is answered already, perhaps elsewhere
         return act

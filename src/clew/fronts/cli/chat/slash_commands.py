@@ -10,7 +10,7 @@ import msgspec
 
 from clew.errors import InvalidInput, MessageNotFound
 from clew.fronts.cli.chat.conversation import Conversation
-from clew.fronts.cli.command import named_model
+from clew.fronts.cli.command import named_model, plural
 from clew.fronts.cli.commands.context import gauge
 from clew.fronts.cli.commands.history import BEGINNING, drawn
 from clew.fronts.cli.commands.sessions import words_of
@@ -70,7 +70,7 @@ async def _rewind(chat: Conversation, rest: str) -> None:
     which = which or "1"
     if which.isascii() and which.isdigit():
         if not 1 <= int(which) <= len(spoken):
-            count = f"{len(spoken)} message{'' if len(spoken) == 1 else 's'}"
+            count = plural(len(spoken), "message")
             raise MessageNotFound(f"only {count} of yours in sight to go back to; /tree and /goto reach the others")
         which = spoken[-int(which)].id
     text = text.strip()
@@ -92,10 +92,8 @@ async def _goto(chat: Conversation, rest: str) -> None:
 
 
 def _moved(chat: Conversation, rewound: Rewound) -> None:
-    left = len(rewound.hidden)
-    chat.note(
-        f"now at {rewound.head_turn_id or BEGINNING}; {left} message{'' if left == 1 else 's'} left the conversation"
-    )
+    left = plural(len(rewound.hidden), "message")
+    chat.note(f"now at {rewound.head_turn_id or BEGINNING}; {left} left the conversation")
 
 
 async def _branch(chat: Conversation, rest: str) -> None:

@@ -9,55 +9,12 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import TypeAlias
 
 from clew.fronts.cli.chat.keyboard import Act
+from clew.fronts.cli.chat.screen import Screen
 
 __all__ = ["Pipe", "Terminal"]
-
-
-class Terminal(Protocol):
-    """Where a conversation is shown, and where its other side types."""
-
-    attended: bool
-    """Somebody sees what is asked and can answer."""
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """Columns and rows."""
-        ...
-
-    def taken(self) -> contextlib.AbstractContextManager[None]:
-        """While this lasts, it is ours."""
-        ...
-
-    def print(self, text: str) -> None:
-        """Say something for good."""
-        ...
-
-    def show(self, lines: Sequence[str], status: str = "", above: str = "") -> None:
-        """What is shown for now, until something else is; ``above``, said for good in the same moment."""
-        ...
-
-    def ask(self, question: str | None, words: Sequence[str] = ()) -> None:
-        """Put a question in front of the line; with ``words``, one of them is the answer. None: no question."""
-        ...
-
-    def draft(self, text: str) -> None:
-        """Hand a text over to be changed and sent."""
-        ...
-
-    def clear(self) -> bool:
-        """Drop the line that is being written; False when there was none."""
-        ...
-
-    def busy(self, busy: bool) -> None:
-        """Whether what was sent last is still being answered."""
-        ...
-
-    async def next(self) -> Act:
-        """What is wanted next."""
-        ...
 
 
 class Pipe:
@@ -138,3 +95,7 @@ class Pipe:
     async def _line(self) -> Act:
         await self._free.wait()
         return await self._lines.get()
+
+
+Terminal: TypeAlias = Pipe | Screen
+"""Where a conversation is shown, and where its other side types: both do the same things, each in its way."""

@@ -21,7 +21,7 @@ from typing import Any, Final
 import msgspec
 
 from clew.errors import AlreadyAnswered, ClewError
-from clew.fronts.cli.command import AnyEngine, Json, Store, named_model, opened
+from clew.fronts.cli.command import AnyEngine, Json, Store, named_model, opened, plural
 from clew.fronts.cli.commands.printer import Printer
 from clew.fronts.cli.question import Question
 from clew.fronts.cli.remote import RemoteEngine
@@ -86,77 +86,66 @@ async def follow_turn(
 ) -> int:
     """Print a turn until it has ended, in this process, and return the exit code. ``known`` is not printed."""
     _abort_on_signal(engine, session)
-    ending = asyncio.ensure_future(submission.wait())
     printer = Printer(json)
 
-    async def said(without: str | None = None) -> list[str]:
-        later = await _answers(engine, session, submission.message_id, known)
-        return [text for message in later if message.id != without for text in _texts(message.parts)]
+    async def answers() -> list[Message]:
+        return _answers(await engine.messages(session), submission.message_id, known)
 
+    async def said(without: str | None = None) -> list[str]:
+        return [text for message in await answers() if message.id != without for text in _texts(message.parts)]
+
+    ending = asyncio.ensure_future(submission.wait())
     try:
-        await _follow(engine, session, said, ending, printer)
+        while not ending.done():
+            shown = await _show_stream(engine, session, said, printer)
+            waiting = () if shown else (await engine.get_status(session)).waiting
+            if waiting:
+                # A run may begin and end between two looks. What it said is in the store, and printed from there.
+                printer.catch_up(await said())
+                printer.end()
+                await _ask(engine, session, waiting[0], ending, attended=_is_attended(json))
+            # Looked at before the next stream is: that may be one of the queue's, which is not ours to print.
+            await asyncio.wait({ending}, timeout=_POLL_S)
+        printer.catch_up(await said())
+        printer.end()
         outcome = await ending
     finally:
         # When the server is gone, both notice; one says it.
         ending.cancel()
         await asyncio.gather(ending, return_exceptions=True)
     completed = outcome.status == "completed"
+    messages = await engine.messages(session)
     if json:
         # What was over before it could be watched.
-        for message in await _answers(engine, session, submission.message_id, known):
+        for message in _answers(messages, submission.message_id, known):
             whole = replay(msgspec.to_builtins(message), finish=completed and finish_of(outcome.stopped))
             printer.show(list(whole), replayed=True)
-    await _tell_summary(engine, session, submission.message_id, known)
-    if outcome.status in ("failed", "refused") and outcome.error is not None:
-        printer.show_error(str(outcome.error.get("message")))
+    _tell_summaries(messages, submission.message_id, known)
     if completed and outcome.stopped is not None:
         turn = await engine.turn(outcome.turn_id)
         if words := how_stopped(turn.data, f"`clew continue {session}`"):
             print(f"clew: {plain(words)}", file=sys.stderr)
     if outcome.status == "aborted":
         printer.show_abort()
-        print(
-            f'clew: aborted; what was written is kept in {session}; go on with `clew run --session {session} "…"`',
-            file=sys.stderr,
-        )
-    return _exit_code(outcome)
-
-
-async def _follow(
-    engine: AnyEngine,
-    session_id: str,
-    said: Said,
-    ending: asyncio.Future[TurnOutcome],
-    printer: Printer,
-) -> None:
-    """Print stream after stream until the turn has ended, and ask when it waits.
-
-    A run may begin and end between two looks. What it said is in the store, and is printed from there.
-    """
-    while not ending.done():
-        if await _show_stream(engine, session_id, said, printer):
-            waiting: tuple[Waiting, ...] = ()
-        else:
-            waiting = (await engine.get_status(session_id)).waiting
-        if waiting:
-            printer.catch_up(await said())
-            printer.end()
-            await _ask(engine, session_id, waiting[0], ending, attended=_is_attended(printer.json))
-        # Looked at before the next stream is: that may be one of the queue's, which is not ours to print.
-        await asyncio.wait({ending}, timeout=_POLL_S)
-    printer.catch_up(await said())
-    printer.end()
+        again = f'`clew run --session {session} "…"`'
+        print(f"clew: aborted; what was written is kept in {session}; go on with {again}", file=sys.stderr)
+        return 130
+    if outcome.status not in ("failed", "refused"):
+        return 0
+    if outcome.error is not None:
+        printer.show_error(str(outcome.error.get("message")))
+    return _FAILURES.get(str((outcome.error or {}).get("code")), 1)
 
 
 async def _show_stream(engine: AnyEngine, session_id: str, said: Said, printer: Printer) -> bool:
     """Print what runs now until it ends; False when nothing does."""
-    if not isinstance(engine, RemoteEngine):
-        stream = engine.find_stream(session_id)
-        if stream is not None:
-            async for batch in stream.follow(replay=False):
-                printer.show(batch)
-        return stream is not None
-    return await _show_served(engine, session_id, said, printer)
+    if isinstance(engine, RemoteEngine):
+        return await _show_served(engine, session_id, said, printer)
+    stream = engine.find_stream(session_id)
+    if stream is not None:
+        async for batch in stream.follow(replay=False):
+            printer.show(batch)
+    return stream is not None
 
 
 async def _show_served(engine: RemoteEngine, session_id: str, said: Said, printer: Printer) -> bool:
@@ -185,11 +174,11 @@ def _texts(parts: Sequence[Mapping[str, Any]]) -> list[str]:
     return [text for text in texts_of(parts) if text]
 
 
-async def _answers(engine: AnyEngine, session_id: str, prompt_id: str, known: frozenset[str]) -> list[Message]:
+def _answers(messages: Sequence[Message], prompt_id: str, known: frozenset[str]) -> list[Message]:
     """What the model said to a prompt, as it is stored."""
     answers: list[Message] = []
     ours = False
-    for message in await engine.messages(session_id):
+    for message in messages:
         if message.role == "user":
             ours = message.id == prompt_id
         elif ours and message.id not in known and summary_of(message) is None:
@@ -197,18 +186,16 @@ async def _answers(engine: AnyEngine, session_id: str, prompt_id: str, known: fr
     return answers
 
 
-async def _tell_summary(engine: AnyEngine, session_id: str, prompt_id: str, known: frozenset[str]) -> None:
+def _tell_summaries(messages: Sequence[Message], prompt_id: str, known: frozenset[str]) -> None:
     """Say that room was made on the way: the model does not see all of the conversation any more."""
-    messages = await engine.messages(session_id)
     # A prompt that is out of sight itself was summarised since.
     asked_at = next((message.shown_at for message in messages if message.id == prompt_id), 0)
     for message in messages:
         summary = summary_of(message)
-        if summary is None or message.id in known or message.shown_at < asked_at:
-            continue
-        turns = summary.get("turns")
-        what = f"{turns} earlier turn{'' if turns == 1 else 's'}" if turns else "earlier turns"
-        print(f"clew: made room: summarised {what}; they stay stored", file=sys.stderr)
+        if summary is not None and message.id not in known and message.shown_at >= asked_at:
+            turns = summary.get("turns")
+            what = plural(turns, "earlier turn") if turns else "earlier turns"
+            print(f"clew: made room: summarised {what}; they stay stored", file=sys.stderr)
 
 
 def _is_attended(json: bool) -> bool:
@@ -307,11 +294,3 @@ def _abort_on_signal(engine: AnyEngine, session_id: str) -> None:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, on_signal)
-
-
-def _exit_code(outcome: TurnOutcome) -> int:
-    if outcome.status == "aborted":
-        return 130
-    if outcome.status in ("failed", "refused"):
-        return _FAILURES.get(str((outcome.error or {}).get("code")), 1)
-    return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -21,32 +22,38 @@ from clew.triggers.webhook import Webhook
 
 __all__ = ["COMMANDS"]
 
-SessionOf = Annotated[str | None, option("In this session; it goes with that.", "--session")]
-Label = Annotated[str | None, option("In the session of this label, made when missing.")]
-Key = Annotated[str | None, option("In the session of this routing key, made when missing.")]
-ModelOf = Annotated[str | None, option("provider/model that answers.", "--model")]
-Agent = Annotated[str | None, option("The agent that answers.")]
-Workspace = Annotated[Path | None, option("The folder of a session that is made.")]
-
 schedules = cyclopts.App(
     name="schedule", help="Prompts that are sent by themselves. They fire while `clew serve` runs."
 )
 hooks = cyclopts.App(name="hook", help="Webhooks: other programs start turns by POST /api/hooks/NAME, signed.")
 
 
-def _routing(
-    session: str | None, label: str | None, key: str | None, model: str | None, agent: str | None, folder: Path | None
-) -> Routing:
-    named = named_model(model)
-    return Routing(
-        session_id=session,
-        label=label,
-        key=key,
-        model=None if named is None else parse_model(named),
-        agent=agent,
-        # A relative folder is one of this process, not of the server's.
-        workspace_root=None if folder is None else str(folder.expanduser().absolute()),
-    )
+@cyclopts.Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Destination:
+    """Where the turns of a trigger go: the options that say so."""
+
+    session: Annotated[str | None, option("In this session; it goes with that.", "--session")] = None
+    label: Annotated[str | None, option("In the session of this label, made when missing.")] = None
+    key: Annotated[str | None, option("In the session of this routing key, made when missing.")] = None
+    model: Annotated[str | None, option("provider/model that answers.", "--model")] = None
+    agent: Annotated[str | None, option("The agent that answers.")] = None
+    workspace: Annotated[Path | None, option("The folder of a session that is made.")] = None
+
+    def routing(self) -> Routing:
+        named = named_model(self.model)
+        return Routing(
+            session_id=self.session,
+            label=self.label,
+            key=self.key,
+            model=None if named is None else parse_model(named),
+            agent=self.agent,
+            # A relative folder is one of this process, not of the server's.
+            workspace_root=None if self.workspace is None else str(self.workspace.expanduser().absolute()),
+        )
+
+
+_NOWHERE: Final = Destination()
 
 
 def _where(routing: Routing) -> str:
@@ -73,12 +80,7 @@ async def add_schedule(
         Literal["skip", "once"], option("Runs missed while nobody served: left out, or made up for once.")
     ] = "skip",
     paused: Annotated[bool, flag("Do not fire until resumed.")] = False,
-    session: SessionOf = None,
-    label: Label = None,
-    key: Key = None,
-    model: ModelOf = None,
-    agent: Agent = None,
-    workspace: Workspace = None,
+    to: Destination = _NOWHERE,
     store: Store = None,
     json: Json = False,
 ) -> None:
@@ -87,7 +89,7 @@ async def add_schedule(
     Example: clew schedule add "0 9 * * MON-FRI" "what is new?" --timezone Europe/Vienna
     """
     async with opened(store, write=True, make=True) as engine:
-        routing = _routing(session, label, key, model, agent, workspace)
+        routing = to.routing()
         kept = await engine.schedules.add(
             cron, prompt, timezone=timezone, name=name, missed=missed, paused=paused, routing=routing
         )
@@ -214,12 +216,7 @@ async def add_hook(
     *,
     prompt: Annotated[str | None, option("What is said before what was sent.")] = None,
     paused: Annotated[bool, flag("Refuse deliveries until resumed.")] = False,
-    session: SessionOf = None,
-    label: Label = None,
-    key: Key = None,
-    model: ModelOf = None,
-    agent: Agent = None,
-    workspace: Workspace = None,
+    to: Destination = _NOWHERE,
     store: Store = None,
     json: Json = False,
 ) -> None:
@@ -228,7 +225,7 @@ async def add_hook(
     Example: clew hook add builds --prompt "A build ended. What is to do?" --label builds
     """
     async with opened(store, write=True, make=True) as engine:
-        routing = _routing(session, label, key, model, agent, workspace)
+        routing = to.routing()
         made = await engine.webhooks.add(name, prompt=prompt, paused=paused, routing=routing)
     show(json, show_webhook(made, secret=True), [made.secret])
 
