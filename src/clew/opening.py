@@ -60,10 +60,10 @@ async def open(
     location = parse_url(default_store_url() if url is None else url)
     store = await _open_store(location, config, read_only, clock, mint)
     try:
-        config = _suited(config, store)
+        config = _complete_config(config, store)
         if not read_only:
             await recover(store, mint, clock.now_ms())
-        with _spill_of(location) as spill:
+        with _spill_folder(location) as spill:
             host = _compose(store, config, clock, mint, providers, tools, live, spill)
             engine = Engine(host, snapshots)
             try:
@@ -77,7 +77,7 @@ async def open(
 
 
 @contextlib.contextmanager
-def _spill_of(location: Location) -> Iterator[Path]:
+def _spill_folder(location: Location) -> Iterator[Path]:
     """Where long outputs of tools go: beside everything else of the user's, or, of a store that is nowhere, nowhere
     that stays."""
     if not isinstance(location, Memory):
@@ -87,7 +87,7 @@ def _spill_of(location: Location) -> Iterator[Path]:
         yield Path(folder).resolve()
 
 
-def _suited(config: Config, store: Store) -> Config:
+def _complete_config(config: Config, store: Store) -> Config:
     """The settings with what is left to the store as the store has it."""
     able = store.capabilities
     save_on = config.save.save_on or ("chunk" if able.chunk_durable else "step")

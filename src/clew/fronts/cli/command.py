@@ -84,18 +84,18 @@ async def opened(store: str | None, *, write: bool = False, make: bool = False) 
     """
     location = parse_url(store or default_store_url())
     if not make:
-        _need(location)
+        _require_store(location)
     async with contextlib.AsyncExitStack() as stack:
         try:
             # A command is gone in a moment: what it fired it would have to abort.
             own = clew.open(store, read_only=not write, triggers=False)
             engine: AnyEngine = await stack.enter_async_context(own)
         except e.OwnedByAnotherProcess as error:
-            engine = await _reached(error.ids.get("url"), error.ids.get("pid"), error)
+            engine = await _remote_engine(error.ids.get("url"), error.ids.get("pid"), error)
         except e.StoreError as error:
             owned = lock_of(location)
             owner = read_owner(owned) if owned is not None and not write else None
-            engine = await _reached(owner.url if owner else None, owner.pid if owner else None, error)
+            engine = await _remote_engine(owner.url if owner else None, owner.pid if owner else None, error)
         yield engine
 
 
@@ -103,12 +103,12 @@ async def opened(store: str | None, *, write: bool = False, make: bool = False) 
 async def read_file(store: str | None) -> AsyncIterator[clew.Engine]:
     """The store's own file, for reading, whoever has it open."""
     location = parse_url(store or default_store_url())
-    _need(location)
+    _require_store(location)
     async with clew.open(store, read_only=True) as engine:
         yield engine
 
 
-def _need(location: Location) -> None:
+def _require_store(location: Location) -> None:
     """There is a store, or it is said what to do: make one, or look for the one that was there."""
     if isinstance(location, Memory) or location.path.exists():
         return
@@ -117,7 +117,7 @@ def _need(location: Location) -> None:
     raise e.StoreUnavailable(f"there is no store at {location.path}; `clew chat` or `clew serve` makes it")
 
 
-async def _reached(url: object, pid: object, error: e.ClewError) -> RemoteEngine:
+async def _remote_engine(url: object, pid: object, error: e.ClewError) -> RemoteEngine:
     """The engine of the server at an address, once that answers; without one, why the store could not be opened."""
     if not isinstance(url, str):
         raise error
