@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from operator import attrgetter
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 from starlette.requests import Request
@@ -38,7 +38,8 @@ from clew.fronts.operations.results import (
 __all__ = ["Endpoint", "Handler", "make_endpoints"]
 
 Handler: TypeAlias = Callable[[Request], Awaitable[Any]]
-_SHOW_SECRET = ("webhooks.add", "webhooks.rotate")
+_SHOW_SECRET: Final = ("webhooks.add", "webhooks.rotate")
+_FOUND_BY: Final = {"session_id": "get_session", "schedule_id": "schedules.get", "name": "webhooks.get"}
 
 
 class Endpoint(Route):
@@ -77,11 +78,12 @@ def make_endpoints(engine: Engine, own: Mapping[str, Handler]) -> list[Endpoint]
 def _call_facade(engine: Engine, operation: Operation) -> Handler:
     async def handle(request: Request) -> Any:
         arguments: dict[str, Any] = {operation.parameter(name): one for name, one in request.path_params.items()}
-        if operation.found_by is not None:
-            await attrgetter(operation.found_by)(engine)(next(iter(arguments.values())))
+        if operation.found_first or operation.method in ("PATCH", "PUT"):
+            name, value = next(iter(arguments.items()))
+            await attrgetter(_FOUND_BY[name])(engine)(value)
         if operation.query is not None:
             arguments |= read_query(request, operation.query).arguments()
-        limit = operation.body_limit or MAX_BODY
+        limit = operation.limit or MAX_BODY
         if operation.raw is not None:
             arguments[operation.raw] = await read_bytes(request, limit)
         elif operation.body is not None:

@@ -18,8 +18,6 @@ from clew.ids import SessionIdForm
 
 __all__ = ["make_document"]
 
-_PROBLEM: Final = "application/problem+json"
-_STREAM: Final = "text/event-stream"
 _REF: Final = "#/components/schemas/{name}"
 _CLEW: Final = "[0-9a-f]{12}[0-9A-Za-z]{14}"
 _IDS: Final[Mapping[str, dict[str, Any]]] = {
@@ -33,9 +31,12 @@ _IDS: Final[Mapping[str, dict[str, Any]]] = {
     "schedule_id": {"pattern": f"^sch_{_CLEW}$"},
     "name": {"pattern": "^[a-z0-9][a-z0-9_-]{0,63}$", "description": "The name of a webhook."},
 }
-# These hold more than is operation of all of their kind; a client may look at the rest.
+# These hold more than is said of all of their kind; a client may look at the rest.
 _OPEN: Final = ("Chunk", "EventFrame", "Part", "Problem")
-_EVERYBODY: Final = (401, 429)
+_REFUSALS: Final = {
+    **{str(status): HTTPStatus(status).phrase for status in (400, 401, 403, 404, 408, 409, 413, 422, 429)},
+    "5XX": "500 a fault of clew's own, 503 the store cannot be used or too much is asked at once, 507 it is full.",
+}
 _HEADERS: Final = {"x-request-id": {"$ref": "#/components/headers/RequestId"}}
 _INFO: Final = """\
 The durable session engine for AI agents. Every GET that does not stream can be asked with HEAD too. Bodies are JSON
@@ -47,11 +48,26 @@ answer has an `x-request-id`, which the log has too."""
 @functools.cache
 def make_document(session_ids: SessionIdForm = SessionIdForm.CLEW) -> dict[str, Any]:
     """The document, for a store whose session ids have this form."""
-    schemas = _Schemas()
+    types: list[Any] = [Problem, Part]
+    for operation in OPERATIONS:
+        types += [kind for kind in (*operation.answers.values(), operation.body, operation.streams) if kind is not None]
+    # Types may be unions, which are equal and not the same.
+    types = list(dict.fromkeys(types))
+    made, components = msgspec.json.schema_components(types, ref_template=_REF)
+    schemas: Mapping[Any, dict[str, Any]] = dict(zip(types, made, strict=True))
+    for name, component in components.items():
+        # Parts pass through as they are; what can be said of all of them is that they have a type.
+        parts = component.get("properties", {}).get("parts", {})
+        for one in (parts, *parts.get("anyOf", ())):
+            if "items" in one:
+                one["items"] = {"$ref": _REF.format(name="Part")}
+        if name in _OPEN:
+            component["additionalProperties"] = True
     paths: dict[str, Any] = {}
     for operation in OPERATIONS:
         methods = paths.setdefault(operation.path, {})
         methods[operation.method.lower()] = _describe(operation, schemas, session_ids)
+    refused = {"headers": _HEADERS, "content": {"application/problem+json": {"schema": schemas[Problem]}}}
     return {
         "openapi": "3.1.0",
         "info": {"title": "clew", "version": __version__, "description": _INFO},
@@ -59,83 +75,57 @@ def make_document(session_ids: SessionIdForm = SessionIdForm.CLEW) -> dict[str, 
         "security": [{"token": []}],
         "paths": paths,
         "components": {
-            "schemas": schemas.components,
-            "responses": _refusals(schemas),
+            "schemas": components,
+            "responses": {status: {"description": text, **refused} for status, text in _REFUSALS.items()},
             "headers": {"RequestId": {"description": "Names this request in the log.", "schema": {"type": "string"}}},
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
     }
 
 
-class _Schemas:
-    """The schema of each type that an operation names, and the components they share."""
-
-    def __init__(self) -> None:
-        types: list[Any] = [Problem, Part]
-        for one in OPERATIONS:
-            types += [kind for kind in (*one.answers.values(), one.body, one.streams) if kind is not None]
-        # Types may be unions, which are equal and not the same.
-        self._types = list(dict.fromkeys(types))
-        made, self.components = msgspec.json.schema_components(self._types, ref_template=_REF)
-        self._made = dict(zip(self._types, made, strict=True))
-        for component in self.components.values():
-            _tell_parts(component.get("properties", {}).get("parts", {}))
-        for name in _OPEN:
-            if name in self.components:
-                self.components[name]["additionalProperties"] = True
-
-    def of(self, type_: Any) -> dict[str, Any]:
-        found: dict[str, Any] = self._made[type_]
-        return found
-
-
-def _tell_parts(schema: dict[str, Any]) -> None:
-    """Parts pass through as they are; what can be operation of all of them is that they have a type."""
-    for one in (schema, *schema.get("anyOf", ())):
-        if "items" in one:
-            one["items"] = {"$ref": _REF.format(name="Part")}
-
-
-def _describe(operation: Operation, schemas: _Schemas, session_ids: SessionIdForm) -> dict[str, Any]:
+def _describe(
+    operation: Operation, schemas: Mapping[Any, dict[str, Any]], session_ids: SessionIdForm
+) -> dict[str, Any]:
     described: dict[str, Any] = {
         "operationId": "_".join([operation.method.lower(), *re.findall(r"[a-z0-9_]+", operation.path)]),
         "summary": operation.summary,
-        "responses": _responses(operation, schemas),
+        "responses": {str(status): _answer(status, operation, schemas) for status in operation.answers}
+        | {status: {"$ref": f"#/components/responses/{status}"} for status in _refusals(operation)},
     }
-    parameters = [_path_parameter(operation, name, session_ids) for name in re.findall(r"{(\w+)}", operation.path)]
-    if operation.query is not None:
-        parameters += _query_parameters(operation.query)
+    parameters = _parameters(operation, session_ids)
     if parameters:
         described["parameters"] = parameters
     if operation.body is not None:
-        described["requestBody"] = {
-            "required": not operation.optional,
-            "content": {JSON: {"schema": schemas.of(operation.body)}},
-        }
+        content = {JSON: {"schema": schemas[operation.body]}}
+        described["requestBody"] = {"required": not operation.optional, "content": content}
     if operation.open:
         described["security"] = []
     return described
 
 
-def _path_parameter(operation: Operation, name: str, session_ids: SessionIdForm) -> dict[str, Any]:
-    schema = _IDS.get(operation.parameter(name)) or {"pattern": f"^{session_ids.value.pattern}$"}
-    described = {key: value for key, value in schema.items() if key == "description"}
-    schema = {"type": "string", **{key: value for key, value in schema.items() if key != "description"}}
-    return {"name": name, "in": "path", "required": True, "schema": schema, **described}
+def _parameters(operation: Operation, session_ids: SessionIdForm) -> list[dict[str, Any]]:
+    parameters: list[dict[str, Any]] = []
+    for name in re.findall(r"{(\w+)}", operation.path):
+        schema = {
+            "type": "string",
+            **(_IDS.get(operation.parameter(name)) or {"pattern": f"^{session_ids.value.pattern}$"}),
+        }
+        described = {"description": schema.pop("description")} if "description" in schema else {}
+        parameters.append({"name": name, "in": "path", "required": True, "schema": schema, **described})
+    if operation.query is not None:
+        _, components = msgspec.json.schema_components([operation.query])
+        schema = components[operation.query.__name__]
+        required = schema.get("required", ())
+        parameters += [
+            {"name": name, "in": "query", "required": name in required, "schema": value}
+            for name, value in schema["properties"].items()
+        ]
+    return parameters
 
 
-def _query_parameters(type_: type[msgspec.Struct]) -> list[dict[str, Any]]:
-    _, components = msgspec.json.schema_components([type_])
-    schema = components[type_.__name__]
-    required = schema.get("required", ())
-    return [
-        {"name": name, "in": "query", "required": name in required, "schema": value}
-        for name, value in schema["properties"].items()
-    ]
-
-
-def _responses(operation: Operation, schemas: _Schemas) -> dict[str, Any]:
-    refusals = {403, *operation.refusals, *(() if operation.open else _EVERYBODY)}
+def _refusals(operation: Operation) -> list[str]:
+    """The statuses of its problems: those of its kind, and its own."""
+    refusals = {403, *operation.refusals, *(() if operation.open else (401, 429))}
     if "{" in operation.path:
         refusals |= {400, 404}
     if operation.method != "GET" and operation.path.startswith(("/api/sessions/{id}", "/api/turns/{id}")):
@@ -144,31 +134,17 @@ def _responses(operation: Operation, schemas: _Schemas) -> dict[str, Any]:
         refusals |= {400, 408, 413, 422}
     if operation.query is not None:
         refusals.add(422)
-    found = {str(status): _answer(status, type_, operation, schemas) for status, type_ in operation.answers.items()}
-    for status in (*(str(status) for status in sorted(refusals)), "5XX"):
-        found[status] = {"$ref": f"#/components/responses/{status}"}
-    return found
+    return [*(str(status) for status in sorted(refusals)), "5XX"]
 
 
-def _answer(status: int, type_: Any, operation: Operation, schemas: _Schemas) -> dict[str, Any]:
+def _answer(status: int, operation: Operation, schemas: Mapping[Any, dict[str, Any]]) -> dict[str, Any]:
+    kind = operation.answers[status]
     content: dict[str, Any] = {}
-    if operation.media != JSON and type_ is not None:
+    if kind is not None and operation.media == JSON:
+        content[JSON] = {"schema": schemas[kind]}
+    elif kind is not None:
         content[operation.media] = {"schema": {"type": "string"} if operation.media.startswith("text/") else {}}
-    elif operation.media == JSON and type_ is not None:
-        content[JSON] = {"schema": schemas.of(type_)}
     if operation.streams is not None and status == 200:
-        content[_STREAM] = {"schema": {"type": "string"}, "x-itemSchema": schemas.of(operation.streams)}
+        content["text/event-stream"] = {"schema": {"type": "string"}, "x-itemSchema": schemas[operation.streams]}
     described = {"description": HTTPStatus(status).phrase, "headers": _HEADERS}
     return {**described, "content": content} if content else described
-
-
-def _refusals(schemas: _Schemas) -> dict[str, Any]:
-    """The problems that operations refer to, by status."""
-    content = {_PROBLEM: {"schema": schemas.of(Problem)}}
-    described = {str(status): HTTPStatus(status).phrase for status in (400, 401, 403, 404, 408, 409, 413, 422, 429)}
-    described["5XX"] = (
-        "500 a fault of clew's own, 503 the store cannot be used or too much is asked at once, 507 it is full."
-    )
-    return {
-        status: {"description": text, "headers": _HEADERS, "content": content} for status, text in described.items()
-    }

@@ -95,33 +95,25 @@ class RequestQuery(Arguments):
 
 OPERATIONS: Final = (
     Operation(
-        "rewind", "POST …/rewind", "Go back to a user message.", {200: RewoundShape, 202: RewoundShape}, body=RewindBody
+        "rewind", "POST …/rewind", "Go back to a user message.", {200: RewoundShape, 202: RewoundShape}, RewindBody
     ),
-    Operation(
-        "unrewind", "POST …/unrewind", "Undo the newest rewind.", {200: RewoundShape}, body=Nothing, optional=True
-    ),
-    Operation("set_head", "POST …/head", "Go to any turn.", {200: RewoundShape}, body=HeadBody),
+    Operation("unrewind", "POST …/unrewind", "Undo the newest rewind.", {200: RewoundShape}, Nothing, optional=True),
+    Operation("set_head", "POST …/head", "Go to any turn.", {200: RewoundShape}, HeadBody),
     Operation("reflog", "GET …/reflog", "Every move of the head, newest first.", {200: ReflogList}),
-    Operation("branch", "POST …/branch", "A session that starts as a copy.", {201: SessionShape}, body=BranchBody),
+    Operation("branch", "POST …/branch", "A session that starts as a copy.", {201: SessionShape}, BranchBody),
     Operation("tree", "GET …/tree", "Its turns and branches.", {200: TreeView}),
-    Operation(
-        "compact", "POST …/compact", "Summarise the older turns.", {200: Compacted}, body=CompactBody, optional=True
-    ),
-    Operation("prune", "POST …/prune", "Stubs for older outputs.", {200: Compacted}, body=Nothing, optional=True),
+    Operation("compact", "POST …/compact", "Summarise the older turns.", {200: Compacted}, CompactBody, optional=True),
+    Operation("prune", "POST …/prune", "Stubs for older outputs.", {200: Compacted}, Nothing, optional=True),
     Operation("compaction", "GET …/compactions/{message_id}", "What a compaction summarised.", {200: CompactionReport}),
-    Operation(
-        "context", "GET …/context", "How large the next request would be.", {200: ContextReport}, query=ContextQuery
-    ),
+    Operation("context", "GET …/context", "How large the next request would be.", {200: ContextReport}, ContextQuery),
     Operation("turn", "GET /api/turns/{id}", "A turn with its steps.", {200: TurnReport}),
-    Operation(
-        "fork", "POST /api/turns/{id}/fork", "A branch at a turn.", {201: SessionShape}, body=ForkBody, optional=True
-    ),
+    Operation("fork", "POST /api/turns/{id}/fork", "A branch at a turn.", {201: SessionShape}, ForkBody, optional=True),
     Operation(
         "request",
         "GET /api/turns/{id}/request",
         "What the model was sent at a step.",
         {200: RequestReport},
-        query=RequestQuery,
+        RequestQuery,
     ),
     Operation(
         "turn_messages",

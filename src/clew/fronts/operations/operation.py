@@ -41,24 +41,24 @@ class Operation(msgspec.Struct, frozen=True):
     is the path of a session.
 
     ``answers`` are types by status, None for no content; one with a single field is an envelope round what the facade
-    returns. ``refusals`` are statuses beside those that go without saying. ``optional``: the body may be left out.
-    ``raw`` names the parameter that takes the body's
-    bytes as they are. ``found_by`` is asked for the id first, so that what is not there is refused as that, whatever
-    the body says. ``streams`` is the type of one frame and ``watched_by`` the facade's iterator over them, where that
-    is not ``name``. With ``media`` an answer is bytes of that kind, not JSON. An ``open`` one is answered without a
-    token. ``served`` ones are of the HTTP server alone: no method of the facade.
+    returns. ``takes`` is what is sent: the query of a GET or a DELETE, else the body, which may be left out where it is
+    ``optional``. ``refusals`` are statuses beside those that go without saying. ``raw`` names the parameter that takes
+    the body's bytes as they are. ``found_first``, as every PATCH and PUT: what is not there is refused as that,
+    whatever else was sent. ``streams`` is the type of one frame and ``watched_by`` the facade's iterator over them,
+    where that is not ``name``. With ``media`` an answer is bytes of that kind, not JSON. An ``open`` one is answered
+    without a token. ``served`` ones are of the HTTP server alone: no method of the facade.
     """
 
     name: str
     route: str
     summary: str
     answers: Mapping[int, Any]
-    query: type[Arguments] | None = None
-    body: Any = None
+    takes: Any = None
+    also_query: type[Arguments] | None = None
     optional: bool = False
-    body_limit: int | None = None
+    limit: int | None = None
     raw: str | None = None
-    found_by: str | None = None
+    found_first: bool = False
     refusals: tuple[int, ...] = ()
     streams: Any = None
     watched_by: str | None = None
@@ -73,6 +73,14 @@ class Operation(msgspec.Struct, frozen=True):
     @property
     def path(self) -> str:
         return self.route.partition(" ")[2].replace("…", "/api/sessions/{id}")
+
+    @property
+    def query(self) -> Any:
+        return self.takes if self.method in ("GET", "DELETE") else self.also_query
+
+    @property
+    def body(self) -> Any:
+        return None if self.method in ("GET", "DELETE") else self.takes
 
     @property
     def answer(self) -> Any:

@@ -74,11 +74,9 @@ class ChatBody(msgspec.Struct, rename="camel"):
 
 
 OPERATIONS: Final = (
-    Operation("submit", "POST …/prompt", "Send a prompt.", {202: SubmissionShape}, body=PromptBody),
-    Operation("continue_turn", "POST …/continue", "Go on.", {202: SubmissionShape}, body=Nothing, optional=True),
-    Operation(
-        "abort", "POST …/abort", "Stop what runs, or deny what waits.", {202: Aborted}, body=Nothing, optional=True
-    ),
+    Operation("submit", "POST …/prompt", "Send a prompt.", {202: SubmissionShape}, PromptBody),
+    Operation("continue_turn", "POST …/continue", "Go on.", {202: SubmissionShape}, Nothing, optional=True),
+    Operation("abort", "POST …/abort", "Stop what runs, or deny what waits.", {202: Aborted}, Nothing, optional=True),
     Operation(
         "get_status",
         "GET …/status",
@@ -94,16 +92,16 @@ OPERATIONS: Final = (
         "POST …/approvals/{approval_id}",
         "Answer a request for approval.",
         {200: Remaining},
-        body=ApprovalBody,
-        found_by="get_session",
+        ApprovalBody,
+        found_first=True,
     ),
     Operation(
         "answer_question",
         "POST …/answers/{tool_call_id}",
         "Answer a question.",
         {200: Remaining},
-        body=AnswerBody,
-        found_by="get_session",
+        AnswerBody,
+        found_first=True,
     ),
 )
 STREAM_OPERATIONS: Final = (
@@ -112,7 +110,7 @@ STREAM_OPERATIONS: Final = (
         "POST /api/chat",
         "Chat, as the AI SDK v6 does it.",
         {200: None},
-        body=ChatBody,
+        ChatBody,
         streams=Chunk,
         refusals=(404, 409),
         served=True,

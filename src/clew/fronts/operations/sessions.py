@@ -138,64 +138,45 @@ class SearchParameters(Arguments):
 
 OPERATIONS: Final = (
     Operation(
-        "list_sessions",
-        "GET /api/sessions",
-        "Sessions, newest first.",
-        {200: SessionPage},
-        query=ListQuery,
-        refusals=(400,),
+        "list_sessions", "GET /api/sessions", "Sessions, newest first.", {200: SessionPage}, ListQuery, refusals=(400,)
     ),
-    Operation("create_session", "POST /api/sessions", "A new, empty session.", {201: SessionShape}, body=NewSession),
-    Operation("delete_session", "DELETE …", "Remove it for good.", {204: None}, query=DeleteQuery),
+    Operation("create_session", "POST /api/sessions", "A new, empty session.", {201: SessionShape}, NewSession),
+    Operation("delete_session", "DELETE …", "Remove it for good.", {204: None}, DeleteQuery),
     Operation("get_session", "GET …", "A session.", {200: SessionShape}),
-    Operation(
-        "patch_session",
-        "PATCH …",
-        "Change what is given.",
-        {200: SessionShape},
-        body=SessionPatch,
-        found_by="get_session",
-    ),
-    Operation("messages", "GET …/messages", "Its messages.", {200: MessageList}, query=MessagesQuery),
+    Operation("patch_session", "PATCH …", "Change what is given.", {200: SessionShape}, SessionPatch, found_first=True),
+    Operation("messages", "GET …/messages", "Its messages.", {200: MessageList}, MessagesQuery),
     Operation(
         "accept_message",
         "POST …/messages/{message_id}/accept",
         "Accept a damaged message as it is now.",
         {200: Message},
-        body=Nothing,
+        Nothing,
     ),
     Operation("files", "GET …/files", "The files it has read and changed.", {200: FileList}),
 )
 PERMISSION_OPERATIONS: Final = (
     Operation("permissions", "GET …/permissions", "The session's own rules.", {200: RuleList}),
-    Operation(
-        "set_permissions",
-        "PUT …/permissions",
-        "Replace the session's own rules.",
-        {200: RuleList},
-        body=RulesBody,
-        found_by="get_session",
-    ),
+    Operation("set_permissions", "PUT …/permissions", "Replace the session's own rules.", {200: RuleList}, RulesBody),
     Operation(
         "explain_permission",
         "GET …/permissions/explain",
         "What would be decided about a call, and why.",
         {200: ExplainedShape},
-        query=ExplainQuery,
-        found_by="get_session",
+        ExplainQuery,
+        found_first=True,
     ),
 )
 TRANSFER_OPERATIONS: Final = (
-    Operation("export", "GET …/export", "A session as a file.", {200: bytes}, query=ExportQuery, media="*/*"),
+    Operation("export", "GET …/export", "A session as a file.", {200: bytes}, ExportQuery, media="*/*"),
     # A session may hold more files than one message: what was exported must come in again.
     Operation(
         "import_session",
         "POST /api/import",
         "Take in a session that was exported.",
         {201: SessionShape},
-        query=ImportQuery,
-        body=dict[str, Any],
-        body_limit=MAX_FILE_BYTES,
+        dict[str, Any],
+        also_query=ImportQuery,
+        limit=MAX_FILE_BYTES,
         raw="data",
     ),
     Operation(
@@ -203,7 +184,7 @@ TRANSFER_OPERATIONS: Final = (
         "GET /api/search",
         "Messages that hold these words, hidden ones too.",
         {200: SearchPage},
-        query=SearchParameters,
+        SearchParameters,
         refusals=(400, 404),
     ),
 )

@@ -134,8 +134,8 @@ OPERATIONS: Final = (
         "POST /api/events",
         "Take an event in and start, or queue, its turn. The same again is answered alike.",
         {202: Received},
-        body=NewEvent,
-        body_limit=MAX_EVENT_BODY,
+        NewEvent,
+        limit=MAX_EVENT_BODY,
         refusals=(404, 409),
     ),
     Operation(
@@ -143,12 +143,12 @@ OPERATIONS: Final = (
         "GET /api/events/ledger",
         "What came in and what went out for it, newest first.",
         {200: EventList},
-        query=LedgerQuery,
+        LedgerQuery,
         refusals=(400, 404),
     ),
     Operation("schedules.list", "GET /api/schedules", "All schedules.", {200: ScheduleList}),
     Operation(
-        "schedules.add", "POST /api/schedules", "Keep a schedule.", {201: Schedule}, body=NewSchedule, refusals=(404,)
+        "schedules.add", "POST /api/schedules", "Keep a schedule.", {201: Schedule}, NewSchedule, refusals=(404,)
     ),
     Operation(
         "schedules.remove", "DELETE /api/schedules/{id}", "Take a schedule out. What it has run stays.", {204: None}
@@ -159,8 +159,7 @@ OPERATIONS: Final = (
         "PATCH /api/schedules/{id}",
         "Change what is given, pause, or resume.",
         {200: Schedule},
-        body=SchedulePatch,
-        found_by="schedules.get",
+        SchedulePatch,
     ),
     Operation(
         "schedules.run",
@@ -175,7 +174,7 @@ OPERATIONS: Final = (
         "POST /api/hooks",
         "Keep a webhook. Its secret is in this answer and in no other.",
         {201: WebhookShape},
-        body=NewWebhook,
+        NewWebhook,
         refusals=(404, 409),
     ),
     Operation("webhooks.remove", "DELETE /api/hooks/{name}", "Take a webhook out. What came in stays.", {204: None}),
@@ -185,15 +184,14 @@ OPERATIONS: Final = (
         "PATCH /api/hooks/{name}",
         "Change what is given, pause, or resume.",
         {200: WebhookShape},
-        body=WebhookPatch,
-        found_by="webhooks.get",
+        WebhookPatch,
     ),
     Operation(
         "webhooks.deliver",
         "POST /api/hooks/{name}",
         "A delivery, signed with the secret of the webhook; no token. The same again is answered alike.",
         {202: Received},
-        body=dict[str, Any],
+        dict[str, Any],
         refusals=(401, 409, 429),
         open=True,
         served=True,
