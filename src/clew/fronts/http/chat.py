@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 from starlette.requests import Request
@@ -42,6 +42,7 @@ from clew.transcript.session import Session, parse_model
 __all__ = ["Chat"]
 
 Batches = AsyncIterator[Sequence[c.Chunk]]
+_NOTHING_NEW: Final = "the newest message must be the user's, or hold answers to what waits"
 
 
 class ClientMessage(msgspec.Struct):
@@ -50,16 +51,6 @@ class ClientMessage(msgspec.Struct):
     role: Literal["user", "assistant", "system"]
     parts: list[dict[str, Any]]
     id: str | None = None
-
-
-class CallAnswer(msgspec.Struct, frozen=True):
-    """What a client's copy of a waiting call says about it: a word on an approval, or the answer to a question."""
-
-    tool_call_id: str
-    approval_id: str | None = None
-    approved: bool = False
-    reason: str | None = None
-    output: Any = None
 
 
 class Chat:
@@ -83,101 +74,89 @@ class Chat:
         about_session(request, session.id)
         check_value([body.model, body.agent], "the body")
         if body.trigger == "regenerate-message":
-            return self._stream(await self._regenerate(session, body))
-        newest = _newest(body)
-        if newest.role == "assistant":
-            return self._stream(await self._go_on(session, newest))
-        if newest.role != "user":
-            raise InvalidInput("the newest message must be the user's, or hold answers to what waits")
-        if len(newest.parts) > MAX_PARTS:
-            raise InvalidInput(f"a message of a user has at most {MAX_PARTS} parts")
-        if body.message_id is not None:
-            return self._stream(await self._edit(session, newest, body, body.message_id))
-        return self._stream(await self._submit(session, newest, body))
+            batches = await self._regenerate(session, body)
+        else:
+            newest = _newest(body)
+            if newest.role == "assistant":
+                batches = await self._answer(session, newest)
+            elif newest.role == "user":
+                batches = await self._send(session, newest, body)
+            else:
+                raise InvalidInput(_NOTHING_NEW)
+        return self._stream(batches)
 
     def _stream(self, batches: Batches) -> EventStream:
         return EventStream(chunk_frames(batches), self._streams, finite=True, headers=CHAT_HEADERS)
 
-    async def _submit(self, session: Session, newest: ClientMessage, body: ChatBody) -> Batches:
+    async def _send(self, session: Session, newest: ClientMessage, body: ChatBody) -> Batches:
+        """The newest message, at the end or in the place of an earlier one."""
+        if len(newest.parts) > MAX_PARTS:
+            raise InvalidInput(f"a message of a user has at most {MAX_PARTS} parts")
+        asked: dict[str, Any] = {"model": body.model, "agent": body.agent}
+        if body.message_id is not None:
+            asked |= {"mode": "edit", "parts": newest.parts, "client_message_id": newest.id}
+            return await self._rewind(session.id, body.message_id, asked)
         submission = await self._engine.submit(
-            session.id,
-            newest.parts,
-            model=body.model,
-            agent=body.agent,
-            message_id=newest.id,
-            on_busy="reject",
+            session.id, newest.parts, message_id=newest.id, on_busy="reject", **asked
         )
         if submission.queued:
             raise SessionBusy("this message waits in the queue behind a run", session_id=session.id)
-        return await self._followed(session.id, submission)
-
-    async def _edit(self, session: Session, newest: ClientMessage, body: ChatBody, message_id: str) -> Batches:
-        """The newest message in the place of an earlier one."""
-        rewound = await self._engine.rewind(
-            session.id,
-            message_id,
-            mode="edit",
-            run=True,
-            parts=newest.parts,
-            model=body.model,
-            agent=body.agent,
-            client_message_id=newest.id,
-        )
-        return await self._followed(session.id, rewound.submission)
+        return await self._follow(session.id, submission)
 
     async def _regenerate(self, session: Session, body: ChatBody) -> Batches:
         """Another answer to the user message of an answer."""
         row = await find_prompt(self._engine.store, session.id, body.message_id)
-        if not _differs(body, row, session):
-            rewound = await self._engine.rewind(session.id, row.id, run=True)
-            return await self._followed(session.id, rewound.submission)
-        # Who answers is said in the message, and a message never changes: it is sent again, under the client's id.
-        rewound = await self._engine.rewind(
-            session.id,
-            row.id,
-            mode="edit",
-            run=True,
-            model=body.model,
-            agent=body.agent,
-            client_message_id=_name_of(body, row),
-        )
-        return await self._followed(session.id, rewound.submission)
+        asked: dict[str, Any] = {}
+        if _differs(body, row, session):
+            # Who answers is said in the message, and a message never changes: it is sent again, under the client's id.
+            asked = {"mode": "edit", "model": body.model, "agent": body.agent}
+            asked["client_message_id"] = _name_of(body, row)
+        return await self._rewind(session.id, row.id, asked)
 
-    async def _followed(self, session_id: str, submission: Submission | None) -> Batches:
-        """The stream of what was just sent, or of what it was when it was sent before."""
-        if submission is None:
+    async def _rewind(self, session_id: str, message_id: str, asked: Mapping[str, Any]) -> Batches:
+        rewound = await self._engine.rewind(session_id, message_id, run=True, **asked)
+        if rewound.submission is None:
             raise InternalError("a rewind that runs has begun nothing", session_id=session_id)
+        return await self._follow(session_id, rewound.submission)
+
+    async def _follow(self, session_id: str, submission: Submission) -> Batches:
+        """The stream of what was just sent, or of what it was when it was sent before."""
         if submission.turn_id is not None and submission.stream is not None:
             return submission.stream.follow(replay=False)
         return await stream_turn(self._engine, session_id, submission.message_id)
 
-    async def _go_on(self, session: Session, newest: ClientMessage) -> Batches:
+    async def _answer(self, session: Session, newest: ClientMessage) -> Batches:
         """Answer what waits as the client's copy of the message says, and follow what comes of it."""
-        answers = _answers_in(newest)
-        if not answers:
-            raise InvalidInput("the newest message must be the user's, or hold answers to what waits")
-        left: int | None = None
-        for one in answers:
+        engine = self._engine
+        answered, left = False, None
+        # Nothing before the last step can wait.
+        for part in newest.parts[(steps_in(newest.parts) or [0])[-1] :]:
+            call_id, state, approval = call_id_of(part), state_of(part), approval_of(part)
+            approval_id, approved, reason = approval.get("id"), approval.get("approved"), approval.get("reason")
+            is_approval = state == "approval-responded" and isinstance(approval_id, str) and isinstance(approved, bool)
+            if call_id is None or not (is_approval or (state == "output-available" and not approval)):
+                continue
+            answered = True
             # Whether it still waits is asked of the engine by answering: a status may lag behind the stream.
             with contextlib.suppress(AlreadyAnswered, ApprovalNotFound):
-                left = await self._answer(session.id, one)
-            if left == 0 and (stream := self._engine.find_stream(session.id)) is not None:
+                if is_approval:
+                    words = reason if isinstance(reason, str) else None
+                    left = await engine.answer(session.id, str(approval_id), "once" if approved else "deny", words)
+                else:
+                    left = await engine.answer_question(session.id, call_id, output_of(part))
+            if left == 0 and (stream := engine.find_stream(session.id)) is not None:
                 return stream.follow(replay=False)
+        if not answered:
+            raise InvalidInput(_NOTHING_NEW)
         if left is not None:
             return _still_waiting(newest)
-        stream = self._engine.find_stream(session.id)
+        stream = engine.find_stream(session.id)
         if stream is not None and stream.message_id == newest.id:
             # Sent twice: the first was the answer. The client has all that came before this run.
             return stream.follow(replay=False)
-        if (await self._engine.get_status(session.id)).waiting:
+        if (await engine.get_status(session.id)).waiting:
             raise WaitingForHuman("this session waits for other answers than these", session_id=session.id)
         raise AlreadyAnswered("nothing that these answers are for waits here", session_id=session.id)
-
-    async def _answer(self, session_id: str, said: CallAnswer) -> int:
-        if said.approval_id is None:
-            return await self._engine.answer_question(session_id, said.tool_call_id, said.output)
-        decision: Literal["once", "deny"] = "once" if said.approved else "deny"
-        return await self._engine.answer(session_id, said.approval_id, decision, said.reason)
 
 
 def _newest(body: ChatBody) -> ClientMessage:
@@ -203,23 +182,6 @@ def _name_of(body: ChatBody, row: MessageRow) -> str:
         if _newest(body).id == row.id:
             return row.id
     return row.client_message_id or row.id
-
-
-def _answers_in(message: ClientMessage) -> list[CallAnswer]:
-    """What the calls of the last step say, as far as it is said in the right form. Nothing before it can wait."""
-    steps = steps_in(message.parts)
-    found: list[CallAnswer] = []
-    for part in message.parts[steps[-1] if steps else 0 :]:
-        call_id, state, approval = call_id_of(part), state_of(part), approval_of(part)
-        if call_id is None:
-            continue
-        if state == "approval-responded":
-            approval_id, approved, reason = approval.get("id"), approval.get("approved"), approval.get("reason")
-            if isinstance(approval_id, str) and isinstance(approved, bool):
-                found.append(CallAnswer(call_id, approval_id, approved, reason if isinstance(reason, str) else None))
-        elif state == "output-available" and not approval:
-            found.append(CallAnswer(call_id, output=output_of(part)))
-    return found
 
 
 async def _still_waiting(message: ClientMessage) -> Batches:
