@@ -20,12 +20,12 @@ KEY = 'sk-"hush\\key'
 @pytest.fixture
 def lines() -> Iterator[list[str]]:
     """What the log writes from here on, formatted as JSON, one line each."""
-    yield from _lines(logging_._Json([TOKEN, KEY]))
+    yield from _lines(logging_._Formatter("json", [TOKEN, KEY]))
 
 
 @pytest.fixture
 def text_lines() -> Iterator[list[str]]:
-    yield from _lines(logging_._Text([TOKEN, KEY]))
+    yield from _lines(logging_._Formatter("text", [TOKEN, KEY]))
 
 
 def _lines(formatter: logging.Formatter) -> Iterator[list[str]]:
@@ -162,4 +162,4 @@ def test_which_values_of_the_environment_are_secrets() -> None:
     hidden = logging_.secrets_of(environ)
     assert hidden == ["a" * 20, "b" * 20, "c" * 20]
     record = logging.LogRecord("x", logging.INFO, "", 1, "%s 1 %s", ("a" * 20, "d" * 20), None)
-    assert logging_._Text([*hidden, "1"]).format(record).endswith(f"INFO x: [hidden] 1 {'d' * 20}")
+    assert logging_._Formatter("text", [*hidden, "1"]).format(record).endswith(f"INFO x: [hidden] 1 {'d' * 20}")

@@ -14,7 +14,7 @@ import functools
 import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -38,7 +38,6 @@ from clew.triggers.webhook import Webhook
 
 __all__ = ["RemoteEngine"]
 
-C = TypeVar("C", bound="type[Any]")
 _DONE: Final = b"[DONE]"
 _FOLDERS: Final = ("workspace", "workspace_root")
 _RETURNED: Final[Mapping[Any, Any]] = {
@@ -71,48 +70,37 @@ def _send(operation: Operation, method: Callable[..., Any]) -> Callable[..., Any
     return watch if inspect.isasyncgenfunction(method) or (operation.answer is None and operation.streams) else send
 
 
-def _over_the_wire(group: str = "") -> Callable[[C], C]:
-    """Have the operations of a class be carried out by the server."""
-
-    def decorate(cls: C) -> C:
-        for operation in OPERATIONS:
-            for name in filter(None, (operation.name, operation.watched_by)):
-                prefix, _, own = name.rpartition(".")
-                if prefix == group and not operation.served and own not in vars(cls):
-                    setattr(cls, own, _send(operation, getattr(cls, own)))
-        return cls
-
-    return decorate
-
-
 class _Remote:
-    _wire: Wire
+    """Has the operations of a class, those of one ``group``, carried out by the server."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
 
+    def __init_subclass__(cls, group: str = "") -> None:
+        for operation in OPERATIONS:
+            for name in filter(None, (operation.name, operation.watched_by)):
+                prefix, _, own = name.rpartition(".")
+                if prefix == group and not operation.served:
+                    setattr(cls, own, _send(operation, getattr(cls, own)))
 
-@_over_the_wire("events")
-class RemoteEvents(_Remote, Events):
+
+class RemoteEvents(_Remote, Events, group="events"):
     """The ledger of a server."""
 
 
-@_over_the_wire("schedules")
-class RemoteSchedules(_Remote, Schedules):
+class RemoteSchedules(_Remote, Schedules, group="schedules"):
     """The schedules of a server."""
 
 
-@_over_the_wire("webhooks")
-class RemoteWebhooks(_Remote, Webhooks):
+class RemoteWebhooks(_Remote, Webhooks, group="webhooks"):
     """The webhooks of a server. A secret is there when it was just made, and empty otherwise."""
 
 
 class RemoteSubmission(Submission):
     """A prompt that a server took. Its end is asked for when somebody waits for it."""
 
-    def __init__(self, engine: RemoteEngine, session_id: str, taken: r.SubmissionShape) -> None:
-        never: asyncio.Future[TurnOutcome] = asyncio.get_running_loop().create_future()
-        super().__init__(taken.message_id, never, queued=taken.queued)
+    def __init__(self, engine: RemoteEngine, session_id: str, message_id: str, queued: bool) -> None:
+        super().__init__(message_id, asyncio.get_running_loop().create_future(), queued=queued)
         self._engine = engine
         self._session_id = session_id
 
@@ -120,7 +108,6 @@ class RemoteSubmission(Submission):
         return await self._engine.outcome(self._session_id, self.message_id)
 
 
-@_over_the_wire()
 class RemoteEngine(_Remote, Operations):
     """What of an engine a server offers."""
 
@@ -137,12 +124,11 @@ class RemoteEngine(_Remote, Operations):
 
     async def examples(self) -> list[Session]:
         """The sample sessions, made by the server where they are not there yet."""
-        return msgspec.json.decode(
-            await self._wire.call("POST", BY_NAME["examples"].path, {}), type=dict[str, list[Session]]
-        )["sessions"]
+        _, answered = await self._wire.send("POST", BY_NAME["examples"].path)
+        return msgspec.json.decode(answered, type=dict[str, list[Session]])["sessions"]
 
     async def losses(self) -> tuple[Damage, ...]:
-        answered = await self._wire.call("GET", BY_NAME["server"].path)
+        _, answered = await self._wire.send("GET", BY_NAME["server"].path)
         return msgspec.json.decode(answered, type=r.ServerShape).losses
 
     async def outcome(self, session_id: str, message_id: str) -> TurnOutcome:
@@ -196,32 +182,24 @@ def _restore(
     kind = operation.answer
     if kind is None:
         return None
-    if operation.name == "blob":
-        return Blob(given["sha256"], headers["content-type"], data)
     if kind is bytes:
-        return data
-    if kind is r.SubmissionShape:
-        return RemoteSubmission(engine, given["session_id"], msgspec.json.decode(data, type=r.SubmissionShape))
-    if kind is r.RewoundShape:
-        moved = msgspec.json.decode(data, type=r.RewoundShape)
-        taken = None
-        if isinstance(moved.message_id, str):
-            shape = r.SubmissionShape(moved.message_id, moved.queued is True)
-            taken = RemoteSubmission(engine, given["session_id"], shape)
-        return Rewound(moved.head_turn_id, moved.hidden, moved.draft, taken)
-    if kind is r.WebhookShape:
-        return _webhook(msgspec.json.decode(data))
-    if kind is r.WebhookList:
-        return tuple(_webhook(one) for one in msgspec.json.decode(data)["webhooks"])
-    returned = _RETURNED.get(kind, kind)
+        return Blob(given["sha256"], headers["content-type"], data) if operation.name == "blob" else data
+    if kind in (r.WebhookShape, r.WebhookList):
+        shown = msgspec.json.decode(data)
+        hooks = tuple(msgspec.convert({"secret": "", **one}, Webhook) for one in shown.get("webhooks", [shown]))
+        return hooks[0] if kind is r.WebhookShape else hooks
     if operation.envelope is not None:
         data = bytes(msgspec.json.decode(data, type=dict[str, msgspec.Raw])[operation.envelope])
-        returned = msgspec.structs.fields(kind)[0].type if returned is kind else returned
-    return msgspec.json.decode(data, type=returned)
-
-
-def _webhook(shown: dict[str, Any]) -> Webhook:
-    return msgspec.convert({"secret": "", **shown}, Webhook)
+        kind = _RETURNED.get(kind) or msgspec.structs.fields(kind)[0].type
+    value = msgspec.json.decode(data, type=_RETURNED.get(kind, kind))
+    if isinstance(value, r.SubmissionShape):
+        return RemoteSubmission(engine, given["session_id"], value.message_id, value.queued)
+    if isinstance(value, r.RewoundShape):
+        taken = None
+        if isinstance(value.message_id, str):
+            taken = RemoteSubmission(engine, given["session_id"], value.message_id, value.queued is True)
+        return Rewound(value.head_turn_id, value.hidden, value.draft, taken)
+    return value
 
 
 def _restore_frame(operation: Operation, frame: bytes) -> Any:

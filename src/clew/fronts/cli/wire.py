@@ -93,23 +93,8 @@ class Wire:
         finally:
             task.cancel()
 
-    async def call(
-        self,
-        method: str,
-        path: str,
-        body: Mapping[str, Any] | bytes | None = None,
-        *,
-        query: Mapping[str, Any] | None = None,
-    ) -> bytes:
-        """The body of an answer; a refusal is raised."""
-        return (await self.send(method, path, body, query))[1]
-
     async def send(
-        self,
-        method: str,
-        path: str,
-        body: Mapping[str, Any] | bytes | None = None,
-        query: Mapping[str, Any] | None = None,
+        self, method: str, path: str, body: bytes | None = None, query: Mapping[str, Any] | None = None
     ) -> tuple[Mapping[str, str], bytes]:
         """The headers and the body of an answer; a refusal is raised."""
         async with self._exchange(method, path, body, query, "application/json") as (status, headers, reader):
@@ -132,16 +117,11 @@ class Wire:
 
     @contextlib.asynccontextmanager
     async def _exchange(
-        self,
-        method: str,
-        path: str,
-        body: Mapping[str, Any] | bytes | None,
-        query: Mapping[str, Any] | None,
-        accept: str,
+        self, method: str, path: str, body: bytes | None, query: Mapping[str, Any] | None, accept: str
     ) -> AsyncIterator[tuple[int, dict[str, str], asyncio.StreamReader]]:
         given = {name: _in_query(value) for name, value in (query or {}).items() if value is not None}
         target = f"{path}?{urlencode(given)}" if given else path
-        data = body if isinstance(body, bytes) else b"" if body is None else msgspec.json.encode(body)
+        data = body or b""
         writer = None
         try:
             async with asyncio.timeout(_CONNECT_S):

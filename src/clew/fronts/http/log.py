@@ -14,7 +14,6 @@ import re
 import secrets
 import sys
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
@@ -134,51 +133,34 @@ def secrets_of(environ: Mapping[str, str]) -> list[str]:
 def set_up(form: LogForm, hidden: Iterable[str]) -> None:
     """Log to stderr. ``hidden`` values are replaced wherever they turn up."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Json(hidden) if form == "json" else _Text(hidden))
+    handler.setFormatter(_Formatter(form, hidden))
     logging.basicConfig(handlers=[handler], level=logging.INFO, force=True)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
 
 
-class _Formatter(logging.Formatter, ABC):
-    def __init__(self, hidden: Iterable[str]) -> None:
+class _Formatter(logging.Formatter):
+    def __init__(self, form: LogForm, hidden: Iterable[str]) -> None:
         super().__init__()
+        self._form = form
         long = {value for value in hidden if len(value) >= _SHORTEST_SECRET}
         # Inside a JSON string a quote or a backslash is written differently.
         self._hidden = sorted(long | {json.dumps(value)[1:-1] for value in long}, key=len, reverse=True)
 
     def format(self, record: logging.LogRecord) -> str:
-        line = self.line(record, {**_about.get({}), **getattr(record, "fields", {})})
+        fields = {**_about.get({}), **getattr(record, "fields", {})}
+        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        trace = self.formatException(record.exc_info) if record.exc_info and record.exc_info[0] is not None else ""
+        if self._form == "json":
+            said = {"at": at, "level": record.levelname.lower(), "logger": record.name, "message": record.getMessage()}
+            line = json.dumps({**said, **fields, **({"trace": trace} if trace else {})}, default=str)
+        else:
+            told = "".join(f" {name}={_visible(str(value))}" for name, value in fields.items())
+            # What belongs to a line above is indented, so that no text can pass for a line of the log.
+            below = "".join(f"\n    {_visible(one)}" for one in trace.splitlines())
+            line = f"{at} {record.levelname} {record.name}: {_visible(record.getMessage())}{told}{below}"
         for value in self._hidden:
             line = line.replace(value, "[hidden]")
         return line
-
-    @abstractmethod
-    def line(self, record: logging.LogRecord, fields: Mapping[str, Any]) -> str:
-        """The record in this form."""
-
-    def _trace(self, record: logging.LogRecord) -> str:
-        return self.formatException(record.exc_info) if record.exc_info and record.exc_info[0] is not None else ""
-
-
-class _Text(_Formatter):
-    def line(self, record: logging.LogRecord, fields: Mapping[str, Any]) -> str:
-        said = "".join(f" {name}={_visible(str(value))}" for name, value in fields.items())
-        # What belongs to a line above is indented, so that no text can pass for a line of the log.
-        trace = "".join(f"\n    {_visible(line)}" for line in self._trace(record).splitlines())
-        return f"{_at(record)} {record.levelname} {record.name}: {_visible(record.getMessage())}{said}{trace}"
-
-
-class _Json(_Formatter):
-    def line(self, record: logging.LogRecord, fields: Mapping[str, Any]) -> str:
-        said = {"at": _at(record), "level": record.levelname.lower(), "logger": record.name}
-        line: dict[str, Any] = {**said, "message": record.getMessage(), **fields}
-        if trace := self._trace(record):
-            line["trace"] = trace
-        return json.dumps(line, default=str)
-
-
-def _at(record: logging.LogRecord) -> str:
-    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _visible(text: str) -> str:
