@@ -12,6 +12,7 @@ an unknown model is asked for.
 from __future__ import annotations
 
 import logging
+import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
@@ -32,6 +33,8 @@ log = logging.getLogger("clew.providers")
 
 GUESSED_WINDOW: Final = 32_000
 GUESSED_OUTPUT: Final = 4_096
+_DATE: Final = re.compile(r"-(?:latest|[0-9]{8}|[0-9]{4}-[0-9]{2}-[0-9]{2})\Z")
+"""At the end of a model's name: ``…-20250929``, ``…-2026-03-17``."""
 PLANNED_OUTPUT: Final = 20_000
 """Room that is kept for an answer where only the window is known; the model's own limit is not, and none is sent."""
 
@@ -147,7 +150,10 @@ class Catalog:
     def _looked_up(self, model: Model) -> ModelInfo:
         family = _models().families.get(model.provider_id)
         cheap = None if family is None else Model(model.provider_id, family.cheap)
-        figures = None if family is None else _of_name({**family.models, **family.older}, model.model_id)
+        # Also of a model that is pinned to a date.
+        plain = _DATE.sub("", model.model_id)
+        table = {} if family is None else {**family.models, **family.older}
+        figures = table.get(model.model_id) or table.get(plain)
         if figures is None:
             prices = self._listed(model)
             window = None if prices is None else _listed_window(prices, model)
@@ -190,20 +196,6 @@ class Catalog:
             known=info.known or own.window is not None,
             output_known=info.output_known or own.max_output is not None,
         )
-
-
-def _of_name(models: Mapping[str, tuple[int, int]], name: str) -> tuple[int, int] | None:
-    """The figures of a model, also of one that is pinned to a date (``…-20250929``, ``…-2026-03-17``)."""
-    if name in models:
-        return models[name]
-    return next((models[known] for known in models if _dated(name, known)), None)
-
-
-def _dated(name: str, known: str) -> bool:
-    rest = name.removeprefix(known)
-    if rest == "-latest":
-        return True
-    return rest != name and rest.startswith("-") and rest.replace("-", "").isdigit() and len(rest) >= 9
 
 
 # The price list

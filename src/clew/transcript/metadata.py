@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from clew.transcript.part import text_at
 from clew.transcript.usage import Usage
 
 __all__ = [
@@ -56,7 +57,7 @@ class MessageMetadata:
     @property
     def turn_id(self) -> str | None:
         """The turn through which a view reached it."""
-        return _text(self.metadata, "turn_id")
+        return text_at(self.metadata, "turn_id")
 
     @property
     def shown_at(self) -> int:
@@ -87,7 +88,7 @@ class MessageMetadata:
     @property
     def client_message_id(self) -> str | None:
         """The id its sender gave it, by which a prompt sent twice is known."""
-        return _text(self.metadata, "client_message_id")
+        return text_at(self.metadata, "client_message_id")
 
     @property
     def asked_model(self) -> Any:
@@ -97,7 +98,7 @@ class MessageMetadata:
     @property
     def asked_agent(self) -> str | None:
         """The agent it was sent to, where that is not the session's."""
-        return _text(self.metadata, "agent")
+        return text_at(self.metadata, "agent")
 
     @property
     def queued_at(self) -> int | None:
@@ -112,16 +113,16 @@ class MessageMetadata:
 
     @property
     def cancelled_why(self) -> str | None:
-        return _text(self.metadata, "cancelled_why")
+        return text_at(self.metadata, "cancelled_why")
 
     @property
     def snapshot_id(self) -> str | None:
-        return _text(self.metadata, SNAPSHOT_KEY)
+        return text_at(self.metadata, SNAPSHOT_KEY)
 
     @property
     def damage(self) -> str | None:
         """Why its text is not, or may not be, what was stored; None where nothing is known against it."""
-        return _text(self.metadata, DAMAGED)
+        return text_at(self.metadata, DAMAGED)
 
     @property
     def is_unreadable(self) -> bool:
@@ -141,11 +142,11 @@ class SessionMetadata:
 
     @property
     def title(self) -> str | None:
-        return _text(self.metadata, "title")
+        return text_at(self.metadata, "title")
 
     @property
     def label(self) -> str | None:
-        return _text(self.metadata, "label")
+        return text_at(self.metadata, "label")
 
     @property
     def kind(self) -> Literal["chat", "subagent"]:
@@ -159,7 +160,7 @@ class SessionMetadata:
     @property
     def system_prompt(self) -> str | None:
         """Stands in the place of the agent's own prompt."""
-        return _text(self.metadata, "system_prompt")
+        return text_at(self.metadata, "system_prompt")
 
     @property
     def compaction(self) -> Any:
@@ -191,8 +192,3 @@ def merged(old: Mapping[str, Any], new: Mapping[str, Any], drop: Iterable[str] =
     for key in drop:
         result.pop(key, None)
     return result
-
-
-def _text(metadata: Mapping[str, Any], key: str) -> str | None:
-    value = metadata.get(key)
-    return value if isinstance(value, str) else None

@@ -49,6 +49,7 @@ __all__ = [
     "steps_in",
     "steps_of",
     "stored_file",
+    "text_at",
     "text_of",
     "text_part",
     "texts_of",
@@ -71,7 +72,7 @@ def kind_of(part: Part) -> str:
 
 
 def state_of(part: Part) -> str | None:
-    return _text(part, "state")
+    return text_at(part, "state")
 
 
 def text_part(text: str) -> dict[str, Any]:
@@ -80,7 +81,7 @@ def text_part(text: str) -> dict[str, Any]:
 
 def text_of(part: Part, *kinds: str) -> str | None:
     """The text of a part of these kinds (none given: of a ``text``); None for any other part."""
-    return _text(part, "text") if kind_of(part) in (kinds or ("text",)) else None
+    return text_at(part, "text") if kind_of(part) in (kinds or ("text",)) else None
 
 
 def texts_of(parts: Iterable[Part]) -> list[str]:
@@ -145,7 +146,7 @@ def tool_name(part: Part) -> str:
     if not is_call(part):
         return ""
     kind = kind_of(part)
-    return _text(part, "toolName") or "" if kind == "dynamic-tool" else kind.removeprefix("tool-")
+    return text_at(part, "toolName") or "" if kind == "dynamic-tool" else kind.removeprefix("tool-")
 
 
 def input_of(part: Part) -> Any:
@@ -169,7 +170,7 @@ def output_text(part: Part) -> str | None:
 
 
 def error_text(part: Part) -> str | None:
-    return _text(part, "errorText")
+    return text_at(part, "errorText")
 
 
 def result_text(part: Part) -> str:
@@ -182,7 +183,7 @@ def result_text(part: Part) -> str:
         case "output-error":
             return error_text(part) or ""
         case "output-denied":
-            return _text(approval_of(part), "reason") or ""
+            return text_at(approval_of(part), "reason") or ""
         case _:
             return ""
 
@@ -236,20 +237,20 @@ def halved(part: Part, least: int) -> list[dict[str, Any]]:
 
 
 def file_name_of(part: Part) -> str | None:
-    return _text(part, "filename")
+    return text_at(part, "filename")
 
 
 def name_of(part: Part) -> str | None:
     """What a file or a source is called: its name, its title, or where it lies."""
-    return file_name_of(part) or _text(part, "title") or url_of(part)
+    return file_name_of(part) or text_at(part, "title") or url_of(part)
 
 
 def media_type_of(part: Part) -> str | None:
-    return _text(part, "mediaType")
+    return text_at(part, "mediaType")
 
 
 def url_of(part: Part) -> str | None:
-    return _text(part, "url")
+    return text_at(part, "url")
 
 
 def blob_url(sha256: str) -> str:
@@ -281,9 +282,10 @@ def size_of(part: Part) -> int | None:
     return size if isinstance(size, int) else None
 
 
-def _text(part: Part, key: str) -> str | None:
-    value = part.get(key)
-    return value if isinstance(value, str) else None
+def text_at(value: Mapping[str, Any], key: str) -> str | None:
+    """The text under a key; None for what is not there, or no text."""
+    text = value.get(key)
+    return text if isinstance(text, str) else None
 
 
 def _as_text(value: object) -> str:

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import count
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from clew.errors import InvalidInput
 from clew.transcript import chunk as c
@@ -32,6 +32,8 @@ from clew.transcript.chunk import UNSET, Chunk, FinishReason, UnsetType
 from clew.transcript.part import STEP_START, Part, is_call, kind_of, state_of, tool_name
 
 __all__ = ["replay"]
+
+_T = TypeVar("_T")
 
 
 def replay(
@@ -50,7 +52,7 @@ def replay(
         raise InvalidInput("only an assistant message can be replayed as a stream")
     live = dict(open_ids or {})
     ids = _fresh_ids({*live.values(), *(part["id"] for part in message["parts"] if isinstance(part.get("id"), str))})
-    yield c.Start(message["id"], _object(message, "metadata"))
+    yield c.Start(message["id"], _optional(message, "metadata", dict))
     in_step = False
     for index, part in enumerate(message["parts"]):
         if kind_of(part) == STEP_START:
@@ -82,7 +84,7 @@ def _chunks(part: Part, ids: Iterator[str], live_id: str | None) -> Iterator[Chu
         return _text(part, next(ids) if live_id is None else live_id)
     if kind == "reasoning":
         own_id = part["id"] if isinstance(part.get("id"), str) else next(ids)
-        return _reasoning(part, own_id if live_id is None else live_id)
+        return _text(part, own_id if live_id is None else live_id)
     if is_call(part):
         return _tool(part)
     if kind.startswith("data-"):
@@ -103,19 +105,9 @@ def _text_of(part: Part, key: str) -> str:
     return value
 
 
-def _optional(part: Part, key: str) -> str | UnsetType:
+def _optional(part: Part, key: str, kind: type[_T]) -> _T | UnsetType:
     value = part.get(key)
-    return value if isinstance(value, str) else UNSET
-
-
-def _flag(part: Part, key: str) -> bool | UnsetType:
-    value = part.get(key)
-    return value if isinstance(value, bool) else UNSET
-
-
-def _object(part: Part, key: str) -> dict[str, Any] | UnsetType:
-    value = part.get(key)
-    return value if isinstance(value, dict) else UNSET
+    return value if isinstance(value, kind) else UNSET
 
 
 def _metadata(part: Part, key: str = "providerMetadata") -> dict[str, dict[str, Any]] | UnsetType:
@@ -128,21 +120,13 @@ def _metadata(part: Part, key: str = "providerMetadata") -> dict[str, dict[str, 
 
 
 def _text(part: Part, id_: str) -> Iterator[Chunk]:
+    is_text = kind_of(part) == "text"
     text = _text_of(part, "text")
-    yield c.TextStart(id_, provider_metadata=_metadata(part))
+    yield (c.TextStart if is_text else c.ReasoningStart)(id_, provider_metadata=_metadata(part))
     if text:
-        yield c.TextDelta(id_, text)
+        yield (c.TextDelta if is_text else c.ReasoningDelta)(id_, text)
     if state_of(part) != "streaming":
-        yield c.TextEnd(id_)
-
-
-def _reasoning(part: Part, id_: str) -> Iterator[Chunk]:
-    text = _text_of(part, "text")
-    yield c.ReasoningStart(id_, provider_metadata=_metadata(part))
-    if text:
-        yield c.ReasoningDelta(id_, text)
-    if state_of(part) != "streaming":
-        yield c.ReasoningEnd(id_)
+        yield (c.TextEnd if is_text else c.ReasoningEnd)(id_)
 
 
 # Tool calls: how the call comes depends on what its part still holds of it.
@@ -163,7 +147,7 @@ def _tool(part: Part) -> Iterator[Chunk]:
         yield c.ToolOutputAvailable(
             call_id,
             part.get("output"),
-            _flag(part, "preliminary"),
+            _optional(part, "preliminary", bool),
             provider_metadata=_metadata(part, "resultProviderMetadata"),
         )
     elif state == "output-denied":
@@ -177,7 +161,7 @@ def _tool(part: Part) -> Iterator[Chunk]:
 
 def _call(part: Part) -> Chunk:
     return c.ToolInputAvailable(
-        _text_of(part, "toolCallId"), tool_name(part), part.get("input"), _optional(part, "title"), **_about(part)
+        _text_of(part, "toolCallId"), tool_name(part), part.get("input"), _optional(part, "title", str), **_about(part)
     )
 
 
@@ -186,7 +170,7 @@ def _begun_call(part: Part, encoding: object = UNSET) -> Chunk:
         _text_of(part, "toolCallId"),
         tool_name(part),
         "json" if encoding == "json" else "text" if encoding == "text" else UNSET,
-        _optional(part, "title"),
+        _optional(part, "title", str),
         **_about(part),
     )
 
@@ -224,14 +208,14 @@ def _request(part: Part) -> Chunk:
         part["toolCallId"],
         approval.get("descriptor", UNSET),
         approval.get("inputSchemaInput", UNSET),
-        _optional(approval, "signature"),
+        _optional(approval, "signature", str),
     )
 
 
 def _about(part: Part) -> dict[str, Any]:
     return {
-        "tool_metadata": _object(part, "toolMetadata"),
-        "provider_executed": _flag(part, "providerExecuted"),
+        "tool_metadata": _optional(part, "toolMetadata", dict),
+        "provider_executed": _optional(part, "providerExecuted", bool),
         "provider_metadata": _metadata(part, "callProviderMetadata"),
         "dynamic": True if part["type"] == "dynamic-tool" else UNSET,
     }
@@ -244,7 +228,7 @@ def _source_url(part: Part) -> Chunk:
     return c.SourceUrl(
         _text_of(part, "sourceId"),
         _text_of(part, "url"),
-        _optional(part, "title"),
+        _optional(part, "title", str),
         provider_metadata=_metadata(part),
     )
 
@@ -254,13 +238,13 @@ def _source_document(part: Part) -> Chunk:
         _text_of(part, "sourceId"),
         _text_of(part, "mediaType"),
         _text_of(part, "title"),
-        _optional(part, "filename"),
+        _optional(part, "filename", str),
         provider_metadata=_metadata(part),
     )
 
 
 def _file(part: Part) -> Chunk:
-    name = _optional(part, "filename")
+    name = _optional(part, "filename", str)
     return c.File(
         _text_of(part, "url"),
         _text_of(part, "mediaType"),
@@ -273,7 +257,7 @@ def _data(part: Part, name: str) -> Chunk:
     extra = {key: value for key, value in part.items() if key not in ("type", "id", "data", "transient")}
     # A stored part is not transient, whatever it says: a client would drop it.
     transient = False if part.get("transient") is False else UNSET
-    return c.Data(name, part.get("data"), _optional(part, "id"), transient, extra=extra or UNSET)
+    return c.Data(name, part.get("data"), _optional(part, "id", str), transient, extra=extra or UNSET)
 
 
 _SINGLE: Final[dict[str, Callable[[Part], Chunk]]] = {

@@ -14,7 +14,7 @@ from typing import Final, Literal, TypeAlias, cast, get_args
 
 from clew.errors import IllegalChunk
 
-__all__ = ["TOOL_EVENTS", "TOOL_STATES", "TRANSITIONS", "ToolEvent", "ToolState", "diagram", "next_state"]
+__all__ = ["TOOL_EVENTS", "TOOL_STATES", "TRANSITIONS", "ToolState", "diagram", "next_state"]
 
 ToolState: TypeAlias = Literal[
     "input-streaming",
@@ -25,21 +25,9 @@ ToolState: TypeAlias = Literal[
     "output-error",
     "output-denied",
 ]
-ToolEvent: TypeAlias = Literal[
-    "tool-input-start",
-    "tool-input-delta",
-    "tool-input-available",
-    "tool-input-error",
-    "tool-approval-request",
-    "approval-response",
-    "tool-output-available",
-    "tool-output-error",
-    "tool-output-denied",
-]
 TOOL_STATES: Final[tuple[str, ...]] = get_args(ToolState)
-TOOL_EVENTS: Final[tuple[str, ...]] = get_args(ToolEvent)
 
-TRANSITIONS: Final[dict[tuple[ToolState | None, ToolEvent], ToolState]] = {
+TRANSITIONS: Final[dict[tuple[ToolState | None, str], ToolState]] = {
     (None, "tool-input-start"): "input-streaming",
     (None, "tool-input-available"): "input-available",
     (None, "tool-input-error"): "output-error",
@@ -60,6 +48,7 @@ TRANSITIONS: Final[dict[tuple[ToolState | None, ToolEvent], ToolState]] = {
     ("output-available", "tool-output-error"): "output-error",
 }
 """``None`` stands for a call that is not there yet."""
+TOOL_EVENTS: Final = tuple(dict.fromkeys(event for _, event in TRANSITIONS))
 
 
 def next_state(state: str | None, event: str, *, preliminary: bool = False) -> ToolState:
@@ -67,14 +56,11 @@ def next_state(state: str | None, event: str, *, preliminary: bool = False) -> T
 
     ``preliminary`` says that the output the part holds is not the last one.
     """
-    after = TRANSITIONS.get(cast("tuple[ToolState | None, ToolEvent]", (state, event)))
+    after = TRANSITIONS.get(cast("tuple[ToolState | None, str]", (state, event)))
     if after is None or (state == "output-available" and not preliminary):
-        raise IllegalChunk(f"{event} cannot follow {_named(state)}", state=state, chunk_type=event)
+        before = "nothing: there is no such tool call" if state is None else f"{state} of a tool call"
+        raise IllegalChunk(f"{event} cannot follow {before}", state=state, chunk_type=event)
     return after
-
-
-def _named(state: str | None) -> str:
-    return "nothing: there is no such tool call" if state is None else f"{state} of a tool call"
 
 
 def diagram() -> str:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from clew.transcript.part import text_at
 from clew.transcript.session import Model
 from clew.transcript.turn_state import TurnStatus
 from clew.transcript.usage import Usage
@@ -39,8 +40,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def stopped(self) -> str | None:
         """Why it ended, where there is more to say than that it did."""
-        stopped = self.data.get("stopped")
-        return stopped if isinstance(stopped, str) else None
+        return text_at(self.data, "stopped")
 
     @property
     def error(self) -> Mapping[str, Any]:
@@ -72,8 +72,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def tail_start_id(self) -> str | None:
         """Of a compaction: the first message it kept, should its marker no longer read."""
-        tail = self.data.get("tail_start_id")
-        return tail if isinstance(tail, str) else None
+        return text_at(self.data, "tail_start_id")
 
 
 def placed(turn: Turn, parent: Turn | None) -> Turn:
@@ -105,12 +104,12 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def tools_digest(self) -> str | None:
         """Under which the tools it was given are kept."""
-        return self._text("tools")
+        return text_at(self.data, "tools")
 
     @property
     def request_digest(self) -> str | None:
         """Of the whole request, to show that it can be made again."""
-        return self._text("request")
+        return text_at(self.data, "request")
 
     @property
     def prompts(self) -> tuple[str, ...]:
@@ -132,10 +131,6 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     def sections(self) -> tuple[Any, ...]:
         """The sections of its prompt, as JSON; empty if not noted."""
         return tuple(self.data.get("prompt") or ())
-
-    def _text(self, key: str) -> str | None:
-        value = self.data.get(key)
-        return value if isinstance(value, str) else None
 
 
 class HeadMove(msgspec.Struct, frozen=True):

@@ -7,6 +7,8 @@ counts every token once.
 
 from __future__ import annotations
 
+from operator import add
+
 import msgspec
 
 __all__ = ["Usage"]
@@ -45,13 +47,7 @@ class Usage(msgspec.Struct, frozen=True):
 
     @property
     def total(self) -> int:
-        return self.input + self.output + self.reasoning + self.cache_read + self.cache_write
+        return sum(msgspec.structs.astuple(self))
 
     def __add__(self, other: Usage) -> Usage:
-        return Usage(
-            self.input + other.input,
-            self.output + other.output,
-            self.reasoning + other.reasoning,
-            self.cache_read + other.cache_read,
-            self.cache_write + other.cache_write,
-        )
+        return Usage(*map(add, msgspec.structs.astuple(self), msgspec.structs.astuple(other)))

@@ -8,13 +8,14 @@ writes is short by construction: fewer and shorter lines until it is at most hal
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
 from clew.providers.base import ModelRequest
 from clew.providers.demo.reading import words_of
+from clew.transcript.part import first_words
 
 __all__ = ["SECTIONS", "summarise"]
 
@@ -98,10 +99,12 @@ def _carried(summary: str) -> dict[str, list[str]]:
 
 def _sorted(entries: Sequence[_Entry], before: dict[str, list[str]]) -> dict[str, list[str]]:
     """What goes into which section: what was there before, then what is new."""
-    asked = [line for entry in entries if entry.label == "User" and (line := _first_line(entry.text))]
-    said = [line for entry in entries if entry.label == "Assistant" and (line := _first_line(entry.text))]
-    called = [line for entry in entries if entry.label == "Assistant tool calls" for line in _lines(entry.text)]
-    returned = [line for entry in entries if entry.label == "Tool result" and (line := _first_line(entry.text))]
+
+    def lines_of(label: str, most: int | None) -> list[str]:
+        return [line for entry in entries if entry.label == label for line in _lines(entry.text)[:most]]
+
+    asked, said, returned = (lines_of(label, 1) for label in ("User", "Assistant", "Tool result"))
+    called = lines_of("Assistant tool calls", None)
     new = {
         "## Goal": [] if before.get("## Goal") else asked[:1],
         "## Constraints & Preferences": [line for line in asked if _RULE.search(line)],
@@ -115,7 +118,7 @@ def _sorted(entries: Sequence[_Entry], before: dict[str, list[str]]) -> dict[str
     # What is in progress, and what comes next, is said anew by every summary.
     fleeting = {"### In Progress", "## Next Steps"}
     return {
-        section: _once((before.get(section, []) if section not in fleeting or not lines else []) + lines)
+        section: [*dict.fromkeys([*(before.get(section, []) if section not in fleeting or not lines else []), *lines])]
         for section, lines in new.items()
     }
 
@@ -131,23 +134,11 @@ def _written(lines: dict[str, list[str]], count: int, width: int) -> str:
             # The first line says what it was about, the newest what matters now.
             chosen = chosen[:1] + chosen[len(chosen) - count + 1 :] if count > 1 else chosen[-1:]
         mark = "- [x] " if section == "### Done" else "- "
-        out += [mark + _short(line, width) for line in chosen] or [f"- {_NOTHING}"]
+        out += [mark + first_words(line, width) for line in chosen] or [f"- {_NOTHING}"]
         if section not in ("### Done", "### In Progress"):
             out.append("")
     return "\n".join(out).strip() + "\n"
 
 
-def _first_line(text: str) -> str:
-    return next(iter(_lines(text)), "")
-
-
 def _lines(text: str) -> list[str]:
     return [line.strip() for line in text.splitlines() if line.strip()]
-
-
-def _once(lines: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(lines))
-
-
-def _short(line: str, width: int) -> str:
-    return line if len(line) <= width else line[: width - 1].rstrip() + "…"

@@ -14,30 +14,10 @@ from typing import Any, Final, NoReturn
 from clew.providers.base import FailureKind, ProviderFailure
 from clew.providers.failure import kind_of_status, parse_retry_after, says_account, says_overflow
 
-__all__ = ["cut_short", "fell_silent", "not_installed", "raise_failure"]
+__all__ = ["raise_failure"]
 
 _LONGEST_TEXT: Final = 500
 _KEYS: Final = re.compile(r"\b((?:sk|key|pk|rk|gsk|xai)[-_]|AIza)[-_A-Za-z0-9]{12,}")
-
-
-def not_installed(provider_id: str, error: ImportError) -> ProviderFailure:
-    return ProviderFailure(
-        f"{provider_id} needs libraries that are not there ({error.name}): install clew[models]",
-        kind="unknown",
-        provider_id=provider_id,
-    )
-
-
-def fell_silent(provider_id: str, limit_ms: float) -> ProviderFailure:
-    return ProviderFailure(
-        f"{provider_id} sent nothing for {limit_ms / 1000:g} s", kind="transient", provider_id=provider_id
-    )
-
-
-def cut_short(provider_id: str) -> ProviderFailure:
-    return ProviderFailure(
-        f"{provider_id} ended its stream before the answer was complete", kind="transient", provider_id=provider_id
-    )
 
 
 def raise_failure(error: Exception, provider_id: str, *, began: bool, now_ms: int, secrets: Iterable[str]) -> NoReturn:

@@ -12,9 +12,9 @@ from collections.abc import AsyncGenerator, Awaitable
 from typing import Any, Final, TypeVar
 
 from clew.clock import Clock, SystemClock
-from clew.providers.base import ModelRequest, ProviderFailure, StepEnd
+from clew.providers.base import FailureKind, ModelRequest, ProviderFailure, StepEnd
 from clew.providers.pydantic_ai.endpoint import Connection, Endpoint, connect
-from clew.providers.pydantic_ai.failures import cut_short, fell_silent, not_installed, raise_failure
+from clew.providers.pydantic_ai.failures import raise_failure
 from clew.providers.pydantic_ai.history import translate, translate_tools
 from clew.providers.pydantic_ai.stream import Translator, step_end
 from clew.transcript.chunk import Chunk
@@ -70,7 +70,7 @@ class PydanticAIProvider:
                     for chunk in translator.take(event):
                         yield chunk
                 if not _is_complete(response):
-                    raise cut_short(self.endpoint.provider_id)
+                    raise self._failure("ended its stream before the answer was complete")
                 for chunk in translator.end(last, refusal=(response.provider_details or {}).get("refusal")):
                     yield chunk
                 yield step_end(response, has_calls=translator.has_calls)
@@ -88,6 +88,10 @@ class PydanticAIProvider:
             if events is not None:
                 await events.aclose()
 
+    def _failure(self, says: str, kind: FailureKind = "transient") -> ProviderFailure:
+        name = self.endpoint.provider_id
+        return ProviderFailure(f"{name} {says}", kind=kind, provider_id=name)
+
     async def close(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
@@ -99,7 +103,8 @@ class PydanticAIProvider:
                 try:
                     self._connection = await asyncio.to_thread(connect, self.endpoint, self._connect_limit_ms)
                 except ImportError as error:
-                    raise not_installed(self.endpoint.provider_id, error) from error
+                    what = f"needs libraries that are not there ({error.name}): install clew[models]"
+                    raise self._failure(what, "unknown") from error
             return self._connection
 
     async def _call(self, connection: Connection, request: ModelRequest) -> Any:
@@ -149,7 +154,7 @@ class PydanticAIProvider:
                     timer.cancel()
         except TimeoutError:
             if limit.expired():
-                raise fell_silent(self.endpoint.provider_id, self._idle_limit_ms) from None
+                raise self._failure(f"sent nothing for {self._idle_limit_ms / 1000:g} s") from None
             raise
 
 
