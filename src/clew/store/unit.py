@@ -68,6 +68,7 @@ __all__ = [
     "SetEpoch",
     "SetHidden",
     "SetTurn",
+    "SharedWrite",
     "StillQueued",
     "Sync",
     "Unit",
@@ -141,6 +142,10 @@ class Write(msgspec.Struct, frozen=True, tag=True):
     """One thing to write. Each store says of every kind what it does."""
 
 
+class SharedWrite(Write, frozen=True):
+    """A write that goes by more than its own session: by what sessions share, or by another one."""
+
+
 class InsertSession(Write, frozen=True):
     session: Session
 
@@ -156,7 +161,7 @@ class PatchSession(Write, frozen=True):
     updated_at: int | None = None
 
 
-class DeleteSession(Write, frozen=True):
+class DeleteSession(SharedWrite, frozen=True):
     """Remove the session and all that hangs on it, blobs that nobody else names included."""
 
 
@@ -266,7 +271,7 @@ class CopiedTurn(msgspec.Struct, frozen=True):
     messages: tuple[CopiedMessage, ...]
 
 
-class CopyLine(Write, frozen=True):
+class CopyLine(SharedWrite, frozen=True):
     """Fill a session that was just inserted with a line of another: each turn below the one before it.
 
     Messages are copied with parts (new ids, data verbatim) and seals; of their metadata ``hidden_at``, ``hidden_by``
@@ -306,7 +311,7 @@ class Dequeue(Write, frozen=True):
     message_id: str
 
 
-class PutPrompt(Write, frozen=True):
+class PutPrompt(SharedWrite, frozen=True):
     """Keep a system prompt under its digest, once."""
 
     digest: str
@@ -314,7 +319,7 @@ class PutPrompt(Write, frozen=True):
     created_at: int
 
 
-class PutBlob(Write, frozen=True):
+class PutBlob(SharedWrite, frozen=True):
     """Keep bytes under their SHA-256, once, and name them from this session."""
 
     sha256: str
@@ -323,13 +328,13 @@ class PutBlob(Write, frozen=True):
     created_at: int
 
 
-class LinkBlob(Write, frozen=True):
+class LinkBlob(SharedWrite, frozen=True):
     """Name a blob that is already kept from this session too."""
 
     sha256: str
 
 
-class PutProjectRules(Write, frozen=True):
+class PutProjectRules(SharedWrite, frozen=True):
     """Replace the rules of a project (a resolved workspace root)."""
 
     project: str
@@ -337,29 +342,29 @@ class PutProjectRules(Write, frozen=True):
     updated_at: int
 
 
-class AddEvent(Write, frozen=True):
+class AddEvent(SharedWrite, frozen=True):
     """Append to the events ledger; guard it with :class:`EventIsNew`. The store numbers it."""
 
     event: LedgerEvent
 
 
-class PutSchedule(Write, frozen=True):
+class PutSchedule(SharedWrite, frozen=True):
     """Keep a schedule, or replace it. One that names a session goes when that is deleted."""
 
     schedule: Schedule
 
 
-class DropSchedule(Write, frozen=True):
+class DropSchedule(SharedWrite, frozen=True):
     schedule_id: str
 
 
-class PutWebhook(Write, frozen=True):
+class PutWebhook(SharedWrite, frozen=True):
     """Keep a webhook, or replace it. One that names a session goes when that is deleted."""
 
     webhook: Webhook
 
 
-class DropWebhook(Write, frozen=True):
+class DropWebhook(SharedWrite, frozen=True):
     name: str
 
 

@@ -7,7 +7,7 @@ import contextlib
 from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from clew.errors import InternalError
 from clew.store import unit as u
@@ -18,21 +18,6 @@ from clew.store.files.shared import SharedPlan
 from clew.store.memory.change import Change
 
 __all__ = ["Job", "Planned", "fail", "persist", "sessions_of", "take"]
-
-_SHARING: Final = (
-    u.AddEvent,
-    u.CopyLine,
-    u.DeleteSession,
-    u.DropSchedule,
-    u.DropWebhook,
-    u.LinkBlob,
-    u.PutBlob,
-    u.PutProjectRules,
-    u.PutPrompt,
-    u.PutSchedule,
-    u.PutWebhook,
-)
-"""Writes that go by what is no session's."""
 
 
 class Job(NamedTuple):
@@ -62,7 +47,7 @@ def take(waiting: Iterable[Job]) -> tuple[list[Job], deque[Job]]:
     seen: set[str] = set()
     shares = False
     for job in waiting:
-        sharing = any(isinstance(write, _SHARING) for write in job.unit.writes)
+        sharing = any(isinstance(write, u.SharedWrite) for write in job.unit.writes)
         if job.unit.session_id in seen or (sharing and shares):
             left.append(job)
         else:
