@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from clew.providers.base import ProviderFailure
-from clew.providers.pydantic_ai import Endpoint, EndpointKind, PydanticAIProvider, endpoint
+from clew.providers.base import EndpointKind, ProviderFailure
+from clew.providers.pydantic_ai import Endpoint, PydanticAIProvider, endpoint
 from clew.testing.clock import FakeClock
 from clew.transcript import chunk as c
 from tests.integration.wire_answers import answer, failed, talk, text_of

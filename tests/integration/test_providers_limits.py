@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from clew.providers.base import EndpointKind
 from clew.providers.catalog import Catalog
-from clew.providers.pydantic_ai.endpoint import EndpointKind
 from clew.transcript.session import Model
 from tests.integration.wire_server import WireServer
 from tests.integration.wire_talk import Talk, user, wire

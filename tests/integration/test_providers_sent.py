@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from clew.providers.base import ProviderFailure, StepEnd, ToolSchema
+from clew.providers.base import EndpointKind, ProviderFailure, StepEnd, ToolSchema
 from clew.providers.pydantic_ai import Endpoint
-from clew.providers.pydantic_ai.endpoint import EndpointKind, connect
+from clew.providers.pydantic_ai.endpoint import connect
 from clew.transcript import chunk as c
 from clew.transcript.fold import Fold
 from clew.transcript.message import Message

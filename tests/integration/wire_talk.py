@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from clew.providers.base import ModelRequest, StepEnd
+from clew.providers.base import EndpointKind, ModelRequest, StepEnd
 from clew.providers.pydantic_ai import Endpoint, PydanticAIProvider
-from clew.providers.pydantic_ai.endpoint import EndpointKind
 from clew.transcript import chunk as c
 from clew.transcript.chunk import Chunk
 from clew.transcript.fold import Fold

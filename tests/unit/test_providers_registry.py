@@ -13,7 +13,7 @@ import pytest
 from clew.errors import InvalidInput
 from clew.providers import registry as registry_module
 from clew.providers.base import ModelInfo, ModelListing, ProviderFailure, Providers
-from clew.providers.catalog import GUESSED_OUTPUT, GUESSED_WINDOW, Catalog, ModelFacts, Prices, known_model_ids
+from clew.providers.catalog import GUESSED_OUTPUT, GUESSED_WINDOW, Catalog, ModelFacts, Prices, families
 from clew.providers.demo import DEMO_MODELS, DemoProvider
 from clew.providers.pydantic_ai import Endpoint, PydanticAIProvider
 from clew.providers.registry import ProviderConfig, ProviderRegistry
@@ -233,7 +233,7 @@ def test_models_are_listed_with_the_reason_why_not() -> None:
             usable=True,
             default=name == "gpt-6.1-sol",
         )
-        for name in known_model_ids("openai")
+        for name in families()["openai"].models
     ]
     own = ModelListing(id="local/a", window=GUESSED_WINDOW, max_output=GUESSED_OUTPUT, usable=True)
     usable = [line for line in lines if line.usable]

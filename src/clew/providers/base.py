@@ -23,6 +23,7 @@ from clew.transcript.session import Model
 from clew.transcript.usage import Usage
 
 __all__ = [
+    "EndpointKind",
     "FailureKind",
     "ModelInfo",
     "ModelListing",
@@ -34,6 +35,9 @@ __all__ = [
     "ToolSchema",
     "repr_without_key",
 ]
+
+EndpointKind = Literal["openai", "openai-compatible", "anthropic", "openrouter"]
+"""``openai`` and ``anthropic`` are their makers' own wires, spoken by gateways too; a compatible one may know less."""
 
 FailureKind = Literal["transient", "overflow", "auth", "invalid", "unknown"]
 """transient: the same call may work later. overflow: the request is larger than the window. auth: the key or the

@@ -22,12 +22,12 @@ from typing import Any, Final
 
 import msgspec
 
-from clew.providers.base import ModelInfo
+from clew.providers.base import EndpointKind, ModelInfo
 from clew.providers.demo import DEMO, DEMO_MODELS
 from clew.transcript.session import Model
 from clew.transcript.usage import Usage
 
-__all__ = ["GUESSED_OUTPUT", "GUESSED_WINDOW", "Catalog", "ModelFacts", "Prices", "default_model_id", "known_model_ids"]
+__all__ = ["GUESSED_OUTPUT", "GUESSED_WINDOW", "Catalog", "Family", "ModelFacts", "Prices", "families"]
 
 log = logging.getLogger("clew.providers")
 
@@ -69,22 +69,28 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     prices: Prices | None = None
 
 
-class _Family(msgspec.Struct, frozen=True):
-    """The models of a provider: the default, the cheap one that summarises and names, and figures by name.
+class Family(msgspec.Struct, frozen=True, kw_only=True):
+    """A provider clew knows by name: how it is reached, and its models. Without ``keys`` it needs none.
 
-    ``older`` ones are known, for those who name them, and not listed.
+    ``cheap`` is the model that summarises and names. ``older`` models are known, for those who name them, and not
+    listed.
     """
 
-    default: str
-    cheap: str
-    models: dict[str, tuple[int, int]]
+    kind: EndpointKind
+    keys: tuple[str, ...] = ()
+    base_url: str | None = None
+    base_url_env: str | None = None
+    example: str | None = None
+    default: str | None = None
+    cheap: str | None = None
+    models: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)
     older: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)
 
 
 class _Models(msgspec.Struct, frozen=True):
     """``models.toml``. ``priced`` are the providers by the names the price list has for them."""
 
-    families: dict[str, _Family]
+    families: dict[str, Family]
     priced: frozenset[str]
 
 
@@ -93,16 +99,9 @@ def _models() -> _Models:
     return msgspec.convert(tomllib.loads(files(__package__).joinpath("models.toml").read_text("utf-8")), _Models)
 
 
-def default_model_id(provider_id: str) -> str | None:
-    """The model to talk to when only its provider is known."""
-    family = _models().families.get(provider_id)
-    return None if family is None else family.default
-
-
-def known_model_ids(provider_id: str) -> tuple[str, ...]:
-    """The models of a provider that the table holds, the default first."""
-    family = _models().families.get(provider_id)
-    return () if family is None else tuple(family.models)
+def families() -> Mapping[str, Family]:
+    """The providers clew knows by name, in the order in which one is chosen."""
+    return _models().families
 
 
 class Catalog:
@@ -148,8 +147,8 @@ class Catalog:
         return None if prices is None else _listed_cost(prices, model, usage)
 
     def _looked_up(self, model: Model) -> ModelInfo:
-        family = _models().families.get(model.provider_id)
-        cheap = None if family is None else Model(model.provider_id, family.cheap)
+        family = families().get(model.provider_id)
+        cheap = Model(model.provider_id, family.cheap) if family is not None and family.cheap is not None else None
         # Also of a model that is pinned to a date.
         plain = _DATE.sub("", model.model_id)
         table = {} if family is None else {**family.models, **family.older}

@@ -16,16 +16,14 @@ import msgspec
 
 from clew.clock import Clock, SystemClock
 from clew.errors import InvalidInput
-from clew.providers.base import ModelInfo, ModelListing, Provider, ProviderFailure, repr_without_key
-from clew.providers.catalog import Catalog, ModelFacts, default_model_id, known_model_ids
+from clew.providers.base import EndpointKind, ModelInfo, ModelListing, Provider, ProviderFailure, repr_without_key
+from clew.providers.catalog import Catalog, ModelFacts, families
 from clew.providers.demo import DEMO, DEMO_MODELS, DemoProvider
-from clew.providers.pydantic_ai import IDLE_LIMIT_MS, Endpoint, EndpointKind, PydanticAIProvider, is_installed
+from clew.providers.pydantic_ai import IDLE_LIMIT_MS, Endpoint, PydanticAIProvider, is_installed
 from clew.transcript.session import Model, parse_model
 from clew.transcript.usage import Usage
 
-__all__ = ["ProviderConfig", "ProviderKind", "ProviderRegistry"]
-
-ProviderKind = Literal["openai", "openai-compatible", "anthropic", "openrouter"]
+__all__ = ["ProviderConfig", "ProviderRegistry"]
 
 _INSTALL: Final = "install clew[models]"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -41,7 +39,7 @@ class ProviderConfig(msgspec.Struct, frozen=True, kw_only=True):
     its own way.
     """
 
-    kind: ProviderKind | None = None
+    kind: EndpointKind | None = None
     base_url: str | None = None
     api_key_env: str | None = None
     api_key: str | None = None
@@ -55,33 +53,6 @@ class ProviderConfig(msgspec.Struct, frozen=True, kw_only=True):
     def facts(self) -> Mapping[str, ModelFacts]:
         """The models that were named, with what was said about each."""
         return self.models if isinstance(self.models, dict) else {name: ModelFacts() for name in self.models}
-
-
-class _WellKnown(msgspec.Struct, frozen=True, kw_only=True):
-    """A provider clew knows by name. Without ``keys`` it needs none."""
-
-    kind: EndpointKind
-    keys: tuple[str, ...] = ()
-    base_url: str | None = None
-    base_url_env: str | None = None
-    example: str | None = None
-
-
-_WELL_KNOWN: Final[dict[str, _WellKnown]] = {
-    "anthropic": _WellKnown(kind="anthropic", keys=("ANTHROPIC_API_KEY",), base_url_env="ANTHROPIC_BASE_URL"),
-    "openai": _WellKnown(kind="openai", keys=("OPENAI_API_KEY",), base_url_env="OPENAI_BASE_URL"),
-    "google": _WellKnown(
-        kind="openai-compatible",
-        keys=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
-        base_url="https://generativelanguage.googleapis.com/v1beta/openai/",
-    ),
-    "openrouter": _WellKnown(
-        kind="openrouter",
-        keys=("OPENROUTER_API_KEY",),
-        base_url="https://openrouter.ai/api/v1",
-    ),
-    "ollama": _WellKnown(kind="openai-compatible", base_url="http://127.0.0.1:11434/v1", example="ollama/llama3.2"),
-}
 
 
 class ProviderRegistry:
@@ -133,7 +104,8 @@ class ProviderRegistry:
             raise InvalidInput(f"there is no model {model}; there are {', '.join(f'{DEMO}/{m}' for m in DEMO_MODELS)}")
         info = self._catalog.info(model)
         config = self._configs.get(model.provider_id)
-        if config is None or config.summariser is None or self._names_summariser(config, model.model_id):
+        own = config.facts().get(model.model_id) if config is not None else None
+        if config is None or config.summariser is None or (own is not None and own.summariser is not None):
             return info
         cheap = Model(model.provider_id, config.summariser)
         return msgspec.structs.replace(info, summariser=cheap, titler=cheap)
@@ -150,7 +122,7 @@ class ProviderRegistry:
     def default_model(self) -> Model:
         if self._default is not None:
             return self._default
-        for provider_id in _WELL_KNOWN:
+        for provider_id in families():
             # One that needs no key says nothing about what the user wants. Where only the libraries are missing, the
             # call says so: whoever set a key does not want the demo.
             model_id = self._default_of(provider_id)
@@ -167,15 +139,15 @@ class ProviderRegistry:
 
     def _ids(self) -> Iterator[str]:
         yield DEMO
-        yield from _WELL_KNOWN
-        yield from (name for name in self._configs if name not in _WELL_KNOWN)
+        yield from families()
+        yield from (name for name in self._configs if name not in families())
 
     def _check(self, name: str, config: ProviderConfig) -> None:
         if name == DEMO or _NAME.fullmatch(name) is None:
             raise InvalidInput(f"[providers.{name}]: this name cannot be used")
         if config.base_url is not None and _URL.fullmatch(config.base_url) is None:
             raise InvalidInput(f"[providers.{name}]: base_url must begin with http:// or https://")
-        if name not in _WELL_KNOWN and config.base_url is None and config.kind not in ("anthropic", "openai"):
+        if name not in families() and config.base_url is None and config.kind not in ("anthropic", "openai"):
             raise InvalidInput(f"[providers.{name}]: base_url is missing")
 
     def _check_known(self, provider_id: str) -> None:
@@ -194,7 +166,7 @@ class ProviderRegistry:
 
     def _endpoint(self, provider_id: str) -> Endpoint:
         config = self._configs.get(provider_id, ProviderConfig())
-        known = _WELL_KNOWN.get(provider_id)
+        known = families().get(provider_id)
         kind: EndpointKind = config.kind or (known.kind if known else "openai-compatible")
         base_url = config.base_url
         if base_url is None and known is not None:
@@ -217,7 +189,7 @@ class ProviderRegistry:
         config = self._configs.get(provider_id)
         if config is not None and (config.api_key_env or config.api_key):
             return (config.api_key_env,) if config.api_key_env else ()
-        known = _WELL_KNOWN.get(provider_id)
+        known = families().get(provider_id)
         return known.keys if known else ()
 
     def _missing(self, provider_id: str) -> str | None:
@@ -231,38 +203,29 @@ class ProviderRegistry:
         config = self._configs.get(provider_id)
         if config is not None and config.default_model is not None:
             return config.default_model
-        return default_model_id(provider_id)
+        known = families().get(provider_id)
+        return known.default if known else None
 
     def _lines(self, provider_id: str, default: Model) -> Iterator[ModelListing]:
         if provider_id == DEMO:
             yield from (self._line(Model(DEMO, name), default, None) for name in DEMO_MODELS)
             return
         missing = self._missing(provider_id)
-        names = [*known_model_ids(provider_id), *self._named(provider_id)]
+        known, config = families().get(provider_id), self._configs.get(provider_id)
         first = self._default_of(provider_id)
-        if first is not None:
-            names = [first, *names]
+        names = [] if first is None else [first]
+        names += [*(known.models if known else ()), *(config.facts() if config else ())]
         if default.provider_id == provider_id:
             names.append(default.model_id)
         for name in dict.fromkeys(names):
             yield self._line(Model(provider_id, name), default, missing)
         if not names:
-            known = _WELL_KNOWN.get(provider_id)
             example = (known.example if known else None) or f"{provider_id}/NAME"
             info = self._catalog.guess(Model(provider_id, "…"))
             reason = missing or f"name a model of it, for example {example}"
             yield ModelListing(
                 id=str(info.model), window=info.window, max_output=info.max_output, usable=False, reason=reason
             )
-
-    @staticmethod
-    def _names_summariser(config: ProviderConfig, model_id: str) -> bool:
-        facts = config.facts().get(model_id)
-        return facts is not None and facts.summariser is not None
-
-    def _named(self, provider_id: str) -> list[str]:
-        config = self._configs.get(provider_id)
-        return [] if config is None else list(config.facts())
 
     def _line(self, model: Model, default: Model, reason: str | None) -> ModelListing:
         info = self._catalog.find(model)

@@ -4,7 +4,7 @@ Importing this package imports none of them; the first call does, in a thread. W
 call fails with a sentence that says so.
 """
 
-from clew.providers.pydantic_ai.endpoint import Endpoint, EndpointKind, is_installed
+from clew.providers.pydantic_ai.endpoint import Endpoint, is_installed
 from clew.providers.pydantic_ai.provider import CONNECT_LIMIT_MS, IDLE_LIMIT_MS, PydanticAIProvider
 
-__all__ = ["CONNECT_LIMIT_MS", "IDLE_LIMIT_MS", "Endpoint", "EndpointKind", "PydanticAIProvider", "is_installed"]
+__all__ = ["CONNECT_LIMIT_MS", "IDLE_LIMIT_MS", "Endpoint", "PydanticAIProvider", "is_installed"]

@@ -11,16 +11,13 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 from collections.abc import AsyncIterator, Callable
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 
-from clew.providers.base import repr_without_key
+from clew.providers.base import EndpointKind, repr_without_key
 
-__all__ = ["LONGEST_ERROR", "LONGEST_LINE", "Connection", "Endpoint", "EndpointKind", "connect", "is_installed"]
-
-EndpointKind = Literal["openai", "openai-compatible", "anthropic", "openrouter"]
-"""``openai`` and ``anthropic`` are their makers' own wires, spoken by gateways too; a compatible one may know less."""
+__all__ = ["LONGEST_ERROR", "LONGEST_LINE", "Connection", "Endpoint", "connect", "is_installed"]
 
 LONGEST_LINE: Final = 32 * 1024 * 1024
 """Bytes of one line of a stream. An image in base64 fits; a hundred megabytes do not."""
