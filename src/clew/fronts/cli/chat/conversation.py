@@ -130,7 +130,8 @@ class Conversation:
             await anext(events)
         watching = asyncio.get_running_loop().create_task(self._watch(events))
         try:
-            await self._load_names()
+            self.models = [model.id for model in await self.engine.models() if model.usable]
+            self.sessions = [known.id for known in (await self.engine.list_sessions(limit=20)).sessions]
             await self.enter(session)
             while self.leaving is None:
                 await self._do(await self._next(watching))
@@ -140,10 +141,6 @@ class Conversation:
             for task in (watching, *self._jobs):
                 task.cancel()
             await asyncio.gather(watching, *self._jobs, return_exceptions=True)
-
-    async def _load_names(self) -> None:
-        self.models = [model.id for model in await self.engine.models() if model.usable]
-        self.sessions = [known.id for known in (await self.engine.list_sessions(limit=20)).sessions]
 
     async def _next(self, watching: asyncio.Task[None]) -> Act:
         coming = asyncio.ensure_future(self.terminal.next())

@@ -148,7 +148,7 @@ class Screen:
     def _draw(self, above: str = "") -> None:
         width, height = self.size
         prompt = _PROMPT if self._question is None else self._question
-        kept = f"⋯ {_one_row(self._parked)}  (kept; answer with Enter)" if self._parked else ""
+        kept = f"⋯ {plain(' '.join(self._parked.split()))}  (kept; answer with Enter)" if self._parked else ""
         shown = [cut(line, width - 1) for line in [*self._lines, *filter(None, (self._status, kept))]]
         shown = shown[-(height - 2) :] if height > 2 else []
         room = max(width - 1 - cell_len(prompt), 8)
@@ -254,7 +254,3 @@ class Screen:
             self._acts.put_nowait(Act("line", act.text, asked))
         else:
             self._acts.put_nowait(act)
-
-
-def _one_row(text: str) -> str:
-    return plain(" ".join(text.split()))

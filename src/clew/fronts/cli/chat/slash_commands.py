@@ -1,10 +1,10 @@
-"""Slash commands: what can be done in a chat beside talking. A table; each entry says what it does in one line."""
+"""Slash commands: what can be done in a chat beside talking."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -20,12 +20,29 @@ from clew.history.rewind import Rewound
 __all__ = ["COMMANDS", "Slash", "completions", "run_slash"]
 
 
+Run: TypeAlias = Callable[[Conversation, str], Awaitable[None]]
+
+
 class Slash(msgspec.Struct, frozen=True):
     """A command: how it is written after its name, what it does, and what does it."""
 
     usage: str
     help: str
-    run: Callable[[Conversation, str], Awaitable[None]]
+    run: Run
+
+
+COMMANDS: Final[dict[str, Slash]] = {}
+"""Every command by its name, in the order of ``/help``."""
+
+
+def slash(usage: str, help: str) -> Callable[[Run], Run]:
+    """Make a function a command of its name."""
+
+    def add(run: Run) -> Run:
+        COMMANDS[run.__name__.strip("_")] = Slash(usage, help, run)
+        return run
+
+    return add
 
 
 async def run_slash(chat: Conversation, line: str) -> None:
@@ -52,7 +69,8 @@ def completions(line: str, models: Sequence[str], sessions: Sequence[str]) -> li
     return [f"{name} {word}" for word in known if word.startswith(rest)]
 
 
-async def _help(chat: Conversation, rest: str) -> None:
+@slash("", "this list")
+async def help(chat: Conversation, rest: str) -> None:
     width = max(len(f"/{name} {command.usage}") for name, command in COMMANDS.items())
     for name, command in COMMANDS.items():
         chat.say(f"  {f'/{name} {command.usage}':<{width}}  {command.help}")
@@ -63,7 +81,8 @@ async def _help(chat: Conversation, rest: str) -> None:
 # Going back
 
 
-async def _rewind(chat: Conversation, rest: str) -> None:
+@slash("[N|MSG] [TEXT]", "take back your Nth last message; with a text, say that instead")
+async def rewind(chat: Conversation, rest: str) -> None:
     session_id = chat.need()
     which, _, text = rest.partition(" ")
     spoken = [m for m in await chat.engine.messages(session_id) if m.is_prompt]
@@ -81,14 +100,9 @@ async def _rewind(chat: Conversation, rest: str) -> None:
         chat.terminal.draft(rewound.draft)
 
 
-async def _unrewind(chat: Conversation, rest: str) -> None:
+@slash("", "undo the newest rewind")
+async def unrewind(chat: Conversation, rest: str) -> None:
     _moved(chat, await chat.engine.unrewind(chat.need()))
-
-
-async def _goto(chat: Conversation, rest: str) -> None:
-    if not rest:
-        raise InvalidInput("name a turn; /tree and /reflog list them")
-    _moved(chat, await chat.engine.set_head(chat.need(), None if rest == BEGINNING else rest))
 
 
 def _moved(chat: Conversation, rewound: Rewound) -> None:
@@ -96,7 +110,8 @@ def _moved(chat: Conversation, rewound: Rewound) -> None:
     chat.note(f"now at {rewound.head_turn_id or BEGINNING}; {left} left the conversation")
 
 
-async def _branch(chat: Conversation, rest: str) -> None:
+@slash("[MSG]", "go on in a copy of the conversation up to a message")
+async def branch(chat: Conversation, rest: str) -> None:
     session_id = chat.need()
     if not rest:
         newest = await chat.engine.messages(session_id, limit=1)
@@ -106,21 +121,31 @@ async def _branch(chat: Conversation, rest: str) -> None:
     await chat.enter(await chat.engine.branch(session_id, rest))
 
 
-async def _tree(chat: Conversation, rest: str) -> None:
+@slash("", "every turn, also those that were left")
+async def tree(chat: Conversation, rest: str) -> None:
     for line in drawn(await chat.engine.tree(chat.need())):
         chat.say(line)
 
 
-async def _reflog(chat: Conversation, rest: str) -> None:
+@slash("", "every move of the conversation, newest first")
+async def reflog(chat: Conversation, rest: str) -> None:
     for move in (await chat.engine.reflog(chat.need()))[:30]:
         at = datetime.fromtimestamp(move.at / 1000, UTC).strftime("%m-%d %H:%M")
         chat.say(f"{move.seq:>4}  {at}  {move.why:<10}  {move.to_turn_id or BEGINNING}  {move.text}".rstrip())
 
 
+@slash("TURN", "go to any turn")
+async def goto(chat: Conversation, rest: str) -> None:
+    if not rest:
+        raise InvalidInput("name a turn; /tree and /reflog list them")
+    _moved(chat, await chat.engine.set_head(chat.need(), None if rest == BEGINNING else rest))
+
+
 # Room
 
 
-async def _compact(chat: Conversation, rest: str) -> None:
+@slash("[FOCUS]", "summarise the older turns")
+async def compact(chat: Conversation, rest: str) -> None:
     session_id = chat.need()
 
     async def work() -> None:
@@ -132,20 +157,23 @@ async def _compact(chat: Conversation, rest: str) -> None:
     chat.beside(work())
 
 
-async def _prune(chat: Conversation, rest: str) -> None:
+@slash("", "show the model stubs in place of older tool outputs")
+async def prune(chat: Conversation, rest: str) -> None:
     done = await chat.engine.prune(chat.need())
     what = f"pruned {done.pruned}: {done.tokens_before:,} → {done.tokens_after:,} tokens"
     chat.note(what if done.compacted else f"nothing to prune: {done.tokens_before:,} tokens")
 
 
-async def _context(chat: Conversation, rest: str) -> None:
+@slash("", "how full the window is")
+async def context(chat: Conversation, rest: str) -> None:
     chat.say(gauge(await chat.engine.context(chat.need())))
 
 
 # Runs
 
 
-async def _model(chat: Conversation, rest: str) -> None:
+@slash("[M]", "the model, or another one from now on")
+async def model(chat: Conversation, rest: str) -> None:
     if not rest:
         chat.say(f"{chat.model_name}; there are {', '.join(chat.models)}")
         return
@@ -158,7 +186,8 @@ async def _model(chat: Conversation, rest: str) -> None:
     chat.note(f"from now on {rest}")
 
 
-async def _queue(chat: Conversation, rest: str) -> None:
+@slash("[cancel N]", "what waits for its turn")
+async def queue(chat: Conversation, rest: str) -> None:
     waiting = await chat.engine.queue(chat.need())
     word, _, number = rest.partition(" ")
     if word == "cancel":
@@ -174,19 +203,22 @@ async def _queue(chat: Conversation, rest: str) -> None:
         chat.note("nothing waits")
 
 
-async def _abort(chat: Conversation, rest: str) -> None:
+@slash("", "stop what runs, or deny what waits")
+async def abort(chat: Conversation, rest: str) -> None:
     if not await chat.engine.abort(chat.need()):
         chat.note("nothing was running")
 
 
-async def _continue(chat: Conversation, rest: str) -> None:
+@slash("", "go on after a failure, an abort, the step limit or a cut answer")
+async def continue_(chat: Conversation, rest: str) -> None:
     await chat.engine.continue_turn(chat.need())
 
 
 # Sessions
 
 
-async def _sessions(chat: Conversation, rest: str) -> None:
+@slash("", "the newest sessions")
+async def sessions(chat: Conversation, rest: str) -> None:
     page = await chat.engine.list_sessions(limit=20)
     chat.sessions = [session.id for session in page.sessions]
     for session in page.sessions:
@@ -194,49 +226,30 @@ async def _sessions(chat: Conversation, rest: str) -> None:
         chat.say(f"{here} {session.id}  {session.title or '(untitled)'}")
 
 
-async def _switch(chat: Conversation, rest: str) -> None:
+@slash("ID", "go to another session")
+async def switch(chat: Conversation, rest: str) -> None:
     if not rest:
         raise InvalidInput("/switch takes the id of a session; /sessions lists them")
     await chat.enter(await chat.engine.get_session(rest))
 
 
-async def _new(chat: Conversation, rest: str) -> None:
+@slash("", "begin a new session")
+async def new(chat: Conversation, rest: str) -> None:
     await chat.enter(None)
 
 
-async def _title(chat: Conversation, rest: str) -> None:
+@slash("TEXT", "give the session a title")
+async def title(chat: Conversation, rest: str) -> None:
     await chat.engine.rename_session(chat.need(), rest)
     chat.note(f"called {rest}" if rest else "without a title")
 
 
-async def _show(chat: Conversation, rest: str) -> None:
+@slash("", "the whole conversation again")
+async def show(chat: Conversation, rest: str) -> None:
     messages = await chat.engine.messages(chat.need())
     chat.terminal.print("".join(history_lines(messages, chat.look, chat.terminal.size[0])))
 
 
-async def _quit(chat: Conversation, rest: str) -> None:
+@slash("", "leave")
+async def quit(chat: Conversation, rest: str) -> None:
     chat.leaving = 0
-
-
-COMMANDS: Final[Mapping[str, Slash]] = {
-    "help": Slash("", "this list", _help),
-    "rewind": Slash("[N|MSG] [TEXT]", "take back your Nth last message; with a text, say that instead", _rewind),
-    "unrewind": Slash("", "undo the newest rewind", _unrewind),
-    "branch": Slash("[MSG]", "go on in a copy of the conversation up to a message", _branch),
-    "tree": Slash("", "every turn, also those that were left", _tree),
-    "reflog": Slash("", "every move of the conversation, newest first", _reflog),
-    "goto": Slash("TURN", "go to any turn", _goto),
-    "compact": Slash("[FOCUS]", "summarise the older turns", _compact),
-    "prune": Slash("", "show the model stubs in place of older tool outputs", _prune),
-    "context": Slash("", "how full the window is", _context),
-    "model": Slash("[M]", "the model, or another one from now on", _model),
-    "queue": Slash("[cancel N]", "what waits for its turn", _queue),
-    "abort": Slash("", "stop what runs, or deny what waits", _abort),
-    "continue": Slash("", "go on after a failure, an abort, the step limit or a cut answer", _continue),
-    "sessions": Slash("", "the newest sessions", _sessions),
-    "switch": Slash("ID", "go to another session", _switch),
-    "new": Slash("", "begin a new session", _new),
-    "title": Slash("TEXT", "give the session a title", _title),
-    "show": Slash("", "the whole conversation again", _show),
-    "quit": Slash("", "leave", _quit),
-}

@@ -27,18 +27,15 @@ class TypedLines:
                 with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
                     lines.append(msgspec.json.decode(raw, type=str))
             if len(lines) > 2 * KEPT:
-                self._rewrite(lines[-KEPT:])
+                draft = self._path.with_name(f"{self._path.name}.{os.getpid()}")
+                self._write(draft, lines[-KEPT:], os.O_TRUNC)
+                draft.replace(self._path)
         return lines[-KEPT:]
 
     def add(self, line: str) -> None:
         with contextlib.suppress(OSError):
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._write(self._path, [line], os.O_APPEND)
-
-    def _rewrite(self, lines: list[str]) -> None:
-        draft = self._path.with_name(f"{self._path.name}.{os.getpid()}")
-        self._write(draft, lines, os.O_TRUNC)
-        draft.replace(self._path)
 
     def _write(self, path: Path, lines: list[str], how: int) -> None:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | how, 0o600)

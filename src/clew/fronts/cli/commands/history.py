@@ -8,15 +8,14 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Final
 
-from clew.fronts.cli.command import AnyEngine, Json, Store, flag, moment, opened, option, plural, print_json, show
+from clew.fronts.cli.command import Json, Store, flag, moment, opened, option, plural, print_json, shapes, show
 from clew.fronts.cli.commands.run import follow_turn
 from clew.fronts.cli.safe_text import plain
-from clew.fronts.operations.results import show_rewound, show_session
+from clew.fronts.operations.results import show_rewound
 from clew.history.report import RequestReport
 from clew.history.rewind import Rewound
 from clew.history.tree import TreeBranch, TreeTurn, TreeView
 from clew.transcript.part import Part, kind_of, text_of
-from clew.transcript.session import Session
 
 __all__ = ["BEGINNING", "COMMANDS", "difference", "drawn"]
 
@@ -117,7 +116,8 @@ async def branch(
     """
     async with opened(store, write=True) as engine:
         made = await engine.branch(session, message, start_message_id=start, model=model)
-        await _show_branch(engine, made, json)
+        [shape] = await shapes(engine, [made])
+    show(json, shape, [made.id])
 
 
 async def fork(turn: str, /, *, label: str | None = None, store: Store = None, json: Json = False) -> None:
@@ -126,11 +126,8 @@ async def fork(turn: str, /, *, label: str | None = None, store: Store = None, j
     Example: clew fork trn_… --label "another way"
     """
     async with opened(store, write=True) as engine:
-        await _show_branch(engine, await engine.fork(turn, label=label), json)
-
-
-async def _show_branch(engine: AnyEngine, session: Session, json: bool) -> None:
-    show(json, show_session(session, await engine.get_status(session.id)), [session.id])
+        [shape] = await shapes(engine, [await engine.fork(turn, label=label)])
+    show(json, shape, [shape.id])
 
 
 async def diff(turn: str, other: str, /, *, store: Store = None, json: Json = False) -> None:
