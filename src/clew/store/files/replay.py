@@ -5,8 +5,7 @@ A record that makes no sense costs itself. What the stream file says of a messag
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -89,7 +88,7 @@ def _settle(value: SessionValue, memo: Memo, unit: list[Record]) -> None:
             folded += [step.get("message_id") for step in record["value"] if isinstance(step, dict)]
     for name, key in named & memo.ahead.keys():
         logged = memo.ahead.pop((name, str(key)))
-        table = getattr(value, name)
+        table = value.tables()[name]
         if logged is ABSENT:
             table.pop(key, None)
         else:
@@ -102,34 +101,45 @@ def _settle(value: SessionValue, memo: Memo, unit: list[Record]) -> None:
 
 def _apply(value: SessionValue, memo: Memo, record: Record, streamed: bool) -> bool:
     """Apply one record; whether it was another program's."""
-    kind = record["recordType"]
-    if kind in TABLE_OF:
-        _apply_entry(value, memo, TABLE_OF[kind], record, streamed)
-    elif kind in ("message", "compaction") and not isinstance(record.get("clew"), dict):
-        parts = {id_: len(row.parts) for id_, row in value.messages.items()}
-        message_id = adopt(value, record, memo.places)
-        if message_id is not None:
-            memo.note(record, message_id, record["seq"], parts.get(message_id, 0))
-        else:
-            memo.count += kind == "message"
-        return True
-    elif kind in _RECORDS:
-        _RECORDS[kind](value, memo, record, streamed)
+    kind, own = record["recordType"], record.get("clew")
+    match kind:
+        case "message" | "compaction" if not isinstance(own, dict):
+            parts = {id_: len(row.parts) for id_, row in value.messages.items()}
+            message_id = adopt(value, record, memo.places)
+            if message_id is not None:
+                memo.note(record, message_id, record["seq"], parts.get(message_id, 0))
+            else:
+                memo.count += kind == "message"
+            return True
+        case "message" | "compaction" | "part":
+            _apply_message(value, memo, record, streamed)
+        case "aside":
+            row = decode_entry(value, "messages", record["value"])
+            if streamed:
+                memo.ahead.setdefault(("messages", row.id), value.messages.get(row.id, ABSENT))
+            value.messages[row.id] = row
+        case "metadata":
+            own = record["clew"]
+            row = value.messages[own["id"]]
+            if streamed:
+                memo.ahead.setdefault(("messages", row.id), row)
+            kept = {key: one for key, one in row.metadata.items() if key not in own["drop"]}
+            created_at, updated_at = own["at"]
+            row = replace(row, metadata={**kept, **own["set"]}, created_at=created_at, updated_at=updated_at)
+            value.messages[row.id] = row
+        case _ if kind in TABLE_OF:
+            name = TABLE_OF[kind]
+            key, table = TABLES[name].decode_key(record["key"]), value.tables()[name]
+            if streamed and name == "links":
+                memo.ahead.setdefault((name, key), table.get(key, ABSENT))
+            if record.get("gone") is True:
+                table.pop(key, None)
+            elif record.get("more") is True:
+                table[key] = (*table.get(key, ()), *TABLES[name].decode(record["value"]))
+            else:
+                load_entry(value, name, record["key"], record["value"])
+            memo.logged = memo.logged or name == "row"
     return False
-
-
-def _apply_entry(value: SessionValue, memo: Memo, name: str, record: Record, streamed: bool) -> None:
-    key = TABLES[name].decode_key(record["key"])
-    table: dict[Any, Any] = getattr(value, name)
-    if streamed and name == "links":
-        memo.ahead.setdefault((name, key), table.get(key, ABSENT))
-    if record.get("gone") is True:
-        table.pop(key, None)
-    elif record.get("more") is True:
-        table[key] = (*table.get(key, ()), *TABLES[name].decode(record["value"]))
-    else:
-        load_entry(value, name, record["key"], record["value"])
-    memo.logged = memo.logged or name == "row"
 
 
 def _apply_message(value: SessionValue, memo: Memo, record: Record, streamed: bool) -> None:
@@ -152,31 +162,3 @@ def _apply_message(value: SessionValue, memo: Memo, record: Record, streamed: bo
     value.messages[message_id] = replace(row, parts=tuple(merged[index] for index in sorted(merged)))
     if not streamed and (record["recordType"] != "part" or "row" in own or "role" in record):
         memo.note(record, message_id, record["seq"])
-
-
-def _apply_aside(value: SessionValue, memo: Memo, record: Record, streamed: bool) -> None:
-    row = decode_entry(value, "messages", record["value"])
-    if streamed:
-        memo.ahead.setdefault(("messages", row.id), value.messages.get(row.id, ABSENT))
-    value.messages[row.id] = row
-
-
-def _apply_metadata(value: SessionValue, memo: Memo, record: Record, streamed: bool) -> None:
-    own = record["clew"]
-    row = value.messages[own["id"]]
-    if streamed:
-        memo.ahead.setdefault(("messages", row.id), row)
-    metadata = {key: one for key, one in row.metadata.items() if key not in own["drop"]}
-    created_at, updated_at = own["at"]
-    value.messages[row.id] = replace(
-        row, metadata={**metadata, **own["set"]}, created_at=created_at, updated_at=updated_at
-    )
-
-
-_RECORDS: Final[dict[str, Callable[[SessionValue, Memo, Record, bool], None]]] = {
-    "message": _apply_message,
-    "compaction": _apply_message,
-    "part": _apply_message,
-    "aside": _apply_aside,
-    "metadata": _apply_metadata,
-}
