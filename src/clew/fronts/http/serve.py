@@ -53,7 +53,9 @@ async def serve(
     """Serve a store until a signal comes. The exit code."""
     if not 0 <= port <= 65535:
         raise InvalidInput("--port must be 0 to 65535")
-    form = _log_form()
+    form = os.environ.get("CLEW_LOG") or "text"
+    if form not in get_args(LogForm):
+        raise InvalidInput("CLEW_LOG is text or json")
     _refuse_served(store)
     _raise_limit()
     with _bound(host, port) as listener:
@@ -67,22 +69,27 @@ async def serve(
         token = known or make_token()
         config = load_config()
         keys = [one.get("api_key") for one in config.providers.values()]
-        set_up(form, [token.value, *secrets_of(os.environ), *(key for key in keys if isinstance(key, str))])
+        set_up(
+            cast(LogForm, form), [token.value, *secrets_of(os.environ), *(key for key in keys if isinstance(key, str))]
+        )
         if unknown := unknown_settings():
             log.warning("the config file has keys that clew does not know, and ignores: %s", ", ".join(unknown))
-        async with _Stop() as stop:
+        with _stop_signal() as stop:
             return await _serve(store, listener, base, token, stop, open_page)
 
 
 async def _serve(
-    store: str | None, listener: socket.socket, base: str, token: Token, stop: _Stop, open_page: bool
+    store: str | None, listener: socket.socket, base: str, token: Token, stop: asyncio.Event, open_page: bool
 ) -> int:
     streams = Streams()
     async with contextlib.AsyncExitStack() as leaving:
         engine = await leaving.enter_async_context(opening.open(store))
         if not engine.store.capabilities.chunk_durable:
             log.warning("%s is saved at each %s, not at each chunk", engine.store.url, engine.config.save.save_on)
-        app = make_app(engine, token=token.value, hosts=_hosts(listener), streams=streams, workspace_root=_started_in())
+        root: Path | None = None
+        with contextlib.suppress(OSError):
+            root = Path.cwd()
+        app = make_app(engine, token=token.value, hosts=_hosts(listener), streams=streams, workspace_root=root)
 
         def ready() -> None:
             announce = getattr(engine.store, "announce", None)
@@ -134,44 +141,40 @@ class Server(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        acceptor = Acceptor(
-            self._listener, lambda: self._connection(acceptor), self._limits, most_connections(self._limits)
-        )
+        limits = self._limits
+
+        def connect() -> BoundedProtocol:
+            return BoundedProtocol(self.config, self.server_state, limits, acceptor)
+
+        acceptor = Acceptor(self._listener, connect, limits, most_connections(limits))
         self.servers = [acceptor]  # type: ignore[list-item]  # all that is asked of one is to be closed
         acceptor.open()
         self.started = True
         self._ready()
 
-    def _connection(self, acceptor: Acceptor) -> BoundedProtocol:
-        return BoundedProtocol(self.config, self.server_state, self._limits, acceptor)
 
+@contextlib.contextmanager
+def _stop_signal() -> Iterator[asyncio.Event]:
+    """Set by the first signal, which also starts the clock; the second, or the clock, is the end."""
+    asked = asyncio.Event()
+    clock = threading.Timer(_DEADLINE_S, os._exit, (1,))
+    clock.daemon = True
 
-class _Stop:
-    """Signals. The first asks for an end and starts the clock; the second, or the clock, is the end."""
-
-    def __init__(self) -> None:
-        self._asked = asyncio.Event()
-        self._clock = threading.Timer(_DEADLINE_S, os._exit, (1,))
-        self._clock.daemon = True
-
-    async def __aenter__(self) -> _Stop:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, self._on_signal, number)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().remove_signal_handler(number)
-
-    async def wait(self) -> None:
-        await self._asked.wait()
-
-    def _on_signal(self, number: int) -> None:
-        if self._asked.is_set():
+    def on_signal(number: int) -> None:
+        if asked.is_set():
             os._exit(128 + number)
         log.info("ending")
-        self._asked.set()
-        self._clock.start()
+        asked.set()
+        clock.start()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, on_signal, number)
+    try:
+        yield asked
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
 
 
 @contextlib.contextmanager
@@ -205,13 +208,6 @@ def _hosts(listener: socket.socket) -> Container[str]:
     return AnyAddress(port, names | {f"{socket.gethostname().lower()}:{port}"})
 
 
-def _started_in() -> Path | None:
-    try:
-        return Path.cwd()
-    except OSError:
-        return None
-
-
 def _raise_limit() -> None:
     """Every viewer is a file descriptor; what the system allows is taken, not the 1,024 a shell begins with."""
     with contextlib.suppress(ImportError, OSError, ValueError):
@@ -221,13 +217,6 @@ def _raise_limit() -> None:
         if soft != resource.RLIM_INFINITY and (hard == resource.RLIM_INFINITY or soft < hard):
             wanted = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
             resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
-
-
-def _log_form() -> LogForm:
-    form = os.environ.get("CLEW_LOG") or "text"
-    if form not in get_args(LogForm):
-        raise InvalidInput("CLEW_LOG is text or json")
-    return cast(LogForm, form)
 
 
 def _refuse_served(store: str | None) -> None:

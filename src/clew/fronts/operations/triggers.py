@@ -73,7 +73,17 @@ class LedgerQuery(Arguments):
     direction: Literal["in", "out"] | None = None
 
 
-class NewSchedule(_Routed):
+class _NewTrigger(_Routed, kw_only=True):
+    """What schedules and webhooks have alike, after their own."""
+
+    routing: RoutingBody | None = None
+    model: ModelName | None = None
+    agent: str | None = None
+    workspace_root: str | None = None
+    title: str | None = None
+
+
+class NewSchedule(_NewTrigger):
     """What is said when, and where. Without a routing each run has a session of its own."""
 
     cron: str
@@ -82,11 +92,6 @@ class NewSchedule(_Routed):
     name: str | None = None
     missed: Literal["skip", "once"] = "skip"
     paused: bool = False
-    routing: RoutingBody | None = None
-    model: ModelName | None = None
-    agent: str | None = None
-    workspace_root: str | None = None
-    title: str | None = None
 
 
 class SchedulePatch(Arguments):
@@ -100,17 +105,12 @@ class SchedulePatch(Arguments):
     paused: bool | UnsetType = UNSET
 
 
-class NewWebhook(_Routed):
+class NewWebhook(_NewTrigger):
     """A door and where it leads. Without a routing each delivery has a session of its own."""
 
     name: str
     prompt: str | None = None
     paused: bool = False
-    routing: RoutingBody | None = None
-    model: ModelName | None = None
-    agent: str | None = None
-    workspace_root: str | None = None
-    title: str | None = None
 
 
 class WebhookPatch(Arguments):
