@@ -14,22 +14,8 @@ from typing import Final
 import msgspec
 
 from clew.compaction.policy import Policy
+from clew.transcript import part as p
 from clew.transcript.message import Message
-from clew.transcript.part import (
-    Part,
-    file_name_of,
-    input_text,
-    is_call,
-    is_open_call,
-    kind_of,
-    media_type_of,
-    result_text,
-    size_of,
-    state_of,
-    steps_in,
-    text_of,
-    tool_name,
-)
 from clew.transcript.session import Model
 from clew.transcript.turn import Step
 
@@ -110,7 +96,7 @@ def plain_tokens(chars: int) -> int:
     return chars // 4
 
 
-def estimate_part(part: Part) -> int:
+def estimate_part(part: p.Part) -> int:
     """Tokens of one part as it is sent."""
     return IMAGE_TOKENS if _is_image(part) else estimate_tokens(_chars(part)) + _file_tokens(part)
 
@@ -159,8 +145,8 @@ def size_request(
     else:
         parts = messages[place].parts
         counted, beyond = parts[: measured.parts], parts[measured.parts :]
-        starts = steps_in(counted)
-        unseen = sum(estimate_tokens(len(result_text(part))) for part in counted[starts[-1] if starts else 0 :])
+        starts = p.steps_in(counted)
+        unseen = sum(estimate_tokens(len(p.result_text(part))) for part in counted[starts[-1] if starts else 0 :])
         used = measured.tokens + unseen + sum(map(estimate_part, beyond))
         used += sum(map(estimate_message, messages[place + 1 :]))
     # The provider's count is the truth about the sum; what we estimated must not say otherwise.
@@ -213,7 +199,7 @@ def find_measured(
 
 def _measured_parts(message: Message, completed: int, dropped: int | None) -> int | None:
     """How many of the sent parts belong to completed steps."""
-    starts = steps_in(message.parts)
+    starts = p.steps_in(message.parts)
     if dropped is not None:
         completed -= dropped
         if completed < 1:
@@ -222,35 +208,35 @@ def _measured_parts(message: Message, completed: int, dropped: int | None) -> in
         over = message.parts[starts[-1] + 1 :] if starts else []
         return (
             len(message.parts)
-            if over and not any(is_open_call(part) or state_of(part) == "streaming" for part in over)
+            if over and not any(p.is_open_call(part) or p.state_of(part) == "streaming" for part in over)
             else None
         )
     return starts[completed] if completed < len(starts) else len(message.parts)
 
 
-def _is_image(part: Part) -> bool:
-    return kind_of(part) == "file" and (media_type_of(part) or "").startswith("image/")
+def _is_image(part: p.Part) -> bool:
+    return p.kind_of(part) == "file" and (p.media_type_of(part) or "").startswith("image/")
 
 
-def _file_tokens(part: Part) -> int:
+def _file_tokens(part: p.Part) -> int:
     """What the bytes of a file may take: a text its characters, anything else a guess by its size.
 
     Only ever an estimate. How a provider reads a file is its own affair, so no message is refused on this count.
     """
-    if kind_of(part) != "file" or _is_image(part):
+    if p.kind_of(part) != "file" or _is_image(part):
         return 0
-    size = max(size_of(part) or 0, 0)
-    is_text = (media_type_of(part) or "").startswith("text/")
+    size = max(p.size_of(part) or 0, 0)
+    is_text = (p.media_type_of(part) or "").startswith("text/")
     return estimate_tokens(size if is_text else size // _BYTES_A_CHARACTER)
 
 
-def _chars(part: Part) -> int:
+def _chars(part: p.Part) -> int:
     """Characters of a part as it is sent; an image has none."""
-    if is_call(part):
-        return len(tool_name(part)) + len(input_text(part)) + len(result_text(part))
-    if kind_of(part) == "file" and not _is_image(part):
-        return len(f"{file_name_of(part) or ''} {media_type_of(part) or ''}")
-    return len(text_of(part) or "")
+    if p.is_call(part):
+        return len(p.tool_name(part)) + len(p.input_text(part)) + len(p.result_text(part))
+    if p.kind_of(part) == "file" and not _is_image(part):
+        return len(f"{p.file_name_of(part) or ''} {p.media_type_of(part) or ''}")
+    return len(p.text_of(part) or "")
 
 
 def _share(pct: float) -> Fraction:

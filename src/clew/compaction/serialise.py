@@ -13,23 +13,8 @@ from typing import Any, Final
 import msgspec
 
 from clew.compaction.budget import estimate_tokens
+from clew.transcript import part as p
 from clew.transcript.message import Message
-from clew.transcript.part import (
-    STEP_START,
-    Part,
-    file_name_of,
-    halved,
-    input_of,
-    input_text,
-    is_call,
-    is_open_call,
-    kind_of,
-    media_type_of,
-    result_text,
-    state_of,
-    text_of,
-    tool_name,
-)
 
 __all__ = ["chunks_of", "history_text", "without_tags"]
 
@@ -77,13 +62,13 @@ def _lines(message: Message) -> Iterator[str]:
         own = message.is_synthetic or message.role == "system"
         yield f"[Tool result]: (a notice of the program) {_safe(said)}" if own else f"[User]: {_safe(said)}"
         return
-    calls: list[Part] = []
+    calls: list[p.Part] = []
     for part in message.parts:
-        if is_call(part):
+        if p.is_call(part):
             calls.append(part)
             continue
         words = _words(part)
-        if words or kind_of(part) == STEP_START:
+        if words or p.kind_of(part) == p.STEP_START:
             yield from _called(calls)
             calls = []
         if words:
@@ -91,26 +76,28 @@ def _lines(message: Message) -> Iterator[str]:
     yield from _called(calls)
 
 
-def _called(calls: Sequence[Part]) -> Iterator[str]:
+def _called(calls: Sequence[p.Part]) -> Iterator[str]:
     """The calls of a step on one line, then the result of each, in the same order."""
     if calls:
-        yield "[Assistant tool calls]: " + _safe("; ".join(f"{tool_name(part)}({_arguments(part)})" for part in calls))
+        yield "[Assistant tool calls]: " + _safe(
+            "; ".join(f"{p.tool_name(part)}({_arguments(part)})" for part in calls)
+        )
     for part in calls:
         yield f"[Tool result]: {_safe(_result(part))}"
 
 
-def _arguments(part: Part) -> str:
-    given = input_of(part)
+def _arguments(part: p.Part) -> str:
+    given = p.input_of(part)
     if isinstance(given, Mapping):
         return ", ".join(f"{key}={msgspec.json.encode(value).decode()}" for key, value in given.items())
-    return input_text(part)
+    return p.input_text(part)
 
 
-def _result(part: Part) -> str:
-    text = result_text(part)
-    if is_open_call(part):
+def _result(part: p.Part) -> str:
+    text = p.result_text(part)
+    if p.is_open_call(part):
         return "no result was recorded"
-    match state_of(part):
+    match p.state_of(part):
         case "output-error":
             return f"failed: {text}" if text else "failed"
         case "output-denied":
@@ -119,10 +106,10 @@ def _result(part: Part) -> str:
             return text
 
 
-def _words(part: Part) -> str:
-    if kind_of(part) == "file":
-        return f"(file: {file_name_of(part) or 'unnamed'}, {media_type_of(part) or 'unknown type'})"
-    return text_of(part) or ""
+def _words(part: p.Part) -> str:
+    if p.kind_of(part) == "file":
+        return f"(file: {p.file_name_of(part) or 'unnamed'}, {p.media_type_of(part) or 'unknown type'})"
+    return p.text_of(part) or ""
 
 
 def _safe(text: str) -> str:
@@ -160,5 +147,5 @@ def _halves(message: Message, part: dict[str, Any], limit: int) -> list[dict[str
     """The part, halved until each piece is within the limit."""
     if _tokens(msgspec.structs.replace(message, parts=[part])) <= limit:
         return [part]
-    halves = halved(part, _LEAST_PIECE)
+    halves = p.halved(part, _LEAST_PIECE)
     return [piece for half in halves for piece in _halves(message, half, limit)] if len(halves) > 1 else [part]

@@ -8,22 +8,10 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from clew.transcript import part as p
 from clew.transcript.line import LineTurn, line_turns
 from clew.transcript.message import MessageRow
 from clew.transcript.metadata import DAMAGED
-from clew.transcript.part import (
-    COMPACTION_PART,
-    STEP_START,
-    data_of,
-    error_text,
-    input_of,
-    is_call,
-    kind_of,
-    output_of,
-    state_of,
-    text_of,
-    tool_name,
-)
 from clew.transcript.portable import PortableSession, tree_of
 from clew.transcript.project import project, tails_of
 from clew.transcript.view import compaction_data, visible_view
@@ -119,19 +107,19 @@ def left_out(portable: PortableSession, shown: tuple[Passage, ...]) -> str:
 
 def piece_of(data: dict[str, Any]) -> Piece | None:
     """The part as it is shown; None where there is nothing to see. A file is each format's own matter."""
-    if is_call(data):
-        blocks = [Block("Input", shown_json(input_of(data)), "json")]
-        blocks += [Block("Output", shown_json(output_of(data)))] if "output" in data else []
-        blocks += [Block("Error", error)] if (error := error_text(data)) is not None else []
-        name = _LINE_ENDS.sub(" ", tool_name(data))[:200]
-        return Piece("call", title=f"{name} · {state_of(data) or ''}", blocks=tuple(blocks))
-    kind, text = kind_of(data), text_of(data, "text", "reasoning")
+    if p.is_call(data):
+        blocks = [Block("Input", shown_json(p.input_of(data)), "json")]
+        blocks += [Block("Output", shown_json(p.output_of(data)))] if "output" in data else []
+        blocks += [Block("Error", error)] if (error := p.error_text(data)) is not None else []
+        name = _LINE_ENDS.sub(" ", p.tool_name(data))[:200]
+        return Piece("call", title=f"{name} · {p.state_of(data) or ''}", blocks=tuple(blocks))
+    kind, text = p.kind_of(data), p.text_of(data, "text", "reasoning")
     if text is not None:
         return Piece("text" if kind == "text" else "reasoning", text) if text or kind == "text" else None
-    summary = (data_of(data, COMPACTION_PART) or {}).get("summary")
+    summary = (p.data_of(data, p.COMPACTION_PART) or {}).get("summary")
     if isinstance(summary, str):
         return Piece("summary", summary)
-    if kind == STEP_START:
+    if kind == p.STEP_START:
         return None
     return Piece("other", title=kind, blocks=(Block("", shown_json(data), "json"),))
 

@@ -13,20 +13,10 @@ from clew.engine import Engine
 from clew.history.check import Problem, check
 from clew.runtime.submission import Submission
 from clew.testing.scripted import ScriptedModel
+from clew.transcript import part as p
 from clew.transcript.chunk import parse_chunk
 from clew.transcript.fold import Fold
 from clew.transcript.message import Message
-from clew.transcript.part import (
-    STEP_START,
-    error_text,
-    input_of,
-    is_call,
-    kind_of,
-    output_of,
-    state_of,
-    text_of,
-    tool_name,
-)
 from clew.transcript.session import Session
 
 __all__ = ["Scenario", "reduced", "transcript"]
@@ -96,19 +86,19 @@ def transcript(messages: Sequence[Message]) -> list[str]:
 
 
 def _lines(role: str, part: Mapping[str, Any]) -> list[str]:
-    kind, state = kind_of(part), state_of(part)
-    if kind == STEP_START:
+    kind, state = p.kind_of(part), p.state_of(part)
+    if kind == p.STEP_START:
         return []
     if kind in ("text", "reasoning"):
         who = role if kind == "text" else f"{role} thinks"
         mark = "" if state != "streaming" else " …"
-        return [f"{who}: {text_of(part, kind)}{mark}"]
-    if is_call(part):
-        given = orjson.dumps(input_of(part)).decode()
+        return [f"{who}: {p.text_of(part, kind)}{mark}"]
+    if p.is_call(part):
+        given = orjson.dumps(p.input_of(part)).decode()
         end = str(state)
         if state == "output-available":
-            end = orjson.dumps(output_of(part)).decode()
+            end = orjson.dumps(p.output_of(part)).decode()
         elif state == "output-error":
-            end = f"error: {error_text(part)}"
-        return [f"{tool_name(part)} {given} → {end}"]
+            end = f"error: {p.error_text(part)}"
+        return [f"{p.tool_name(part)} {given} → {end}"]
     return [f"{role}: [{kind}]"]

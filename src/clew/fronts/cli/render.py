@@ -15,22 +15,8 @@ import msgspec
 from rich.cells import cell_len, chop_cells
 
 from clew.fronts.cli.safe_text import one_line, plain
+from clew.transcript import part as p
 from clew.transcript.message import Message
-from clew.transcript.part import (
-    COMPACTION_PART,
-    STEP_START,
-    data_of,
-    error_text,
-    input_of,
-    is_call,
-    is_growing,
-    kind_of,
-    name_of,
-    output_text,
-    state_of,
-    text_of,
-    tool_name,
-)
 
 __all__ = [
     "Look",
@@ -94,12 +80,12 @@ class Reply:
         """What can be printed for good now and was not yet. ``final``: nothing will be added."""
         while self._done < len(parts):
             part = parts[self._done]
-            if kind_of(part) in ("text", "reasoning"):
+            if p.kind_of(part) in ("text", "reasoning"):
                 yield from self._text(part, width, final)
-                if not final and is_growing(part):
+                if not final and p.is_growing(part):
                     return
-            elif is_call(part):
-                if not final and is_growing(part):
+            elif p.is_call(part):
+                if not final and p.is_growing(part):
                     return
                 yield card(part, self._look, width) + "\n"
             else:
@@ -107,12 +93,12 @@ class Reply:
             self._done, self._chars = self._done + 1, 0
 
     def _text(self, part: Part, width: int, final: bool) -> Iterator[str]:
-        said = text_of(part, "text", "reasoning") or ""
+        said = p.text_of(part, "text", "reasoning") or ""
         text = said[self._chars :]
-        over = final or not is_growing(part)
+        over = final or not p.is_growing(part)
         whole = text if over or not self._look.by_block else split_blocks(text)[0]
         self._chars += len(whole)
-        if kind_of(part) == "reasoning":
+        if p.kind_of(part) == "reasoning":
             if whole and (over or self._look.by_block):
                 yield self._look.style(plain(whole.translate(_SPACES)).strip("\n"), "dim") + "\n"
         elif self._look.by_block:
@@ -125,14 +111,14 @@ class Reply:
         """What is shown for now: the end of what is being written, and calls that have no result."""
         lines: list[str] = []
         for index, part in enumerate(parts[self._done :]):
-            if kind_of(part) in ("text", "reasoning"):
-                text = (text_of(part, "text", "reasoning") or "")[self._chars if index == 0 else 0 :]
+            if p.kind_of(part) in ("text", "reasoning"):
+                text = (p.text_of(part, "text", "reasoning") or "")[self._chars if index == 0 else 0 :]
                 # No more of it than fits is looked at: it may be long, and this happens often.
                 tail = plain(text[-rows * width :].translate(_SPACES).expandtabs(4)).strip("\n")
                 wrapped = [piece for line in tail.split("\n") for piece in _wrapped(line, width)]
-                dim = kind_of(part) == "reasoning"
+                dim = p.kind_of(part) == "reasoning"
                 lines += [self._look.style(line, "dim") if dim else line for line in wrapped if tail]
-            elif is_call(part):
+            elif p.is_call(part):
                 lines.append(card(part, self._look, width))
         return lines[-rows:]
 
@@ -176,14 +162,14 @@ def split_blocks(text: str) -> tuple[str, str]:
 
 def card(part: Part, look: Look, width: int) -> str:
     """A call on one line: how it stands, what it is, what came of it."""
-    state = str(state_of(part))
+    state = str(p.state_of(part))
     mark, colour = _MARKS.get(state, ("·", "dim"))
-    head = f"{tool_name(part)} {one_line(_gist(input_of(part)), max(width // 2, 20))}".rstrip()
+    head = f"{p.tool_name(part)} {one_line(_gist(p.input_of(part)), max(width // 2, 20))}".rstrip()
     came = {"output-denied": "denied", "approval-requested": "waits for your word"}.get(state, "")
     if state == "output-available":
-        came = _result(output_text(part) or "")
+        came = _result(p.output_text(part) or "")
     elif state == "output-error":
-        came = error_text(part) or ""
+        came = p.error_text(part) or ""
     room = max(width - len(head) - 6, 10)
     tail = f"  {one_line(came, room)}" if came else ""
     return f"{look.style(mark, colour)} {plain(head)}{look.style(plain(tail), 'dim')}"
@@ -205,10 +191,10 @@ def _result(text: str) -> str:
 
 
 def _other(part: Part) -> str:
-    kind = kind_of(part)
-    if kind == STEP_START or kind.startswith("data-"):
+    kind = p.kind_of(part)
+    if kind == p.STEP_START or kind.startswith("data-"):
         return ""
-    named = name_of(part) or ""
+    named = p.name_of(part) or ""
     return f"[{plain(kind)} {plain(one_line(named, 60))}]\n"
 
 
@@ -264,7 +250,8 @@ def how_stopped(turn: Mapping[str, Any], go_on: str) -> str | None:
 def summary_of(message: Message) -> Mapping[str, Any] | None:
     """What a summary records; None of any other message."""
     return next(
-        (data_of(part, COMPACTION_PART) or {} for part in message.parts if kind_of(part) == COMPACTION_PART), None
+        (p.data_of(part, p.COMPACTION_PART) or {} for part in message.parts if p.kind_of(part) == p.COMPACTION_PART),
+        None,
     )
 
 
@@ -275,5 +262,5 @@ def summarised(data: Mapping[str, Any] | None) -> str:
 
 def said(message: Message, look: Look) -> str:
     """What the user said, as it was said."""
-    texts = [f"[{kind_of(part)}]" if (text := text_of(part)) is None else text for part in message.parts]
+    texts = [f"[{p.kind_of(part)}]" if (text := p.text_of(part)) is None else text for part in message.parts]
     return "\n" + look.style(f"› {plain(chr(10).join(texts).translate(_SPACES))}", "bold") + "\n"

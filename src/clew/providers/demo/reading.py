@@ -13,22 +13,8 @@ from typing import Any, Final
 import msgspec
 
 from clew.providers.base import ModelRequest
+from clew.transcript import part as p
 from clew.transcript.message import Message
-from clew.transcript.part import (
-    Part,
-    file_name_of,
-    input_of,
-    input_text,
-    is_call,
-    is_open_call,
-    kind_of,
-    media_type_of,
-    result_text,
-    state_of,
-    steps_of,
-    text_of,
-    tool_name,
-)
 
 __all__ = ["Result", "compact", "newest_words", "open_results", "request_stamp", "sent_tokens", "tokens", "words_of"]
 
@@ -67,8 +53,8 @@ def open_results(messages: Sequence[Message]) -> list[Result]:
     """What the last step that called tools got back, if that was after the newest user message."""
     index = _newest(messages)
     since = messages if index is None else messages[index + 1 :]
-    steps = [step for message in since if message.role == "assistant" for step in steps_of(message.parts)]
-    called = [[part for part in step if is_call(part)] for step in steps]
+    steps = [step for message in since if message.role == "assistant" for step in p.steps_of(message.parts)]
+    called = [[part for part in step if p.is_call(part)] for step in steps]
     return [_result(part) for part in next((step for step in reversed(called) if step), [])]
 
 
@@ -97,15 +83,15 @@ def _newest(messages: Sequence[Message]) -> int | None:
     return found[-1] if found else None
 
 
-def _result(part: Part) -> Result:
+def _result(part: p.Part) -> Result:
     outcomes = {"output-available": "done", "output-denied": "denied"}
-    text = _UNFINISHED if is_open_call(part) else result_text(part)
-    return Result(tool_name(part), input_of(part), outcomes.get(str(state_of(part)), "failed"), text)
+    text = _UNFINISHED if p.is_open_call(part) else p.result_text(part)
+    return Result(p.tool_name(part), p.input_of(part), outcomes.get(str(p.state_of(part)), "failed"), text)
 
 
-def _sent_characters(part: Part) -> int:
-    if is_call(part):
-        return len(tool_name(part)) + len(input_text(part)) + len(_result(part).text)
-    if kind_of(part) == "file":
-        return len(f"{file_name_of(part) or ''} {media_type_of(part) or ''}")
-    return len(text_of(part) or "")
+def _sent_characters(part: p.Part) -> int:
+    if p.is_call(part):
+        return len(p.tool_name(part)) + len(p.input_text(part)) + len(_result(part).text)
+    if p.kind_of(part) == "file":
+        return len(f"{p.file_name_of(part) or ''} {p.media_type_of(part) or ''}")
+    return len(p.text_of(part) or "")

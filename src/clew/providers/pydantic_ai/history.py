@@ -17,25 +17,8 @@ from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
 from clew.providers.base import ModelRequest, ToolSchema
+from clew.transcript import part as p
 from clew.transcript.message import Message
-from clew.transcript.part import (
-    Part,
-    approval_of,
-    call_id_of,
-    error_text,
-    file_name_of,
-    input_of,
-    is_call,
-    kind_of,
-    media_type_of,
-    output_of,
-    provider_data,
-    state_of,
-    steps_of,
-    text_of,
-    tool_name,
-    url_of,
-)
 
 __all__ = ["sent_calls", "translate", "translate_tools"]
 
@@ -66,7 +49,7 @@ def translate_tools(tools: Sequence[ToolSchema]) -> list[Any]:
 
 def sent_calls(messages: Iterable[Message]) -> set[str]:
     """The ids of all calls in these messages."""
-    return {id_ for message in messages for part in message.parts if (id_ := call_id_of(part)) is not None}
+    return {id_ for message in messages for part in message.parts if (id_ := p.call_id_of(part)) is not None}
 
 
 class _History:
@@ -83,7 +66,7 @@ class _History:
             self._ask([self._theirs.SystemPromptPart(content=request.system)])
         for message in request.messages:
             if message.role == "assistant":
-                for step in steps_of(message.parts):
+                for step in p.steps_of(message.parts):
                     self._answer(step)
             elif message.role == "system":
                 self._ask([self._theirs.SystemPromptPart(content=text) for text in message.texts])
@@ -105,36 +88,36 @@ class _History:
         else:
             self._out.append(self._theirs.ModelRequest(parts=list(parts)))
 
-    def _content(self, parts: Iterable[Part]) -> Iterator[Any]:
+    def _content(self, parts: Iterable[p.Part]) -> Iterator[Any]:
         for part in parts:
-            if text := text_of(part):
+            if text := p.text_of(part):
                 yield text
-            elif kind_of(part) == "file":
+            elif p.kind_of(part) == "file":
                 yield self._file(part)
 
-    def _file(self, part: Part) -> Any:
+    def _file(self, part: p.Part) -> Any:
         """A file the model is shown; one that is not at hand is named."""
-        name = file_name_of(part) or "a file"
-        media_type = media_type_of(part) or "application/octet-stream"
-        data = _data_of(url_of(part) or "")
+        name = p.file_name_of(part) or "a file"
+        media_type = p.media_type_of(part) or "application/octet-stream"
+        data = _data_of(p.url_of(part) or "")
         if data is None:
             return f"[{name} ({media_type}) is not shown]"
         if _TEXT_TYPES.fullmatch(media_type):
             return f"[{name}]\n{data.decode('utf-8', 'replace')}"
         return self._theirs.BinaryContent(data=data, media_type=media_type)
 
-    def _answer(self, step: Sequence[Part]) -> None:
+    def _answer(self, step: Sequence[p.Part]) -> None:
         """One step: what the model said, then what its calls gave back."""
         said: list[Any] = []
         returned: list[Any] = []
         for part in step:
-            text = text_of(part)
+            text = p.text_of(part)
             # A text of nothing but space is refused by some, and says nothing to any.
             if text is not None and text.strip():
                 said.append(self._theirs.TextPart(content=text))
-            elif kind_of(part) == "reasoning":
+            elif p.kind_of(part) == "reasoning":
                 said += self._reasoning(part)
-            elif is_call(part):
+            elif p.is_call(part):
                 said.append(self._call(part))
                 returned.append(self._result(part))
         if not any(not isinstance(part, self._theirs.ThinkingPart) for part in said):
@@ -149,13 +132,13 @@ class _History:
         )
         self._ask(returned)
 
-    def _reasoning(self, part: Part) -> list[Any]:
-        own = provider_data(part, self._provider_id)
+    def _reasoning(self, part: p.Part) -> list[Any]:
+        own = p.provider_data(part, self._provider_id)
         if own is None:
             return []
         return [
             self._theirs.ThinkingPart(
-                content=text_of(part, "reasoning") or "",
+                content=p.text_of(part, "reasoning") or "",
                 id=_text(own.get("id")),
                 signature=_text(own.get("signature")),
                 provider_name=self._system,
@@ -163,36 +146,36 @@ class _History:
             )
         ]
 
-    def _call(self, part: Part) -> Any:
-        given = input_of(part)
+    def _call(self, part: p.Part) -> Any:
+        given = p.input_of(part)
         if not isinstance(given, dict):
             given = {} if given is None else {"invalid_arguments": given}
-        details = (provider_data(part, self._provider_id) or {}).get("details")
+        details = (p.provider_data(part, self._provider_id) or {}).get("details")
         return self._theirs.ToolCallPart(
-            tool_name=tool_name(part),
+            tool_name=p.tool_name(part),
             args=given,
-            tool_call_id=self._id(call_id_of(part) or ""),
+            tool_call_id=self._id(p.call_id_of(part) or ""),
             provider_name=self._system if isinstance(details, dict) else None,
             provider_details=details if isinstance(details, dict) else None,
         )
 
-    def _result(self, part: Part) -> Any:
+    def _result(self, part: p.Part) -> Any:
         outcome = "success"
-        match state_of(part):
+        match p.state_of(part):
             case "output-available":
-                content = output_of(part)
+                content = p.output_of(part)
             case "output-error":
-                content, outcome = error_text(part) or "The call failed.", "failed"
+                content, outcome = p.error_text(part) or "The call failed.", "failed"
             case "output-denied":
-                reason = approval_of(part).get("reason")
+                reason = p.approval_of(part).get("reason")
                 content = f"{_DENIED} Reason: {reason}" if isinstance(reason, str) and reason else _DENIED
                 outcome = "denied"
             case _:
                 content, outcome = _NO_RESULT, "interrupted"
         return self._theirs.ToolReturnPart(
-            tool_name=tool_name(part),
+            tool_name=p.tool_name(part),
             content=content if content is not None else "",
-            tool_call_id=self._id(call_id_of(part) or ""),
+            tool_call_id=self._id(p.call_id_of(part) or ""),
             outcome=outcome,
         )
 

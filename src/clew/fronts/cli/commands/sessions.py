@@ -12,23 +12,8 @@ from clew.errors import InvalidInput
 from clew.fronts.cli.command import Json, Store, flag, opened, option, print_json, shapes, show
 from clew.fronts.cli.render import damage_of
 from clew.fronts.cli.safe_text import plain
+from clew.transcript import part as p
 from clew.transcript.message import Message
-from clew.transcript.part import (
-    COMPACTION_PART,
-    DAMAGED_PART,
-    STEP_START,
-    Part,
-    data_of,
-    error_text,
-    first_words,
-    input_of,
-    is_call,
-    kind_of,
-    output_text,
-    state_of,
-    text_of,
-    tool_name,
-)
 
 __all__ = ["COMMANDS", "words_of"]
 
@@ -78,23 +63,23 @@ async def show_(
             print(f"{message.role}: {damage}")
         for part in message.parts:
             # What is said of a whole damaged message was said above.
-            whole = "message_id" in (data_of(part, DAMAGED_PART) or {})
-            if kind_of(part) != STEP_START and not whole:
+            whole = "message_id" in (p.data_of(part, p.DAMAGED_PART) or {})
+            if p.kind_of(part) != p.STEP_START and not whole:
                 print(f"{message.role}: {plain(_part_text(part))}")
 
 
-def _part_text(part: Part) -> str:
+def _part_text(part: p.Part) -> str:
     """A part as a person reads it: its text, or a call with what came of it."""
-    if (summary := data_of(part, COMPACTION_PART)) is not None:
+    if (summary := p.data_of(part, p.COMPACTION_PART)) is not None:
         return f"[summary] {summary.get('summary', '')}"
-    if (damage := data_of(part, DAMAGED_PART)) is not None:
+    if (damage := p.data_of(part, p.DAMAGED_PART)) is not None:
         return f"[damaged: {damage.get('reason', 'a part cannot be read')}]"
-    if is_call(part):
-        given = msgspec.json.encode(input_of(part)).decode()
-        came = output_text(part) or error_text(part) or f"[{state_of(part)}]"
-        return f"{tool_name(part)} {given} → {came}"
-    text = text_of(part, "text", "reasoning")
-    return f"[{kind_of(part)}]" if text is None else text
+    if p.is_call(part):
+        given = msgspec.json.encode(p.input_of(part)).decode()
+        came = p.output_text(part) or p.error_text(part) or f"[{p.state_of(part)}]"
+        return f"{p.tool_name(part)} {given} → {came}"
+    text = p.text_of(part, "text", "reasoning")
+    return f"[{p.kind_of(part)}]" if text is None else text
 
 
 async def queue(
@@ -118,8 +103,8 @@ async def queue(
 
 def words_of(message: Message, length: int = 70) -> str:
     """What a message begins with, on one line."""
-    texts = (text_of(part, "text", "reasoning") or f"[{kind_of(part)}]" for part in message.parts)
-    return first_words(" ".join(texts), length)
+    texts = (p.text_of(part, "text", "reasoning") or f"[{p.kind_of(part)}]" for part in message.parts)
+    return p.first_words(" ".join(texts), length)
 
 
 async def abort(session: str, /, *, store: Store = None, json: Json = False) -> None:
