@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
-from msgspec.structs import replace
 
 from clew.transcript.chunk import Chunk
 from clew.transcript.message import MessageRow, PartRow
@@ -73,7 +72,6 @@ __all__ = [
     "Sync",
     "Unit",
     "Write",
-    "joined",
 ]
 
 Sync = Literal["process", "power"]
@@ -375,11 +373,6 @@ class Unit(msgspec.Struct, frozen=True):
     writes: tuple[Write, ...]
     guards: tuple[Guard, ...] = ()
     sync: Sync = "process"
-
-
-def joined(unit: Unit, other: Unit) -> Unit:
-    """Both as one: what the other writes comes last, its guards count too."""
-    return replace(unit, writes=(*unit.writes, *other.writes), guards=(*unit.guards, *other.guards))
 
 
 class Committed(msgspec.Struct, frozen=True):
