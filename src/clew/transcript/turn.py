@@ -13,10 +13,10 @@ import msgspec
 
 from clew.transcript.part import text_at
 from clew.transcript.session import Model
-from clew.transcript.turn_state import TurnStatus
+from clew.transcript.turn_state import OPEN, TurnStatus, check_transition
 from clew.transcript.usage import Usage
 
-__all__ = ["HeadMove", "MoveReason", "Step", "Tree", "Turn", "TurnKind", "placed"]
+__all__ = ["HeadMove", "MoveReason", "Step", "Tree", "Turn", "TurnKind", "placed", "with_status"]
 
 TurnKind = Literal["normal", "compaction"]
 MoveReason = Literal["turn", "rewind", "unrewind", "goto", "compaction", "branch"]
@@ -73,6 +73,13 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     def tail_start_id(self) -> str | None:
         """Of a compaction: the first message it kept, should its marker no longer read."""
         return text_at(self.data, "tail_start_id")
+
+
+def with_status(turn: Turn, status: TurnStatus, settled_at: int | None, data: Mapping[str, Any]) -> Turn:
+    """The turn in another status, by the table; ``data`` is merged."""
+    check_transition(turn.status, status)
+    ended = None if status in OPEN else settled_at or turn.settled_at
+    return msgspec.structs.replace(turn, status=status, settled_at=ended, data={**turn.data, **data})
 
 
 def placed(turn: Turn, parent: Turn | None) -> Turn:

@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from clew.store.files.iso_time import iso
+from clew.store.files.metadata import model_of
 from clew.store.files.record import is_marker
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.part import COMPACTION_PART, tool_name
@@ -164,8 +165,6 @@ def plain_metadata(shape: dict[str, Any]) -> dict[str, Any]:
         tokens = [count if isinstance(count, int) and count >= 0 else 0 for count in counts]
         found["usage"] = {"input": tokens[0], "output": tokens[1], "reasoning": 0, "cache_read": 0, "cache_write": 0}
     if isinstance(shape.get("model"), str):
-        provider, slash, model = shape["model"].partition("/")
-        names = (provider, model) if slash else ("unknown", provider)
-        found["model"] = dict(zip(("provider_id", "model_id"), names, strict=True))
+        found["model"] = msgspec.to_builtins(model_of(shape["model"]))
     others = {key: value for key, value in shape.items() if key not in _KNOWN}
     return {**found, **({"other": others} if others else {})}

@@ -26,7 +26,7 @@ from clew.transcript.part import blob_url, url_of
 from clew.transcript.pruned import Pruned
 from clew.transcript.rollup import booked_message, booked_session, with_usage
 from clew.transcript.session import Session, SessionState
-from clew.transcript.turn import HeadMove, Step, Tree, Turn, placed
+from clew.transcript.turn import HeadMove, Step, Tree, Turn, placed, with_status
 from clew.transcript.turn_state import OPEN, check_transition
 from clew.transcript.usage import Usage
 
@@ -251,10 +251,7 @@ class SessionValue(msgspec.Struct, eq=True):
         change.put(messages, row.id, replace(row, parts=tuple(parts)))
 
     def _set_turn(self, change: Change, write: u.SetTurn) -> None:
-        turn = self.turns[write.turn_id]
-        check_transition(turn.status, write.status)
-        settled_at = None if write.status in OPEN else write.settled_at or turn.settled_at
-        turn = replace(turn, status=write.status, settled_at=settled_at, data={**turn.data, **write.data})
+        turn = with_status(self.turns[write.turn_id], write.status, write.settled_at, write.data)
         change.put(self.turns, turn.id, turn)
         if write.status in OPEN:
             self._set_state(change, open_turn_id=turn.id)

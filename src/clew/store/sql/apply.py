@@ -25,7 +25,7 @@ from clew.transcript.metadata import merged
 from clew.transcript.project import Hidden
 from clew.transcript.rollup import booked_message
 from clew.transcript.session import SessionState
-from clew.transcript.turn import Turn, placed
+from clew.transcript.turn import Turn, placed, with_status
 from clew.transcript.turn_state import OPEN, check_transition
 
 __all__ = ["Index", "Log", "UnitWriter", "set_hidden"]
@@ -360,12 +360,8 @@ class UnitWriter:
         return rows.to_turn(row)
 
     def _set_turn(self, session_id: str, write: u.SetTurn) -> None:
-        turn = self._turn(session_id, write.turn_id)
-        check_transition(turn.status, write.status)
-        settled_at = None if write.status in OPEN else write.settled_at or turn.settled_at
-        data = rows.encode({**turn.data, **write.data})
-        params = {"id": turn.id, "status": write.status, "settled_at": settled_at, "data_json": data}
-        self._sql.run("set_turn", params)
+        turn = with_status(self._turn(session_id, write.turn_id), write.status, write.settled_at, write.data)
+        self._sql.run("set_turn", rows.turn_params(turn))
         state = self._state(session_id) or SessionState()
         if write.status in OPEN and state.open_turn_id != turn.id:
             self._set_state(session_id, open_turn_id=turn.id)
