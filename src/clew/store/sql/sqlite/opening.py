@@ -8,8 +8,6 @@ import logging
 import sqlite3
 from pathlib import Path
 
-import msgspec
-
 from clew.clock import Clock, SystemClock
 from clew.errors import StoreUnavailable
 from clew.failpoints import failpoint
@@ -33,24 +31,11 @@ from clew.store.sql.sqlite.connection import (
 from clew.store.sql.sqlite.migrate import SCHEMA_VERSION, check_version, migrate
 from clew.store.sql.sqlite.pool import ReaderPool
 from clew.store.sql.sqlite.store import SqliteStore
-from clew.store.sql.sqlite.writer import Writer
+from clew.store.sql.sqlite.writer import SqliteOptions, Writer
 
 __all__ = ["SqliteOptions", "open_sqlite"]
 
 logger = logging.getLogger("clew.store")
-
-
-class SqliteOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How a store is kept. ``read_only`` takes no owner lock and never writes."""
-
-    read_only: bool = False
-    every_commit_full: bool = False
-    window_ms: float = 0.0
-    lock_wait_ms: float = 60_000.0
-    reader_threads: int = 2
-    max_pages: int | None = None
-    checkpoints: bool = True
-    event_log: bool = False
 
 
 async def open_sqlite(
@@ -104,18 +89,7 @@ def _open(path: Path, options: SqliteOptions, clock: Clock, mint: Mint, connect:
             readers = ReaderPool(path, options.reader_threads, connect)
             undo.callback(readers.close)
             lock.stays()  # what the readers are connected to is the file the writer has
-            writer = Writer(
-                connection,
-                path,
-                mint,
-                every_commit_full=options.every_commit_full,
-                window_ms=options.window_ms,
-                lock_wait_ms=options.lock_wait_ms,
-                checkpoints=options.checkpoints,
-                log=log,
-                lock=lock,
-                acknowledged=acknowledged,
-            )
+            writer = Writer(connection, path, mint, options, log, lock, acknowledged)
         except (sqlite3.Error, UnicodeDecodeError) as error:
             raise translate(error, path) from error
         except OSError as error:

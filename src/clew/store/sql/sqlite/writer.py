@@ -21,6 +21,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar
 
+import msgspec
+
 from clew.errors import InternalError, StoreClosed, StoreGone, StoreUnavailable
 from clew.failpoints import failpoint
 from clew.ids import Mint
@@ -33,7 +35,7 @@ from clew.store.sql.sqlite.search_index import SearchIndex
 from clew.store.sql.sqlite.watch import Watch
 from clew.store.unit import Outcome, Sync, Unit
 
-__all__ = ["Writer"]
+__all__ = ["SqliteOptions", "Writer"]
 
 log = logging.getLogger("clew.store")
 
@@ -49,6 +51,19 @@ are in the database already is a danger: where it breaks off, SQLite puts older 
 
 T = TypeVar("T")
 Work: TypeAlias = Callable[[SearchIndex], Any]
+
+
+class SqliteOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How a store is kept. ``read_only`` takes no owner lock and never writes."""
+
+    read_only: bool = False
+    every_commit_full: bool = False
+    window_ms: float = 0.0
+    lock_wait_ms: float = 60_000.0
+    reader_threads: int = 2
+    max_pages: int | None = None
+    checkpoints: bool = True
+    event_log: bool = False
 
 
 class _Item:
@@ -71,14 +86,10 @@ class Writer:
         connection: sqlite3.Connection,
         path: Path,
         mint: Mint,
-        *,
-        every_commit_full: bool,
-        window_ms: float,
-        lock_wait_ms: float,
-        checkpoints: bool = True,
-        log: EventLog | None = None,
+        options: SqliteOptions,
+        log: EventLog | None,
         lock: OwnerLock,
-        acknowledged: Acknowledged | None = None,
+        acknowledged: Acknowledged,
     ) -> None:
         self._connection = connection
         self._wal = path.with_name(path.name + "-wal")
@@ -87,17 +98,14 @@ class Writer:
         self._index = SearchIndex(self._statements, available=has_fts5())
         self._units = UnitWriter(self._statements, mint, self._index, log)
         self._units.reset()
-        self._default_sync: Sync = "power" if every_commit_full else "process"
+        self._options = options
         self._sync: Sync = "process"
-        self._window_s = window_ms / 1000.0
-        self._lock_wait_s = lock_wait_ms / 1000.0
         self._queue: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
         self._closed = False
         self._broken: BaseException | None = None
         self._acknowledged = acknowledged
-        self._synced = acknowledged.synced if acknowledged is not None else 0
+        self._synced = acknowledged.synced
         self.commits = 0
-        self._checkpoints = checkpoints
         self._checkpointed = (0, 0)
         # SQLite's own checkpoints would stall a commit at a moment of its choosing.
         connection.execute("PRAGMA wal_autocheckpoint = 0")
@@ -156,8 +164,7 @@ class Writer:
                     self._give_up(error)
             self._checkpoint(idle=not group)
         self._connection.close()
-        if self._acknowledged is not None:
-            self._acknowledged.close()
+        self._acknowledged.close()
 
     def _give_up(self, error: StoreGone) -> None:
         if self._broken is None:
@@ -170,8 +177,8 @@ class Writer:
             item = self._queue.get(timeout=_IDLE_S)
         except queue.Empty:
             return False
-        if self._window_s and item is not None:
-            time.sleep(self._window_s)
+        if self._options.window_ms and item is not None:
+            time.sleep(self._options.window_ms / 1000)
         while item is not None:
             group.append(item)
             if len(group) >= MAX_GROUP:
@@ -214,7 +221,7 @@ class Writer:
         self._wake(list(zip(group, outcomes, strict=True)))
 
     def _transact(self, units: list[Unit], work: Work | None) -> list[Any]:
-        power = self._default_sync == "power" or any(unit.sync == "power" for unit in units)
+        power = self._options.every_commit_full or any(unit.sync == "power" for unit in units)
         if power != (self._sync == "power"):
             self._connection.execute(f"PRAGMA synchronous = {'FULL' if power else 'NORMAL'}")
             self._sync = "power" if power else "process"
@@ -237,13 +244,12 @@ class Writer:
         commit = self._units.commit
         if self._sync == "power":
             self._synced = commit
-        if self._acknowledged is not None:
-            sessions = list(dict.fromkeys(item.unit.session_id for item in group if item.unit is not None))
-            self._acknowledged.note(commit, self._synced, sessions)
+        sessions = list(dict.fromkeys(item.unit.session_id for item in group if item.unit is not None))
+        self._acknowledged.note(commit, self._synced, sessions)
 
     def _begin(self) -> None:
         """Take the write lock. While another process holds it, the group waits; nothing is dropped."""
-        deadline = time.monotonic() + self._lock_wait_s
+        deadline = time.monotonic() + self._options.lock_wait_ms / 1000
         while True:
             try:
                 self._connection.execute("BEGIN IMMEDIATE")
@@ -274,7 +280,7 @@ class Writer:
     def _checkpoint(self, *, idle: bool) -> None:
         """Move the WAL into the database: soon when idle, later between groups, at the latest when it is huge."""
         commits, size = self._checkpointed
-        if self._broken is not None or not self._checkpoints or self.commits == commits:
+        if self._broken is not None or not self._options.checkpoints or self.commits == commits:
             return
         pace = "idle" if idle else "quiet" if self._queue.empty() else "busy"
         grown = self._wal_size() - size
