@@ -10,9 +10,13 @@ import pytest
 
 from clew.fronts.http.answer import answer
 from clew.fronts.http.app import make_routes
+from clew.fronts.http.chat import Chat
 from clew.fronts.http.endpoints import make_endpoints
+from clew.fronts.http.handlers import Handlers
 from clew.fronts.http.openapi import make_document
+from clew.fronts.http.page import Pages
 from clew.fronts.http.sse import Streams
+from clew.fronts.web.page import load_page
 from clew.ids import SessionIdForm
 from tests.integration.http_client import served
 from tests.integration.http_document import check_answer, check_frame, document
@@ -39,13 +43,15 @@ async def test_it_is_served_behind_the_token() -> None:
 def test_nothing_is_served_that_is_not_in_the_table_and_all_that_is_in_it() -> None:
     """A handler the table does not know, and an operation nobody answers, are found when the routes are made."""
 
-    async def handler(_: Any) -> Any:
-        return answer({})
+    class New:
+        async def new(self, _: Any) -> Any:
+            return answer({})
 
+    own = (Pages(load_page()), Handlers(None, Streams(), None), Chat(None, Streams()))  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="does not say what new takes"):
-        make_endpoints(None, {"new": handler})  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="nobody answers page, "):
-        make_endpoints(None, {})  # type: ignore[arg-type]
+        make_endpoints(None, (*own, New()))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="nobody answers page"):
+        make_endpoints(None, own[1:])  # type: ignore[arg-type]
 
 
 def test_every_reference_leads_somewhere_and_every_schema_is_one() -> None:

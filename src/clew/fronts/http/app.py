@@ -52,7 +52,7 @@ def make_routes(
 ) -> list[Endpoint]:
     """Everything that is served."""
     own = (Pages(page or load_page()), Handlers(engine, streams, workspace_root), Chat(engine, streams))
-    return make_endpoints(engine, {name: handler for one in own for name, handler in one.handlers().items()})
+    return make_endpoints(engine, own)
 
 
 class _Gate:

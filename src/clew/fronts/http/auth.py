@@ -92,30 +92,19 @@ class Guard:
         headers: dict[bytes, list[bytes]] = {}
         for name, value in scope["headers"]:
             headers.setdefault(name, []).append(value)
-        return self._refuse_host(headers) or self._refuse_page(scope, headers) or self._refuse_token(scope, headers)
-
-    def _refuse_host(self, headers: dict[bytes, list[bytes]]) -> ClewError | None:
-        given = headers.get(b"host", [])
-        if len(given) == 1 and given[0].decode("latin-1").lower() in self._hosts:
-            return None
-        return ForbiddenHost("this server does not answer to that Host")
-
-    def _refuse_page(self, scope: Scope, headers: dict[bytes, list[bytes]]) -> ClewError | None:
-        """Pages of other servers. Following a link to the page itself is not a call."""
-        host = headers[b"host"][0].lower()
-        for origin in headers.get(b"origin", []):
-            if origin.lower() not in (b"http://" + host, b"https://" + host):
-                return ForbiddenHost("calls from pages of other servers are refused")
+        hosts, path = headers.get(b"host", []), scope["path"]
+        if len(hosts) != 1 or hosts[0].decode("latin-1").lower() not in self._hosts:
+            return ForbiddenHost("this server does not answer to that Host")
+        host = hosts[0].lower()
+        foreign = any(one.lower() not in (b"http://" + host, b"https://" + host) for one in headers.get(b"origin", []))
         sites = [site.strip().lower() for site in headers.get(b"sec-fetch-site", [])]
-        if scope["path"] != "/" and b"cross-site" in sites:
+        # Following a link to the page itself is not a call.
+        if foreign or (path != "/" and b"cross-site" in sites):
             return ForbiddenHost("calls from pages of other servers are refused")
-        return None
-
-    def _refuse_token(self, scope: Scope, headers: dict[bytes, list[bytes]]) -> ClewError | None:
-        is_open = scope["path"] in _OPEN or scope["path"].startswith(_ASSETS)
+        is_open = path in _OPEN or path.startswith(_ASSETS)
         if is_open and scope["method"] in ("GET", "HEAD"):
             return None
-        if scope["method"] == "POST" and _DELIVERY.fullmatch(scope["path"]):
+        if scope["method"] == "POST" and _DELIVERY.fullmatch(path):
             return None
         given = headers.get(b"authorization", [])
         if len(given) == 1:

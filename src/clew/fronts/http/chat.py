@@ -25,7 +25,6 @@ from clew.errors import (
     WaitingForHuman,
 )
 from clew.fronts.http.answer import nothing
-from clew.fronts.http.endpoints import Handler
 from clew.fronts.http.log import about_session
 from clew.fronts.http.problem import BadRequest
 from clew.fronts.http.request_body import MAX_CHAT_BODY, parse, parse_raw, read_body
@@ -60,15 +59,12 @@ class Chat:
         self._engine = engine
         self._streams = streams
 
-    def handlers(self) -> Mapping[str, Handler]:
-        return {"chat": self._post, "attach": self._resume}
-
-    async def _resume(self, request: Request) -> Any:
+    async def attach(self, request: Request) -> Any:
         session = await self._engine.get_session(request.path_params["id"])
         stream = self._engine.find_stream(session.id)
         return nothing() if stream is None else self._stream(stream.follow(replay=True))
 
-    async def _post(self, request: Request) -> Any:
+    async def chat(self, request: Request) -> Any:
         body = await read_body(request, ChatBody, limit=MAX_CHAT_BODY, parser=parse_raw)
         session = await self._engine.get_session(body.id)
         about_session(request, session.id)

@@ -7,7 +7,7 @@ and what it returns is shown. A front's own handlers answer the others: streams,
 from __future__ import annotations
 
 import itertools
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import Any, Final, TypeAlias
 
@@ -20,7 +20,7 @@ from clew.fronts.http.answer import answer, nothing
 from clew.fronts.http.log import about_session
 from clew.fronts.http.request_body import MAX_BODY, read_body, read_bytes
 from clew.fronts.http.request_query import read_query
-from clew.fronts.operations import BY_NAME, OPERATIONS, Operation
+from clew.fronts.operations import OPERATIONS, Operation
 from clew.fronts.operations.results import (
     ExplainedShape,
     RewoundShape,
@@ -60,18 +60,21 @@ class Endpoint(Route):
             self.methods.discard("HEAD")
 
 
-def make_endpoints(engine: Engine, own: Mapping[str, Handler]) -> list[Endpoint]:
-    """Every operation, answered by one of the front's ``own`` handlers or by the facade."""
-    if unknown := own.keys() - BY_NAME.keys():
-        raise TypeError(f"the table of operations does not say what {', '.join(sorted(unknown))} takes and answers")
-    if missing := [one.name for one in OPERATIONS if one.served and one.name not in own]:
-        raise TypeError(f"nobody answers {', '.join(missing)}")
+def make_endpoints(engine: Engine, own: Iterable[object]) -> list[Endpoint]:
+    """Every operation, answered by the facade, or by the method of its name of one of the front's ``own`` objects."""
+    handlers = {name: getattr(one, name) for one in own for name in vars(type(one)) if not name.startswith("_")}
     endpoints: list[Endpoint] = []
     for path, group in itertools.groupby(OPERATIONS, key=lambda operation: operation.path):
         operations = tuple(group)
-        endpoints.append(
-            Endpoint(path, operations, [own.get(one.name) or _call_facade(engine, one) for one in operations])
-        )
+        answering: list[Handler] = []
+        for operation in operations:
+            handler = handlers.pop(operation.name.replace(".", "_"), None)
+            if handler is None and operation.served:
+                raise TypeError(f"nobody answers {operation.name}")
+            answering.append(handler or _call_facade(engine, operation))
+        endpoints.append(Endpoint(path, operations, answering))
+    if handlers:
+        raise TypeError(f"the table of operations does not say what {', '.join(handlers)} takes and answers")
     return endpoints
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +18,6 @@ from clew.engine import Engine
 from clew.errors import Conflict, SignatureInvalid
 from clew.fronts.http.answer import HEADERS, answer
 from clew.fronts.http.auth import Failures
-from clew.fronts.http.endpoints import Handler
 from clew.fronts.http.openapi import make_document
 from clew.fronts.http.problem import RateLimited
 from clew.fronts.http.request_body import read_body, read_bytes
@@ -41,7 +40,7 @@ _FOR_GOOD: Final = "private, max-age=31536000, immutable"
 
 
 class Handlers:
-    """The handlers of a server by the operations they answer."""
+    """One method for each operation, by its name."""
 
     def __init__(self, engine: Engine, streams: Streams, workspace_root: Path | None) -> None:
         self._engine = engine
@@ -50,26 +49,13 @@ class Handlers:
         self._filling: asyncio.Task[list[Session]] | None = None
         self._unsigned = Failures(time.monotonic)
 
-    def handlers(self) -> Mapping[str, Handler]:
-        return {
-            "health": self._health,
-            "server": self._server,
-            "document": self._document,
-            "examples": self._examples,
-            "blob": self._blob,
-            "export": self._export,
-            "get_status": self._status,
-            "subscribe": self._events,
-            "webhooks.deliver": self._deliver,
-        }
-
     # The server about itself
 
-    async def _health(self, _: Request) -> Any:
+    async def health(self, _: Request) -> Any:
         # Asked without a token: the kind of store, not where it lies.
         return answer(Health(__version__, self._engine.store.url.partition(":")[0]))
 
-    async def _server(self, _: Request) -> Any:
+    async def server(self, _: Request) -> Any:
         store, root = self._engine.store, self._workspace_root
         return answer(
             ServerShape(
@@ -82,10 +68,10 @@ class Handlers:
             )
         )
 
-    async def _document(self, _: Request) -> Any:
+    async def document(self, _: Request) -> Any:
         return answer(make_document(self._engine.store.capabilities.session_ids))
 
-    async def _examples(self, request: Request) -> Any:
+    async def examples(self, request: Request) -> Any:
         """What ``clew demo`` does, made for whoever asks first; who asks meanwhile waits for the same ones."""
         await read_body(request, Nothing, optional=True)
         if self._workspace_root is None:
@@ -105,12 +91,12 @@ class Handlers:
 
     # Files
 
-    async def _blob(self, request: Request) -> Any:
+    async def blob(self, request: Request) -> Any:
         blob = await self._engine.blob(request.path_params["sha256"])
         headers = {"cache-control": _FOR_GOOD, "content-disposition": "attachment", **_INERT}
         return Response(blob.data, 200, headers, media_type=blob.media_type)
 
-    async def _export(self, request: Request) -> Any:
+    async def export(self, request: Request) -> Any:
         session = await self._engine.get_session(request.path_params["id"])
         wanted = read_query(request, ExportQuery)
         data = await self._engine.export(session.id, wanted.format, redact=wanted.redact, hidden=wanted.hidden)
@@ -120,7 +106,7 @@ class Handlers:
 
     # Streams: there is no replay, who comes late asks for the state
 
-    async def _status(self, request: Request) -> Any:
+    async def get_status(self, request: Request) -> Any:
         session_id = request.path_params["id"]
         status = await self._engine.get_status(session_id)
         if "text/event-stream" not in request.headers.get("accept", ""):
@@ -132,7 +118,7 @@ class Handlers:
             async for status in statuses:
                 yield frame(status)
 
-    async def _events(self, _: Request) -> Any:
+    async def subscribe(self, _: Request) -> Any:
         return EventStream(self._event_frames(), self._streams, finite=False)
 
     async def _event_frames(self) -> AsyncGenerator[bytes, None]:
@@ -158,7 +144,7 @@ class Handlers:
 
     # Deliveries: no token, but a signature
 
-    async def _deliver(self, request: Request) -> Any:
+    async def webhooks_deliver(self, request: Request) -> Any:
         body = await read_bytes(request, MAX_DELIVERY)
         headers = list(request.headers.items())
         try:

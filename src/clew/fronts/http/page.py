@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -10,7 +9,6 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from clew.errors import NotFound
-from clew.fronts.http.endpoints import Handler
 from clew.fronts.web.page import Page, PageFile
 
 __all__ = ["Pages"]
@@ -28,13 +26,10 @@ class Pages:
     def __init__(self, page: Page) -> None:
         self._page = page
 
-    def handlers(self) -> Mapping[str, Handler]:
-        return {"page": self._index, "asset": self._asset}
-
-    async def _index(self, request: Request) -> Any:
+    async def page(self, request: Request) -> Any:
         return _served(request, self._page.index)
 
-    async def _asset(self, request: Request) -> Any:
+    async def asset(self, request: Request) -> Any:
         file = self._page.assets.get(request.path_params["file"])
         if file is None:
             raise AssetNotFound("the page has no such file")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec import inspect
@@ -17,17 +17,25 @@ __all__ = ["read_query"]
 
 _NUMBER: Final = re.compile(r"-?[0-9]{1,15}", re.ASCII)
 _FLAGS: Final = {"true": True, "1": True, "false": False, "0": False}
-_Kind = Literal["number", "flag", "text"]
 T = TypeVar("T", bound=msgspec.Struct)
 
 
 def read_query(request: Request, type_: type[T]) -> T:
     """The query as ``type_``. What is not in it is ignored, an empty parameter counts as not sent."""
     values: dict[str, Any] = {}
-    for name, kind in _kinds(type_).items():
+    for name, kinds in _kinds(type_).items():
         text = request.query_params.get(name)
-        if text:
-            values[name] = _value(name, text, kind)
+        if not text:
+            continue
+        values[name] = text
+        if inspect.IntType in kinds:
+            if not _NUMBER.fullmatch(text):
+                raise InvalidInput(f"{name} must be a number")
+            values[name] = int(text)
+        elif inspect.BoolType in kinds:
+            if text not in _FLAGS:
+                raise InvalidInput(f"{name} must be true or false")
+            values[name] = _FLAGS[text]
     check_value(values, "the query")
     try:
         return msgspec.convert(values, type_)
@@ -35,25 +43,11 @@ def read_query(request: Request, type_: type[T]) -> T:
         raise InvalidInput(f"the query does not fit: {error}") from error
 
 
-def _value(name: str, text: str, kind: _Kind) -> Any:
-    if kind == "number":
-        if not _NUMBER.fullmatch(text):
-            raise InvalidInput(f"{name} must be a number")
-        return int(text)
-    if kind == "flag":
-        if text not in _FLAGS:
-            raise InvalidInput(f"{name} must be true or false")
-        return _FLAGS[text]
-    return text
-
-
 @functools.cache
-def _kinds(type_: type[msgspec.Struct]) -> dict[str, _Kind]:
-    return {field.encode_name: _kind(inspect.type_info(field.type)) for field in msgspec.structs.fields(type_)}
-
-
-def _kind(info: inspect.Type) -> _Kind:
-    kinds = {type(one) for one in (info.types if isinstance(info, inspect.UnionType) else (info,))}
-    if inspect.IntType in kinds:
-        return "number"
-    return "flag" if inspect.BoolType in kinds else "text"
+def _kinds(type_: type[msgspec.Struct]) -> dict[str, set[type[inspect.Type]]]:
+    """What each parameter may be, by its name."""
+    infos = {field.encode_name: inspect.type_info(field.type) for field in msgspec.structs.fields(type_)}
+    return {
+        name: {type(one) for one in (info.types if isinstance(info, inspect.UnionType) else (info,))}
+        for name, info in infos.items()
+    }
