@@ -10,6 +10,7 @@ import msgspec
 
 from clew.permissions.evaluate import Action, Considered, Decision, Scope
 from clew.transcript.rule import Rule
+from clew.visible import escape_unseen
 
 __all__ = ["Explanation", "Subject", "explain"]
 
@@ -45,23 +46,14 @@ def explain(decision: Decision) -> Explanation:
         Subject(
             one.target.permission,
             one.target.kind,
-            shown(one.target.value),
+            escape_unseen(one.target.value, keep="\n"),
             one.action,
             one.rule,
             one.scope,
-            shown(one.reason),
+            escape_unseen(one.reason, keep="\n"),
             one.considered,
         )
         for one in (*deciding, *others)
     )
-    return Explanation(
-        decision.action, decision.rule, decision.scope, decision.considered, shown(decision.reason), subjects
-    )
-
-
-def shown(text: str) -> str:
-    """``text`` with everything that cannot be seen written out."""
-    return "".join(
-        character if character.isprintable() or character == "\n" else character.encode("unicode_escape").decode()
-        for character in text
-    )
+    reason = escape_unseen(decision.reason, keep="\n")
+    return Explanation(decision.action, decision.rule, decision.scope, decision.considered, reason, subjects)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from clew.visible import escape_unseen
+
 __all__ = ["one_line", "plain", "plain_json"]
 
 
 def plain(text: str) -> str:
     """The text with everything but newlines, tabs and printable characters shown as escapes."""
-    if text.isprintable():
-        return text
-    return "".join(ch if ch in "\n\t" or ch.isprintable() else ch.encode("unicode_escape").decode() for ch in text)
+    return escape_unseen(text, keep="\n\t")
 
 
 def plain_json(text: str) -> str:

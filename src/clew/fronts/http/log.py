@@ -25,6 +25,7 @@ from clew.engine import Engine
 from clew.errors import ViewerLagged
 from clew.fronts.http.auth import STRANGER
 from clew.fronts.http.sse import closing
+from clew.visible import escape_unseen
 
 __all__ = ["LogForm", "RequestLog", "about_session", "log_runs", "secrets_of", "set_up"]
 
@@ -154,14 +155,10 @@ class _Formatter(logging.Formatter):
             said = {"at": at, "level": record.levelname.lower(), "logger": record.name, "message": record.getMessage()}
             line = json.dumps({**said, **fields, **({"trace": trace} if trace else {})}, default=str)
         else:
-            told = "".join(f" {name}={_visible(str(value))}" for name, value in fields.items())
+            told = "".join(f" {name}={escape_unseen(str(value))}" for name, value in fields.items())
             # What belongs to a line above is indented, so that no text can pass for a line of the log.
-            below = "".join(f"\n    {_visible(one)}" for one in trace.splitlines())
-            line = f"{at} {record.levelname} {record.name}: {_visible(record.getMessage())}{told}{below}"
+            below = "".join(f"\n    {escape_unseen(one)}" for one in trace.splitlines())
+            line = f"{at} {record.levelname} {record.name}: {escape_unseen(record.getMessage())}{told}{below}"
         for value in self._hidden:
             line = line.replace(value, "[hidden]")
         return line
-
-
-def _visible(text: str) -> str:
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)

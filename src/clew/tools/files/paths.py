@@ -19,6 +19,7 @@ from clew.errors import ToolFailed
 from clew.tools.base import TargetsOf, ToolContext
 from clew.tools.thread import run_in_thread
 from clew.transcript.rule import Target
+from clew.visible import escape_unseen
 
 __all__ = ["MAX_PATH_BYTES", "ResolvedPath", "judged_path", "locate", "path_targets", "show_name"]
 
@@ -93,8 +94,7 @@ async def judged_path(permission: str, text: str, context: ToolContext) -> Resol
 
 def show_name(name: str | Path) -> str:
     """A name that can stand in one line of text: what would break the line or could not be stored is escaped."""
-    text = str(name).encode("utf-8", "backslashreplace").decode("utf-8")
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+    return escape_unseen(str(name))
 
 
 def _check(text: str) -> None:
