@@ -92,24 +92,17 @@ def connect(endpoint: Endpoint, connect_limit_ms: float) -> Connection:
         event_hooks={"response": [_bounded]},
         limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=30.0),
     )
-    if endpoint.kind == "anthropic":
-        return _connect_anthropic(endpoint, http, timeout)
-    return _connect_openai(endpoint, http, timeout)
+    options = {"api_key": endpoint.api_key or _NO_KEY, "http_client": http, "timeout": timeout, "max_retries": 0}
+    return (_connect_anthropic if endpoint.kind == "anthropic" else _connect_openai)(endpoint, http, options)
 
 
-def _connect_anthropic(endpoint: Endpoint, http: Any, timeout: Any) -> Connection:
+def _connect_anthropic(endpoint: Endpoint, http: Any, options: dict[str, Any]) -> Connection:
     from anthropic import AsyncAnthropic
     from pydantic_ai.models.anthropic import AnthropicModel
     from pydantic_ai.providers.anthropic import AnthropicProvider
 
-    client: Any = AsyncAnthropic(
-        api_key=endpoint.api_key or _NO_KEY,
-        base_url=endpoint.base_url or "https://api.anthropic.com",
-        http_client=http,
-        timeout=timeout,
-        max_retries=0,
-        open_telemetry=False,
-    )
+    address = endpoint.base_url or "https://api.anthropic.com"
+    client: Any = AsyncAnthropic(base_url=address, open_telemetry=False, **options)
     if not endpoint.ambient:
         client._custom_headers = {}
     _ = client.beta.messages
@@ -117,20 +110,14 @@ def _connect_anthropic(endpoint: Endpoint, http: Any, timeout: Any) -> Connectio
     return Connection(http, provider, lambda name: AnthropicModel(name, provider=provider))
 
 
-def _connect_openai(endpoint: Endpoint, http: Any, timeout: Any) -> Connection:
+def _connect_openai(endpoint: Endpoint, http: Any, options: dict[str, Any]) -> Connection:
     from openai import AsyncOpenAI
     from pydantic_ai.models.openai import OpenAIChatModel
     from pydantic_ai.profiles.openai import OpenAIModelProfile
     from pydantic_ai.providers.openai import OpenAIProvider
     from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
 
-    client: Any = AsyncOpenAI(
-        api_key=endpoint.api_key or _NO_KEY,
-        base_url=endpoint.base_url or "https://api.openai.com/v1",
-        http_client=http,
-        timeout=timeout,
-        max_retries=0,
-    )
+    client: Any = AsyncOpenAI(base_url=endpoint.base_url or "https://api.openai.com/v1", **options)
     if not endpoint.ambient:
         client._custom_headers = {}
         client.organization = client.project = client.admin_api_key = None
@@ -152,11 +139,9 @@ def _connect_openai(endpoint: Endpoint, http: Any, timeout: Any) -> Connection:
 
 async def _bounded(response: Any) -> None:
     """Put a bound around what a response sends, before anybody reads it."""
-    response.stream = _bounded_stream(response.stream, refused=response.status_code >= 400)
-
-
-def _bounded_stream(stream: Any, *, refused: bool) -> Any:
     import httpx2
+
+    stream, refused = response.stream, response.status_code >= 400
 
     async def read(_: Any) -> AsyncIterator[bytes]:
         total = line = 0
@@ -175,5 +160,4 @@ def _bounded_stream(stream: Any, *, refused: bool) -> Any:
         await stream.aclose()
 
     # The client takes nothing but its own kind of stream, and that kind is known only once it is imported.
-    bounded: Any = type("BoundedStream", (httpx2.AsyncByteStream,), {"__aiter__": read, "aclose": aclose})
-    return bounded()
+    response.stream = type("BoundedStream", (httpx2.AsyncByteStream,), {"__aiter__": read, "aclose": aclose})()

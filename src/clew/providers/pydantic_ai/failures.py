@@ -24,7 +24,8 @@ def raise_failure(error: Exception, provider_id: str, *, began: bool, now_ms: in
     """Raise what the error means. ``began``: something of the answer was used already."""
     hidden = [secret for secret in secrets if len(secret) >= 4]
     failure = _failure(error, provider_id, began=began, now_ms=now_ms, hidden=hidden)
-    if any(secret in text for text in _texts(error) for secret in hidden):
+    told = "\n".join(f"{link} {link!r} {getattr(link, 'body', '')}" for link in _chain(error))
+    if any(secret in told for secret in hidden):
         raise failure from None
     raise failure from error
 
@@ -39,14 +40,18 @@ def _failure(error: Exception, provider_id: str, *, began: bool, now_ms: int, hi
     senseless: FailureKind = "invalid" if began else "transient"
     if isinstance(error, theirs.ModelHTTPError):
         text = _words(error.body)
-        kind = _kind_of_refusal(error, text, theirs)
+        kind = kind_of_status(error.status_code, text)
+        if isinstance(error, theirs.ModelContextWindowExceededError):
+            kind = "overflow"
+        elif isinstance(error, theirs.ModelQuotaExceededError):
+            kind = "auth"
         says = f"{'failed while it answered' if error.in_stream else 'answered'} {error.status_code}"
-        return failed(
-            f"{says}: {text}" if text else says,
-            kind,
-            status=error.status_code,
-            retry_after_ms=_retry_after(error.headers or {}, now_ms),
-        )
+        headers = error.headers or {}
+        wait_ms = parse_retry_after(headers.get("retry-after-ms"), now_ms, unit_ms=1)
+        if wait_ms is None:
+            wait_ms = parse_retry_after(headers.get("retry-after"), now_ms)
+        says = f"{says}: {text}" if text else says
+        return failed(says, kind, status=error.status_code, retry_after_ms=wait_ms)
     causes = list(_chain(error))
     unreadable = next((cause for cause in causes if isinstance(cause, httpx2.DecodingError)), None)
     if unreadable is not None:
@@ -63,19 +68,6 @@ def _failure(error: Exception, provider_id: str, *, began: bool, now_ms: int, hi
     if isinstance(error, theirs.UserError):
         return failed(f"cannot take this request: {error}", "invalid")
     return failed(f"sent what makes no sense: {type(error).__name__}: {error}", senseless)
-
-
-def _kind_of_refusal(error: Any, text: str, theirs: Any) -> FailureKind:
-    if isinstance(error, theirs.ModelContextWindowExceededError):
-        return "overflow"
-    if isinstance(error, theirs.ModelQuotaExceededError):
-        return "auth"
-    return kind_of_status(error.status_code, text)
-
-
-def _retry_after(headers: Mapping[str, str], now_ms: int) -> int | None:
-    exact = parse_retry_after(headers.get("retry-after-ms"), now_ms, unit_ms=1)
-    return parse_retry_after(headers.get("retry-after"), now_ms) if exact is None else exact
 
 
 def _words(body: object) -> str:
@@ -100,11 +92,6 @@ def _clean(text: str, hidden: Iterable[str]) -> str:
         text = text.replace(secret, "…")
     text = _KEYS.sub(lambda match: f"{match[1]}…", " ".join(text.split()))
     return text if len(text) <= _LONGEST_TEXT else text[: _LONGEST_TEXT - 1] + "…"
-
-
-def _texts(error: BaseException) -> Iterator[str]:
-    for link in _chain(error):
-        yield f"{link} {link!r} {getattr(link, 'body', '')}"
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

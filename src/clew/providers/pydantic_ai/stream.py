@@ -165,8 +165,12 @@ class Translator:
     def _complete(self, call: _Call) -> Chunk:
         written = "".join(call.written)
         metadata = self._metadata(details=call.details)
-        arguments = _object(written)
-        if arguments is None:
+        try:
+            # None at all stand for an empty object.
+            arguments = json.loads(written, parse_constant=_no_number) if written.strip() else {}
+        except (ValueError, RecursionError):
+            arguments = None
+        if not isinstance(arguments, dict):
             return c.ToolInputError(call.id, call.name, written, _NOT_AN_OBJECT, provider_metadata=metadata)
         return c.ToolInputAvailable(call.id, call.name, arguments, provider_metadata=metadata)
 
@@ -198,17 +202,6 @@ class _CallIds:
             count += 1
         self._taken.add(own)
         return own
-
-
-def _object(written: str) -> dict[str, Any] | None:
-    """The object that arguments are; none at all stand for an empty one."""
-    if not written.strip():
-        return {}
-    try:
-        value = json.loads(written, parse_constant=_no_number)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
 
 
 def _no_number(name: str) -> NoReturn:
