@@ -143,38 +143,27 @@ def problem(error: e.ClewError) -> Response:
     return Response(content, status, headers, media_type="application/problem+json")
 
 
-async def _on_clew_error(_: Request, error: Exception) -> Response:
-    assert isinstance(error, e.ClewError)
-    if status_of(error) == 500:
-        log.error("a request failed: %s", error, exc_info=error)
-    return problem(error)
+async def _on_error(request: Request, error: Exception) -> Response:
+    if isinstance(error, e.ClewError):
+        if status_of(error) == 500:
+            log.error("a request failed: %s", error, exc_info=error)
+        return problem(error)
+    if isinstance(error, ClientDisconnect):
+        # Half a body is none. Nobody hears this; the log has it.
+        return problem(BadRequest("the body broke off"))
+    if not isinstance(error, HTTPException):
+        return problem(e.InternalError(_UNFORESEEN))
+    # What the router itself refuses.
+    if error.status_code != 405:
+        return problem(_Missing("there is nothing at this path"))
+    answer = problem(_WrongMethod(f"{request.method} is not for this path"))
+    answer.headers["allow"] = ", ".join(sorted((error.headers or {}).get("Allow", "").split(", ")))
+    return answer
 
 
-async def _on_http_exception(request: Request, error: Exception) -> Response:
-    """What the router itself refuses."""
-    assert isinstance(error, HTTPException)
-    if error.status_code == 405:
-        answer = problem(_WrongMethod(f"{request.method} is not for this path"))
-        answer.headers["allow"] = ", ".join(sorted((error.headers or {}).get("Allow", "").split(", ")))
-        return answer
-    return problem(_Missing("there is nothing at this path"))
-
-
-async def _on_leaving(_: Request, __: Exception) -> Response:
-    """Half a body is none. Nobody hears this; the log has it."""
-    return problem(BadRequest("the body broke off"))
-
-
-async def _on_anything(_: Request, __: Exception) -> Response:
-    return problem(e.InternalError(_UNFORESEEN))
-
-
-HANDLERS: Final[Mapping[Any, ExceptionHandler]] = {
-    e.ClewError: _on_clew_error,
-    HTTPException: _on_http_exception,
-    ClientDisconnect: _on_leaving,
-    Exception: _on_anything,
-}
+HANDLERS: Final[Mapping[Any, ExceptionHandler]] = dict.fromkeys(
+    (e.ClewError, HTTPException, ClientDisconnect, Exception), _on_error
+)
 
 
 class Shield:
