@@ -20,7 +20,7 @@ from clew.compaction.context import ContextParts, ContextReport
 from clew.fronts.cli.app import run_command
 from clew.fronts.cli.commands import context, history
 from clew.fronts.cli.commands.context import gauge
-from clew.fronts.cli.commands.history import drawn
+from clew.fronts.cli.commands.history import draw_tree
 from clew.history.tree import TreeBranch, TreeTurn, TreeView
 from clew.transcript.message import Message
 from tests.integration.http_history import NO_TURN, NOBODY
@@ -218,7 +218,7 @@ def test_a_tree_is_drawn_line_by_line_whatever_its_shape() -> None:
     turns = [_turn(name, parent, **extra.get(name, {})) for name, parent in below.items()]
     branches = (_branch("ses_1", "f", label="side"), _branch("ses_2", None, title="Lost"), _branch("ses_3", "d"))
     view = TreeView(session_id="s", head_turn_id="f", open_turn_id=None, turns=tuple(turns), branches=branches)
-    assert list(drawn(view)) == [
+    assert list(draw_tree(view)) == [
         "├─● a  a",
         "│ ├─○ b  b",
         "│ │ ├─○ c  (failed)  c",
@@ -232,9 +232,9 @@ def test_a_tree_is_drawn_line_by_line_whatever_its_shape() -> None:
     ]
     long = tuple(_turn(str(n), str(n - 1) if n else None) for n in range(5_000))
     straight = TreeView(session_id="s", head_turn_id=None, open_turn_id=None, turns=long, branches=())
-    assert list(drawn(straight)) == [f"○ {n}  {n}" for n in range(5_000)]
+    assert list(draw_tree(straight)) == [f"○ {n}  {n}" for n in range(5_000)]
     empty = TreeView(session_id="s", head_turn_id=None, open_turn_id=None, turns=(), branches=())
-    assert list(drawn(empty)) == []
+    assert list(draw_tree(empty)) == []
 
 
 def _turn(name: str, parent: str | None, **fields: Any) -> TreeTurn:

@@ -12,7 +12,7 @@ import pytest
 
 import clew
 from clew.errors import Invalid, NotFound, OwnedByAnotherProcess, StoreUnavailable
-from clew.fronts.cli.command import opened
+from clew.fronts.cli.command import open_store
 from clew.fronts.cli.remote import RemoteEngine
 from clew.fronts.cli.wire import Gone, Unauthorized, Wire
 from clew.fronts.token import Token, load_token
@@ -234,7 +234,7 @@ async def test_the_remote_engine_gives_what_the_engine_gives(tmp_path: Path, mon
     store = f"sqlite:///{tmp_path}/store.db"
     async with serving(tmp_path) as server:
         session_id, [u1, _, u2, _] = await talk(server, "one", "two")
-        async with opened(store, write=True) as remote, clew.open(store, read_only=True) as engine:
+        async with open_store(store, write=True) as remote, clew.open(store, read_only=True) as engine:
             assert isinstance(remote, RemoteEngine)
             calls: list[tuple[str, tuple[str, ...], dict[str, Any]]] = [
                 ("get_session", (session_id,), {}),
@@ -286,13 +286,13 @@ async def test_a_file_that_cannot_be_read_is_read_through_its_server(tmp_path: P
         session_id, _ = await talk(server, "one")
         with monkeypatch.context() as patched:
             patched.setattr(clew, "open", unreadable)
-            async with opened(store) as engine:
+            async with open_store(store) as engine:
                 assert isinstance(engine, RemoteEngine)
                 assert (await engine.get_session(session_id)).id == session_id
             server.process.kill()
             await server.process.wait()
             with pytest.raises(StoreUnavailable, match="nobody can read this"):
-                async with opened(store):
+                async with open_store(store):
                     pass
 
 
@@ -324,7 +324,7 @@ async def test_an_owner_that_serves_nothing_is_4_with_its_pid(tmp_path: Path) ->
         _, err = await process.communicate()
         assert (process.returncode, b"(store_owned)" in err) == (4, True)
         with pytest.raises(OwnedByAnotherProcess) as raised:
-            async with opened(f"sqlite:///{tmp_path}/store.db", write=True):
+            async with open_store(f"sqlite:///{tmp_path}/store.db", write=True):
                 pass
     assert isinstance(raised.value.ids["pid"], int)
     assert f"process {raised.value.ids['pid']}" in err.decode()

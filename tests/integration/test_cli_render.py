@@ -15,7 +15,7 @@ from clew.fronts.cli.chat.keyboard import Act, Editor, Key, Keys
 from clew.fronts.cli.chat.screen import Screen, cut
 from clew.fronts.cli.chat.slash_commands import COMMANDS, completions
 from clew.fronts.cli.chat.typed_lines import KEPT, TypedLines
-from clew.fronts.cli.render import Look, Reply, asked_call, card, history_lines, split_blocks
+from clew.fronts.cli.render import Look, Reply, call_details, call_line, history_lines, split_blocks
 from clew.transcript.message import Message
 
 PLAIN = Look(colour=False)
@@ -105,20 +105,20 @@ def test_nothing_but_our_colours_comes_out(given: str) -> None:
     parts += [call("output-error", errorText=given), call("output-available", output=given, toolName=given)]
     message = Message("m", "user", [text(given)], {})
     shown = "".join([*Reply(PLAIN).finished(parts, 40, final=True), *history_lines([message], PLAIN, 40)])
-    shown += asked_call(given, {given: given}, PLAIN) + "".join(Reply(PLAIN).unfinished(parts, 40, 9))
+    shown += call_details(given, {given: given}, PLAIN) + "".join(Reply(PLAIN).unfinished(parts, 40, 9))
     assert [ch for ch in shown if not ch.isprintable() and ch not in "\n\t"] == []
 
 
 def test_a_request_is_shown_with_every_argument() -> None:
     """Nothing is left out or cut, whatever its length; escapes and bidi are spelled out."""
-    shown = asked_call("write", {"path": "a", "content": "x" * 5_000 + "\x1b[2K\u202e"}, PLAIN)
+    shown = call_details("write", {"path": "a", "content": "x" * 5_000 + "\x1b[2K\u202e"}, PLAIN)
     assert "x" * 5_000 in shown
     assert ("\\u001b[2K" in shown, "\\u202e" in shown) == (True, True)
 
 
 def test_a_card_is_one_line() -> None:
     """Cut to the width, in colours that are ended."""
-    shown = card(call("output-error", errorText="no\nsuch " * 50), Look(colour=True), 40)
+    shown = call_line(call("output-error", errorText="no\nsuch " * 50), Look(colour=True), 40)
     assert shown.startswith("\x1b[31m✗\x1b[0m bash ls\x1b[2m  no such ")
     assert "\n" not in shown
     assert cut("\x1b[2mabcdef\x1b[0m", 4) == "\x1b[2mabc…\x1b[0m"

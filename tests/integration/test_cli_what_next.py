@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from clew.fronts.cli.render import Look, asked_call
+from clew.fronts.cli.render import Look, call_details
 from tests.integration.command_line import Run, run
 from tests.integration.processes import environment, on_a_terminal
 
@@ -38,9 +38,9 @@ def test_what_of_a_call_is_asked_about_is_named_when_it_is_not_the_whole() -> No
     whole = {"permission": "bash", "kind": "command", "value": "git log > out", "inside": False}
     part = {"permission": "write", "kind": "path", "value": "/srv/\x1b[2Jout", "inside": True}
     descriptor = {"targets": [whole], "target": part, "reason": "no rule covers it"}
-    shown = asked_call("bash", {}, look, {"id": "apr_1", "descriptor": descriptor})
+    shown = call_details("bash", {}, look, {"id": "apr_1", "descriptor": descriptor})
     assert shown == "? bash {}\n  asked because write /srv/\\x1b[2Jout: no rule covers it\n"
-    assert [asked_call("bash", {}, look, other) for other in (None, {}, {"descriptor": None})] == ["? bash {}\n"] * 3
+    assert [call_details("bash", {}, look, other) for other in (None, {}, {"descriptor": None})] == ["? bash {}\n"] * 3
 
 
 def test_an_answer_that_was_cut_off_says_so_and_how_to_go_on(tmp_path: Path, run: Run) -> None:

@@ -17,7 +17,7 @@ import pytest
 
 from clew.errors import ClewError, NotFound, StoreUnavailable
 from clew.fronts.cli import wire
-from clew.fronts.cli.command import opened
+from clew.fronts.cli.command import open_store
 from clew.fronts.cli.wire import Gone, Wire
 from clew.fronts.http.serve import find_url
 from clew.store.location import lock_of, parse_url
@@ -93,7 +93,7 @@ async def test_a_crafted_owner_file_gets_no_token(
     async with listening() as (url, heard):
         fd = crafted(path, url)
         with pytest.raises(ClewError):
-            async with opened(f"sqlite:///{path}", write=write) as engine:
+            async with open_store(f"sqlite:///{path}", write=write) as engine:
                 await engine.list_sessions()
         owner = read_owner(lock_of(parse_url(f"sqlite:///{path}")) or path)
         with pytest.raises(NotFound):
@@ -152,18 +152,18 @@ async def test_the_browser_is_started_without_the_token_and_a_stopped_server_is_
         monkeypatch.setattr(wire, "_CONNECT_S", 0.2)
         monkeypatch.setattr(wire, "_PATIENCE_S", 0.05)
         store = f"sqlite:///{tmp_path}/store.db"
-        async with opened(store, write=True) as engine:
+        async with open_store(store, write=True) as engine:
             server.process.send_signal(signal.SIGSTOP)
             with pytest.raises(Gone, match="may be stopped"):
                 await engine.list_sessions()
         stopped = rf"has not answered for 0\.2 seconds; it may be stopped .*: let process {server.process.pid} go on"
         with pytest.raises(Gone, match=stopped):
-            async with opened(store, write=True):
+            async with open_store(store, write=True):
                 raise AssertionError("it was reached")
-        async with opened(store) as engine:
+        async with open_store(store) as engine:
             assert (await engine.list_sessions()).sessions == ()
         server.process.send_signal(signal.SIGCONT)
-        async with opened(store, write=True) as engine:
+        async with open_store(store, write=True) as engine:
             assert (await engine.list_sessions()).sessions == ()
         assert (await server.end(signal.SIGTERM))[0] == 0
     assert shown(page) is None

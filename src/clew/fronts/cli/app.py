@@ -20,7 +20,7 @@ import cyclopts
 import clew
 from clew.config import default_store_url
 from clew.errors import ClewError, InvalidInput
-from clew.fronts.cli.command import Store, flag, option, say
+from clew.fronts.cli.command import Store, flag, option, print_error
 from clew.fronts.cli.commands import context, history, maintenance, run, sessions, settings, transfer, triggers
 from clew.fronts.cli.safe_text import plain
 from clew.store.location import lock_of, parse_url
@@ -116,7 +116,7 @@ def run_command(words: Sequence[str]) -> int:
     try:
         return app(words) or 0
     except ClewError as error:
-        return say(error)
+        return print_error(error)
 
 
 def main() -> None:

@@ -35,13 +35,13 @@ __all__ = [
     "flag",
     "moment",
     "named_model",
-    "opened",
+    "open_file",
+    "open_store",
     "option",
     "plural",
+    "print_error",
     "print_json",
-    "read_file",
-    "say",
-    "shapes",
+    "session_shapes",
     "show",
 ]
 
@@ -77,7 +77,7 @@ VARIANTS: Final = frozenset({"slow", "none", "minimal", "low", "medium", "high",
 
 
 @contextlib.asynccontextmanager
-async def opened(store: str | None, *, write: bool = False, make: bool = False) -> AsyncIterator[AnyEngine]:
+async def open_store(store: str | None, *, write: bool = False, make: bool = False) -> AsyncIterator[AnyEngine]:
     """The store, for reading unless it is to be written; through its server when that has it.
 
     Without ``make`` there must be one already. Reading needs no owner, only a file that can be read.
@@ -100,7 +100,7 @@ async def opened(store: str | None, *, write: bool = False, make: bool = False) 
 
 
 @contextlib.asynccontextmanager
-async def read_file(store: str | None) -> AsyncIterator[clew.Engine]:
+async def open_file(store: str | None) -> AsyncIterator[clew.Engine]:
     """The store's own file, for reading, whoever has it open."""
     location = parse_url(store or default_store_url())
     _require_store(location)
@@ -143,12 +143,12 @@ def named_model(name: str | None) -> str | dict[str, str] | None:
     return {"provider_id": provider, "model_id": model_id, "variant": variant}
 
 
-async def shapes(engine: AnyEngine, sessions: Iterable[Session]) -> list[SessionShape]:
+async def session_shapes(engine: AnyEngine, sessions: Iterable[Session]) -> list[SessionShape]:
     """Sessions as HTTP shows them."""
     return [show_session(session, await engine.get_status(session.id)) for session in sessions]
 
 
-def say(error: e.ClewError) -> int:
+def print_error(error: e.ClewError) -> int:
     """Why it failed, for a person; which kind of failure, for a program."""
     print(f"clew: {plain(str(error))} ({error.code})", file=sys.stderr)
     return exit_code(error)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, Protocol
 
 from clew.fronts.cli.command import AnyEngine
-from clew.fronts.cli.render import Look, asked_call
+from clew.fronts.cli.render import Look, call_details
 from clew.fronts.cli.safe_text import one_line, plain
 from clew.live.base import Waiting
 from clew.runtime.answers import Decision
@@ -69,7 +69,7 @@ class Question:
             for number, option in enumerate(self._options, start=1):
                 terminal.print(f"  {number}. {plain(option)}\n")
         else:
-            terminal.print(asked_call(self.wait.tool, given, look, call.get("approval")))
+            terminal.print(call_details(self.wait.tool, given, look, call.get("approval")))
         self.ask(terminal)
         return True
 

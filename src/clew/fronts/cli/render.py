@@ -21,14 +21,14 @@ from clew.transcript.message import Message
 __all__ = [
     "Look",
     "Reply",
-    "asked_call",
-    "card",
+    "call_details",
+    "call_line",
     "damage_of",
     "history_lines",
-    "said",
     "split_blocks",
-    "summarised",
+    "summary_line",
     "summary_of",
+    "user_lines",
 ]
 
 Part = Mapping[str, Any]
@@ -87,7 +87,7 @@ class Reply:
             elif p.is_call(part):
                 if not final and p.is_growing(part):
                     return
-                yield card(part, self._look, width) + "\n"
+                yield call_line(part, self._look, width) + "\n"
             else:
                 yield _other(part)
             self._done, self._chars = self._done + 1, 0
@@ -119,7 +119,7 @@ class Reply:
                 dim = p.kind_of(part) == "reasoning"
                 lines += [self._look.style(line, "dim") if dim else line for line in wrapped if tail]
             elif p.is_call(part):
-                lines.append(card(part, self._look, width))
+                lines.append(call_line(part, self._look, width))
         return lines[-rows:]
 
 
@@ -160,7 +160,7 @@ def split_blocks(text: str) -> tuple[str, str]:
     return text[:cut], text[cut:]
 
 
-def card(part: Part, look: Look, width: int) -> str:
+def call_line(part: Part, look: Look, width: int) -> str:
     """A call on one line: how it stands, what it is, what came of it."""
     state = str(p.state_of(part))
     mark, colour = _MARKS.get(state, ("·", "dim"))
@@ -198,7 +198,7 @@ def _other(part: Part) -> str:
     return f"[{plain(kind)} {plain(one_line(named, 60))}]\n"
 
 
-def asked_call(tool: str, given: object, look: Look, approval: object = None) -> str:
+def call_details(tool: str, given: object, look: Look, approval: object = None) -> str:
     """A call that waits, with its exact arguments and every one of them; never what a model says about it. Below it
     why the rules ask, and about what of it."""
     shown = msgspec.json.format(msgspec.json.encode(given), indent=2).decode()
@@ -221,9 +221,9 @@ def history_lines(messages: Sequence[Message], look: Look, width: int) -> Iterat
         if damage := damage_of(message):
             yield "\n" + look.style(damage, "red") + "\n"
         if (summary := summary_of(message)) is not None:
-            yield look.style(summarised(summary), "dim") + "\n"
+            yield look.style(summary_line(summary), "dim") + "\n"
         elif message.role == "user":
-            yield said(message, look)
+            yield user_lines(message, look)
         else:
             yield from Reply(look).finished(message.parts, width, final=True)
 
@@ -235,7 +235,7 @@ def damage_of(message: Message) -> str | None:
     return "[damaged: not all of it is readable]" if message.is_unreadable else None
 
 
-def how_stopped(turn: Mapping[str, Any], go_on: str) -> str | None:
+def stop_reason(turn: Mapping[str, Any], go_on: str) -> str | None:
     """Why what a completed turn says is no whole answer, and what to do; None of one that is. Takes its ``data``."""
     return {
         "step_limit": f"stopped after {turn.get('max_steps')} steps, the limit, which max_steps in the agent's file "
@@ -255,12 +255,12 @@ def summary_of(message: Message) -> Mapping[str, Any] | None:
     )
 
 
-def summarised(data: Mapping[str, Any] | None) -> str:
+def summary_line(data: Mapping[str, Any] | None) -> str:
     turns = (data or {}).get("turns")
     return f"── summarised {turns} earlier turn{'' if turns == 1 else 's'} ──" if turns else "── summarised ──"
 
 
-def said(message: Message, look: Look) -> str:
+def user_lines(message: Message, look: Look) -> str:
     """What the user said, as it was said."""
     texts = [f"[{p.kind_of(part)}]" if (text := p.text_of(part)) is None else text for part in message.parts]
     return "\n" + look.style(f"› {plain(chr(10).join(texts).translate(_SPACES))}", "bold") + "\n"

@@ -15,7 +15,7 @@ from clew.fronts.cli.chat.screen import Screen
 from clew.fronts.cli.chat.slash_commands import completions, run_slash
 from clew.fronts.cli.chat.terminal import Pipe, Terminal
 from clew.fronts.cli.chat.typed_lines import TypedLines
-from clew.fronts.cli.command import AnyEngine, named_model, opened
+from clew.fronts.cli.command import AnyEngine, named_model, open_store
 from clew.fronts.cli.remote import RemoteEngine
 from clew.fronts.cli.render import Look
 from clew.transcript.session import Session
@@ -27,7 +27,7 @@ async def chat(store: str | None, session: str | None, model: str | None, new: b
     """Talk until somebody leaves; the exit code."""
     if session is not None and new:
         raise InvalidInput("--new begins a session of its own; leave the id out")
-    async with opened(store, write=True, make=True) as engine:
+    async with open_store(store, write=True, make=True) as engine:
         talk: Conversation | None = None
 
         def complete(line: str) -> list[str]:
@@ -42,7 +42,7 @@ async def chat(store: str | None, session: str | None, model: str | None, new: b
         if attended:
             talk.remember = typed.add
         first = await _first(engine, session, new)
-        with terminal.taken():
+        with terminal.hold():
             code = await talk.talk(first)
         if attended and talk.session is not None and (await engine.get_status(talk.session.id)).state in AT_WORK:
             goes_on = isinstance(engine, RemoteEngine)

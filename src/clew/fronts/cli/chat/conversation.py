@@ -17,13 +17,13 @@ import msgspec
 
 from clew.errors import ClewError, InvalidInput
 from clew.fronts.cli.chat.keyboard import Act
-from clew.fronts.cli.chat.live_reply import LiveReply, find
+from clew.fronts.cli.chat.live_reply import LiveReply, find_message
 from clew.fronts.cli.chat.terminal import Terminal
 from clew.fronts.cli.command import AnyEngine, exit_code
 from clew.fronts.cli.commands.sessions import words_of
 from clew.fronts.cli.question import Question
 from clew.fronts.cli.remote import RemoteEngine
-from clew.fronts.cli.render import Look, history_lines, how_stopped, said, summarised
+from clew.fronts.cli.render import Look, history_lines, stop_reason, summary_line, user_lines
 from clew.fronts.cli.safe_text import plain
 from clew.fronts.cli.wire import Gone
 from clew.live.base import Event, Status
@@ -250,7 +250,7 @@ class Conversation:
         elif kind == "queue_changed":
             self._queue = await self.engine.queue(self.need())
         elif kind == "context_compacted":
-            self.note(summarised(data))
+            self.note(summary_line(data))
         elif kind == "approval_answered" and self._question is not None:
             if data.get("tool_call_id") == self._question.wait.tool_call_id:
                 # Perhaps elsewhere. What else waits is in the status that follows.
@@ -268,10 +268,10 @@ class Conversation:
         self._interrupted = self._paused = False
         self._queue = await self.engine.queue(self.need())
         if user_message_id not in self._spoken:
-            found = await find(self.engine, self.need(), user_message_id)
+            found = await find_message(self.engine, self.need(), user_message_id)
             if found is not None:
                 self._spoken.add(user_message_id)
-                self.terminal.print(said(found, self.look) if self.terminal.attended else "")
+                self.terminal.print(user_lines(found, self.look) if self.terminal.attended else "")
         self._begin(message_id)
 
     def _begin(self, message_id: str | None) -> None:
@@ -297,7 +297,7 @@ class Conversation:
             self._hand_back(str(error.get("text") or ""))
         elif reason == "finish":
             turn = (await self.engine.turn(str(data["turn_id"]))).data
-            if words := how_stopped(turn, "/continue"):
+            if words := stop_reason(turn, "/continue"):
                 self.note(words)
         await self._ask_next()
         self._queue = await self.engine.queue(self.need())

@@ -13,7 +13,7 @@ from clew.transcript.chunk import parse_chunk
 from clew.transcript.fold import Fold
 from clew.transcript.message import Message
 
-__all__ = ["LiveReply", "find"]
+__all__ = ["LiveReply", "find_message"]
 
 _FRAME_S: Final = 1 / 30
 """How often a growing message is drawn: more than that nobody sees."""
@@ -78,7 +78,7 @@ class LiveReply:
         if streaming is not None:
             # A viewer that was too slow, or a stream that was cut: the store has it all the same.
             await asyncio.gather(streaming, return_exceptions=True)
-        stored = await find(self._engine, self._session_id, self._message_id) if self._message_id else None
+        stored = await find_message(self._engine, self._session_id, self._message_id) if self._message_id else None
         parts = stored.parts if stored is not None else self._fold.parts if self._fold is not None else []
         self._fold = None
         self._terminal.show((), above="".join(self._reply.finished(parts, self._terminal.size[0], final=final)))
@@ -86,7 +86,7 @@ class LiveReply:
             self._message_id = None
 
 
-async def find(engine: AnyEngine, session_id: str, message_id: str | None) -> Message | None:
+async def find_message(engine: AnyEngine, session_id: str, message_id: str | None) -> Message | None:
     """One of the newest messages of a session."""
     newest = await engine.messages(session_id, limit=10)
     return next((message for message in newest if message.id == message_id), None)

@@ -73,7 +73,7 @@ class Screen:
         return max(columns, 10), max(rows, 4)
 
     @contextlib.contextmanager
-    def taken(self) -> Iterator[None]:
+    def hold(self) -> Iterator[None]:
         """While this lasts, keys come as they are pressed, and the terminal is ours to draw on."""
         loop = asyncio.get_running_loop()
         fd = sys.stdin.fileno()

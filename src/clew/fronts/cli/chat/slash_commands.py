@@ -12,7 +12,7 @@ from clew.errors import InvalidInput, MessageNotFound
 from clew.fronts.cli.chat.conversation import Conversation
 from clew.fronts.cli.command import named_model, plural
 from clew.fronts.cli.commands.context import gauge
-from clew.fronts.cli.commands.history import BEGINNING, drawn
+from clew.fronts.cli.commands.history import BEGINNING, draw_tree
 from clew.fronts.cli.commands.sessions import words_of
 from clew.fronts.cli.render import history_lines
 from clew.history.rewind import Rewound
@@ -123,7 +123,7 @@ async def branch(chat: Conversation, rest: str) -> None:
 
 @slash("", "every turn, also those that were left")
 async def tree(chat: Conversation, rest: str) -> None:
-    for line in drawn(await chat.engine.tree(chat.need())):
+    for line in draw_tree(await chat.engine.tree(chat.need())):
         chat.say(line)
 
 

@@ -30,7 +30,7 @@ class Pipe:
         self._free.set()
 
     @contextlib.contextmanager
-    def taken(self) -> Iterator[None]:
+    def hold(self) -> Iterator[None]:
         loop = asyncio.get_running_loop()
         signals = {signal.SIGINT: Act("interrupt"), signal.SIGTERM: Act("end")}
         for number, act in signals.items():

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, Final
 
 from clew.compaction.context import ContextReport
-from clew.fronts.cli.command import Json, Store, opened, option, plural, show
+from clew.fronts.cli.command import Json, Store, open_store, option, plural, show
 from clew.runtime.compact import Compacted
 
 __all__ = ["COMMANDS", "gauge"]
@@ -20,7 +20,7 @@ async def context(session: str, /, *, model: str | None = None, store: Store = N
 
     Example: clew context ses_… --model demo/small
     """
-    async with opened(store) as engine:
+    async with open_store(store) as engine:
         report = await engine.context(session, model=model)
     show(json, report, [gauge(report)])
 
@@ -37,7 +37,7 @@ async def compact(
 
     Example: clew compact ses_… --focus "the names of the files"
     """
-    async with opened(store, write=True) as engine:
+    async with open_store(store, write=True) as engine:
         if sys.stderr.isatty():
             print("clew: summarising …", file=sys.stderr)
         done = await engine.compact(session, focus)
@@ -49,7 +49,7 @@ async def prune(session: str, /, *, store: Store = None, json: Json = False) -> 
 
     Example: clew prune ses_…
     """
-    async with opened(store, write=True) as engine:
+    async with open_store(store, write=True) as engine:
         done = await engine.prune(session)
     show(json, done, [_outcome(done, f"pruned {plural(done.pruned, 'tool output')}", "nothing to prune")])
 

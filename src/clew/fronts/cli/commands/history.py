@@ -8,7 +8,18 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Final
 
-from clew.fronts.cli.command import Json, Store, flag, moment, opened, option, plural, print_json, shapes, show
+from clew.fronts.cli.command import (
+    Json,
+    Store,
+    flag,
+    moment,
+    open_store,
+    option,
+    plural,
+    print_json,
+    session_shapes,
+    show,
+)
 from clew.fronts.cli.commands.run import follow_turn
 from clew.fronts.cli.safe_text import plain
 from clew.fronts.operations.results import show_rewound
@@ -17,7 +28,7 @@ from clew.history.rewind import Rewound
 from clew.history.tree import TreeBranch, TreeTurn, TreeView
 from clew.transcript.part import Part, kind_of, text_of
 
-__all__ = ["BEGINNING", "COMMANDS", "difference", "drawn"]
+__all__ = ["BEGINNING", "COMMANDS", "difference", "draw_tree"]
 
 BEGINNING: Final = "beginning"
 """What the empty beginning of a session is called where a turn is asked for."""
@@ -30,9 +41,9 @@ async def tree(session: str, /, *, store: Store = None, json: Json = False) -> N
 
     Example: clew tree ses_…
     """
-    async with opened(store) as engine:
+    async with open_store(store) as engine:
         view = await engine.tree(session)
-    show(json, view, drawn(view))
+    show(json, view, draw_tree(view))
 
 
 async def reflog(session: str, /, *, store: Store = None, json: Json = False) -> None:
@@ -40,7 +51,7 @@ async def reflog(session: str, /, *, store: Store = None, json: Json = False) ->
 
     Example: clew reflog ses_…
     """
-    async with opened(store) as engine:
+    async with open_store(store) as engine:
         moves = await engine.reflog(session)
     lines = (
         f"{move.seq:>4}  {moment(move.at)}  {move.why:<10}  {move.to_turn_id or BEGINNING:<30}  {move.text}".rstrip()
@@ -65,7 +76,7 @@ async def rewind(
 
     Example: clew rewind ses_… msg_… --edit "say it shorter" --run
     """
-    async with opened(store, write=True) as engine:
+    async with open_store(store, write=True) as engine:
         rewound = await engine.rewind(session, message, mode="resend" if edit is None else "edit", text=edit, run=run)
         if rewound.submission is None:
             _show_move(rewound, json)
@@ -80,7 +91,7 @@ async def unrewind(session: str, /, *, store: Store = None, json: Json = False) 
 
     Example: clew unrewind ses_…
     """
-    async with opened(store, write=True) as engine:
+    async with open_store(store, write=True) as engine:
         _show_move(await engine.unrewind(session), json)
 
 
@@ -89,7 +100,7 @@ async def goto(session: str, turn: str, /, *, store: Store = None, json: Json = 
 
     Example: clew goto ses_… trn_…
     """
-    async with opened(store, write=True) as engine:
+    async with open_store(store, write=True) as engine:
         _show_move(await engine.set_head(session, None if turn == BEGINNING else turn), json)
 
 
@@ -114,9 +125,9 @@ async def branch(
 
     Example: clew branch ses_… msg_… --model demo/echo
     """
-    async with opened(store, write=True) as engine:
+    async with open_store(store, write=True) as engine:
         made = await engine.branch(session, message, start_message_id=start, model=model)
-        [shape] = await shapes(engine, [made])
+        [shape] = await session_shapes(engine, [made])
     show(json, shape, [made.id])
 
 
@@ -125,8 +136,8 @@ async def fork(turn: str, /, *, label: str | None = None, store: Store = None, j
 
     Example: clew fork trn_… --label "another way"
     """
-    async with opened(store, write=True) as engine:
-        [shape] = await shapes(engine, [await engine.fork(turn, label=label)])
+    async with open_store(store, write=True) as engine:
+        [shape] = await session_shapes(engine, [await engine.fork(turn, label=label)])
     show(json, shape, [shape.id])
 
 
@@ -135,7 +146,7 @@ async def diff(turn: str, other: str, /, *, store: Store = None, json: Json = Fa
 
     Example: clew diff trn_… trn_…
     """
-    async with opened(store) as engine:
+    async with open_store(store) as engine:
         before, after = await engine.request(turn), await engine.request(other)
     lines = list(difference(before, after))
     if json:
@@ -155,7 +166,7 @@ COMMANDS: Final[tuple[Callable[..., Any], ...]] = (tree, reflog, rewind, unrewin
 # The tree
 
 
-def drawn(view: TreeView) -> Iterator[str]:
+def draw_tree(view: TreeView) -> Iterator[str]:
     """The tree line by line. A turn with one child is followed by it; only where ways part is there a fork."""
     below: dict[str | None, list[TreeTurn]] = {}
     for turn in view.turns:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 import clew
 from clew.config import default_store_url
 from clew.errors import InvalidInput, StoreUnavailable
-from clew.fronts.cli.command import Json, Store, flag, opened, option, read_file, shapes, show
+from clew.fronts.cli.command import Json, Store, flag, open_file, open_store, option, session_shapes, show
 from clew.fronts.cli.remote import RemoteEngine
 from clew.fronts.cli.safe_text import plain
 from clew.fronts.samples import fill
@@ -54,7 +54,7 @@ async def check(
             mended = await mend(writer.store)
     for id_ in accept or ():
         await _accept(store, id_)
-    async with read_file(store) as engine:
+    async with open_file(store) as engine:
         problems = await judge(engine.store)
         count = len(await engine.store.session_ids())
     found = {"sessions": count, "problems": problems, **({"mended": mended} if repair else {})}
@@ -67,10 +67,10 @@ async def check(
 
 async def _accept(store: str | None, id_: str) -> None:
     """Accept what check has named, in the store or through its server."""
-    async with read_file(store) as reader:
+    async with open_file(store) as reader:
         found = [problem for problem in await judge(reader.store) if problem.id == id_]
     session_id = next((problem.session_id for problem in found if problem.session_id is not None), None)
-    async with opened(store, write=True) as engine:
+    async with open_store(store, write=True) as engine:
         if id_.startswith("loss-"):
             await engine.accept_loss(id_)
         elif session_id is not None:
@@ -85,7 +85,7 @@ async def backup(file: Path, /, *, store: Store = None) -> None:
 
     Example: clew backup ~/clew-backup.db
     """
-    async with read_file(store) as engine:
+    async with open_file(store) as engine:
         await engine.backup(file)
     print(file)
 
@@ -95,7 +95,7 @@ async def rebuild(target: Path, /, *, store: Store = None, json: Json = False) -
 
     Example: clew rebuild ~/clew-rebuilt.db
     """
-    async with read_file(store) as engine:
+    async with open_file(store) as engine:
         made = await engine.rebuild(target)
     told = [str(Problem(damage.what, damage.session_id, damage.id)) for damage in made.differences]
     verdict = f"{len(told)} differences" if told else "equal to the store"
@@ -142,12 +142,12 @@ async def demo(*, store: Store = None, json: Json = False) -> None:
         if sys.stderr.isatty():
             print(f"clew: making: {title}", file=sys.stderr)
 
-    async with opened(store, write=True, make=True) as engine:
+    async with open_store(store, write=True, make=True) as engine:
         if isinstance(engine, RemoteEngine):
             made = await engine.examples()
         else:
             made = await fill(engine, Path.cwd(), progress)
-        sessions = await shapes(engine, made)
+        sessions = await session_shapes(engine, made)
     show(json, {"sessions": sessions}, (f"{session.id}  {session.title}" for session in sessions))
 
 

@@ -21,11 +21,11 @@ from typing import Any, Final
 import msgspec
 
 from clew.errors import AlreadyAnswered, ClewError
-from clew.fronts.cli.command import AnyEngine, Json, Store, named_model, opened, plural
+from clew.fronts.cli.command import AnyEngine, Json, Store, named_model, open_store, plural
 from clew.fronts.cli.commands.printer import Printer
 from clew.fronts.cli.question import Question
 from clew.fronts.cli.remote import RemoteEngine
-from clew.fronts.cli.render import Look, how_stopped, summary_of
+from clew.fronts.cli.render import Look, stop_reason, summary_of
 from clew.fronts.cli.safe_text import plain
 from clew.live.base import Waiting
 from clew.runtime.submission import Submission, TurnOutcome
@@ -38,7 +38,7 @@ from clew.transcript.replay import replay
 
 __all__ = ["COMMANDS", "follow_turn"]
 
-Said = Callable[..., Awaitable[list[str]]]
+TextsSoFar = Callable[..., Awaitable[list[str]]]
 _POLL_S: Final = 0.02
 _FAILURES: Final = {"permission_denied": 5, "context_too_large": 6, "storage_full": 7}
 
@@ -51,7 +51,7 @@ async def run(
     Example: clew run "what is a clew?" --model demo/tour
     """
     options: Any = {"model": named_model(model), "on_busy": "reject", "attended": _is_attended(json)}
-    async with opened(store, write=True, make=True) as engine:
+    async with open_store(store, write=True, make=True) as engine:
         if session is not None:
             submission = await engine.submit(session, prompt, **options)
         else:
@@ -72,7 +72,7 @@ async def continue_(session: str, /, *, store: Store = None, json: Json = False)
 
     Example: clew continue ses_…
     """
-    async with opened(store, write=True) as engine:
+    async with open_store(store, write=True) as engine:
         # A turn that goes on after its step limit has answers already; they are not said again.
         known = frozenset(message.id for message in await engine.messages(session))
         return await follow_turn(engine, session, await engine.continue_turn(session), json, known)
@@ -91,22 +91,22 @@ async def follow_turn(
     async def answers() -> list[Message]:
         return _answers(await engine.messages(session), submission.message_id, known)
 
-    async def said(without: str | None = None) -> list[str]:
+    async def texts_so_far(without: str | None = None) -> list[str]:
         return [text for message in await answers() if message.id != without for text in _texts(message.parts)]
 
     ending = asyncio.ensure_future(submission.wait())
     try:
         while not ending.done():
-            shown = await _show_stream(engine, session, said, printer)
+            shown = await _show_stream(engine, session, texts_so_far, printer)
             waiting = () if shown else (await engine.get_status(session)).waiting
             if waiting:
                 # A run may begin and end between two looks. What it said is in the store, and printed from there.
-                printer.catch_up(await said())
+                printer.catch_up(await texts_so_far())
                 printer.end()
                 await _ask(engine, session, waiting[0], ending, attended=_is_attended(json))
             # Looked at before the next stream is: that may be one of the queue's, which is not ours to print.
             await asyncio.wait({ending}, timeout=_POLL_S)
-        printer.catch_up(await said())
+        printer.catch_up(await texts_so_far())
         printer.end()
         outcome = await ending
     finally:
@@ -123,7 +123,7 @@ async def follow_turn(
     _tell_summaries(messages, submission.message_id, known)
     if completed and outcome.stopped is not None:
         turn = await engine.turn(outcome.turn_id)
-        if words := how_stopped(turn.data, f"`clew continue {session}`"):
+        if words := stop_reason(turn.data, f"`clew continue {session}`"):
             print(f"clew: {plain(words)}", file=sys.stderr)
     if outcome.status == "aborted":
         printer.show_abort()
@@ -137,10 +137,10 @@ async def follow_turn(
     return _FAILURES.get(str((outcome.error or {}).get("code")), 1)
 
 
-async def _show_stream(engine: AnyEngine, session_id: str, said: Said, printer: Printer) -> bool:
+async def _show_stream(engine: AnyEngine, session_id: str, texts_so_far: TextsSoFar, printer: Printer) -> bool:
     """Print what runs now until it ends; False when nothing does."""
     if isinstance(engine, RemoteEngine):
-        return await _show_served(engine, session_id, said, printer)
+        return await _show_served(engine, session_id, texts_so_far, printer)
     stream = engine.find_stream(session_id)
     if stream is not None:
         async for batch in stream.follow(replay=False):
@@ -148,7 +148,7 @@ async def _show_stream(engine: AnyEngine, session_id: str, said: Said, printer: 
     return stream is not None
 
 
-async def _show_served(engine: RemoteEngine, session_id: str, said: Said, printer: Printer) -> bool:
+async def _show_served(engine: RemoteEngine, session_id: str, texts_so_far: TextsSoFar, printer: Printer) -> bool:
     """A server shows a message from its first part on: what was printed of it before is not printed again."""
     fold: Fold | None = None
     before: list[str] = []
@@ -158,7 +158,7 @@ async def _show_served(engine: RemoteEngine, session_id: str, said: Said, printe
         chunk = c.parse_chunk(given)
         if fold is None:
             fold = Fold(str(given.get("messageId")))
-            before = [] if printer.json else await said(fold.message_id)
+            before = [] if printer.json else await texts_so_far(fold.message_id)
         fold.apply(chunk)
         if printer.json:
             printer.show([chunk], replayed=True)
@@ -203,7 +203,7 @@ def _is_attended(json: bool) -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty() and not json
 
 
-class _Desk:
+class _LineTerminal:
     """Where a run asks: a line of the terminal for each answer."""
 
     def __init__(self, *, attended: bool) -> None:
@@ -225,27 +225,27 @@ async def _ask(
     engine: AnyEngine, session_id: str, wait: Waiting, ending: asyncio.Future[TurnOutcome], *, attended: bool
 ) -> None:
     """Put one thing that waits to whoever sits at the terminal; without anybody there it is denied."""
-    desk, asking = _Desk(attended=attended), Question(engine, session_id, wait)
+    terminal, asking = _LineTerminal(attended=attended), Question(engine, session_id, wait)
     if attended:
         # What was typed before the question was there does not answer it.
         termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
-    if not await asking.begin(desk, Look(colour=False)):
+    if not await asking.begin(terminal, Look(colour=False)):
         return
     elsewhere = asyncio.ensure_future(_answered(engine, session_id, wait))
     try:
         while True:
-            line = await _line(desk.question, ending, elsewhere)
+            line = await _line(terminal.question, ending, elsewhere)
             if line is None:
-                desk.print("\n" if ending.done() else "\n(answered elsewhere)\n")
+                terminal.print("\n" if ending.done() else "\n(answered elsewhere)\n")
                 return
             if not line:
-                desk.print("\n")
+                terminal.print("\n")
                 await asking.refuse()
                 return
-            if await asking.take(line, desk):
+            if await asking.take(line, terminal):
                 return
     except AlreadyAnswered:
-        desk.print("(answered elsewhere)\n")
+        terminal.print("(answered elsewhere)\n")
     finally:
         elsewhere.cancel()
         await asyncio.gather(elsewhere, return_exceptions=True)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from clew.errors import InvalidInput
-from clew.fronts.cli.command import Json, Store, flag, opened, option, print_json, shapes, show
+from clew.fronts.cli.command import Json, Store, flag, open_store, option, print_json, session_shapes, show
 from clew.fronts.cli.render import damage_of
 from clew.fronts.cli.safe_text import plain
 from clew.transcript import part as p
@@ -23,10 +23,10 @@ async def ls(*, store: Store = None, limit: int = 50, archived: bool = False, js
 
     Example: clew ls --limit 10
     """
-    async with opened(store) as engine:
+    async with open_store(store) as engine:
         page = await engine.list_sessions(limit=limit, archived=archived)
         if json:
-            print_json({"sessions": await shapes(engine, page.sessions), "next_cursor": page.next_cursor})
+            print_json({"sessions": await session_shapes(engine, page.sessions), "next_cursor": page.next_cursor})
             return
     if sys.stdout.isatty():
         print(f"{'session':<30}  {'tokens':>8}  title")
@@ -50,7 +50,7 @@ async def show_(
     """
     if model_view and view not in (None, "model"):
         raise InvalidInput("--model-view is --view model; leave one of them out")
-    async with opened(store) as engine:
+    async with open_store(store) as engine:
         chosen: Any = "model" if model_view else view or "visible"  # the engine checks it
         messages = await engine.messages(session, view=chosen)
     if json:
@@ -94,7 +94,7 @@ async def queue(
 
     Example: clew queue ses_… --cancel msg_…
     """
-    async with opened(store, write=cancel is not None) as engine:
+    async with open_store(store, write=cancel is not None) as engine:
         if cancel is not None:
             await engine.cancel_queued(session, cancel)
         waiting = await engine.queue(session)
@@ -112,7 +112,7 @@ async def abort(session: str, /, *, store: Store = None, json: Json = False) -> 
 
     Example: clew abort ses_…
     """
-    async with opened(store, write=True) as engine:
+    async with open_store(store, write=True) as engine:
         aborted = await engine.abort(session)
     show(json, {"aborted": aborted}, ["aborted" if aborted else "nothing was running"])
 
@@ -129,9 +129,9 @@ async def archive(
 
     Example: clew archive ses_… --undo
     """
-    async with opened(store, write=True) as engine:
+    async with open_store(store, write=True) as engine:
         kept = await engine.archive_session(session, archived=not undo)
-        [shape] = await shapes(engine, [kept])
+        [shape] = await session_shapes(engine, [kept])
     show(json, shape, [f"{kept.id} is {'in the list again' if undo else 'archived'}"])
 
 
@@ -146,7 +146,7 @@ async def rm(
 
     Example: clew rm ses_… --force
     """
-    async with opened(store, write=True) as engine:
+    async with open_store(store, write=True) as engine:
         await engine.delete_session(session, force=force)
     print(f"{plain(session)} is removed")
 

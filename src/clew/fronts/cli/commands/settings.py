@@ -20,7 +20,7 @@ from clew.config import Config, config_folder, data_folder, default_store_url, l
 from clew.fronts.cli.command import Json, Store, show
 from clew.fronts.cli.safe_text import plain
 
-__all__ = ["COMMANDS", "Setting", "redacted", "settings_of"]
+__all__ = ["COMMANDS", "Setting", "list_settings", "redact"]
 
 Source = Literal["default", "file", "environment", "option"]
 _SECRET: Final = re.compile(r"(key|token|secret|password|passwd|credential|authorization|cookie)s?$", re.IGNORECASE)
@@ -61,7 +61,7 @@ async def config(*, store: Store = None, json: Json = False) -> None:
 
     Example: clew config --json
     """
-    settings = settings_of(store, os.environ)
+    settings = list_settings(store, os.environ)
     width = max(len(setting.name) for setting in settings)
     lines = (
         f"{name:<{width}}  {value if isinstance(value, str) else msgspec.json.encode(value).decode()}  ({source})"
@@ -76,7 +76,7 @@ async def config(*, store: Store = None, json: Json = False) -> None:
 COMMANDS: Final[tuple[Callable[..., Any], ...]] = (models, config)
 
 
-def settings_of(store: str | None, environ: Mapping[str, str]) -> list[Setting]:
+def list_settings(store: str | None, environ: Mapping[str, str]) -> list[Setting]:
     """Places first, then every setting by its full name, then the variables clew and its providers look at."""
     path = config_folder(environ) / "config.toml"
     loaded = load_config(path, environ)
@@ -85,12 +85,12 @@ def settings_of(store: str | None, environ: Mapping[str, str]) -> list[Setting]:
     places = [
         Setting("config file", str(path), "file" if path.exists() else "default"),
         Setting("data folder", str(data_folder(environ)), "environment" if "XDG_DATA_HOME" in environ else "default"),
-        Setting("store", redacted("store", store or default_store_url(environ)), chosen),
+        Setting("store", redact("store", store or default_store_url(environ)), chosen),
         Setting("token", *_token(environ)),
         Setting("sandbox", _sandbox(loaded), "file" if loaded.tools.sandbox != "off" else "default"),
     ]
     variables = [
-        Setting(name, redacted(name, value), "environment")
+        Setting(name, redact(name, value), "environment")
         for name, value in sorted(environ.items())
         if _VARIABLES.fullmatch(name) and value
     ]
@@ -121,16 +121,16 @@ def _settings(group: Config | msgspec.Struct, written: Mapping[str, Any], under:
             inner = written.get(name)
             yield from _settings(value, inner if isinstance(inner, Mapping) else {}, f"{under}{name}.")
         else:
-            yield Setting(under + name, redacted(name, value), "file" if name in written else "default")
+            yield Setting(under + name, redact(name, value), "file" if name in written else "default")
 
 
-def redacted(name: str, value: Any) -> Any:
+def redact(name: str, value: Any) -> Any:
     """A value without what must stay secret: whole values by their names, and logins in addresses."""
     if isinstance(value, Mapping):
         # Headers have names of their own, and most that anybody sets carry a key.
-        return {key: _HIDDEN if name == "headers" else redacted(str(key), inner) for key, inner in value.items()}
+        return {key: _HIDDEN if name == "headers" else redact(str(key), inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [redacted(name, inner) for inner in value]
+        return [redact(name, inner) for inner in value]
     if _SECRET.search(name) and not _NAMES.search(name) and value:
         return _HIDDEN
     if isinstance(value, str) and "@" in value and "//" in value:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Literal
 import cyclopts
 
 from clew.errors import InvalidInput
-from clew.fronts.cli.command import Json, Store, flag, opened, option, shapes, show
+from clew.fronts.cli.command import Json, Store, flag, open_store, option, session_shapes, show
 from clew.fronts.cli.safe_text import plain, plain_json
 
 __all__ = ["COMMANDS"]
@@ -32,7 +32,7 @@ async def search(
     Example: clew search "minotaur"
     """
     # The index is brought up to date by the first search, so this writes.
-    async with opened(store, write=True) as engine:
+    async with open_store(store, write=True) as engine:
         page = await engine.search(text, limit=limit, session_id=session)
     hits = [
         f"{hit.session_id}  {hit.message_id}  {'hidden  ' if hit.hidden else ''}{' '.join(hit.snippet.split())}"
@@ -55,7 +55,7 @@ async def export(
 
     Example: clew export ses_… --format html --out session.html
     """
-    async with opened(store) as engine:
+    async with open_store(store) as engine:
         data = await engine.export(session, format, redact=not keep_secrets, hidden=hidden)
     if out is None and sys.stdout.isatty():
         print((plain_json if format in ("json", "jsonl") else plain)(data.decode()))
@@ -99,9 +99,9 @@ async def import_(
         except OSError as error:
             raise InvalidInput(f"{file} cannot be read: {error.strerror}") from error
     folder = await asyncio.to_thread(workspace.resolve) if workspace is not None else None
-    async with opened(store, write=True, make=True) as engine:
+    async with open_store(store, write=True, make=True) as engine:
         session = await engine.import_session(data, workspace_root=folder)
-        [shape] = await shapes(engine, [session])
+        [shape] = await session_shapes(engine, [session])
     show(json, shape, [session.id])
 
 

@@ -12,7 +12,7 @@ import cyclopts
 
 from clew.dispatch.router import Received
 from clew.engine import Engine
-from clew.fronts.cli.command import AnyEngine, Json, Store, flag, moment, named_model, opened, option, show
+from clew.fronts.cli.command import AnyEngine, Json, Store, flag, moment, named_model, open_store, option, show
 from clew.fronts.cli.safe_text import plain
 from clew.fronts.operations.results import show_webhook
 from clew.transcript.session import parse_model
@@ -88,7 +88,7 @@ async def add_schedule(
 
     Example: clew schedule add "0 9 * * MON-FRI" "what is new?" --timezone Europe/Vienna
     """
-    async with opened(store, write=True, make=True) as engine:
+    async with open_store(store, write=True, make=True) as engine:
         routing = to.routing()
         kept = await engine.schedules.add(
             cron, prompt, timezone=timezone, name=name, missed=missed, paused=paused, routing=routing
@@ -102,7 +102,7 @@ async def list_schedules(*, store: Store = None, json: Json = False) -> None:
 
     Example: clew schedule ls
     """
-    async with opened(store) as engine:
+    async with open_store(store) as engine:
         found = await engine.schedules.list()
     lines = (
         f"{one.id}  {_next(one):<20}  {one.cron} {one.timezone}  {' '.join((one.name or one.prompt).split())[:60]}"
@@ -117,7 +117,7 @@ async def show_schedule(schedule: str, /, *, store: Store = None, json: Json = F
 
     Example: clew schedule show sch_…
     """
-    async with opened(store) as engine:
+    async with open_store(store) as engine:
         _show_schedule(await engine.schedules.get(schedule), json)
 
 
@@ -127,7 +127,7 @@ async def pause_schedule(schedule: str, /, *, store: Store = None, json: Json = 
 
     Example: clew schedule pause sch_…
     """
-    async with opened(store, write=True) as engine:
+    async with open_store(store, write=True) as engine:
         _show_schedule(await engine.schedules.change(schedule, paused=True), json)
 
 
@@ -137,7 +137,7 @@ async def resume_schedule(schedule: str, /, *, store: Store = None, json: Json =
 
     Example: clew schedule resume sch_…
     """
-    async with opened(store, write=True) as engine:
+    async with open_store(store, write=True) as engine:
         _show_schedule(await engine.schedules.change(schedule, paused=False), json)
 
 
@@ -147,7 +147,7 @@ async def remove_schedule(schedule: str, /, *, store: Store = None) -> None:
 
     Example: clew schedule rm sch_…
     """
-    async with opened(store, write=True) as engine:
+    async with open_store(store, write=True) as engine:
         await engine.schedules.remove(schedule)
     print(f"{plain(schedule)} is removed")
 
@@ -158,7 +158,7 @@ async def run_schedule(schedule: str, /, *, store: Store = None, json: Json = Fa
 
     Example: clew schedule run sch_…
     """
-    async with opened(store, write=True) as engine:
+    async with open_store(store, write=True) as engine:
         received = await _run(engine, schedule)
     show(json, received, [received.session_id])
 
@@ -224,7 +224,7 @@ async def add_hook(
 
     Example: clew hook add builds --prompt "A build ended. What is to do?" --label builds
     """
-    async with opened(store, write=True, make=True) as engine:
+    async with open_store(store, write=True, make=True) as engine:
         routing = to.routing()
         made = await engine.webhooks.add(name, prompt=prompt, paused=paused, routing=routing)
     show(json, show_webhook(made, secret=True), [made.secret])
@@ -236,7 +236,7 @@ async def list_hooks(*, store: Store = None, json: Json = False) -> None:
 
     Example: clew hook ls
     """
-    async with opened(store) as engine:
+    async with open_store(store) as engine:
         found = await engine.webhooks.list()
     lines = (f"{one.name}  {_state(one)}  {_where(one.routing)}" for one in found)
     show(json, {"webhooks": [show_webhook(one) for one in found]}, lines)
@@ -248,7 +248,7 @@ async def show_hook(name: str, /, *, store: Store = None, json: Json = False) ->
 
     Example: clew hook show builds
     """
-    async with opened(store) as engine:
+    async with open_store(store) as engine:
         _show_hook(await engine.webhooks.get(name), json)
 
 
@@ -258,7 +258,7 @@ async def pause_hook(name: str, /, *, store: Store = None, json: Json = False) -
 
     Example: clew hook pause builds
     """
-    async with opened(store, write=True) as engine:
+    async with open_store(store, write=True) as engine:
         _show_hook(await engine.webhooks.change(name, paused=True), json)
 
 
@@ -268,7 +268,7 @@ async def resume_hook(name: str, /, *, store: Store = None, json: Json = False) 
 
     Example: clew hook resume builds
     """
-    async with opened(store, write=True) as engine:
+    async with open_store(store, write=True) as engine:
         _show_hook(await engine.webhooks.change(name, paused=False), json)
 
 
@@ -278,7 +278,7 @@ async def rotate_hook(name: str, /, *, store: Store = None, json: Json = False) 
 
     Example: clew hook rotate builds
     """
-    async with opened(store, write=True) as engine:
+    async with open_store(store, write=True) as engine:
         made = await engine.webhooks.rotate(name)
     show(json, show_webhook(made, secret=True), [made.secret])
 
@@ -289,7 +289,7 @@ async def remove_hook(name: str, /, *, store: Store = None) -> None:
 
     Example: clew hook rm builds
     """
-    async with opened(store, write=True) as engine:
+    async with open_store(store, write=True) as engine:
         await engine.webhooks.remove(name)
     print(f"{plain(name)} is removed")
 
@@ -326,7 +326,7 @@ async def events(
 
     Example: clew events --source github
     """
-    async with opened(store) as engine:
+    async with open_store(store) as engine:
         page = await engine.events.list(limit=limit, cursor=cursor, session_id=session, source=source, turn_id=turn)
     lines = (
         plain(
