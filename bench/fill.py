@@ -8,7 +8,7 @@ from typing import Any
 
 from bench import talk
 from clew.ids import Mint
-from clew.runtime.turn import settling
+from clew.runtime.take import settling
 from clew.store.base import Store
 from clew.store.unit import (
     Committed,

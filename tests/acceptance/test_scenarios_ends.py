@@ -9,9 +9,9 @@ import pytest
 
 import clew
 from clew.errors import NothingToContinue
-from clew.runtime.doom import WARNING
 from clew.testing.scripted import Gate, call, chunks, cut_after, fail, say, wait
 from clew.transcript import chunk as c
+from clew.transcript.doom import WARNING
 from tests.acceptance.errands import allow, ask_once
 
 from .conftest import Open

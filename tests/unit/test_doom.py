@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from clew.runtime.doom import find_pattern, judge, made_calls
+from clew.transcript.doom import find_pattern, judge, made_calls
 
 
 def made(words: str) -> list[str]:

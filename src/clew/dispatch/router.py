@@ -8,6 +8,7 @@ one session and a chain.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 from weakref import WeakValueDictionary
@@ -20,6 +21,7 @@ from clew.runtime.host import Host
 from clew.runtime.prompts import UnitFor
 from clew.runtime.ready import find_obstacle
 from clew.runtime.runtime import Runtime
+from clew.runtime.submission import Submission
 from clew.store.base import get_session
 from clew.store.unit import AddEvent, EventIsNew, InsertSession, Unit, Write
 from clew.transcript.message import MessageRow
@@ -83,63 +85,82 @@ class Router:
                         f"event {inbound.source_id!r} of {inbound.source} came before with other content",
                         event_id=known.id,
                     )
-                return _received(known), False
+                return Received(known.id, known.session_id, known.message_id or ""), False
             return await self._take(inbound, digest, also), True
 
     async def check(self, routing: Routing) -> None:
-        """Refuse now what could not be answered later: an agent, a model or a folder that is not there."""
+        """Refuse now what could not be answered later: a session, an agent, a model or a folder that is not there."""
+        if routing.session_id is not None:
+            await get_session(self._host.store, self._own(routing.session_id))
         if routing.session_id is None or routing.model is not None or routing.agent is not None:
             session = await self._draft_of(routing, {})
             await admit(self._host, session, "x", model=None, agent=None, attended=False)
 
     async def _take(self, inbound: Inbound, digest: str, also: Sequence[Write]) -> Received:
         routing = inbound.routing
+        # Its session and its message are known once it is taken; the row is whole in the unit that stores them.
+        event = LedgerEvent(
+            id=self._host.mint.event(),
+            direction="in",
+            source=inbound.source,
+            source_id=inbound.source_id,
+            session_id="",
+            message_id=None,
+            type=inbound.type,
+            digest=digest,
+            data=inbound.content,
+            at=self._host.clock.now_ms(),
+        )
+
+        def event_unit(row: MessageRow) -> Unit:
+            self._runtime.outbound.expect(row.session_id)
+            known = msgspec.structs.replace(event, session_id=row.session_id, message_id=row.id)
+            guard = EventIsNew("in", inbound.source, inbound.source_id)
+            return Unit(row.session_id, (AddEvent(known), *also), (guard,))
+
         if routing.session_id is not None:
             session = await get_session(self._host.store, self._own(routing.session_id))
-            return await self._submit(inbound, session, digest, also)
-        if routing.name is None:
-            return await self._begin(inbound, digest, also)
-        async with self._lock(*routing.name):
-            found = await self._host.store.find_routed(*routing.name)
-            if found is not None:
-                try:
-                    return await self._submit(inbound, found, digest, also)
-                except SessionNotFound:
-                    # Deleted under our hands: then it is one that has to be made.
-                    pass
-            return await self._begin(inbound, digest, also)
+            submission = await self._submit(inbound, session, event_unit)
+        elif routing.name is None:
+            session, submission = await self._begin(inbound, event_unit)
+        else:
+            async with self._lock(*routing.name):
+                found = await self._host.store.find_routed(*routing.name)
+                taken: tuple[Session, Submission] | None = None
+                if found is not None:
+                    # Deleted under our hands, it is one that has to be made.
+                    with contextlib.suppress(SessionNotFound):
+                        taken = found, await self._submit(inbound, found, event_unit)
+                session, submission = taken or await self._begin(inbound, event_unit)
+        # Once more: somebody else's end may have come between.
+        self._runtime.outbound.expect(session.id)
+        return Received(event.id, session.id, submission.message_id)
 
-    async def _submit(self, inbound: Inbound, session: Session, digest: str, also: Sequence[Write]) -> Received:
-        noted: list[LedgerEvent] = []
-        await self._runtime.prompts.submit(
+    async def _submit(self, inbound: Inbound, session: Session, also: UnitFor) -> Submission:
+        return await self._runtime.prompts.submit(
             session.id,
             inbound.parts,
             model=inbound.routing.model,
             agent=inbound.routing.agent,
             attended=False,
             metadata={"trigger": inbound.trigger.metadata()},
-            also=self._event_unit(inbound, digest, also, noted),
+            also=also,
         )
-        # Once more: somebody else's end may have come between.
-        self._runtime.outbound.expect(session.id)
-        return _received(noted[-1])
 
-    async def _begin(self, inbound: Inbound, digest: str, also: Sequence[Write]) -> Received:
+    async def _begin(self, inbound: Inbound, also: UnitFor) -> tuple[Session, Submission]:
         """A session of its own for the event; its first turn is in the unit that makes it."""
         runtime, host = self._runtime, self._host
         session = await self._draft_of(inbound.routing, inbound.tags)
-        noted: list[LedgerEvent] = []
         async with runtime.sessions.lock(session.id):
             runtime.sessions.check_open(session.id)
             setting, content = await admit(host, session, inbound.parts, model=None, agent=None, attended=False)
             metadata = {"trigger": inbound.trigger.metadata(), "unattended": True}
             row = await user_row(host, session, setting, content, None, metadata)
-            event = self._event_unit(inbound, digest, also, noted)(row)
-            await runtime.runner.open(session, setting, row, content, before=(InsertSession(session),), also=event)
-        runtime.outbound.expect(session.id)
+            made = (InsertSession(session),)
+            submission = await runtime.runner.open(session, setting, row, content, before=made, also=also(row))
         runtime.sessions.publish("session_created", session.id)
         host.hooks.observe("session_create", session)
-        return _received(noted[-1])
+        return session, submission
 
     async def _draft_of(self, routing: Routing, tags: dict[str, Any]) -> Session:
         return await self._draft(
@@ -149,27 +170,6 @@ class Router:
             title=routing.title,
             metadata={**tags, **(dict([routing.name]) if routing.name is not None else {})},
         )
-
-    def _event_unit(self, inbound: Inbound, digest: str, also: Sequence[Write], noted: list[LedgerEvent]) -> UnitFor:
-        def make(row: MessageRow) -> Unit:
-            event = LedgerEvent(
-                id=self._host.mint.event(),
-                direction="in",
-                source=inbound.source,
-                source_id=inbound.source_id,
-                session_id=row.session_id,
-                message_id=row.id,
-                type=inbound.type,
-                digest=digest,
-                data=inbound.content,
-                at=self._host.clock.now_ms(),
-            )
-            noted.append(event)
-            self._runtime.outbound.expect(row.session_id)
-            guard = EventIsNew("in", inbound.source, inbound.source_id)
-            return Unit(row.session_id, (AddEvent(event), *also), (guard,))
-
-        return make
 
     def _lock(self, *name: str) -> asyncio.Lock:
         lock = self._locks.get(name)
@@ -186,7 +186,3 @@ class Router:
                     await self._runtime.runner.fire(session_id, triggered=True)
         except SessionNotFound:
             pass
-
-
-def _received(event: LedgerEvent) -> Received:
-    return Received(event.id, event.session_id, event.message_id or "")

@@ -9,10 +9,9 @@ from typing import Any, Final
 import msgspec
 
 from clew import ids
-from clew.dispatch.router import Inbound, Own, Received, Router
+from clew.dispatch.router import Inbound, Received, Router
 from clew.errors import ClewError, InvalidInput, RowUndecodable, SessionBusy, StoreError, TriggerNotFound
 from clew.runtime.host import Host
-from clew.store.base import get_session
 from clew.store.unit import STORE_WIDE, DropSchedule, PutSchedule, Unit, Write
 from clew.transcript.gate import check_value
 from clew.transcript.part import text_part
@@ -29,10 +28,9 @@ MAX_SCHEDULES: Final = 1_000
 class Schedules:
     """``engine.schedules``. ``tick`` does what is due now; a loop calls it where the store's owner wants one."""
 
-    def __init__(self, host: Host, router: Router, own: Own) -> None:
+    def __init__(self, host: Host, router: Router) -> None:
         self._host = host
         self._router = router
-        self._own = own
         # Firing and changing read a schedule and write it back: one at a time.
         self._lock = asyncio.Lock()
         self.on_change: Callable[[], None] = lambda: None
@@ -58,8 +56,6 @@ class Schedules:
         """
         routing = check_routing(routing or Routing())
         check_value([cron, prompt, timezone, name, msgspec.to_builtins(routing)], "schedule")
-        if routing.session_id is not None:
-            await get_session(self._host.store, self._own(routing.session_id))
         now = self._host.clock.now_ms()
         async with self._lock:
             if len(await self._host.store.list_schedules()) >= MAX_SCHEDULES:

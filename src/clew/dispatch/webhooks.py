@@ -12,11 +12,10 @@ from typing import Any, Final
 
 import msgspec
 
-from clew.dispatch.router import MAX_CONTENT, Inbound, Own, Received, Router
+from clew.dispatch.router import MAX_CONTENT, Inbound, Received, Router
 from clew.dispatch.schedules import check_prompt
 from clew.errors import ClewError, Conflict, InvalidInput, SignatureInvalid, TriggerNotFound, TriggerPaused
 from clew.runtime.host import Host
-from clew.store.base import get_session
 from clew.store.unit import STORE_WIDE, DropWebhook, PutWebhook, Unit, Write
 from clew.transcript.gate import check_value
 from clew.transcript.part import text_part
@@ -35,10 +34,9 @@ MAX_WEBHOOKS: Final = 1_000
 class Webhooks:
     """``engine.webhooks``."""
 
-    def __init__(self, host: Host, router: Router, own: Own) -> None:
+    def __init__(self, host: Host, router: Router) -> None:
         self._host = host
         self._router = router
-        self._own = own
         self._nobodys = new_secret()
         # Changing reads a webhook and writes it back: one at a time.
         self._lock = asyncio.Lock()
@@ -56,8 +54,6 @@ class Webhooks:
         check_name(name)
         if prompt is not None:
             check_prompt(prompt)
-        if routing.session_id is not None:
-            await get_session(self._host.store, self._own(routing.session_id))
         await self._router.check(routing)
         async with self._lock:
             known = await self.list()

@@ -137,16 +137,14 @@ class Answers:
         """Write the answer and what follows from it; start the run when it was the last one."""
         host = self._host
         session = await get_session(host.store, session_id)
-        message = await self._waiting_message(session_id, turn)
+        _, message = await self._load_waiting(session_id, turn)
         part = _part_of(message, wait)
         name, folder = tool_name(part.data), session.workspace_root
         # The answer is for what was shown: same tool, same arguments, same folder.
         if digest_of(session.id, wait.tool_call_id, name, input_of(part.data), folder) != wait.digest:
             raise Conflict("what was asked for has changed; the request is void", tool_call_id=wait.tool_call_id)
-        waits = tuple(
-            msgspec.structs.replace(w, answer=answer) if w.tool_call_id == wait.tool_call_id else w
-            for w in waits_of(turn)
-        )
+        answered = msgspec.structs.replace(wait, answer=answer)
+        waits = tuple(answered if one.tool_call_id == wait.tool_call_id else one for one in waits_of(turn))
         async with self._project_rules:
             extra = await self._rules(session, part, answer)
             await self._write_answers(session_id, turn, message, waits, extra)
@@ -159,13 +157,12 @@ class Answers:
 
     async def _follow(self, session_id: str, turn: Turn, waits: tuple[Wait, ...]) -> int:
         """What comes of answers: the turn goes on when none is missing."""
-        left = len(open_waits(waits))
-        if left == 0:
-            await self._go_on(session_id, turn, waits)
+        left = open_waits(waits)
+        if left:
+            self._sessions.show(session_id, Status("idle", waiting=left))
         else:
-            status = Status("idle", waiting=open_waits(waits))
-            self._sessions.show(session_id, status)
-        return left
+            await self._go_on(session_id, turn, waits)
+        return len(left)
 
     async def _write_answers(
         self, session_id: str, turn: Turn, message: MessageRow, waits: tuple[Wait, ...], extra: Sequence[Write]
@@ -210,8 +207,8 @@ class Answers:
 
     async def _reconsider(self, session_id: str, turn: Turn, waits: tuple[Wait, ...]) -> tuple[Wait, ...]:
         """Requests that the new rule covers need no answer of their own."""
-        message = await self._waiting_message(session_id, turn)
-        setting, _ = await self._load_setting(session_id, turn)
+        user, message = await self._load_waiting(session_id, turn)
+        setting = await resolve_for(self._host, await get_session(self._host.store, session_id), user)
         changed: list[Wait] = []
         for wait in waits:
             if wait.answer is None and wait.kind == "approval":
@@ -232,28 +229,23 @@ class Answers:
         """Every request is answered: a new run on the same message."""
         store = self._host.store
         self._queue.let_move(session_id)
-        setting, user_id = await self._load_setting(session_id, turn)
+        user, _ = await self._load_waiting(session_id, turn)
+        setting = await resolve_for(self._host, await get_session(store, session_id), user)
         standing = await load_standing(store, session_id)
         writes = (SetTurn(turn.id, "running", data={"waiting": []}),)
         await self._sessions.commit(plan_take(standing, self._host.clock.now_ms(), writes, goes_on=turn))
         # Read once it is taken: a call of the step that nobody was asked about has its result by now.
-        message = await self._waiting_message(session_id, turn)
+        _, message = await self._load_waiting(session_id, turn)
         resumption = _resume(message, waits, setting, await store.stream_mark(message.id))
-        self._runner.start(Start(setting, turn, standing.next_epoch, user_id, resumption))
+        self._runner.start(Start(setting, turn, standing.next_epoch, user.id if user is not None else "", resumption))
 
-    async def _load_setting(self, session_id: str, turn: Turn) -> tuple[Setting, str]:
-        """Who answers a turn that goes on, and the id of its user message."""
-        line = await self._host.store.load_line(session_id, through=turn.id, turns=1, keep_damaged=True)
-        user = next((row for row in line.turns[-1].messages if row.role == "user"), None)
-        setting = await resolve_for(self._host, await get_session(self._host.store, session_id), user)
-        return setting, user.id if user is not None else ""
-
-    async def _waiting_message(self, session_id: str, turn: Turn) -> MessageRow:
-        line = await self._host.store.load_line(session_id, through=turn.id, turns=1)
-        for row in reversed(line.turns[-1].messages):
-            if row.role == "assistant":
-                return row
-        raise InternalError("a waiting turn has no assistant message", turn_id=turn.id)
+    async def _load_waiting(self, session_id: str, turn: Turn) -> tuple[MessageRow | None, MessageRow]:
+        """The user message of a waiting turn, and the message whose calls wait."""
+        rows = (await self._host.store.load_line(session_id, through=turn.id, turns=1)).turns[-1].messages
+        message = next((row for row in reversed(rows) if row.role == "assistant"), None)
+        if message is None:
+            raise InternalError("a waiting turn has no assistant message", turn_id=turn.id)
+        return next((row for row in rows if row.role == "user"), None), message
 
 
 def _part_of(message: MessageRow, wait: Wait) -> PartRow:

@@ -18,17 +18,17 @@ from clew.errors import ModelFailed
 from clew.failpoints import failpoint
 from clew.providers.base import ModelRequest, ProviderFailure, StepEnd
 from clew.providers.evidence import encode_tools, request_digest, tools_digest
+from clew.providers.reply import CUT, bounded
 from clew.providers.retry import delay_ms
 from clew.runtime.calls import MAX_CALLS, TOO_MANY, Call, Caller, Verdict
-from clew.runtime.doom import Pattern, judge, made_calls
 from clew.runtime.files import with_files
 from clew.runtime.host import Host, Setting
 from clew.runtime.progress import Progress
 from clew.runtime.recorder import Recorder
-from clew.runtime.reply import CUT, bounded
 from clew.runtime.room import Room
 from clew.runtime.setting import keeping_prompt
 from clew.transcript import chunk as c
+from clew.transcript.doom import Pattern, judge, made_calls
 from clew.transcript.message import Message
 from clew.transcript.turn import Step
 from clew.transcript.wait import Wait, digest_of

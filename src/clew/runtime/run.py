@@ -19,7 +19,6 @@ from clew.failpoints import failpoint
 from clew.live.base import Event, LiveStream
 from clew.runtime.calls import Call, Caller
 from clew.runtime.context import session_policy
-from clew.runtime.doom import WARNING, Pattern, find_pattern, made_calls
 from clew.runtime.host import Host, Setting
 from clew.runtime.loop import End, Loop
 from clew.runtime.progress import Progress
@@ -28,13 +27,14 @@ from clew.runtime.recorder import Recorder, assistant_row
 from clew.runtime.room import Room
 from clew.runtime.run_stream import RunStream
 from clew.runtime.submission import TurnOutcome
-from clew.runtime.turn import finish_of, refusing, settling
+from clew.runtime.take import refusing, settling
 from clew.store.unit import EpochIs, InsertMessage, LinkMessage, MoveHead, Refused, SealMessage, SetTurn, Unit, Write
 from clew.tools.base import ChildOutcome, Signal
 from clew.transcript import chunk as c
+from clew.transcript.doom import WARNING, Pattern, find_pattern, made_calls
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.part import call_id_of, state_of, text_part
-from clew.transcript.turn import Turn
+from clew.transcript.turn import Turn, finish_of
 from clew.transcript.turn_state import TurnStatus
 from clew.transcript.wait import with_waits
 

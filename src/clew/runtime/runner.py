@@ -26,10 +26,9 @@ from clew.runtime.recovery import load_standing
 from clew.runtime.run import Run, Start
 from clew.runtime.subagent import Subagents
 from clew.runtime.submission import Outcomes, Submission, TurnOutcome
-from clew.runtime.take import plan_open, plan_take
+from clew.runtime.take import plan_open, plan_take, settling
 from clew.runtime.title import entitle
 from clew.runtime.tool_memory import ToolMemory
-from clew.runtime.turn import settling
 from clew.runtime.waiting import changed_parts, close_request, idle_status, load_open_turn
 from clew.store.unit import PatchSession, PutParts, SealMessage, Unit, Write
 from clew.transcript.fold import Fold

@@ -21,10 +21,10 @@ from clew.compaction.serialise import chunks_of, history_text
 from clew.compaction.summary import request_text
 from clew.errors import ClewError, CompactionError
 from clew.providers.base import ModelRequest, ProviderFailure
+from clew.providers.reply import read_text
 from clew.providers.retry import delay_ms
 from clew.runtime.host import Host
 from clew.runtime.race import race
-from clew.runtime.reply import read_text
 from clew.transcript.message import Message
 from clew.transcript.part import output_text, text_part
 from clew.transcript.pruned import Pruned, pruned_part

@@ -13,17 +13,17 @@ Everything here is a plan: nothing is read, and nothing is written.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
-from clew.runtime.turn import settling
 from clew.store.unit import (
     EpochIs,
     Guard,
     HeadIs,
     InsertMessage,
     LinkMessage,
+    MoveHead,
     NoOpenTurn,
     OpenTurn,
     OpenTurnIs,
@@ -31,15 +31,18 @@ from clew.store.unit import (
     PutParts,
     SealMessage,
     SetEpoch,
+    SetHidden,
+    SetTurn,
     Unit,
     Write,
 )
 from clew.transcript.line import LineTurn
 from clew.transcript.message import MessageRow, PartRow, seal_of
 from clew.transcript.part import closed
+from clew.transcript.project import Hidden
 from clew.transcript.session import Model, SessionState
 from clew.transcript.turn import Turn
-from clew.transcript.turn_state import OPEN
+from clew.transcript.turn_state import OPEN, TurnStatus
 from clew.transcript.wait import is_answered, waits_of
 
 __all__ = [
@@ -51,6 +54,8 @@ __all__ = [
     "plan_open",
     "plan_settle",
     "plan_take",
+    "refusing",
+    "settling",
 ]
 
 _UNKNOWN: Final = "its effects are unknown"
@@ -153,6 +158,17 @@ def _close_calls(message: MessageRow, calls: Sequence[PartRow], reason: str, now
         PutParts(message.id, tuple(ended[index] for index in sorted(ended))),
         SealMessage(message.id, seal_of(ended.get(part.index, part).data for part in message.parts)),
     )
+
+
+def settling(turn_id: str, status: TurnStatus, now: int, data: dict[str, Any] | None = None) -> tuple[Write, ...]:
+    """The writes that end a turn that was answered, in whatever way: it becomes the head."""
+    return SetTurn(turn_id, status, settled_at=now, data=data or {}), MoveHead(turn_id, now, "turn")
+
+
+def refusing(turn_id: str, message_ids: Sequence[str], now: int, data: dict[str, Any]) -> tuple[Write, ...]:
+    """The writes that end a turn refused before any model call: the head stays, its messages are hidden."""
+    hidden: dict[str, Hidden | None] = {message_id: Hidden(now, "refused") for message_id in message_ids}
+    return SetTurn(turn_id, "refused", settled_at=now, data=data), SetHidden(hidden)
 
 
 def plan_take(

@@ -10,8 +10,8 @@ import logging
 from clew.agents.catalog import builtin_agents
 from clew.errors import ClewError
 from clew.providers.base import ModelRequest
+from clew.providers.reply import read_text
 from clew.runtime.host import Host
-from clew.runtime.reply import read_text
 from clew.store.base import get_session
 from clew.store.unit import PatchSession, Refused, Unit
 from clew.transcript.message import Message

@@ -11,12 +11,13 @@ from typing import Any, Literal
 
 import msgspec
 
+from clew.transcript.chunk import FinishReason
 from clew.transcript.part import text_at
 from clew.transcript.session import Model
 from clew.transcript.turn_state import OPEN, TurnStatus, check_transition
 from clew.transcript.usage import Usage
 
-__all__ = ["HeadMove", "MoveReason", "Step", "Tree", "Turn", "TurnKind", "placed", "with_status"]
+__all__ = ["HeadMove", "MoveReason", "Step", "Tree", "Turn", "TurnKind", "finish_of", "placed", "with_status"]
 
 TurnKind = Literal["normal", "compaction"]
 MoveReason = Literal["turn", "rewind", "unrewind", "goto", "compaction", "branch"]
@@ -61,7 +62,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def warned(self) -> tuple[str, ...]:
-        """The calls its model was told not to repeat (:mod:`clew.runtime.doom`)."""
+        """The calls its model was told not to repeat (:mod:`clew.transcript.doom`)."""
         return tuple(self.data.get("warned") or ())
 
     @property
@@ -159,3 +160,14 @@ class Tree(msgspec.Struct, frozen=True):
     turns: Mapping[str, Turn]
     links: Mapping[str, tuple[str, ...]]
     moves: tuple[HeadMove, ...]
+
+
+def finish_of(stopped: str | None) -> FinishReason:
+    """How the stream of a turn that completed says that it ended."""
+    said: dict[str | None, FinishReason] = {
+        None: "stop",
+        "length": "length",
+        "content_filter": "content-filter",
+        "error": "error",
+    }
+    return said.get(stopped, "other")

@@ -12,13 +12,12 @@ from typing import Any
 from clew.engine import Engine
 from clew.errors import MessageNotFound
 from clew.history.lookup import find_message
-from clew.runtime.turn import finish_of
 from clew.store.base import Store
 from clew.transcript import chunk as c
 from clew.transcript.line import LineTurn, line_turns
 from clew.transcript.message import MessageRow, shown
 from clew.transcript.replay import replay
-from clew.transcript.turn import Tree, Turn
+from clew.transcript.turn import Tree, Turn, finish_of
 
 __all__ = ["find_prompt", "stream_turn"]
 

@@ -29,12 +29,12 @@ from clew.fronts.cli.render import Look, stop_reason, summary_of
 from clew.fronts.cli.safe_text import plain
 from clew.live.base import Waiting
 from clew.runtime.submission import Submission, TurnOutcome
-from clew.runtime.turn import finish_of
 from clew.transcript import chunk as c
 from clew.transcript.fold import Fold
 from clew.transcript.message import Message
 from clew.transcript.part import texts_of
 from clew.transcript.replay import replay
+from clew.transcript.turn import finish_of
 
 __all__ = ["COMMANDS", "follow_turn"]
 
