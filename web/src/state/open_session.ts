@@ -313,11 +313,9 @@ export class OpenSession {
 
   /** Read the live message from its beginning and on. The SDK replaces what is there of it, so nothing doubles. */
   private async attach(): Promise<void> {
-    if (this.streaming) {
-      this.lookAgain = true;
-      return;
-    }
     await this.refresh();
+    // What is being joined may be the turn before this one.
+    if (this.streaming || this.joining) this.lookAgain = true;
     // Word of a turn may come when it is over, and something else be sent already.
     if (this.closed || this.streaming || this.joining || !isLive(this.store.get().status)) return;
     this.chat.clearError();
