@@ -106,12 +106,14 @@ class Rewinding:
                 text = edit.text if edit.text is not None else "\n".join(row.texts)
                 return msgspec.structs.replace(rewound, draft=text)
             sibling = plan_resend(tree, turn, parent, host.mint.turn(), host.clock.now_ms())
+            continuation, submission = self._runtime.continuation, None
             if sibling is None:
                 rewound = Rewound(turn.id, ())
+                submission = await continuation.go_on_locked(session_id) if run else None
             else:
                 held = tree.links[turn.id][:1]
                 rewound = await self._move(session_id, tree, sibling.id, "rewind", new=sibling, holding=held)
-            submission = await self._runtime.continuation.go_on_locked(session_id) if run else None
+                submission = await continuation.answer(session, sibling, row) if run else None
             return msgspec.structs.replace(rewound, submission=submission)
 
     async def _send_edited(

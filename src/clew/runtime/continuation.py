@@ -12,7 +12,7 @@ from clew.runtime.head_move import load_compactions, load_tails, plan_move
 from clew.runtime.host import Host
 from clew.runtime.live_sessions import LiveSessions
 from clew.runtime.queue import Queue
-from clew.runtime.ready import find_obstacle, settle_idle
+from clew.runtime.ready import find_obstacle, make_ready, settle_idle
 from clew.runtime.recovery import load_standing
 from clew.runtime.run import Start
 from clew.runtime.runner import Runner
@@ -80,6 +80,11 @@ class Continuation:
             return await self._try_again(session, tree, turn, user, standing)
         # What follows a turn was said to it as it is. It goes on with a prompt.
         return await self._start_queue(session_id)
+
+    async def answer(self, session: Session, turn: Turn, user: MessageRow) -> Submission:
+        """Run a turn that was just made and that nobody has answered. Called under the session's lock."""
+        self._queue.let_move(session.id)
+        return await self._reopen(session, turn, user, await make_ready(self._host, session.id))
 
     async def _start_queue(self, session_id: str) -> Submission:
         start = await self._queue.take_next(session_id)
