@@ -27,7 +27,7 @@ from clew.transcript.line import LineTurn, line_messages
 from clew.transcript.message import MessageRow
 from clew.transcript.session import Model
 from clew.transcript.usage import Usage
-from clew.transcript.view import compaction_data, compactions_of, summarised
+from clew.transcript.view import compaction_data, compactions_of, summarised_messages
 from tests.acceptance.parts_told import known_parts, lost_parts, said_on_line, sent_messages
 from tests.readers import reader_001, reader_003
 from tests.rig.history_child import SUMMARY, look
@@ -440,7 +440,7 @@ class Machine:
             report = await engine.compaction(session_id, compaction.marker.id)
             # Once the head has left the turn a summary made room in, the summary tells of more than is on the line.
             found = [message for message in report.messages if message.id in on_line]
-            assert found == summarised(line, compaction, before)
+            assert found == summarised_messages(line, compaction, before)
             for message in found:
                 told.setdefault(message.id, []).append(known_parts(message.parts))
         model = await engine.messages(session_id, view="model")

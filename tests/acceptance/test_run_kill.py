@@ -17,7 +17,7 @@ from clew.history.check import check
 from clew.testing.scenario import transcript
 from clew.transcript.chunk import parse_chunk
 from clew.transcript.fold import Fold
-from clew.transcript.fold_part import extends
+from clew.transcript.fold_part import continues
 
 PHASES = [
     "run.before_model_call=kill",
@@ -72,7 +72,7 @@ async def test_a_run_killed_in_any_phase_leaves_a_session_that_goes_on(tmp_path:
                 fold.apply(parse_chunk(chunk))
             stored = next((m for m in messages if m.id == fold.message_id), None)
             assert stored is not None
-            assert extends([_open(part) for part in stored.parts], fold.parts)
+            assert continues([_open(part) for part in stored.parts], fold.parts)
         last = [chunk async for chunk in engine.run(session.id, "and now?", model="demo/echo")]
         assert last[-1] == {"type": "finish", "finishReason": "stop"}
         for message in await engine.messages(session.id, view="model"):

@@ -47,9 +47,9 @@ async def test_a_chunk_is_shown_only_after_it_is_durable(store: Store, scribe: S
     shown: list[c.Chunk] = []
 
     async def is_there(message_id: str, expected: list[dict[str, Any]]) -> bool:
-        from clew.transcript.fold_part import extends
+        from clew.transcript.fold_part import continues
 
-        return extends(await stored_parts(store, scribe.session_id, message_id), expected)
+        return continues(await stored_parts(store, scribe.session_id, message_id), expected)
 
     def on_shown(chunks: Any) -> None:
         shown.extend(chunks)

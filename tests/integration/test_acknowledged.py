@@ -25,7 +25,7 @@ from clew.store.sql.sqlite.opening import open_sqlite
 from clew.testing.chunks import text
 from clew.testing.scribe import Scribe
 from clew.transcript.chunk import Chunk
-from clew.transcript.fold_part import extends
+from clew.transcript.fold_part import continues
 from tests.integration.http_client import served
 from tests.integration.sqlite_files import folded, path, raw, retitle, sqlite_store
 from tests.integration.test_cli_history import Say
@@ -172,7 +172,7 @@ async def test_bits_flipped_in_the_log_of_a_killed_process_lose_nothing_without_
                 for row in await store.load_messages(id_, keep_damaged=True)
             }
             whole = all(
-                id_ in rows and extends([part.data for part in rows[id_].parts], folded(chunks, id_))
+                id_ in rows and continues([part.data for part in rows[id_].parts], folded(chunks, id_))
                 for id_, chunks in shown.items()
             )
             assert whole or spoke, f"flip {n}: something was lost, and the judge is content"

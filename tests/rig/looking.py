@@ -19,7 +19,7 @@ from clew.engine import Engine
 from clew.errors import ClewError, InvalidInput, NotFound
 from clew.history.check import check
 from clew.testing.scripted import say
-from clew.transcript.fold_part import extends
+from clew.transcript.fold_part import continues
 from tests.rig.history_child import open_at
 
 __all__ = ["Seen", "compare", "look_at"]
@@ -245,7 +245,7 @@ def _compare_shown(
 
 def _is_earlier(was: dict[str, Any], is_: dict[str, Any]) -> bool:
     """Whether the message is as it was before later commits, ended by a restart: a loss, and no other words."""
-    return bool(was["role"] == is_["role"] and extends(was["parts"], [_reopened(part) for part in is_["parts"]]))
+    return bool(was["role"] == is_["role"] and continues(was["parts"], [_reopened(part) for part in is_["parts"]]))
 
 
 def _reopened(part: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from clew.history.check import Problem, check
 from clew.testing.chunks import data, reasoning, reply, step, text, tool_call, tool_output
 from clew.transcript import chunk as c
 from clew.transcript.fold import Fold
-from clew.transcript.fold_part import extends
+from clew.transcript.fold_part import continues
 from clew.transcript.session import SessionState
 from tests.rig.streams import random_stream
 from tests.unit.told_stores import replace, tell
@@ -96,7 +96,7 @@ SOURCE = {"type": "source-url", "sourceId": "s", "url": "u"}
 )
 def test_what_a_part_can_have_become(after: list[dict[str, Any]], before: list[dict[str, Any]]) -> None:
     """By further chunks."""
-    assert extends(after, before)
+    assert continues(after, before)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_what_a_part_can_have_become(after: list[dict[str, Any]], before: list[d
 )
 def test_what_a_part_cannot_have_become(after: list[dict[str, Any]], before: list[dict[str, Any]]) -> None:
     """Shorter, other, earlier, or changed after its end."""
-    assert not extends(after, before)
+    assert not continues(after, before)
 
 
 @given(st.integers(0, 100_000), st.data())
@@ -145,7 +145,7 @@ def test_a_stream_extends_each_of_its_beginnings(seed: int, draw: st.DataObject)
         whole.apply(chunk)
         if place < cut:
             begun.apply(chunk)
-    assert extends(whole.parts, begun.parts)
+    assert continues(whole.parts, begun.parts)
 
 
 def test_the_transcript_of_a_turn_extends_itself_step_by_step() -> None:
@@ -158,7 +158,7 @@ def test_the_transcript_of_a_turn_extends_itself_step_by_step() -> None:
     for chunk in chunks:
         whole.apply(chunk)
     for chunk in chunks:
-        assert extends(whole.parts, begun.parts)
+        assert continues(whole.parts, begun.parts)
         begun.apply(chunk)
     assert begun.parts == whole.parts
 

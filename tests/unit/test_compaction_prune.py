@@ -16,7 +16,7 @@ from clew.compaction.prune import plan_prune
 from clew.config import CompactionConfig, PruningConfig
 from clew.transcript.message import Message
 from clew.transcript.part import output_text
-from clew.transcript.pruned import Pruned, pruned_part
+from clew.transcript.pruned import Pruned, prune_part
 
 START = {"type": "step-start"}
 
@@ -83,7 +83,7 @@ def test_the_oldest_outputs_go_first_and_only_until_there_is_enough() -> None:
 def test_what_is_a_stub_already_is_not_taken_again() -> None:
     """Its bytes stay the same on every later turn."""
     stubbed = Pruned(1, "a", 0, 1_100, 0, 3)
-    sent = reply("a", pruned_part(call(4_000), stubbed))
+    sent = reply("a", prune_part(call(4_000), stubbed))
     assert plan([sent, reply("b", call(4_000))], already={("a", 0): stubbed}) == (Pruned(0, "b", 0, 1_100, 0, 7),)
     assert plan([sent], already={("a", 0): stubbed}, aggressive=True, used=9_999) == ()
 
@@ -151,7 +151,7 @@ def test_outputs_are_trimmed_above_30_percent_and_cleared_above_50() -> None:
     ]
     # Trimming is not enough here: what is left is still above a half.
     assert taken(plan(messages, rules, used=90_000, limit=100_000)) == [("a", 0, 0)]
-    shown = output_text(pruned_part(call(60_000), plan(messages, rules, used=31_000, limit=100_000)[0]))
+    shown = output_text(prune_part(call(60_000), plan(messages, rules, used=31_000, limit=100_000)[0]))
     assert shown is not None
     assert (shown[:1_500], shown[-1_500:], len(shown) < 3_100) == ("y" * 1_500, "y" * 1_500, True)
 
@@ -179,7 +179,7 @@ def test_below_the_total_nothing_is_pruned() -> None:
 def test_a_trimmed_output_can_be_cleared_later() -> None:
     """It keeps the count of the whole output; it is not trimmed again."""
     trimmed = Pruned(1, "a", 0, estimate_tokens(60_000), 1_500, 3)
-    messages = [reply("a", pruned_part(call(60_000), trimmed)), reply("b", call(60_000))]
+    messages = [reply("a", prune_part(call(60_000), trimmed)), reply("b", call(60_000))]
     rules = policy("checkpoint")
     already = {("a", 0): trimmed}
     assert taken(plan(messages, rules, used=31_000, limit=100_000, already=already)) == [("b", 0, 1_500)]
@@ -227,7 +227,7 @@ def test_pruning_settles(outputs: list[list[int]], preset: str, used: int) -> No
         parts = []
         for index, part in enumerate(message.parts):
             one = already.get((message.id, index))
-            parts.append(part if one is None else pruned_part(part, one))
+            parts.append(part if one is None else prune_part(part, one))
             now, before = len(output_text(parts[-1]) or ""), len(output_text(part) or "")
             assert now < before if one else now == before
             saved += estimate_tokens(before) - estimate_tokens(now)

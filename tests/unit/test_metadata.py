@@ -10,7 +10,7 @@ import pytest
 import clew
 from clew.config import Config
 from clew.transcript.message import MessageRow
-from clew.transcript.metadata import from_stream, merged
+from clew.transcript.metadata import from_stream, merge
 from clew.transcript.session import Model, Session
 from clew.transcript.usage import Usage
 
@@ -54,7 +54,7 @@ def test_a_stream_sets_neither_what_a_view_adds_nor_what_the_store_sets() -> Non
     """Everything else of it is kept."""
     given = {"turn_id": "t", "usage": {}, "damaged": "no", "mine": {"a": 1}}
     assert from_stream(given) == {"mine": {"a": 1}}
-    assert merged({"a": 1, "b": 2}, {"b": 3}, ("a",)) == {"b": 3}
+    assert merge({"a": 1, "b": 2}, {"b": 3}, ("a",)) == {"b": 3}
 
 
 @pytest.mark.rule("ST-5")

@@ -54,11 +54,11 @@ def test_a_call_is_closed_without_what_nobody_answered() -> None:
     asked = {**CALL, "rawInput": "{", "inputEncoding": "json", "approval": {"id": "a"}, "mine": [1]}
     end = {"state": "output-error", "errorText": "gone"}
     before = dict(asked)
-    assert p.closed(asked, "gone") == {**CALL, **end, "mine": [1]}
+    assert p.close_call(asked, "gone") == {**CALL, **end, "mine": [1]}
     assert asked == before
     yes = {"id": "a", "approved": True}
-    assert p.closed({**CALL, "approval": yes}, "gone") == {**CALL, **end, "approval": yes}
-    assert p.closed({"type": "tool-x", "toolCallId": "c"}, "gone")["input"] == {}
+    assert p.close_call({**CALL, "approval": yes}, "gone") == {**CALL, **end, "approval": yes}
+    assert p.close_call({"type": "tool-x", "toolCallId": "c"}, "gone")["input"] == {}
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clew.transcript.message import MessageRow
-from clew.transcript.metadata import merged, usage_of
-from clew.transcript.rollup import booked_message, booked_session, sum_usage
+from clew.transcript.metadata import merge, usage_of
+from clew.transcript.rollup import book_message, book_session, sum_usage
 from clew.transcript.session import Model, Session
 from clew.transcript.turn import Step
 from clew.transcript.usage import Usage
@@ -117,7 +117,7 @@ def test_a_step_adds_to_what_earlier_steps_of_the_message_used() -> None:
     """Usage is the message's; model and prompt are those of its newest step; all else stays, nothing is changed."""
     metadata = {"usage": {"input": 1, "output": 2}, "model": {"provider_id": "old", "model_id": "old"}, "x": [1]}
     before = msgspec.json.encode(metadata)
-    booked = booked_message(metadata, a_step(Usage(10, 20, 30, 40, 50), prompt_digest="abc"))
+    booked = book_message(metadata, a_step(Usage(10, 20, 30, 40, 50), prompt_digest="abc"))
     assert booked == {
         "usage": {"input": 11, "output": 22, "reasoning": 30, "cache_read": 40, "cache_write": 50},
         "model": {"provider_id": "demo", "model_id": "echo"},
@@ -125,7 +125,7 @@ def test_a_step_adds_to_what_earlier_steps_of_the_message_used() -> None:
         "system_prompt_digest": "abc",
     }
     assert msgspec.json.encode(metadata) == before
-    assert "system_prompt_digest" not in booked_message({}, a_step(Usage()))
+    assert "system_prompt_digest" not in book_message({}, a_step(Usage()))
 
 
 # US-2, SV-5: the session's sums.
@@ -134,8 +134,8 @@ def test_a_step_adds_to_what_earlier_steps_of_the_message_used() -> None:
 @pytest.mark.rule("US-2", "SV-5")
 def test_a_step_adds_to_the_sessions_sums() -> None:
     """Five sums, their total, the cost, and the moment the step ended; nothing else of the row moves."""
-    once = booked_session(SESSION, a_step(Usage(1, 2, 3, 4, 5), cost_usd=0.25))
-    twice = booked_session(once, a_step(Usage(10, 20, 30, 40, 50), cost_usd=0.5, finished_at=400))
+    once = book_session(SESSION, a_step(Usage(1, 2, 3, 4, 5), cost_usd=0.25))
+    twice = book_session(once, a_step(Usage(10, 20, 30, 40, 50), cost_usd=0.5, finished_at=400))
     assert twice == msgspec.structs.replace(
         SESSION,
         prompt_tokens=11,
@@ -153,7 +153,7 @@ def test_a_step_adds_to_the_sessions_sums() -> None:
 @pytest.mark.rule("SV-5")
 def test_a_clock_that_stepped_back_does_not_move_a_session_back() -> None:
     """`updated_at` only grows."""
-    assert booked_session(SESSION, a_step(Usage(), finished_at=50)).updated_at == 100
+    assert book_session(SESSION, a_step(Usage(), finished_at=50)).updated_at == 100
 
 
 @pytest.mark.rule("US-2")
@@ -179,8 +179,8 @@ def test_booking_steps_one_by_one_gives_the_sums_over_the_messages(steps: list[t
     messages: dict[str, dict[str, Any]] = {"m1": {}, "m2": {}, "m3": {}}
     for message_id, usage in steps:
         step = a_step(usage, message_id=message_id)
-        session = booked_session(session, step)
-        messages[message_id] = booked_message(messages[message_id], step)
+        session = book_session(session, step)
+        messages[message_id] = book_message(messages[message_id], step)
     total = sum_usage(a_message(id_, "assistant", metadata) for id_, metadata in messages.items())
     assert session.usage == total == sum((usage for _, usage in steps), Usage())
     assert session.total_tokens == total.total
@@ -192,6 +192,6 @@ def test_booking_steps_one_by_one_gives_the_sums_over_the_messages(steps: list[t
 def test_metadata_is_merged_key_by_key() -> None:
     """Given keys are set, dropped ones go, the rest stays as it was; a value is replaced whole."""
     old = {"a": 1, "b": {"x": 1}, "c": 3}
-    assert merged(old, {"b": {"y": 2}, "d": None}, ("c", "missing")) == {"a": 1, "b": {"y": 2}, "d": None}
-    assert merged(old, {"a": 2}, ("a",)) == {"b": {"x": 1}, "c": 3}
+    assert merge(old, {"b": {"y": 2}, "d": None}, ("c", "missing")) == {"a": 1, "b": {"y": 2}, "d": None}
+    assert merge(old, {"a": 2}, ("a",)) == {"b": {"x": 1}, "c": 3}
     assert old == {"a": 1, "b": {"x": 1}, "c": 3}

@@ -11,7 +11,7 @@ from clew.transcript.metadata import from_stream
 from clew.transcript.pruned import Pruned
 from clew.transcript.turn import Turn
 from clew.transcript.turn_state import OPEN, TurnStatus
-from clew.transcript.view import annotated, ending_of
+from clew.transcript.view import annotate, ending_of
 
 
 def turn(status: TurnStatus, name: str = "t", **data: Any) -> Turn:
@@ -58,7 +58,7 @@ def test_the_end_stands_on_the_last_answer_or_on_the_question() -> None:
         "u": turn("aborted", "u"),
         "v": turn("completed", "v"),
     }
-    told = annotated(
+    told = annotate(
         [
             message("q1", "user"),
             message("a1"),
@@ -83,7 +83,7 @@ def test_outputs_that_are_stubs_for_the_model_are_named() -> None:
     open_ = {**call, "toolCallId": "c2", "state": "input-available"}
     given = [message("a", "assistant", "t", {"type": "step-start"}, call, open_), message("b", "assistant", "t", call)]
     prunes = [Pruned(1, "a", 1, 9, 0, 0), Pruned(1, "a", 2, 9, 0, 0), Pruned(2, "a", 0, 9, 0, 0)]
-    told = annotated(given, {}, prunes)
+    told = annotate(given, {}, prunes)
     assert [one.metadata for one in told] == [{"turn_id": "t", "pruned": ["c1"]}, {"turn_id": "t"}]
     assert [one.parts for one in told] == [one.parts for one in given]
 

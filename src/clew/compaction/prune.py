@@ -16,7 +16,7 @@ from clew.compaction.files import file_path
 from clew.compaction.policy import Policy
 from clew.transcript.message import Message
 from clew.transcript.part import is_growing, output_text, tool_name
-from clew.transcript.pruned import Pruned, pruned_part
+from clew.transcript.pruned import Pruned, prune_part
 
 __all__ = ["AGGRESSIVE_CHARS", "PROTECTED_FILES", "PROTECTED_MESSAGES", "PROTECTED_TOOLS", "plan_prune"]
 
@@ -89,7 +89,7 @@ def _saved(one: _Output, keep: int, before: tuple[_Output, int] | None) -> int:
 
 def _shown_chars(one: _Output, keep: int) -> int:
     key, index = one.key
-    return len(output_text(pruned_part(one.part, Pruned(0, key, index, one.tokens, keep, 0))) or "")
+    return len(output_text(prune_part(one.part, Pruned(0, key, index, one.tokens, keep, 0))) or "")
 
 
 def _records(planned: Iterable[tuple[_Output, int]], at: int) -> tuple[Pruned, ...]:

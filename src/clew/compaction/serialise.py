@@ -147,5 +147,5 @@ def _halves(message: Message, part: dict[str, Any], limit: int) -> list[dict[str
     """The part, halved until each piece is within the limit."""
     if _tokens(msgspec.structs.replace(message, parts=[part])) <= limit:
         return [part]
-    halves = p.halved(part, _LEAST_PIECE)
+    halves = p.halve(part, _LEAST_PIECE)
     return [piece for half in halves for piece in _halves(message, half, limit)] if len(halves) > 1 else [part]

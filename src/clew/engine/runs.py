@@ -11,7 +11,7 @@ from clew.errors import MessageNotFound
 from clew.live.base import Event, Status
 from clew.transcript.chunk import chunk_dict
 from clew.transcript.gate import check_value
-from clew.transcript.message import Message, shown
+from clew.transcript.message import Message, shown_message
 from clew.transcript.session import Model
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class Runs(EnginePart):
     async def queue(self, session_id: str) -> list[Message]:
         """The messages that wait, in the order they will be fired."""
         waiting = await self._runtime.queue.load(self._own(session_id))
-        return [shown(entry.message, None) for entry in waiting]
+        return [shown_message(entry.message, None) for entry in waiting]
 
     async def cancel_queued(self, session_id: str, message_id: str) -> None:
         """Take a message out of the queue, by clew's id or the client's own."""

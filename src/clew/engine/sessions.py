@@ -22,7 +22,7 @@ from clew.history.views import View, load_messages
 from clew.store.base import Cursor, SearchPage, SearchQuery, SessionQuery
 from clew.store.unit import DeleteSession, InsertSession, PatchSession, Refused, Unit, Write
 from clew.transcript.gate import check_value
-from clew.transcript.message import Message, shown
+from clew.transcript.message import Message, shown_message
 from clew.transcript.session import Model, Session, parse_model
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ class Sessions(EnginePart):
             row, unit = await plan_accept(self._store, session.id, message_id, self._host.clock.now_ms())
             await self._runtime.sessions.commit(unit)
         self._publish("session_updated", session.id)
-        return shown(await self._store.find_message(session.id, row.id) or row, None)
+        return shown_message(await self._store.find_message(session.id, row.id) or row, None)
 
     async def search(
         self, q: str, *, limit: int = 20, cursor: str | None = None, session_id: str | None = None

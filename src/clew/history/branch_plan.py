@@ -28,12 +28,12 @@ from clew.store.unit import (
 from clew.transcript.head import condensed_after
 from clew.transcript.line import LineTurn, tail_place
 from clew.transcript.message import MessageRow, PartRow
-from clew.transcript.metadata import merged
+from clew.transcript.metadata import merge
 from clew.transcript.part import COMPACTION_PART, approval_of, is_open_call
 from clew.transcript.portable import FreshIds, PortableSession, Rename, rename_part, rename_row, tree_of
 from clew.transcript.project import Hidden, project, tails_of
 from clew.transcript.session import Session
-from clew.transcript.turn import HeadMove, Turn, placed
+from clew.transcript.turn import HeadMove, Turn, place_below
 from clew.transcript.turn_state import OPEN
 from clew.transcript.view import compaction_data, find_compaction
 
@@ -114,10 +114,10 @@ def plan_branch(line: PortableSession, child: Session, mint: Mint, now: int, *, 
     for turn in line.turns:
         is_last = turn is line.turns[-1]
         is_unanswered = is_last and rows[line.links[turn.id][-1]].role == "user"
-        parent = placed(_copied_turn(turn, rename, child.id, now, is_cut=is_last and not whole), parent)
+        parent = place_below(_copied_turn(turn, rename, child.id, now, is_cut=is_last and not whole), parent)
         if is_unanswered:
             # Whatever came of it there, here nobody has answered it yet.
-            parent = replace(parent, status="unanswered", data=merged(parent.data, {}, _ENDINGS))
+            parent = replace(parent, status="unanswered", data=merge(parent.data, {}, _ENDINGS))
         messages: list[CopiedMessage] = []
         for message_id in line.links[turn.id]:
             copy = _changed_row(rows[message_id], rename, child.id, mint) if message_id in rows else None
@@ -144,9 +144,9 @@ def plan_branch(line: PortableSession, child: Session, mint: Mint, now: int, *, 
 
 
 def _copied_turn(turn: Turn, rename: Rename, session_id: str, now: int, *, is_cut: bool) -> Turn:
-    status, data = turn.status, merged(turn.data, {}, ("waiting",))
+    status, data = turn.status, merge(turn.data, {}, ("waiting",))
     if is_cut:
-        status, data = "completed", merged(data, {}, _ENDINGS)
+        status, data = "completed", merge(data, {}, _ENDINGS)
     elif status in OPEN:
         status, data = "aborted", {**data, "stopped": LEFT_BEHIND}
     copy = rename_row(replace(turn, data=data), rename)
@@ -161,7 +161,7 @@ def _changed_row(row: MessageRow, rename: Rename, session_id: str, mint: Mint) -
     if all(new is part.data for new, part in zip(data, row.parts, strict=True)):
         return None
     parts = tuple(replace(part, id=mint.part(), data=new) for new, part in zip(data, row.parts, strict=True))
-    metadata = merged(row.metadata, {}, NOT_COPIED)
+    metadata = merge(row.metadata, {}, NOT_COPIED)
     return replace(row, id=rename(row.id), session_id=session_id, metadata=metadata, parts=parts)
 
 

@@ -15,7 +15,7 @@ from clew.errors import ClewError, IllegalChunk
 from clew.store.base import QueuedMessage, Store, Whole
 from clew.transcript.chunk import Chunk
 from clew.transcript.fold import Fold
-from clew.transcript.fold_part import extends
+from clew.transcript.fold_part import continues
 from clew.transcript.message import MessageRow
 from clew.transcript.metadata import projection_of
 from clew.transcript.part import blob_of, output_text
@@ -240,5 +240,5 @@ def _check_shown(row: MessageRow | None, message_id: str, chunks: Sequence[Chunk
         if fold.part_count:
             yield Problem("it was shown, and is not stored", None, message_id)
         return
-    if not extends([part.data for part in row.parts], fold.parts):
+    if not continues([part.data for part in row.parts], fold.parts):
         yield Problem("what is stored does not hold all that was shown", row.session_id, message_id)

@@ -9,7 +9,7 @@ import msgspec
 from clew.errors import MessageNotFound, RowUndecodable
 from clew.store.base import Store
 from clew.transcript.message import Message
-from clew.transcript.view import Compaction, compaction_data, compactions_of, summarised
+from clew.transcript.view import Compaction, compaction_data, compactions_of, summarised_messages
 
 __all__ = ["CompactionReport", "load_compaction"]
 
@@ -41,6 +41,6 @@ async def load_compaction(store: Store, session_id: str, message_id: str) -> Com
     below = next(inside, None)
     if below is not None and all(entry.turn.id != below for entry in line):
         line += (await store.load_line(session_id, through=below, turns=1, keep_damaged=True)).turns
-    messages = summarised(line, own, previous)
+    messages = summarised_messages(line, own, previous)
     data = compaction_data(own.marker) or {}
     return CompactionReport(message_id, turn.id, previous.marker.id if previous else None, data, tuple(messages))

@@ -24,7 +24,7 @@ from clew.store.portable import load_portable, plan_insert
 from clew.store.unit import Committed, LinkBlob, Outcome, Refused, Unit
 from clew.transcript.message import PartRow
 from clew.transcript.metadata import DAMAGED, STORE_KEYS, VIEW_KEYS
-from clew.transcript.part import closed, is_open_call, state_of, text_of
+from clew.transcript.part import close_call, is_open_call, state_of, text_of
 from clew.transcript.portable import PortableSession, for_export, named_blobs, rename_session
 from clew.transcript.session import Session
 from clew.transcript.turn import HeadMove
@@ -160,7 +160,7 @@ def _close_open(portable: PortableSession, now: int, mint: Mint) -> PortableSess
         row = row if row.id else replace(row, id=mint.part())
         if text_of(row.data, "text", "reasoning") is not None and state_of(row.data) == "streaming":
             return replace(row, data={**row.data, "state": "done"}, updated_at=now)
-        return replace(row, data=closed(row.data, LEFT_BEHIND), updated_at=now) if is_open_call(row.data) else row
+        return replace(row, data=close_call(row.data, LEFT_BEHIND), updated_at=now) if is_open_call(row.data) else row
 
     messages = []
     for row in portable.messages:

@@ -8,8 +8,8 @@ from typing import Literal
 from clew.errors import MessageNotFound, SessionNotFound
 from clew.store.base import LineSlice, Store, get_session, get_turn
 from clew.transcript.line import line_messages
-from clew.transcript.message import Message, shown
-from clew.transcript.view import annotated, model_view, visible_view
+from clew.transcript.message import Message, shown_message
+from clew.transcript.view import annotate, model_view, visible_view
 
 __all__ = ["View", "load_messages", "load_turn_messages"]
 
@@ -29,7 +29,7 @@ async def load_messages(
     turns = None if limit is None else limit // 2 + 1
     while True:
         line = await _line(store, session_id, turns)
-        messages = annotated(visible_view(line.turns), {entry.turn.id: entry.turn for entry in line.turns}, line.pruned)
+        messages = annotate(visible_view(line.turns), {entry.turn.id: entry.turn for entry in line.turns}, line.pruned)
         place = _place(messages, before)
         if turns is None or line.complete or (place is not None and place >= (limit or 0)):
             return _page(messages, limit, before)
@@ -40,8 +40,8 @@ async def load_turn_messages(store: Store, turn_id: str) -> list[Message]:
     """The messages of one turn, on the line or not."""
     turn = await get_turn(store, turn_id)
     line = await store.load_line(turn.session_id, through=turn.id, turns=1, keep_damaged=True)
-    messages = [shown(row, turn.id) for row in line.turns[-1].messages]
-    return annotated(messages, {turn.id: turn}, await store.load_pruned(turn.session_id))
+    messages = [shown_message(row, turn.id) for row in line.turns[-1].messages]
+    return annotate(messages, {turn.id: turn}, await store.load_pruned(turn.session_id))
 
 
 async def _line(store: Store, session_id: str, turns: int | None) -> LineSlice:
@@ -57,8 +57,8 @@ async def _every(store: Store, session_id: str) -> list[Message]:
     tree = await store.load_tree(session_id)
     holder = {message_id: turn_id for turn_id, held in tree.links.items() for message_id in held}
     holder.update({message_id: turn.id for turn, message_id in line_messages(tree)})
-    messages = [shown(row, holder.get(row.id)) for row in rows]
-    return annotated(messages, tree.turns, await store.load_pruned(session_id))
+    messages = [shown_message(row, holder.get(row.id)) for row in rows]
+    return annotate(messages, tree.turns, await store.load_pruned(session_id))
 
 
 def _place(messages: Sequence[Message], before: str | None) -> int | None:

@@ -61,7 +61,7 @@ from clew.transcript.head import moved, newly_hidden, with_turn
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.project import Tail
 from clew.transcript.session import Model, Session
-from clew.transcript.turn import Tree, Turn, placed
+from clew.transcript.turn import Tree, Turn, place_below
 
 __all__ = ["Compacted", "Compactor", "commit_pruned", "compact_idle", "load_gauge", "needs_compaction", "prune_idle"]
 
@@ -181,7 +181,7 @@ def plan_unit(
     if open_turn is not None:
         writes.append(MoveTurn(open_turn.id, turn.id))
         guards.append(OpenTurnIs(open_turn.id))
-        below = placed(grown.turns[open_turn.id], grown.turns[turn.id])
+        below = place_below(grown.turns[open_turn.id], grown.turns[turn.id])
         grown = msgspec.structs.replace(grown, turns={**grown.turns, open_turn.id: below})
     else:
         guards.append(NoOpenTurn())

@@ -7,8 +7,8 @@ from typing import Final
 
 from clew.compaction.serialise import history_text
 from clew.store.base import Store
-from clew.transcript.message import sent
-from clew.transcript.view import find_compaction, unsent
+from clew.transcript.message import sent_message
+from clew.transcript.view import find_compaction, unsent_messages
 
 __all__ = ["recall"]
 
@@ -22,11 +22,11 @@ async def recall(store: Store, session_id: str, query: str) -> str:
     """Excerpts of what was summarised or pruned, the best first; one message whole when its id is given."""
     line = (await store.load_line(session_id, keep_damaged=True)).turns
     pruned = {one.message_id for one in await store.load_pruned(session_id)}
-    hidden = {message.id: message for message in unsent(line, find_compaction(line))}
+    hidden = {message.id: message for message in unsent_messages(line, find_compaction(line))}
     for entry in line:
         for row in entry.messages:
             if row.id in pruned:
-                hidden.setdefault(row.id, sent(row, entry.turn.id))
+                hidden.setdefault(row.id, sent_message(row, entry.turn.id))
     if query in hidden:
         text = history_text([hidden[query]])
         return text if len(text) <= _WHOLE else f"{text[:_WHOLE]}\n[cut here; {len(text) - _WHOLE} characters more]"

@@ -27,7 +27,7 @@ from clew.runtime.host import Host
 from clew.runtime.race import race
 from clew.transcript.message import Message
 from clew.transcript.part import output_text, text_part
-from clew.transcript.pruned import Pruned, pruned_part
+from clew.transcript.pruned import Pruned, prune_part
 from clew.transcript.session import Model
 from clew.transcript.usage import Usage
 
@@ -229,6 +229,6 @@ def _without_outputs(message: Message) -> Message:
         text = output_text(part)
         if text is not None and len(text) > _STUB_CHARS:
             stub = Pruned(0, message.id, index, estimate_tokens(len(text)), 0, 0)
-            part = pruned_part(part, stub)
+            part = prune_part(part, stub)
         parts.append(part)
     return message if parts == message.parts else msgspec.structs.replace(message, parts=parts)

@@ -38,7 +38,7 @@ from clew.store.unit import (
 )
 from clew.transcript.line import LineTurn
 from clew.transcript.message import MessageRow, PartRow, seal_of
-from clew.transcript.part import closed
+from clew.transcript.part import close_call
 from clew.transcript.project import Hidden
 from clew.transcript.session import Model, SessionState
 from clew.transcript.turn import Turn
@@ -152,7 +152,7 @@ def _words(turn: Turn | None, left_open: str) -> str:
 def _close_calls(message: MessageRow, calls: Sequence[PartRow], reason: str, now: int) -> tuple[Write, ...]:
     """The writes that end these calls of one message as errors, and seal it anew."""
     ended = {
-        part.index: msgspec.structs.replace(part, data=closed(part.data, reason), updated_at=now) for part in calls
+        part.index: msgspec.structs.replace(part, data=close_call(part.data, reason), updated_at=now) for part in calls
     }
     return (
         PutParts(message.id, tuple(ended[index] for index in sorted(ended))),

@@ -8,7 +8,7 @@ import msgspec
 
 from clew.errors import InternalError
 from clew.store.unit import CopyLine
-from clew.transcript.turn import Turn, placed
+from clew.transcript.turn import Turn, place_below
 from clew.transcript.turn_state import OPEN, check_transition
 
 __all__ = ["NOT_COPIED", "Copied", "Copying", "plan_copy"]
@@ -45,7 +45,7 @@ def plan_copy(session_id: str, write: CopyLine) -> Copying:
         check_transition(None, turn.status)
         if turn.status in OPEN or turn.session_id != session_id:
             raise InternalError("a copied turn is open, or of another session", turn_id=turn.id)
-        parent = placed(turn, parent)
+        parent = place_below(turn, parent)
         turns.append(parent)
         for position, (source_id, id_, inserted) in enumerate(entry.messages):
             messages.append(Copied(source_id, id_, inserted, turn.id, position, turn.origin_turn_id))

@@ -21,7 +21,7 @@ from clew.transcript.part import Part, call_id_of, is_call, kind_of, state_of
 from clew.transcript.partial_json import parse_partial_json
 from clew.transcript.tool_state import TOOL_STATES, next_state
 
-__all__ = ["GrowingPart", "begin", "check", "extend", "extends"]
+__all__ = ["GrowingPart", "begin", "check", "continues", "extend"]
 
 Json: TypeAlias = dict[str, Any]
 _Text: TypeAlias = c.TextDelta | c.TextEnd | c.ReasoningDelta | c.ReasoningEnd
@@ -325,7 +325,7 @@ _EXTEND: Final[dict[type[c.Chunk], _Act]] = {
 # What a part may have become.
 
 
-def extends(stored: Sequence[Part], shown: Sequence[Part]) -> bool:
+def continues(stored: Sequence[Part], shown: Sequence[Part]) -> bool:
     """Whether ``stored`` is ``shown``, or what it can have become by further chunks."""
     if len(stored) < len(shown):
         return False

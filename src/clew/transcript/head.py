@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from clew.transcript.project import Hidden, Tail, project
-from clew.transcript.turn import HeadMove, MoveReason, Tree, Turn, placed
+from clew.transcript.turn import HeadMove, MoveReason, Tree, Turn, place_below
 from clew.transcript.view import Compaction
 
 __all__ = ["condensed_after", "moved", "newly_hidden", "parent_before", "with_turn"]
@@ -42,7 +42,7 @@ def condensed_after(compaction: Compaction | None, messages: Sequence[str]) -> b
 
 def with_turn(tree: Tree, turn: Turn, messages: Sequence[str] = ()) -> Tree:
     """The tree with one more turn, below its parent."""
-    turn = placed(turn, tree.turns.get(turn.parent_turn_id or ""))
+    turn = place_below(turn, tree.turns.get(turn.parent_turn_id or ""))
     return msgspec.structs.replace(
         tree, turns={**tree.turns, turn.id: turn}, links={**tree.links, turn.id: tuple(messages)}
     )

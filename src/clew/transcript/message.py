@@ -23,8 +23,8 @@ __all__ = [
     "PartRow",
     "Role",
     "seal_of",
-    "sent",
-    "shown",
+    "sent_message",
+    "shown_message",
 ]
 
 Role = Literal["user", "assistant", "system"]
@@ -99,7 +99,7 @@ def seal_of(parts: Iterable[Part]) -> str:
     return digest.hexdigest()
 
 
-def shown(row: MessageRow, turn_id: str | None) -> Message:
+def shown_message(row: MessageRow, turn_id: str | None) -> Message:
     """The row as a view shows it, naming the turn through which the view reached it.
 
     One that is damaged says so twice: in its metadata, and in a part at its end, for whoever shows parts alone.
@@ -113,9 +113,9 @@ def shown(row: MessageRow, turn_id: str | None) -> Message:
     return Message(row.id, row.role, parts, {**row.metadata, **added})
 
 
-def sent(row: MessageRow, turn_id: str | None) -> Message:
+def sent_message(row: MessageRow, turn_id: str | None) -> Message:
     """The row as a model is sent it: one that is damaged as a stub."""
-    message = shown(row, turn_id)
+    message = shown_message(row, turn_id)
     if row.damage is None:
         return message
     return msgspec.structs.replace(message, parts=[text_part(STUB)])

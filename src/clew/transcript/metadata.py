@@ -23,7 +23,7 @@ __all__ = [
     "MessageMetadata",
     "SessionMetadata",
     "from_stream",
-    "merged",
+    "merge",
     "projection_of",
     "usage_of",
 ]
@@ -186,7 +186,7 @@ def from_stream(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
     return {key: value for key, value in (metadata or {}).items() if key not in VIEW_KEYS | STORE_KEYS}
 
 
-def merged(old: Mapping[str, Any], new: Mapping[str, Any], drop: Iterable[str] = ()) -> dict[str, Any]:
+def merge(old: Mapping[str, Any], new: Mapping[str, Any], drop: Iterable[str] = ()) -> dict[str, Any]:
     """``old`` with the keys of ``new`` set and those of ``drop`` gone; all other keys as they were."""
     result = {**old, **new}
     for key in drop:

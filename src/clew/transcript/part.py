@@ -26,12 +26,12 @@ __all__ = [
     "blob_of",
     "blob_url",
     "call_id_of",
-    "closed",
+    "close_call",
     "data_of",
     "error_text",
     "file_name_of",
     "first_words",
-    "halved",
+    "halve",
     "input_of",
     "input_text",
     "is_call",
@@ -206,7 +206,7 @@ def is_growing(part: Part) -> bool:
     return state_of(part) == "streaming" or ("id" in part and kind_of(part).startswith("data-"))
 
 
-def closed(part: Part, reason: str) -> dict[str, Any]:
+def close_call(part: Part, reason: str) -> dict[str, Any]:
     """An open call ended as an error. What nobody answered is gone; a yes stays, for it may have had effects."""
     left = {key: value for key, value in part.items() if key not in ("approval", "inputEncoding", "rawInput")}
     if approval_of(part).get("approved") is True:
@@ -215,7 +215,7 @@ def closed(part: Part, reason: str) -> dict[str, Any]:
     return {**left, "state": "output-error", "errorText": reason}
 
 
-def halved(part: Part, least: int) -> list[dict[str, Any]]:
+def halve(part: Part, least: int) -> list[dict[str, Any]]:
     """Two parts that say what the one says; only the one where it has no text of more than ``least`` characters."""
     if not is_call(part):
         text = text_of(part) or ""

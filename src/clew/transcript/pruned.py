@@ -13,7 +13,7 @@ import msgspec
 
 from clew.transcript.part import output_text
 
-__all__ = ["Pruned", "pruned_part", "pruned_through"]
+__all__ = ["Pruned", "prune_part", "pruned_through"]
 
 
 class Pruned(msgspec.Struct, frozen=True):
@@ -39,7 +39,7 @@ def pruned_through(pruned: Iterable[Pruned], seq: int | None = None) -> dict[tup
     return found
 
 
-def pruned_part(part: Mapping[str, Any], pruned: Pruned) -> dict[str, Any]:
+def prune_part(part: Mapping[str, Any], pruned: Pruned) -> dict[str, Any]:
     """The part as the model is shown it. Input and state stay."""
     text = output_text(part)
     if text is None:

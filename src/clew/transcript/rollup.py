@@ -13,7 +13,7 @@ from clew.transcript.session import Session
 from clew.transcript.turn import Step
 from clew.transcript.usage import Usage
 
-__all__ = ["booked_message", "booked_session", "sum_usage", "with_usage"]
+__all__ = ["book_message", "book_session", "sum_usage", "with_usage"]
 
 
 def sum_usage(messages: Iterable[MessageRow]) -> Usage:
@@ -25,7 +25,7 @@ def sum_usage(messages: Iterable[MessageRow]) -> Usage:
     return total
 
 
-def booked_message(metadata: Mapping[str, Any], step: Step) -> dict[str, Any]:
+def book_message(metadata: Mapping[str, Any], step: Step) -> dict[str, Any]:
     """The message's metadata with the step's usage added to what earlier steps used."""
     usage = msgspec.to_builtins(usage_of(metadata) + step.usage)
     booked = {**metadata, "usage": usage, "model": msgspec.to_builtins(step.model)}
@@ -34,7 +34,7 @@ def booked_message(metadata: Mapping[str, Any], step: Step) -> dict[str, Any]:
     return booked
 
 
-def booked_session(session: Session, step: Step) -> Session:
+def book_session(session: Session, step: Step) -> Session:
     """The session row with the step in its sums; this is also what moves ``updated_at``."""
     return msgspec.structs.replace(
         with_usage(session, session.usage + step.usage),

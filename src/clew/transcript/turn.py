@@ -17,7 +17,7 @@ from clew.transcript.session import Model
 from clew.transcript.turn_state import OPEN, TurnStatus, check_transition
 from clew.transcript.usage import Usage
 
-__all__ = ["HeadMove", "MoveReason", "Step", "Tree", "Turn", "TurnKind", "finish_of", "placed", "with_status"]
+__all__ = ["HeadMove", "MoveReason", "Step", "Tree", "Turn", "TurnKind", "finish_of", "place_below", "with_status"]
 
 TurnKind = Literal["normal", "compaction"]
 MoveReason = Literal["turn", "rewind", "unrewind", "goto", "compaction", "branch"]
@@ -83,7 +83,7 @@ def with_status(turn: Turn, status: TurnStatus, settled_at: int | None, data: Ma
     return msgspec.structs.replace(turn, status=status, settled_at=ended, data={**turn.data, **data})
 
 
-def placed(turn: Turn, parent: Turn | None) -> Turn:
+def place_below(turn: Turn, parent: Turn | None) -> Turn:
     """The turn with its depth and nearest compaction as its place under ``parent`` gives them."""
     above = parent.compaction_turn_id if parent else None
     return msgspec.structs.replace(

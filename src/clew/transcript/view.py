@@ -12,16 +12,16 @@ from typing import Annotated, Any
 import msgspec
 
 from clew.transcript.line import LineTurn, tail_place
-from clew.transcript.message import Message, MessageRow, sent, shown
+from clew.transcript.message import Message, MessageRow, sent_message, shown_message
 from clew.transcript.part import COMPACTION_PART, call_id_of, data_of, output_text, text_part
-from clew.transcript.pruned import Pruned, pruned_part, pruned_through
+from clew.transcript.pruned import Pruned, prune_part, pruned_through
 from clew.transcript.turn import Turn
 from clew.transcript.turn_state import OPEN
 
 __all__ = [
     "Compaction",
     "Split",
-    "annotated",
+    "annotate",
     "compaction_data",
     "compactions_of",
     "ending_of",
@@ -30,9 +30,9 @@ __all__ = [
     "model_view_at",
     "read_compaction",
     "sent_parts",
-    "summarised",
+    "summarised_messages",
     "summary_messages",
-    "unsent",
+    "unsent_messages",
     "visible_view",
 ]
 
@@ -96,10 +96,10 @@ def read_compaction(row: MessageRow, turn_id: str) -> Compaction | None:
 def visible_view(line: Sequence[LineTurn]) -> list[Message]:
     """The conversation as a person sees it: the newest compaction's marker before the first message it kept."""
     compaction = find_compaction(line)
-    kept = [shown(row, turn_id) for turn_id, row in _kept(line, compaction)]
+    kept = [shown_message(row, turn_id) for turn_id, row in _kept(line, compaction)]
     if compaction is None:
         return kept
-    return [shown(compaction.marker, compaction.turn_id), *kept]
+    return [shown_message(compaction.marker, compaction.turn_id), *kept]
 
 
 def model_view(line: Sequence[LineTurn], pruned: Iterable[Pruned] = ()) -> list[Message]:
@@ -144,7 +144,7 @@ def _kept(line: Sequence[LineTurn], compaction: Compaction | None) -> Iterator[t
 def _sent(
     row: MessageRow, turn_id: str, compaction: Compaction | None, pruned: Mapping[tuple[str, int], Pruned]
 ) -> Message:
-    message = sent(row, turn_id)
+    message = sent_message(row, turn_id)
     if row.damage is not None or (not pruned and (compaction is None or compaction.split is None)):
         return message
     parts = sent_parts(row.id, message.parts, compaction.split if compaction else None, pruned)
@@ -164,7 +164,7 @@ def sent_parts(
     sent = []
     for index, part in enumerate(parts[start:], start):
         one = pruned.get((message_id, index))
-        sent.append(part if one is None else pruned_part(part, one))
+        sent.append(part if one is None else prune_part(part, one))
     return sent
 
 
@@ -182,7 +182,7 @@ def compaction_data(row: MessageRow) -> dict[str, Any] | None:
     return None
 
 
-def summarised(line: Sequence[LineTurn], compaction: Compaction, previous: Compaction | None) -> list[Message]:
+def summarised_messages(line: Sequence[LineTurn], compaction: Compaction, previous: Compaction | None) -> list[Message]:
     """The messages between the tail of the compaction before and its own; of split ones only the parts meant."""
     held = [(entry.turn, row) for entry in line for row in entry.messages]
     places = [(turn.id, row.id) for turn, row in held]
@@ -197,19 +197,19 @@ def summarised(line: Sequence[LineTurn], compaction: Compaction, previous: Compa
         if turn.kind == "compaction" and compaction_data(row) is not None:
             continue
         told = previous.split.from_part if previous and previous.split and previous.split.message_id == row.id else 0
-        message = sent(row, turn.id)
+        message = sent_message(row, turn.id)
         parts = message.parts[told:cut] if row.damage is None else message.parts
         if parts:
             found.append(msgspec.structs.replace(message, parts=parts))
     return found
 
 
-def unsent(line: Sequence[LineTurn], compaction: Compaction | None) -> list[Message]:
+def unsent_messages(line: Sequence[LineTurn], compaction: Compaction | None) -> list[Message]:
     """Everything of the line that the model is not sent any more, whole: what there is to recall."""
-    return [] if compaction is None else summarised(line, compaction, None)
+    return [] if compaction is None else summarised_messages(line, compaction, None)
 
 
-def annotated(messages: Sequence[Message], turns: Mapping[str, Turn], pruned: Iterable[Pruned]) -> list[Message]:
+def annotate(messages: Sequence[Message], turns: Mapping[str, Turn], pruned: Iterable[Pruned]) -> list[Message]:
     """The messages with what stands elsewhere: ``pruned`` where outputs are, ``turn`` where one did not end well.
 
     The end of a turn is told on its last assistant message; of one that has none, on the message that led to it.

@@ -15,7 +15,7 @@ from clew.history.lookup import find_message
 from clew.store.base import Store
 from clew.transcript import chunk as c
 from clew.transcript.line import LineTurn, line_turns
-from clew.transcript.message import MessageRow, shown
+from clew.transcript.message import MessageRow, shown_message
 from clew.transcript.replay import replay
 from clew.transcript.turn import Tree, Turn, finish_of
 
@@ -70,7 +70,7 @@ async def _stored(held: LineTurn, user_message_id: str) -> AsyncIterator[Sequenc
     if not rows:
         yield [c.Start(message_metadata=added), *_ending(turn)]
         return
-    message = shown(rows[-1], turn.id)
+    message = shown_message(rows[-1], turn.id)
     value: dict[str, Any] = {
         "id": message.id,
         "role": message.role,

@@ -17,10 +17,10 @@ from clew.store.files.iso_time import milliseconds
 from clew.store.files.record import Record, content_text
 from clew.store.memory.session_value import SessionValue
 from clew.transcript.message import MessageRow, PartRow, Role
-from clew.transcript.metadata import merged
+from clew.transcript.metadata import merge
 from clew.transcript.part import COMPACTION_PART, STEP_START
 from clew.transcript.project import project, tails_of
-from clew.transcript.turn import HeadMove, MoveReason, Turn, placed
+from clew.transcript.turn import HeadMove, MoveReason, Turn, place_below
 
 __all__ = ["adopt", "adopted_id", "project_hidden"]
 
@@ -164,7 +164,7 @@ class _Adoption:
             status="completed" if kind == "compaction" else "unanswered",
             settled_at=self.at,
         )
-        turn = value.turns[turn.id] = placed(turn, value.turns.get(state.head_turn_id or ""))
+        turn = value.turns[turn.id] = place_below(turn, value.turns.get(state.head_turn_id or ""))
         seq = next(reversed(value.moves), 0) + 1
         why: MoveReason = "compaction" if kind == "compaction" else "turn"
         value.moves[seq] = HeadMove(seq, self.session_id, state.head_turn_id, turn.id, self.at, why)
@@ -178,7 +178,7 @@ def project_hidden(value: SessionValue) -> None:
     hidden = project(tree, tails_of(tree, value.messages))
     for row in list(value.messages.values()):
         one = hidden.get(row.id)
-        metadata = merged(row.metadata, {}, ("hidden_at", "hidden_by"))
+        metadata = merge(row.metadata, {}, ("hidden_at", "hidden_by"))
         if one is not None:
             metadata = {**metadata, "hidden_at": one.at, "hidden_by": one.by}
         if metadata != row.metadata:

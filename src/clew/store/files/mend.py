@@ -18,7 +18,7 @@ from clew.store.files.record import is_marker
 from clew.store.memory.session_value import SessionValue
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.part import blob_of
-from clew.transcript.turn import Turn, placed
+from clew.transcript.turn import Turn, place_below
 from clew.transcript.turn_state import OPEN
 
 __all__ = ["Clues", "Fault", "mend"]
@@ -112,7 +112,7 @@ def _place(value: SessionValue) -> None:
             turn_id = value.turns[turn_id].parent_turn_id
         for one in reversed(path):
             parent = value.turns[one].parent_turn_id
-            done[one] = placed(value.turns[one], done.get(parent or ""))
+            done[one] = place_below(value.turns[one], done.get(parent or ""))
     for turn_id, turn in done.items():
         if value.turns[turn_id] != turn:
             value.turns[turn_id] = turn

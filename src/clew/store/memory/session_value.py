@@ -21,12 +21,12 @@ from clew.store.memory.change import Change
 from clew.store.tail import with_tail
 from clew.transcript.line import LineTurn, end_of_line, path_to
 from clew.transcript.message import MessageRow
-from clew.transcript.metadata import merged
+from clew.transcript.metadata import merge
 from clew.transcript.part import blob_url, url_of
 from clew.transcript.pruned import Pruned
-from clew.transcript.rollup import booked_message, booked_session, with_usage
+from clew.transcript.rollup import book_message, book_session, with_usage
 from clew.transcript.session import Session, SessionState
-from clew.transcript.turn import HeadMove, Step, Tree, Turn, placed, with_status
+from clew.transcript.turn import HeadMove, Step, Tree, Turn, place_below, with_status
 from clew.transcript.turn_state import OPEN, check_transition
 from clew.transcript.usage import Usage
 
@@ -150,16 +150,16 @@ class SessionValue(msgspec.Struct, eq=True):
             case u.PutParts():
                 self._put_parts(change, write)
             case u.EndStep(step):
-                metadata = booked_message(self.messages[step.message_id].metadata, step)
+                metadata = book_message(self.messages[step.message_id].metadata, step)
                 self._set_message(change, step.message_id, metadata, step.finished_at)
-                change.put(self.row, "session", booked_session(self.row["session"], step))
+                change.put(self.row, "session", book_session(self.row["session"], step))
                 change.put(self.steps, step.turn_id, (*self.steps.get(step.turn_id, ()), step))
             case u.InsertMessage(message):
                 if message.id in self.messages:
                     raise InternalError("a message was inserted twice", message_id=message.id)
                 change.put(self.messages, message.id, message)
             case u.PatchMessage(id_, updated_at, metadata, drop, created_at):
-                self._set_message(change, id_, merged(self.messages[id_].metadata, metadata, drop), updated_at)
+                self._set_message(change, id_, merge(self.messages[id_].metadata, metadata, drop), updated_at)
                 if created_at is not None:
                     row = replace(self.messages[id_], created_at=created_at)
                     change.put(self.messages, id_, row)
@@ -167,20 +167,20 @@ class SessionValue(msgspec.Struct, eq=True):
                 for id_, why in hidden.items():
                     known = {} if why is None else {"hidden_at": why.at, "hidden_by": why.by}
                     drop = ("hidden_at", "hidden_by") if why is None else ()
-                    self._set_message(change, id_, merged(self.messages[id_].metadata, known, drop))
+                    self._set_message(change, id_, merge(self.messages[id_].metadata, known, drop))
             case u.SealMessage(message_id, digest):
                 change.put(self.seals, self.messages[message_id].id, digest)
             case u.Enqueue(id_, queued_at):
-                metadata = merged(self.messages[id_].metadata, {"queued_at": queued_at})
+                metadata = merge(self.messages[id_].metadata, {"queued_at": queued_at})
                 self._set_message(change, id_, metadata, queued_at)
                 change.put(self.queue, id_, write)
             case u.Dequeue(id_):
-                self._set_message(change, id_, merged(self.messages[id_].metadata, {}, ("queued_at",)))
+                self._set_message(change, id_, merge(self.messages[id_].metadata, {}, ("queued_at",)))
                 change.drop(self.queue, id_)
             case u.OpenTurn(turn):
                 check_transition(None, turn.status)
                 parent = self.turns[turn.parent_turn_id] if turn.parent_turn_id is not None else None
-                change.put(self.turns, turn.id, placed(turn, parent))
+                change.put(self.turns, turn.id, place_below(turn, parent))
                 if turn.status in OPEN:
                     self._set_state(change, open_turn_id=turn.id)
             case u.SetTurn():
@@ -189,7 +189,7 @@ class SessionValue(msgspec.Struct, eq=True):
                 if turn_id != self.state["state"].open_turn_id or turn_id == parent_id:
                     raise InternalError("only the open turn moves, and below another", turn_id=turn_id)
                 parent = self.turns[parent_id] if parent_id is not None else None
-                change.put(self.turns, turn_id, placed(self.turns[turn_id], parent))
+                change.put(self.turns, turn_id, place_below(self.turns[turn_id], parent))
             case u.LinkMessage(turn_id, message_id):
                 if turn_id not in self.turns or message_id not in self.messages:
                     raise InternalError("a link names what is not there", turn_id=turn_id, message_id=message_id)
@@ -225,7 +225,7 @@ class SessionValue(msgspec.Struct, eq=True):
 
     def _patch_session(self, change: Change, write: u.PatchSession) -> None:
         row = self.row["session"]
-        changes: dict[str, Any] = {"metadata": merged(row.metadata, write.metadata, write.drop)}
+        changes: dict[str, Any] = {"metadata": merge(row.metadata, write.metadata, write.drop)}
         if write.model is not None:
             changes["model"] = write.model
         if write.permissions is not None:
@@ -273,7 +273,7 @@ class SessionValue(msgspec.Struct, eq=True):
                 original,
                 id=copied.id,
                 session_id=session.id,
-                metadata=merged(original.metadata, {}, NOT_COPIED),
+                metadata=merge(original.metadata, {}, NOT_COPIED),
                 parts=tuple(replace(part, id=new_part_id()) for part in original.parts),
             )
             self.apply(change, u.InsertMessage(message))

@@ -21,11 +21,11 @@ from clew.store.sql import rows, triggers
 from clew.store.sql.journal import JournalBook, Mark, decode_entries, mark_crc, row_crc
 from clew.store.sql.statements import Statements
 from clew.transcript.chunk import encode_rows
-from clew.transcript.metadata import merged
+from clew.transcript.metadata import merge
 from clew.transcript.project import Hidden
-from clew.transcript.rollup import booked_message
+from clew.transcript.rollup import book_message
 from clew.transcript.session import SessionState
-from clew.transcript.turn import Turn, placed, with_status
+from clew.transcript.turn import Turn, place_below, with_status
 from clew.transcript.turn_state import OPEN, check_transition
 
 __all__ = ["Index", "Log", "UnitWriter", "set_hidden"]
@@ -166,7 +166,7 @@ class UnitWriter:
                     if sql.run("update_part", params) == 0:
                         self._insert_part(params)
             case u.EndStep(step):
-                booked = booked_message(self._metadata(session_id, step.message_id), step)
+                booked = book_message(self._metadata(session_id, step.message_id), step)
                 self._set_metadata(step.message_id, booked, step.finished_at)
                 params = rows.step_params(step)
                 sql.run("insert_step", params)
@@ -177,7 +177,7 @@ class UnitWriter:
                     self._insert_part(rows.part_params(part, message.id, session_id))
             case u.PatchMessage(message_id, updated_at, metadata, drop, created_at):
                 old = self._metadata(session_id, message_id)
-                self._set_metadata(message_id, merged(old, metadata, drop), updated_at)
+                self._set_metadata(message_id, merge(old, metadata, drop), updated_at)
                 if created_at is not None:
                     sql.run("set_message_created", {"id": message_id, "created_at": created_at})
             case u.SealMessage(message_id, digest):
@@ -189,7 +189,7 @@ class UnitWriter:
             case u.OpenTurn(turn):
                 check_transition(None, turn.status)
                 parent = self._turn(session_id, turn.parent_turn_id) if turn.parent_turn_id is not None else None
-                sql.run("insert_turn", rows.turn_params(placed(turn, parent)))
+                sql.run("insert_turn", rows.turn_params(place_below(turn, parent)))
                 if turn.status in OPEN:
                     self._set_state(session_id, open_turn_id=turn.id)
             case u.SetTurn():
@@ -205,11 +205,11 @@ class UnitWriter:
             case u.Enqueue(message_id, queued_at, interrupt):
                 place = {"message_id": message_id, "queued_at": queued_at, "interrupt": interrupt}
                 sql.run("enqueue", {"session_id": session_id, **place})
-                metadata = merged(self._metadata(session_id, message_id), {"queued_at": queued_at})
+                metadata = merge(self._metadata(session_id, message_id), {"queued_at": queued_at})
                 self._set_metadata(message_id, metadata, queued_at)
             case u.Dequeue(message_id):
                 sql.run("dequeue", {"message_id": message_id})
-                self._set_metadata(message_id, merged(self._metadata(session_id, message_id), {}, ("queued_at",)), 0)
+                self._set_metadata(message_id, merge(self._metadata(session_id, message_id), {}, ("queued_at",)), 0)
             case u.AddPruned(pruned):
                 newest = sql.first("newest_prune", {"id": session_id})
                 seq = (newest[0] if newest else 0) + 1
@@ -263,7 +263,7 @@ class UnitWriter:
         if write.metadata or write.drop:
             row = self._sql.first("get_session_metadata", {"id": session_id})
             old = rows.decode(row[0] if row else None, "metadata of a session", session_id=session_id)
-            new = rows.encode(merged(old, write.metadata, write.drop))
+            new = rows.encode(merge(old, write.metadata, write.drop))
             self._sql.run("set_session_metadata", {"id": session_id, "metadata_json": new})
         if write.model is not None:
             self._sql.run("set_session_model", {"id": session_id, "model_json": rows.encode_model(write.model)})
@@ -374,7 +374,7 @@ class UnitWriter:
             raise InternalError("only the open turn moves, and below another", turn_id=write.turn_id)
         turn = self._turn(session_id, write.turn_id)
         parent = self._turn(session_id, write.parent_turn_id) if write.parent_turn_id is not None else None
-        self._must("place_turn", rows.turn_params(placed(turn, parent)))
+        self._must("place_turn", rows.turn_params(place_below(turn, parent)))
 
     def _move_head(self, session_id: str, write: u.MoveHead) -> None:
         if write.to_turn_id is not None:

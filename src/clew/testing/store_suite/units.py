@@ -40,7 +40,7 @@ from clew.testing.clock import FakeClock
 from clew.testing.scribe import Scribe, user_row
 from clew.transcript.pruned import Pruned
 from clew.transcript.session import SessionState
-from clew.transcript.turn import Turn, placed
+from clew.transcript.turn import Turn, place_below
 
 
 async def test_a_unit_that_fails_half_way_leaves_nothing_behind(scribe: Scribe) -> None:
@@ -168,7 +168,7 @@ async def test_the_open_turn_can_be_hung_below_another(store: Store, scribe: Scr
     room = await store.find_turn(compaction.id)
     assert room is not None
     assert (room.depth, room.compaction_turn_id) == (1, room.id)
-    assert await store.find_turn(opened.id) == placed(before, room)
+    assert await store.find_turn(opened.id) == place_below(before, room)
     assert [entry.turn.id for entry in (await store.load_line(scribe.session_id)).turns] == [first, room.id, opened.id]
     assert await check(store) == []
     for move in (
@@ -179,7 +179,7 @@ async def test_the_open_turn_can_be_hung_below_another(store: Store, scribe: Scr
     ):
         with pytest.raises(InternalError):
             await scribe.commit(move)
-    assert await store.find_turn(opened.id) == placed(before, room)
+    assert await store.find_turn(opened.id) == place_below(before, room)
     await scribe.commit(MoveTurn(opened.id, None))
     assert await store.find_turn(opened.id) == msgspec.structs.replace(before, parent_turn_id=None, depth=0)
 
