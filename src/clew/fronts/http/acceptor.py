@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Final, Protocol, cast
 
 from clew.config import ServerConfig
-from clew.fronts.http.problem import ServerBusy, problem
+from clew.fronts.http.problem import ServerBusy, raw_problem
 
 __all__ = ["SETTLED_S", "Acceptor", "Peer", "most_connections"]
 
@@ -137,7 +137,7 @@ class Acceptor:
     def _send_away(self, connection: socket.socket) -> None:
         with contextlib.suppress(OSError):
             connection.setblocking(False)
-            connection.send(_busy())
+            connection.send(raw_problem(ServerBusy("too many connections; try again in a moment")))
             connection.shutdown(socket.SHUT_WR)
             # What was sent and not read would make the system take the answer back.
             connection.recv(64 * 1024)
@@ -207,12 +207,6 @@ class Acceptor:
             self._most,
         )
         self._away = self._cut = 0
-
-
-def _busy() -> bytes:
-    answer = problem(ServerBusy("too many connections; try again in a moment"))
-    lines = [b"HTTP/1.1 503 Service Unavailable", *(b"%b: %b" % header for header in answer.raw_headers)]
-    return b"\r\n".join([*lines, b"", bytes(answer.body)])
 
 
 def most_connections(limits: ServerConfig) -> int:

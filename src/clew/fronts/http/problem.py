@@ -33,6 +33,7 @@ __all__ = [
     "Shield",
     "Unauthorized",
     "problem",
+    "raw_problem",
     "status_of",
 ]
 
@@ -141,6 +142,14 @@ def problem(error: e.ClewError) -> Response:
     # A sentence may quote what was refused for being no proper text.
     content = msgspec.json.encode(clean_value(body)[0])
     return Response(content, status, headers, media_type="application/problem+json")
+
+
+def raw_problem(error: e.ClewError, *headers: tuple[bytes, bytes]) -> bytes:
+    """The same as bytes for a connection on which nothing has been understood yet."""
+    answer = problem(error)
+    first = f"HTTP/1.1 {answer.status_code} {HTTPStatus(answer.status_code).phrase}".encode()
+    lines = [first, *(b"%b: %b" % header for header in (*answer.raw_headers, *headers))]
+    return b"\r\n".join([*lines, b"", bytes(answer.body)])
 
 
 async def _on_error(request: Request, error: Exception) -> Response:

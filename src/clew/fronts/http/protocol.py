@@ -23,7 +23,7 @@ from uvicorn.server import ServerState
 from clew.config import ServerConfig
 from clew.fronts.http.acceptor import Acceptor
 from clew.fronts.http.auth import KNOWN
-from clew.fronts.http.problem import BadRequest, problem
+from clew.fronts.http.problem import BadRequest, raw_problem
 
 __all__ = ["MAX_HEAD", "BoundedProtocol"]
 
@@ -70,10 +70,8 @@ class BoundedProtocol(HttpToolsProtocol):
                 self.send_400_response("the head of this request is too large")
 
     def send_400_response(self, msg: str) -> None:
-        answer = problem(BadRequest(msg))
-        headers = [*answer.raw_headers, (b"connection", b"close"), (b"x-request-id", secrets.token_hex(8).encode())]
-        lines = [b"HTTP/1.1 400 Bad Request", *(b"%b: %b" % header for header in headers), b"", bytes(answer.body)]
-        self.transport.write(b"\r\n".join(lines))
+        named = (b"x-request-id", secrets.token_hex(8).encode())
+        self.transport.write(raw_problem(BadRequest(msg), (b"connection", b"close"), named))
         self.transport.close()
 
     def on_message_begin(self) -> None:
