@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from typing import Any, Final, TypeVar, cast
 
 import msgspec
@@ -71,40 +71,20 @@ async def chunk_frames(batches: AsyncIterator[Sequence[Chunk]]) -> AsyncGenerato
 
 
 class Streams:
-    """The streams of one server that are open, so that it can end them."""
+    """The streams of one server, so that it can end them: from ``close`` on every one, also a later one, ends."""
 
     def __init__(self, heartbeat_s: float = HEARTBEAT_S) -> None:
         self.heartbeat_s = heartbeat_s
-        self.closing = False
-        self._open: set[asyncio.Future[None]] = set()
+        self.count = 0
+        """How many are open now."""
+        self.ending = asyncio.Event()
 
     @property
-    def count(self) -> int:
-        """How many are open now."""
-        return len(self._open)
+    def closing(self) -> bool:
+        return self.ending.is_set()
 
     def close(self) -> None:
-        """From now on every stream, also one that begins later, is told to end."""
-        self.closing = True
-        for ending in self._open:
-            _tell(ending)
-
-    @contextlib.contextmanager
-    def opened(self) -> Iterator[asyncio.Future[None]]:
-        """For as long as a stream lasts: a future that is done once it should end."""
-        ending: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if self.closing:
-            _tell(ending)
-        self._open.add(ending)
-        try:
-            yield ending
-        finally:
-            self._open.discard(ending)
-
-
-def _tell(ending: asyncio.Future[None]) -> None:
-    if not ending.done():
-        ending.set_result(None)
+        self.ending.set()
 
 
 class EventStream:
@@ -130,17 +110,19 @@ class EventStream:
         pump = loop.create_task(self._pump(send))
         gone = loop.create_task(_until_gone(receive))
         beat = loop.create_task(self._beat(send))
-        with self._streams.opened() as ending:
-            try:
-                await asyncio.wait({pump, gone, ending}, return_when=asyncio.FIRST_COMPLETED)
-                if self._finite and not pump.done() and not gone.done():
-                    await asyncio.wait({pump, gone}, timeout=GRACE_S, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for task in (pump, gone, beat):
-                    task.cancel()
-                await asyncio.gather(pump, gone, beat, return_exceptions=True)
+        ending = loop.create_task(self._streams.ending.wait())
+        self._streams.count += 1
+        try:
+            await asyncio.wait({pump, gone, ending}, return_when=asyncio.FIRST_COMPLETED)
+            if self._finite and not pump.done() and not gone.done():
+                await asyncio.wait({pump, gone}, timeout=GRACE_S, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._streams.count -= 1
+            for task in (pump, gone, beat, ending):
+                task.cancel()
+            await asyncio.gather(pump, gone, beat, ending, return_exceptions=True)
         if pump.cancelled():
-            if ending.done():
+            if self._streams.closing:
                 # The client may be one that does not read; nobody waits for it now.
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._write(send, b"", more=False), _LAST_WRITE_S)
