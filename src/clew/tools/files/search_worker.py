@@ -38,7 +38,7 @@ def main() -> None:
     except (re.error, OverflowError, RecursionError, MemoryError) as error:
         say({"bad_pattern": str(error) or type(error).__name__})
         return
-    tally = {"matches": 0, "files": 0, "binary": 0, "unreadable": 0}
+    tally = {"matches": 0, "binary": 0, "unreadable": 0}
     for number, path in enumerate(request["files"]):
         say({"at": number})
         try:
@@ -56,7 +56,7 @@ def search(
             tally["binary"] += 1
             return
         file.seek(0)
-        before, line_number, goes_on = tally["matches"], 0, False
+        line_number, goes_on = 0, False
         # A line longer than this is searched in pieces: memory must not grow with it.
         while piece := file.readline(_LINE):
             line_number += not goes_on
@@ -68,7 +68,6 @@ def search(
             tally["matches"] += 1
             if tally["matches"] <= max_matches:
                 say({"file": number, "line": line_number, "text": around(text, found.start())})
-        tally["files"] += tally["matches"] > before
 
 
 def open_below(handle: int, path: str) -> int:
