@@ -13,18 +13,8 @@ import msgspec
 from clew.errors import BranchPointInvalid
 from clew.history.lookup import MessagePlace
 from clew.ids import Mint
+from clew.store import unit as u
 from clew.store.copies import NOT_COPIED
-from clew.store.unit import (
-    CopiedMessage,
-    CopiedTurn,
-    CopyLine,
-    InsertMessage,
-    InsertSession,
-    MoveHead,
-    SealMessage,
-    SetHidden,
-    Write,
-)
 from clew.transcript.head import condensed_after
 from clew.transcript.line import LineTurn, tail_place
 from clew.transcript.message import MessageRow, PartRow
@@ -104,11 +94,11 @@ def start_line(line: PortableSession, start: MessageRow) -> PortableSession:
     return replace(line, turns=tuple(turn for turn in line.turns if turn.id in links), links=links)
 
 
-def plan_branch(line: PortableSession, child: Session, mint: Mint, now: int, *, whole: bool) -> tuple[Write, ...]:
+def plan_branch(line: PortableSession, child: Session, mint: Mint, now: int, *, whole: bool) -> tuple[u.Write, ...]:
     """The writes that make ``child`` a copy of this line. ``whole``: its last turn was not cut."""
     rename = FreshIds(mint)
     rows = {row.id: row for row in line.messages}
-    copies: list[CopiedTurn] = []
+    copies: list[u.CopiedTurn] = []
     inserted: list[MessageRow] = []
     parent: Turn | None = None
     for turn in line.turns:
@@ -118,19 +108,19 @@ def plan_branch(line: PortableSession, child: Session, mint: Mint, now: int, *, 
         if is_unanswered:
             # Whatever came of it there, here nobody has answered it yet.
             parent = replace(parent, status="unanswered", data=merge(parent.data, {}, _ENDINGS))
-        messages: list[CopiedMessage] = []
+        messages: list[u.CopiedMessage] = []
         for message_id in line.links[turn.id]:
             copy = _changed_row(rows[message_id], rename, child.id, mint) if message_id in rows else None
             inserted += [copy] if copy is not None else []
-            messages.append(CopiedMessage(message_id, rename(message_id), inserted=copy is not None))
-        copies.append(CopiedTurn(parent, tuple(messages)))
-    writes: list[Write] = [InsertSession(child)]
+            messages.append(u.CopiedMessage(message_id, rename(message_id), inserted=copy is not None))
+        copies.append(u.CopiedTurn(parent, tuple(messages)))
+    writes: list[u.Write] = [u.InsertSession(child)]
     for row in inserted:
-        writes += [InsertMessage(row), SealMessage(row.id, row.seal)]
-    writes.append(CopyLine(line.session.id, tuple(copies)))
+        writes += [u.InsertMessage(row), u.SealMessage(row.id, row.seal)]
+    writes.append(u.CopyLine(line.session.id, tuple(copies)))
     if parent is None:
         return tuple(writes)
-    writes.append(MoveHead(parent.id, now, "branch"))
+    writes.append(u.MoveHead(parent.id, now, "branch"))
     tree = tree_of(
         PortableSession(
             session=replace(child, head_turn_id=parent.id),
@@ -140,7 +130,7 @@ def plan_branch(line: PortableSession, child: Session, mint: Mint, now: int, *, 
         )
     )
     hidden: dict[str, Hidden | None] = dict(project(tree, tails_of(tree, {row.id: row for row in inserted})))
-    return (*writes, SetHidden(hidden)) if hidden else tuple(writes)
+    return (*writes, u.SetHidden(hidden)) if hidden else tuple(writes)
 
 
 def _copied_turn(turn: Turn, rename: Rename, session_id: str, now: int, *, is_cut: bool) -> Turn:

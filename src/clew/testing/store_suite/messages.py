@@ -9,23 +9,8 @@ import pytest
 
 from clew.history.check import check
 from clew.ids import Mint
+from clew.store import unit as u
 from clew.store.base import Blob, Store
-from clew.store.unit import (
-    EndStep,
-    InsertMessage,
-    LinkBlob,
-    LinkMessage,
-    MoveHead,
-    OpenTurn,
-    PatchMessage,
-    PutBlob,
-    PutParts,
-    PutProjectRules,
-    PutPrompt,
-    SealMessage,
-    SetHidden,
-    SetTurn,
-)
 from clew.testing.chunks import text, tool_call, tool_output
 from clew.testing.clock import FakeClock
 from clew.testing.scribe import MODEL, Scribe, settled, user_row
@@ -50,9 +35,9 @@ def row_of(session_id: str, mint: Mint, parts: list[dict[str, Any]], **metadata:
 async def test_unknown_keys_and_part_types_come_back_value_for_value(store: Store, scribe: Scribe) -> None:
     """Also after the message was saved again and its metadata patched."""
     row = row_of(scribe.session_id, scribe.mint, STRANGE, later={"x": [1, {"y": None}]}, usage={"input": 1})
-    await scribe.commit(InsertMessage(row))
+    await scribe.commit(u.InsertMessage(row))
     assert await store.find_message(scribe.session_id, row.id) == row
-    await scribe.commit(PutParts(row.id, row.parts), PatchMessage(row.id, 5, {"agent": "plan"}, ("usage",)))
+    await scribe.commit(u.PutParts(row.id, row.parts), u.PatchMessage(row.id, 5, {"agent": "plan"}, ("usage",)))
     stored = await store.find_message(scribe.session_id, row.id)
     assert stored is not None
     assert [part.data for part in stored.parts] == STRANGE
@@ -62,10 +47,10 @@ async def test_unknown_keys_and_part_types_come_back_value_for_value(store: Stor
 async def test_a_part_is_replaced_in_place_and_keeps_its_id(store: Store, scribe: Scribe) -> None:
     """A second write of (message, index) changes the data, not the row's identity or age."""
     row = row_of(scribe.session_id, scribe.mint, STRANGE[:1])
-    await scribe.commit(InsertMessage(row))
+    await scribe.commit(u.InsertMessage(row))
     grown = PartRow(scribe.mint.part(), 0, {"type": "text", "text": "longer"}, 9, 9)
     added = PartRow(scribe.mint.part(), 1, {"type": "step-start"}, 9, 9)
-    await scribe.commit(PutParts(row.id, (grown, added)))
+    await scribe.commit(u.PutParts(row.id, (grown, added)))
     stored = await store.find_message(scribe.session_id, row.id)
     assert stored is not None
     assert stored.parts == (PartRow(row.parts[0].id, 0, grown.data, 5, 9), added)
@@ -91,10 +76,10 @@ async def test_only_the_metadata_of_a_settled_message_can_change(store: Store, s
     seals = await store.seals(scribe.session_id)
     assert seals == {row.id: row.seal for row in before}
     await scribe.commit(
-        PatchMessage(user_id, 10**13, {"snapshot_id": "s"}),
-        SetHidden({user_id: Hidden(5, "rewind"), assistant_id: Hidden(5, "rewind")}),
+        u.PatchMessage(user_id, 10**13, {"snapshot_id": "s"}),
+        u.SetHidden({user_id: Hidden(5, "rewind"), assistant_id: Hidden(5, "rewind")}),
     )
-    await scribe.commit(SetHidden({user_id: None}))
+    await scribe.commit(u.SetHidden({user_id: None}))
     after = await store.load_messages(scribe.session_id)
     assert [(row.id, row.role, row.parts, row.created_at) for row in after] == [
         (row.id, row.role, row.parts, row.created_at) for row in before
@@ -104,7 +89,7 @@ async def test_only_the_metadata_of_a_settled_message_can_change(store: Store, s
         "hidden_at": 5,
         "hidden_by": "rewind",
     }
-    await scribe.commit(SetHidden({assistant_id: None}))
+    await scribe.commit(u.SetHidden({assistant_id: None}))
     assert (await store.load_messages(scribe.session_id))[1].metadata == before[1].metadata
     assert await check(store) == []
 
@@ -112,7 +97,7 @@ async def test_only_the_metadata_of_a_settled_message_can_change(store: Store, s
 async def test_the_judge_sees_a_settled_message_that_was_changed(store: Store, scribe: Scribe) -> None:
     """A part written after the seal no longer matches it."""
     _, _, assistant_id = await scribe.turn("hello", text("hi there"))
-    await scribe.commit(PutParts(assistant_id, (PartRow("", 1, {"type": "text", "text": "forged"}, 1, 1),)))
+    await scribe.commit(u.PutParts(assistant_id, (PartRow("", 1, {"type": "text", "text": "forged"}, 1, 1),)))
     assert [problem.id for problem in await check(store)] == [assistant_id]
 
 
@@ -152,7 +137,7 @@ async def test_the_head_is_read_fresh_for_each_message(store: Store, scribe: Scr
     )
     assert await store.find_message(scribe.session_id, row.id) is None
     fresh = await store.load_state(scribe.session_id)
-    moved = MoveHead(None, 1, "rewind")
+    moved = u.MoveHead(None, 1, "rewind")
     await scribe.commit(moved)
     assert await store.commit(plan_open(Standing(scribe.session_id, fresh), scribe.mint.turn(), row)) == Refused(
         "head_moved"
@@ -165,9 +150,9 @@ async def test_every_head_move_is_in_the_reflog(store: Store, scribe: Scribe) ->
     first, _, _ = await scribe.turn("one", text("1"))
     second, _, _ = await scribe.turn("two", text("2"))
     at = scribe.clock.now_ms()
-    await scribe.commit(MoveHead(first, at + 1, "rewind"))
-    await scribe.commit(MoveHead(None, at + 2, "rewind"))
-    await scribe.commit(MoveHead(second, at + 3, "goto"))
+    await scribe.commit(u.MoveHead(first, at + 1, "rewind"))
+    await scribe.commit(u.MoveHead(None, at + 2, "rewind"))
+    await scribe.commit(u.MoveHead(second, at + 3, "goto"))
     tree = await store.load_tree(scribe.session_id)
     session = scribe.session_id
     assert tree.moves == (
@@ -196,7 +181,7 @@ async def test_depth_and_nearest_compaction_are_worked_out_where_a_turn_is_store
             status="completed",
             depth=77,
         )
-        await scribe.commit(OpenTurn(turn))
+        await scribe.commit(u.OpenTurn(turn))
     tree = await store.load_tree(scribe.session_id)
     assert {t.id: (t.depth, t.compaction_turn_id) for t in tree.turns.values()} == {
         root: (0, None),
@@ -230,10 +215,10 @@ async def test_a_message_may_stand_in_two_turns(store: Store, scribe: Scribe, mi
     """A resend's sibling turn starts with the same row; the line shows it through the turn it came by."""
     first, user_id, _ = await scribe.turn("again", text("one"))
     sibling = Turn(id=mint.turn(), session_id=scribe.session_id, parent_turn_id=None, created_at=2, status="unanswered")
-    await scribe.commit(OpenTurn(sibling), LinkMessage(sibling.id, user_id), MoveHead(sibling.id, 3, "rewind"))
+    await scribe.commit(u.OpenTurn(sibling), u.LinkMessage(sibling.id, user_id), u.MoveHead(sibling.id, 3, "rewind"))
     line = await store.load_line(scribe.session_id, back_to_message=user_id)
     assert [(entry.turn.id, [row.id for row in entry.messages]) for entry in line.turns] == [(sibling.id, [user_id])]
-    await scribe.commit(SetTurn(sibling.id, "running"))
+    await scribe.commit(u.SetTurn(sibling.id, "running"))
     assert (await store.load_state(scribe.session_id)).open_turn_id == sibling.id
     assert (await store.load_tree(scribe.session_id)).links[first][0] == user_id
 
@@ -291,7 +276,7 @@ async def test_usage_on_the_wire_changes_no_sum(store: Store, scribe: Scribe) ->
 async def test_the_judge_sees_sums_that_do_not_add_up(store: Store, scribe: Scribe) -> None:
     """A message's usage patched from outside no longer matches the session."""
     _, _, assistant_id = await scribe.turn("hello", text("hi"))
-    await scribe.commit(PatchMessage(assistant_id, 1, {"usage": {"input": 1}}))
+    await scribe.commit(u.PatchMessage(assistant_id, 1, {"usage": {"input": 1}}))
     assert len(await check(store)) == 2
 
 
@@ -299,16 +284,16 @@ async def test_prompts_blobs_and_project_rules_are_kept_once(store: Store, scrib
     """A second write under the same digest keeps the first; rules are replaced as a whole."""
     other = await Scribe.create(store, clock=clock, mint=scribe.mint)
     digest, prompt = (hashlib.sha256(kept).hexdigest() for kept in (b"data", b"be kind"))
-    await scribe.commit(PutPrompt(prompt, "be kind", 1), PutBlob(digest, "image/png", b"data", 1))
-    await scribe.commit(PutPrompt(prompt, "be kind", 2), PutBlob(digest, "text/html", b"data", 2))
-    await other.commit(LinkBlob(digest))
+    await scribe.commit(u.PutPrompt(prompt, "be kind", 1), u.PutBlob(digest, "image/png", b"data", 1))
+    await scribe.commit(u.PutPrompt(prompt, "be kind", 2), u.PutBlob(digest, "text/html", b"data", 2))
+    await other.commit(u.LinkBlob(digest))
     assert await store.find_prompt(prompt) == "be kind"
     assert await store.find_prompt(digest) is None
     assert await store.find_blob(digest) == Blob(digest, "image/png", b"data")
     rules = ({"permission": "bash", "pattern": "*", "action": "ask", "note": [1]},)
-    await scribe.commit(PutProjectRules("/w", rules, 1))
+    await scribe.commit(u.PutProjectRules("/w", rules, 1))
     assert await store.load_project_rules("/w") == rules
-    await scribe.commit(PutProjectRules("/w", (), 2))
+    await scribe.commit(u.PutProjectRules("/w", (), 2))
     assert await store.load_project_rules("/w") == ()
     assert await store.load_project_rules("/v") == ()
 
@@ -316,8 +301,8 @@ async def test_prompts_blobs_and_project_rules_are_kept_once(store: Store, scrib
 async def test_a_seal_is_kept_for_a_message(store: Store, scribe: Scribe) -> None:
     """And replaced when the message settles again after it went on."""
     row = row_of(scribe.session_id, scribe.mint, STRANGE)
-    await scribe.commit(InsertMessage(row), SealMessage(row.id, "a"))
-    await scribe.commit(SealMessage(row.id, "b"))
+    await scribe.commit(u.InsertMessage(row), u.SealMessage(row.id, "a"))
+    await scribe.commit(u.SealMessage(row.id, "b"))
     assert await store.seals(scribe.session_id) == {row.id: "b"}
 
 
@@ -329,14 +314,14 @@ async def test_writes_do_not_reach_into_another_session(store: Store, scribe: Sc
     turn_id, user_id, _ = await other.turn("mine", text("yes"))
     before = await store.load_messages(other.session_id), await store.load_tree(other.session_id)
     for write in (
-        PatchMessage(user_id, 1, {"x": 1}),
-        PutParts(user_id, (PartRow("", 0, {"type": "text", "text": "stolen"}, 1, 1),)),
-        SetTurn(turn_id, "running"),
-        MoveHead(turn_id, 1, "goto"),
-        LinkMessage(turn_id, user_id),
-        SetHidden({user_id: Hidden(1, "rewind")}),
-        SealMessage(user_id, "x"),
-        EndStep(_step(turn_id, user_id)),
+        u.PatchMessage(user_id, 1, {"x": 1}),
+        u.PutParts(user_id, (PartRow("", 0, {"type": "text", "text": "stolen"}, 1, 1),)),
+        u.SetTurn(turn_id, "running"),
+        u.MoveHead(turn_id, 1, "goto"),
+        u.LinkMessage(turn_id, user_id),
+        u.SetHidden({user_id: Hidden(1, "rewind")}),
+        u.SealMessage(user_id, "x"),
+        u.EndStep(_step(turn_id, user_id)),
     ):
         with pytest.raises(ClewError):
             await scribe.commit(write)

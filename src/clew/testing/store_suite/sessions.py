@@ -9,18 +9,8 @@ import pytest
 
 from clew.history.check import check
 from clew.ids import Mint
+from clew.store import unit as u
 from clew.store.base import Cursor, SessionQuery, Store
-from clew.store.unit import (
-    DeleteSession,
-    Enqueue,
-    InsertMessage,
-    InsertSession,
-    PatchSession,
-    PutBlob,
-    PutPrompt,
-    Refused,
-    Unit,
-)
 from clew.testing.chunks import text
 from clew.testing.clock import FakeClock
 from clew.testing.scribe import MODEL, Scribe, user_row
@@ -59,7 +49,7 @@ async def test_a_session_comes_back_as_it_was_given(store: Store, mint: Mint, cl
         cost_usd=0.25,
         archived_at=9,
     )
-    await store.commit(Unit(session.id, (InsertSession(session),)))
+    await store.commit(u.Unit(session.id, (u.InsertSession(session),)))
     assert await store.find_session(session.id) == session
 
 
@@ -69,14 +59,14 @@ async def test_a_session_that_is_not_there_is_none_and_writing_to_it_is_refused(
     assert await store.find_session(missing) is None
     assert await store.load_state(missing) == SessionState()
     assert await store.load_messages(missing) == ()
-    assert await store.commit(Unit(missing, (PatchSession(archived_at=1),))) == Refused("session_not_found")
+    assert await store.commit(u.Unit(missing, (u.PatchSession(archived_at=1),))) == u.Refused("session_not_found")
 
 
 async def test_a_session_is_not_made_twice(scribe: Scribe) -> None:
     """A second insert of the same id is refused and changes nothing."""
     before = await scribe.session()
     other = Session(id=scribe.session_id, agent="other", model=MODEL, created_at=0, updated_at=0)
-    assert await scribe.try_commit(InsertSession(other)) == Refused("session_exists")
+    assert await scribe.try_commit(u.InsertSession(other)) == u.Refused("session_exists")
     assert await scribe.session() == before
 
 
@@ -140,13 +130,13 @@ async def test_pages_follow_one_another_without_gap_or_double(store: Store, mint
 async def test_rename_archive_and_rules_leave_the_session_where_it_is_in_the_list(scribe: Scribe) -> None:
     """Only a user message and a step end move updated_at."""
     before = await scribe.session()
-    await scribe.commit(PatchSession(metadata={"title": "x", "n": 1}))
-    await scribe.commit(PatchSession(archived_at=7, permissions=({"permission": "*"},), model=Model("p", "m")))
-    await scribe.commit(PatchSession(drop=("n",)))
+    await scribe.commit(u.PatchSession(metadata={"title": "x", "n": 1}))
+    await scribe.commit(u.PatchSession(archived_at=7, permissions=({"permission": "*"},), model=Model("p", "m")))
+    await scribe.commit(u.PatchSession(drop=("n",)))
     after = await scribe.session()
     assert (after.updated_at, after.title, after.metadata) == (before.updated_at, "x", {"title": "x"})
     assert (after.archived_at, after.permissions, after.model) == (7, [{"permission": "*"}], Model("p", "m"))
-    await scribe.commit(PatchSession(archived_at=None))
+    await scribe.commit(u.PatchSession(archived_at=None))
     assert (await scribe.session()).archived_at is None
 
 
@@ -170,10 +160,12 @@ async def test_delete_takes_everything_that_hangs_on_the_session_and_nothing_els
     queued = user_row(mint, scribe.session_id, "later", clock.now_ms())
     digests = [hashlib.sha256(blob).hexdigest() for blob in (data, shared)]
     await scribe.commit(
-        InsertMessage(queued), Enqueue(queued.id, 5), PutPrompt(hashlib.sha256(b"prompt").hexdigest(), "prompt", 1)
+        u.InsertMessage(queued),
+        u.Enqueue(queued.id, 5),
+        u.PutPrompt(hashlib.sha256(b"prompt").hexdigest(), "prompt", 1),
     )
-    await scribe.commit(*(PutBlob(d, "text/plain", b, 1) for d, b in zip(digests, (data, shared), strict=True)))
-    await branch.commit(PutBlob(digests[1], "text/plain", shared, 1))
+    await scribe.commit(*(u.PutBlob(d, "text/plain", b, 1) for d, b in zip(digests, (data, shared), strict=True)))
+    await branch.commit(u.PutBlob(digests[1], "text/plain", shared, 1))
     opened = await scribe.prompt("and now")
     recorder = opened.recorder()
     for chunk in text("cut off")[:2]:
@@ -181,7 +173,7 @@ async def test_delete_takes_everything_that_hangs_on_the_session_and_nothing_els
     await recorder.flush()
     assert len(await store.pending_streams()) == 1
 
-    await scribe.commit(DeleteSession())
+    await scribe.commit(u.DeleteSession())
 
     assert await store.find_session(scribe.session_id) is None
     assert await store.load_messages(scribe.session_id) == ()

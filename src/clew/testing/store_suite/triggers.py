@@ -10,23 +10,8 @@ import pytest
 from clew.errors import ClewError
 from clew.history.check import check
 from clew.ids import Mint
+from clew.store import unit as u
 from clew.store.base import Store
-from clew.store.unit import (
-    STORE_WIDE,
-    AddEvent,
-    Committed,
-    DeleteSession,
-    DropSchedule,
-    DropWebhook,
-    EventIsNew,
-    InsertSession,
-    PatchSession,
-    PutSchedule,
-    PutWebhook,
-    Refused,
-    Unit,
-    Write,
-)
 from clew.testing.chunks import text
 from clew.testing.clock import FakeClock
 from clew.testing.scribe import MODEL, Scribe
@@ -42,13 +27,13 @@ def event(scribe: Scribe, source_id: str, direction: Direction = "in", **fields:
     return LedgerEvent(id=scribe.mint.event(), direction=direction, source_id=source_id, **given)
 
 
-def guard(one: LedgerEvent) -> EventIsNew:
-    return EventIsNew(one.direction, one.source, one.source_id)
+def guard(one: LedgerEvent) -> u.EventIsNew:
+    return u.EventIsNew(one.direction, one.source, one.source_id)
 
 
 async def add(scribe: Scribe, *events: LedgerEvent) -> None:
     for one in events:
-        await scribe.commit(AddEvent(one), guards=[guard(one)])
+        await scribe.commit(u.AddEvent(one), guards=[guard(one)])
 
 
 async def listed_events(store: Store, **query: Any) -> list[tuple[str, str]]:
@@ -75,20 +60,20 @@ async def test_an_event_is_in_the_ledger_once(scribe: Scribe, store: Store, mint
     one = event(scribe, "a")
     await add(scribe, one)
     again = msgspec.structs.replace(one, id=scribe.mint.event())
-    assert await scribe.try_commit(PatchSession(metadata={"x": 1}), AddEvent(again), guards=[guard(again)]) == Refused(
-        "event_exists"
-    )
+    assert await scribe.try_commit(
+        u.PatchSession(metadata={"x": 1}), u.AddEvent(again), guards=[guard(again)]
+    ) == u.Refused("event_exists")
     assert "x" not in (await scribe.session()).metadata
     session = Session(id=mint.session(), agent="assistant", model=MODEL, created_at=1, updated_at=1)
     elsewhere = msgspec.structs.replace(again, session_id=session.id)
-    unit = Unit(session.id, (InsertSession(session), AddEvent(elsewhere)), (guard(elsewhere),))
-    assert await store.commit(unit) == Refused("event_exists")
+    unit = u.Unit(session.id, (u.InsertSession(session), u.AddEvent(elsewhere)), (guard(elsewhere),))
+    assert await store.commit(unit) == u.Refused("event_exists")
     assert await store.find_session(session.id) is None
     # Without its guard it is an error, and nothing of the unit is written.
     with pytest.raises(ClewError):
-        await scribe.commit(PatchSession(metadata={"x": 1}), AddEvent(again))
+        await scribe.commit(u.PatchSession(metadata={"x": 1}), u.AddEvent(again))
     with pytest.raises(ClewError):
-        await scribe.commit(AddEvent(msgspec.structs.replace(elsewhere, source_id="b")))
+        await scribe.commit(u.AddEvent(msgspec.structs.replace(elsewhere, source_id="b")))
     assert "x" not in (await scribe.session()).metadata
     await add(scribe, event(scribe, "a", "out"), event(scribe, "a", source="other"))
     assert await listed_events(store) == [("in", "a"), ("out", "a"), ("in", "a")]
@@ -147,21 +132,23 @@ SCHEDULE = Schedule(id="sch_1", cron="0 9 * * *", prompt="go", created_at=1, tim
 WEBHOOK = Webhook(name="door", secret="whsec_x", created_at=1, prompt="look", routing=Routing(label="inbox"))
 
 
-async def wide(store: Store, *writes: Write) -> None:
-    assert await store.commit(Unit(STORE_WIDE, writes)) == Committed()
+async def wide(store: Store, *writes: u.Write) -> None:
+    assert await store.commit(u.Unit(u.STORE_WIDE, writes)) == u.Committed()
 
 
 async def test_schedules_and_webhooks_are_kept_replaced_and_dropped(store: Store) -> None:
     """Without a session; each by its own name."""
-    await wide(store, PutSchedule(SCHEDULE), PutWebhook(WEBHOOK))
+    await wide(store, u.PutSchedule(SCHEDULE), u.PutWebhook(WEBHOOK))
     assert await store.list_schedules() == (SCHEDULE,)
     assert await store.list_webhooks() == (WEBHOOK,)
     changed = msgspec.structs.replace(SCHEDULE, paused=True, last_error="x", routing=Routing(key="k", model=MODEL))
     rotated = msgspec.structs.replace(WEBHOOK, secret="whsec_y")
-    await wide(store, PutSchedule(changed), PutWebhook(rotated), PutWebhook(msgspec.structs.replace(WEBHOOK, name="b")))
+    await wide(
+        store, u.PutSchedule(changed), u.PutWebhook(rotated), u.PutWebhook(msgspec.structs.replace(WEBHOOK, name="b"))
+    )
     assert await store.list_schedules() == (changed,)
     assert [(one.name, one.secret) for one in await store.list_webhooks()] == [("b", "whsec_x"), ("door", "whsec_y")]
-    await wide(store, DropSchedule("sch_1"), DropWebhook("door"), DropWebhook("never"))
+    await wide(store, u.DropSchedule("sch_1"), u.DropWebhook("door"), u.DropWebhook("never"))
     assert await store.list_schedules() == ()
     assert [one.name for one in await store.list_webhooks()] == ["b"]
 
@@ -176,16 +163,16 @@ async def test_what_hangs_on_a_session_goes_with_it(store: Store, mint: Mint, cl
         await add(scribe, event(scribe, name))
         await wide(
             store,
-            PutSchedule(msgspec.structs.replace(SCHEDULE, id=f"sch_{name}", routing=routing)),
-            PutWebhook(msgspec.structs.replace(WEBHOOK, name=name, routing=routing)),
+            u.PutSchedule(msgspec.structs.replace(SCHEDULE, id=f"sch_{name}", routing=routing)),
+            u.PutWebhook(msgspec.structs.replace(WEBHOOK, name=name, routing=routing)),
         )
-    await wide(store, PutSchedule(SCHEDULE), PutWebhook(WEBHOOK))
-    await one.commit(DeleteSession())
+    await wide(store, u.PutSchedule(SCHEDULE), u.PutWebhook(WEBHOOK))
+    await one.commit(u.DeleteSession())
     assert [found.id for found in await store.list_schedules()] == ["sch_1", "sch_other"]
     assert [found.name for found in await store.list_webhooks()] == ["door", "other"]
     assert await listed_events(store) == [("in", "other")]
     with pytest.raises(ClewError):
-        await wide(store, PutSchedule(msgspec.structs.replace(SCHEDULE, routing=Routing(session_id=one.session_id))))
+        await wide(store, u.PutSchedule(msgspec.structs.replace(SCHEDULE, routing=Routing(session_id=one.session_id))))
     assert await check(store) == []
 
 
@@ -201,7 +188,7 @@ async def test_a_session_is_found_by_its_label_or_its_routing_key(store: Store, 
     ):
         clock.advance(1)
         made[name] = await Scribe.create(store, clock=clock, mint=mint, metadata=metadata)
-    await made["archived"].commit(PatchSession(archived_at=9))
+    await made["archived"].commit(u.PatchSession(archived_at=9))
     for kind, name, expected in (
         ("label", "inbox", "first"),
         ("routing_key", "k", "first"),
@@ -210,7 +197,7 @@ async def test_a_session_is_found_by_its_label_or_its_routing_key(store: Store, 
     ):
         found = await store.find_routed(kind, name)  # type: ignore[arg-type]
         assert (found.id if found else None) == (made[expected].session_id if expected else None)
-    await made["first"].commit(DeleteSession())
+    await made["first"].commit(u.DeleteSession())
     found = await store.find_routed("label", "inbox")
     assert found is not None
     assert found.id == made["second"].session_id

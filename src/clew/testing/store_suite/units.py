@@ -10,31 +10,8 @@ import pytest
 from clew.errors import ClewError, IllegalTransition, InternalError
 from clew.history.check import check
 from clew.ids import Mint
+from clew.store import unit as u
 from clew.store.base import Store
-from clew.store.unit import (
-    AddPruned,
-    Committed,
-    DeleteSession,
-    Dequeue,
-    Enqueue,
-    EpochIs,
-    Guard,
-    HeadIs,
-    InsertMessage,
-    LinkMessage,
-    MoveHead,
-    MoveTurn,
-    NoOpenTurn,
-    OpenTurn,
-    OpenTurnIs,
-    PatchSession,
-    Refused,
-    SetEpoch,
-    SetTurn,
-    StillQueued,
-    Unit,
-    Write,
-)
 from clew.testing.chunks import text, tool_call, tool_output
 from clew.testing.clock import FakeClock
 from clew.testing.scribe import Scribe, user_row
@@ -48,10 +25,10 @@ async def test_a_unit_that_fails_half_way_leaves_nothing_behind(scribe: Scribe) 
     await scribe.turn("hello", text("hi"))
     before = (await scribe.session(), await scribe.store.load_tree(scribe.session_id))
     row = user_row(scribe.mint, scribe.session_id, "x", 1)
-    failing: list[tuple[Write, ...]] = [
-        (PatchSession(metadata={"a": 1}), SetEpoch(99), SetTurn(scribe.mint.turn(), "completed")),
-        (InsertMessage(row), LinkMessage(scribe.mint.turn(), row.id)),
-        (InsertMessage(row), InsertMessage(row)),
+    failing: list[tuple[u.Write, ...]] = [
+        (u.PatchSession(metadata={"a": 1}), u.SetEpoch(99), u.SetTurn(scribe.mint.turn(), "completed")),
+        (u.InsertMessage(row), u.LinkMessage(scribe.mint.turn(), row.id)),
+        (u.InsertMessage(row), u.InsertMessage(row)),
     ]
     for writes in failing:
         with pytest.raises(ClewError):
@@ -64,19 +41,19 @@ async def test_a_unit_that_fails_half_way_leaves_nothing_behind(scribe: Scribe) 
 
 async def test_one_failing_unit_does_not_take_its_neighbours_down(store: Store, scribe: Scribe) -> None:
     """Units that travel in one group with a failing one are all committed; only that one sees its error."""
-    units = [Unit(scribe.session_id, (PatchSession(metadata={f"k{n}": n}),)) for n in range(20)]
-    units.insert(7, Unit(scribe.session_id, (PatchSession(metadata={"bad": 1}), SetTurn("trn_none", "failed"))))
-    units.insert(12, Unit(scribe.session_id, (PatchSession(metadata={"stale": 1}),), (EpochIs(5),)))
+    units = [u.Unit(scribe.session_id, (u.PatchSession(metadata={f"k{n}": n}),)) for n in range(20)]
+    units.insert(7, u.Unit(scribe.session_id, (u.PatchSession(metadata={"bad": 1}), u.SetTurn("trn_none", "failed"))))
+    units.insert(12, u.Unit(scribe.session_id, (u.PatchSession(metadata={"stale": 1}),), (u.EpochIs(5),)))
     results = await asyncio.gather(*(store.submit(unit) for unit in units), return_exceptions=True)
     assert isinstance(results.pop(7), ClewError)
-    assert results.pop(11) == Refused("stale_epoch")
-    assert results == [Committed()] * 20
+    assert results.pop(11) == u.Refused("stale_epoch")
+    assert results == [u.Committed()] * 20
     assert (await scribe.session()).metadata == {f"k{n}": n for n in range(20)}
 
 
 async def test_units_of_a_session_commit_in_the_order_they_were_submitted(store: Store, scribe: Scribe) -> None:
     """The last one submitted wins."""
-    units = [Unit(scribe.session_id, (PatchSession(metadata={"n": n}),)) for n in range(300)]
+    units = [u.Unit(scribe.session_id, (u.PatchSession(metadata={"n": n}),)) for n in range(300)]
     await asyncio.gather(*(store.submit(unit) for unit in units))
     assert (await scribe.session()).metadata == {"n": 299}
 
@@ -84,7 +61,7 @@ async def test_units_of_a_session_commit_in_the_order_they_were_submitted(store:
 @pytest.mark.rule("SR-6")
 async def test_only_one_of_many_can_take_a_session(store: Store, scribe: Scribe) -> None:
     """Taking a session is one conditional update: of a hundred that try with the same epoch, one gets it."""
-    tries = [Unit(scribe.session_id, (SetEpoch(1),), (EpochIs(0),)) for _ in range(100)]
+    tries = [u.Unit(scribe.session_id, (u.SetEpoch(1),), (u.EpochIs(0),)) for _ in range(100)]
     outcomes = await asyncio.gather(*(store.submit(unit) for unit in tries))
     assert sorted(type(outcome).__name__ for outcome in outcomes) == ["Committed"] + ["Refused"] * 99
     assert await store.load_state(scribe.session_id) == SessionState(epoch=1)
@@ -94,26 +71,26 @@ async def test_each_guard_refuses_with_its_own_word(scribe: Scribe) -> None:
     """And lets the unit pass when it holds."""
     opened = await scribe.prompt("hello")
     row = user_row(scribe.mint, scribe.session_id, "later", 1)
-    await scribe.commit(InsertMessage(row), Enqueue(row.id, 1))
-    mark = PatchSession(metadata={"seen": 1})
+    await scribe.commit(u.InsertMessage(row), u.Enqueue(row.id, 1))
+    mark = u.PatchSession(metadata={"seen": 1})
     other = scribe.mint.turn()
-    assert await scribe.try_commit(mark, guards=[EpochIs(2)]) == Refused("stale_epoch")
-    assert await scribe.try_commit(mark, guards=[HeadIs(other)]) == Refused("head_moved")
-    assert await scribe.try_commit(mark, guards=[NoOpenTurn()]) == Refused("turn_open")
-    assert await scribe.try_commit(mark, guards=[OpenTurnIs(other)]) == Refused("turn_not_open")
-    assert await scribe.try_commit(mark, guards=[StillQueued(opened.user.id)]) == Refused("not_queued")
+    assert await scribe.try_commit(mark, guards=[u.EpochIs(2)]) == u.Refused("stale_epoch")
+    assert await scribe.try_commit(mark, guards=[u.HeadIs(other)]) == u.Refused("head_moved")
+    assert await scribe.try_commit(mark, guards=[u.NoOpenTurn()]) == u.Refused("turn_open")
+    assert await scribe.try_commit(mark, guards=[u.OpenTurnIs(other)]) == u.Refused("turn_not_open")
+    assert await scribe.try_commit(mark, guards=[u.StillQueued(opened.user.id)]) == u.Refused("not_queued")
     assert (await scribe.session()).metadata == {}
-    held: list[Guard] = [EpochIs(1), HeadIs(None), OpenTurnIs(opened.id), StillQueued(row.id)]
-    assert await scribe.try_commit(mark, Dequeue(row.id), guards=held) == Committed()
+    held: list[u.Guard] = [u.EpochIs(1), u.HeadIs(None), u.OpenTurnIs(opened.id), u.StillQueued(row.id)]
+    assert await scribe.try_commit(mark, u.Dequeue(row.id), guards=held) == u.Committed()
     assert (await scribe.session()).metadata == {"seen": 1}
 
 
 async def test_of_cancel_and_fire_exactly_one_wins(store: Store, scribe: Scribe) -> None:
     """Both take the message out of the queue under the same guard; the other is told."""
     row = user_row(scribe.mint, scribe.session_id, "later", 1)
-    await scribe.commit(InsertMessage(row), Enqueue(row.id, 1))
-    race = [Unit(scribe.session_id, (Dequeue(row.id),), (StillQueued(row.id),)) for _ in range(2)]
-    assert await asyncio.gather(*(store.submit(unit) for unit in race)) == [Committed(), Refused("not_queued")]
+    await scribe.commit(u.InsertMessage(row), u.Enqueue(row.id, 1))
+    race = [u.Unit(scribe.session_id, (u.Dequeue(row.id),), (u.StillQueued(row.id),)) for _ in range(2)]
+    assert await asyncio.gather(*(store.submit(unit) for unit in race)) == [u.Committed(), u.Refused("not_queued")]
 
 
 async def test_the_queue_keeps_its_order(store: Store, scribe: Scribe, mint: Mint, clock: FakeClock) -> None:
@@ -122,7 +99,7 @@ async def test_the_queue_keeps_its_order(store: Store, scribe: Scribe, mint: Min
     for row, (queued_at, interrupt) in zip(
         rows, [(30, False), (10, False), (10, False), (40, True), (20, True)], strict=True
     ):
-        await scribe.commit(InsertMessage(row), Enqueue(row.id, queued_at, interrupt))
+        await scribe.commit(u.InsertMessage(row), u.Enqueue(row.id, queued_at, interrupt))
     queue = await store.load_queue(scribe.session_id)
     assert [entry.message.id for entry in queue] == [rows[n].id for n in (4, 3, 1, 2, 0)]
     assert [entry.message.metadata["queued_at"] for entry in queue] == [20, 40, 10, 10, 30]
@@ -133,7 +110,7 @@ async def test_the_queue_keeps_its_order(store: Store, scribe: Scribe, mint: Min
         (10, False),
         (30, False),
     ]
-    await scribe.commit(Dequeue(rows[1].id))
+    await scribe.commit(u.Dequeue(rows[1].id))
     fired = await store.find_message(scribe.session_id, rows[1].id)
     assert fired is not None
     assert "queued_at" not in fired.metadata
@@ -143,7 +120,7 @@ async def test_a_turn_moves_only_as_the_table_allows(scribe: Scribe) -> None:
     """A settled turn is not set running by a stray write, and the refusal changes nothing."""
     turn_id, _, _ = await scribe.turn("hello", text("hi"), status="failed")
     with pytest.raises(IllegalTransition):
-        await scribe.commit(SetTurn(turn_id, "running"))
+        await scribe.commit(u.SetTurn(turn_id, "running"))
     assert (await scribe.store.load_tree(scribe.session_id)).turns[turn_id].status == "failed"
 
 
@@ -163,7 +140,7 @@ async def test_the_open_turn_can_be_hung_below_another(store: Store, scribe: Scr
         settled_at=2,
     )
     await scribe.commit(
-        OpenTurn(compaction), MoveTurn(opened.id, compaction.id), MoveHead(compaction.id, 2, "compaction")
+        u.OpenTurn(compaction), u.MoveTurn(opened.id, compaction.id), u.MoveHead(compaction.id, 2, "compaction")
     )
     room = await store.find_turn(compaction.id)
     assert room is not None
@@ -172,15 +149,15 @@ async def test_the_open_turn_can_be_hung_below_another(store: Store, scribe: Scr
     assert [entry.turn.id for entry in (await store.load_line(scribe.session_id)).turns] == [first, room.id, opened.id]
     assert await check(store) == []
     for move in (
-        MoveTurn(compaction.id, None),
-        MoveTurn(first, compaction.id),
-        MoveTurn(opened.id, opened.id),
-        MoveTurn(opened.id, scribe.mint.turn()),
+        u.MoveTurn(compaction.id, None),
+        u.MoveTurn(first, compaction.id),
+        u.MoveTurn(opened.id, opened.id),
+        u.MoveTurn(opened.id, scribe.mint.turn()),
     ):
         with pytest.raises(InternalError):
             await scribe.commit(move)
     assert await store.find_turn(opened.id) == place_below(before, room)
-    await scribe.commit(MoveTurn(opened.id, None))
+    await scribe.commit(u.MoveTurn(opened.id, None))
     assert await store.find_turn(opened.id) == msgspec.structs.replace(before, parent_turn_id=None, depth=0)
 
 
@@ -202,8 +179,8 @@ async def test_prunes_are_numbered_by_the_session_and_only_added(store: Store, s
     replies = [(await scribe.turn(f"look {n}", calls))[2] for n in range(2)]
     assert await store.load_pruned(scribe.session_id) == ()
     first = [Pruned(9, reply, part, 5, 0, 100) for reply in reversed(replies) for part in (2, 1)]
-    await scribe.commit(AddPruned(tuple(first)))
-    await scribe.commit(AddPruned((Pruned(0, replies[0], 1, 5, 3, 200),)))
+    await scribe.commit(u.AddPruned(tuple(first)))
+    await scribe.commit(u.AddPruned((Pruned(0, replies[0], 1, 5, 3, 200),)))
     expected = tuple(Pruned(1, reply, part, 5, 0, 100) for reply in replies for part in (1, 2))
     expected = (*expected, Pruned(2, replies[0], 1, 5, 3, 200))
     assert await store.load_pruned(scribe.session_id) == expected
@@ -226,7 +203,7 @@ async def test_a_prune_of_another_sessions_message_fails(
     good = Pruned(0, reply, 1, 5, 0, 100)
     for bad in (Pruned(0, elsewhere, 1, 5, 0, 100), good):
         with pytest.raises(InternalError):
-            await scribe.commit(AddPruned((good, bad)))
+            await scribe.commit(u.AddPruned((good, bad)))
     assert await store.load_pruned(scribe.session_id) == ()
     assert await store.load_pruned(other.session_id) == ()
 
@@ -236,8 +213,8 @@ async def test_prunes_go_with_their_session(store: Store, scribe: Scribe, mint: 
     other = await Scribe.create(store, clock=clock, mint=mint)
     for one in (scribe, other):
         _, _, reply = await one.turn("look", [*tool_call("read", {}), *tool_output("x")])
-        await one.commit(AddPruned((Pruned(0, reply, 1, 5, 0, 100),)))
-    await scribe.commit(DeleteSession())
+        await one.commit(u.AddPruned((Pruned(0, reply, 1, 5, 0, 100),)))
+    await scribe.commit(u.DeleteSession())
     assert await store.load_pruned(scribe.session_id) == ()
     assert len(await store.load_pruned(other.session_id)) == 1
     assert await check(store) == []
