@@ -1,1 +1,1 @@
-"""Sessions as documents: files that carry one session elsewhere, or show it to people. Pure; knows no store."""
+"""Sessions as files: to be imported elsewhere, or to be read by people. Pure; knows no store."""

@@ -151,7 +151,10 @@ class Damage(msgspec.Struct, frozen=True):
 
 
 class Whole(msgspec.Struct, frozen=True):
-    """A session with all that hangs on it, for looking it over. ``damaged`` says which rows did not decode."""
+    """A session as its rows are, for looking it over. ``damaged`` says which did not decode.
+
+    What is carried elsewhere is a portable session (:mod:`clew.store.portable`), which nothing is wrong with.
+    """
 
     session: Session
     messages: tuple[MessageRow, ...]

@@ -139,6 +139,7 @@ def named_blobs(rows: Iterable[MessageRow]) -> set[str]:
 
 def in_order(portable: PortableSession) -> PortableSession:
     """The session with its rows in their order. A branch's prunes have gaps; here they are counted anew."""
+    # Two copies of a session are compared row by row, and new ids may sort otherwise than the old ones did.
     numbers = {seq: place for place, seq in enumerate(sorted({one.seq for one in portable.prunes}), start=1)}
     prunes = (replace(one, seq=numbers[one.seq]) for one in portable.prunes)
     turns = sorted(tree_of(portable).turns.values(), key=lambda turn: (turn.depth, turn.created_at, turn.id))
