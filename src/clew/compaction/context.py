@@ -21,6 +21,7 @@ from clew.compaction.budget import (
     window_of,
 )
 from clew.compaction.policy import Policy
+from clew.compaction.prune import plan_prune
 from clew.transcript.line import LineTurn
 from clew.transcript.message import Message
 from clew.transcript.part import STEP_START, kind_of, steps_in
@@ -154,6 +155,20 @@ class Context:
             history = max(used - size.system - size.tools - size.summary, 0)
             return msgspec.structs.replace(size, used=used, measured=True, history=history) if used else size
         return size
+
+    def plan_prune(self, at: int, *, aggressive: bool = False, by_hand: bool = False) -> tuple[Pruned, ...]:
+        """Which tool outputs would become stubs now."""
+        return plan_prune(
+            self.messages,
+            self.policy,
+            used=self.size.used,
+            limit=self.window.limit,
+            at=at,
+            already=self.prunes,
+            base_index=self.offsets,
+            aggressive=aggressive,
+            by_hand=by_hand,
+        )
 
     @property
     def fires(self) -> bool:

@@ -146,6 +146,7 @@ class Answers:
         answered = msgspec.structs.replace(wait, answer=answer)
         waits = tuple(answered if one.tool_call_id == wait.tool_call_id else one for one in waits_of(turn))
         async with self._project_rules:
+            # Rule and answer are one unit: "always" never counts for this call and not for the next.
             extra = await self._rules(session, part, answer)
             await self._write_answers(session_id, turn, message, waits, extra)
         self._sessions.publish(
@@ -177,6 +178,7 @@ class Answers:
                     fold.answer(
                         wait.tool_call_id, approved=bool(wait.answer["approved"]), reason=wait.answer.get("reason")
                     )
+        # The answer is durable before anything follows from it: a kill now loses no human's word.
         writes: list[Write] = [SetTurn(turn.id, "waiting", data=dict(with_waits(waits)))]
         parts = changed_parts(message, fold, now)
         if parts:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -22,7 +22,7 @@ from clew.transcript import chunk as c
 from clew.transcript.gate import clean_value
 from clew.transcript.rule import Target
 
-__all__ = ["MAX_CALLS", "MAX_CALLS_AT_ONCE", "TOO_MANY", "Call", "Caller", "ToolCallValue", "Verdict"]
+__all__ = ["MAX_CALLS", "MAX_CALLS_AT_ONCE", "TOO_MANY", "Call", "Caller", "SpawnChild", "ToolCallValue", "Verdict"]
 
 MAX_CALLS: Final = 128
 MAX_CALLS_AT_ONCE: Final = 16
@@ -32,6 +32,10 @@ TOO_MANY: Final = (
 )
 
 log = logging.getLogger("clew.tools")
+
+
+SpawnChild = Callable[[str, str | None, Setting, Signal], Awaitable[ChildOutcome]]
+"""Runs a prompt as a child of the session of this setting, until that ends or the signal says so."""
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -64,7 +68,9 @@ class Verdict(msgspec.Struct, frozen=True):
 class Caller:
     """Handles the calls of one run."""
 
-    def __init__(self, host: Host, setting: Setting, signal: Signal, spawn_child: Any, state: dict[str, Any]) -> None:
+    def __init__(
+        self, host: Host, setting: Setting, signal: Signal, spawn_child: SpawnChild, state: dict[str, Any]
+    ) -> None:
         self._host = host
         self._setting = setting
         self._signal = signal
@@ -188,18 +194,11 @@ class Caller:
             if decision.action != "allow":
                 raise PermissionDenied(f"{target.value} is not allowed: {decision.reason}")
 
-        async def spawn_child(prompt: str, agent: str | None) -> ChildOutcome:
-            outcome: ChildOutcome = await self._spawn_child(prompt, agent, self._setting, self._signal)
-            return outcome
-
         async def load_skill(name: str) -> str:
             try:
                 return await asyncio.to_thread(self._setting.skills.load_skill, name)
             except InvalidInput as error:
                 raise ToolFailed(str(error)) from error
-
-        async def look_up(query: str) -> str:
-            return await recall(self._host.store, self._setting.session.id, query)
 
         return ToolContext(
             session_id=self._setting.session.id,
@@ -209,9 +208,9 @@ class Caller:
             judged=call.granted,
             spill=self._host.spill / self._setting.session.id,
             permit=permit,
-            spawn_child=spawn_child,
+            spawn_child=lambda prompt, agent: self._spawn_child(prompt, agent, self._setting, self._signal),
             load_skill=load_skill,
-            recall=look_up,
+            recall=lambda query: recall(self._host.store, self._setting.session.id, query),
             state=self._state,
         )
 

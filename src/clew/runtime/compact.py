@@ -26,7 +26,6 @@ from clew.compaction.plan import (
     written_by_model,
     written_by_rule,
 )
-from clew.compaction.prune import plan_prune
 from clew.compaction.record import to_part
 from clew.errors import ClewError, RunAborted, SessionBusy
 from clew.failpoints import failpoint
@@ -246,16 +245,7 @@ async def prune_idle(host: Host, session: Session) -> Compacted:
     setting = await _setting(host, session)
     context = await load_context(host, setting)
     before = context.size.used
-    planned = plan_prune(
-        context.messages,
-        context.policy,
-        used=before,
-        limit=context.window.limit,
-        at=host.clock.now_ms(),
-        already=context.prunes,
-        base_index=context.offsets,
-        by_hand=True,
-    )
+    planned = context.plan_prune(host.clock.now_ms(), by_hand=True)
     if not planned:
         return Compacted(compacted=False, tokens_before=before, tokens_after=before)
     state = await host.store.load_state(session.id)

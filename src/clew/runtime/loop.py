@@ -84,12 +84,11 @@ class Loop:
 
     async def run(self) -> End:
         """Step after step until nothing is asked for, a human is, or the budget is used up."""
-        while True:
-            if self._budget <= 0:
-                return End("step_limit")
+        while self._budget > 0:
             end = await self._one_step()
             if end is not None:
                 return end
+        return End("step_limit")
 
     async def land(self, calls: Sequence[Call], denied: Sequence[str]) -> None:
         """The results a waiting step still owes, now that its requests are answered."""

@@ -32,7 +32,6 @@ from clew.store.unit import (
     AppendChunks,
     EndStep,
     EpochIs,
-    Guard,
     InsertMessage,
     JournalEntry,
     LinkMessage,
@@ -94,7 +93,8 @@ class Recorder:
         self.fold = Fold(message.id, parts=[part.data for part in message.parts], metadata=message.metadata)
         self._store = store
         self._turn_id = turn_id
-        self._guards: tuple[Guard, ...] = (EpochIs(epoch),)
+        # Whoever takes the session raises the epoch: from then on nothing of this stream is written any more.
+        self._guard = EpochIs(epoch)
         self._mint, self._clock = mint, clock
         policy = policy or SavePolicy()
         if policy.save_on is None:
@@ -154,7 +154,7 @@ class Recorder:
         """Book the step with everything written so far and ``writes``, in one unit, synced."""
         await self._commit((EndStep(step), *writes), fold=True, sync="power")
 
-    async def close(self, *writes: Write, guards: Sequence[Guard] = (), seal: bool = True) -> None:
+    async def close(self, *writes: Write, seal: bool = True) -> None:
         """Fold what is left and end, together with ``writes`` (a turn settled, the head moved), in one unit.
 
         ``seal=False`` leaves the message open for a later run to go on with.
@@ -162,7 +162,7 @@ class Recorder:
         for chunk in self._gate.left_over():
             with contextlib.suppress(IllegalChunk):
                 self._take(chunk)
-        await self._commit(writes, fold=True, sync="power", guards=tuple(guards), seal=seal)
+        await self._commit(writes, fold=True, sync="power", seal=seal)
         self._closed = True
         self._stop_timer()
 
@@ -190,6 +190,7 @@ class Recorder:
         index = self.fold.apply(chunk)
         kind = chunk.__class__
         if kind is c.Data and chunk.transient is True:  # type: ignore[union-attr]
+            # Shown in its place in the stream, and never stored: it has no number.
             self._unshown.append(chunk)
             return
         self._n += 1
@@ -257,7 +258,6 @@ class Recorder:
         *,
         fold: bool,
         sync: Sync = "process",
-        guards: tuple[Guard, ...] = (),
         seal: bool = False,
     ) -> Unit:
         """A unit of everything that waits: as parts when it folds, else as journal entries."""
@@ -279,6 +279,7 @@ class Recorder:
             if fold and self._metadata_dirty and self._stored:
                 own.append(PatchMessage(self.message.id, now, from_stream(self.fold.metadata)))
         if fold and self._stored:
+            # Parts and mark in one unit: recovery applies only what is above the mark, and never a chunk twice.
             own.append(MarkFolded(self.message.id, self._n))
             self._folded_chars += self._grown
             self._grown = self._unfolded = 0
@@ -293,7 +294,7 @@ class Recorder:
             own.append(SealMessage(self.message.id, seal_of(self.fold.parts)))
         self._pending = []
         self._bytes = 0
-        return Unit(self.message.session_id, (*own, *writes), (*self._guards, *guards), sync)
+        return Unit(self.message.session_id, (*own, *writes), (self._guard,), sync)
 
     def _submit(self, unit: Unit) -> None:
         shown = self._take_unshown() if self._policy.save_on == "chunk" else []
@@ -364,10 +365,10 @@ class Recorder:
         *,
         fold: bool,
         sync: Sync,
-        guards: tuple[Guard, ...] = (),
         seal: bool = False,
     ) -> None:
         self._check()
+        # One unit of a stream at a time: that alone keeps its chunks in order, however units are grouped.
         while self._inflight is not None:
             await self._settled()
         self._check()
@@ -375,7 +376,7 @@ class Recorder:
         if not (writes or self._pending or seal or (fold and self._stored and (self._dirty or self._metadata_dirty))):
             self._show(self._take_unshown())
             return
-        self._submit(self._unit(writes, fold=fold, sync=sync, guards=guards, seal=seal))
+        self._submit(self._unit(writes, fold=fold, sync=sync, seal=seal))
         await self._settled()
         self._check()
 

@@ -6,7 +6,6 @@ it has changed something. A step that gained nothing is not tried twice.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -14,7 +13,6 @@ from typing import Any
 from clew.compaction.budget import Measured, estimate_message
 from clew.compaction.context import Context
 from clew.compaction.plan import plan_compaction
-from clew.compaction.prune import plan_prune
 from clew.errors import CompactionError, ContextTooLarge, SessionNotFound
 from clew.runtime.compact import Compactor, commit_pruned
 from clew.runtime.context import frame_of, measured_context, session_policy
@@ -65,9 +63,11 @@ class Room:
         ``flush`` makes what the run has said so far durable; a compaction may name any of it. Raises
         :class:`ContextTooLarge` when nothing helps.
         """
+        # A stub costs nothing and a summary a call, so outputs are pruned first; often that is enough.
         context = await self._prune(await self._context(live))
         if self._policy.enabled and (context.overflows or (context.fires and self._policy.when == "before_call")):
             context = await self._compact(context, live, inside=inside, flush=flush)
+        # Refused only by the plain count, never by the tenth that is put on top of an estimate.
         if context.overflows:
             raise self._too_large(context)
         return context
@@ -105,16 +105,7 @@ class Room:
     async def _prune(self, context: Context, *, aggressive: bool = False) -> Context:
         if not (self._policy.prune_tool_outputs if aggressive else self._policy.prunes):
             return context
-        planned = plan_prune(
-            context.messages,
-            self._policy,
-            used=context.size.used,
-            limit=context.window.limit,
-            at=self._host.clock.now_ms(),
-            already=context.prunes,
-            base_index=context.offsets,
-            aggressive=aggressive,
-        )
+        planned = context.plan_prune(self._host.clock.now_ms(), aggressive=aggressive)
         if not planned:
             return context
         await commit_pruned(self._host, self._setting.session.id, AddPruned(planned), self._epoch)
@@ -142,15 +133,15 @@ class Room:
         key = plan and (plan.cut.tail_start_id, plan.cut.split, len(plan.cut.summarised))
         if plan is None or key in self._tried:
             return context
+        # Noted before it is known what it gains: what failed once in a run fails again, and costs a call each time.
         self._tried.add(key)
         await self._progress.compacting("summarising earlier turns")
         try:
             if flush is not None:
+                # The marker may name parts of the message that is being made: they must be stored before it is.
                 await flush()
             compactor = Compactor(self._host, self._progress.compacting)
             await compactor.compact(context, plan, epoch=self._epoch, open_turn=self._turn)
-        except asyncio.CancelledError:
-            raise
         except (CompactionError, HookRefused) as error:
             log.warning("session %s goes on uncompacted: %s", self._setting.session.id, error)
             await self._progress.running()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 import msgspec
@@ -17,7 +17,7 @@ import msgspec
 from clew.errors import ClewError, ContextTooLarge, InternalError, ModelFailed, StaleEpoch, StoreError
 from clew.failpoints import failpoint
 from clew.live.base import Event, LiveStream
-from clew.runtime.calls import Call, Caller
+from clew.runtime.calls import Call, Caller, SpawnChild
 from clew.runtime.context import session_policy
 from clew.runtime.host import Host, Setting
 from clew.runtime.loop import End, Loop
@@ -29,7 +29,7 @@ from clew.runtime.run_stream import RunStream
 from clew.runtime.submission import TurnOutcome
 from clew.runtime.take import refusing, settling
 from clew.store.unit import EpochIs, InsertMessage, LinkMessage, MoveHead, Refused, SealMessage, SetTurn, Unit, Write
-from clew.tools.base import ChildOutcome, Signal
+from clew.tools.base import Signal
 from clew.transcript import chunk as c
 from clew.transcript.doom import WARNING, Pattern, find_pattern, made_calls
 from clew.transcript.message import MessageRow, PartRow
@@ -38,13 +38,12 @@ from clew.transcript.turn import Turn, finish_of
 from clew.transcript.turn_state import TurnStatus
 from clew.transcript.wait import with_waits
 
-__all__ = ["Resumption", "Run", "SpawnChild", "Start"]
+__all__ = ["Resumption", "Run", "Start"]
 
 log = logging.getLogger("clew.run")
 _GRACE_S = 2.0
 """How long an aborted run waits for a model's connection to close before it settles without it."""
 
-SpawnChild = Callable[[str, str | None, Setting, Signal], Awaitable[ChildOutcome]]
 T = TypeVar("T")
 
 

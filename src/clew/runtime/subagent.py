@@ -11,7 +11,7 @@ from clew.runtime.admission import PromptContent, read_parts, user_row
 from clew.runtime.host import Host, Setting
 from clew.runtime.live_sessions import LiveSessions
 from clew.runtime.setting import resolve
-from clew.runtime.submission import Submission, TurnOutcome
+from clew.runtime.submission import Submission
 from clew.store.unit import InsertSession, Unit
 from clew.tools.base import ChildOutcome, Signal
 from clew.transcript.message import MessageRow
@@ -77,11 +77,8 @@ class Subagents:
         outcome = await ended
         if outcome.status == "aborted":
             raise ToolFailed("aborted by parent")
-        return ChildOutcome(child.id, outcome.status, await self._last_text(child.id, outcome))
-
-    async def _last_text(self, session_id: str, outcome: TurnOutcome) -> str:
-        row = await self._host.store.find_message(session_id, outcome.message_id)
-        texts = row.texts if row else []
-        if outcome.status == "failed":
-            return f"the subagent failed: {(outcome.error or {}).get('message')}"
-        return texts[-1] if texts else "(the subagent said nothing)"
+        said = f"the subagent failed: {(outcome.error or {}).get('message')}"
+        if outcome.status != "failed":
+            last = await host.store.find_message(child.id, outcome.message_id)
+            said = last.texts[-1] if last is not None and last.texts else "(the subagent said nothing)"
+        return ChildOutcome(child.id, outcome.status, said)

@@ -194,6 +194,7 @@ def plan_take(
         NoOpenTurn() if turn is None else OpenTurnIs(turn.id),
     )
     settled = plan_settle(standing, now, left_open, spared=goes_on)
+    # One unit: a kill leaves either the session as it was, or the taker's turn with nothing open before it.
     taken = (*before, SetEpoch(standing.next_epoch), *settled, *writes)
     return Unit(standing.session_id, taken, (*held, *guards), sync="power")
 
