@@ -27,14 +27,14 @@ from clew.transcript.rollup import with_usage
 from clew.transcript.usage import Usage
 from clew.transcript.wait import digest_of, waits_of
 
-__all__ = ["ORIGIN_KEY", "Conversion", "Moved", "convert"]
+__all__ = ["ORIGIN_KEY", "Conversion", "ConvertedSession", "convert"]
 
 ORIGIN_KEY: Final = "converted_from"
 _VIEWS: Final[tuple[View, ...]] = ("visible", "model", "all")
 replace, astuple = msgspec.structs.replace, msgspec.structs.astuple
 
 
-class Moved(msgspec.Struct, frozen=True):
+class ConvertedSession(msgspec.Struct, frozen=True):
     """A session and what it is called in the target."""
 
     session_id: str
@@ -44,8 +44,8 @@ class Moved(msgspec.Struct, frozen=True):
 class Conversion(msgspec.Struct, frozen=True):
     """What was written, which sessions had been written before, and which do not read and were left."""
 
-    moved: tuple[Moved, ...]
-    known: tuple[Moved, ...]
+    moved: tuple[ConvertedSession, ...]
+    known: tuple[ConvertedSession, ...]
     damaged: tuple[Damage, ...] = ()
 
 
@@ -59,7 +59,7 @@ async def convert(source: Store, target: Store, mint: Mint, now: int) -> Convers
     for session in rows:
         here = known.get(session.id)
         names[session.id] = here if here is not None else await _name(target, session.id, mint)
-    moved: list[Moved] = []
+    moved: list[ConvertedSession] = []
     damaged: list[Damage] = []
     for session in rows:
         if session.id not in known:
@@ -71,11 +71,11 @@ async def convert(source: Store, target: Store, mint: Mint, now: int) -> Convers
                 continue
             # A branch, which comes after its parent, names what is the parent's by what it is called now.
             names |= await _move(source, target, given, names, origin, mint, now)
-            moved.append(Moved(session.id, names[session.id]))
+            moved.append(ConvertedSession(session.id, names[session.id]))
     # A turn that a dead process left is settled there as it would have been here.
     await recover(target, mint, now)
     return Conversion(
-        tuple(moved), tuple(Moved(old, new) for old, new in known.items() if old in names), tuple(damaged)
+        tuple(moved), tuple(ConvertedSession(old, new) for old, new in known.items() if old in names), tuple(damaged)
     )
 
 

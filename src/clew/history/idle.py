@@ -11,11 +11,11 @@ from clew.runtime.ready import settle_idle
 from clew.transcript.session import Session
 from clew.transcript.turn import Tree
 
-__all__ = ["held_idle"]
+__all__ = ["hold_idle"]
 
 
 @asynccontextmanager
-async def held_idle(host: Host, sessions: LiveSessions, session_id: str) -> AsyncIterator[tuple[Session, Tree]]:
+async def hold_idle(host: Host, sessions: LiveSessions, session_id: str) -> AsyncIterator[tuple[Session, Tree]]:
     """The session and its tree, under its lock. A turn that waits for a human may still be open."""
     async with sessions.lock(session_id):
         session = await sessions.get_open(session_id)

@@ -27,7 +27,7 @@ __all__ = [
     "parts_to_send",
     "plan_resend",
     "plan_undo",
-    "withdrawn",
+    "tree_after_withdrawal",
 ]
 
 RewindMode = Literal["resend", "edit"]
@@ -140,7 +140,7 @@ def _has_grown(tree: Tree, rewind: HeadMove) -> bool:
     return False
 
 
-def withdrawn(tree: Tree, session_id: str, now: int) -> Tree:
+def tree_after_withdrawal(tree: Tree, session_id: str, now: int) -> Tree:
     """The tree as it will be once the turn that waits for a human is settled."""
     if tree.open_turn_id is None:
         return tree
