@@ -8,7 +8,7 @@ from typing import Any
 
 from bench import talk
 from clew.ids import Mint
-from clew.runtime.take import settling
+from clew.runtime.take import plan_end
 from clew.store.base import Store
 from clew.store.unit import (
     Committed,
@@ -95,7 +95,7 @@ def answer(mint: Mint, session_id: str, turn_id: str, parts: list[dict[str, Any]
         EndStep(step(turn_id, 0, message.id, now)),
         EndStep(step(turn_id, 1, message.id, now)),
         SealMessage(message.id, seal_of(parts)),
-        *settling(turn_id, "completed", now),
+        *plan_end(turn_id, "completed", now),
     )
 
 

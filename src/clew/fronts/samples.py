@@ -14,7 +14,7 @@ import msgspec
 
 from clew.engine import Engine
 from clew.errors import InternalError
-from clew.runtime.take import settling
+from clew.runtime.take import plan_end
 from clew.store import unit as u
 from clew.transcript.message import MessageRow, PartRow, Role, seal_of
 from clew.transcript.part import text_part
@@ -131,7 +131,7 @@ async def _long(engine: Engine, session_id: str) -> None:
         line = f"{_TALE[number % len(_TALE)]} (turn {number + 1})"
         writes += [u.OpenTurn(turn), *_said(engine, session, turn.id, "user", line, now, number)]
         writes += _said(engine, session, turn.id, "assistant", line, now, number)
-        writes += settling(turn.id, "completed", now)
+        writes += plan_end(turn.id, "completed", now)
         parent = turn.id
         if (number + 1) % _TURNS_A_UNIT == 0:
             outcome = await engine.store.commit(u.Unit(session_id, (*writes, u.PatchSession(updated_at=now))))

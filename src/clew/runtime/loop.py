@@ -26,7 +26,7 @@ from clew.runtime.host import Host, Setting
 from clew.runtime.progress import Progress
 from clew.runtime.recorder import Recorder
 from clew.runtime.room import Room
-from clew.runtime.setting import keeping_prompt
+from clew.runtime.setting import prompt_writes
 from clew.transcript import chunk as c
 from clew.transcript.doom import Pattern, judge, made_calls
 from clew.transcript.message import Message
@@ -114,7 +114,7 @@ class Loop:
         waits = await self._ask(verdicts)
         await self._recorder.send(c.FinishStep())
         failpoint("run.before_step_end")
-        kept = () if self._kept_prompt else keeping_prompt(self._setting, self._host.clock.now_ms())
+        kept = () if self._kept_prompt else prompt_writes(self._setting, self._host.clock.now_ms())
         await self._recorder.end_step(self._booked(end), *kept)
         self._kept_prompt = True
         self._step += 1

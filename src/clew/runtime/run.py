@@ -27,7 +27,7 @@ from clew.runtime.recorder import Recorder, assistant_row
 from clew.runtime.room import Room
 from clew.runtime.run_stream import RunStream
 from clew.runtime.submission import TurnOutcome
-from clew.runtime.take import refusing, settling
+from clew.runtime.take import plan_end, plan_refusal
 from clew.store.unit import EpochIs, InsertMessage, LinkMessage, MoveHead, Refused, SealMessage, SetTurn, Unit, Write
 from clew.tools.base import Signal
 from clew.transcript import chunk as c
@@ -247,7 +247,7 @@ class Run:
                 if state_of(part) == "approval-requested":
                     recorder.withdraw(call_id_of(part) or "", self.signal.reason or "aborted")
             recorder.write(c.Abort(reason=self.signal.reason or "aborted"))
-            await recorder.close(*settling(self.turn.id, "aborted", now, {"stopped": self.signal.reason}))
+            await recorder.close(*plan_end(self.turn.id, "aborted", now, {"stopped": self.signal.reason}))
             return self._outcome_of("aborted", stopped=self.signal.reason)
         if end.reason == "waiting":
             recorder.write(c.Finish(finish_reason="tool-calls"))
@@ -258,7 +258,7 @@ class Run:
         data: dict[str, Any] = {"stopped": stopped} if stopped else {}
         if stopped == "step_limit":
             data["max_steps"] = self._max_steps
-        await recorder.close(*settling(self.turn.id, "completed", now, data))
+        await recorder.close(*plan_end(self.turn.id, "completed", now, data))
         return self._outcome_of("completed", stopped=stopped)
 
     async def _refuse(self, refusal: ContextTooLarge) -> TurnOutcome:
@@ -276,7 +276,7 @@ class Run:
             if state.head_turn_id != turn.id:
                 writes += (MoveHead(turn.id, now, "turn"),)
         else:
-            writes = refusing(turn.id, [row.id for row in rows], now, {"error": problem})
+            writes = plan_refusal(turn.id, [row.id for row in rows], now, {"error": problem})
         unit = Unit(session_id, writes, (EpochIs(self._epoch),), sync="power")
         outcome = await host.store.commit(unit)
         if isinstance(outcome, Refused):
@@ -290,7 +290,7 @@ class Run:
         try:
             recorder.write(c.Error(error_text=problem["message"]))
             recorder.write(c.Finish(finish_reason="error"))
-            await recorder.close(*settling(self.turn.id, "failed", now, {"error": problem}))
+            await recorder.close(*plan_end(self.turn.id, "failed", now, {"error": problem}))
         except Exception as error:
             return self._lost(failure if isinstance(failure, StoreError) else error, recorder)
         return self._outcome_of("failed", error=problem)

@@ -26,7 +26,7 @@ from clew.runtime.recovery import load_standing
 from clew.runtime.run import Run, Start
 from clew.runtime.subagent import Subagents
 from clew.runtime.submission import Outcomes, Submission, TurnOutcome
-from clew.runtime.take import plan_open, plan_take, settling
+from clew.runtime.take import plan_end, plan_open, plan_take
 from clew.runtime.title import entitle
 from clew.runtime.tool_memory import ToolMemory
 from clew.runtime.waiting import changed_parts, close_request, idle_status, load_open_turn
@@ -212,7 +212,7 @@ class Runner:
             PutParts(message.id, changed_parts(message, fold, now)),
             SealMessage(message.id, seal_of(fold.parts)),
         ]
-        writes += settling(turn.id, "aborted", now, {"stopped": reason, "waiting": []})
+        writes += plan_end(turn.id, "aborted", now, {"stopped": reason, "waiting": []})
         # Its own calls end here, in the words of who withdrew them; what else is open is settled by the taking.
         others = tuple(one for one in standing.cut_off if one.message.id != message.id)
         standing = msgspec.structs.replace(standing, cut_off=others)

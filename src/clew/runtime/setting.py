@@ -23,7 +23,7 @@ from clew.transcript.message import MessageRow
 from clew.transcript.rule import Rule
 from clew.transcript.session import Model, Session, parse_model
 
-__all__ = ["keeping_prompt", "load_permit", "resolve", "resolve_for"]
+__all__ = ["load_permit", "prompt_writes", "resolve", "resolve_for"]
 
 log = logging.getLogger("clew.agents")
 
@@ -131,7 +131,7 @@ async def resolve_for(host: Host, session: Session, user: MessageRow | None) -> 
     return await resolve(host, session, model=user.asked_model, agent=user.asked_agent, attended=user.is_attended)
 
 
-def keeping_prompt(setting: Setting, now: int) -> tuple[PutPrompt, PutPrompt]:
+def prompt_writes(setting: Setting, now: int) -> tuple[PutPrompt, PutPrompt]:
     """The writes that keep this turn's prompt and tools, once per digest.
 
     They go with the step that names them, in one unit: a prompt that nobody names is nobody's, and goes.

@@ -51,11 +51,11 @@ __all__ = [
     "SHUTDOWN",
     "CutOff",
     "Standing",
+    "plan_end",
     "plan_open",
+    "plan_refusal",
     "plan_settle",
     "plan_take",
-    "refusing",
-    "settling",
 ]
 
 _UNKNOWN: Final = "its effects are unknown"
@@ -124,7 +124,7 @@ def plan_settle(standing: Standing, now: int, left_open: str, *, spared: Turn | 
     if standing.open is not None and spared is None:
         turn, rows = standing.open.turn, standing.open.messages
         error = {"code": "interrupted", "message": left_open}
-        writes += settling(turn.id, "failed", now, {"error": error, "waiting": []})
+        writes += plan_end(turn.id, "failed", now, {"error": error, "waiting": []})
         # Nobody goes on with what it had begun to say. Sealed, it shows when somebody does all the same.
         unsealed = [row for row in rows if row.id not in standing.sealed | resealed and row.damage is None]
         writes += [SealMessage(row.id, row.seal) for row in unsealed]
@@ -160,12 +160,12 @@ def _close_calls(message: MessageRow, calls: Sequence[PartRow], reason: str, now
     )
 
 
-def settling(turn_id: str, status: TurnStatus, now: int, data: dict[str, Any] | None = None) -> tuple[Write, ...]:
+def plan_end(turn_id: str, status: TurnStatus, now: int, data: dict[str, Any] | None = None) -> tuple[Write, ...]:
     """The writes that end a turn that was answered, in whatever way: it becomes the head."""
     return SetTurn(turn_id, status, settled_at=now, data=data or {}), MoveHead(turn_id, now, "turn")
 
 
-def refusing(turn_id: str, message_ids: Sequence[str], now: int, data: dict[str, Any]) -> tuple[Write, ...]:
+def plan_refusal(turn_id: str, message_ids: Sequence[str], now: int, data: dict[str, Any]) -> tuple[Write, ...]:
     """The writes that end a turn refused before any model call: the head stays, its messages are hidden."""
     hidden: dict[str, Hidden | None] = {message_id: Hidden(now, "refused") for message_id in message_ids}
     return SetTurn(turn_id, "refused", settled_at=now, data=data), SetHidden(hidden)

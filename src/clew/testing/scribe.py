@@ -16,7 +16,7 @@ from clew.config import SavePolicy
 from clew.errors import InternalError
 from clew.ids import Mint
 from clew.runtime.recorder import Recorder, assistant_row
-from clew.runtime.take import Standing, plan_open, settling
+from clew.runtime.take import Standing, plan_end, plan_open
 from clew.store.base import Store, get_session
 from clew.store.unit import Committed, Guard, InsertMessage, InsertSession, Outcome, SealMessage, Sync, Unit, Write
 from clew.transcript import chunk as c
@@ -85,7 +85,7 @@ class OpenedTurn:
         )
 
     def settling(self, status: TurnStatus = "completed") -> tuple[Write, ...]:
-        return settling(self.id, status, self.scribe.clock.now_ms())
+        return plan_end(self.id, status, self.scribe.clock.now_ms())
 
 
 class Scribe:
