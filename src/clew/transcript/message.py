@@ -52,7 +52,7 @@ class PartRow(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def tool_state(self) -> str | None:
-        return state_of(self.data) if self.tool_call_id is not None else None
+        return None if call_id_of(self.data) is None else state_of(self.data)
 
 
 class MessageRow(MessageMetadata, msgspec.Struct, frozen=True, gc=False):

@@ -134,11 +134,10 @@ def is_call(part: Part) -> bool:
 
 def call_id_of(part: Part) -> str | None:
     """The id of a tool call; None for any other part."""
-    id_ = part.get("toolCallId")
-    if not isinstance(id_, str):
+    id_, kind = part.get("toolCallId"), part.get("type")
+    if not isinstance(id_, str) or not isinstance(kind, str):
         return None
-    kind = kind_of(part)
-    return id_ if kind == "dynamic-tool" or kind.startswith("tool-") else None
+    return id_ if kind.startswith("tool-") or kind == "dynamic-tool" else None
 
 
 def tool_name(part: Part) -> str:
