@@ -16,7 +16,6 @@ from clew.agents.manifest import Agent, AgentSource, parse_manifest
 from clew.agents.restraint import restrain
 from clew.contained import Unreadable, list_contained, read_contained, shown
 from clew.errors import InternalError, InvalidInput
-from clew.transcript.rule import Rule
 
 __all__ = ["MAX_MANIFESTS", "MAX_MANIFEST_BYTES", "AgentCatalog", "builtin_agents"]
 
@@ -60,7 +59,8 @@ class AgentCatalog:
             found = _read_folder(user_dir / "agents", user_dir / "agents", "user", notices.append)
             agents |= {agent.name: agent for agent in found if _may_be_internal(agent, notices.append)}
         if workspace is not None:
-            granted = _granted()
+            # What clew allows an agent of any project by itself: what its own assistant may do unasked.
+            granted = tuple(rule for rule in builtin_agents()["assistant"].rules if rule.action == "allow")
             for agent in _read_folder(workspace / ".clew" / "agents", workspace, "project", notices.append):
                 if agent.name in agents:
                     owner = "the user" if agents[agent.name].source == "user" else "clew"
@@ -96,11 +96,6 @@ class AgentCatalog:
         return tuple(agent for agent in self.list() if agent.mode == "subagent")
 
 
-def _granted() -> tuple[Rule, ...]:
-    """What clew allows an agent of any project by itself: what its own assistant may do unasked."""
-    return tuple(rule for rule in builtin_agents()["assistant"].rules if rule.action == "allow")
-
-
 def _may_be_internal(agent: Agent, notice: Callable[[str], None]) -> bool:
     """Internal agents have names clew knows; a manifest neither adds one nor makes one of another kind."""
     builtin = builtin_agents().get(agent.name)
@@ -127,18 +122,14 @@ def _read_folder(folder: Path, inside: Path, source: AgentSource, notice: Callab
     for name in listing.names:
         path = shown(folder / name)
         try:
-            agents.append(_read_manifest(listing.real / name, listing.real, source, path))
+            found = read_contained(listing.real / name, listing.real, MAX_MANIFEST_BYTES)
+            if found is None:
+                raise Unreadable("is gone")
+            if found.cut:
+                raise Unreadable(f"is larger than {MAX_MANIFEST_BYTES} bytes")
+            agents.append(parse_manifest(found.text, name=Path(name).stem, source=source, path=path))
         except Unreadable as error:
             notice(f"{path}: ignored; it {error}")
         except InvalidInput as error:
             notice(f"{error}; the agent is ignored")
     return agents
-
-
-def _read_manifest(file: Path, folder: Path, source: AgentSource, path: str) -> Agent:
-    found = read_contained(file, folder, MAX_MANIFEST_BYTES)
-    if found is None:
-        raise Unreadable("is gone")
-    if found.cut:
-        raise Unreadable(f"is larger than {MAX_MANIFEST_BYTES} bytes")
-    return parse_manifest(found.text, name=file.stem, source=source, path=path)

@@ -92,8 +92,7 @@ def skills(inputs: PromptInputs) -> str:
 
 def environment(inputs: PromptInputs) -> str:
     """Where and when, without a clock time."""
-    given = inputs.environment
-    return "\n".join(["# Environment", "", *_facts(given)]) if given is not None else ""
+    return "" if inputs.environment is None else "\n".join(["# Environment", "", *_facts(inputs.environment)])
 
 
 def tools(inputs: PromptInputs) -> str:
@@ -158,15 +157,8 @@ def _git(state: GitState) -> str:
         where = f"branch {one_line(state.branch, _MAX_NAME)}"
     else:
         where = f"no branch, at {one_line(state.commit, _MAX_NAME)}" if state.commit is not None else "no branch"
-    match state.changed:
-        case None:
-            return where
-        case 0:
-            return f"{where}, nothing changed"
-        case 1:
-            return f"{where}, 1 file changed"
-        case count:
-            return f"{where}, {count} files changed"
+    said = {None: "", 0: ", nothing changed", 1: ", 1 file changed"}
+    return where + said.get(state.changed, f", {state.changed} files changed")
 
 
 def _entry(name: str, description: str) -> str:
