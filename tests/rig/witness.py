@@ -15,6 +15,7 @@ from typing import Any
 import clew
 from clew.config import Config
 from clew.history.check import check
+from clew.runtime.take import LOST, RESTART
 from clew.store.base import Store
 from clew.transcript import chunk as c
 from clew.transcript.chunk import Chunk
@@ -132,7 +133,7 @@ class Witness:
             kept = [one for one in shown[:shortest] if not (isinstance(one, c.Data) and one.transient is True)]
             return [f"{len(kept)} chunks were shown, and none is stored"] if kept else []
         metadata = {key: value for key, value in row.metadata.items() if key not in ("usage", "model")}
-        found = ([part.data for part in row.parts], metadata)
+        found = ([_restarted(part.data) for part in row.parts], metadata)
         if row.id in self._found:
             return [] if self._found[row.id] == found else ["it changed after its writer had died"]
         lengths = _prefix(script, row.id, found, shortest)
@@ -176,17 +177,17 @@ def _prefix(script: list[Chunk], message_id: str, found: object, shortest: int) 
     return None if fewest is None else (fewest, len(script))
 
 
+def _restarted(part: dict[str, Any]) -> dict[str, Any]:
+    """A call of a turn that ended well says only that it was aborted; here it is told like those of all others."""
+    return {**part, "errorText": RESTART} if part.get("errorText") == LOST else part
+
+
 def _ended(part: dict[str, Any]) -> dict[str, Any]:
     """The part after a restart: a call without a result has failed, what it did is unknown, what it was told stays."""
     if part.get("state") not in ("input-streaming", "input-available", "approval-requested"):
         return part
     kept = {key: value for key, value in part.items() if key not in ("approval", "inputEncoding", "rawInput")}
-    return {
-        "input": {},
-        **kept,
-        "state": "output-error",
-        "errorText": "aborted by host restart; its effects are unknown",
-    }
+    return {"input": {}, **kept, "state": "output-error", "errorText": RESTART}
 
 
 def dump(path: Path) -> str:
