@@ -56,7 +56,7 @@ def test_the_checkpoint_preset_has_the_figures_of_its_source() -> None:
         when="after_turn",
         frame="pair",
         tail_turns=4,
-        tail_budget_pct=None,
+        tail_budget_pct=1.0,
         summary_tokens=4_096,
         temperature=0.3,
         max_steps=10,

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
-from clew.compaction.presets import DEFAULT_RESERVE, PRESETS, Preset, Pruning, TailMode
+from clew.compaction.presets import DEFAULT_RESERVE, Preset, Pruning, TailMode, presets
 from clew.config import CompactionConfig, PruningConfig
 from clew.errors import InvalidInput
 
@@ -64,7 +64,7 @@ class Policy(Preset, frozen=True, kw_only=True):
         if self.tail == "tokens":
             return min(self.keep_recent_tokens, usable // 2)
         # By its decimal form: 0.29 of 100 is 29, and not a little less.
-        return usable if self.tail_budget_pct is None else int(usable * Fraction(str(self.tail_budget_pct)))
+        return int(usable * Fraction(str(self.tail_budget_pct)))
 
 
 def policy_for(config: CompactionConfig, pruning: PruningConfig, session: Mapping[str, Any] | None) -> Policy:
@@ -88,7 +88,7 @@ def policy_for(config: CompactionConfig, pruning: PruningConfig, session: Mappin
     merged = _merged(config, own, "compaction")
     merged_pruning = _merged(pruning, own_pruning, "compaction.pruning")
     name = merged.preset or "guide"
-    preset = PRESETS[name]
+    preset = presets()[name]
     base = Policy(
         preset=name,
         **{field: getattr(preset, field) for field in preset.__struct_fields__},

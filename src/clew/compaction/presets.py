@@ -1,18 +1,16 @@
-"""Presets: the figures each source gives for compaction and pruning, as data.
-
-``guide`` (000) is the default. ``checkpoint`` (001) looks after a turn, by a share of the window. ``overlay`` (003) and
-``turn`` (004) keep a number of recent tokens. What a source does not say is as in ``guide``.
-"""
+"""Presets: the figures each source gives for compaction and pruning, as ``presets.toml`` has them."""
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
-from types import MappingProxyType
+from functools import cache
+from importlib.resources import files
 from typing import Final, Literal
 
 import msgspec
 
-__all__ = ["DEFAULT_RESERVE", "PRESETS", "Frame", "Preset", "Pruning", "TailMode", "When"]
+__all__ = ["DEFAULT_RESERVE", "Frame", "Preset", "Pruning", "TailMode", "When", "presets"]
 
 DEFAULT_RESERVE: Final = 20_000
 """Tokens kept free for the answer, or all the model can write if that is less."""
@@ -41,7 +39,7 @@ class Pruning(msgspec.Struct, frozen=True, kw_only=True):
 class Preset(msgspec.Struct, frozen=True, kw_only=True):
     """The figures of one source. ``reserve_tokens`` None: the default reserve; ``at_pct`` None: the reserve decides.
 
-    ``strict``: fires above the threshold, not at it. ``tail_budget_pct`` None: no share of its own.
+    ``strict``: fires above the threshold, not at it.
     """
 
     pruning: Pruning
@@ -53,7 +51,7 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True):
     frame: Frame = "single"
     tail: TailMode = "turns"
     tail_turns: int = 2
-    tail_budget_pct: float | None = 0.25
+    tail_budget_pct: float = 0.25
     keep_recent_tokens: int = 20_000
     summary_tokens: int = 2_048
     temperature: float = 0.2
@@ -61,25 +59,8 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True):
     max_steps: int = 100
 
 
-_GUIDE_PRUNING: Final = Pruning(hard_pct=0.6)
-
-PRESETS: Final[Mapping[str, Preset]] = MappingProxyType(
-    {
-        "guide": Preset(pruning=_GUIDE_PRUNING),
-        "checkpoint": Preset(
-            at_pct=0.8,
-            min_messages=6,
-            when="after_turn",
-            frame="pair",
-            tail_turns=4,
-            tail_budget_pct=None,
-            summary_tokens=4_096,
-            temperature=0.3,
-            max_steps=10,
-            # The source takes outputs of 50,000 characters and more.
-            pruning=Pruning(soft_pct=0.3, hard_pct=0.5, strict=True, over_chars=49_999, min_total_chars=50_000),
-        ),
-        "overlay": Preset(reserve_tokens=16_384, strict=True, tail="tokens", pruning=_GUIDE_PRUNING),
-        "turn": Preset(strict=True, tail="tokens", keep_recent_tokens=30_000, pruning=_GUIDE_PRUNING),
-    }
-)
+@cache
+def presets() -> Mapping[str, Preset]:
+    """The presets of ``presets.toml``, by name."""
+    text = files(__package__).joinpath("presets.toml").read_text("utf-8")
+    return msgspec.convert(tomllib.loads(text), dict[str, Preset])
