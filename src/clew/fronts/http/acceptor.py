@@ -66,7 +66,7 @@ class Acceptor:
         self._listener.setblocking(False)
         self._listener.listen(_BACKLOG)
         self._keep_spare()
-        self._loop.add_reader(self._listener, self._on_knock)
+        self._loop.add_reader(self._listener, self._accept_waiting)
 
     def close(self) -> None:
         """Take nobody in any more. Those who are inside are not the acceptor's."""
@@ -92,7 +92,7 @@ class Acceptor:
 
     # Inside
 
-    def _on_knock(self) -> None:
+    def _accept_waiting(self) -> None:
         for _ in range(_BATCH):
             try:
                 connection, _ = self._listener.accept()
@@ -175,7 +175,7 @@ class Acceptor:
         def again() -> None:
             self._resting = None
             self._keep_spare()
-            self._loop.add_reader(self._listener, self._on_knock)
+            self._loop.add_reader(self._listener, self._accept_waiting)
 
         self._resting = self._loop.call_later(_REST_S, again)
 

@@ -1,4 +1,4 @@
-"""The way in for a browser that is started here: a file of the user's own that leads to the page.
+"""A browser started here gets to the page by a file of the user's own, which leads there.
 
 Everybody on the machine can read what a program was started with, so the token must not be in it.
 """

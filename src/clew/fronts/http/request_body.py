@@ -65,7 +65,7 @@ async def read_bytes(request: Request, limit: int) -> bytes:
         raise BodyTooLarge(f"a body may have at most {limit} bytes", limit=limit)
     bodies: Bodies = request.app.state.bodies
     data = bytearray()
-    with bodies.coming(stranger=request.scope.get(STRANGER) is not False) as body:
+    with bodies.receiving(stranger=request.scope.get(STRANGER) is not False) as body:
         try:
             async with body.clock:
                 async for piece in request.stream():
@@ -78,7 +78,7 @@ async def read_bytes(request: Request, limit: int) -> bytes:
     return bytes(data)
 
 
-class _Coming:
+class _IncomingBody:
     """A body that is not all there yet."""
 
     def __init__(self, stranger: bool, limits: ServerConfig) -> None:
@@ -106,28 +106,28 @@ class Bodies:
 
     def __init__(self, limits: ServerConfig) -> None:
         self._limits = limits
-        self._coming: list[_Coming] = []
+        self._incoming: list[_IncomingBody] = []
 
     @property
     def held(self) -> int:
         """Bytes of bodies that are not all there."""
-        return sum(body.size for body in self._coming)
+        return sum(body.size for body in self._incoming)
 
     @contextlib.contextmanager
-    def coming(self, *, stranger: bool) -> Iterator[_Coming]:
+    def receiving(self, *, stranger: bool) -> Iterator[_IncomingBody]:
         """For as long as a body is being read."""
         limits = self._limits
-        body = _Coming(stranger, limits)
-        while stranger and sum(one.stranger for one in self._coming) >= limits.stranger_bodies:
+        body = _IncomingBody(stranger, limits)
+        while stranger and sum(one.stranger for one in self._incoming) >= limits.stranger_bodies:
             self._make_room(body)
-        self._coming.append(body)
+        self._incoming.append(body)
         try:
             yield body
         finally:
-            if body in self._coming:
-                self._coming.remove(body)
+            if body in self._incoming:
+                self._incoming.remove(body)
 
-    def grow(self, body: _Coming, size: int) -> None:
+    def grow(self, body: _IncomingBody, size: int) -> None:
         """Count what came; :class:`ServerBusy` when there is no room for it."""
         limits = self._limits
         while body.stranger and size + self._held_by_strangers() > limits.stranger_body_bytes:
@@ -135,20 +135,21 @@ class Bodies:
         while size + self.held > limits.body_bytes:
             self._make_room(body)
         body.size += size
-        if body in self._coming:
+        if body in self._incoming:
             body.clock.reschedule(body.end)
 
     def _held_by_strangers(self) -> int:
-        return sum(body.size for body in self._coming if body.stranger)
+        return sum(body.size for body in self._incoming if body.stranger)
 
-    def _make_room(self, asking: _Coming) -> None:
+    def _make_room(self, asking: _IncomingBody) -> None:
         newest = asyncio.get_running_loop().time() - SETTLED_S
-        oldest = next((one for one in self._coming if one.stranger and one is not asking and one.began < newest), None)
+        others = (one for one in self._incoming if one.stranger and one is not asking)
+        oldest = next((one for one in others if one.began < newest), None)
         if oldest is None:
             raise ServerBusy("too many requests are being sent at once; try again in a moment")
         oldest.late = "the body came too slowly, and others were waiting; send it again, faster"
         oldest.clock.reschedule(0)
-        self._coming.remove(oldest)
+        self._incoming.remove(oldest)
 
 
 def parse(data: bytes, type_: type[T]) -> T:
