@@ -72,8 +72,7 @@ async def fill_turns(store: Store, mint: Mint, session_id: str, turns: Sequence[
         turn_id = mint.turn()
         user = user_row(mint, session_id, talk.prompt(n), now)
         writes.append(OpenTurn(Turn(id=turn_id, session_id=session_id, parent_turn_id=parent, created_at=now)))
-        writes.append(InsertMessage(user))
-        writes.append(LinkMessage(turn_id, user.id))
+        writes += (InsertMessage(user), SealMessage(user.id, user.seal), LinkMessage(turn_id, user.id))
         writes += answer(mint, session_id, turn_id, talk.assistant_parts(n), now)
         parent = turn_id
         if len(writes) >= _TURNS_A_UNIT * 10:
