@@ -8,16 +8,15 @@ from typing import Any
 import pytest
 
 from clew.compaction.context import Context, RequestFrame, report
-from clew.compaction.plan import place_of, plan_compaction, plan_summary, written_by_rule
+from clew.compaction.plan import find_branch, place_of, plan_compaction, plan_summary, written_by_rule
 from clew.compaction.policy import policy_for
 from clew.config import CompactionConfig, PruningConfig
 from clew.errors import CompactionError
 from clew.providers.base import ProviderFailure
 from clew.providers.retry import MAX_ATTEMPTS, delay_ms
 from clew.runtime.race import race
-from clew.runtime.room import find_branch
 from clew.runtime.submission import Outcomes, TurnOutcome
-from clew.runtime.waiting import changed_parts, close_request, open_waits
+from clew.runtime.waiting import open_waits
 from clew.transcript.fold import Fold
 from clew.transcript.head import moved, newly_hidden, parent_before, with_turn
 from clew.transcript.line import LineTurn
@@ -26,7 +25,7 @@ from clew.transcript.project import Hidden
 from clew.transcript.session import Model
 from clew.transcript.turn import Tree, Turn
 from clew.transcript.usage import Usage
-from clew.transcript.wait import Wait, is_answered, waits_of, with_waits
+from clew.transcript.wait import Wait, changed_parts, close_request, is_answered, waits_of, with_waits
 
 MODEL = Model("demo", "echo")
 

@@ -30,6 +30,7 @@ __all__ = [
     "SummaryTask",
     "WrittenSummary",
     "figures",
+    "find_branch",
     "place_of",
     "plan_compaction",
     "plan_summary",
@@ -278,3 +279,21 @@ def figures(data: CompactionData, cut: Cut) -> dict[str, Any]:
         # So that a marker that no longer reads costs its text and not its place.
         "tail_start_id": data.tail_start_id,
     }
+
+
+def find_branch(context: Context, turn_id: str) -> dict[str, Any] | None:
+    """A ready request for a branch with the longest tail that fits beside the turn that does not."""
+    own = [message for message in context.body if message.turn_id == turn_id]
+    before = [message for message in context.body if message.turn_id != turn_id]
+    used = context.size.system + context.size.tools + sum(map(estimate_message, own))
+    start: str | None = None
+    for message in reversed(before):
+        used += estimate_message(message)
+        if used >= context.window.threshold:
+            break
+        if message.is_prompt:
+            start = message.id
+    if start is None:
+        return None
+    model = {"provider_id": context.frame.model.provider_id, "model_id": context.frame.model.model_id}
+    return {"from_message_id": before[-1].id, "start_message_id": start, "model": model}

@@ -129,7 +129,9 @@ class History(EnginePart):
 
     async def context(self, session_id: str, *, model: str | Model | dict[str, Any] | None = None) -> ContextReport:
         """How large the next request would be, and how large it may be; for the session's model, or another."""
-        return await self._runtime.gauge(self._own(session_id), model)
+        from clew.runtime.compact import load_gauge
+
+        return await load_gauge(self._host, self._own(session_id), model)
 
     async def compaction(self, session_id: str, message_id: str) -> CompactionReport:
         """What the compaction marked by this message summarised."""

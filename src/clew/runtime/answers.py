@@ -26,7 +26,7 @@ from clew.runtime.run import Resumption, Start
 from clew.runtime.runner import Runner
 from clew.runtime.setting import resolve_for
 from clew.runtime.take import plan_take
-from clew.runtime.waiting import changed_parts, load_open_turn, open_waits
+from clew.runtime.waiting import load_open_turn, open_waits
 from clew.store.base import get_session
 from clew.store.unit import EpochIs, OpenTurnIs, PatchSession, PutParts, PutProjectRules, SetTurn, Unit, Write
 from clew.transcript import chunk as c
@@ -36,7 +36,7 @@ from clew.transcript.part import approval_of, input_of, state_of, tool_name
 from clew.transcript.rule import Target
 from clew.transcript.session import Session
 from clew.transcript.turn import Turn
-from clew.transcript.wait import Wait, digest_of, waits_of, with_waits
+from clew.transcript.wait import Wait, changed_parts, digest_of, waits_of, with_waits
 
 __all__ = ["Answers", "Decision"]
 

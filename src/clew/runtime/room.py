@@ -10,9 +10,9 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from clew.compaction.budget import Measured, estimate_message
+from clew.compaction.budget import Measured
 from clew.compaction.context import Context
-from clew.compaction.plan import plan_compaction
+from clew.compaction.plan import find_branch, plan_compaction
 from clew.errors import CompactionError, ContextTooLarge, SessionNotFound
 from clew.runtime.compact import Compactor, commit_pruned
 from clew.runtime.context import frame_of, measured_context, session_policy
@@ -26,7 +26,7 @@ from clew.transcript.turn import Turn
 from clew.transcript.usage import Usage
 from clew.transcript.view import find_compaction
 
-__all__ = ["Room", "find_branch"]
+__all__ = ["Room"]
 
 log = logging.getLogger("clew.room")
 
@@ -174,21 +174,3 @@ class Room:
             session_id=self._setting.session.id,
             branch=branch,
         )
-
-
-def find_branch(context: Context, turn_id: str) -> dict[str, Any] | None:
-    """A ready request for a branch with the longest tail that fits beside the turn that does not."""
-    own = [message for message in context.body if message.turn_id == turn_id]
-    before = [message for message in context.body if message.turn_id != turn_id]
-    used = context.size.system + context.size.tools + sum(map(estimate_message, own))
-    start: str | None = None
-    for message in reversed(before):
-        used += estimate_message(message)
-        if used >= context.window.threshold:
-            break
-        if message.is_prompt:
-            start = message.id
-    if start is None:
-        return None
-    model = {"provider_id": context.frame.model.provider_id, "model_id": context.frame.model.model_id}
-    return {"from_message_id": before[-1].id, "start_message_id": start, "model": model}

@@ -29,12 +29,13 @@ from clew.runtime.submission import Outcomes, Submission, TurnOutcome
 from clew.runtime.take import plan_end, plan_open, plan_take
 from clew.runtime.title import entitle
 from clew.runtime.tool_memory import ToolMemory
-from clew.runtime.waiting import changed_parts, close_request, idle_status, load_open_turn
+from clew.runtime.waiting import idle_status, load_open_turn
 from clew.store.unit import PatchSession, PutParts, SealMessage, Unit, Write
 from clew.transcript.fold import Fold
 from clew.transcript.message import MessageRow, seal_of
 from clew.transcript.session import Session
 from clew.transcript.turn import Turn
+from clew.transcript.wait import changed_parts, close_request
 
 __all__ = ["NOTHING", "Runner"]
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from clew.compaction.context import ContextReport
 from clew.live.base import Status
 from clew.runtime.answers import Answers
-from clew.runtime.compact import Compacted, load_gauge, prune_idle
+from clew.runtime.compact import Compacted, prune_idle
 from clew.runtime.continuation import Continuation
 from clew.runtime.host import Host
 from clew.runtime.live_sessions import LiveSessions
@@ -19,7 +16,6 @@ from clew.runtime.runner import Runner
 from clew.runtime.submission import Outcomes
 from clew.runtime.take import SHUTDOWN
 from clew.runtime.waiting import idle_status
-from clew.transcript.session import Model
 
 __all__ = ["Runtime"]
 
@@ -42,10 +38,6 @@ class Runtime:
         """What the session is doing. After a restart that is worked out from what is stored."""
         known = self._host.live.status(session_id)
         return known if known is not None else await idle_status(self._host.store, session_id)
-
-    async def gauge(self, session_id: str, model: str | Model | dict[str, Any] | None) -> ContextReport:
-        """How large the next request would be; for the session's model, or another."""
-        return await load_gauge(self._host, session_id, model)
 
     async def prune(self, session_id: str) -> Compacted:
         """Show the model stubs in place of tool outputs, on a session nobody runs on."""

@@ -14,9 +14,13 @@ from typing import Any, Literal
 import msgspec
 import orjson
 
+from clew.transcript import chunk as c
+from clew.transcript.fold import Fold
+from clew.transcript.message import MessageRow, PartRow
+from clew.transcript.part import state_of
 from clew.transcript.turn import Turn
 
-__all__ = ["Wait", "digest_of", "is_answered", "waits_of", "with_waits"]
+__all__ = ["Wait", "changed_parts", "close_request", "digest_of", "is_answered", "waits_of", "with_waits"]
 
 
 class Wait(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -51,3 +55,25 @@ def with_waits(waits: tuple[Wait, ...]) -> Mapping[str, Any]:
 
 def is_answered(waits: tuple[Wait, ...]) -> bool:
     return all(wait.answer is not None for wait in waits)
+
+
+def close_request(fold: Fold, tool_call_id: str, reason: str) -> None:
+    """Deny a request, or end a call, that nobody will answer any more."""
+    index = fold.find_tool(tool_call_id)
+    state = state_of(fold.part(index)) if index is not None else None
+    if state == "approval-requested":
+        fold.answer(tool_call_id, approved=False, reason=reason)
+        state = "approval-responded"
+    if state == "approval-responded":
+        fold.apply(c.ToolOutputDenied(tool_call_id=tool_call_id))
+    elif state == "input-available":
+        fold.apply(c.ToolOutputError(tool_call_id=tool_call_id, error_text=reason))
+
+
+def changed_parts(message: MessageRow, fold: Fold, now: int) -> tuple[PartRow, ...]:
+    """The parts of a message that a fold over it has changed."""
+    return tuple(
+        msgspec.structs.replace(part, data=fold.part(part.index), updated_at=now)
+        for part in message.parts
+        if fold.part(part.index) != part.data
+    )
