@@ -179,6 +179,8 @@ class FreshIds:
         self._new: dict[str, str] = {}
 
     def __call__(self, old: str) -> str:
+        if not old.startswith(("msg_", "trn_")):
+            return old
         if old not in self._new:
             is_turn = old.startswith("trn_")
             try:
