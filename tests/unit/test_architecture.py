@@ -8,11 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from tools.house import find_cycles, read_tree
+from tools.house import Module, find_cycles, read_tree
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "clew"
 VAGUE = {"common", "helper", "helpers", "manager", "managers", "misc", "util", "utils"}
+
+
+@pytest.fixture(scope="module")
+def modules() -> list[Module]:
+    """Every module of the package, measured."""
+    return read_tree(PACKAGE)
 
 
 @pytest.mark.rule("SR-1")
@@ -23,9 +29,25 @@ def test_imports_keep_to_the_contracts() -> None:
     assert result.returncode == 0, result.stdout + result.stderr
 
 
-def test_no_modules_import_one_another_in_a_ring() -> None:
+def test_no_modules_import_one_another_in_a_ring(modules: list[Module]) -> None:
     """Not even for type checkers alone, nor inside of functions: what goes in a ring is one thing in several files."""
-    assert find_cycles(read_tree(PACKAGE)) == []
+    assert find_cycles(modules) == []
+
+
+def test_no_module_is_longer_than_can_be_read_at_once(modules: list[Module]) -> None:
+    """500 lines, docstrings and all."""
+    assert {module.name: module.lines for module in modules if module.lines > 500} == {}
+
+
+def test_no_class_has_more_public_methods_than_can_be_kept_in_mind(modules: list[Module]) -> None:
+    """25; the facade alone, which every front uses, may have more."""
+    large = {
+        f"{module.name}.{name}": count
+        for module in modules
+        for name, count in module.public_methods.items()
+        if count > 25 and not module.name.startswith("clew.engine")
+    }
+    assert large == {}
 
 
 def test_no_module_has_a_name_that_says_nothing() -> None:

@@ -66,7 +66,7 @@ class Conversation:
         self._queue: list[Message] = []
         self._paused = False
         self._reply = LiveReply(engine, terminal, look, self._draw)
-        self._spoken: set[str] = set()
+        self._printed_ids: set[str] = set()
         self._jobs: set[asyncio.Task[None]] = set()
 
     # What others say through it
@@ -103,15 +103,15 @@ class Conversation:
 
     def forget(self, message_ids: Iterable[str]) -> None:
         """These left the conversation; when one of them comes again, it is said again."""
-        self._spoken.difference_update(message_ids)
+        self._printed_ids.difference_update(message_ids)
 
     def beside(self, work: Coroutine[Any, Any, None]) -> None:
         """Do something while the conversation goes on."""
-        task = asyncio.get_running_loop().create_task(self._safely(work))
+        task = asyncio.get_running_loop().create_task(self._report_refusal(work))
         self._jobs.add(task)
         task.add_done_callback(self._jobs.discard)
 
-    async def _safely(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _report_refusal(self, work: Coroutine[Any, Any, None]) -> None:
         """What is refused is said, and the conversation goes on; a server that is gone ends it."""
         try:
             await work
@@ -134,7 +134,7 @@ class Conversation:
             self.sessions = [known.id for known in (await self.engine.list_sessions(limit=20)).sessions]
             await self.enter(session)
             while self.leaving is None:
-                await self._do(await self._next(watching))
+                await self._act(await self._next(watching))
             return self.leaving
         finally:
             self._reply.leave()
@@ -151,20 +151,20 @@ class Conversation:
             raise Gone("the server has ended; what was said is stored")
         return coming.result()
 
-    async def _do(self, act: Act) -> None:
+    async def _act(self, act: Act) -> None:
         if act.kind == "interrupt":
-            await self._safely(self._interrupt())
+            await self._report_refusal(self._interrupt())
             return
         self._interrupted = False
         if act.kind == "end":
             self.leaving = 0 if self.terminal.attended else self._code
         elif act.asked:
             if self._question is not None:
-                await self._safely(self._answer(self._question, act.text))
+                await self._report_refusal(self._answer(self._question, act.text))
         elif act.kind == "line" and act.text.strip():
             self.remember(act.text)
             is_command = re.match(r"/[a-z]*(?: |\Z)", act.text)
-            await self._safely(self._slash(self, act.text) if is_command else self._prompt(act.text))
+            await self._report_refusal(self._slash(self, act.text) if is_command else self._prompt(act.text))
 
     async def _interrupt(self) -> None:
         """The first one aborts what runs; the second leaves."""
@@ -219,7 +219,7 @@ class Conversation:
             self._draw()
             return
         messages = await self.engine.messages(session.id, limit=_SHOWN_BEFORE)
-        self._spoken = {message.id for message in messages}
+        self._printed_ids = {message.id for message in messages}
         status = await self.engine.get_status(session.id)
         live = messages.pop().id if status.state in AT_WORK and messages and messages[-1].role == "assistant" else None
         if self.terminal.attended:
@@ -236,13 +236,13 @@ class Conversation:
     async def _watch(self, events: AsyncIterator[Event]) -> None:
         async for event in events:
             if self.session is not None and event.data.get("session_id") == self.session.id:
-                await self._safely(self._happened(event.type, event.data))
+                await self._report_refusal(self._on_event(event.type, event.data))
 
-    async def _happened(self, kind: str, data: Mapping[str, Any]) -> None:
+    async def _on_event(self, kind: str, data: Mapping[str, Any]) -> None:
         if kind == "turn_started":
-            await self._started(str(data["message_id"]), str(data["user_message_id"]))
+            await self._on_turn_started(str(data["message_id"]), str(data["user_message_id"]))
         elif kind == "turn_finished":
-            await self._finished(data)
+            await self._on_turn_finished(data)
         elif kind == "status":
             self._status = msgspec.convert(data["status"], Status)
             if self._status.waiting:
@@ -254,7 +254,7 @@ class Conversation:
         elif kind == "approval_answered" and self._question is not None:
             if data.get("tool_call_id") == self._question.wait.tool_call_id:
                 # Perhaps elsewhere. What else waits is in the status that follows.
-                self._asked(self._question)
+                self._close_question(self._question)
         elif kind == "session_deleted":
             self.note("this session was removed")
             await self.enter(None)
@@ -262,15 +262,15 @@ class Conversation:
 
     # A turn
 
-    async def _started(self, message_id: str, user_message_id: str) -> None:
+    async def _on_turn_started(self, message_id: str, user_message_id: str) -> None:
         if self.running:
             await self._reply.settle(final=True)
         self._interrupted = self._paused = False
         self._queue = await self.engine.queue(self.need())
-        if user_message_id not in self._spoken:
+        if user_message_id not in self._printed_ids:
             found = await find_message(self.engine, self.need(), user_message_id)
             if found is not None:
-                self._spoken.add(user_message_id)
+                self._printed_ids.add(user_message_id)
                 self.terminal.print(user_lines(found, self.look) if self.terminal.attended else "")
         self._begin(message_id)
 
@@ -279,11 +279,11 @@ class Conversation:
         self.terminal.busy(True)
         self._reply.begin(self.need(), message_id)
 
-    async def _finished(self, data: Mapping[str, Any]) -> None:
+    async def _on_turn_finished(self, data: Mapping[str, Any]) -> None:
         reason, error = data.get("reason"), data.get("error") or {}
         await self._reply.settle(final=reason != "waiting")
         if self._question is not None:
-            self._asked(self._question)  # denied with the turn
+            self._close_question(self._question)  # denied with the turn
         self.running = False
         self._paused = reason in ("error", "refused")
         self._code = _CODES.get(str(reason), 0)
@@ -318,14 +318,14 @@ class Conversation:
             answered = await question.take(words, self.terminal)
         except ClewError:
             # It may have been answered elsewhere; if it was not, it is asked again.
-            self._asked(question)
+            self._close_question(question)
             await self._ask_next()
             raise
         if answered:
-            self._asked(question)
+            self._close_question(question)
             await self._ask_next()
 
-    def _asked(self, question: Question) -> None:
+    def _close_question(self, question: Question) -> None:
         if self._question is question:
             self._question = None
             self.terminal.ask(None)
