@@ -119,7 +119,10 @@ def plan_settle(standing: Standing, now: int, left_open: str, *, spared: Turn | 
         calls = [part for part in one.calls if part.tool_call_id not in asked]
         # What is damaged is left as it is: a new seal would make it pass for what was stored. A model is sent a stub.
         if calls and one.message.damage is None:
-            writes += _close_calls(one.message, calls, _words(one.turn, left_open), now)
+            put, seal = _close_calls(one.message, calls, _words(one.turn, left_open), now)
+            # A message that its turn still goes on with grows: sealed now, it would read as changed afterwards.
+            grows = spared is not None and one.turn is not None and one.turn.id == spared.id
+            writes += (put,) if grows and one.message.id not in standing.sealed else (put, seal)
             resealed.add(one.message.id)
     if standing.open is not None and spared is None:
         turn, rows = standing.open.turn, standing.open.messages
@@ -149,7 +152,7 @@ def _words(turn: Turn | None, left_open: str) -> str:
     return LOST
 
 
-def _close_calls(message: MessageRow, calls: Sequence[PartRow], reason: str, now: int) -> tuple[Write, ...]:
+def _close_calls(message: MessageRow, calls: Sequence[PartRow], reason: str, now: int) -> tuple[PutParts, SealMessage]:
     """The writes that end these calls of one message as errors, and seal it anew."""
     ended = {
         part.index: msgspec.structs.replace(part, data=close_call(part.data, reason), updated_at=now) for part in calls
