@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import sqlite3
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 import clew
+from clew.errors import StoreUnavailable
+from clew.runtime import runner
+from clew.runtime.live_sessions import Hold, LiveSessions
 from clew.testing.scripted import Gate, call, chunks, say, wait
 from clew.transcript import chunk as c
+from tests.acceptance.errands import allow
 from tests.acceptance.triggered import ended
 
 from .conftest import Open
@@ -38,3 +47,80 @@ async def test_a_message_that_goes_on_after_an_answer_is_not_sealed_by_the_takin
         gate.set()
         await ended(s.engine)
         assert await s.check() == []
+
+
+@pytest.mark.rule("SR-9")
+async def test_a_damaged_turn_beside_the_line_keeps_no_call_open(open_scenario: Open, tmp_path: Path) -> None:
+    """Whose words the call's end should be in cannot be told then; that it ended can."""
+    started = asyncio.Event()
+
+    @clew.tool
+    async def dig(context: clew.ToolContext) -> str:
+        """Dig until told not to."""
+        started.set()
+        await context.signal.wait()
+        return "late"
+
+    script = [say("one"), call("dig", {}), say("fine")]
+    async with open_scenario(script, tools=[dig]) as s:
+        await s.begin()
+        await allow(s, "dig")
+        await s.prompt("hello")
+        left = (await s.engine.store.load_tree(s.id)).head_turn_id
+        await s.engine.rewind(s.id, (await s.engine.messages(s.id))[0].id)
+        submission = await s.send("dig")
+        await started.wait()
+        await s.engine.abort(s.id)
+        await submission.wait()
+        with sqlite3.connect(tmp_path / "store.db") as other:
+            assert other.execute("UPDATE chat_turns SET data_json = '{' WHERE id = ?", (left,)).rowcount == 1
+        other.close()
+        await s.prompt("go on")
+        assert (await s.transcript())[-3:] == [
+            "dig {} → error: aborted; its effects are unknown",
+            "user: go on",
+            "assistant: fine",
+        ]
+
+
+async def test_who_waits_for_a_turn_learns_its_end_also_when_it_cannot_be_told_to_all(
+    open_scenario: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(*_: Any) -> Any:
+        raise StoreUnavailable("not now")
+
+    async with open_scenario([say("fine")]) as s:
+        await s.begin()
+        monkeypatch.setattr(runner, "idle_status", fails)
+        submission = await s.send("hello")
+        assert (await asyncio.wait_for(submission.wait(), 10)).status == "completed"
+
+
+class _Ending:
+    """A run that has settled, and holds its session before it is over."""
+
+    session_id = "s"
+
+    def __init__(self, sessions: LiveSessions) -> None:
+        self._sessions = sessions
+        self.hold: Hold | None = None
+
+    async def wait(self) -> None:
+        if self.hold is None:
+            self.hold = self._sessions.hold("s", "making room")
+            self._sessions.forget_run(self)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("end", ["close", "delete"])
+async def test_what_takes_hold_of_a_session_at_its_end_is_stopped_too(open_scenario: Open, end: str) -> None:
+    async with open_scenario() as s:
+        sessions = LiveSessions(s.engine.host)
+        run = _Ending(sessions)
+        sessions.remove_run(run)  # type: ignore[arg-type]
+        ending = asyncio.create_task(sessions.close("over") if end == "close" else sessions.begin_deletion("s", "over"))
+        async with asyncio.timeout(10):
+            while run.hold is None:
+                await asyncio.sleep(0)
+            await run.hold.signal.wait()
+            sessions.release(run.hold)
+            await ending

@@ -184,13 +184,7 @@ class LiveSessions:
     async def close(self, reason: str) -> None:
         """Stop everything and wait until each run has settled."""
         self._closing = True
-        runs = {*self._runs.values(), *self._ending}
-        for session_id in (*self._runs, *self._holds):
-            self.stop(session_id, reason)
-        # One that has settled may still be seeing what comes next, and needs the store for it.
-        await asyncio.gather(*(run.wait() for run in runs), return_exceptions=True)
-        for hold in tuple(self._holds.values()):
-            await hold.released.wait()
+        await self._end_all(reason)
         if self._tasks:
             # A title is a moment's work; one that a slow model owes is not waited for.
             _, late = await asyncio.wait(set(self._tasks), timeout=1.0)
@@ -200,12 +194,23 @@ class LiveSessions:
     async def begin_deletion(self, session_id: str, reason: str) -> None:
         """Let nothing begin on the session any more, and end what has it."""
         self._deleting.add(session_id)
-        run, hold = self._runs.get(session_id), self._holds.get(session_id)
-        self.stop(session_id, reason)
-        if run is not None:
-            await run.wait()
-        if hold is not None:
-            await hold.released.wait()
+        await self._end_all(reason, session_id)
+
+    async def _end_all(self, reason: str, session_id: str | None = None) -> None:
+        """Stop what has any session, or this one, until nothing has: what was on its way when it was asked, too."""
+        while True:
+            live = [run for run in self._runs.values() if session_id in (None, run.session_id)]
+            # One that has settled may still be seeing what comes next, and needs the store for it.
+            ending = [run for run in self._ending if session_id in (None, run.session_id)]
+            holds = [hold for hold in self._holds.values() if session_id in (None, hold.session_id)]
+            if not (live or ending or holds):
+                return
+            for run in live:
+                run.abort(reason)
+            for hold in holds:
+                hold.signal.abort(reason)
+            ends = (*(run.wait() for run in (*live, *ending)), *(hold.released.wait() for hold in holds))
+            await asyncio.gather(*ends, return_exceptions=True)
 
     def end_deletion(self, session_id: str) -> None:
         self._deleting.discard(session_id)

@@ -100,8 +100,14 @@ async def load_standing(store: Store, session_id: str) -> Standing:
         calls.setdefault(call.message_id, []).append(call.part)
     cut_off: list[CutOff] = []
     if calls:
-        tree = await store.load_tree(session_id)
-        holders = {held: tree.turns[turn_id] for turn_id, messages in tree.links.items() for held in messages}
+        holders = {row.id: opened.turn for row in opened.messages} if opened is not None else {}
+        if calls.keys() - holders.keys():
+            try:
+                tree = await store.load_tree(session_id)
+                holders |= {held: tree.turns[turn_id] for turn_id, messages in tree.links.items() for held in messages}
+            except RowUndecodable as error:
+                # Who cut a call off cannot be told then; that is no reason to leave it open.
+                log.error("the turns of session %s cannot all be read: %s", session_id, error)
         for message_id, parts in calls.items():
             message = await store.find_message(session_id, message_id)
             if message is not None:

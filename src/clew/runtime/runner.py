@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from clew.errors import ClewError
+from clew.errors import ClewError, InternalError
 from clew.live.base import Status
 from clew.runtime.admission import PromptContent
 from clew.runtime.compact import Compacted, compact_idle, needs_compaction
@@ -107,6 +107,9 @@ class Runner:
 
     async def fire(self, session_id: str, *, triggered: bool = False) -> None:
         """Start what waits in the queue, if anything does. ``triggered``: only what no human sent."""
+        # What waits stays where it is when the engine is closing: the next one finds it.
+        if not self._sessions.is_open(session_id):
+            return
         start = await self._queue.take_next(session_id, triggered=triggered)
         if start is not None:
             self.start(start)
@@ -121,6 +124,9 @@ class Runner:
                 await self._go_on(run, outcome)
         except Exception:
             log.exception("the end of a run on %s was not handled", run.session_id)
+        if outcome.status != "waiting":
+            # Whoever waits for it must learn it, also when telling everybody failed: a parent waits for its subagent.
+            self._outcomes.resolve(run.user_message_id, outcome)
         self._sessions.forget_run(run)
         run.finish(outcome)
 
@@ -204,7 +210,9 @@ class Runner:
         store, now = self._host.store, self._host.clock.now_ms()
         standing = await load_standing(store, session_id)
         held = (await store.load_line(session_id, through=turn.id, turns=1)).turns[-1].messages
-        message = next(row for row in reversed(held) if row.role == "assistant")
+        message = next((row for row in reversed(held) if row.role == "assistant"), None)
+        if message is None:
+            raise InternalError("a waiting turn has no assistant message", turn_id=turn.id)
         fold = Fold(message.id, parts=[part.data for part in message.parts])
         for part in message.parts:
             if part.tool_call_id is not None:
