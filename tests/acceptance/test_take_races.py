@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import clew
-from clew.errors import StoreUnavailable
+from clew.errors import SessionNotFound, StoreUnavailable
 from clew.runtime import runner
 from clew.runtime.live_sessions import Hold, LiveSessions
 from clew.testing.scripted import Gate, call, chunks, say, wait
@@ -124,3 +124,22 @@ async def test_what_takes_hold_of_a_session_at_its_end_is_stopped_too(open_scena
             await run.hold.signal.wait()
             sessions.release(run.hold)
             await ending
+
+
+async def test_nothing_begins_on_a_session_that_is_being_deleted(open_scenario: Open) -> None:
+    """Neither an answer nor a continue nor the queue: its run would work on for a session that is gone."""
+    async with open_scenario([call("fetch", {"name": "a"}), say("late")], tools=[fetch]) as s:
+        await s.begin()
+        await s.prompt("fetch it")
+        await s.send("and then")
+        (asked,) = (await s.engine.get_status(s.id)).waiting
+        assert asked.approval_id is not None
+        await s.engine._runtime.begin_deletion(s.id)
+        with pytest.raises(SessionNotFound):
+            await s.engine.answer(s.id, asked.approval_id, "once")
+        with pytest.raises(SessionNotFound):
+            await s.engine.continue_turn(s.id)
+        assert await s.engine.abort(s.id)
+        assert s.engine.is_idle(s.id)
+        assert len(s.model.requests) == 1
+        assert len(await s.engine.queue(s.id)) == 1

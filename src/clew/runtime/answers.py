@@ -75,6 +75,8 @@ class Answers:
             await run.wait()
         while True:
             async with self._sessions.lock(session_id):
+                # The last answer starts a run, and nothing may begin on what is being deleted or closed.
+                self._sessions.check_open(session_id)
                 turn, wait = await self._find_wait(session_id, **which)
                 ending = self._sessions.find_run(session_id)
                 if ending is None:
@@ -102,7 +104,8 @@ class Answers:
                 await run.wait()
             async with self._sessions.lock(session_id):
                 turn = await load_open_turn(self._host.store, session_id)
-                if turn is None or turn.status != "waiting" or self._sessions.find_run(session_id) is not None:
+                busy = self._sessions.find_run(session_id) is not None or not self._sessions.is_open(session_id)
+                if turn is None or turn.status != "waiting" or busy:
                     return
                 waits = await self._reconsider(session_id, turn, waits_of(turn))
                 if waits != waits_of(turn):

@@ -45,6 +45,7 @@ class Continuation:
     async def go_on(self, session_id: str) -> Submission:
         """Run an unanswered turn, go on after the step limit, try again after a failure, or start the queue."""
         async with self._sessions.lock(session_id):
+            self._sessions.check_open(session_id)
             return await self.go_on_locked(session_id)
 
     async def go_on_locked(self, session_id: str) -> Submission:
