@@ -114,7 +114,7 @@ def _compose(
     """Put together what every run stands on."""
     from clew.agents.catalog import AgentCatalog
     from clew.live.local import LocalLive
-    from clew.permissions.rules import default_rules
+    from clew.permissions.rules import base_rules
     from clew.runtime.hooks import Hooks
     from clew.runtime.host import Host
     from clew.runtime.places import OwnPlaces
@@ -139,8 +139,7 @@ def _compose(
         providers=providers or _registry(config, clock),
         tools=offered,
         agents=lambda workspace: AgentCatalog.load(folder, workspace),
-        # What may be read in a workspace is each agent's own to say; these hold for all of them.
-        base_rules=tuple(rule for rule in default_rules() if rule.pattern != "./**"),
+        base_rules=base_rules(),
         places=places,
         hooks=Hooks(),
         config=config,

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clew.agents.catalog import builtin_agents
 from clew.errors import InvalidInput, UnsupportedValue
 from clew.permissions.approval_rules import rules_for
-from clew.permissions.rules import default_rules, own_rules, parse_rules
+from clew.permissions.rules import base_rules, own_rules, parse_rules
 from clew.transcript.rule import Rule, Target
 from tests.unit.permission_values import bash, decide, path
 
@@ -148,7 +149,8 @@ def test_patterns_that_no_store_keeps_and_lists_that_are_none_are_refused() -> N
 
 # ---------------------------------------------------------------- defaults
 
-DEFAULTS = (*own_rules(["/data/clew", "/config/clew"], [], ["/data/clew/spill"], "ses_1"), *default_rules())
+EVERY_AGENT = (*own_rules(["/data/clew", "/config/clew"], [], ["/data/clew/spill"], "ses_1"), *base_rules())
+ASSISTANT = (*EVERY_AGENT, *builtin_agents()["assistant"].rules)
 
 
 @pytest.mark.rule("PM-2")
@@ -194,16 +196,24 @@ DEFAULTS = (*own_rules(["/data/clew", "/config/clew"], [], ["/data/clew/spill"],
         (bash("cat '/config/clew/token"), "deny"),
     ],
 )
-def test_every_agent_reads_in_the_workspace_and_leaves_clew_alone(target: Target, action: str) -> None:
+def test_the_assistant_reads_in_the_workspace_and_leaves_clew_alone(target: Target, action: str) -> None:
     """All else is asked about. What is refused here is pinned: no session or project rule changes it."""
-    assert decide(target, manifest=DEFAULTS).action == action
+    assert decide(target, manifest=ASSISTANT).action == action
     everything = [Rule("*", "*", "allow"), Rule("*", "/**", "allow")]
-    freed = decide(target, manifest=DEFAULTS, session=everything, project=everything).action
+    freed = decide(target, manifest=ASSISTANT, session=everything, project=everything).action
     assert (freed == "deny") == (action == "deny")
 
 
 @pytest.mark.rule("PM-2")
 def test_unattended_runs_still_read() -> None:
     """A trigger without a person can look around in the workspace, and do nothing else."""
-    assert decide(path("/w/a", "read"), manifest=DEFAULTS, attended=False).action == "allow"
-    assert decide(bash("ls"), manifest=DEFAULTS, attended=False).action == "deny"
+    assert decide(path("/w/a", "read"), manifest=ASSISTANT, attended=False).action == "allow"
+    assert decide(bash("ls"), manifest=ASSISTANT, attended=False).action == "deny"
+
+
+@pytest.mark.rule("PM-2")
+def test_an_agent_without_rules_of_its_own_may_only_talk() -> None:
+    """It reads what its session put aside, and is asked about everything else, reading in the workspace too."""
+    assert decide(Target("question", "plain", "x"), manifest=EVERY_AGENT).action == "allow"
+    assert decide(path("/data/clew/spill/ses_1/x", "read"), manifest=EVERY_AGENT).action == "allow"
+    assert {decide(path("/w/a", tool), manifest=EVERY_AGENT).action for tool in ("read", "ls", "write")} == {"ask"}

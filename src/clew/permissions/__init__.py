@@ -2,7 +2,7 @@
 
 Which module answers which question, in the order a call goes through them:
 
-``rules``           what may a rule from outside look like, and which rules does every session start with
+``rules``           what may a rule from outside look like; what every agent may do, and who stays out of clew's places
 ``evaluate``        what is decided about a call, and which rule of which scope decides about each thing it would touch
 ``match``           what are those things, and does a rule match one of them: yes, no, or perhaps (``certainty``)
 ``globs``           does a pattern match a text; ``paths`` a path, ``hosts`` a host

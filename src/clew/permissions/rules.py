@@ -13,7 +13,7 @@ from clew.permissions.paths import exact_path
 from clew.transcript.gate import check_text
 from clew.transcript.rule import Rule
 
-__all__ = ["MAX_PATTERN_CHARS", "MAX_RULES", "default_rules", "own_rules", "parse_rules"]
+__all__ = ["MAX_PATTERN_CHARS", "MAX_RULES", "base_rules", "own_rules", "parse_rules"]
 
 MAX_RULES: Final = 1_000
 MAX_PATTERN_CHARS: Final = 8_192
@@ -67,11 +67,10 @@ def _parse(value: Any, where: str, source: Literal["session", "project"], added_
     )
 
 
-def default_rules() -> tuple[Rule, ...]:
-    """What every agent may do: read inside the workspace (``./**``), and talk. All else is asked about."""
-    rules = [Rule(permission, "./**", "allow", "manifest") for permission in _READING]
-    rules += [Rule(permission, "*", "allow", "manifest") for permission in _SPEAKING]
-    return tuple(rules)
+def base_rules() -> tuple[Rule, ...]:
+    """What every agent may do before its manifest says more: talk. Even reading in the workspace is its own to allow
+    (the agent ``assistant`` does); all else is asked about."""
+    return tuple(Rule(permission, "*", "allow", "manifest") for permission in _SPEAKING)
 
 
 def own_rules(
