@@ -11,8 +11,8 @@ from clew.config import SavePolicy
 from clew.errors import IllegalChunk, SessionNotFound, StaleEpoch
 from clew.history.check import check
 from clew.ids import Mint
+from clew.runtime.journal_fold import fold_streams
 from clew.runtime.recorder import Recorder
-from clew.runtime.recovery import fold_streams
 from clew.store.base import Store
 from clew.store.unit import DeleteSession, SetEpoch, SetTurn
 from clew.testing.chunks import approval, data, reasoning, reply, step, text, tool_call, tool_denied, tool_output

@@ -28,7 +28,7 @@ from clew.engine import Engine
 from clew.errors import ClewError
 from clew.ids import Mint
 from clew.runtime.recorder import Recorder, assistant_row
-from clew.runtime.recovery import settle_session
+from clew.runtime.take import settle_session
 from clew.testing import chunks as build
 from clew.testing.clock import FakeClock
 from clew.testing.scribe import OpenedTurn, Scribe

@@ -15,7 +15,7 @@ from typing import Any
 import clew
 from clew.config import Config
 from clew.history.check import check
-from clew.runtime.take import LOST, RESTART
+from clew.runtime.settle import LOST, RESTART
 from clew.store.base import Store
 from clew.transcript import chunk as c
 from clew.transcript.chunk import Chunk

@@ -8,7 +8,9 @@ import msgspec
 import pytest
 
 from clew.runtime.queue import plan_fire
-from clew.runtime.take import LOST, RESTART, SHUTDOWN, CutOff, Standing, plan_open, plan_settle, plan_take
+from clew.runtime.settle import LOST, RESTART, SHUTDOWN, plan_settle
+from clew.runtime.standing import CutOff, Standing
+from clew.runtime.take import plan_open, plan_take
 from clew.store.unit import (
     Dequeue,
     EpochIs,

@@ -14,7 +14,7 @@ import msgspec
 
 from clew.engine import Engine
 from clew.errors import InternalError
-from clew.runtime.take import plan_end
+from clew.runtime.settle import plan_end
 from clew.store import unit as u
 from clew.transcript.message import MessageRow, PartRow, Role, seal_of
 from clew.transcript.part import text_part

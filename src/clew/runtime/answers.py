@@ -21,10 +21,10 @@ from clew.runtime.calls import Call
 from clew.runtime.host import Host, Setting
 from clew.runtime.live_sessions import LiveRun, LiveSessions
 from clew.runtime.queue import Queue
-from clew.runtime.recovery import load_standing
 from clew.runtime.run import Resumption, Start
 from clew.runtime.runner import Runner
 from clew.runtime.setting import resolve_for
+from clew.runtime.standing import load_standing
 from clew.runtime.take import plan_take
 from clew.runtime.waiting import load_open_turn, open_waits
 from clew.store.base import get_session

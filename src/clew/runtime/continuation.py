@@ -13,12 +13,12 @@ from clew.runtime.host import Host
 from clew.runtime.live_sessions import LiveSessions
 from clew.runtime.queue import Queue
 from clew.runtime.ready import find_obstacle, make_ready, settle_idle
-from clew.runtime.recovery import load_standing
 from clew.runtime.run import Start
 from clew.runtime.runner import Runner
 from clew.runtime.setting import resolve_for
+from clew.runtime.standing import Standing, load_standing
 from clew.runtime.submission import Submission
-from clew.runtime.take import Standing, plan_take
+from clew.runtime.take import plan_take
 from clew.store.base import get_session
 from clew.store.unit import InsertMessage, LinkMessage, SealMessage, SetTurn, Write
 from clew.transcript.head import parent_before

@@ -17,8 +17,9 @@ from clew.runtime.outbound import Outbound
 from clew.runtime.ready import make_ready
 from clew.runtime.run import Start
 from clew.runtime.setting import resolve_for
+from clew.runtime.standing import Standing
 from clew.runtime.submission import Outcomes, Submission
-from clew.runtime.take import Standing, plan_take
+from clew.runtime.take import plan_take
 from clew.store.base import QueuedMessage, get_session
 from clew.store.unit import (
     Dequeue,

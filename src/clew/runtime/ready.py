@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from clew.errors import Conflict, SessionBusy, WaitingForHuman
 from clew.runtime.host import Host
+from clew.runtime.journal_fold import fold_streams
 from clew.runtime.live_sessions import LiveSessions
-from clew.runtime.recovery import fold_streams, load_standing, settle_session
-from clew.runtime.take import LOST, Standing
+from clew.runtime.settle import LOST
+from clew.runtime.standing import Standing, load_standing
+from clew.runtime.take import settle_session
 from clew.runtime.waiting import load_open_turn
 from clew.transcript.wait import is_answered, waits_of
 

@@ -26,8 +26,8 @@ from clew.runtime.race import race
 from clew.runtime.recorder import Recorder, assistant_row
 from clew.runtime.room import Room
 from clew.runtime.run_stream import RunStream
+from clew.runtime.settle import plan_end, plan_refusal
 from clew.runtime.submission import TurnOutcome
-from clew.runtime.take import plan_end, plan_refusal
 from clew.store.unit import EpochIs, InsertMessage, LinkMessage, MoveHead, Refused, SealMessage, SetTurn, Unit, Write
 from clew.tools.base import Signal
 from clew.transcript import chunk as c

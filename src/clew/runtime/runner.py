@@ -22,11 +22,12 @@ from clew.runtime.live_sessions import Hold, LiveSessions
 from clew.runtime.outbound import Outbound
 from clew.runtime.queue import Queue
 from clew.runtime.ready import find_obstacle, make_ready, settle_idle
-from clew.runtime.recovery import load_standing
 from clew.runtime.run import Run, Start
+from clew.runtime.settle import plan_end
+from clew.runtime.standing import load_standing
 from clew.runtime.subagent import Subagents
 from clew.runtime.submission import Outcomes, Submission, TurnOutcome
-from clew.runtime.take import plan_end, plan_open, plan_take
+from clew.runtime.take import plan_open, plan_take
 from clew.runtime.title import entitle
 from clew.runtime.tool_memory import ToolMemory
 from clew.runtime.waiting import idle_status, load_open_turn

@@ -13,8 +13,8 @@ from clew.runtime.prompts import Prompts
 from clew.runtime.queue import Queue
 from clew.runtime.ready import find_obstacle, settle_idle
 from clew.runtime.runner import Runner
+from clew.runtime.settle import SHUTDOWN
 from clew.runtime.submission import Outcomes
-from clew.runtime.take import SHUTDOWN
 from clew.runtime.waiting import idle_status
 
 __all__ = ["Runtime"]

@@ -16,7 +16,9 @@ from clew.config import SavePolicy
 from clew.errors import InternalError
 from clew.ids import Mint
 from clew.runtime.recorder import Recorder, assistant_row
-from clew.runtime.take import Standing, plan_end, plan_open
+from clew.runtime.settle import plan_end
+from clew.runtime.standing import Standing
+from clew.runtime.take import plan_open
 from clew.store.base import Store, get_session
 from clew.store.unit import Committed, Guard, InsertMessage, InsertSession, Outcome, SealMessage, Sync, Unit, Write
 from clew.transcript import chunk as c

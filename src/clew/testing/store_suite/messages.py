@@ -126,7 +126,8 @@ async def test_the_head_moves_when_the_turn_has_settled_and_not_before(store: St
 @pytest.mark.rule("BR-6")
 async def test_the_head_is_read_fresh_for_each_message(store: Store, scribe: Scribe) -> None:
     """A prompt built on a head that has moved since is refused; nothing of it is stored."""
-    from clew.runtime.take import Standing, plan_open
+    from clew.runtime.standing import Standing
+    from clew.runtime.take import plan_open
     from clew.store.unit import Refused
 
     stale = await store.load_state(scribe.session_id)

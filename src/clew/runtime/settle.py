@@ -1,0 +1,101 @@
+"""Settling: the writes that give what was left open a truthful end, and the words in which it is told.
+
+A call that waits for a human is not left open. What a call did before it was cut off nobody knows, and its result says
+so, and who cut it off; it is never run again.
+
+Everything here is a plan: nothing is read, and nothing is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from clew.runtime.standing import Standing
+from clew.store.unit import MoveHead, PutParts, SealMessage, SetHidden, SetTurn, Write
+from clew.transcript.message import MessageRow, PartRow, seal_of
+from clew.transcript.part import close_call
+from clew.transcript.project import Hidden
+from clew.transcript.turn import Turn
+from clew.transcript.turn_state import OPEN, TurnStatus
+from clew.transcript.wait import waits_of
+
+__all__ = ["LOST", "RESTART", "SHUTDOWN", "plan_end", "plan_refusal", "plan_settle"]
+
+
+_UNKNOWN: Final = "its effects are unknown"
+RESTART: Final = f"aborted by host restart; {_UNKNOWN}"
+LOST: Final = f"aborted; {_UNKNOWN}"
+"""For a turn whose run could not store its end, found open while the host lives."""
+SHUTDOWN: Final = "the host is shutting down"
+"""Why runs are aborted when an engine is closed."""
+
+
+def plan_settle(standing: Standing, now: int, left_open: str, *, spared: Turn | None = None) -> tuple[Write, ...]:
+    """The writes that end what no run is going to end: calls without a result, and the open turn unless it waits.
+
+    ``left_open`` says why a turn that nobody runs is open. ``spared`` goes on, so it is left alone with all its waits.
+    """
+    spared = spared or standing.waiting
+    asked = {wait.tool_call_id for wait in waits_of(spared)}
+    writes: list[Write] = []
+    resealed: set[str] = set()
+    for one in standing.cut_off:
+        calls = [part for part in one.calls if part.tool_call_id not in asked]
+        # What is damaged is left as it is: a new seal would make it pass for what was stored. A model is sent a stub.
+        if calls and one.message.damage is None:
+            put, seal = _close_calls(one.message, calls, _words(one.turn, left_open), now)
+            # A message that its turn still goes on with grows: sealed now, it would read as changed afterwards.
+            grows = spared is not None and one.turn is not None and one.turn.id == spared.id
+            writes += (put,) if grows and one.message.id not in standing.sealed else (put, seal)
+            resealed.add(one.message.id)
+    if standing.open is not None and spared is None:
+        turn, rows = standing.open.turn, standing.open.messages
+        error = {"code": "interrupted", "message": left_open}
+        writes += plan_end(turn.id, "failed", now, {"error": error, "waiting": []})
+        # Nobody goes on with what it had begun to say. Sealed, it shows when somebody does all the same.
+        unsealed = [row for row in rows if row.id not in standing.sealed | resealed and row.damage is None]
+        writes += [SealMessage(row.id, row.seal) for row in unsealed]
+    return tuple(writes)
+
+
+def _words(turn: Turn | None, left_open: str) -> str:
+    """Who cut a call off, as its turn tells it. That is stored, so a restart in between changes nothing about it."""
+    if turn is None:
+        return LOST
+    if turn.status in OPEN:
+        return left_open
+    if turn.status == "aborted":
+        stopped = turn.stopped or "aborted"
+        return RESTART if stopped == SHUTDOWN else f"{stopped}; {_UNKNOWN}"
+    if turn.status == "failed":
+        return (
+            RESTART
+            if turn.error.get("code") == "interrupted"
+            else f"its turn failed before it had a result; {_UNKNOWN}"
+        )
+    return LOST
+
+
+def _close_calls(message: MessageRow, calls: Sequence[PartRow], reason: str, now: int) -> tuple[PutParts, SealMessage]:
+    """The writes that end these calls of one message as errors, and seal it anew."""
+    ended = {
+        part.index: msgspec.structs.replace(part, data=close_call(part.data, reason), updated_at=now) for part in calls
+    }
+    return (
+        PutParts(message.id, tuple(ended[index] for index in sorted(ended))),
+        SealMessage(message.id, seal_of(ended.get(part.index, part).data for part in message.parts)),
+    )
+
+
+def plan_end(turn_id: str, status: TurnStatus, now: int, data: dict[str, Any] | None = None) -> tuple[Write, ...]:
+    """The writes that end a turn that was answered, in whatever way: it becomes the head."""
+    return SetTurn(turn_id, status, settled_at=now, data=data or {}), MoveHead(turn_id, now, "turn")
+
+
+def plan_refusal(turn_id: str, message_ids: Sequence[str], now: int, data: dict[str, Any]) -> tuple[Write, ...]:
+    """The writes that end a turn refused before any model call: the head stays, its messages are hidden."""
+    hidden: dict[str, Hidden | None] = {message_id: Hidden(now, "refused") for message_id in message_ids}
+    return SetTurn(turn_id, "refused", settled_at=now, data=data), SetHidden(hidden)

@@ -1,0 +1,87 @@
+"""How a session stands in the store: what has to be known of it before it is settled or taken."""
+
+from __future__ import annotations
+
+import logging
+
+import msgspec
+
+from clew.errors import RowUndecodable
+from clew.store.base import Store
+from clew.transcript.line import LineTurn
+from clew.transcript.message import MessageRow, PartRow
+from clew.transcript.session import SessionState
+from clew.transcript.turn import Turn
+from clew.transcript.wait import is_answered, waits_of
+
+__all__ = ["CutOff", "Standing", "load_standing"]
+
+log = logging.getLogger("clew.recovery")
+
+
+class CutOff(msgspec.Struct, frozen=True):
+    """A message with calls that have no result, and the turn that holds it."""
+
+    message: MessageRow
+    calls: tuple[PartRow, ...]
+    turn: Turn | None
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """How a session stands in the store: its state, its open turn with the messages of it, and what was cut off.
+
+    ``sealed`` names the messages of the session that have a seal; it is known where a turn is open.
+    """
+
+    session_id: str
+    state: SessionState = SessionState()
+    open: LineTurn | None = None
+    cut_off: tuple[CutOff, ...] = ()
+    sealed: frozenset[str] = frozenset()
+
+    @property
+    def waiting(self) -> Turn | None:
+        """The open turn, while a human is awaited.
+
+        One whose requests are all answered waits for nobody: what should have gone on with it did not.
+        """
+        turn = self.open.turn if self.open is not None else None
+        return turn if turn is not None and turn.status == "waiting" and not is_answered(waits_of(turn)) else None
+
+    @property
+    def next_epoch(self) -> int:
+        return self.state.epoch + 1
+
+    @property
+    def head_turn_id(self) -> str | None:
+        """Where the head is once everything is settled: an open turn that is ended becomes it."""
+        ended = self.open is not None and self.waiting is None
+        return self.open.turn.id if self.open is not None and ended else self.state.head_turn_id
+
+
+async def load_standing(store: Store, session_id: str) -> Standing:
+    """Read how a session stands. For a session at rest this is two small reads."""
+    state = await store.load_state(session_id)
+    opened: LineTurn | None = None
+    sealed: frozenset[str] = frozenset()
+    if state.open_turn_id is not None:
+        opened = (await store.load_line(session_id, turns=1, keep_damaged=True)).turns[-1]
+        sealed = frozenset(await store.seals(session_id))
+    calls: dict[str, list[PartRow]] = {}
+    for call in await store.open_calls(session_id):
+        calls.setdefault(call.message_id, []).append(call.part)
+    cut_off: list[CutOff] = []
+    if calls:
+        holders = {row.id: opened.turn for row in opened.messages} if opened is not None else {}
+        if calls.keys() - holders.keys():
+            try:
+                tree = await store.load_tree(session_id)
+                holders |= {held: tree.turns[turn_id] for turn_id, messages in tree.links.items() for held in messages}
+            except RowUndecodable as error:
+                # Who cut a call off cannot be told then; that is no reason to leave it open.
+                log.error("the turns of session %s cannot all be read: %s", session_id, error)
+        for message_id, parts in calls.items():
+            message = await store.find_message(session_id, message_id)
+            if message is not None:
+                cut_off.append(CutOff(message, tuple(parts), holders.get(message_id)))
+    return Standing(session_id, state, opened, tuple(cut_off), sealed)
