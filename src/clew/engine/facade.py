@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 
 from clew.engine.history import History
+from clew.engine.permissions import Permissions
 from clew.engine.runs import Runs
 from clew.engine.sessions import Sessions
+from clew.engine.transfer import Transfer
 from clew.errors import BlobNotFound, InvalidId, NotFound
 from clew.live.base import LiveStream, Status
 from clew.store.base import Blob, Damage, Rebuilt
 from clew.transcript.chunk import chunk_dict
 from clew.transcript.session import Model
 
+# Imports inside functions: what runs stand on is loaded when an engine is opened, so importing clew stays quick.
 if TYPE_CHECKING:
-    # What runs stand on is imported when an engine is opened: importing clew stays quick.
     from clew.dispatch.events import Events
     from clew.dispatch.schedules import Schedules
     from clew.dispatch.webhooks import Webhooks
@@ -53,7 +55,7 @@ class AgentList(msgspec.Struct, frozen=True):
     notices: tuple[str, ...]
 
 
-class Operations(Sessions, Runs, History):
+class Operations(Sessions, Runs, History, Permissions, Transfer):
     """What can be asked of an engine wherever it is: in this process, or in a server that has the store."""
 
     events: Events

@@ -8,19 +8,21 @@ from typing import TYPE_CHECKING, Any
 from clew import ids
 from clew.engine.base import EnginePart
 from clew.errors import InvalidInput
+from clew.history.compactions import CompactionReport, load_compaction
+from clew.history.rewind_plan import Edit, RewindMode
+from clew.history.tree import ReflogEntry, TreeView, load_reflog, load_tree_view
 from clew.history.views import load_turn_messages
 from clew.transcript.gate import check_value
 from clew.transcript.message import Message
 from clew.transcript.session import Model, Session
 
+# Imports inside functions: they bring the runtime or what puts requests together, half as long again to load as clew
+# itself. Only an opened engine needs them, so importing clew stays quick.
 if TYPE_CHECKING:
     from clew.compaction.context import ContextReport
-    from clew.history.compactions import CompactionReport
     from clew.history.report import RequestReport, TurnReport
     from clew.history.rewind import Rewinding, Rewound
-    from clew.history.rewind_plan import RewindMode
     from clew.history.snapshot import SnapshotLayer
-    from clew.history.tree import ReflogEntry, TreeView
     from clew.runtime.compact import Compacted
     from clew.runtime.host import Host
     from clew.runtime.runtime import Runtime
@@ -55,8 +57,6 @@ class History(EnginePart):
         draft. With ``run`` the message, or what the edit made of it, is answered at once. ``text`` replaces what the
         message said, ``parts`` all of it; model and agent stay the message's own unless given.
         """
-        from clew.history.rewind_plan import Edit
-
         edit = Edit(text=text, parts=parts, model=model, agent=agent, client_message_id=client_message_id)
         return await self._rewinding().rewind(
             self._own(session_id), message_id, mode=mode, edit=edit, run=run, restore_files=restore_files
@@ -72,8 +72,6 @@ class History(EnginePart):
 
     async def reflog(self, session_id: str) -> list[ReflogEntry]:
         """Every move of the head, newest first."""
-        from clew.history.tree import load_reflog
-
         return await load_reflog(self._store, self._own(session_id))
 
     async def branch(
@@ -107,8 +105,6 @@ class History(EnginePart):
 
     async def tree(self, session_id: str) -> TreeView:
         """Every turn of the session with its place, and the branches that left it."""
-        from clew.history.tree import load_tree_view
-
         return await load_tree_view(self._store, self._own(session_id))
 
     # Room
@@ -135,8 +131,6 @@ class History(EnginePart):
 
     async def compaction(self, session_id: str, message_id: str) -> CompactionReport:
         """What the compaction marked by this message summarised."""
-        from clew.history.compactions import load_compaction
-
         session = await self.get_session(session_id)
         return await load_compaction(self._store, session.id, ids.check_client_message_id(message_id))
 

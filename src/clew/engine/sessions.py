@@ -1,4 +1,7 @@
-"""Sessions: made, found, changed, removed, and carried out and in as files; what is in them, and what they allow."""
+"""Sessions: made, listed, changed and removed, and the messages and files in them.
+
+Searching and carrying them is in ``transfer``, what they allow in ``permissions``, what moves a head in ``history``.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import asyncio
 import base64
 import binascii
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,25 +17,22 @@ import msgspec
 from msgspec import UNSET
 
 from clew import ids
-from clew.config import secret_values
 from clew.engine.base import EnginePart
+from clew.engine.workspace import resolve_workspace, without_links
 from clew.errors import InternalError, InvalidInput, SessionBusy, SessionNotFound
 from clew.history.repair import plan_accept
 from clew.history.views import View, load_messages
-from clew.store.base import Cursor, SearchPage, SearchQuery, SessionQuery
+from clew.store.base import Cursor, SessionQuery
 from clew.store.unit import DeleteSession, InsertSession, PatchSession, Refused, Unit, Write
 from clew.transcript.gate import check_value
 from clew.transcript.message import Message, shown_message
 from clew.transcript.session import Model, Session, parse_model
 
+# Imports inside functions: what makes room is only looked at where somebody asks, and importing clew stays quick.
 if TYPE_CHECKING:
     from clew.compaction.files import TouchedFile
-    from clew.permissions.explain import Explanation
-    from clew.transcript.rule import Rule
 
-__all__ = ["ExportFormat", "SessionList", "Sessions"]
-
-ExportFormat = Literal["json", "jsonl", "md", "html"]
+__all__ = ["SessionList", "Sessions"]
 
 
 class SessionList(msgspec.Struct, frozen=True):
@@ -43,7 +43,10 @@ class SessionList(msgspec.Struct, frozen=True):
 
 
 class Sessions(EnginePart):
-    """What can be done with sessions while nothing runs on them."""
+    """What is asked about sessions and changed of them, mostly while a run goes on too.
+
+    Deleting one and accepting a message need it idle: they are refused, or abort the run where that was asked for.
+    """
 
     async def create_session(
         self,
@@ -94,7 +97,7 @@ class Sessions(EnginePart):
         parent = None if parent is None else self._own(parent)
         folder = None if workspace is None else str(workspace)
         check_value([agent, folder, q], "filter")
-        folder = await asyncio.to_thread(_without_links, folder) if folder else folder
+        folder = await asyncio.to_thread(without_links, folder) if folder else folder
         query = SessionQuery(
             limit=limit,
             cursor=_parse_cursor(cursor),
@@ -209,71 +212,6 @@ class Sessions(EnginePart):
         self._publish("session_updated", session.id)
         return shown_message(await self._store.find_message(session.id, row.id) or row, None)
 
-    async def search(
-        self, q: str, *, limit: int = 20, cursor: str | None = None, session_id: str | None = None
-    ) -> SearchPage:
-        """Messages that hold these words, best first: all sessions or one, and what is hidden too.
-
-        Every word must be there, the last one may be unfinished; ``"…"`` is a phrase.
-        """
-        within = None if session_id is None else (await self.get_session(session_id)).id
-        check_value([q, cursor], "search")
-        return await self._store.search(SearchQuery(q, limit=limit, cursor=cursor, session_id=within))
-
-    # Out and in as files
-
-    async def export(
-        self, session_id: str, format: ExportFormat = "json", *, redact: bool = True, hidden: bool = False
-    ) -> bytes:
-        """A session as a file: ``json`` and ``jsonl`` whole, ``md`` and ``html`` for reading.
-
-        What looks like a key or a password is struck out unless ``redact`` is False. ``hidden`` takes into a page for
-        reading what is not in the conversation any more.
-        """
-        from clew.history.transfer import export_session
-        from clew.interop.formats import FORMATS, format_session
-
-        if format not in FORMATS:
-            raise InvalidInput(f"format must be one of {', '.join(FORMATS)}, not {format!r}")
-        session = await self.get_session(session_id)
-        portable = await export_session(self._store, session.id, self._host.clock.now_ms())
-        secrets = secret_values(self._host.config) if redact else ()
-        return await asyncio.to_thread(format_session, portable, format, redact=redact, secrets=secrets, hidden=hidden)
-
-    async def import_session(self, data: bytes, *, workspace_root: str | Path | None = None) -> Session:
-        """A session from a file that clew exported as ``json`` or ``jsonl``; checked like any input, taken whole.
-
-        The folder the file names is not believed: the session works in ``workspace_root``, or in none.
-        """
-        from clew.history import transfer
-        from clew.interop.session_file import parse_session
-
-        workspace = await asyncio.to_thread(_resolved, workspace_root) if workspace_root is not None else None
-        return await transfer.import_session(self._host, await asyncio.to_thread(parse_session, data), workspace)
-
-    # Permissions
-
-    async def permissions(self, session_id: str) -> tuple[Rule, ...]:
-        """The session's own rules, in their order. One that no longer reads shows as one that asks about all."""
-        from clew.runtime.permit import stored_rules
-
-        return stored_rules((await self.get_session(session_id)).permissions, "session")
-
-    async def set_permissions(self, session_id: str, rules: Sequence[Mapping[str, Any]]) -> tuple[Rule, ...]:
-        """Replace the session's own rules. Requests that wait are judged again by the new ones."""
-        session = await self.get_session(session_id)
-        await self._runtime.answers.set_rules(session.id, rules)
-        return await self.permissions(session.id)
-
-    async def explain_permission(self, session_id: str, tool: str, target: str = "") -> Explanation:
-        """What would be decided about a call: ``action``, ``rule``, ``scope``, what else was ``considered``."""
-        from clew.permissions.explain import explain
-        from clew.runtime.explain import explain_call
-
-        session = await self.get_session(session_id)
-        check_value([tool, target], "call")
-        return explain(await explain_call(self._host, session, tool, target))
-
     # Inside
 
     async def _draft(
@@ -288,7 +226,7 @@ class Sessions(EnginePart):
         """A session as it would be stored."""
         now = self._host.clock.now_ms()
         check_value([agent, title, dict(metadata or {})], "session")
-        workspace = await asyncio.to_thread(_resolved, workspace_root) if workspace_root is not None else None
+        workspace = await asyncio.to_thread(resolve_workspace, workspace_root) if workspace_root is not None else None
         catalog = await asyncio.to_thread(self._host.agents, workspace)
         manifest = catalog.get(agent or self._host.config.default_agent)
         bag = dict(metadata or {})
@@ -321,27 +259,6 @@ class Sessions(EnginePart):
             if outcome.reason == "session_not_found":
                 raise SessionNotFound(f"there is no session {session_id}", session_id=session_id)
             raise InternalError(f"a unit was refused: {outcome.reason}", session_id=session_id)
-
-
-def _resolved(folder: str | Path) -> Path:
-    check_value(str(folder), "workspace_root")
-    try:
-        path = Path(folder).expanduser().resolve()
-        is_folder = path.is_dir() and folder != ""
-    except (OSError, RuntimeError) as error:
-        # A name that is too long, a loop of links, the home of a user who is not there.
-        raise InvalidInput(f"the workspace {str(folder)[:200]!r} is not a folder") from error
-    if not is_folder:
-        raise InvalidInput(f"the workspace {str(folder)[:200]!r} is not a folder")
-    return path
-
-
-def _without_links(folder: str) -> str:
-    """A folder's name as sessions keep it. What cannot be one is nobody's workspace, and finds nothing."""
-    try:
-        return str(Path(folder).expanduser().resolve())
-    except (OSError, RuntimeError):
-        return folder
 
 
 def _check_title(title: object) -> None:

@@ -26,6 +26,8 @@ from clew.fronts.cli.safe_text import plain
 from clew.store.location import lock_of, parse_url
 from clew.store.owner import read_owner
 
+# Imports inside functions: what draws takes long to load, so that is left until something is drawn.
+
 __all__ = ["app", "main", "run_command"]
 
 _HTTP: Final = "clew.fronts.http.serve"
@@ -85,7 +87,7 @@ async def chat(
 
     Example: clew chat --new --model demo/tour
     """
-    from clew.fronts.cli.chat.chat import chat as talk  # what draws is loaded when something is drawn
+    from clew.fronts.cli.chat.chat import chat as talk
 
     return await talk(store, session, model, new)
 

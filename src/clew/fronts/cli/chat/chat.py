@@ -20,6 +20,8 @@ from clew.fronts.cli.remote import RemoteEngine
 from clew.fronts.cli.render import Look
 from clew.transcript.session import Session
 
+# Imports inside a function: what draws Markdown takes long to load, and a conversation through a pipe needs none.
+
 __all__ = ["chat"]
 
 

@@ -19,6 +19,7 @@ import clew
 from clew.config import Config, config_folder, data_folder, default_store_url, load_config, unknown_settings
 from clew.fronts.cli.command import Json, Store, show
 from clew.fronts.cli.safe_text import plain
+from clew.tools.process.sandbox import find_sandbox
 
 __all__ = ["COMMANDS", "Setting", "list_settings", "redact"]
 
@@ -106,8 +107,6 @@ def _token(environ: Mapping[str, str]) -> tuple[str, Source]:
 
 def _sandbox(config: Config) -> str:
     """What holds around `bash` on this machine, which the setting alone does not tell."""
-    from clew.tools.process.sandbox import find_sandbox
-
     if config.tools.sandbox == "off":
         able = find_sandbox("workspace").by
         return f"off; {able} could do it here" if able else "off; nothing here could do it"

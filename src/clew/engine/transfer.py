@@ -1,0 +1,65 @@
+"""Transfer: messages found by their words, and sessions carried out and in as files."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Literal
+
+from clew.config import secret_values
+from clew.engine.base import EnginePart
+from clew.engine.workspace import resolve_workspace
+from clew.errors import InvalidInput
+from clew.store.base import SearchPage, SearchQuery
+from clew.transcript.gate import check_value
+from clew.transcript.session import Session
+
+# Imports inside functions: what writes and reads files of sessions takes half as long to load as all of clew.
+
+__all__ = ["ExportFormat", "Transfer"]
+
+ExportFormat = Literal["json", "jsonl", "md", "html"]
+
+
+class Transfer(EnginePart):
+    """What reads whole sessions: searching them, and taking them out and in. A run may go on meanwhile."""
+
+    async def search(
+        self, q: str, *, limit: int = 20, cursor: str | None = None, session_id: str | None = None
+    ) -> SearchPage:
+        """Messages that hold these words, best first: all sessions or one, and what is hidden too.
+
+        Every word must be there, the last one may be unfinished; ``"…"`` is a phrase.
+        """
+        within = None if session_id is None else (await self.get_session(session_id)).id
+        check_value([q, cursor], "search")
+        return await self._store.search(SearchQuery(q, limit=limit, cursor=cursor, session_id=within))
+
+    async def export(
+        self, session_id: str, format: ExportFormat = "json", *, redact: bool = True, hidden: bool = False
+    ) -> bytes:
+        """A session as a file: ``json`` and ``jsonl`` whole, ``md`` and ``html`` for reading.
+
+        What looks like a key or a password is struck out unless ``redact`` is False. ``hidden`` takes into a page for
+        reading what is not in the conversation any more.
+        """
+        from clew.history.transfer import export_session
+        from clew.interop.formats import FORMATS, format_session
+
+        if format not in FORMATS:
+            raise InvalidInput(f"format must be one of {', '.join(FORMATS)}, not {format!r}")
+        session = await self.get_session(session_id)
+        portable = await export_session(self._store, session.id, self._host.clock.now_ms())
+        secrets = secret_values(self._host.config) if redact else ()
+        return await asyncio.to_thread(format_session, portable, format, redact=redact, secrets=secrets, hidden=hidden)
+
+    async def import_session(self, data: bytes, *, workspace_root: str | Path | None = None) -> Session:
+        """A session from a file that clew exported as ``json`` or ``jsonl``; checked like any input, taken whole.
+
+        The folder the file names is not believed: the session works in ``workspace_root``, or in none.
+        """
+        from clew.history import transfer
+        from clew.interop.session_file import parse_session
+
+        workspace = await asyncio.to_thread(resolve_workspace, workspace_root) if workspace_root is not None else None
+        return await transfer.import_session(self._host, await asyncio.to_thread(parse_session, data), workspace)
