@@ -23,7 +23,8 @@ from clew.store.unit import (
     Write,
 )
 from clew.testing.scribe import MODEL, user_row
-from clew.transcript.message import MessageRow, PartRow, seal_of
+from clew.transcript.damage import seal_of
+from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.session import Session
 from clew.transcript.turn import Step, Turn
 from clew.transcript.usage import Usage

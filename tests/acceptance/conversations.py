@@ -23,8 +23,9 @@ from clew.store.unit import (
 from clew.testing.scenario import Scenario
 from clew.testing.scribe import settled
 from clew.testing.scripted import ScriptedModel, say
+from clew.transcript.damage import seal_of
 from clew.transcript.line import line_messages, line_turns
-from clew.transcript.message import MessageRow, PartRow, seal_of
+from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.project import project
 from clew.transcript.turn import Tree, Turn
 

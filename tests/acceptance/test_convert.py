@@ -32,7 +32,8 @@ from clew.store.unit import (
     Write,
 )
 from clew.testing.scripted import FakeProviders, Gate, ScriptedModel, call, say, wait
-from clew.transcript.message import PartRow, seal_of
+from clew.transcript.damage import seal_of
+from clew.transcript.message import PartRow
 from tests.acceptance.history_machine import ACTIONS, Machine
 
 KINDS = ("sqlite", "jsonl", "json")

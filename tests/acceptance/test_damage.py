@@ -14,7 +14,7 @@ from clew.errors import RowUndecodable
 from clew.history.check import check
 from clew.testing.scenario import Scenario
 from clew.testing.scripted import FakeProviders, ScriptedModel, call, say, then
-from clew.transcript.message import STUB
+from clew.transcript.damage import STUB
 from tests.integration.http_client import served
 from tests.integration.test_cli_history import Say, messages, talk
 from tests.integration.test_cli_history import say as say_fixture

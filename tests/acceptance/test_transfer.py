@@ -19,7 +19,8 @@ from clew.interop.session_file import format_json, format_jsonl, parse_session
 from clew.store.unit import AddPruned, PatchMessage, PutParts, SealMessage
 from clew.testing.scenario import Scenario, transcript
 from clew.testing.scripted import FakeProviders, Gate, call, fail, say, wait
-from clew.transcript.message import PartRow, seal_of
+from clew.transcript.damage import seal_of
+from clew.transcript.message import PartRow
 from clew.transcript.pruned import Pruned
 from clew.transcript.turn_state import SETTLED
 from tests.acceptance.conversations import (

@@ -17,7 +17,8 @@ from clew.store.sql.sqlite.store import SqliteStore
 from clew.store.unit import InsertMessage, SealMessage
 from clew.testing.clock import FakeClock
 from clew.testing.scribe import Scribe, user_row
-from clew.transcript.message import MessageRow, PartRow, seal_of
+from clew.transcript.damage import seal_of
+from clew.transcript.message import MessageRow, PartRow
 
 
 @pytest.fixture

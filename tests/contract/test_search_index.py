@@ -27,7 +27,8 @@ from clew.store.sql.sqlite.store import SqliteStore
 from clew.store.unit import DeleteSession, PatchSession, PutParts, SealMessage, Unit
 from clew.testing.chunks import text
 from clew.testing.scribe import Scribe
-from clew.transcript.message import PartRow, seal_of
+from clew.transcript.damage import seal_of
+from clew.transcript.message import PartRow
 from tests.contract.search_index import by_hand, check_index, count, disk, pen, say, say_parts, snippets
 from tests.contract.test_random_histories import ACTIONS, History
 from tests.rounds import rounds

@@ -22,7 +22,7 @@ from clew.store.owner import OwnerLock
 from clew.store.sql.queries import read_sql
 from clew.store.sql.sqlite.migrate import APPLICATION_ID, MIGRATIONS, SCHEMA_VERSION, statements
 from clew.store.sql.sqlite.opening import SqliteOptions, open_sqlite
-from clew.transcript.message import seal_of
+from clew.transcript.damage import seal_of
 from tests.rig.child import Child, Orders
 from tests.rig.old_store import make_old_store
 

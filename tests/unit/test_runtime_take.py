@@ -29,8 +29,9 @@ from clew.store.unit import (
     StillQueued,
     Unit,
 )
+from clew.transcript.damage import seal_of
 from clew.transcript.line import LineTurn
-from clew.transcript.message import MessageRow, PartRow, seal_of
+from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.session import Model, SessionState
 from clew.transcript.turn import Turn
 from clew.transcript.wait import Wait, with_waits

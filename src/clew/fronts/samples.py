@@ -16,7 +16,8 @@ from clew.engine import Engine
 from clew.errors import InternalError
 from clew.runtime.settle import plan_end
 from clew.store import unit as u
-from clew.transcript.message import MessageRow, PartRow, Role, seal_of
+from clew.transcript.damage import seal_of
+from clew.transcript.message import MessageRow, PartRow, Role
 from clew.transcript.part import text_part
 from clew.transcript.session import Session
 from clew.transcript.turn import Step, Turn

@@ -14,6 +14,7 @@ import msgspec
 from clew.errors import ClewError, IllegalChunk
 from clew.store.base import QueuedMessage, Store, Whole
 from clew.transcript.chunk import Chunk
+from clew.transcript.damage import CHANGED
 from clew.transcript.fold import Fold
 from clew.transcript.fold_part import continues
 from clew.transcript.message import MessageRow
@@ -112,7 +113,7 @@ def _check_messages(messages: Mapping[str, MessageRow], seals: Mapping[str, str]
         if row.damage is not None:
             yield row.damage, row.id
         elif row.id in seals and row.seal != seals[row.id]:
-            yield "it was changed after it had settled: its seal does not match", row.id
+            yield CHANGED, row.id
 
 
 def _check_grown(whole: Whole, messages: Mapping[str, MessageRow]) -> Iterator[tuple[str, str | None]]:

@@ -13,13 +13,10 @@ from clew.errors import ClewError, Conflict, MessageNotFound
 from clew.history.check import Problem, wrong_projections
 from clew.store.base import Store
 from clew.store.unit import PatchMessage, PutParts, SealMessage, SetHidden, Unit, Write
+from clew.transcript.damage import DAMAGE_ACCEPTED, DAMAGED, DAMAGED_PART
 from clew.transcript.message import MessageRow
-from clew.transcript.metadata import DAMAGED
 
-__all__ = ["ACCEPTED", "plan_accept", "repair"]
-
-ACCEPTED = "damage_accepted"
-"""The metadata key that says when a damaged message was accepted, and what was the matter with it."""
+__all__ = ["plan_accept", "repair"]
 
 
 async def repair(store: Store) -> list[Problem]:
@@ -51,9 +48,9 @@ async def plan_accept(store: Store, session_id: str, message_id: str, now: int) 
     if row.damage is None:
         raise Conflict("this message is not damaged: there is nothing to accept", message_id=row.id)
     writes: list[Write] = []
-    unread = tuple(part for part in row.parts if part.type == "data-damaged")
+    unread = tuple(part for part in row.parts if part.type == DAMAGED_PART)
     if unread:
         writes.append(PutParts(row.id, unread))
     writes.append(SealMessage(row.id, row.seal))
-    writes.append(PatchMessage(row.id, now, {ACCEPTED: {"at": now, "damage": row.damage}}, (DAMAGED,)))
+    writes.append(PatchMessage(row.id, now, {DAMAGE_ACCEPTED: {"at": now, "damage": row.damage}}, (DAMAGED,)))
     return row, Unit(session_id, tuple(writes), sync="power")

@@ -22,8 +22,9 @@ from clew.runtime.host import Host
 from clew.store.base import Store, get_session
 from clew.store.portable import load_portable, plan_insert
 from clew.store.unit import Committed, LinkBlob, Outcome, Refused, Unit
+from clew.transcript.damage import DAMAGED
 from clew.transcript.message import PartRow
-from clew.transcript.metadata import DAMAGED, STORE_KEYS, VIEW_KEYS
+from clew.transcript.metadata import STORE_KEYS, VIEW_KEYS
 from clew.transcript.part import close_call, is_open_call, state_of, text_of
 from clew.transcript.portable import PortableSession, for_export, named_blobs, rename_session
 from clew.transcript.session import Session

@@ -9,9 +9,9 @@ from typing import Any, Final, Literal
 import msgspec
 
 from clew.transcript import part as p
+from clew.transcript.damage import DAMAGED, NOT_ALL_READABLE
 from clew.transcript.line import LineTurn, line_turns
 from clew.transcript.message import MessageRow
-from clew.transcript.metadata import DAMAGED
 from clew.transcript.portable import PortableSession, tree_of
 from clew.transcript.project import project, tails_of
 from clew.transcript.view import compaction_data, visible_view
@@ -46,7 +46,7 @@ class Passage(msgspec.Struct, frozen=True):
         """What is the matter with a message that may not be what was stored."""
         if self.row.damage is not None or DAMAGED not in self.row.metadata:
             return self.row.damage
-        return "not all of it is readable"
+        return NOT_ALL_READABLE
 
 
 class Block(msgspec.Struct, frozen=True):

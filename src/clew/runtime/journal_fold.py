@@ -12,7 +12,7 @@ from clew.ids import Mint
 from clew.store.base import PendingStream, Store
 from clew.store.tail import with_tail
 from clew.store.unit import MarkFolded, PatchMessage, PutParts, Refused, Unit, Write
-from clew.transcript.metadata import DAMAGED
+from clew.transcript.damage import DAMAGED
 
 __all__ = ["fold_streams", "plan_fold"]
 

@@ -47,8 +47,9 @@ from clew.store.unit import (
 )
 from clew.transcript import chunk as c
 from clew.transcript.chunk_gate import ChunkGate
+from clew.transcript.damage import seal_of
 from clew.transcript.fold import Fold
-from clew.transcript.message import MessageRow, PartRow, seal_of
+from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.metadata import from_stream
 from clew.transcript.turn import Step
 

@@ -32,8 +32,9 @@ from clew.runtime.title import entitle
 from clew.runtime.tool_memory import ToolMemory
 from clew.runtime.waiting import idle_status, load_open_turn
 from clew.store.unit import PatchSession, PutParts, SealMessage, Unit, Write
+from clew.transcript.damage import seal_of
 from clew.transcript.fold import Fold
-from clew.transcript.message import MessageRow, seal_of
+from clew.transcript.message import MessageRow
 from clew.transcript.session import Session
 from clew.transcript.turn import Turn
 from clew.transcript.wait import changed_parts, close_request

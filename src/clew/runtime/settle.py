@@ -15,7 +15,8 @@ import msgspec
 
 from clew.runtime.standing import Standing
 from clew.store.unit import MoveHead, PutParts, SealMessage, SetHidden, SetTurn, Write
-from clew.transcript.message import MessageRow, PartRow, seal_of
+from clew.transcript.damage import seal_of
+from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.part import close_call
 from clew.transcript.project import Hidden
 from clew.transcript.turn import Turn

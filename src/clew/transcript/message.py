@@ -6,31 +6,25 @@ untouched. Only what rows need to be found by is lifted out of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from hashlib import blake2b
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
-import orjson
 
+from clew.transcript.damage import STUB, damaged_part, seal_of
 from clew.transcript.metadata import MessageMetadata
-from clew.transcript.part import DAMAGED_PART, Part, call_id_of, kind_of, state_of, text_part, texts_of
+from clew.transcript.part import call_id_of, kind_of, state_of, text_part, texts_of
 
 __all__ = [
-    "STUB",
     "Message",
     "MessageRow",
     "PartRow",
     "Role",
-    "seal_of",
     "sent_message",
     "shown_message",
 ]
 
 Role = Literal["user", "assistant", "system"]
-
-STUB = "[This message was damaged where it is stored. What it said is not known for sure, so it is left out.]"
-"""What a model is sent in place of a damaged message, until a human has accepted it as it is."""
 
 
 class PartRow(msgspec.Struct, frozen=True, gc=False):
@@ -90,15 +84,6 @@ class Message(MessageMetadata, msgspec.Struct, frozen=True, omit_defaults=True):
         return texts_of(self.parts)
 
 
-def seal_of(parts: Iterable[Part]) -> str:
-    """The digest of these parts in this order, as 32 hex digits. It shows when a settled message was changed."""
-    digest = blake2b(digest_size=16)
-    for part in parts:
-        digest.update(orjson.dumps(part))
-        digest.update(b"\n")
-    return digest.hexdigest()
-
-
 def shown_message(row: MessageRow, turn_id: str | None) -> Message:
     """The row as a view shows it, naming the turn through which the view reached it.
 
@@ -109,7 +94,7 @@ def shown_message(row: MessageRow, turn_id: str | None) -> Message:
         added = {"turn_id": turn_id, "created_at": row.created_at}
     parts = [part.data for part in row.parts]
     if row.damage is not None:
-        parts.append({"type": DAMAGED_PART, "data": {"message_id": row.id, "reason": row.damage}})
+        parts.append(damaged_part("message_id", row.id, row.damage))
     return Message(row.id, row.role, parts, {**row.metadata, **added})
 
 

@@ -12,11 +12,11 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from clew.transcript.damage import DAMAGED, UNREADABLE
 from clew.transcript.part import text_at
 from clew.transcript.usage import Usage
 
 __all__ = [
-    "DAMAGED",
     "SNAPSHOT_KEY",
     "STORE_KEYS",
     "VIEW_KEYS",
@@ -30,10 +30,6 @@ __all__ = [
 
 VIEW_KEYS: Final = frozenset({"turn_id", "created_at", "user_message_id", "turn", "pruned"})
 """Metadata a view adds: the way to a message, and what is known of it elsewhere. It is never stored with one."""
-
-DAMAGED: Final = "damaged"
-"""The metadata key that says why a message is not, or may not be, what was stored. Whoever reads a message that does
-not fit its seal puts it there; where the damage cannot be seen from the rows any more it is stored with the message."""
 
 STORE_KEYS: Final = frozenset({"usage", "hidden_at", "hidden_by", "queued_at", DAMAGED})
 """Metadata that only the store's own writes set, each from one source; a stream that carries them is not believed."""
@@ -127,7 +123,7 @@ class MessageMetadata:
     @property
     def is_unreadable(self) -> bool:
         """Not even its row could be read; what there is of it was put in its place."""
-        return self.metadata.get(DAMAGED) is True
+        return self.metadata.get(DAMAGED) is UNREADABLE
 
     @property
     def usage(self) -> Usage:

@@ -19,7 +19,6 @@ import msgspec
 
 __all__ = [
     "COMPACTION_PART",
-    "DAMAGED_PART",
     "STEP_START",
     "Part",
     "approval_of",
@@ -60,7 +59,6 @@ __all__ = [
 Part: TypeAlias = Mapping[str, Any]
 
 COMPACTION_PART: Final = "data-compaction"
-DAMAGED_PART: Final = "data-damaged"
 STEP_START: Final = "step-start"
 _BLOB: Final = re.compile("/api/blobs/([0-9a-f]{64})", re.ASCII)
 

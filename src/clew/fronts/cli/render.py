@@ -16,6 +16,7 @@ from rich.cells import cell_len, chop_cells
 
 from clew.fronts.cli.safe_text import one_line, plain
 from clew.transcript import part as p
+from clew.transcript.damage import NOT_ALL_READABLE
 from clew.transcript.message import Message
 
 __all__ = [
@@ -232,7 +233,7 @@ def damage_of(message: Message) -> str | None:
     """What is the matter with a damaged message, and what to do."""
     if message.damage:
         return f"[damaged: {plain(message.damage)}; to let it stand as it is: clew check --accept {plain(message.id)}]"
-    return "[damaged: not all of it is readable]" if message.is_unreadable else None
+    return f"[damaged: {NOT_ALL_READABLE}]" if message.is_unreadable else None
 
 
 def stop_reason(turn: Mapping[str, Any], go_on: str) -> str | None:

@@ -7,7 +7,7 @@ gone is shown as damaged in its place. Nothing that is made up here is ever take
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -16,6 +16,7 @@ from clew.store import unit as u
 from clew.store.files.adopt import adopted_id
 from clew.store.files.record import is_marker
 from clew.store.memory.session_value import SessionValue
+from clew.transcript.damage import DAMAGED, LOST, damaged_part
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.part import blob_of
 from clew.transcript.turn import Turn, place_below
@@ -25,9 +26,6 @@ __all__ = ["Clues", "Fault", "mend"]
 
 Fault = tuple[str, str | None]
 """What is wrong, and with which message, where it is one that is shown as damaged and can be accepted as it is."""
-
-_DAMAGED: Final = "damaged"
-_LOST: Final = "it is damaged: something of what was stored of it is lost"
 
 
 class Clues(msgspec.Struct):
@@ -175,18 +173,17 @@ def _mend_messages(value: SessionValue) -> Iterator[Fault]:
 def _lost_message(value: SessionValue, turn_id: str, place: int, message_id: str) -> MessageRow:
     at = value.turns[turn_id].created_at
     role: Any = "assistant" if place or value.turns[turn_id].kind == "compaction" else "user"
-    row = MessageRow(message_id, value.row["session"].id, role, at, at, {_DAMAGED: _LOST})
+    row = MessageRow(message_id, value.row["session"].id, role, at, at, {DAMAGED: LOST})
     return replace(row, parts=(_lost_part(row, 0),))
 
 
 def _lost_part(row: MessageRow, index: int, id_: str | None = None) -> PartRow:
     id_ = id_ or adopted_id("prt_", row.session_id, f"{row.id}/{index}", row.created_at)
-    data = {"part_id": id_, "reason": _LOST}
-    return PartRow(id_, index, {"type": "data-damaged", "data": data}, row.created_at, row.updated_at)
+    return PartRow(id_, index, damaged_part("part_id", id_, LOST), row.created_at, row.updated_at)
 
 
 def _damaged(row: MessageRow) -> MessageRow:
-    return replace(row, metadata={**row.metadata, _DAMAGED: _LOST})
+    return replace(row, metadata={**row.metadata, DAMAGED: LOST})
 
 
 def _mark_harmed(value: SessionValue, named: set[str]) -> Iterator[Fault]:
@@ -198,7 +195,7 @@ def _mark_harmed(value: SessionValue, named: set[str]) -> Iterator[Fault]:
     for row in list(value.messages.values()):
         seal = value.seals.get(row.id)
         whole = seal == row.seal if seal is not None else row.id not in named
-        if whole or _DAMAGED in row.metadata:
+        if whole or DAMAGED in row.metadata:
             continue
         if row.id in value.journal:
             # What was streamed since may begin or end anywhere: what the parts hold is all that is known.

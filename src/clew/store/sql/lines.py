@@ -14,8 +14,9 @@ from clew.store.base import LineSlice
 from clew.store.facts import ALL
 from clew.store.lines import view_line
 from clew.store.sql import rows
-from clew.store.sql.messages import MISSING, MessageReader, stand_in
+from clew.store.sql.messages import MessageReader, stand_in
 from clew.store.sql.statements import Statements
+from clew.transcript.damage import MISSING
 from clew.transcript.line import LineTurn, end_of_line
 from clew.transcript.pruned import Pruned
 from clew.transcript.session import SessionState

@@ -8,7 +8,6 @@ is missing or does not fit is looked for a second time, by another way, before i
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from hashlib import blake2b
 from typing import Any, Final, get_args
 
 from msgspec.structs import replace
@@ -19,14 +18,11 @@ from clew.store.sql import rows
 from clew.store.sql.journal import Mark, Tail, read_tails
 from clew.store.sql.statements import Statements
 from clew.store.tail import with_tail
-from clew.transcript.message import MessageRow, PartRow, Role, seal_of
-from clew.transcript.metadata import DAMAGED
+from clew.transcript.damage import CHANGED, DAMAGED, MISSING, UNSEALED, damaged_part, seal_of, seal_of_encoded
+from clew.transcript.message import MessageRow, PartRow, Role
 
-__all__ = ["CHANGED", "MISSING", "MessageReader", "stand_in"]
+__all__ = ["MessageReader", "stand_in"]
 
-CHANGED: Final = "it was changed after it had settled: its seal does not match"
-MISSING: Final = "it is not there any more"
-_UNSEALED: Final = "it has settled, and its seal is not there: nobody can tell whether it is what was stored"
 _ROLES: Final = frozenset(get_args(Role))
 
 _PartRows = Sequence[tuple[Any, ...]]
@@ -120,7 +116,7 @@ class MessageReader:
             damage = damage or "its parts are not numbered from 0 on: one is missing"
             parts = _filled(parts)
         message = rows.to_message(row, parts, keep_damaged)
-        damage = damage or message.damage or (_UNSEALED if unsealed else None)
+        damage = damage or message.damage or (UNSEALED if unsealed else None)
         if tail is not None and digest is None:
             damage = damage or tail.damage
             try:
@@ -173,12 +169,7 @@ def _by_message(part_rows: Iterable[tuple[Any, ...]]) -> dict[str, list[tuple[An
 
 
 def _digest(part_rows: _PartRows) -> str:
-    """The seal of parts as they are stored, without reading them: what was encoded once is encoded the same again."""
-    digest = blake2b(digest_size=16)
-    for row in part_rows:
-        digest.update(row[3].encode("utf-8", "surrogatepass"))
-        digest.update(b"\n")
-    return digest.hexdigest()
+    return seal_of_encoded(row[3].encode("utf-8", "surrogatepass") for row in part_rows)
 
 
 def _held_against(part_rows: _PartRows, digest: str) -> str | None:
@@ -197,6 +188,6 @@ def _filled(parts: Sequence[PartRow]) -> tuple[PartRow, ...]:
     last = min(max(by_index, default=-1), 10_000)
     at = parts[0].created_at if parts else 0
     return tuple(
-        by_index.get(index) or PartRow("", index, rows.damaged_part("", "it is not there any more"), at, at)
+        by_index.get(index) or PartRow("", index, damaged_part("part_id", "", MISSING), at, at)
         for index in range(last + 1)
     )

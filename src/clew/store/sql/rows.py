@@ -14,6 +14,7 @@ import msgspec
 import orjson
 
 from clew.errors import RowUndecodable
+from clew.transcript.damage import DAMAGED, UNREADABLE, damaged_part
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.pruned import Pruned
 from clew.transcript.session import Model, Session
@@ -22,7 +23,6 @@ from clew.transcript.turn_state import TurnStatus
 from clew.transcript.usage import Usage
 
 __all__ = [
-    "damaged_part",
     "decode",
     "encode",
     "encode_model",
@@ -103,7 +103,7 @@ def to_session(row: Row, *, keep_damaged: bool = False) -> Session:
             if isinstance(error, RowUndecodable):
                 raise
             raise RowUndecodable(f"the model of a session is not readable: {error}", **ids) from error
-        known |= {"model": Model("unknown", "unknown"), "permissions": [], "metadata": {"damaged": True}}
+        known |= {"model": Model("unknown", "unknown"), "permissions": [], "metadata": {DAMAGED: UNREADABLE}}
     return Session(**known)
 
 
@@ -119,7 +119,7 @@ def to_message(row: Row, parts: tuple[PartRow, ...], keep_damaged: bool) -> Mess
             raise RowUndecodable(
                 f"the metadata of a message is not readable: {error}", session_id=row[1], message_id=row[0]
             ) from error
-        metadata = {"damaged": True}
+        metadata = {DAMAGED: UNREADABLE}
     return MessageRow(row[0], row[1], row[2], row[4], row[5], metadata, parts)
 
 
@@ -146,13 +146,8 @@ def to_part(row: Row, keep_damaged: bool) -> PartRow:
             raise RowUndecodable(
                 f"a part is not readable: {error}", message_id=row[1], part_id=row[0], index=row[2]
             ) from error
-        data = damaged_part(row[0], str(error))
+        data = damaged_part("part_id", row[0], str(error))
     return PartRow(row[0], row[2], data, row[4], row[5])
-
-
-def damaged_part(part_id: str, reason: str) -> dict[str, Any]:
-    """What stands where a part cannot be read: an AI SDK data part, so every client can show it."""
-    return {"type": "data-damaged", "data": {"part_id": part_id, "reason": reason}}
 
 
 def turn_params(turn: Turn) -> Params:

@@ -13,6 +13,7 @@ from clew.fronts.cli.command import Json, Store, flag, open_store, option, print
 from clew.fronts.cli.render import damage_of
 from clew.fronts.cli.safe_text import plain
 from clew.transcript import part as p
+from clew.transcript.damage import DAMAGED_PART
 from clew.transcript.message import Message
 
 __all__ = ["COMMANDS", "words_of"]
@@ -63,7 +64,7 @@ async def show_(
             print(f"{message.role}: {damage}")
         for part in message.parts:
             # What is said of a whole damaged message was said above.
-            whole = "message_id" in (p.data_of(part, p.DAMAGED_PART) or {})
+            whole = "message_id" in (p.data_of(part, DAMAGED_PART) or {})
             if p.kind_of(part) != p.STEP_START and not whole:
                 print(f"{message.role}: {plain(_part_text(part))}")
 
@@ -72,7 +73,7 @@ def _part_text(part: p.Part) -> str:
     """A part as a person reads it: its text, or a call with what came of it."""
     if (summary := p.data_of(part, p.COMPACTION_PART)) is not None:
         return f"[summary] {summary.get('summary', '')}"
-    if (damage := p.data_of(part, p.DAMAGED_PART)) is not None:
+    if (damage := p.data_of(part, DAMAGED_PART)) is not None:
         return f"[damaged: {damage.get('reason', 'a part cannot be read')}]"
     if p.is_call(part):
         given = msgspec.json.encode(p.input_of(part)).decode()
