@@ -18,7 +18,7 @@ import orjson
 import clew
 from clew.errors import ClewError, InternalError, InvalidInput
 from clew.history.check import check
-from clew.history.lookup import find_message
+from clew.history.lookup import get_place
 from clew.history.rewind_plan import RewindMode
 from clew.providers.base import ModelInfo, ModelRequest
 from clew.testing.scripted import FakeProviders, Gate, ScriptedModel, call, fail, say, then, think, wait
@@ -328,7 +328,7 @@ class Machine:
         tree = await store.load_tree(session_id)
         turn_id = fork
         if turn_id is None:
-            pointed = await find_message(store, session_id, point, tree)
+            pointed = await get_place(store, session_id, point, tree)
             assert pointed.turn is not None
             turn_id = pointed.turn.id
         path = (await store.load_line(session_id, through=turn_id)).turns
@@ -391,7 +391,7 @@ class Machine:
     # What must hold
 
     async def everything(self, session_id: str) -> tuple[Any, Any]:
-        whole = await self.engine.store.load_whole(session_id)
+        whole = await self.engine.store.find_whole(session_id)
         assert whole is not None
         return whole, {turn_id: await self.engine.store.load_steps(turn_id) for turn_id in whole.tree.turns}
 

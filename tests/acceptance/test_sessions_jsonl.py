@@ -227,7 +227,7 @@ async def test_s7_9_a_crash_in_an_append_costs_that_unit_at_every_byte(tmp_path:
         await _goes_on(tmp_path, session.id, log, whole[:cut])
     log.write_bytes(whole)
     store = await open_files("jsonl", tmp_path / "store")
-    after = await store.load_whole(session.id)
+    after = await store.find_whole(session.id)
     assert after is not None
     assert len(after.messages) == 3
     await store.close()
@@ -238,11 +238,11 @@ async def _goes_on(tmp_path: Path, session_id: str, log: Any, torn: bytes) -> No
     store = await open_files("jsonl", tmp_path / "store")
     scribe = Scribe(store, session_id, store._mint, FakeClock(2_000_000_000_000))
     await scribe.turn("and now?", text("fine"))
-    expected = await store.load_whole(session_id)
+    expected = await store.find_whole(session_id)
     assert log.read_bytes().startswith(torn)
     await store.close()
     again = await open_files("jsonl", tmp_path / "store")
-    assert await again.load_whole(session_id) == expected
+    assert await again.find_whole(session_id) == expected
     assert await check(again) == []
     await again.close()
     numbers = [json.loads(line)["seq"] for line in log.read_bytes().split(b"\n") if reads(line)]

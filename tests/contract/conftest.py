@@ -55,7 +55,7 @@ async def _comes_back(store: FileStore) -> None:
 async def _everything(store: Store) -> Any:
     found = {}
     for session_id in await store.session_ids():
-        whole = await store.load_whole(session_id)
+        whole = await store.find_whole(session_id)
         assert whole is not None
         steps = {turn_id: await store.load_steps(turn_id) for turn_id in whole.tree.turns}
         found[session_id] = (whole, steps, await store.load_state(session_id), await store.load_line(session_id))

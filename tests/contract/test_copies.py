@@ -153,7 +153,7 @@ class Source:
         return session_id, write
 
     async def whole(self, session_id: str) -> Whole:
-        whole = await self.store.load_whole(session_id)
+        whole = await self.store.find_whole(session_id)
         assert whole is not None
         return whole
 
@@ -338,7 +338,7 @@ async def test_a_copy_of_what_is_not_there_fails_and_leaves_nothing(
     outcomes = await asyncio.gather(*(store.submit(unit) for unit in units), return_exceptions=True)
     assert (outcomes[0], outcomes[2]) == (Committed(), Committed())
     assert isinstance(outcomes[1], InternalError)
-    assert await store.load_whole(made[1]) is None
+    assert await store.find_whole(made[1]) is None
     assert await store.load_messages(made[1]) == ()
     assert [await store.find_turn(entry.turn.id) for entry in writes[1].turns] == [None, None]
     copies = [await source.whole(made[place]) for place in (0, 2)]
@@ -355,7 +355,7 @@ async def test_a_copy_of_a_session_that_is_not_there_fails(store: Store, source:
     gone = CopyLine(source.mint.session(source.store.capabilities.session_ids), write.turns)
     with pytest.raises(ClewError):
         await store.commit(source.unit(gone, session_id=session_id))
-    assert await store.load_whole(session_id) is None
+    assert await store.find_whole(session_id) is None
 
 
 @pytest.mark.parametrize("first", ["source", "copy"])

@@ -210,8 +210,8 @@ class History:
 
     async def branch(self, id_: str) -> dict[str, Any]:
         """A copy without the ids of its parts, which each store makes up for itself."""
-        whole = await self.store.load_whole(id_)
-        view = await self.store.load_view(id_)
+        whole = await self.store.find_whole(id_)
+        view = await self.store.find_view(id_)
         assert whole is not None
         assert view is not None
         rows = [replace(row, parts=tuple(replace(part, id="") for part in row.parts)) for row in whole.messages]
@@ -227,7 +227,7 @@ class History:
         id_ = self.scribe.session_id
         tree = await self.store.load_tree(id_)
         line = await self.store.load_line(id_)
-        view = await self.store.load_view(id_)
+        view = await self.store.find_view(id_)
         pruned = await self.store.load_pruned(id_)
         assert view is not None
         assert visible_view(view.turns) == visible_view(line.turns)

@@ -122,7 +122,7 @@ async def test_a_flipped_bit_is_never_taken_for_what_was_written(
     root = tmp_path / "store"
     await fill(kind, root)
     store = await open_files(kind, root)
-    truths = {id_: await store.load_whole(id_) for id_ in await store.session_ids()}
+    truths = {id_: await store.find_whole(id_) for id_ in await store.session_ids()}
     beside = await shared(store)
     assert (await store.verify(), len(truths)) == ((), 2)
     await store.close()
@@ -160,7 +160,7 @@ async def look(kind: Kind, root: Path, truths: dict[str, Any], beside: dict[str,
         assert set(await store.session_ids()) == set(truths)
         assert len(named - {None}) <= 1
         for session_id, truth in truths.items():
-            found = await store.load_whole(session_id)
+            found = await store.find_whole(session_id)
             assert found is not None
             judge(truth, found, named)
         for name, value in (await shared(store)).items():

@@ -43,7 +43,7 @@ async def written(root: Path) -> Path:
 
 async def read(root: Path, session_id: str) -> tuple[Whole, list[str]]:
     store = await open_files("jsonl", root, FilesOptions(read_only=True))
-    whole = await store.load_whole(session_id)
+    whole = await store.find_whole(session_id)
     problems = [problem.what for problem in await check(store)]
     await store.close()
     assert whole is not None

@@ -49,7 +49,7 @@ both = pytest.mark.parametrize("kind", ["jsonl", "json"])
 
 
 async def everything(store: Any) -> Any:
-    return {id_: await store.load_whole(id_) for id_ in await store.session_ids()}
+    return {id_: await store.find_whole(id_) for id_ in await store.session_ids()}
 
 
 @contextlib.contextmanager

@@ -363,8 +363,8 @@ async def test_a_row_that_does_not_decode_is_named_and_the_rest_is_still_judged(
     """With what is left of the message in its place."""
 
     class Undecodable(MemoryStore):
-        async def load_whole(self, session_id: str) -> Whole | None:
-            whole = await super().load_whole(session_id)
+        async def find_whole(self, session_id: str) -> Whole | None:
+            whole = await super().find_whole(session_id)
             assert whole is not None
             return replace(whole, damaged=(Damage("the part is not readable", session_id, "prt_1"),))
 
@@ -382,10 +382,10 @@ async def test_a_session_that_cannot_be_read_at_all_is_a_problem_and_no_crash() 
     class Unreadable(MemoryStore):
         bad = ""
 
-        async def load_whole(self, session_id: str) -> Whole | None:
+        async def find_whole(self, session_id: str) -> Whole | None:
             if session_id == self.bad:
                 raise InternalError("it is gone", turn_id="trn_1", message_id="msg_1")
-            return await super().load_whole(session_id)
+            return await super().find_whole(session_id)
 
     store = Unreadable()
     told = await tell(store)
@@ -404,7 +404,7 @@ async def test_a_session_deleted_under_the_eyes_of_the_judge_is_no_problem() -> 
     """It was listed, and is gone when its turn comes."""
 
     class Vanishing(MemoryStore):
-        async def load_whole(self, session_id: str) -> None:
+        async def find_whole(self, session_id: str) -> None:
             return None
 
     store = Vanishing()

@@ -103,7 +103,7 @@ class Runs(EnginePart):
         """Take a message out of the queue, by clew's id or the client's own."""
         session = await self.get_session(session_id)
         ids.check_client_message_id(message_id)
-        rows = await self._store.find_client_message(session.id, message_id)
+        rows = await self._store.load_client_messages(session.id, message_id)
         named = [row.id for row in sorted(rows, key=lambda row: row.queued_at is None)]
         if not named and await self._store.find_message(session.id, message_id) is None:
             raise MessageNotFound(f"there is no message {message_id}", message_id=message_id)

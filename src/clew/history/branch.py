@@ -18,7 +18,7 @@ from clew.errors import BranchPointInvalid, InvalidInput
 from clew.failpoints import failpoint
 from clew.history.branch_plan import check_point, check_turn, cut_line, plan_branch, start_line
 from clew.history.idle import hold_idle
-from clew.history.lookup import find_message, turn_of
+from clew.history.lookup import get_place, turn_of
 from clew.runtime.host import Host
 from clew.runtime.runtime import Runtime
 from clew.store.base import get_session, get_turn
@@ -59,7 +59,7 @@ class Branching:
         if start_message_id is not None:
             ids.check_client_message_id(start_message_id)
         async with hold_idle(self._host, self._sessions, session_id) as (source, tree):
-            place = await find_message(self._host.store, session_id, from_message_id, tree)
+            place = await get_place(self._host.store, session_id, from_message_id, tree)
             return await self._copy(source, tree, check_point(place), place.row.id, changes, chosen, start_message_id)
 
     async def fork(self, turn_id: str, *, label: str | None = None) -> Session:
@@ -116,11 +116,11 @@ class Branching:
         """The message of that name on this line, client id before own id; else wherever it is."""
         store, session_id = self._host.store, line.session.id
         held = [id_ for turn in line.turns for id_ in line.links[turn.id]]
-        named = [row for row in await store.find_client_message(session_id, message_id) if row.id in held]
+        named = [row for row in await store.load_client_messages(session_id, message_id) if row.id in held]
         if named:
             return min(named, key=lambda row: held.index(row.id))
         own = await store.find_message(session_id, message_id) if message_id in held else None
-        return own if own is not None else (await find_message(store, session_id, message_id, tree)).row
+        return own if own is not None else (await get_place(store, session_id, message_id, tree)).row
 
     async def _with_rows(self, line: PortableSession, point_id: str) -> PortableSession:
         """The line with what has to be looked at: summaries, messages with calls that have no result, the point."""

@@ -71,7 +71,7 @@ async def check(store: Store, acknowledged: Mapping[str, Sequence[Chunk]] | None
 async def _check_session(
     store: Store, session_id: str, stored: dict[str, MessageRow], blobs: dict[str, str | None]
 ) -> list[Problem]:
-    whole = await store.load_whole(session_id)
+    whole = await store.find_whole(session_id)
     if whole is None:
         return []  # deleted since it was listed
     messages = {row.id: row for row in whole.messages}

@@ -20,7 +20,7 @@ from clew.transcript.part import first_words
 from clew.transcript.turn import Tree, Turn
 from clew.transcript.view import compaction_data
 
-__all__ = ["MessagePlace", "begins_turn", "find_message", "holder_of", "turn_of", "words_of_turn"]
+__all__ = ["MessagePlace", "begins_turn", "get_place", "holder_of", "turn_of", "words_of_turn"]
 
 _LENGTH: Final = 80
 
@@ -33,11 +33,11 @@ class MessagePlace(msgspec.Struct, frozen=True):
     on_line: bool
 
 
-async def find_message(store: Store, session_id: str, message_id: str, tree: Tree | None = None) -> MessagePlace:
+async def get_place(store: Store, session_id: str, message_id: str, tree: Tree | None = None) -> MessagePlace:
     """The message of that id; :class:`MessageNotFound` when the session has none."""
     ids.check_client_message_id(message_id)
     tree = tree if tree is not None else await store.load_tree(session_id)
-    rows = list(reversed(await store.find_client_message(session_id, message_id)))
+    rows = list(reversed(await store.load_client_messages(session_id, message_id)))
     own = await store.find_message(session_id, message_id)
     if own is not None:
         rows.append(own)

@@ -25,7 +25,7 @@ async def repair(store: Store) -> list[Problem]:
     for session_id in await store.session_ids():
         # A session that does not even read stays as it is; the judge says why.
         with contextlib.suppress(ClewError):
-            whole = await store.load_whole(session_id)
+            whole = await store.find_whole(session_id)
             if whole is None or whole.damaged:
                 continue
             changes = wrong_projections(whole.tree, {row.id: row for row in whole.messages})

@@ -14,7 +14,7 @@ import msgspec
 from clew.errors import NotSupported, RewindTargetInvalid, SnapshotFailed
 from clew.failpoints import failpoint
 from clew.history.idle import hold_idle
-from clew.history.lookup import find_message, turn_of
+from clew.history.lookup import get_place, turn_of
 from clew.history.rewind_plan import (
     Edit,
     RewindMode,
@@ -80,7 +80,7 @@ class Rewinding:
         edit, host = edit or Edit(), self._host
         check_request(mode, edit, run=run)
         async with hold_idle(host, self._runtime.sessions, session_id) as (session, tree):
-            place = await find_message(host.store, session_id, message_id, tree)
+            place = await get_place(host.store, session_id, message_id, tree)
             turn, row = check_target(tree, place), place.row
             admitted: tuple[Setting, PromptContent] | None = None
             if run and mode == "edit":

@@ -45,7 +45,7 @@ async def load_turn_messages(store: Store, turn_id: str) -> list[Message]:
 
 
 async def _line(store: Store, session_id: str, turns: int | None) -> LineSlice:
-    line = await store.load_view(session_id, turns=turns, keep_damaged=True)
+    line = await store.find_view(session_id, turns=turns, keep_damaged=True)
     if line is None:
         raise SessionNotFound(f"there is no session {session_id}", session_id=session_id)
     return line

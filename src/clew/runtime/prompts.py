@@ -75,7 +75,7 @@ class Prompts:
     async def _find_known(self, session_id: str, client_id: str | None, content: PromptContent) -> Submission | None:
         """The submission this prompt was before, when a client sends it again."""
         store = self._host.store
-        rows = await store.find_client_message(session_id, client_id) if client_id is not None else ()
+        rows = await store.load_client_messages(session_id, client_id) if client_id is not None else ()
         sent = [row for row in rows if not row.is_cancelled]
         if not sent:
             return None

@@ -90,7 +90,7 @@ class Room:
 
     async def _context(self, live: Message | None) -> Context:
         if self._line is None:
-            self._line = await self._host.store.load_view(self._setting.session.id, keep_damaged=True)
+            self._line = await self._host.store.find_view(self._setting.session.id, keep_damaged=True)
             if self._line is None:
                 raise SessionNotFound("the session was deleted", session_id=self._setting.session.id)
         if self._measured is None:

@@ -206,7 +206,7 @@ class Conversations(Protocol):
         """
         ...
 
-    async def load_view(
+    async def find_view(
         self, session_id: str, *, turns: int | None = None, keep_damaged: bool = False
     ) -> LineSlice | None:
         """The end of the line as far back as a view needs it; None when there is no such session.
@@ -224,7 +224,7 @@ class Conversations(Protocol):
         """By clew's id, inside its session only."""
         ...
 
-    async def find_client_message(self, session_id: str, client_message_id: str) -> tuple[MessageRow, ...]:
+    async def load_client_messages(self, session_id: str, client_message_id: str) -> tuple[MessageRow, ...]:
         """By the client's own id, inside its session only; oldest first (an edit may use an id again)."""
         ...
 
@@ -305,7 +305,7 @@ class Care(Protocol):
 
     async def session_ids(self) -> tuple[str, ...]: ...
 
-    async def load_whole(self, session_id: str) -> Whole | None:
+    async def find_whole(self, session_id: str) -> Whole | None:
         """Everything of a session, as it was at one moment. Rows that cannot be decoded are kept and named."""
         ...
 

@@ -30,7 +30,7 @@ async def load_portable(store: Store, session_id: str, *, keep_damaged: bool = F
     What is damaged raises :class:`RowUndecodable`; with ``keep_damaged`` a message says so itself, and a prompt or a
     file is left out like one that is gone, and named in the log.
     """
-    whole = await store.load_whole(session_id)
+    whole = await store.find_whole(session_id)
     if whole is None:
         raise SessionNotFound(f"there is no session {session_id}", session_id=session_id)
     if whole.damaged and not keep_damaged:

@@ -11,7 +11,7 @@ from typing import Any
 
 from clew.engine import Engine
 from clew.errors import MessageNotFound
-from clew.history.lookup import find_message
+from clew.history.lookup import get_place
 from clew.store.base import Store
 from clew.transcript import chunk as c
 from clew.transcript.line import LineTurn, line_turns
@@ -29,7 +29,7 @@ async def find_prompt(store: Store, session_id: str, message_id: str | None) -> 
     """
     tree = await store.load_tree(session_id)
     if message_id is not None:
-        pointed = await find_message(store, session_id, message_id, tree)
+        pointed = await get_place(store, session_id, message_id, tree)
         turn, row = pointed.turn, pointed.row
         if turn is None or turn.kind != "normal" or row.role == "user":
             return row

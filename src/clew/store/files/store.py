@@ -418,8 +418,8 @@ class FileStore(MemoryStore):
 
     # Care
 
-    async def load_whole(self, session_id: str) -> Whole | None:
-        whole = await super().load_whole(session_id)
+    async def find_whole(self, session_id: str) -> Whole | None:
+        whole = await super().find_whole(session_id)
         if whole is None:
             return None
         return replace(whole, damaged=self._damages.of(session_id))

@@ -53,7 +53,7 @@ class MemoryConversations(MemoryTables):
     ) -> LineSlice:
         return (await self._read(session_id)).line(through, turns, back_to_message)
 
-    async def load_view(
+    async def find_view(
         self, session_id: str, *, turns: int | None = None, keep_damaged: bool = False
     ) -> LineSlice | None:
         value = await self._find(session_id)
@@ -70,7 +70,7 @@ class MemoryConversations(MemoryTables):
         value = await self._read(session_id)
         return value.message(message_id) if message_id in value.messages else None
 
-    async def find_client_message(self, session_id: str, client_message_id: str) -> tuple[MessageRow, ...]:
+    async def load_client_messages(self, session_id: str, client_message_id: str) -> tuple[MessageRow, ...]:
         rows = await self.load_messages(session_id)
         return tuple(row for row in rows if row.client_message_id == client_message_id)
 

@@ -183,7 +183,7 @@ class MemoryStore(MemoryConversations, MemoryTriggers):
     async def session_ids(self) -> tuple[str, ...]:
         return tuple(sorted(self._values))
 
-    async def load_whole(self, session_id: str) -> Whole | None:
+    async def find_whole(self, session_id: str) -> Whole | None:
         value = await self._find(session_id)
         if value is None:
             return None

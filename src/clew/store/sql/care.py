@@ -29,7 +29,7 @@ class SqlCare(SqlReader):
         return tuple(row[0] for row in sql.rows("all_session_ids", {}))
 
     @reading
-    def load_whole(self, sql: Statements, session_id: str) -> Whole | None:
+    def find_whole(self, sql: Statements, session_id: str) -> Whole | None:
         row = sql.first("find_session", {"id": session_id})
         if row is None:
             return None

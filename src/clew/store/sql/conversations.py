@@ -84,7 +84,7 @@ class SqlConversations(SqlReader):
         return lines.LineReader(sql, session_id, keep_damaged=keep_damaged).load(through, turns, back_to_message)
 
     @reading
-    def load_view(
+    def find_view(
         self, sql: Statements, session_id: str, *, turns: int | None = None, keep_damaged: bool = False
     ) -> LineSlice | None:
         if sql.first("get_state", {"id": session_id}) is None:
@@ -102,9 +102,9 @@ class SqlConversations(SqlReader):
         return MessageReader(sql).load(session_id, {message_id}, keep_damaged=True)[message_id]
 
     @reading
-    def find_client_message(self, sql: Statements, session_id: str, client_message_id: str) -> tuple[MessageRow, ...]:
+    def load_client_messages(self, sql: Statements, session_id: str, client_message_id: str) -> tuple[MessageRow, ...]:
         params = {"session_id": session_id, "client_message_id": client_message_id}
-        ids = [row[0] for row in sql.rows("find_client_messages", params)]
+        ids = [row[0] for row in sql.rows("load_client_messages", params)]
         messages = MessageReader(sql).load(session_id, set(ids), keep_damaged=True)
         return tuple(messages[id_] for id_ in ids if id_ in messages)
 

@@ -102,7 +102,7 @@ class LineReader:
         return LineSlice(tuple(line), complete)
 
     def view(self, turns: int | None) -> LineSlice:
-        """See ``Conversations.load_view``."""
+        """See ``Conversations.find_view``."""
         line = view_line(self.load, lambda id_: self._holder_depth(self._end, id_) is not None, turns)
         return replace(line, pruned=load_pruned(self._sql, self._session_id))
 

@@ -63,9 +63,9 @@ async def test_a_message_is_found_in_its_own_session_only(store: Store, scribe: 
     two = user_row(scribe.mint, scribe.session_id, "b", 6, {"client_message_id": "u1"})
     await scribe.commit(*settled(one), *settled(two))
     assert await store.find_message(other.session_id, one.id) is None
-    assert await store.find_client_message(other.session_id, "u1") == ()
-    assert await store.find_client_message(scribe.session_id, "u1") == (one, two)
-    assert await store.find_client_message(scribe.session_id, "u") == ()
+    assert await store.load_client_messages(other.session_id, "u1") == ()
+    assert await store.load_client_messages(scribe.session_id, "u1") == (one, two)
+    assert await store.load_client_messages(scribe.session_id, "u") == ()
 
 
 @pytest.mark.rule("SV-7")

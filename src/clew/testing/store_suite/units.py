@@ -184,8 +184,8 @@ async def test_prunes_are_numbered_by_the_session_and_only_added(store: Store, s
     expected = tuple(Pruned(1, reply, part, 5, 0, 100) for reply in replies for part in (1, 2))
     expected = (*expected, Pruned(2, replies[0], 1, 5, 3, 200))
     assert await store.load_pruned(scribe.session_id) == expected
-    view = await store.load_view(scribe.session_id)
-    whole = await store.load_whole(scribe.session_id)
+    view = await store.find_view(scribe.session_id)
+    whole = await store.find_whole(scribe.session_id)
     assert view is not None
     assert whole is not None
     assert view.pruned == whole.pruned == expected

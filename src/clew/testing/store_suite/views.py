@@ -33,7 +33,7 @@ def compaction(scribe: Scribe, parent: str, tail: str | None, turn_id: str) -> t
 
 async def seen(store: Store, session_id: str) -> LineSlice:
     """The view, which must show what the whole line shows."""
-    view = await store.load_view(session_id)
+    view = await store.find_view(session_id)
     whole = await store.load_line(session_id)
     assert view is not None
     assert view.complete
@@ -90,10 +90,10 @@ async def test_a_compaction_between_the_head_and_the_open_turn_is_in_the_view(
 
 async def test_without_a_compaction_a_view_is_as_long_as_asked(store: Store, scribe: Scribe) -> None:
     """And says whether there is more."""
-    assert await store.load_view(scribe.session_id) == LineSlice((), complete=True)
-    assert await store.load_view(scribe.mint.session(store.capabilities.session_ids)) is None
+    assert await store.find_view(scribe.session_id) == LineSlice((), complete=True)
+    assert await store.find_view(scribe.mint.session(store.capabilities.session_ids)) is None
     for n in range(3):
         await scribe.turn(f"prompt {n}", text(f"answer {n}"))
     whole = (await store.load_line(scribe.session_id)).turns
     for turns, complete in ((1, False), (2, False), (3, True), (4, True)):
-        assert await store.load_view(scribe.session_id, turns=turns) == LineSlice(whole[-turns:], complete)
+        assert await store.find_view(scribe.session_id, turns=turns) == LineSlice(whole[-turns:], complete)

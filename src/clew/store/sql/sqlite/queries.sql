@@ -188,7 +188,7 @@ WHERE message_id = :message_id AND "index" = :index AND session_id = :session_id
 -- name: find_message
 SELECT {message_columns} FROM chat_messages m WHERE m.id = :id AND m.session_id = :session_id
 
--- name: find_client_messages
+-- name: load_client_messages
 SELECT {message_columns} FROM chat_messages m INDEXED BY chat_messages_by_client_id
 WHERE m.session_id = :session_id
 AND iif(json_valid(metadata_json), json_extract(metadata_json, '$.client_message_id'), NULL) IS NOT NULL
