@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 import clew
+from clew.config import CompactionConfig
 from clew.history.check import check
 from clew.store.unit import LinkMessage, MoveHead, OpenTurn, SetHidden
 from clew.testing.chunks import text
@@ -259,3 +260,16 @@ async def test_reading_beside_the_owner(tmp_path: Path) -> None:
         async with clew.open(f"sqlite:///{tmp_path}/missing.db", read_only=True):
             pass
     assert not (tmp_path / "missing.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "preset", "limit"), [("json", None, 10), ("json", "guide", 100), ("jsonl", None, 100)]
+)
+async def test_agents_are_told_with_the_step_limit_in_force(
+    kind: str, preset: Literal["guide"] | None, limit: int, tmp_path: Path
+) -> None:
+    """That of the preset which the store brings, unless the user chose one; an agent's own limit stays."""
+    config = clew.Config(compaction=CompactionConfig(preset=preset))
+    async with clew.open(f"{kind}:{tmp_path}/store", config=config) as engine:
+        limits = {agent.name: agent.max_steps for agent in (await engine.agents()).agents}
+    assert (limits["assistant"], limits["explore"]) == (limit, 20)

@@ -45,6 +45,7 @@ class AgentShape(msgspec.Struct, frozen=True):
     model: Model | None
     tools: tuple[str, ...] | None
     max_steps: int
+    """Its own limit, else that of the preset in force for this store."""
     source: Literal["builtin", "user", "project"]
 
 
@@ -68,12 +69,12 @@ class Operations(Sessions, Runs, History, Permissions, Transfer):
 
     async def agents(self, workspace: str | Path | None = None) -> AgentList:
         """The agents a session can have; with a ``workspace``, those of its project too."""
-        from clew.agents.manifest import DEFAULT_MAX_STEPS
+        from clew.compaction.presets import presets
 
         catalog = await asyncio.to_thread(self._host.agents, Path(workspace) if workspace else None)
-        agents = (
-            msgspec.structs.replace(agent, max_steps=agent.max_steps or DEFAULT_MAX_STEPS) for agent in catalog.list()
-        )
+        # The limit of a session that names no preset of its own. The config's may come from the kind of store.
+        limit = presets()[self._host.config.compaction.preset or "guide"].max_steps
+        agents = (msgspec.structs.replace(agent, max_steps=agent.max_steps or limit) for agent in catalog.list())
         shown = tuple(msgspec.convert(agent, AgentShape, from_attributes=True) for agent in agents)
         return AgentList(shown, tuple(catalog.notices))
 
