@@ -90,7 +90,7 @@ def _spill_folder(location: Location) -> Iterator[Path]:
 def _complete_config(config: Config, store: Store) -> Config:
     """The settings with what is left to the store as the store has it."""
     able = store.capabilities
-    save_on = config.save.save_on or ("chunk" if able.chunk_durable else "step")
+    save_on = config.save.save_on or able.save_on
     if save_on == "chunk" and not able.chunk_durable:
         raise NotSupported(f"{store.url} cannot keep every chunk; set save.save_on to step, or leave it out")
     replace = msgspec.structs.replace

@@ -104,11 +104,13 @@ class _Ending:
     def __init__(self, sessions: LiveSessions) -> None:
         self._sessions = sessions
         self.hold: Hold | None = None
+        self.begun = asyncio.Event()
 
     async def wait(self) -> None:
         if self.hold is None:
             self.hold = self._sessions.hold("s", "making room")
             self._sessions.forget_run(self)  # type: ignore[arg-type]
+            self.begun.set()
 
 
 @pytest.mark.parametrize("end", ["close", "delete"])
@@ -119,8 +121,8 @@ async def test_what_takes_hold_of_a_session_at_its_end_is_stopped_too(open_scena
         sessions.remove_run(run)  # type: ignore[arg-type]
         ending = asyncio.create_task(sessions.close("over") if end == "close" else sessions.begin_deletion("s", "over"))
         async with asyncio.timeout(10):
-            while run.hold is None:
-                await asyncio.sleep(0)
+            await run.begun.wait()
+            assert run.hold is not None
             await run.hold.signal.wait()
             sessions.release(run.hold)
             await ending

@@ -183,7 +183,7 @@ async def test_other_policies_show_at_once_and_store_at_their_boundary(
         assert opened.shown == stream[:number]
         await asyncio.sleep(0)
         if recorder._inflight is not None:
-            await recorder._settled()
+            await recorder._unit_over()
         stored.append(len(await stored_parts(store, scribe.session_id, mid)))
     ends = [n for n, chunk in enumerate(stream) if isinstance(chunk, c.FinishStep)]
     first = ends[0] if save_on == "step" else len(stream) - 1
@@ -204,12 +204,12 @@ async def test_a_full_buffer_and_an_old_one_force_a_flush(store: Store, scribe: 
     recorder.write(c.TextDelta(id="t", delta="old"))
     assert await stored_parts(store, scribe.session_id, mid) == []
     clock.advance(50)
-    await recorder._settled()
+    await recorder._unit_over()
     assert await stored_parts(store, scribe.session_id, mid) == [{"type": "text", "text": "old", "state": "streaming"}]
     recorder.write(c.TextDelta(id="t", delta="x" * 40_000))
     assert recorder._inflight is None
     recorder.write(c.TextDelta(id="t", delta="y" * 40_000))
-    await recorder._settled()
+    await recorder._unit_over()
     assert len((await stored_parts(store, scribe.session_id, mid))[0]["text"]) == 80_003
 
 
@@ -222,7 +222,7 @@ async def test_a_paused_stream_is_folded_within_a_second(store: Store, scribe: S
     await recorder.flush()
     assert len(await store.pending_streams()) == 1
     clock.advance(1_000)
-    await recorder._settled()
+    await recorder._unit_over()
     assert await store.pending_streams() == ()
     recorder.write(c.TextDelta(id="t", delta="x" * 70_000))
     await recorder.flush()
@@ -232,7 +232,7 @@ async def test_a_paused_stream_is_folded_within_a_second(store: Store, scribe: S
     clock.advance(1_500)
     assert len(await store.pending_streams()) == 1
     clock.advance(3_500)
-    await recorder._settled()
+    await recorder._unit_over()
     assert await store.pending_streams() == ()
     await recorder.close(*opened.settling())
     assert await check(store) == []

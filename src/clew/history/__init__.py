@@ -1,1 +1,1 @@
-"""Operations on an idle session, and a look at the whole of it."""
+"""What is done with a session's history: rewound, branched, carried elsewhere, read in views, checked and repaired."""

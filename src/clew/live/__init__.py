@@ -1,1 +1,1 @@
-"""What exists only while processes run: streams being watched, status, signals, events."""
+"""What exists only while processes run: streams being watched, status, events."""

@@ -2,7 +2,8 @@
 
 Streams: the assistant message being made, replayed from its first part and then followed, by any number of viewers,
 each of whom may leave at any time without anybody noticing. Status: idle, busy, retrying or error, readable and
-watchable. Events: what happens on this host, to all sessions. Nothing here is durable and nothing here decides.
+watchable. Events: what happens on this host, to all sessions. Nothing here is durable and nothing here decides; whether
+a chunk was stored before it is shown here is the recorder's (``save_on``).
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class LiveStream(Protocol):
     def message_id(self) -> str: ...
 
     def show(self, chunks: Sequence[Chunk]) -> None:
-        """Hand durable chunks to whoever watches. Never blocks and never raises for a viewer's sake."""
+        """Hand what the recorder shows to whoever watches. Never blocks and never raises for a viewer's sake."""
         ...
 
     def end(self) -> None:

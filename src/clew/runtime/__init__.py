@@ -1,1 +1,1 @@
-"""What runs a session: recorder, recovery, and later the loop around a model."""
+"""What runs a session: taking it, the loop around a model, the recorder of what it says, and recovery."""

@@ -1,14 +1,18 @@
-"""The recorder: takes a run's chunks, makes them durable, and only then hands them on.
+"""The recorder: takes a run's chunks, makes them durable, and hands them on.
 
-chunk → gate → fold → journal row → group commit → acknowledged → shown. One unit of a stream is under way at a
-time; chunks that come meanwhile travel together in the next one. Now and then a unit also writes the parts the
+When ``save_on`` is ``chunk``, a chunk is handed on only once it is durable. With ``step`` or ``turn`` (``step`` is the
+default of a ``json:`` store) it is handed on first and stored with the end of its step or turn, or when the buffer is
+full or has waited long enough: a kill in between takes back what was shown.
+
+chunk → gate → fold → journal row → group commit → acknowledged → shown, with ``chunk``. One unit of a stream is under
+way at a time; chunks that come meanwhile travel together in the next one. Now and then a unit also writes the parts the
 fold has grown, with the mark that says how far; then its own chunks need no journal. When folds happen: at the
 end of a part or a step, whenever the text has doubled, at the latest after a second (five for each 64 KB), and last;
 a part of more than 64 KB otherwise only once a quarter of it is new, so that a reply costs what its text costs,
 however long it is.
 
-The recorder knows no transport and no model. A unit that is refused or fails ends it: nothing of that unit was
-shown, and every later call raises why.
+The recorder knows no transport and no model. A unit that is refused or fails ends it: with ``chunk`` nothing of that
+unit was shown, and every later call raises why.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ import contextlib
 import logging
 import zlib
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 
@@ -98,10 +102,7 @@ class Recorder:
         self._guard = EpochIs(epoch)
         self._mint, self._clock = mint, clock
         policy = policy or SavePolicy()
-        if policy.save_on is None:
-            kept: Literal["chunk", "step"] = "chunk" if store.capabilities.chunk_durable else "step"
-            policy = msgspec.structs.replace(policy, save_on=kept)
-        self._policy = policy
+        self._policy = msgspec.structs.replace(policy, save_on=policy.save_on or store.capabilities.save_on)
         self._on_shown = on_shown
         self._gate = ChunkGate()
         self._stored = stored
@@ -144,7 +145,7 @@ class Recorder:
         """``write``, and wait while more than a buffer of chunks is not yet durable: this slows the model down."""
         self.write(chunk)
         while self._bytes > self._policy.save_buffer_size > 0 and self._error is None:
-            await self._settled()
+            await self._unit_over()
         self._check()
 
     async def flush(self) -> None:
@@ -319,7 +320,7 @@ class Recorder:
         if error is not None:
             self._fail(error)
             return
-        # Only here, in the callback of its commit, is a chunk handed on: what is shown survives a kill.
+        # With ``chunk``, only here, in the callback of its commit, is one handed on: what is shown survives a kill.
         failpoint("recorder.before_show")
         self._show(shown)
         self._wake()
@@ -351,7 +352,7 @@ class Recorder:
             except Exception:
                 log.exception("a consumer of message %s failed; the recording goes on", self.message.id)
 
-    async def _settled(self) -> None:
+    async def _unit_over(self) -> None:
         """Wait for the end of the unit under way, sending one first when none is."""
         if self._inflight is None:
             self._flush()
@@ -371,14 +372,14 @@ class Recorder:
         self._check()
         # One unit of a stream at a time: that alone keeps its chunks in order, however units are grouped.
         while self._inflight is not None:
-            await self._settled()
+            await self._unit_over()
         self._check()
         seal = seal and (self._stored or bool(self._pending))
         if not (writes or self._pending or seal or (fold and self._stored and (self._dirty or self._metadata_dirty))):
             self._show(self._take_unshown())
             return
         self._submit(self._unit(writes, fold=fold, sync=sync, seal=seal))
-        await self._settled()
+        await self._unit_over()
         self._check()
 
     def _start_timer(self) -> None:

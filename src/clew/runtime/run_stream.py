@@ -1,4 +1,7 @@
-"""The stream of a run: durable chunks on their way to the viewers, the last of them held back until all is settled."""
+"""The stream of a run: chunks on their way to the viewers, the last of them kept back until all is settled.
+
+They come from the recorder: durable when ``save_on`` is ``chunk``; with ``step`` or ``turn`` they are stored later.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ class RunStream:
         self.live: LiveStream = host.live.open_stream(session_id, message_id, parts)
 
     def show(self, chunks: Sequence[c.Chunk]) -> None:
-        """Hand durable chunks on."""
+        """Hand on what the recorder shows."""
         for chunk in chunks:
             if isinstance(chunk, c.ToolApprovalRequest):
                 self._requests.add(chunk.approval_id)

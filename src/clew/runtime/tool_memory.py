@@ -24,23 +24,23 @@ class ToolMemory:
 
     def take(self, session_id: str) -> dict[str, Any]:
         """For a run that begins: they stay from now on."""
-        self._keep(session_id)
+        self._stop_timer(session_id)
         return self._held.setdefault(session_id, {})
 
     def release_later(self, session_id: str) -> None:
         """Nothing runs on the session any more."""
-        self._keep(session_id)
+        self._stop_timer(session_id)
         self._timers[session_id] = self._clock.call_later(IDLE_MS, lambda: self.drop(session_id))
 
     def drop(self, session_id: str) -> None:
-        self._keep(session_id)
+        self._stop_timer(session_id)
         self._held.pop(session_id, None)
 
     def close(self) -> None:
         for session_id in tuple(self._timers):
-            self._keep(session_id)
+            self._stop_timer(session_id)
 
-    def _keep(self, session_id: str) -> None:
+    def _stop_timer(self, session_id: str) -> None:
         timer = self._timers.pop(session_id, None)
         if timer is not None:
             timer.cancel()

@@ -73,6 +73,11 @@ class Capabilities(msgspec.Struct, frozen=True):
     session_ids: SessionIdForm = SessionIdForm.CLEW
     preset: Literal["guide", "checkpoint", "overlay", "turn"] = "guide"
 
+    @property
+    def save_on(self) -> Literal["chunk", "step"]:
+        """When a run's chunks are stored where nobody has said."""
+        return "chunk" if self.chunk_durable else "step"
+
 
 class Cursor(msgspec.Struct, frozen=True, array_like=True):
     """Where a page ended: sessions are listed by (updated_at, id), newest first."""
