@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from clew.transcript.doom import find_pattern, judge, made_calls
+from clew.transcript.doom import find_pattern, made_calls, repetition_of
 
 
 def made(words: str) -> list[str]:
@@ -52,7 +52,7 @@ def test_a_pattern_is_up_to_three_calls_made_three_times(calls: str, pattern: st
 )
 def test_once_more_of_the_same_ends_a_turn_and_anything_else_forgives(calls: str, warned: str, verdict: str) -> None:
     """What was warned about is the whole round."""
-    assert judge(made(calls), tuple(made(warned)) or None) == verdict
+    assert repetition_of(made(calls), tuple(made(warned)) or None) == verdict
 
 
 @pytest.mark.parametrize("change", [{"output": "2"}, {"input": {"n": 1}}, {"state": "output-error", "errorText": "x"}])

@@ -233,7 +233,7 @@ class Answers:
     async def _go_on(self, session_id: str, turn: Turn, waits: tuple[Wait, ...]) -> None:
         """Every request is answered: a new run on the same message."""
         store = self._host.store
-        self._queue.let_move(session_id)
+        self._queue.unpause(session_id)
         user, _ = await self._load_waiting(session_id, turn)
         setting = await resolve_for(self._host, await get_session(store, session_id), user)
         standing = await load_standing(store, session_id)

@@ -55,7 +55,7 @@ class Continuation:
             raise obstacle
         # What the newest turn is must be known before it is decided how to go on: one left open has failed.
         await settle_idle(self._host, self._sessions, session_id)
-        self._queue.let_move(session_id)
+        self._queue.unpause(session_id)
         store = self._host.store
         session = await get_session(store, session_id)
         tree = await store.load_tree(session_id)
@@ -84,7 +84,7 @@ class Continuation:
 
     async def answer(self, session: Session, turn: Turn, user: MessageRow) -> Submission:
         """Run a turn that was just made and that nobody has answered. Called under the session's lock."""
-        self._queue.let_move(session.id)
+        self._queue.unpause(session.id)
         return await self._reopen(session, turn, user, await make_ready(self._host, session.id))
 
     async def _start_queue(self, session_id: str) -> Submission:

@@ -28,7 +28,7 @@ from clew.runtime.recorder import Recorder
 from clew.runtime.room import Room
 from clew.runtime.setting import prompt_writes
 from clew.transcript import chunk as c
-from clew.transcript.doom import Pattern, judge, made_calls
+from clew.transcript.doom import Pattern, made_calls, repetition_of
 from clew.transcript.message import Message
 from clew.transcript.turn import Step
 from clew.transcript.wait import Wait, digest_of
@@ -123,7 +123,7 @@ class Loop:
             return End("waiting", waits)
         if not asked:
             return End(_SAID.get(end.finish_reason, "done"))
-        repeating = judge(made_calls(self._recorder.fold.parts), self._warned)
+        repeating = repetition_of(made_calls(self._recorder.fold.parts), self._warned)
         return None if repeating == "fine" else End("doom" if repeating == "doom" else "warned")
 
     async def _ask(self, verdicts: Sequence[Verdict]) -> tuple[Wait, ...]:

@@ -67,7 +67,7 @@ class Prompts:
             # An interrupting prompt is stored before what it interrupts is stopped: a kill in between loses nothing.
             submission = await self._queue.add(row, content, interrupt=on_busy == "interrupt", also=joining)
             if not row.is_triggered:
-                self._queue.let_move(session_id)
+                self._queue.unpause(session_id)
         if on_busy == "interrupt":
             await self._runner.abort(session_id, reason="interrupted by a new prompt")
         return submission

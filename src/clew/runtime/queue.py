@@ -1,4 +1,5 @@
-"""The queue: prompts that came while a session was busy, durable, fired one per turn in their order.
+"""The queue: prompts that came while a session was busy, durable, fired one per turn: those that
+interrupt first, then the others, each in their order.
 
 Whether a message is cancelled or fired is decided by one conditional update in the store; whoever loses is told. What
 is fired here is not run here: the session is taken, and who called starts the run.
@@ -53,19 +54,19 @@ class Queue:
         self._sessions = sessions
         self._outcomes = outcomes
         self._outbound = outbound
-        # Sessions whose queue moves: a person has spoken since the store was opened or a turn failed.
-        self._moving: set[str] = set()
+        # Sessions of which a person has spoken since the store was opened or a turn failed; all others are paused.
+        self._unpaused: set[str] = set()
 
-    def moves(self, session_id: str) -> bool:
-        """Whether what people queued goes on by itself; it stands still after a restart and after a failure."""
-        return session_id in self._moving
+    def is_paused(self, session_id: str) -> bool:
+        """Whether what people queued waits for a person; it does after a restart and after a failure."""
+        return session_id not in self._unpaused
 
-    def let_move(self, session_id: str) -> None:
+    def unpause(self, session_id: str) -> None:
         """A person has spoken: what waits behind goes on when this has ended well."""
-        self._moving.add(session_id)
+        self._unpaused.add(session_id)
 
     def pause(self, session_id: str) -> None:
-        self._moving.discard(session_id)
+        self._unpaused.discard(session_id)
 
     async def add(self, row: MessageRow, content: PromptContent, *, interrupt: bool, also: Unit) -> Submission:
         """Store a message that waits, in one unit with what belongs to it."""
@@ -83,7 +84,7 @@ class Queue:
     async def take_next(self, session_id: str, *, triggered: bool = False) -> Start | None:
         """Take the session for the next queued message; one per turn. Called under the session's lock.
 
-        With ``triggered`` only what no human sent: where a queue stands still until somebody says go on, nobody will.
+        With ``triggered`` only what no human sent: where a queue is paused until somebody says go on, nobody will.
         """
         for queued in await self._host.store.load_queue(session_id):
             if triggered and not queued.message.is_triggered:

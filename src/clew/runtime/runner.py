@@ -87,7 +87,7 @@ class Runner:
         unit = plan_open(standing, turn_id, row, setting.model, *more, before=before, below=below)
         await self._sessions.commit(msgspec.structs.replace(unit, guards=(*unit.guards, *also.guards)))
         if not row.is_triggered:
-            self._queue.let_move(session.id)
+            self._queue.unpause(session.id)
         turn = Turn(id=turn_id, session_id=session.id, parent_turn_id=None, created_at=row.created_at)
         submission = self.start(Start(setting, turn, standing.next_epoch, row.id))
         self._sessions.show_changed(session.id)
@@ -180,7 +180,7 @@ class Runner:
         if outcome.status in ("completed", "aborted") or aborted:
             # A turn that failed or waits pauses the queue; so does a restart, since nothing ends after it.
             # The end of what a trigger began is no person's word either: it does not end the pause.
-            await self.fire(session_id, triggered=not (self._queue.moves(session_id) or aborted))
+            await self.fire(session_id, triggered=self._queue.is_paused(session_id) and not aborted)
         elif outcome.status != "waiting":
             # Nobody is there to go on with what a trigger sent.
             self._queue.pause(session_id)
@@ -278,4 +278,4 @@ class Runner:
             self._sessions.show(session_id, await idle_status(self._host.store, session_id))
             queue = await self._host.store.load_queue(session_id)
             if fire or any(queued.message.id not in waiting for queued in queue):
-                await self.fire(session_id, triggered=not self._queue.moves(session_id))
+                await self.fire(session_id, triggered=self._queue.is_paused(session_id))

@@ -15,7 +15,7 @@ import msgspec
 
 from clew.transcript.part import error_text, input_of, is_call, output_of, state_of, tool_name
 
-__all__ = ["WARNING", "Pattern", "find_pattern", "judge", "made_calls"]
+__all__ = ["WARNING", "Pattern", "find_pattern", "made_calls", "repetition_of"]
 
 _REPEATS: Final = 3
 _LONGEST: Final = 3
@@ -47,7 +47,7 @@ def find_pattern(calls: Sequence[str]) -> Pattern | None:
     return None
 
 
-def judge(calls: Sequence[str], warned: Pattern | None) -> Literal["fine", "warn", "doom"]:
+def repetition_of(calls: Sequence[str], warned: Pattern | None) -> Literal["fine", "warn", "doom"]:
     """What to do after these calls of a message, when ``warned`` was warned about right before it."""
     if warned and all(call in warned for call in calls):
         return "doom" if len(calls) >= len(warned) else "fine"
