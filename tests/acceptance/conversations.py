@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from clew.runtime.head_move import load_tails
+from clew.runtime.head_move import load_kept_tails
 from clew.store.unit import (
     InsertMessage,
     LinkMessage,
@@ -26,7 +26,7 @@ from clew.testing.scripted import ScriptedModel, say
 from clew.transcript.damage import seal_of
 from clew.transcript.line import line_messages, line_turns
 from clew.transcript.message import MessageRow, PartRow
-from clew.transcript.project import project
+from clew.transcript.projection import hidden_messages
 from clew.transcript.turn import Tree, Turn
 
 
@@ -63,7 +63,7 @@ async def turn_of(s: Scenario, message_id: str) -> Turn:
 async def project_again(s: Scenario) -> None:
     """Bring the projections up to date after the tree was written by hand."""
     tree = await tree_of(s)
-    truth = project(tree, await load_tails(s.engine.store, s.id, tree))
+    truth = hidden_messages(tree, await load_kept_tails(s.engine.store, s.id, tree))
     await commit(s, SetHidden({id_: truth.get(id_) for id_ in await rows_of(s)}))
 
 

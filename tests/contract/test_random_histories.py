@@ -40,7 +40,7 @@ from clew.testing.clock import FakeClock
 from clew.testing.scribe import MODEL, Scribe, settled, user_row
 from clew.transcript.line import line_messages, line_turns
 from clew.transcript.message import MessageRow, PartRow
-from clew.transcript.project import Hidden, project, tails_of
+from clew.transcript.projection import Hidden, hidden_messages, kept_tails_of
 from clew.transcript.pruned import Pruned
 from clew.transcript.session import Session
 from clew.transcript.turn import Turn
@@ -92,7 +92,7 @@ class History:
         session_id = session_id or self.scribe.session_id
         tree = await self.store.load_tree(session_id)
         rows = {row.id: row for row in await self.store.load_messages(session_id)}
-        truth = project(tree, tails_of(tree, rows))
+        truth = hidden_messages(tree, kept_tails_of(tree, rows))
         changes: dict[str, Hidden | None] = {id_: truth.get(id_) for id_ in sorted(rows)}
         await self.store.commit(Unit(session_id, (SetHidden(changes),)))
 

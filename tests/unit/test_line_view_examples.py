@@ -11,7 +11,7 @@ from clew.errors import InternalError
 from clew.transcript.line import LineTurn, line_turns, path_to
 from clew.transcript.message import Message
 from clew.transcript.metadata import projection_of
-from clew.transcript.project import Hidden, Tail, project, tails_of
+from clew.transcript.projection import Hidden, KeptTail, hidden_messages, kept_tails_of
 from clew.transcript.turn import HeadMove, Tree, Turn
 from clew.transcript.turn_state import OPEN
 from clew.transcript.view import find_compaction, model_view, visible_view
@@ -146,7 +146,7 @@ def test_of_a_refusal_and_a_rewind_the_later_one_hides(refused_at: int, hidden: 
     refused = msgspec.structs.replace(left, id="t2", status="refused", settled_at=refused_at)
     moves = (HeadMove(1, "s", None, "t1", 2, "turn"), HeadMove(2, "s", "t1", None, 10, "rewind"))
     tree = Tree(None, None, {"t1": left, "t2": refused}, {"t1": ("u1",), "t2": ("u1",)}, moves)
-    assert project(tree) == {"u1": hidden}
+    assert hidden_messages(tree) == {"u1": hidden}
 
 
 def compacted() -> History:
@@ -319,8 +319,8 @@ def test_a_compaction_turn_without_a_marker_counts_for_nothing() -> None:
     history = compacted()
     lost = [entry for entry in history.line_of_turns if entry.turn.id != "t4"]
     assert find_compaction([*lost, LineTurn(history.turns["t4"], ())]) is None
-    assert tails_of(history.tree, {}) == ()
-    assert tails_of(history.tree, history.rows) == (Tail("t4", "u3", history.now - 1),)
+    assert kept_tails_of(history.tree, {}) == ()
+    assert kept_tails_of(history.tree, history.rows) == (KeptTail("t4", "u3", history.now - 1),)
 
 
 def test_a_compaction_part_in_a_normal_turn_is_a_part_like_any_other() -> None:
@@ -329,7 +329,7 @@ def test_a_compaction_part_in_a_normal_turn_is_a_part_like_any_other() -> None:
     history.turns["t4"] = msgspec.structs.replace(history.turns["t4"], kind="normal")
     assert find_compaction(history.line_of_turns) is None
     assert ids(model_view(history.line_of_turns)) == ["u1", "a1", "u2", "a2", "u3", "a3", "c1"]
-    assert tails_of(history.tree, history.rows) == ()
+    assert kept_tails_of(history.tree, history.rows) == ()
 
 
 @pytest.mark.parametrize("parent", ["t9", "t2"], ids=["missing", "circle"])

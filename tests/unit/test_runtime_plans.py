@@ -21,7 +21,7 @@ from clew.transcript.fold import Fold
 from clew.transcript.head import moved, newly_hidden, parent_before, with_turn
 from clew.transcript.line import LineTurn
 from clew.transcript.message import MessageRow, PartRow
-from clew.transcript.project import Hidden
+from clew.transcript.projection import Hidden
 from clew.transcript.session import Model
 from clew.transcript.turn import Tree, Turn
 from clew.transcript.usage import Usage

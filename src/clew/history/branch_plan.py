@@ -21,7 +21,7 @@ from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.metadata import merge
 from clew.transcript.part import COMPACTION_PART, approval_of, is_open_call
 from clew.transcript.portable import FreshIds, PortableSession, Rename, rename_part, rename_row, tree_of
-from clew.transcript.project import Hidden, project, tails_of
+from clew.transcript.projection import Hidden, hidden_messages, kept_tails_of
 from clew.transcript.session import Session
 from clew.transcript.turn import HeadMove, Turn, place_below
 from clew.transcript.turn_state import OPEN
@@ -129,7 +129,9 @@ def plan_branch(line: PortableSession, child: Session, mint: Mint, now: int, *, 
             moves=(HeadMove(1, child.id, None, parent.id, now, "branch"),),
         )
     )
-    hidden: dict[str, Hidden | None] = dict(project(tree, tails_of(tree, {row.id: row for row in inserted})))
+    hidden: dict[str, Hidden | None] = dict(
+        hidden_messages(tree, kept_tails_of(tree, {row.id: row for row in inserted}))
+    )
     return (*writes, u.SetHidden(hidden)) if hidden else tuple(writes)
 
 

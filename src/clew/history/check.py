@@ -20,7 +20,7 @@ from clew.transcript.fold_part import continues
 from clew.transcript.message import MessageRow
 from clew.transcript.metadata import projection_of
 from clew.transcript.part import blob_of, output_text
-from clew.transcript.project import Hidden, project, tails_of
+from clew.transcript.projection import Hidden, hidden_messages, kept_tails_of
 from clew.transcript.pruned import Pruned
 from clew.transcript.rollup import sum_usage
 from clew.transcript.tool_state import TOOL_STATES
@@ -212,7 +212,7 @@ def _check_places(
 
 def wrong_projections(tree: Tree, messages: Mapping[str, MessageRow]) -> dict[str, Hidden | None]:
     """The messages whose ``hidden_at`` and ``hidden_by`` are not what the tree says, each with what it says."""
-    truth = project(tree, tails_of(tree, messages))
+    truth = hidden_messages(tree, kept_tails_of(tree, messages))
     wrong: dict[str, Hidden | None] = {}
     for row in messages.values():
         hidden = truth.get(row.id)

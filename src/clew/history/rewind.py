@@ -28,7 +28,7 @@ from clew.history.rewind_plan import (
 )
 from clew.history.snapshot import SnapshotLayer
 from clew.runtime.admission import PromptContent, admit, user_row
-from clew.runtime.head_move import load_compactions, load_tails, plan_move
+from clew.runtime.head_move import load_compactions, load_kept_tails, plan_move
 from clew.runtime.host import Host, Setting
 from clew.runtime.runtime import Runtime
 from clew.runtime.setting import resolve_for
@@ -128,7 +128,7 @@ class Rewinding:
         """Move the head and open the new turn below it, as one unit."""
         setting, content = admitted
         now = self._host.clock.now_ms()
-        tails = await load_tails(self._host.store, session.id, tree)
+        tails = await load_kept_tails(self._host.store, session.id, tree)
         given = None if row.is_attended else {"unattended": True}
         new = await user_row(self._host, session, setting, content, edit.client_message_id, given)
         moving = plan_move(tree, tails, session.id, parent, now, "rewind")
@@ -188,7 +188,7 @@ class Rewinding:
         """Move the head, as one unit, and say so."""
         store, now = self._host.store, self._host.clock.now_ms()
         state = await store.load_state(session_id)
-        tails = await load_tails(store, session_id, tree)
+        tails = await load_kept_tails(store, session_id, tree)
         writes = plan_move(tree, tails, session_id, to_turn_id, now, why, new=new, holding=holding)
         guards = (EpochIs(state.epoch), HeadIs(tree.head_turn_id), NoOpenTurn())
         failpoint("history.before_rewind")

@@ -10,7 +10,7 @@ from clew.history.lookup import holder_of, words_of_turn
 from clew.store.base import Store, get_session
 from clew.transcript.line import line_turns, path_to, tail_place
 from clew.transcript.message import MessageRow
-from clew.transcript.project import tails_of
+from clew.transcript.projection import kept_tails_of
 from clew.transcript.turn import MoveReason, Tree, Turn, TurnKind
 from clew.transcript.turn_state import TurnStatus
 
@@ -125,7 +125,7 @@ async def load_reflog(store: Store, session_id: str) -> list[ReflogEntry]:
     await get_session(store, session_id)
     tree = await store.load_tree(session_id)
     rows = {row.id: row for row in await store.load_messages(session_id, keep_damaged=True)}
-    tails = {tail.turn_id: tail.tail_start_id for tail in tails_of(tree, rows)}
+    tails = {tail.turn_id: tail.tail_start_id for tail in kept_tails_of(tree, rows)}
     known_by: dict[str, str] = {}
     for turn_id in {move.to_turn_id for move in tree.moves}:
         turn = tree.turns.get(turn_id or "")

@@ -31,7 +31,7 @@ from clew.errors import ClewError, RunAborted, SessionBusy
 from clew.failpoints import failpoint
 from clew.live.base import Event
 from clew.runtime.context import load_context, session_policy
-from clew.runtime.head_move import load_tails
+from clew.runtime.head_move import load_kept_tails
 from clew.runtime.host import Host, Setting
 from clew.runtime.live_sessions import Hold, LiveSessions
 from clew.runtime.race import race
@@ -58,7 +58,7 @@ from clew.store.unit import (
 )
 from clew.transcript.head import moved, newly_hidden, with_turn
 from clew.transcript.message import MessageRow, PartRow
-from clew.transcript.project import Tail
+from clew.transcript.projection import KeptTail
 from clew.transcript.session import Model, Session
 from clew.transcript.turn import Tree, Turn, place_below
 
@@ -139,7 +139,7 @@ class Compactor:
             settled_at=now,
             data=figures(data, plan.cut),
         )
-        tails = await load_tails(host.store, session_id, tree)
+        tails = await load_kept_tails(host.store, session_id, tree)
         unit = plan_unit(tree, tails, turn, marker, data.tail_start_id, epoch=epoch, open_turn=open_turn)
         if isinstance(await host.store.commit(unit), Refused):
             raise SessionBusy("the session moved on while it was summarised", session_id=session_id)
@@ -155,7 +155,7 @@ class Compactor:
 
 def plan_unit(
     tree: Tree,
-    tails: tuple[Tail, ...],
+    tails: tuple[KeptTail, ...],
     turn: Turn,
     marker: MessageRow,
     tail_start_id: str,
@@ -184,7 +184,7 @@ def plan_unit(
         grown = msgspec.structs.replace(grown, turns={**grown.turns, open_turn.id: below})
     else:
         guards.append(NoOpenTurn())
-    hidden = newly_hidden(tree, grown, tails, (*tails, Tail(turn.id, tail_start_id, now)))
+    hidden = newly_hidden(tree, grown, tails, (*tails, KeptTail(turn.id, tail_start_id, now)))
     if hidden:
         writes.append(SetHidden(hidden))
     return Unit(session_id, tuple(writes), tuple(guards), sync="power")

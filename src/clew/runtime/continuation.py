@@ -8,7 +8,7 @@ import msgspec
 
 from clew.errors import NothingToContinue
 from clew.runtime.context import session_policy
-from clew.runtime.head_move import load_compactions, load_tails, plan_move
+from clew.runtime.head_move import load_compactions, load_kept_tails, plan_move
 from clew.runtime.host import Host
 from clew.runtime.live_sessions import LiveSessions
 from clew.runtime.queue import Queue
@@ -114,7 +114,7 @@ class Continuation:
         """A sibling turn that starts with the same user message."""
         host, now = self._host, self._host.clock.now_ms()
         setting = await resolve_for(host, session, user)
-        tails = await load_tails(host.store, session.id, tree)
+        tails = await load_kept_tails(host.store, session.id, tree)
         parent = parent_before(tree, await load_compactions(host.store, session.id, tree), turn)
         sibling = Turn(id=host.mint.turn(), session_id=session.id, parent_turn_id=parent, created_at=now)
         writes = plan_move(tree, tails, session.id, parent, now, "rewind", new=sibling, holding=(user.id,))

@@ -16,26 +16,26 @@ from clew.store.unit import LinkMessage, MoveHead, OpenTurn, SetHidden, Write
 from clew.transcript.head import moved, newly_hidden, with_turn
 from clew.transcript.line import LineTurn
 from clew.transcript.message import MessageRow
-from clew.transcript.project import Tail, tails_of
+from clew.transcript.projection import KeptTail, kept_tails_of
 from clew.transcript.turn import MoveReason, Tree, Turn
 from clew.transcript.view import Compaction, compactions_of
 
-__all__ = ["load_compactions", "load_tails", "plan_move"]
+__all__ = ["load_compactions", "load_kept_tails", "plan_move"]
 
 log = logging.getLogger("clew.history")
 
 
-async def load_tails(store: Store, session_id: str, tree: Tree) -> tuple[Tail, ...]:
+async def load_kept_tails(store: Store, session_id: str, tree: Tree) -> tuple[KeptTail, ...]:
     """The compactions of a session, on the line or not."""
     rows: dict[str, MessageRow] = {}
-    lost: list[Tail] = []
+    lost: list[KeptTail] = []
     for turn in tree.turns.values():
         if turn.kind == "compaction":
             held = await _markers(store, session_id, tree, turn)
             rows |= {row.id: row for row in held}
             if not held and turn.tail_start_id is not None:
-                lost.append(Tail(turn.id, turn.tail_start_id, turn.settled_at or turn.created_at))
-    return (*tails_of(tree, rows), *lost)
+                lost.append(KeptTail(turn.id, turn.tail_start_id, turn.settled_at or turn.created_at))
+    return (*kept_tails_of(tree, rows), *lost)
 
 
 async def _markers(store: Store, session_id: str, tree: Tree, turn: Turn) -> list[MessageRow]:
@@ -64,7 +64,7 @@ async def load_compactions(store: Store, session_id: str, tree: Tree) -> tuple[C
 
 def plan_move(
     tree: Tree,
-    tails: Iterable[Tail],
+    tails: Iterable[KeptTail],
     session_id: str,
     to_turn_id: str | None,
     now: int,

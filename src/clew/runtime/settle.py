@@ -18,7 +18,7 @@ from clew.store.unit import MoveHead, PutParts, SealMessage, SetHidden, SetTurn,
 from clew.transcript.damage import seal_of
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.part import close_call
-from clew.transcript.project import Hidden
+from clew.transcript.projection import Hidden
 from clew.transcript.turn import Turn
 from clew.transcript.turn_state import OPEN, TurnStatus
 from clew.transcript.wait import waits_of

@@ -13,7 +13,7 @@ from clew.store import unit as u
 from clew.store.base import Store
 from clew.transcript.metadata import merge
 from clew.transcript.portable import Blob, PortableSession, Prompt, Queued, in_order, named_blobs, tree_of
-from clew.transcript.project import Hidden, project, tails_of
+from clew.transcript.projection import Hidden, hidden_messages, kept_tails_of
 from clew.transcript.rollup import book_message
 from clew.transcript.turn_state import OPEN, START
 
@@ -108,7 +108,7 @@ def plan_insert(portable: PortableSession, now: int) -> tuple[u.Write, ...]:
     for seq in sorted({one.seq for one in portable.prunes}):
         writes.append(u.AddPruned(tuple(one for one in portable.prunes if one.seq == seq)))
     writes += [u.Enqueue(entry.message_id, entry.queued_at, entry.interrupt) for entry in portable.queue]
-    hidden: dict[str, Hidden | None] = dict(project(tree, tails_of(tree, rows)))
+    hidden: dict[str, Hidden | None] = dict(hidden_messages(tree, kept_tails_of(tree, rows)))
     if hidden:
         writes.append(u.SetHidden(hidden))
     return (*writes, u.SetEpoch(portable.epoch)) if portable.epoch else tuple(writes)

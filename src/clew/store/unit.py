@@ -14,7 +14,7 @@ import msgspec
 
 from clew.transcript.chunk import Chunk
 from clew.transcript.message import MessageRow, PartRow
-from clew.transcript.project import Hidden
+from clew.transcript.projection import Hidden
 from clew.transcript.pruned import Pruned
 from clew.transcript.session import Model, Session
 from clew.transcript.turn import MoveReason, Step, Turn

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from clew.transcript.project import Hidden, Tail, project
+from clew.transcript.projection import Hidden, KeptTail, hidden_messages
 from clew.transcript.turn import HeadMove, MoveReason, Tree, Turn, place_below
 from clew.transcript.view import Compaction
 
@@ -56,10 +56,10 @@ def moved(tree: Tree, session_id: str, to_turn_id: str | None, now: int, why: Mo
 
 
 def newly_hidden(
-    before: Tree, after: Tree, tails: Iterable[Tail], tails_after: Iterable[Tail] | None = None
+    before: Tree, after: Tree, tails: Iterable[KeptTail], tails_after: Iterable[KeptTail] | None = None
 ) -> dict[str, Hidden | None]:
     """The messages whose projection differs between two trees, each with the new one."""
     tails = tuple(tails)
-    old = project(before, tails)
-    new = project(after, tails if tails_after is None else tails_after)
+    old = hidden_messages(before, tails)
+    new = hidden_messages(after, tails if tails_after is None else tails_after)
     return {id_: new.get(id_) for id_ in {**old, **new} if old.get(id_) != new.get(id_)}

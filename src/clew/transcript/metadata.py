@@ -173,7 +173,7 @@ def usage_of(metadata: Mapping[str, Any]) -> Usage:
 
 
 def projection_of(metadata: Mapping[str, object]) -> tuple[object, object]:
-    """When and by what a message was hidden from other readers, as it carries it (:mod:`clew.transcript.project`)."""
+    """When and by what a message was hidden from other readers, as it says (:mod:`clew.transcript.projection`)."""
     return metadata.get("hidden_at"), metadata.get("hidden_by")
 
 

@@ -19,7 +19,7 @@ from clew.store.memory.session_value import SessionValue
 from clew.transcript.message import MessageRow, PartRow, Role
 from clew.transcript.metadata import merge
 from clew.transcript.part import COMPACTION_PART, STEP_START
-from clew.transcript.project import project, tails_of
+from clew.transcript.projection import hidden_messages, kept_tails_of
 from clew.transcript.turn import HeadMove, MoveReason, Turn, place_below
 
 __all__ = ["adopt", "adopted_id", "project_hidden"]
@@ -175,7 +175,7 @@ class _Adoption:
 def project_hidden(value: SessionValue) -> None:
     """Mark what compactions of another program hide."""
     tree = value.tree()
-    hidden = project(tree, tails_of(tree, value.messages))
+    hidden = hidden_messages(tree, kept_tails_of(tree, value.messages))
     for row in list(value.messages.values()):
         one = hidden.get(row.id)
         metadata = merge(row.metadata, {}, ("hidden_at", "hidden_by"))

@@ -22,7 +22,7 @@ from clew.store.sql.journal import JournalBook, Mark, decode_entries, mark_crc, 
 from clew.store.sql.statements import Statements
 from clew.transcript.chunk import encode_rows
 from clew.transcript.metadata import merge
-from clew.transcript.project import Hidden
+from clew.transcript.projection import Hidden
 from clew.transcript.rollup import book_message
 from clew.transcript.session import SessionState
 from clew.transcript.turn import Turn, place_below, with_status

@@ -11,7 +11,7 @@ from clew.store.sql import rows
 from clew.store.sql.apply import set_hidden
 from clew.store.sql.statements import Statements
 from clew.transcript.message import MessageRow, PartRow
-from clew.transcript.project import Hidden
+from clew.transcript.projection import Hidden
 from clew.transcript.session import Session
 from clew.transcript.turn import Step, Turn
 from clew.transcript.turn_state import OPEN

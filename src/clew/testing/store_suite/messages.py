@@ -15,7 +15,7 @@ from clew.testing.chunks import text, tool_call, tool_output
 from clew.testing.clock import FakeClock
 from clew.testing.scribe import MODEL, Scribe, settled, user_row
 from clew.transcript.message import MessageRow, PartRow
-from clew.transcript.project import Hidden
+from clew.transcript.projection import Hidden
 from clew.transcript.turn import HeadMove, Turn
 from clew.transcript.usage import Usage
 

@@ -24,7 +24,7 @@ from clew.transcript.message import MessageRow
 from clew.transcript.turn import HeadMove, Tree, Turn
 from clew.transcript.view import find_compaction
 
-__all__ = ["Hidden", "Tail", "project", "tails_of"]
+__all__ = ["Hidden", "KeptTail", "hidden_messages", "kept_tails_of"]
 
 
 class Hidden(msgspec.Struct, frozen=True):
@@ -34,7 +34,7 @@ class Hidden(msgspec.Struct, frozen=True):
     by: Literal["rewind", "compaction", "refused"]
 
 
-class Tail(msgspec.Struct, frozen=True):
+class KeptTail(msgspec.Struct, frozen=True):
     """What a compaction turn kept: everything from ``tail_start_id`` on."""
 
     turn_id: str
@@ -42,20 +42,20 @@ class Tail(msgspec.Struct, frozen=True):
     at: int
 
 
-def tails_of(tree: Tree, rows: Mapping[str, MessageRow]) -> tuple[Tail, ...]:
+def kept_tails_of(tree: Tree, rows: Mapping[str, MessageRow]) -> tuple[KeptTail, ...]:
     """The compactions of a session, read off the marker messages their turns hold."""
-    tails: list[Tail] = []
+    tails: list[KeptTail] = []
     for turn in tree.turns.values():
         if turn.kind != "compaction":
             continue
         held = tuple(rows[message_id] for message_id in tree.links.get(turn.id, ()) if message_id in rows)
         compaction = find_compaction((LineTurn(turn, held),))
         if compaction is not None:
-            tails.append(Tail(turn.id, compaction.tail_start_id, turn.settled_at or turn.created_at))
+            tails.append(KeptTail(turn.id, compaction.tail_start_id, turn.settled_at or turn.created_at))
     return tuple(tails)
 
 
-def project(tree: Tree, tails: Iterable[Tail] = ()) -> dict[str, Hidden]:
+def hidden_messages(tree: Tree, tails: Iterable[KeptTail] = ()) -> dict[str, Hidden]:
     """Every hidden message with its reason. ``tails`` holds the compactions of the session, in any order."""
     path, links = line_turns(tree), tree.links
     hidden = _left_behind(tree)
@@ -104,7 +104,7 @@ def _left_by(turns: Mapping[str, Turn], moves: Sequence[HeadMove]) -> dict[str, 
     return dict(reversed(left.items()))
 
 
-def _summarised(line: list[tuple[str, str]], tails: Mapping[str, Tail]) -> dict[str, Hidden]:
+def _summarised(line: list[tuple[str, str]], tails: Mapping[str, KeptTail]) -> dict[str, Hidden]:
     """What the compactions on the line cover, each message by the first that does."""
     covering = [tails[turn_id] for turn_id in dict.fromkeys(turn_id for turn_id, _ in line) if turn_id in tails]
     starts = [tail_place(line, tail.turn_id, tail.tail_start_id) for tail in covering]
