@@ -13,11 +13,11 @@ from clew.errors import InternalError
 from clew.store import unit as u
 from clew.store.files import folder
 from clew.store.files.codec import Saving
-from clew.store.files.guard import FolderGuard
+from clew.store.files.folder_watch import FolderWatch
 from clew.store.files.shared import SharedPlan
 from clew.store.memory.change import Change
 
-__all__ = ["Job", "Planned", "fail", "persist", "sessions_of", "take"]
+__all__ = ["Job", "Planned", "fail", "next_round", "persist", "sessions_of"]
 
 
 class Job(NamedTuple):
@@ -36,7 +36,7 @@ def sessions_of(unit: u.Unit) -> set[str]:
     return {unit.session_id, *(write.source_session_id for write in unit.writes if isinstance(write, u.CopyLine))}
 
 
-def take(waiting: Iterable[Job]) -> tuple[list[Job], deque[Job]]:
+def next_round(waiting: Iterable[Job]) -> tuple[list[Job], deque[Job]]:
     """The units of the next round, the first of each session, and those that wait on.
 
     Each is planned as if it were alone. So one of a round may go by what sessions share: of two, the second would not
@@ -57,14 +57,14 @@ def take(waiting: Iterable[Job]) -> tuple[list[Job], deque[Job]]:
     return taken, left
 
 
-def persist(planned: list[Planned], path: Path, guard: FolderGuard) -> list[BaseException | None]:
+def persist(planned: list[Planned], path: Path, watch: FolderWatch) -> list[BaseException | None]:
     """Write down each of these units by itself; what kept each from it."""
     errors: list[BaseException | None] = []
     for plan in planned:
         try:
             unit = plan.job.unit
             removing = any(isinstance(write, u.DeleteSession) for write in unit.writes)
-            with folder.translated(path), guard.writing(unit.session_id, removing=removing):
+            with folder.translated(path), watch.writing(unit.session_id, removing=removing):
                 _persist_one(plan)
             errors.append(None)
         except Exception as error:

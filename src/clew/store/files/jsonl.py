@@ -16,11 +16,11 @@ from clew.store.files import folder
 from clew.store.files.codec import Codec, Entries, Loaded, Saving
 from clew.store.files.iso_time import milliseconds
 from clew.store.files.log import Written, is_streaming, plan_log, plan_stream
+from clew.store.files.log_lines import END_OF_TORN, read_lines
 from clew.store.files.memo import Memo
 from clew.store.files.mend import Fault
 from clew.store.files.metadata import End, end_of, read_metadata, session_of, write_metadata
-from clew.store.files.replay import replay
-from clew.store.files.torn import END_OF_TORN, read_lines
+from clew.store.files.rebuild_value import rebuild_value
 from clew.store.memory.session_value import SessionValue
 from clew.transcript.session import Session
 
@@ -99,7 +99,7 @@ class JsonlCodec(Codec):
             session = session_of(session_id, {}, _first_time(lines.units))
         memo.harmed = frozenset(harmed)
         value = SessionValue.of(session)
-        damages += replay(value, memo, lines, streamed)
+        damages += rebuild_value(value, memo, lines, streamed)
         return Loaded(value, memo, tuple(Damage(what, session_id, id_) for what, id_ in damages))
 
     # Writing

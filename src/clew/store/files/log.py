@@ -15,6 +15,7 @@ import orjson
 from clew.store.files.codec import Entries
 from clew.store.files.crc import with_check
 from clew.store.files.iso_time import iso
+from clew.store.files.log_lines import END_OF_TORN, TORN
 from clew.store.files.memo import RECORD_TYPES, Memo
 from clew.store.files.record import (
     Record,
@@ -26,7 +27,6 @@ from clew.store.files.record import (
     spec_of,
 )
 from clew.store.files.tables import TABLES
-from clew.store.files.torn import END_OF_TORN, TORN
 from clew.store.memory.change import ABSENT
 from clew.store.memory.session_value import SessionValue
 from clew.transcript.message import MessageRow

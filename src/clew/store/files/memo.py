@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from clew.store.files.torn import Ending
+from clew.store.files.log_lines import Ending
 
 __all__ = ["RECORD_TYPES", "TABLE_OF", "Memo"]
 

@@ -27,8 +27,8 @@ from clew.store.base import Blob, Capabilities, Damage, Whole
 from clew.store.files import folder
 from clew.store.files.care import Damages, copy_folder, left_event, look_over
 from clew.store.files.codec import Codec, Loaded, Saving
-from clew.store.files.guard import FolderGuard
-from clew.store.files.job import Job, Planned, fail, persist, sessions_of, take
+from clew.store.files.folder_watch import FolderWatch
+from clew.store.files.job import Job, Planned, fail, next_round, persist, sessions_of
 from clew.store.files.shared import SharedFiles
 from clew.store.memory.change import Change
 from clew.store.memory.session_value import SessionValue
@@ -73,7 +73,7 @@ class FileStore(MemoryStore):
         self._codec = codec
         self._power = power
         self._lock = lock
-        self._guard = FolderGuard(path, codec, lock)
+        self._watch = FolderWatch(path, codec, lock)
         self._clock = clock
         self._mint = mint
         self._files = SharedFiles(path)
@@ -112,7 +112,7 @@ class FileStore(MemoryStore):
                     log.warning("session %s: %s", session_id, damage.what)
                 with contextlib.suppress(OSError):  # a file that lags can wait for room on the disk
                     loaded = loaded._replace(damages=self._codec.tidy(loaded))
-                self._guard.note(session_id)
+                self._watch.note(session_id)
                 self._keep(session_id, loaded)
                 messages[session_id] = frozenset(loaded.value.messages)
                 if not loaded.value.is_unsettled:
@@ -153,7 +153,7 @@ class FileStore(MemoryStore):
     async def _work(self) -> None:
         try:
             while self._waiting:
-                jobs, self._waiting = take(self._waiting)
+                jobs, self._waiting = next_round(self._waiting)
                 try:
                     async with self._disk:
                         await self._carry_out(jobs)
@@ -168,7 +168,7 @@ class FileStore(MemoryStore):
             for job in jobs:
                 try:
                     if not self._codec.capabilities.chunk_durable:
-                        await asyncio.to_thread(self._guard.check)  # much is taken in without a look at the disk
+                        await asyncio.to_thread(self._watch.check)  # much is taken in without a look at the disk
                     for session_id in sessions_of(job.unit):
                         await self._bring(session_id)
                 except Exception as error:
@@ -176,7 +176,7 @@ class FileStore(MemoryStore):
             ready = [job for job in jobs if not job.future.done()]
             planned = [plan for job in ready if (plan := self._plan(job)) is not None]
             if planned:
-                failures = await asyncio.to_thread(persist, planned, self.path, self._guard)
+                failures = await asyncio.to_thread(persist, planned, self.path, self._watch)
                 for plan, failure in zip(planned, failures, strict=True):
                     self._settle(plan, failure)
         except BaseException as error:
@@ -275,7 +275,7 @@ class FileStore(MemoryStore):
 
     def _load_files(self, session_id: str) -> Loaded | None:
         with folder.translated(self.path):
-            self._guard.note(session_id)
+            self._watch.note(session_id)
             return self._codec.load(session_id)
 
     async def _refresh(self, session_id: str) -> None:
@@ -317,7 +317,7 @@ class FileStore(MemoryStore):
         for table in (self._values, self._residents, self._headers):
             table.pop(session_id, None)
         self._damages.forget(session_id)
-        self._guard.forget(session_id)
+        self._watch.forget(session_id)
 
     @property
     def in_memory(self) -> tuple[str, ...]:
@@ -337,7 +337,7 @@ class FileStore(MemoryStore):
                 return
             saving = self._codec.save(value, self._residents[session_id].memo)
             if saving is not None:
-                await asyncio.to_thread(self._guard.write_down, saving.persist, session_id)
+                await asyncio.to_thread(self._watch.write_down, saving.persist, session_id)
                 self._residents[session_id].memo = saving.done()
             if not self._is_awaited(session_id) and not value.is_unsettled:
                 self._let_go(session_id)
@@ -438,7 +438,7 @@ class FileStore(MemoryStore):
         if all(loss.id != loss_id for loss in self._damages.losses):
             return False
         async with self._disk:
-            await asyncio.to_thread(self._guard.write_down, partial(self._damages.accept, loss_id, at))
+            await asyncio.to_thread(self._watch.write_down, partial(self._damages.accept, loss_id, at))
         return True
 
     async def verify(self) -> Sequence[Damage]:
@@ -459,6 +459,6 @@ class FileStore(MemoryStore):
             return
         savings = {id_: self._codec.save(value, self._residents[id_].memo) for id_, value in self._values.items()}
         try:
-            await asyncio.to_thread(self._guard.write_all, savings)
+            await asyncio.to_thread(self._watch.write_all, savings)
         finally:
             self._lock.release()

@@ -1,4 +1,4 @@
-"""The guard of a folder of sessions: nothing is written, or called written, into files that somebody else changed."""
+"""The watch over a folder of sessions: nothing is written, or called written, into files that somebody else changed."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from clew.store.files import folder
 from clew.store.files.codec import Codec, Saving
 from clew.store.owner import OwnerLock
 
-__all__ = ["FolderGuard"]
+__all__ = ["FolderWatch"]
 
 
-class FolderGuard:
+class FolderWatch:
     """Remembers how the owner left the files of each session it has in memory. Without a lock nothing is written."""
 
     def __init__(self, path: Path, codec: Codec, lock: OwnerLock | None) -> None:

@@ -1,4 +1,4 @@
-"""Replaying: the lines of a log and of a stream, read in the order in which they were written. Pure.
+"""A session's value, built again from the lines of its log and its stream in the order they were written. Pure.
 
 A record that makes no sense costs itself. What the stream file says of a message counts until the log says more.
 """
@@ -12,20 +12,20 @@ from msgspec.structs import replace
 
 from clew.store.files.adopt import adopt, project_hidden
 from clew.store.files.codec import MISREAD
+from clew.store.files.log_lines import Lines
 from clew.store.files.memo import TABLE_OF, Memo
 from clew.store.files.mend import Clues, Fault, mend
 from clew.store.files.record import Record, decode_parts
 from clew.store.files.tables import TABLES, decode_entry, load_entry
-from clew.store.files.torn import Lines
 from clew.store.memory.change import ABSENT
 from clew.store.memory.session_value import SessionValue
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.turn_state import OPEN
 
-__all__ = ["replay"]
+__all__ = ["rebuild_value"]
 
 
-def replay(value: SessionValue, memo: Memo, log: Lines, stream: Lines) -> list[Fault]:
+def rebuild_value(value: SessionValue, memo: Memo, log: Lines, stream: Lines) -> list[Fault]:
     """Bring a session to where its files have it; what of them made no sense."""
     wrong: list[Fault] = [(fault, None) for fault in (*log.faults, *stream.faults)]
     clues = Clues(named=log.named | stream.named)

@@ -1,4 +1,4 @@
-"""Lines and units: which lines of a log count. Pure.
+"""Log lines: what the lines of a log say, and which of them count. Pure.
 
 Each line has a number and says of which unit it is a part, ``[i, n]``; the first of a unit says after which number the
 file ended before it. So it can be told apart what a process that died never finished, which was promised to nobody and
