@@ -120,6 +120,9 @@ class LiveSessions:
         self._ending.add(run)
 
     def forget_run(self, run: LiveRun) -> None:
+        """It is over, however its end was handled."""
+        if self._runs.get(run.session_id) is run:
+            del self._runs[run.session_id]
         self._ending.discard(run)
 
     def hold(self, session_id: str, message: str) -> Hold:
