@@ -26,8 +26,8 @@ __all__ = [
     "EPOCH_MS",
     "Mint",
     "SessionIdForm",
-    "check_client_message_id",
     "check_message_id",
+    "check_named_message_id",
     "check_part_id",
     "check_schedule_id",
     "check_session_id",
@@ -159,6 +159,6 @@ def check_schedule_id(value: object) -> str:
     return _check(_SCHEDULE, value, "schedule")
 
 
-def check_client_message_id(value: object) -> str:
-    """A message id as a client may name it: its own (1 to 128 printable ASCII characters) or clew's."""
+def check_named_message_id(value: object) -> str:
+    """An id that names a message from outside: the client's own (1 to 128 printable ASCII characters) or clew's."""
     return _check(_CLIENT_MESSAGE, value, "message")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from clew.errors import RowUndecodable
+from clew.errors import ClewError, InvalidId, MessageNotFound, RowUndecodable
 from clew.history.check import check
 from clew.testing.scenario import Scenario
 from clew.testing.scripted import FakeProviders, ScriptedModel, call, say, then
@@ -73,6 +73,32 @@ async def test_over_http_a_changed_answer_is_shown_as_damaged_and_sent_as_a_stub
         assert (await client.post(path, {})).status == 409
         await client.chat(session, "once more?", "u3")
         assert sent(model)[1:3] == ["None", "the gate is rad"]
+        assert await check(client.engine.store) == []
+
+
+async def test_a_message_to_accept_is_named_by_either_id_and_what_is_no_id_is_no_damage(tmp_path: Path) -> None:
+    """In the library and over HTTP: the client's own id finds it, one nobody has is not found, another is refused."""
+    store = f"sqlite:///{tmp_path}/store.db"
+    async with served(say("a"), say("b"), store=store) as client:
+        session = await client.session()
+        await client.chat(session, "first", "u1")
+        await client.chat(session, "second", "u2")
+    reword(tmp_path, '"text":"first"', '"text":"fyrst"')
+    reword(tmp_path, '"text":"second"', '"text":"sekond"')
+    async with served(store=store) as client:
+        wrongs: list[tuple[str, str, type[ClewError], int]] = [
+            ("\ud800", "%ED%A0%80", InvalidId, 400),
+            ("a\tb", "a%09b", InvalidId, 400),
+            ("nobody", "nobody", MessageNotFound, 404),
+        ]
+        for id_, in_path, error, status in wrongs:
+            with pytest.raises(error):
+                await client.engine.accept_message(session, id_)
+            assert (await client.post(f"/api/sessions/{session}/messages/{in_path}/accept", {})).status == status
+        accepted = await client.engine.accept_message(session, "u1")
+        assert accepted.metadata["damage_accepted"]["damage"] == CHANGED
+        answer = await client.post(f"/api/sessions/{session}/messages/u2/accept", {})
+        assert answer.json()["metadata"]["damage_accepted"]["damage"] == CHANGED
         assert await check(client.engine.store) == []
 
 

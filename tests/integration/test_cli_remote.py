@@ -13,6 +13,7 @@ import pytest
 import clew
 from clew.errors import Invalid, NotFound, OwnedByAnotherProcess, StoreUnavailable
 from clew.fronts.cli.command import open_store
+from clew.fronts.cli.commands.run import follow_turn
 from clew.fronts.cli.remote import RemoteEngine
 from clew.fronts.cli.wire import Gone, Unauthorized, Wire
 from clew.fronts.token import Token, load_token
@@ -91,6 +92,33 @@ async def test_chunks_go_on_after_an_answer(tmp_path: Path, variant: str | None)
         assert types(chunks).count("tool-input-available") == 2
         said = "".join(chunk["delta"] for chunk in chunks if chunk["type"] == "text-delta")
         assert said.count("bash denied: there is nobody at this terminal to ask") == 1
+
+
+async def test_a_request_that_was_there_before_anybody_looked_is_among_the_chunks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run may be over before it can be watched; what it asks is printed before it is answered."""
+    async with clew.open("memory:") as engine:
+        session = await engine.create_session(model="demo/tools", workspace_root=tmp_path)
+        submission = await engine.submit(session.id, "!bash touch made")
+        async for status in engine.watch_status(session.id):
+            if status.waiting and engine.find_stream(session.id) is None:
+                break
+        assert await follow_turn(engine, session.id, submission, json=True) == 0
+    chunks = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line for line in types(chunks) if not line.startswith("text-")] == [
+        "start",
+        "start-step",
+        "tool-input-available",
+        "tool-approval-request",
+        "finish-step",
+        "finish",
+        "start",
+        "tool-output-denied",
+        "start-step",
+        "finish-step",
+        "finish",
+    ]
 
 
 async def test_what_is_answered_elsewhere_is_not_asked_for_any_more(tmp_path: Path) -> None:

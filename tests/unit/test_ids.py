@@ -19,8 +19,8 @@ from clew.ids import (
     EPOCH_MS,
     Mint,
     SessionIdForm,
-    check_client_message_id,
     check_message_id,
+    check_named_message_id,
     check_part_id,
     check_session_id,
     check_turn_id,
@@ -346,7 +346,7 @@ def test_a_refusal_names_the_id_and_never_more_than_a_line_of_it() -> None:
 @pytest.mark.parametrize("good", ["x", "~", " ", "a" * 128, MESSAGE, "../x", "".join(map(chr, range(0x20, 0x7F)))])
 def test_a_client_may_name_a_message_in_printable_ascii(good: str) -> None:
     """One to 128 characters; it is looked up, never made into a path."""
-    assert check_client_message_id(good) is good
+    assert check_named_message_id(good) is good
 
 
 @pytest.mark.rule("ID-3")
@@ -356,4 +356,4 @@ def test_a_client_may_name_a_message_in_printable_ascii(good: str) -> None:
 def test_a_client_may_not_name_a_message_otherwise(wrong: object) -> None:
     """Empty, too long, not printable, not ASCII, not text."""
     with pytest.raises(InvalidId):
-        check_client_message_id(wrong)
+        check_named_message_id(wrong)

@@ -41,7 +41,7 @@ class Runs(EnginePart):
         ``interrupt`` what runs. ``message_id`` is the client's own id: sending it again changes nothing.
         """
         if message_id is not None:
-            ids.check_client_message_id(message_id)
+            ids.check_named_message_id(message_id)
         return await self._runtime.prompts.submit(
             self._own(session_id),
             prompt,
@@ -102,7 +102,7 @@ class Runs(EnginePart):
     async def cancel_queued(self, session_id: str, message_id: str) -> None:
         """Take a message out of the queue, by clew's id or the client's own."""
         session = await self.get_session(session_id)
-        ids.check_client_message_id(message_id)
+        ids.check_named_message_id(message_id)
         rows = await self._store.load_client_messages(session.id, message_id)
         named = [row.id for row in sorted(rows, key=lambda row: row.queued_at is None)]
         if not named and await self._store.find_message(session.id, message_id) is None:

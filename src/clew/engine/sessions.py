@@ -192,7 +192,7 @@ class Sessions(EnginePart):
         if limit is not None and not 1 <= limit <= 500:
             raise InvalidInput(f"limit must be from 1 to 500, not {limit}")
         if before is not None:
-            ids.check_client_message_id(before)
+            ids.check_named_message_id(before)
         return await load_messages(self._store, session_id, view, limit, before)
 
     async def files(self, session_id: str) -> list[TouchedFile]:

@@ -57,7 +57,7 @@ class Branching:
         chosen = parse_model(model) if model is not None else None
         check_value(msgspec.to_builtins(chosen), "model")
         if start_message_id is not None:
-            ids.check_client_message_id(start_message_id)
+            ids.check_named_message_id(start_message_id)
         async with hold_idle(self._host, self._sessions, session_id) as (source, tree):
             place = await get_place(self._host.store, session_id, from_message_id, tree)
             return await self._copy(source, tree, check_point(place), place.row.id, changes, chosen, start_message_id)

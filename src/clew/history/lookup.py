@@ -35,7 +35,7 @@ class MessagePlace(msgspec.Struct, frozen=True):
 
 async def get_place(store: Store, session_id: str, message_id: str, tree: Tree | None = None) -> MessagePlace:
     """The message of that id; :class:`MessageNotFound` when the session has none."""
-    ids.check_client_message_id(message_id)
+    ids.check_named_message_id(message_id)
     tree = tree if tree is not None else await store.load_tree(session_id)
     rows = list(reversed(await store.load_client_messages(session_id, message_id)))
     own = await store.find_message(session_id, message_id)

@@ -9,7 +9,7 @@ import msgspec
 
 from clew.errors import InvalidInput, NewerTurns, NothingToUndo, RewindTargetInvalid
 from clew.history.lookup import MessagePlace, begins_turn
-from clew.ids import check_client_message_id
+from clew.ids import check_named_message_id
 from clew.transcript.gate import check_value
 from clew.transcript.head import moved
 from clew.transcript.line import line_turns
@@ -58,7 +58,7 @@ def check_request(mode: str, edit: Edit, *, run: bool) -> None:
         raise InvalidInput("parts, model, agent and a message id go with an edit that is run")
     check_value(edit.text, "text")
     if edit.client_message_id is not None:
-        check_client_message_id(edit.client_message_id)
+        check_named_message_id(edit.client_message_id)
 
 
 def check_target(tree: Tree, place: MessagePlace) -> Turn:

@@ -127,7 +127,7 @@ def _check_message(row: MessageRow, session_id: str) -> None:
     _check_usage(usage_of(row.metadata), where)
     client = row.metadata.get("client_message_id")
     if client is not None:
-        _check_id(ids.check_client_message_id, client, f"{where}: client_message_id")
+        _check_id(ids.check_named_message_id, client, f"{where}: client_message_id")
     for index, part in enumerate(row.parts):
         _check_times(part, f"{where}: part {index}")
         check_value(part.data, f"{where}: part {index}")

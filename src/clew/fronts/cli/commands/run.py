@@ -103,6 +103,11 @@ async def follow_turn(
                 # A run may begin and end between two looks. What it said is in the store, and printed from there.
                 printer.catch_up(await texts_so_far())
                 printer.end()
+                if json:
+                    # Now: a request that was answered is not played any more.
+                    for message in await answers():
+                        stored = replay(msgspec.to_builtins(message), finish="tool-calls")
+                        printer.show(list(stored), replayed=True)
                 await _ask(engine, session, waiting[0], ending, attended=_is_attended(json))
             # Looked at before the next stream is: that may be one of the queue's, which is not ours to print.
             await asyncio.wait({ending}, timeout=_POLL_S)
