@@ -13,8 +13,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from clew.permissions.certainty import Certainty
 from clew.permissions.evaluate import evaluate
-from clew.permissions.match import FileSystem, Match, match, subjects_of
+from clew.permissions.match import FileSystem, match, subjects_of
 from clew.transcript.rule import Rule, Target, TargetKind
 
 CORPORA = Path(__file__).resolve().parents[1] / "corpora"
@@ -63,7 +64,11 @@ def who_matches(kind: TargetKind, pattern: str, value: str, *, inside: bool = Fa
     (subject,) = subjects_of(Target("x", kind, value, inside), file_system)
     allows = match(Rule("x", pattern, "allow"), subject, file_system)
     denies = match(Rule("x", pattern, "deny"), subject, file_system)
-    return {(Match.YES, Match.YES): "both", (Match.NO, Match.YES): "deny", (Match.NO, Match.NO): "none"}[allows, denies]
+    return {
+        (Certainty.YES, Certainty.YES): "both",
+        (Certainty.NO, Certainty.YES): "deny",
+        (Certainty.NO, Certainty.NO): "none",
+    }[allows, denies]
 
 
 # ---------------------------------------------------------------- the lists

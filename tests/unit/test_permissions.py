@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clew.permissions.certainty import Certainty
 from clew.permissions.evaluate import Considered, Decision, Judgement, evaluate, strictest
 from clew.permissions.explain import Explanation, Subject, explain
-from clew.permissions.match import Match
 from clew.transcript.rule import Rule, Target
 from tests.unit.permission_values import FILE, Action, bash, decide, path, rule
 
@@ -187,7 +187,7 @@ def test_the_order_is_that_of_the_rule_book(rules: list[Rule]) -> None:
 def test_an_error_inside_denies(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fail closed: the call is not let through, and the reason names the error."""
 
-    def broken(*_: object) -> Match:
+    def broken(*_: object) -> Certainty:
         raise RuntimeError("a bug")
 
     monkeypatch.setattr("clew.permissions.evaluate.match", broken)

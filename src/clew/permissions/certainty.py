@@ -1,13 +1,13 @@
-"""How sure a match is."""
+"""Certainty: how sure it is that a rule is meant."""
 
 from __future__ import annotations
 
 from enum import Enum
 
-__all__ = ["Match"]
+__all__ = ["Certainty"]
 
 
-class Match(Enum):
+class Certainty(Enum):
     NO = "no"
     MAYBE = "maybe"
     YES = "yes"

@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 
 from clew.permissions import paths
-from clew.permissions.certainty import Match
+from clew.permissions.certainty import Certainty
 from clew.permissions.file_system import FileSystem
 from clew.permissions.tokens import UNKNOWN, Token, word_set
 
@@ -100,32 +100,32 @@ class CommandPaths:
         self._budget = budget
         self._program = words[0].value.rpartition("/")[2] if words else ""
 
-    def match(self, pattern: str) -> Match:
+    def match(self, pattern: str) -> Certainty:
         """Whether a word of the command leads to what the absolute path ``pattern`` names."""
         rule = paths.pattern_names(pattern, None)
         if rule is None:
-            return Match.NO
-        found = Match.MAYBE if self._candidates.unknown else Match.NO
+            return Certainty.NO
+        found = Certainty.MAYBE if self._candidates.unknown else Certainty.NO
         for parent, below in self._candidates.found.items():
             result = self._meets(rule, parent, below)
-            if result is Match.YES:
+            if result is Certainty.YES:
                 return result
-            found = result if found is Match.NO else found
+            found = result if found is Certainty.NO else found
         return found
 
-    def _meets(self, rule: tuple[str, ...], parent: _Folder, below: Iterable[str]) -> Match:
+    def _meets(self, rule: tuple[str, ...], parent: _Folder, below: Iterable[str]) -> Certainty:
         if parent.climbs:
             # Wherever on the way to the place the climb ends, the rest of the word goes on from there. It cannot end
             # in a closed folder: to be in one is a hit by itself.
             end = next((at for at, name in enumerate(rule) if name == "**" or name.startswith("!(")), len(rule))
             hit = any(paths.meets(rule, (*rule[:at], *parent.names), below) == "in" for at in range(end))
-            return Match.MAYBE if hit else Match.NO
+            return Certainty.MAYBE if hit else Certainty.NO
         where = paths.meets(rule, parent.names, below, globs=parent.globs)
         if where == "in" and not parent.globs:
-            return Match.YES
+            return Certainty.YES
         if self._program in _TEXTUAL or where == "out":
-            return Match.NO
-        return Match.MAYBE if where == "in" or parent.named else Match.NO
+            return Certainty.NO
+        return Certainty.MAYBE if where == "in" or parent.named else Certainty.NO
 
     @cached_property
     def _candidates(self) -> _Candidates:

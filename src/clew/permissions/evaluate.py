@@ -14,7 +14,8 @@ from typing import Final, Literal
 
 import msgspec
 
-from clew.permissions.match import FileSystem, Match, Subject, literals, match, permission_rank, subjects_of, visible
+from clew.permissions.certainty import Certainty
+from clew.permissions.match import FileSystem, Subject, literals, match, permission_rank, show_unknown, subjects_of
 from clew.transcript.rule import Rule, Target
 
 __all__ = [
@@ -133,13 +134,13 @@ class _MatchedRule(msgspec.Struct, frozen=True):
 
     rule: Rule
     scope: Scope
-    match: Match
+    certainty: Certainty
     order: tuple[int, int, int]
 
     @property
     def action(self) -> Action:
         """A rule that may be meant and is not certain to be asks."""
-        return "ask" if self.match is Match.MAYBE else self.rule.action
+        return "ask" if self.certainty is Certainty.MAYBE else self.rule.action
 
     @property
     def pinned(self) -> bool:
@@ -152,7 +153,7 @@ def _judge(subject: Subject, scopes: _Scopes, file_system: FileSystem) -> Judgem
     for scope, rules in scopes:
         for position, rule in enumerate(rules):
             result = match(rule, subject, file_system)
-            if result is not Match.NO:
+            if result is not Certainty.NO:
                 order = (permission_rank(rule, subject.target), literals(rule, subject, file_system), position)
                 matched.append(_MatchedRule(rule, scope, result, order))
     if not matched:
@@ -165,7 +166,7 @@ def _judge(subject: Subject, scopes: _Scopes, file_system: FileSystem) -> Judgem
         winner = max((one for one in matched if one.scope == matched[0].scope), key=lambda one: one.order)
     considered = tuple(Considered(one.rule, one.scope, _why_not(one, winner)) for one in matched if one is not winner)
     named = f"the {'pinned ' * winner.pinned}{winner.scope} rule `{winner.rule.permission} {winner.rule.pattern}`"
-    if winner.match is Match.MAYBE:
+    if winner.certainty is Certainty.MAYBE:
         closed = subject.command is not None and subject.command.cover == "none" and subject.command.why
         reason = f"{named} may be meant by it: {closed or 'a part of it is known only to the running shell'}"
     else:
@@ -188,7 +189,7 @@ def _why_not(other: _MatchedRule, winner: _MatchedRule) -> str:
 def _why_unmatched(subject: Subject) -> str:
     why, command = subject.problem, subject.command
     if not why and command is not None and command.cover != "any":
-        rule = f"a rule that begins with `{visible(command.head)}`"
+        rule = f"a rule that begins with `{show_unknown(command.head)}`"
         if command.head_words == 1:
             rule = _COVERS[command.cover]
         why = f"{command.why}, so only {rule} could allow it"

@@ -10,7 +10,7 @@ import msgspec
 
 from clew.permissions.evaluate import Action, Considered, Decision, Scope
 from clew.transcript.rule import Rule
-from clew.visible import escape_unseen
+from clew.unseen import escape_unseen
 
 __all__ = ["Explanation", "Subject", "explain"]
 

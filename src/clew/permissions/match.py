@@ -2,7 +2,7 @@
 
 The two kinds of mistake are not alike. A rule that allows must match for certain: whatever the running shell, a
 resolver or a file system may make of the target, the rule covers it. A rule that denies or asks matches as soon as
-the target may be meant; where that is possible and not certain the answer is :attr:`Match.MAYBE`, which asks.
+the target may be meant; where that is possible and not certain the answer is :attr:`Certainty.MAYBE`, which asks.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from clew.permissions import globs, hosts, paths
-from clew.permissions.certainty import Match
+from clew.permissions.certainty import Certainty
 from clew.permissions.command_paths import CommandPaths, LookupBudget, working_folders
 from clew.permissions.commands import Command, take_apart
 from clew.permissions.file_system import FileSystem
@@ -23,7 +23,7 @@ from clew.permissions.shell import Redirect
 from clew.permissions.tokens import UNKNOWN, Unreadable
 from clew.transcript.rule import Rule, Target
 
-__all__ = ["FileSystem", "Match", "Subject", "literals", "match", "permission_rank", "subjects_of", "visible"]
+__all__ = ["FileSystem", "Subject", "literals", "match", "permission_rank", "show_unknown", "subjects_of"]
 
 # The home folder is set to another one somewhere in the line, so that a tilde means nothing certain.
 _HOME_SET: Final = re.compile(r"(?<![$\w{])HOME\b")
@@ -69,7 +69,7 @@ def subjects_of(target: Target, file_system: FileSystem) -> tuple[Subject, ...]:
     budget = LookupBudget()
     subjects = [
         Subject(
-            msgspec.structs.replace(target, value=visible(command.text)),
+            msgspec.structs.replace(target, value=show_unknown(command.text)),
             command,
             command_paths=CommandPaths(command.words, command.texts, folders, known, budget),
         )
@@ -99,10 +99,10 @@ def _opened(redirect: Redirect, file_system: FileSystem, *, moves: bool) -> Subj
             problem = "the file of a redirect cannot be resolved"
     # By the path without links, where it is known: a link out of the workspace leads outside.
     inside = file_system.workspace is not None and paths.path_matches("./**", path, file_system.workspace)
-    return Subject(Target(redirect.permission, "path", visible(path), inside), problem=problem)
+    return Subject(Target(redirect.permission, "path", show_unknown(path), inside), problem=problem)
 
 
-def visible(text: str) -> str:
+def show_unknown(text: str) -> str:
     """What only the shell knows, as something that can be shown and stored."""
     return text.replace(UNKNOWN, "…")
 
@@ -126,16 +126,16 @@ def literals(rule: Rule, subject: Subject, file_system: FileSystem) -> int:
     return globs.literal_count(rule.pattern)
 
 
-def match(rule: Rule, subject: Subject, file_system: FileSystem) -> Match:
+def match(rule: Rule, subject: Subject, file_system: FileSystem) -> Certainty:
     if permission_rank(rule, subject.target) < 0:
-        return Match.NO
+        return Certainty.NO
     target = subject.target
     # Most rules of a session are about other places; seeing that takes no walk.
     apart = target.kind == "path" and not subject.problem and paths.is_apart(rule.pattern, target.value)
     if rule.action == "allow":
-        return Match.YES if not apart and _allows(rule.pattern, subject, file_system) else Match.NO
-    found = Match.NO if apart else _catches(rule.pattern, subject, file_system)
-    if found is Match.YES or not rule.pinned or not rule.pattern.startswith("/"):
+        return Certainty.YES if not apart and _allows(rule.pattern, subject, file_system) else Certainty.NO
+    found = Certainty.NO if apart else _catches(rule.pattern, subject, file_system)
+    if found is Certainty.YES or not rule.pinned or not rule.pattern.startswith("/"):
         return found
     # A pinned rule about a place holds by every name of it; one for all tools holds in a shell line, too.
     if subject.command_paths is not None and rule.permission == "*":
@@ -187,11 +187,11 @@ def _readings(pieces: Sequence[str]) -> list[Sequence[str]]:
     return [pieces]
 
 
-def _catches(pattern: str, subject: Subject, file_system: FileSystem) -> Match:
+def _catches(pattern: str, subject: Subject, file_system: FileSystem) -> Certainty:
     target = subject.target
     # Before anything is taken apart: a rule against everything holds for what cannot be read as well.
     if globs.is_everything(pattern):
-        return Match.YES
+        return Certainty.YES
     if target.kind == "path":
         return _yes(_catches_path(pattern, target.value, file_system))
     if target.kind == "host":
@@ -204,8 +204,8 @@ def _catches(pattern: str, subject: Subject, file_system: FileSystem) -> Match:
     return _catches_command(pattern, subject.command)
 
 
-def _yes(found: bool) -> Match:
-    return Match.YES if found else Match.NO
+def _yes(found: bool) -> Certainty:
+    return Certainty.YES if found else Certainty.NO
 
 
 def _catches_path(pattern: str, path: str, file_system: FileSystem) -> bool:
@@ -216,19 +216,19 @@ def _catches_path(pattern: str, path: str, file_system: FileSystem) -> bool:
     return any(paths.path_matches(pattern, spelling, file_system.workspace) for spelling in {path, paths.normal(path)})
 
 
-def _catches_command(pattern: str, command: Command) -> Match:
+def _catches_command(pattern: str, command: Command) -> Certainty:
     pieces = globs.pieces_of(pattern)
     readings: list[Sequence[str]] = [pieces]
     if len(pieces) > 1 and pieces[-1] == "" and pieces[-2].endswith(" ") and pieces[-2].strip():
         readings.append([*pieces[:-2], pieces[-2].rstrip(" ")])
     for text in command.loose:
         if any(globs.find_pieces(reading, text) for reading in readings):
-            return Match.YES
+            return Certainty.YES
     if command.cover == "none" and any(_mentions(pattern, text) for text in command.loose):
-        return Match.YES
+        return Certainty.YES
     if pieces[0] and any(_compatible(pieces, text) for text in command.loose if UNKNOWN in text):
-        return Match.MAYBE
-    return Match.NO
+        return Certainty.MAYBE
+    return Certainty.NO
 
 
 def _compatible(pieces: Sequence[str], text: str) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from clew.prompt.inputs import Environment, GitState, Instruction, PromptInputs
-from clew.prompt.text import cut_bytes, one_line, visible
+from clew.prompt.text import cut_bytes, mark_unseen, one_line
 from clew.transcript.gate import clean_value
 
 __all__ = ["MAX_INSTRUCTIONS_BYTES", "MAX_INSTRUCTION_BYTES", "SECTIONS"]
@@ -30,7 +30,7 @@ _CLOSING = re.compile(r"<(?=/project-file)", re.IGNORECASE)
 
 def agent(inputs: PromptInputs) -> str:
     """The agent's own prompt. One that came with the project says so."""
-    prompt = visible(inputs.agent_prompt).strip()
+    prompt = mark_unseen(inputs.agent_prompt).strip()
     if prompt and inputs.agent_path is not None:
         return f"(This agent is described by a file of the project, {_path(inputs.agent_path)}.)\n\n{prompt}"
     return prompt
@@ -126,7 +126,7 @@ def _within_limits(files: tuple[Instruction, ...]) -> tuple[list[str], list[Inst
     left_out: list[Instruction] = []
     room = MAX_INSTRUCTIONS_BYTES
     for file in reversed(files):
-        text = visible(file.text)
+        text = mark_unseen(file.text)
         size = len(text.encode("utf-8", "replace"))
         if size > room and room < _WORTH_CUTTING:
             left_out.append(file)

@@ -18,7 +18,7 @@ from clew.contained import Unreadable, list_contained, read_contained, shown
 from clew.errors import InvalidInput
 from clew.front_matter import Scalar, parse_front_matter, split_front_matter
 from clew.prompt.inputs import Skill, SkillSource
-from clew.prompt.text import one_line, visible
+from clew.prompt.text import mark_unseen, one_line
 
 __all__ = ["MAX_SKILLS", "MAX_SKILL_BYTES", "SkillCatalog", "is_skill_name"]
 
@@ -83,7 +83,7 @@ class SkillCatalog:
             raise InvalidInput(f"the skill {name} is gone", skill=name)
         owner = "the project" if skill.source == "project" else "the user"
         _, body = split_front_matter(file.text, shown(place.file))
-        lines = [f"# Skill {name}", f"(a file of {owner}, {shown(place.file)})", "", visible(body)]
+        lines = [f"# Skill {name}", f"(a file of {owner}, {shown(place.file)})", "", mark_unseen(body)]
         if file.cut:
             lines.append(f"[Warning: cut off after {MAX_SKILL_BYTES} of {file.size} bytes]")
         return "\n".join(lines)

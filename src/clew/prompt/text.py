@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["cut_bytes", "one_line", "visible"]
+__all__ = ["cut_bytes", "mark_unseen", "one_line"]
 
 # Control characters but for tab and line feed; marks that turn the direction of text or take no room; tag letters.
 # What a person cannot see in a file must not instruct a model.
@@ -13,7 +13,7 @@ _UNSEEN = re.compile(
 )
 
 
-def visible(text: str) -> str:
+def mark_unseen(text: str) -> str:
     """The text with U+FFFD wherever something stands that a reader would not see, blank lines around it gone."""
     return _UNSEEN.sub("\ufffd", text).strip("\n")
 

@@ -25,7 +25,7 @@ from clew.engine import Engine
 from clew.errors import ViewerLagged
 from clew.fronts.http.auth import STRANGER
 from clew.fronts.http.sse import closing
-from clew.visible import escape_unseen
+from clew.unseen import escape_unseen
 
 __all__ = ["LogForm", "RequestLog", "about_session", "log_runs", "secrets_of", "set_up"]
 

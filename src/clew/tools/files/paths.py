@@ -19,7 +19,7 @@ from clew.errors import ToolFailed
 from clew.tools.base import TargetsOf, ToolContext
 from clew.tools.thread import run_in_thread
 from clew.transcript.rule import Target
-from clew.visible import escape_unseen
+from clew.unseen import escape_unseen
 
 __all__ = ["MAX_PATH_BYTES", "ResolvedPath", "judged_path", "locate", "path_targets", "show_name"]
 
