@@ -13,6 +13,8 @@ export class EndKeeper {
   private top: number;
   private height: number;
   private intent = -INTENT_MS;
+  /** The page took the reader elsewhere: its own moves, near the end of what is not all measured, do not bring them back. */
+  private taken = false;
   private pressed: { button: Element; top: number } | null = null;
   private opening: ReturnType<typeof setTimeout> | undefined;
   private readonly sizes: ResizeObserver;
@@ -52,6 +54,12 @@ export class EndKeeper {
     this.note();
   }
 
+  /** Away from the end, until the reader does something. */
+  leave(): void {
+    this.taken = true;
+    this.end.put(false);
+  }
+
   private isNear(): boolean {
     return this.element.scrollHeight - this.element.scrollTop - this.element.clientHeight <= NEAR;
   }
@@ -66,7 +74,7 @@ export class EndKeeper {
     const shrunk = Math.max(0, this.height - this.element.scrollHeight);
     this.note();
     if (this.isNear()) {
-      if (moved > 0) this.end.put(true);
+      if (moved > 0 && !this.taken) this.end.put(true);
       return;
     }
     // Going up is leaving, unless what is above only turned out to be smaller than it was thought to be.
@@ -77,6 +85,7 @@ export class EndKeeper {
   private readonly onIntent = (): void => {
     this.intent = performance.now();
     this.pressed = null;
+    this.taken = false;
   };
 
   /** What a reader opens grows below the line they pressed: that line stays where it is. */

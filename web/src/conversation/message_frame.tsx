@@ -4,6 +4,7 @@ import { type ReactNode, useEffect, useRef, useState } from 'react';
 import type { Message } from '../api/types';
 import { useStore } from '../state/store';
 import { focusSoon } from './focus_soon';
+import { keepInView } from './keep_in_view';
 import { useMemory } from './memory';
 
 interface Props {
@@ -28,7 +29,7 @@ export function MessageFrame({ message, label, past, className = '', children }:
     focusSoon(() => ref.current, undefined, () => {
       memory.landed = asked;
       // What lies inside another item is not known to the list.
-      if (past) ref.current?.scrollIntoView({ block: 'center' });
+      if (past && ref.current) keepInView(ref.current);
     });
   }, [asked, memory, past]);
   return (

@@ -43,6 +43,7 @@ export function useEnd(scroller: RefObject<HTMLElement | null>, content: RefObje
   }, [memory]);
   const leave = useCallback(() => {
     memory.atEnd = false;
+    keeper.current?.leave();
   }, [memory]);
   return { away, toEnd, leave };
 }
