@@ -12,7 +12,7 @@ import pytest
 import clew
 from clew.errors import SessionNotFound, StoreUnavailable
 from clew.runtime import runner
-from clew.runtime.live_sessions import Hold, LiveSessions
+from clew.runtime.live_sessions import LiveSessions, Occupancy
 from clew.testing.scripted import Gate, call, chunks, say, wait
 from clew.transcript import chunk as c
 from tests.acceptance.errands import allow
@@ -103,12 +103,12 @@ class _Ending:
 
     def __init__(self, sessions: LiveSessions) -> None:
         self._sessions = sessions
-        self.hold: Hold | None = None
+        self.occupancy: Occupancy | None = None
         self.begun = asyncio.Event()
 
     async def wait(self) -> None:
-        if self.hold is None:
-            self.hold = self._sessions.hold("s", "making room")
+        if self.occupancy is None:
+            self.occupancy = self._sessions.occupy("s", "making room")
             self._sessions.forget_run(self)  # type: ignore[arg-type]
             self.begun.set()
 
@@ -122,9 +122,9 @@ async def test_what_takes_hold_of_a_session_at_its_end_is_stopped_too(open_scena
         ending = asyncio.create_task(sessions.close("over") if end == "close" else sessions.begin_deletion("s", "over"))
         async with asyncio.timeout(10):
             await run.begun.wait()
-            assert run.hold is not None
-            await run.hold.signal.wait()
-            sessions.release(run.hold)
+            assert run.occupancy is not None
+            await run.occupancy.signal.wait()
+            sessions.release(run.occupancy)
             await ending
 
 

@@ -17,7 +17,7 @@ from clew import ids
 from clew.errors import BranchPointInvalid, InvalidInput
 from clew.failpoints import failpoint
 from clew.history.branch_plan import check_point, check_turn, cut_line, plan_branch, start_line
-from clew.history.idle import hold_idle
+from clew.history.idle import idle_session
 from clew.history.lookup import get_place, turn_of
 from clew.runtime.host import Host
 from clew.runtime.runtime import Runtime
@@ -58,7 +58,7 @@ class Branching:
         check_value(msgspec.to_builtins(chosen), "model")
         if start_message_id is not None:
             ids.check_named_message_id(start_message_id)
-        async with hold_idle(self._host, self._sessions, session_id) as (source, tree):
+        async with idle_session(self._host, self._sessions, session_id) as (source, tree):
             place = await get_place(self._host.store, session_id, from_message_id, tree)
             return await self._copy(source, tree, check_point(place), place.row.id, changes, chosen, start_message_id)
 
@@ -66,7 +66,7 @@ class Branching:
         """A new session at a turn, whatever came after it there."""
         changes = _check_metadata({"label": label if label is not None else f"fork-{self._host.mint.turn()[-8:]}"})
         session_id = (await get_turn(self._host.store, ids.check_turn_id(turn_id))).session_id
-        async with hold_idle(self._host, self._sessions, session_id) as (source, tree):
+        async with idle_session(self._host, self._sessions, session_id) as (source, tree):
             turn = check_turn(turn_of(tree, turn_id))
             held = tree.links.get(turn.id, ())
             if not held:

@@ -1,4 +1,4 @@
-"""A session that nothing runs on, held: what every change of its history is made on."""
+"""A session that nothing runs on, under its lock: what every change of its history is made on."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from clew.runtime.ready import settle_idle
 from clew.transcript.session import Session
 from clew.transcript.turn import Tree
 
-__all__ = ["hold_idle"]
+__all__ = ["idle_session"]
 
 
 @asynccontextmanager
-async def hold_idle(host: Host, sessions: LiveSessions, session_id: str) -> AsyncIterator[tuple[Session, Tree]]:
+async def idle_session(host: Host, sessions: LiveSessions, session_id: str) -> AsyncIterator[tuple[Session, Tree]]:
     """The session and its tree, under its lock. A turn that waits for a human may still be open."""
     async with sessions.lock(session_id):
         session = await sessions.get_open(session_id)

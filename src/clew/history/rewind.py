@@ -13,7 +13,7 @@ import msgspec
 
 from clew.errors import NotSupported, RewindTargetInvalid, SnapshotFailed
 from clew.failpoints import failpoint
-from clew.history.idle import hold_idle
+from clew.history.idle import idle_session
 from clew.history.lookup import get_place, turn_of
 from clew.history.rewind_plan import (
     Edit,
@@ -29,9 +29,9 @@ from clew.history.rewind_plan import (
 from clew.history.snapshot import SnapshotLayer
 from clew.runtime.admission import PromptContent, admit, user_row
 from clew.runtime.head_move import load_compactions, load_kept_tails, plan_move
-from clew.runtime.host import Host, Setting
+from clew.runtime.host import Host
 from clew.runtime.runtime import Runtime
-from clew.runtime.setting import resolve_for
+from clew.runtime.setting import Setting, resolve_for
 from clew.runtime.submission import Submission
 from clew.store.unit import EpochIs, HeadIs, NoOpenTurn, Unit
 from clew.transcript.head import moved, parent_before, with_turn
@@ -79,7 +79,7 @@ class Rewinding:
         """
         edit, host = edit or Edit(), self._host
         check_request(mode, edit, run=run)
-        async with hold_idle(host, self._runtime.sessions, session_id) as (session, tree):
+        async with idle_session(host, self._runtime.sessions, session_id) as (session, tree):
             place = await get_place(host.store, session_id, message_id, tree)
             turn, row = check_target(tree, place), place.row
             admitted: tuple[Setting, PromptContent] | None = None
@@ -139,14 +139,14 @@ class Rewinding:
 
     async def unrewind(self, session_id: str) -> Rewound:
         """Undo the newest rewind that is not undone yet."""
-        async with hold_idle(self._host, self._runtime.sessions, session_id) as (_, tree):
+        async with idle_session(self._host, self._runtime.sessions, session_id) as (_, tree):
             undone = plan_undo(tree_after_withdrawal(tree, session_id, self._host.clock.now_ms()))
             tree = await self._withdraw(session_id, tree)
             return await self._move(session_id, tree, undone.from_turn_id, "unrewind")
 
     async def set_head(self, session_id: str, turn_id: str | None) -> Rewound:
         """Go to any turn of the session, on the line or not; None is the empty beginning."""
-        async with hold_idle(self._host, self._runtime.sessions, session_id) as (_, tree):
+        async with idle_session(self._host, self._runtime.sessions, session_id) as (_, tree):
             turn = turn_of(tree, turn_id) if turn_id is not None else None
             if turn is not None and turn.status == "refused":
                 raise RewindTargetInvalid("this turn was refused; there is nothing to go to", turn_id=turn.id)

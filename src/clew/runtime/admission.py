@@ -18,8 +18,8 @@ import orjson
 
 from clew.errors import InvalidInput, MessageTooLarge, TooManyFiles
 from clew.providers.evidence import encode_tools
-from clew.runtime.host import Host, Setting
-from clew.runtime.setting import resolve
+from clew.runtime.host import Host
+from clew.runtime.setting import Setting, resolve
 from clew.store.base import Blob, Store
 from clew.store.unit import LinkBlob, PutBlob
 from clew.transcript.gate import check_value

@@ -18,12 +18,12 @@ from clew.live.base import Status
 from clew.permissions.approval_rules import rules_for
 from clew.permissions.rules import parse_rules
 from clew.runtime.calls import Call
-from clew.runtime.host import Host, Setting
+from clew.runtime.host import Host
 from clew.runtime.live_sessions import LiveRun, LiveSessions
 from clew.runtime.queue import Queue
-from clew.runtime.run import Resumption, Start
+from clew.runtime.run import Resumption, TakenSession
 from clew.runtime.runner import Runner
-from clew.runtime.setting import resolve_for
+from clew.runtime.setting import Setting, resolve_for
 from clew.runtime.standing import load_standing
 from clew.runtime.take import plan_take
 from clew.runtime.waiting import load_open_turn, open_waits
@@ -242,7 +242,9 @@ class Answers:
         # Read once it is taken: a call of the step that nobody was asked about has its result by now.
         _, message = await self._load_waiting(session_id, turn)
         resumption = _resume(message, waits, setting, await store.stream_mark(message.id))
-        self._runner.start(Start(setting, turn, standing.next_epoch, user.id if user is not None else "", resumption))
+        self._runner.start(
+            TakenSession(setting, turn, standing.next_epoch, user.id if user is not None else "", resumption)
+        )
 
     async def _load_waiting(self, session_id: str, turn: Turn) -> tuple[MessageRow | None, MessageRow]:
         """The user message of a waiting turn, and the message whose calls wait."""

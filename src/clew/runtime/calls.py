@@ -12,10 +12,11 @@ import msgspec
 
 from clew.errors import ClewError, InvalidInput, PermissionDenied, ToolFailed
 from clew.runtime.hooks import HookRefused
-from clew.runtime.host import Host, Setting
+from clew.runtime.host import Host
 from clew.runtime.permit import RulesInForce
 from clew.runtime.race import race
 from clew.runtime.recall import recall
+from clew.runtime.setting import Setting
 from clew.tools.arguments import check_arguments
 from clew.tools.base import ChildOutcome, Signal, Tool, ToolContext
 from clew.transcript import chunk as c

@@ -32,10 +32,10 @@ from clew.failpoints import failpoint
 from clew.live.base import Event
 from clew.runtime.context import load_context, session_policy
 from clew.runtime.head_move import load_kept_tails
-from clew.runtime.host import Host, Setting
-from clew.runtime.live_sessions import Hold, LiveSessions
+from clew.runtime.host import Host
+from clew.runtime.live_sessions import LiveSessions, Occupancy
 from clew.runtime.race import race
-from clew.runtime.setting import resolve
+from clew.runtime.setting import Setting, resolve
 from clew.runtime.summarise import Summariser, SummaryFailed
 from clew.store.base import get_session
 from clew.store.unit import (
@@ -212,7 +212,7 @@ async def needs_compaction(host: Host, session: Session) -> bool:
 
 
 async def compact_idle(
-    host: Host, sessions: LiveSessions, session: Session, hold: Hold, focus: str | None, *, auto: bool
+    host: Host, sessions: LiveSessions, session: Session, occupancy: Occupancy, focus: str | None, *, auto: bool
 ) -> Compacted:
     """Summarise what lies before the newest turns, until it is done or ``hold`` is asked to end.
 
@@ -220,7 +220,7 @@ async def compact_idle(
     """
 
     async def tell(message: str) -> None:
-        sessions.show_held(hold, message)
+        sessions.show_occupied(occupancy, message)
 
     async def compact() -> Compacted:
         context = await load_context(host, await _setting(host, session))
@@ -234,9 +234,9 @@ async def compact_idle(
         sessions.show_changed(session.id)
         return done
 
-    work = await race(compact(), hold.signal.wait(), grace_s=2)
+    work = await race(compact(), occupancy.signal.wait(), grace_s=2)
     if not work.done() or work.cancelled():
-        raise RunAborted(f"the compaction was aborted: {hold.signal.reason}", session_id=session.id)
+        raise RunAborted(f"the compaction was aborted: {occupancy.signal.reason}", session_id=session.id)
     return work.result()
 
 

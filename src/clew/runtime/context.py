@@ -9,7 +9,8 @@ from clew.compaction.policy import Policy, policy_for
 from clew.config import Config
 from clew.errors import InvalidInput
 from clew.providers.evidence import encode_tools
-from clew.runtime.host import Host, Setting
+from clew.runtime.host import Host
+from clew.runtime.setting import Setting
 from clew.store.base import LineSlice, Store
 from clew.transcript.message import Message
 from clew.transcript.session import Session

@@ -13,7 +13,7 @@ from clew.runtime.host import Host
 from clew.runtime.live_sessions import LiveSessions
 from clew.runtime.queue import Queue
 from clew.runtime.ready import find_obstacle, make_ready, settle_idle
-from clew.runtime.run import Start
+from clew.runtime.run import TakenSession
 from clew.runtime.runner import Runner
 from clew.runtime.setting import resolve_for
 from clew.runtime.standing import Standing, load_standing
@@ -88,10 +88,10 @@ class Continuation:
         return await self._reopen(session, turn, user, await make_ready(self._host, session.id))
 
     async def _start_queue(self, session_id: str) -> Submission:
-        start = await self._queue.take_next(session_id)
-        if start is None:
+        taken = await self._queue.take_next(session_id)
+        if taken is None:
             raise NothingToContinue("there is nothing to go on with; send a prompt", session_id=session_id)
-        return self._runner.start(start)
+        return self._runner.start(taken)
 
     async def _reopen(self, session: Session, turn: Turn, user: MessageRow, standing: Standing) -> Submission:
         host = self._host
@@ -106,7 +106,7 @@ class Continuation:
             writes += (InsertMessage(row), SealMessage(row.id, row.seal), LinkMessage(turn.id, row.id))
         await self._sessions.commit(plan_take(standing, now, writes))
         reopened = msgspec.structs.replace(turn, data={**turn.data, **data})
-        return self._runner.start(Start(setting, reopened, standing.next_epoch, user.id))
+        return self._runner.start(TakenSession(setting, reopened, standing.next_epoch, user.id))
 
     async def _try_again(
         self, session: Session, tree: Tree, turn: Turn, user: MessageRow, standing: Standing
@@ -119,4 +119,4 @@ class Continuation:
         sibling = Turn(id=host.mint.turn(), session_id=session.id, parent_turn_id=parent, created_at=now)
         writes = plan_move(tree, tails, session.id, parent, now, "rewind", new=sibling, holding=(user.id,))
         await self._sessions.commit(plan_take(standing, now, writes))
-        return self._runner.start(Start(setting, sibling, standing.next_epoch, user.id))
+        return self._runner.start(TakenSession(setting, sibling, standing.next_epoch, user.id))

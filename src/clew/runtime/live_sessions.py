@@ -22,7 +22,7 @@ from clew.store.unit import Refused, Unit
 from clew.tools.base import Signal
 from clew.transcript.session import Session
 
-__all__ = ["Hold", "LiveRun", "LiveSessions"]
+__all__ = ["LiveRun", "LiveSessions", "Occupancy"]
 
 T = TypeVar("T")
 
@@ -48,8 +48,8 @@ class LiveRun(Protocol):
     def has_asked(self, request_id: str) -> bool: ...
 
 
-class Hold(msgspec.Struct, frozen=True):
-    """A session held by something that is no run: ``signal`` asks for its end, ``released`` is set at it."""
+class Occupancy(msgspec.Struct, frozen=True):
+    """A session that something has which is no run: ``signal`` asks for its end, ``released`` is set at it."""
 
     session_id: str
     since: int
@@ -64,7 +64,7 @@ class LiveSessions:
         self._host = host
         self._runs: dict[str, LiveRun] = {}
         self._ending: set[LiveRun] = set()
-        self._holds: dict[str, Hold] = {}
+        self._occupied: dict[str, Occupancy] = {}
         # A lock lives while somebody holds or awaits it, so sessions that are only named leave nothing behind.
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._deleting: set[str] = set()
@@ -84,7 +84,7 @@ class LiveSessions:
 
     def is_live(self, session_id: str) -> bool:
         """Something runs on the session, or is being made of it."""
-        return session_id in self._runs or session_id in self._holds
+        return session_id in self._runs or session_id in self._occupied
 
     def is_open(self, session_id: str) -> bool:
         """Something may begin on the session: it is not being deleted, and the engine is not closing."""
@@ -94,7 +94,7 @@ class LiveSessions:
         """:class:`SessionBusy` while a run or something else has the session."""
         if session_id in self._runs:
             raise SessionBusy("a run is in flight on this session", session_id=session_id)
-        if session_id in self._holds:
+        if session_id in self._occupied:
             raise SessionBusy("this session is being summarised", session_id=session_id)
 
     async def get_open(self, session_id: str) -> Session:
@@ -125,25 +125,25 @@ class LiveSessions:
             del self._runs[run.session_id]
         self._ending.discard(run)
 
-    def hold(self, session_id: str, message: str) -> Hold:
+    def occupy(self, session_id: str, message: str) -> Occupancy:
         """Take an idle session for something that is no run; ``release`` must follow."""
-        self._holds[session_id] = hold = Hold(session_id, self._host.clock.now_ms())
-        self.show_held(hold, message)
-        return hold
+        self._occupied[session_id] = occupancy = Occupancy(session_id, self._host.clock.now_ms())
+        self.show_occupied(occupancy, message)
+        return occupancy
 
-    def release(self, hold: Hold) -> None:
-        del self._holds[hold.session_id]
-        hold.released.set()
+    def release(self, occupancy: Occupancy) -> None:
+        del self._occupied[occupancy.session_id]
+        occupancy.released.set()
 
-    def show_held(self, hold: Hold, message: str) -> None:
-        self.show(hold.session_id, Status("busy", message=message, started_at=hold.since))
+    def show_occupied(self, occupancy: Occupancy, message: str) -> None:
+        self.show(occupancy.session_id, Status("busy", message=message, started_at=occupancy.since))
 
     def stop(self, session_id: str, reason: str) -> bool:
         """Ask what has the session to end; False when nothing has it."""
         if session_id in self._runs:
             self._runs[session_id].abort(reason)
-        elif session_id in self._holds:
-            self._holds[session_id].signal.abort(reason)
+        elif session_id in self._occupied:
+            self._occupied[session_id].signal.abort(reason)
         return self.is_live(session_id)
 
     def work(self, doing: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
@@ -205,14 +205,16 @@ class LiveSessions:
             live = [run for run in self._runs.values() if session_id in (None, run.session_id)]
             # One that has settled may still be seeing what comes next, and needs the store for it.
             ending = [run for run in self._ending if session_id in (None, run.session_id)]
-            holds = [hold for hold in self._holds.values() if session_id in (None, hold.session_id)]
-            if not (live or ending or holds):
+            occupied = [
+                occupancy for occupancy in self._occupied.values() if session_id in (None, occupancy.session_id)
+            ]
+            if not (live or ending or occupied):
                 return
             for run in live:
                 run.abort(reason)
-            for hold in holds:
-                hold.signal.abort(reason)
-            ends = (*(run.wait() for run in (*live, *ending)), *(hold.released.wait() for hold in holds))
+            for occupancy in occupied:
+                occupancy.signal.abort(reason)
+            ends = (*(run.wait() for run in (*live, *ending)), *(occupancy.released.wait() for occupancy in occupied))
             await asyncio.gather(*ends, return_exceptions=True)
 
     def end_deletion(self, session_id: str) -> None:

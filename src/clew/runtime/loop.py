@@ -22,11 +22,11 @@ from clew.providers.reply import CUT, bounded
 from clew.providers.retry import delay_ms
 from clew.runtime.calls import MAX_CALLS, TOO_MANY, Call, Caller, Verdict
 from clew.runtime.files import with_files
-from clew.runtime.host import Host, Setting
+from clew.runtime.host import Host
 from clew.runtime.progress import Progress
 from clew.runtime.recorder import Recorder
 from clew.runtime.room import Room
-from clew.runtime.setting import prompt_writes
+from clew.runtime.setting import Setting, prompt_writes
 from clew.transcript import chunk as c
 from clew.transcript.doom import Pattern, made_calls, repetition_of
 from clew.transcript.message import Message

@@ -16,7 +16,7 @@ from clew.runtime.host import Host
 from clew.runtime.live_sessions import LiveSessions
 from clew.runtime.outbound import Outbound
 from clew.runtime.ready import make_ready
-from clew.runtime.run import Start
+from clew.runtime.run import TakenSession
 from clew.runtime.setting import resolve_for
 from clew.runtime.standing import Standing
 from clew.runtime.submission import Outcomes, Submission
@@ -81,7 +81,7 @@ class Queue:
         self._sessions.publish("queue_changed", row.session_id)
         return Submission(row.id, self._outcomes.expect(row.id), queued=True)
 
-    async def take_next(self, session_id: str, *, triggered: bool = False) -> Start | None:
+    async def take_next(self, session_id: str, *, triggered: bool = False) -> TakenSession | None:
         """Take the session for the next queued message; one per turn. Called under the session's lock.
 
         With ``triggered`` only what no human sent: where a queue is paused until somebody says go on, nobody will.
@@ -94,7 +94,7 @@ class Queue:
                 log.warning("queued message %s is damaged and waits: %s", queued.message.id, queued.message.damage)
                 continue
             try:
-                start, reason = await self._take(session_id, queued.message)
+                taken, reason = await self._take(session_id, queued.message)
             except StoreError:
                 raise
             except ClewError as error:
@@ -104,10 +104,10 @@ class Queue:
                 continue
             # One that was cancelled at this moment makes way for the next; anything else means that others have it.
             if reason != "not_queued":
-                return start
+                return taken
         return None
 
-    async def _take(self, session_id: str, queued: MessageRow) -> tuple[Start | None, str | None]:
+    async def _take(self, session_id: str, queued: MessageRow) -> tuple[TakenSession | None, str | None]:
         """Take the session for one message, or why that was refused."""
         host = self._host
         setting = await resolve_for(host, await get_session(host.store, session_id), queued)
@@ -121,7 +121,7 @@ class Queue:
         if isinstance(outcome, Refused):
             return None, outcome.reason
         self._sessions.publish("queue_changed", session_id)
-        return Start(setting, turn, standing.next_epoch, row.id), None
+        return TakenSession(setting, turn, standing.next_epoch, row.id), None
 
     async def load(self, session_id: str) -> tuple[QueuedMessage, ...]:
         await get_session(self._host.store, session_id)

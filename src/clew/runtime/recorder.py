@@ -57,7 +57,7 @@ from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.metadata import from_stream
 from clew.transcript.turn import Step
 
-__all__ = ["Recorder"]
+__all__ = ["Recorder", "assistant_row"]
 
 log = logging.getLogger("clew.recorder")
 
@@ -316,7 +316,7 @@ class Recorder:
             return
         error = future.exception()
         if error is None and isinstance(refused := future.result(), Refused):
-            error = refused_error(refused, self.message)
+            error = _refused_error(refused, self.message)
         if error is not None:
             self._fail(error)
             return
@@ -406,7 +406,7 @@ class Recorder:
             self._start_timer()
 
 
-def refused_error(refused: Refused, message: MessageRow) -> ClewError:
+def _refused_error(refused: Refused, message: MessageRow) -> ClewError:
     """The error a recorder ends with when the store would not take its unit."""
     if refused.reason == "session_not_found":
         return SessionNotFound("the session was deleted while a run was writing", session_id=message.session_id)

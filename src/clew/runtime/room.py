@@ -17,8 +17,9 @@ from clew.errors import CompactionError, ContextTooLarge, SessionNotFound
 from clew.runtime.compact import Compactor, commit_pruned
 from clew.runtime.context import frame_of, measured_context, session_policy
 from clew.runtime.hooks import HookRefused
-from clew.runtime.host import Host, Setting
+from clew.runtime.host import Host
 from clew.runtime.progress import Progress
+from clew.runtime.setting import Setting
 from clew.store.base import LineSlice
 from clew.store.unit import AddPruned
 from clew.transcript.message import Message

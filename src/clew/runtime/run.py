@@ -19,13 +19,14 @@ from clew.failpoints import failpoint
 from clew.live.base import Event, LiveStream
 from clew.runtime.calls import Call, Caller, SpawnChild
 from clew.runtime.context import session_policy
-from clew.runtime.host import Host, Setting
+from clew.runtime.host import Host
 from clew.runtime.loop import End, Loop
 from clew.runtime.progress import Progress
 from clew.runtime.race import race
 from clew.runtime.recorder import Recorder, assistant_row
 from clew.runtime.room import Room
 from clew.runtime.run_stream import RunStream
+from clew.runtime.setting import Setting
 from clew.runtime.settle import plan_end, plan_refusal
 from clew.runtime.submission import TurnOutcome
 from clew.store.unit import EpochIs, InsertMessage, LinkMessage, MoveHead, Refused, SealMessage, SetTurn, Unit, Write
@@ -38,7 +39,7 @@ from clew.transcript.turn import Turn, finish_of
 from clew.transcript.turn_state import TurnStatus
 from clew.transcript.wait import with_waits
 
-__all__ = ["Resumption", "Run", "Start"]
+__all__ = ["Resumption", "Run", "TakenSession"]
 
 log = logging.getLogger("clew.run")
 _GRACE_S = 2.0
@@ -57,7 +58,7 @@ class Resumption(msgspec.Struct, frozen=True):
     outputs: tuple[c.Chunk, ...] = ()
 
 
-class Start(msgspec.Struct, frozen=True):
+class TakenSession(msgspec.Struct, frozen=True):
     """A session that was taken for a run: who answers, which turn, and the epoch it may write under."""
 
     setting: Setting
@@ -70,21 +71,21 @@ class Start(msgspec.Struct, frozen=True):
 class Run:
     """One execution. ``execute`` it once; ``abort`` it at any time; ``wait`` for how it ended."""
 
-    def __init__(self, host: Host, start: Start, *, spawn_child: SpawnChild, state: dict[str, Any]) -> None:
-        setting, resumption = start.setting, start.resumption
-        self.turn = start.turn
+    def __init__(self, host: Host, taken: TakenSession, *, spawn_child: SpawnChild, state: dict[str, Any]) -> None:
+        setting, resumption = taken.setting, taken.resumption
+        self.turn = taken.turn
         self.session_id = setting.session.id
-        self.user_message_id = start.user_message_id
+        self.user_message_id = taken.user_message_id
         self.signal = Signal()
         self.message_id = resumption.message.id if resumption else host.mint.message()
         self._host = host
         self._setting = setting
-        self._epoch = start.epoch
+        self._epoch = taken.epoch
         self._resumption = resumption
         self._max_steps = setting.agent.max_steps or session_policy(host.config, setting.session).max_steps
         self._caller = Caller(host, setting, self.signal, spawn_child, state)
-        self._progress = Progress(host, self.session_id, self.turn.id, start.epoch)
-        self._room = Room(host, setting, self.turn, start.epoch, self._progress)
+        self._progress = Progress(host, self.session_id, self.turn.id, taken.epoch)
+        self._room = Room(host, setting, self.turn, taken.epoch, self._progress)
         self.stream = RunStream(host, self.session_id, self.message_id, resumption.message if resumption else None)
         self.task: asyncio.Task[None] | None = None
         self._outcome: asyncio.Future[TurnOutcome] = asyncio.get_running_loop().create_future()
@@ -239,7 +240,7 @@ class Run:
         with contextlib.suppress(Exception):
             # What was said before is shown first. Why it cannot be stored is told when the turn is settled.
             await recorder.flush()
-        self.stream.hold()
+        self.stream.keep_back()
         if failure is not None:
             return await self._settle_failed(recorder, failure, now)
         if end is None:
@@ -282,7 +283,7 @@ class Run:
         if isinstance(outcome, Refused):
             raise StaleEpoch("a newer run has taken over the session", session_id=session_id)
         finish = c.Finish(finish_reason="error")
-        self.stream.hold(self._start_chunk(), c.Error(error_text=problem["message"]), finish)
+        self.stream.keep_back(self._start_chunk(), c.Error(error_text=problem["message"]), finish)
         return self._outcome_of("refused", error=problem)
 
     async def _settle_failed(self, recorder: Recorder, failure: BaseException, now: int) -> TurnOutcome:
@@ -302,7 +303,7 @@ class Run:
         if not isinstance(error, ClewError):
             log.error("a run on %s failed in an unforeseen way", self.session_id, exc_info=error)
         problem = _problem(error)
-        self.stream.hold(c.Error(error_text=problem["message"]), c.Finish(finish_reason="error"))
+        self.stream.keep_back(c.Error(error_text=problem["message"]), c.Finish(finish_reason="error"))
         return self._outcome_of("failed", error=problem)
 
     def _outcome_of(

@@ -25,7 +25,7 @@ class RunStream:
         self._host = host
         self._session_id = session_id
         self._requests: set[str] = set()
-        self._held: list[c.Chunk] | None = None
+        self._kept_back: list[c.Chunk] | None = None
         parts = [part.data for part in message.parts] if message is not None else []
         self.live: LiveStream = host.live.open_stream(session_id, message_id, parts)
 
@@ -38,8 +38,8 @@ class RunStream:
                 tool = self._host.tools.get(chunk.tool_name)
                 if tool is not None and tool.asks_human:
                     self._requests.add(chunk.tool_call_id)
-        if self._held is not None:
-            self._held += chunks
+        if self._kept_back is not None:
+            self._kept_back += chunks
         else:
             self.live.show(chunks)
 
@@ -52,20 +52,20 @@ class RunStream:
         self.live.end()
         self.live = self._host.live.open_stream(self._session_id, message_id, [])
 
-    def hold(self, *instead: c.Chunk) -> None:
+    def keep_back(self, *instead: c.Chunk) -> None:
         """From here on chunks are kept back until ``end``: whoever acts on the last finds the session as it says.
 
         With ``instead`` these are the last, whatever was kept back before: nothing more could be stored.
         """
-        if instead or self._held is None:
-            self._held = list(instead)
+        if instead or self._kept_back is None:
+            self._kept_back = list(instead)
 
     def end(self) -> None:
         """Show what was kept back and end the stream. Saying it twice is fine."""
-        held, self._held = self._held, None
+        last, self._kept_back = self._kept_back, None
         try:
-            if held:
-                self.live.show(held)
+            if last:
+                self.live.show(last)
         except Exception:
             log.exception("viewers of %s could not be told how it ended", self._session_id)
         self.live.end()

@@ -17,12 +17,13 @@ from clew.errors import ClewError, InternalError
 from clew.live.base import Status
 from clew.runtime.admission import PromptContent
 from clew.runtime.compact import Compacted, compact_idle, needs_compaction
-from clew.runtime.host import Host, Setting
-from clew.runtime.live_sessions import Hold, LiveSessions
+from clew.runtime.host import Host
+from clew.runtime.live_sessions import LiveSessions, Occupancy
 from clew.runtime.outbound import Outbound
 from clew.runtime.queue import Queue
 from clew.runtime.ready import find_obstacle, make_ready, settle_idle
-from clew.runtime.run import Run, Start
+from clew.runtime.run import Run, TakenSession
+from clew.runtime.setting import Setting
 from clew.runtime.settle import plan_end
 from clew.runtime.standing import load_standing
 from clew.runtime.subagent import Subagents
@@ -89,32 +90,32 @@ class Runner:
         if not row.is_triggered:
             self._queue.unpause(session.id)
         turn = Turn(id=turn_id, session_id=session.id, parent_turn_id=None, created_at=row.created_at)
-        submission = self.start(Start(setting, turn, standing.next_epoch, row.id))
+        submission = self.start(TakenSession(setting, turn, standing.next_epoch, row.id))
         self._sessions.show_changed(session.id)
         return submission
 
-    def start(self, start: Start) -> Submission:
+    def start(self, taken: TakenSession) -> Submission:
         """Start the run of a session that was taken."""
         run = Run(
             self._host,
-            start,
+            taken,
             spawn_child=self._subagents.spawn,
-            state=self.tool_memory.take(start.setting.session.id),
+            state=self.tool_memory.take(taken.setting.session.id),
         )
         self._sessions.add_run(run)
         run.begin()
         run.task = asyncio.get_running_loop().create_task(self._drive(run))
-        outcome = self._outcomes.expect(start.user_message_id)
-        return Submission(start.user_message_id, outcome, turn_id=start.turn.id, stream=run.live_stream)
+        outcome = self._outcomes.expect(taken.user_message_id)
+        return Submission(taken.user_message_id, outcome, turn_id=taken.turn.id, stream=run.live_stream)
 
     async def fire(self, session_id: str, *, triggered: bool = False) -> None:
         """Start what waits in the queue, if anything does. ``triggered``: only what no human sent."""
         # What waits stays where it is when the engine is closing: the next one finds it.
         if not self._sessions.is_open(session_id):
             return
-        start = await self._queue.take_next(session_id, triggered=triggered)
-        if start is not None:
-            self.start(start)
+        taken = await self._queue.take_next(session_id, triggered=triggered)
+        if taken is not None:
+            self.start(taken)
 
     # The end of a run
 
@@ -169,7 +170,7 @@ class Runner:
             self._sessions.work(self._name(session_id))
             session = await self._host.store.find_session(session_id)
             if session is not None and await needs_compaction(self._host, session):
-                await self._occupy(session, "making room for the next turn", None, auto=True)
+                await self._begin_compaction(session, "making room for the next turn", None, auto=True)
                 return
         aborted = run.signal.aborted
         if outcome.status == "waiting" and aborted:
@@ -244,35 +245,35 @@ class Runner:
             if obstacle is not None:
                 raise obstacle
             await settle_idle(self._host, self._sessions, session_id)
-            work = await self._occupy(session, "summarising earlier turns", focus, auto=False)
+            work = await self._begin_compaction(session, "summarising earlier turns", focus, auto=False)
         # Whoever asked for it may leave, and the session must become free all the same.
         return await asyncio.shield(work)
 
-    async def _occupy(
+    async def _begin_compaction(
         self, session: Session, message: str, focus: str | None, *, auto: bool
     ) -> asyncio.Task[Compacted]:
         waiting = frozenset(queued.message.id for queued in await self._host.store.load_queue(session.id))
-        hold = self._sessions.hold(session.id, message)
-        return self._sessions.work(self._compact(session, hold, waiting, focus, auto=auto))
+        occupancy = self._sessions.occupy(session.id, message)
+        return self._sessions.work(self._compact(session, occupancy, waiting, focus, auto=auto))
 
     async def _compact(
-        self, session: Session, hold: Hold, waiting: frozenset[str], focus: str | None, *, auto: bool
+        self, session: Session, occupancy: Occupancy, waiting: frozenset[str], focus: str | None, *, auto: bool
     ) -> Compacted:
         try:
-            return await compact_idle(self._host, self._sessions, session, hold, focus, auto=auto)
+            return await compact_idle(self._host, self._sessions, session, occupancy, focus, auto=auto)
         except ClewError as error:
             if not auto:
                 raise
             log.warning("session %s was not compacted after its turn: %s", session.id, error)
             return Compacted(compacted=False)
         finally:
-            await self._release(hold, waiting, fire=auto)
+            await self._release(occupancy, waiting, fire=auto)
 
-    async def _release(self, hold: Hold, waiting: frozenset[str], *, fire: bool) -> None:
+    async def _release(self, occupancy: Occupancy, waiting: frozenset[str], *, fire: bool) -> None:
         """The session is free again; prompts that came meanwhile run now. ``fire``: those before them too."""
-        session_id = hold.session_id
+        session_id = occupancy.session_id
         async with self._sessions.lock(session_id):
-            self._sessions.release(hold)
+            self._sessions.release(occupancy)
             if not self._sessions.is_open(session_id):
                 return
             self._sessions.show(session_id, await idle_status(self._host.store, session_id))

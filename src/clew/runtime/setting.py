@@ -4,28 +4,56 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from clew.agents.manifest import Agent
 from clew.prompt.assemble import Prompt, assemble
 from clew.prompt.environment import collect_environment
 from clew.prompt.inputs import Delegate, PromptInputs
 from clew.prompt.instructions import load_instructions
 from clew.prompt.skills import SkillCatalog
+from clew.providers.base import ModelInfo, ToolSchema
 from clew.providers.evidence import encode_tools, tools_digest
-from clew.runtime.host import Host, Setting, schemas_of
+from clew.runtime.host import Host
 from clew.runtime.permit import Permit
 from clew.store.unit import PutPrompt
+from clew.tools.base import Tool
 from clew.transcript.message import MessageRow
 from clew.transcript.rule import Rule
 from clew.transcript.session import Model, Session, parse_model
 
-__all__ = ["load_permit", "prompt_writes", "resolve", "resolve_for"]
+__all__ = ["Setting", "load_permit", "prompt_writes", "resolve", "resolve_for", "schemas_of"]
 
 log = logging.getLogger("clew.agents")
+
+
+class Setting(msgspec.Struct, frozen=True, kw_only=True):
+    """What is resolved once per turn: who answers, with what, under which rules and which prompt."""
+
+    session: Session
+    agent: Agent
+    model: Model
+    info: ModelInfo
+    workspace: Path | None
+    tools: Mapping[str, Tool]
+    skills: SkillCatalog
+    prompt: Prompt
+    permit: Permit
+    attended: bool
+    depth: int
+
+    @property
+    def schemas(self) -> tuple[ToolSchema, ...]:
+        return schemas_of(self.tools)
+
+
+def schemas_of(tools: Mapping[str, Tool]) -> tuple[ToolSchema, ...]:
+    """The tools as a model is told about them."""
+    return tuple(ToolSchema(tool.name, tool.description, dict(tool.input_schema)) for tool in tools.values())
 
 
 async def resolve(

@@ -8,9 +8,9 @@ from typing import Final
 
 from clew.errors import ClewError, ToolFailed
 from clew.runtime.admission import PromptContent, read_parts, user_row
-from clew.runtime.host import Host, Setting
+from clew.runtime.host import Host
 from clew.runtime.live_sessions import LiveSessions
-from clew.runtime.setting import resolve
+from clew.runtime.setting import Setting, resolve
 from clew.runtime.submission import Submission
 from clew.store.unit import InsertSession, Unit
 from clew.tools.base import ChildOutcome, Signal
