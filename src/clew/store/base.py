@@ -380,6 +380,12 @@ class Store(Conversations, Triggers, Care, Protocol):
         """Nobody works on the session any more: a store that has read it into memory may let go of it."""
         ...
 
+    def announce(self, url: str | None) -> None:
+        """Tell others who would open this store where it is served; None takes it back.
+
+        Nothing to do, as here, for a store that only its own process can reach.
+        """
+
     async def close(self) -> None:
         """Finish what was submitted, then let go of everything. Safe to call twice."""
         ...

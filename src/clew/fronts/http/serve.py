@@ -92,9 +92,7 @@ async def _serve(
         app = make_app(engine, token=token.value, hosts=_hosts(listener), streams=streams, workspace_root=root)
 
         def ready() -> None:
-            announce = getattr(engine.store, "announce", None)
-            if announce is not None:
-                announce(base)
+            engine.store.announce(base)
             page = f"{base}/#token={token.value}"
             print(f"clew {page}", flush=True)
             if open_page:

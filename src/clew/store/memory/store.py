@@ -43,6 +43,9 @@ class MemoryStore(MemoryConversations, MemoryTriggers):
     def url(self) -> str:
         return "memory:"
 
+    def announce(self, url: str | None) -> None:
+        """Nobody else can open this store."""
+
     @property
     def capabilities(self) -> Capabilities:
         return Capabilities(chunk_durable=True, search=False, many_processes=False)
