@@ -83,19 +83,18 @@ def file_tags(files: Files, limit_tokens: int | None = None) -> str:
 
 
 def _tags(read: Sequence[str], modified: Sequence[str]) -> str:
-    lists = (("read-files", read), ("modified-files", modified))
-    return "".join(f"\n<{tag}>\n{_lines(paths)}\n</{tag}>\n" for tag, paths in lists if paths)
+    tags = ""
+    for tag, paths in (("read-files", read), ("modified-files", modified)):
+        # A name may hold anything; here it must stay on its line and inside its tag.
+        lines = [" ".join(path.splitlines()).replace("</", "< /") for path in paths]
+        tags += "\n".join((f"\n<{tag}>", *lines, f"</{tag}>\n")) if lines else ""
+    return tags
 
 
 def _first(paths: Sequence[str], most: int) -> tuple[str, ...]:
     if len(paths) <= most:
         return tuple(paths)
     return (*paths[:most], f"… and {len(paths) - most} more") if most else ()
-
-
-def _lines(paths: Iterable[str]) -> str:
-    # A name may hold anything; here it must stay on its line and inside its tag.
-    return "\n".join(" ".join(path.splitlines()).replace("</", "< /") for path in paths)
 
 
 def touched_files(line: Iterable[LineTurn], workspace_root: str | None = None) -> list[TouchedFile]:

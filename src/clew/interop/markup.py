@@ -36,11 +36,8 @@ _DIRECTIONS: Final = dict.fromkeys(("paragraph_open", "heading_open", "list_item
 
 def escape_text(text: str) -> str:
     """The text as HTML that shows it and does nothing else."""
-    return UNSEEN.sub(_number, html.escape(text.replace("\r\n", "\n"), quote=True))
-
-
-def _number(found: re.Match[str]) -> str:
-    return f'<span class="unseen">U+{ord(found[0]):04X}</span>'
+    escaped = html.escape(text.replace("\r\n", "\n"), quote=True)
+    return UNSEEN.sub(lambda found: f'<span class="unseen">U+{ord(found[0]):04X}</span>', escaped)
 
 
 def safe_link(target: str) -> str | None:

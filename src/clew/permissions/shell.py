@@ -124,6 +124,7 @@ _language: Language | None = None
 def _roles(line: str) -> dict[tuple[int, int], _Role]:
     """What each token is by the grammar, by its extent."""
     global _language
+    # Loaded with the first line that is read: importing clew stays quick.
     from tree_sitter import Language, Parser
 
     if _language is None:

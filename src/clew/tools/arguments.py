@@ -49,6 +49,7 @@ def check_arguments(schema: Mapping[str, Any], args: object) -> str | None:
 
 @lru_cache(maxsize=512)
 def _validator(schema: bytes) -> Draft202012Validator:
+    # Loaded with the first call that is checked: importing clew stays quick.
     from jsonschema_rs import Draft202012Validator
 
     # Values are masked because a message would quote them whole, and a file's content can be an argument.

@@ -1,1 +1,1 @@
-"""Tables of what programs do with their arguments, one module for each kind of program."""
+"""What programs do with their arguments: a TOML table for each kind of program; ``catalog`` reads them all."""

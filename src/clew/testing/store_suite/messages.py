@@ -7,16 +7,20 @@ from typing import Any
 
 import pytest
 
+from clew.errors import ClewError
 from clew.history.check import check
 from clew.ids import Mint
+from clew.runtime.standing import Standing
+from clew.runtime.take import plan_open
 from clew.store import unit as u
 from clew.store.base import Blob, Store
 from clew.testing.chunks import text, tool_call, tool_output
 from clew.testing.clock import FakeClock
 from clew.testing.scribe import MODEL, Scribe, settled, user_row
+from clew.transcript import chunk as c
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.projection import Hidden
-from clew.transcript.turn import HeadMove, Turn
+from clew.transcript.turn import HeadMove, Step, Turn
 from clew.transcript.usage import Usage
 
 STRANGE: list[dict[str, Any]] = [
@@ -126,21 +130,17 @@ async def test_the_head_moves_when_the_turn_has_settled_and_not_before(store: St
 @pytest.mark.rule("BR-6")
 async def test_the_head_is_read_fresh_for_each_message(store: Store, scribe: Scribe) -> None:
     """A prompt built on a head that has moved since is refused; nothing of it is stored."""
-    from clew.runtime.standing import Standing
-    from clew.runtime.take import plan_open
-    from clew.store.unit import Refused
-
     stale = await store.load_state(scribe.session_id)
     await scribe.turn("first", text("one"))
     row = user_row(scribe.mint, scribe.session_id, "second", scribe.clock.now_ms())
-    assert await store.commit(plan_open(Standing(scribe.session_id, stale), scribe.mint.turn(), row)) == Refused(
+    assert await store.commit(plan_open(Standing(scribe.session_id, stale), scribe.mint.turn(), row)) == u.Refused(
         "stale_epoch"
     )
     assert await store.find_message(scribe.session_id, row.id) is None
     fresh = await store.load_state(scribe.session_id)
     moved = u.MoveHead(None, 1, "rewind")
     await scribe.commit(moved)
-    assert await store.commit(plan_open(Standing(scribe.session_id, fresh), scribe.mint.turn(), row)) == Refused(
+    assert await store.commit(plan_open(Standing(scribe.session_id, fresh), scribe.mint.turn(), row)) == u.Refused(
         "head_moved"
     )
 
@@ -255,8 +255,6 @@ async def test_a_step_is_booked_once_into_message_and_session(store: Store, scri
 @pytest.mark.rule("SV-5")
 async def test_usage_on_the_wire_changes_no_sum(store: Store, scribe: Scribe) -> None:
     """A stream's own message metadata may claim usage; only the step's end is believed."""
-    from clew.transcript import chunk as c
-
     opened = await scribe.prompt("count")
     recorder = opened.recorder()
     mid = recorder.message.id
@@ -309,8 +307,6 @@ async def test_a_seal_is_kept_for_a_message(store: Store, scribe: Scribe) -> Non
 
 async def test_writes_do_not_reach_into_another_session(store: Store, scribe: Scribe, clock: FakeClock) -> None:
     """A unit of one session that names a message or a turn of another fails and changes nothing."""
-    from clew.errors import ClewError
-
     other = await Scribe.create(store, clock=clock, mint=scribe.mint)
     turn_id, user_id, _ = await other.turn("mine", text("yes"))
     before = await store.load_messages(other.session_id), await store.load_tree(other.session_id)
@@ -329,9 +325,7 @@ async def test_writes_do_not_reach_into_another_session(store: Store, scribe: Sc
     assert (await store.load_messages(other.session_id), await store.load_tree(other.session_id)) == before
 
 
-def _step(turn_id: str, message_id: str) -> Any:
-    from clew.transcript.turn import Step
-
+def _step(turn_id: str, message_id: str) -> Step:
     return Step(
         turn_id=turn_id,
         index=0,

@@ -1,4 +1,4 @@
-"""The program that stands between the host and a tool's program; ``process.py`` starts it and reads what it reports.
+"""The program that stands between the host and a tool's program; ``program.py`` starts it and reads what it reports.
 
 It is the parent of everything the tool starts, daemons included: on Linux orphans below it come to it and not to the
 first process of the system. It ends them all when the program has ended, when the host says so, and when the host is
