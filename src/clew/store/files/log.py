@@ -16,7 +16,7 @@ from clew.store.files.codec import Entries
 from clew.store.files.crc import with_check
 from clew.store.files.iso_time import iso
 from clew.store.files.log_lines import END_OF_TORN, TORN
-from clew.store.files.memo import RECORD_TYPES, Memo
+from clew.store.files.memo import Memo
 from clew.store.files.record import (
     Record,
     changed_parts,
@@ -143,7 +143,7 @@ def _add_metadata(writer: _Writer, before: MessageRow, after: MessageRow) -> Non
 
 
 def _add_entry(writer: _Writer, value: SessionValue, name: str, key: Any, after: Any) -> None:
-    record: Record = {"recordType": RECORD_TYPES[name], "key": key}
+    record: Record = {"recordType": TABLES[name].record_type, "key": key}
     if after is ABSENT:
         writer.add({**record, "gone": True})
         return

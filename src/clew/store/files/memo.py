@@ -1,33 +1,17 @@
-"""The memo: what is known about the files of a ``jsonl:`` session beyond its value, and what its records are called."""
+"""The memo: what is known about the files of a ``jsonl:`` session beyond its value."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from clew.store.files.log_lines import Ending
 
-__all__ = ["RECORD_TYPES", "TABLE_OF", "Memo"]
+__all__ = ["Memo"]
 
-RECORD_TYPES: Final = {
-    "row": "session",
-    "state": "state",
-    "turns": "turn",
-    "links": "link",
-    "moves": "move",
-    "steps": "step",
-    "queue": "queue",
-    "journal": "chunks",
-    "marks": "mark",
-    "seals": "seal",
-    "blobs": "blob",
-    "pruned": "prune",
-}
-"""The record types of clew's own tables. A reader who does not know them passes them over."""
-TABLE_OF: Final = {name: table for table, name in RECORD_TYPES.items()}
 Place = tuple[int, int]
 
 

@@ -13,10 +13,10 @@ from msgspec.structs import replace
 from clew.store.files.adopt import adopt, project_hidden
 from clew.store.files.codec import MISREAD
 from clew.store.files.log_lines import Lines
-from clew.store.files.memo import TABLE_OF, Memo
+from clew.store.files.memo import Memo
 from clew.store.files.mend import Clues, Fault, mend
 from clew.store.files.record import Record, decode_parts
-from clew.store.files.tables import TABLES, decode_entry, load_entry
+from clew.store.files.tables import TABLE_OF, TABLES, decode_entry, load_entry
 from clew.store.memory.change import ABSENT
 from clew.store.memory.session_value import SessionValue
 from clew.transcript.message import MessageRow, PartRow

@@ -16,22 +16,27 @@ from clew.transcript.pruned import Pruned
 from clew.transcript.session import Session, SessionState
 from clew.transcript.turn import HeadMove, Step, Turn
 
-__all__ = ["TABLES", "Table", "decode_entry", "dump_table", "load_entry"]
+__all__ = ["TABLES", "TABLE_OF", "Table", "decode_entry", "dump_table", "load_entry"]
 
 _NAMING: Final = frozenset({"messages", "turns", "moves"})
 """Tables whose entries name their session."""
 
 
 class Table(NamedTuple):
-    """How the entries of a table are written: its values, and the key that a value was kept under."""
+    """How the entries of a table are written: its values, and the key that a value was kept under.
 
+    ``record_type`` is what a record of it is called in a log. A reader who does not know it passes it over. Messages
+    have none: they are written in the form that other programs read, too.
+    """
+
+    record_type: str | None
     encode: Callable[[Any], Any]
     decode: Callable[[Any], Any]
     decode_key: Callable[[Any], Any] = str
 
 
-def _of(kind: Any, decode_key: Callable[[Any], Any] = str) -> Table:
-    return Table(msgspec.to_builtins, lambda value: msgspec.convert(value, kind), decode_key)
+def _of(record_type: str | None, kind: Any, decode_key: Callable[[Any], Any] = str) -> Table:
+    return Table(record_type, msgspec.to_builtins, lambda value: msgspec.convert(value, kind), decode_key)
 
 
 def _encode_journal(entries: tuple[u.JournalEntry, ...]) -> list[Any]:
@@ -43,21 +48,23 @@ def _decode_journal(entries: list[Any]) -> tuple[u.JournalEntry, ...]:
 
 
 TABLES: Final[dict[str, Table]] = {
-    "row": _of(Session),
-    "state": _of(SessionState),
-    "messages": _of(MessageRow),
-    "turns": _of(Turn),
-    "links": _of(tuple[str, ...]),
-    "moves": _of(HeadMove, int),
-    "steps": _of(tuple[Step, ...]),
-    "queue": _of(u.Enqueue),
-    "journal": Table(_encode_journal, _decode_journal),
-    "marks": _of(int),
-    "seals": _of(str),
-    "blobs": Table(lambda _: None, lambda _: None),
-    "pruned": _of(Pruned, lambda key: (int(key[0]), str(key[1]), int(key[2]))),
+    "row": _of("session", Session),
+    "state": _of("state", SessionState),
+    "messages": _of(None, MessageRow),
+    "turns": _of("turn", Turn),
+    "links": _of("link", tuple[str, ...]),
+    "moves": _of("move", HeadMove, int),
+    "steps": _of("step", tuple[Step, ...]),
+    "queue": _of("queue", u.Enqueue),
+    "journal": Table("chunks", _encode_journal, _decode_journal),
+    "marks": _of("mark", int),
+    "seals": _of("seal", str),
+    "blobs": Table("blob", lambda _: None, lambda _: None),
+    "pruned": _of("prune", Pruned, lambda key: (int(key[0]), str(key[1]), int(key[2]))),
 }
 """Every table of a session. One that is added to :class:`SessionValue` gets its line here."""
+TABLE_OF: Final = {table.record_type: name for name, table in TABLES.items() if table.record_type is not None}
+"""By what its records are called."""
 
 
 def load_entry(value: SessionValue, name: str, key: Any, encoded: Any) -> None:
