@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from clew.compaction.context import Context, RequestFrame, report
-from clew.compaction.plan import find_branch, place_of, plan_compaction, plan_summary, written_by_rule
+from clew.compaction.plan import find_branch, parent_of_marker, plan_compaction, plan_summary, written_by_rule
 from clew.compaction.policy import policy_for
 from clew.config import CompactionConfig, PruningConfig
 from clew.errors import CompactionError
@@ -197,8 +197,8 @@ def test_a_compaction_goes_below_the_head_or_above_an_open_turn_that_is_it() -> 
     """Never above a turn with turns below it: their history would change."""
     turns = {"t1": turn("t1"), "t2": turn("t2", "t1", "running"), "t3": turn("t3", "t2")}
     tree = Tree("t1", "t2", {"t1": turns["t1"], "t2": turns["t2"]}, {}, ())
-    assert (place_of(tree, None), place_of(tree, turns["t2"])) == ("t1", "t1")
+    assert (parent_of_marker(tree, None), parent_of_marker(tree, turns["t2"])) == ("t1", "t1")
     reopened = Tree("t2", "t2", {"t1": turns["t1"], "t2": turns["t2"]}, {}, ())
-    assert place_of(reopened, turns["t2"]) == "t1"
+    assert parent_of_marker(reopened, turns["t2"]) == "t1"
     with pytest.raises(CompactionError):
-        place_of(Tree("t2", "t2", turns, {}, ()), turns["t2"])
+        parent_of_marker(Tree("t2", "t2", turns, {}, ()), turns["t2"])

@@ -29,12 +29,12 @@ __all__ = [
     "Plan",
     "SummaryTask",
     "WrittenSummary",
-    "figures",
+    "compaction_data_of",
     "find_branch",
-    "place_of",
+    "parent_of_marker",
     "plan_compaction",
     "plan_summary",
-    "record",
+    "turn_data",
     "written_by_model",
     "written_by_rule",
 ]
@@ -216,7 +216,7 @@ def written_by_rule(task: SummaryTask, plan: Plan, usage: Usage) -> WrittenSumma
     return written
 
 
-def place_of(tree: Tree, open_turn: Turn | None) -> str | None:
+def parent_of_marker(tree: Tree, open_turn: Turn | None) -> str | None:
     """The turn a compaction goes below: the head; where the open turn is the head itself, the one above that.
 
     An unanswered turn, and one that is continued after its step limit, are the head while they run.
@@ -236,7 +236,7 @@ def _size_after(context: Context, cut: Cut, summary: str) -> int:
     return context.size.system + context.size.tools + sum(map(estimate_message, sent)) + cut.kept_tokens
 
 
-def record(
+def compaction_data_of(
     context: Context, plan: Plan, written: WrittenSummary, warning: str | None, marker_id: str
 ) -> CompactionData:
     """All that the compaction's part will say."""
@@ -265,7 +265,7 @@ def record(
     )
 
 
-def figures(data: CompactionData, cut: Cut) -> dict[str, Any]:
+def turn_data(data: CompactionData, cut: Cut) -> dict[str, Any]:
     """What the turn tells about itself without its marker being read."""
     summarised = [message.turn_id for message in cut.summarised]
     kept = [message.turn_id for message in cut.kept]

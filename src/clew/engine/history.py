@@ -125,9 +125,9 @@ class History(EnginePart):
 
     async def context(self, session_id: str, *, model: str | Model | dict[str, Any] | None = None) -> ContextReport:
         """How large the next request would be, and how large it may be; for the session's model, or another."""
-        from clew.runtime.compact import load_gauge
+        from clew.runtime.context import load_report
 
-        return await load_gauge(self._host, self._own(session_id), model)
+        return await load_report(self._host, self._own(session_id), model)
 
     async def compaction(self, session_id: str, message_id: str) -> CompactionReport:
         """What the compaction marked by this message summarised."""

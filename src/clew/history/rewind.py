@@ -93,7 +93,9 @@ class Rewinding:
                     attended=row.is_attended,
                 )
             elif run:
-                await resolve_for(host, session, row)  # who would answer it must still be there
+                # Who would answer it must still be there. It is resolved anew once the head has moved: whether there is
+                # something to recall, and so which tools are offered, depends on the line.
+                await resolve_for(host, session, row)
             if restore_files:
                 await self._restore(session_id, row)
             tree = await self._withdraw(session_id, tree)

@@ -9,20 +9,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 import msgspec
 
-from clew.compaction.context import Context, ContextReport, report
+from clew.compaction.context import Context
 from clew.compaction.parse import SummaryRejected
 from clew.compaction.plan import (
     Plan,
     WrittenSummary,
-    figures,
-    place_of,
+    compaction_data_of,
+    parent_of_marker,
     plan_compaction,
     plan_summary,
-    record,
+    turn_data,
     written_by_model,
     written_by_rule,
 )
@@ -30,16 +29,13 @@ from clew.compaction.record import to_part
 from clew.errors import ClewError, RunAborted, SessionBusy
 from clew.failpoints import failpoint
 from clew.live.base import Event
-from clew.runtime.context import load_context, session_policy
+from clew.runtime.context import load_idle_context, session_policy
 from clew.runtime.head_move import load_kept_tails
 from clew.runtime.host import Host
 from clew.runtime.live_sessions import LiveSessions, Occupancy
 from clew.runtime.race import race
-from clew.runtime.setting import Setting, resolve
 from clew.runtime.summarise import Summariser, SummaryFailed
-from clew.store.base import get_session
 from clew.store.unit import (
-    AddPruned,
     EpochIs,
     Guard,
     HeadIs,
@@ -59,10 +55,10 @@ from clew.store.unit import (
 from clew.transcript.head import moved, newly_hidden, with_turn
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.projection import KeptTail
-from clew.transcript.session import Model, Session
+from clew.transcript.session import Session
 from clew.transcript.turn import Tree, Turn, place_below
 
-__all__ = ["Compacted", "Compactor", "commit_pruned", "compact_idle", "load_gauge", "needs_compaction", "prune_idle"]
+__all__ = ["Compacted", "Compactor", "compact_idle", "needs_compaction"]
 
 log = logging.getLogger("clew.compaction")
 
@@ -126,21 +122,21 @@ class Compactor:
         now = max(host.clock.now_ms(), await host.store.newest_message_at(session_id))
         tree = await host.store.load_tree(session_id)
         marker_id = host.mint.message()
-        data = record(context, plan, written, warning, marker_id)
+        data = compaction_data_of(context, plan, written, warning, marker_id)
         part = PartRow(host.mint.part(), 0, to_part(data), now, now)
         marker = MessageRow(marker_id, session_id, "assistant", now, now, {"synthetic": True, "summary": True}, (part,))
         turn = Turn(
             id=host.mint.turn(),
             session_id=session_id,
-            parent_turn_id=place_of(tree, open_turn),
+            parent_turn_id=parent_of_marker(tree, open_turn),
             created_at=now,
             kind="compaction",
             status="completed",
             settled_at=now,
-            data=figures(data, plan.cut),
+            data=turn_data(data, plan.cut),
         )
         tails = await load_kept_tails(host.store, session_id, tree)
-        unit = plan_unit(tree, tails, turn, marker, data.tail_start_id, epoch=epoch, open_turn=open_turn)
+        unit = plan_marker(tree, tails, turn, marker, data.tail_start_id, epoch=epoch, open_turn=open_turn)
         if isinstance(await host.store.commit(unit), Refused):
             raise SessionBusy("the session moved on while it was summarised", session_id=session_id)
         return Compacted(
@@ -153,7 +149,7 @@ class Compactor:
         )
 
 
-def plan_unit(
+def plan_marker(
     tree: Tree,
     tails: tuple[KeptTail, ...],
     turn: Turn,
@@ -193,19 +189,13 @@ def plan_unit(
 # Sessions that nobody runs on
 
 
-async def load_gauge(host: Host, session_id: str, model: str | Model | dict[str, Any] | None = None) -> ContextReport:
-    """What the next call would send. Reads, and changes nothing."""
-    session = await get_session(host.store, session_id)
-    return report(await load_context(host, await _setting(host, session, model)))
-
-
 async def needs_compaction(host: Host, session: Session) -> bool:
     """The settings say that room is made once a turn has ended, and it has become necessary."""
     policy = session_policy(host.config, session)
     if not policy.enabled or policy.when != "after_turn":
         return False
     try:
-        return (await load_context(host, await _setting(host, session))).fires
+        return (await load_idle_context(host, session)).fires
     except ClewError as error:
         log.warning("session %s was not looked over after its turn: %s", session.id, error)
         return False
@@ -214,7 +204,7 @@ async def needs_compaction(host: Host, session: Session) -> bool:
 async def compact_idle(
     host: Host, sessions: LiveSessions, session: Session, occupancy: Occupancy, focus: str | None, *, auto: bool
 ) -> Compacted:
-    """Summarise what lies before the newest turns, until it is done or ``hold`` is asked to end.
+    """Summarise what lies before the newest turns, until it is done or ``occupancy`` is asked to end.
 
     ``auto``: only if the threshold is reached.
     """
@@ -223,7 +213,7 @@ async def compact_idle(
         sessions.show_occupied(occupancy, message)
 
     async def compact() -> Compacted:
-        context = await load_context(host, await _setting(host, session))
+        context = await load_idle_context(host, session)
         plan = None
         if context.fires or not auto:
             plan = plan_compaction(context, session.id, open_turn_id=None, inside=False, auto=auto, focus=focus)
@@ -238,28 +228,3 @@ async def compact_idle(
     if not work.done() or work.cancelled():
         raise RunAborted(f"the compaction was aborted: {occupancy.signal.reason}", session_id=session.id)
     return work.result()
-
-
-async def prune_idle(host: Host, session: Session) -> Compacted:
-    """Turn every tool output that is not protected into a stub for the model."""
-    setting = await _setting(host, session)
-    context = await load_context(host, setting)
-    before = context.size.used
-    planned = context.plan_prune(host.clock.now_ms(), by_hand=True)
-    if not planned:
-        return Compacted(compacted=False, tokens_before=before, tokens_after=before)
-    state = await host.store.load_state(session.id)
-    await commit_pruned(host, session.id, AddPruned(planned), state.epoch)
-    after = (await load_context(host, setting)).size.used
-    return Compacted(compacted=True, strategy="prune", tokens_before=before, tokens_after=after, pruned=len(planned))
-
-
-async def commit_pruned(host: Host, session_id: str, write: AddPruned, epoch: int) -> None:
-    """Record a prune. One that a newer run made pointless is nobody's loss."""
-    outcome = await host.store.commit(Unit(session_id, (write,), (EpochIs(epoch),), sync="power"))
-    if isinstance(outcome, Refused):
-        log.info("a prune of session %s was not taken: %s", session_id, outcome.reason)
-
-
-async def _setting(host: Host, session: Session, model: str | Model | dict[str, Any] | None = None) -> Setting:
-    return await resolve(host, session, model=model, agent=None, attended=False)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
-from clew.compaction.context import Context, RequestFrame
+from clew.compaction.context import Context, ContextReport, RequestFrame, report
 from clew.compaction.policy import Policy, policy_for
 from clew.config import Config
 from clew.errors import InvalidInput
 from clew.providers.evidence import encode_tools
 from clew.runtime.host import Host
-from clew.runtime.setting import Setting
-from clew.store.base import LineSlice, Store
+from clew.runtime.setting import Setting, resolve
+from clew.store.base import LineSlice, Store, get_session
 from clew.transcript.message import Message
-from clew.transcript.session import Session
+from clew.transcript.session import Model, Session
 
-__all__ = ["frame_of", "load_context", "measured_context", "session_policy"]
+__all__ = ["frame_of", "load_context", "load_idle_context", "load_report", "measured_context", "session_policy"]
 
 log = logging.getLogger("clew.context")
 
@@ -47,6 +48,16 @@ async def load_context(host: Host, setting: Setting) -> Context:
     line = await host.store.find_view(setting.session.id, keep_damaged=True)
     policy = session_policy(host.config, setting.session)
     return await measured_context(host.store, frame_of(setting), policy, line or LineSlice((), True))
+
+
+async def load_idle_context(host: Host, session: Session, model: str | Model | dict[str, Any] | None = None) -> Context:
+    """The context of a session that nobody runs on, as its own agent and model would be sent it, or ``model``."""
+    return await load_context(host, await resolve(host, session, model=model, agent=None, attended=False))
+
+
+async def load_report(host: Host, session_id: str, model: str | Model | dict[str, Any] | None = None) -> ContextReport:
+    """What the next call would send. Reads, and changes nothing."""
+    return report(await load_idle_context(host, await get_session(host.store, session_id), model))
 
 
 async def measured_context(

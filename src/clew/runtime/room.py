@@ -14,11 +14,12 @@ from clew.compaction.budget import Measured
 from clew.compaction.context import Context
 from clew.compaction.plan import find_branch, plan_compaction
 from clew.errors import CompactionError, ContextTooLarge, SessionNotFound
-from clew.runtime.compact import Compactor, commit_pruned
+from clew.runtime.compact import Compactor
 from clew.runtime.context import frame_of, measured_context, session_policy
 from clew.runtime.hooks import HookRefused
 from clew.runtime.host import Host
 from clew.runtime.progress import Progress
+from clew.runtime.prune import commit_pruned
 from clew.runtime.setting import Setting
 from clew.store.base import LineSlice
 from clew.store.unit import AddPruned

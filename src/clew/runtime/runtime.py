@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from clew.live.base import Status
 from clew.runtime.answers import Answers
-from clew.runtime.compact import Compacted, prune_idle
+from clew.runtime.compact import Compacted
 from clew.runtime.continuation import Continuation
 from clew.runtime.host import Host
 from clew.runtime.live_sessions import LiveSessions
 from clew.runtime.outbound import Outbound
 from clew.runtime.prompts import Prompts
+from clew.runtime.prune import prune_idle
 from clew.runtime.queue import Queue
 from clew.runtime.ready import find_obstacle, settle_idle
 from clew.runtime.runner import Runner

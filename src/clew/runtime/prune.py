@@ -1,0 +1,37 @@
+"""Pruning at work: what the plan names is recorded, and a stub stands for it in what a model is sent."""
+
+from __future__ import annotations
+
+import logging
+
+from clew.runtime.compact import Compacted
+from clew.runtime.context import load_context
+from clew.runtime.host import Host
+from clew.runtime.setting import resolve
+from clew.store.unit import AddPruned, EpochIs, Refused, Unit
+from clew.transcript.session import Session
+
+__all__ = ["commit_pruned", "prune_idle"]
+
+log = logging.getLogger("clew.compaction")
+
+
+async def prune_idle(host: Host, session: Session) -> Compacted:
+    """Turn every tool output that is not protected into a stub for the model."""
+    setting = await resolve(host, session, model=None, agent=None, attended=False)
+    context = await load_context(host, setting)
+    before = context.size.used
+    planned = context.plan_prune(host.clock.now_ms(), by_hand=True)
+    if not planned:
+        return Compacted(compacted=False, tokens_before=before, tokens_after=before)
+    state = await host.store.load_state(session.id)
+    await commit_pruned(host, session.id, AddPruned(planned), state.epoch)
+    after = (await load_context(host, setting)).size.used
+    return Compacted(compacted=True, strategy="prune", tokens_before=before, tokens_after=after, pruned=len(planned))
+
+
+async def commit_pruned(host: Host, session_id: str, write: AddPruned, epoch: int) -> None:
+    """Record a prune. One that a newer run made pointless is nobody's loss."""
+    outcome = await host.store.commit(Unit(session_id, (write,), (EpochIs(epoch),), sync="power"))
+    if isinstance(outcome, Refused):
+        log.info("a prune of session %s was not taken: %s", session_id, outcome.reason)
