@@ -39,11 +39,11 @@ if TYPE_CHECKING:
     from clew.history.tree import ReflogEntry, TreeBranch, TreeTurn, TreeView
     from clew.permissions.evaluate import Considered
     from clew.permissions.explain import Explanation, Subject
-    from clew.prompt.assemble import Section
     from clew.providers.base import ModelListing, ProviderFailure, ToolSchema
     from clew.runtime.compact import Compacted
     from clew.runtime.hooks import HookRefused
     from clew.runtime.submission import Submission, TurnOutcome
+    from clew.system_prompt.assemble import Section
 
 # Values that only a running engine hands out are loaded when somebody names them: `import clew` stays light.
 _LATER = {
@@ -72,7 +72,7 @@ _LATER = {
         "Explanation",
         "Subject",
     ),
-    "clew.prompt.assemble": ("Section",),
+    "clew.system_prompt.assemble": ("Section",),
     "clew.providers.base": (
         "ModelListing",
         "ProviderFailure",

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from clew.errors import InvalidInput
-from clew.prompt.inputs import Skill
-from clew.prompt.skills import MAX_SKILL_BYTES, MAX_SKILLS, SkillCatalog, is_skill_name
+from clew.system_prompt.inputs import Skill
+from clew.system_prompt.skills import MAX_SKILL_BYTES, MAX_SKILLS, SkillCatalog, is_skill_name
 
 
 class Shelves:

@@ -15,10 +15,10 @@ import msgspec
 
 from clew.compaction.context import messages_with, without_begun
 from clew.errors import InvalidInput, RowUndecodable
-from clew.prompt.assemble import Section, sections_of
 from clew.providers.base import ModelRequest, ToolSchema
 from clew.providers.evidence import decode_tools, request_digest
 from clew.store.base import Store, get_turn
+from clew.system_prompt.assemble import Section, sections_of
 from clew.transcript.line import LineTurn
 from clew.transcript.message import Message, MessageRow
 from clew.transcript.pruned import pruned_through

@@ -189,7 +189,7 @@ def _check_size(content: PromptContent, setting: Setting) -> None:
     """A message that with prompt and tools could not fit an empty window is refused before it is stored."""
     text = "".join(texts_of(content.parts))
     tools = encode_tools(setting.schemas) if setting.schemas else ""
-    needed = sum(-(-len(said) // 4) for said in (text, setting.prompt.text, tools))
+    needed = sum(-(-len(said) // 4) for said in (text, setting.system_prompt.text, tools))
     if needed > setting.info.window:
         raise MessageTooLarge(
             f"this message needs about {needed} tokens with its prompt and tools; {setting.model} takes "

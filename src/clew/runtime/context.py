@@ -38,7 +38,7 @@ def frame_of(setting: Setting) -> RequestFrame:
         model=setting.model,
         window=setting.info.window,
         max_output=setting.info.max_output,
-        system_chars=len(setting.prompt.text),
+        system_chars=len(setting.system_prompt.text),
         tools_chars=len(encode_tools(setting.schemas)) if setting.schemas else 0,
     )
 

@@ -193,7 +193,7 @@ class Loop:
         setting = self._setting
         asked = ModelRequest(
             model=setting.model,
-            system=setting.prompt.text,
+            system=setting.system_prompt.text,
             messages=list(context.messages),
             tools=setting.schemas,
             # A guess about an unknown model must not cut its answers short.
@@ -246,7 +246,7 @@ class Loop:
             started_at=self._sent_at,
             finished_at=self._host.clock.now_ms(),
             finish_reason=end.finish_reason,
-            prompt_digest=self._setting.prompt.digest,
+            prompt_digest=self._setting.system_prompt.digest,
             cost_usd=self._host.providers.cost(model, end.usage) or 0.0,
-            data={**end.data, "prompt": self._setting.prompt.outline, **self._sent},
+            data={**end.data, "prompt": self._setting.system_prompt.outline, **self._sent},
         )

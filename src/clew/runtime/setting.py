@@ -11,16 +11,16 @@ from typing import Any
 import msgspec
 
 from clew.agents.manifest import Agent
-from clew.prompt.assemble import Prompt, assemble
-from clew.prompt.environment import collect_environment
-from clew.prompt.inputs import Delegate, PromptInputs
-from clew.prompt.instructions import load_instructions
-from clew.prompt.skills import SkillCatalog
 from clew.providers.base import ModelInfo, ToolSchema
 from clew.providers.evidence import encode_tools, tools_digest
 from clew.runtime.host import Host
 from clew.runtime.permit import Permit
 from clew.store.unit import PutPrompt
+from clew.system_prompt.assemble import SystemPrompt, assemble
+from clew.system_prompt.environment import collect_environment
+from clew.system_prompt.inputs import Delegate, PromptInputs
+from clew.system_prompt.instructions import load_instructions
+from clew.system_prompt.skills import SkillCatalog
 from clew.tools.base import Tool
 from clew.transcript.message import MessageRow
 from clew.transcript.rule import Rule
@@ -32,7 +32,7 @@ log = logging.getLogger("clew.agents")
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
-    """What is resolved once per turn: who answers, with what, under which rules and which prompt."""
+    """What is resolved once per turn: who answers, with what, under which rules and which system prompt."""
 
     session: Session
     agent: Agent
@@ -41,7 +41,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     workspace: Path | None
     tools: Mapping[str, Tool]
     skills: SkillCatalog
-    prompt: Prompt
+    system_prompt: SystemPrompt
     permit: Permit
     attended: bool
     depth: int
@@ -91,7 +91,7 @@ async def resolve(
     if "skill" in tools:
         skills = await asyncio.to_thread(SkillCatalog.load, host.config_folder, workspace)
 
-    def read_prompt() -> Prompt:
+    def read_system_prompt() -> SystemPrompt:
         return assemble(
             PromptInputs(
                 agent_prompt=manifest.prompt,
@@ -117,7 +117,7 @@ async def resolve(
         workspace=workspace,
         tools=tools,
         skills=skills,
-        prompt=await asyncio.to_thread(read_prompt),
+        system_prompt=await asyncio.to_thread(read_system_prompt),
         permit=await load_permit(host, session, manifest.rules, attended=attended, parent=parent),
         attended=attended,
         depth=depth,
@@ -166,6 +166,6 @@ def prompt_writes(setting: Setting, now: int) -> tuple[PutPrompt, PutPrompt]:
     """
     tools = encode_tools(setting.schemas)
     return (
-        PutPrompt(setting.prompt.digest, setting.prompt.text, now),
+        PutPrompt(setting.system_prompt.digest, setting.system_prompt.text, now),
         PutPrompt(tools_digest(tools), tools, now),
     )

@@ -310,7 +310,7 @@ class Dequeue(Write, frozen=True):
 
 
 class PutPrompt(SharedWrite, frozen=True):
-    """Keep a system prompt under its digest, once."""
+    """Keep what a model was told first under its digest, once: a system prompt, or a list of tools."""
 
     digest: str
     body: str

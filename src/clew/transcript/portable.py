@@ -47,7 +47,7 @@ replace = msgspec.structs.replace
 
 
 class Prompt(msgspec.Struct, frozen=True):
-    """A text that steps name by the SHA-256 of it: a system prompt, or the tools of a request."""
+    """A text that steps name by the SHA-256 of it: a system prompt, or the tools of a request. No message is one."""
 
     digest: str
     body: str

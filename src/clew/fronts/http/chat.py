@@ -29,7 +29,7 @@ from clew.fronts.http.log import about_session
 from clew.fronts.http.problem import BadRequest
 from clew.fronts.http.request_body import MAX_CHAT_BODY, parse, parse_raw, read_body
 from clew.fronts.http.sse import CHAT_HEADERS, EventStream, Streams, chunk_frames
-from clew.fronts.http.turn_stream import find_prompt, stream_turn
+from clew.fronts.http.turn_stream import find_asked_message, stream_turn
 from clew.fronts.operations.runs import MAX_PARTS, ChatBody
 from clew.runtime.submission import Submission
 from clew.transcript import chunk as c
@@ -101,7 +101,7 @@ class Chat:
 
     async def _regenerate(self, session: Session, body: ChatBody) -> Batches:
         """Another answer to the user message of an answer."""
-        row = await find_prompt(self._engine.store, session.id, body.message_id)
+        row = await find_asked_message(self._engine.store, session.id, body.message_id)
         asked: dict[str, Any] = {}
         if _differs(body, row, session):
             # Who answers is said in the message, and a message never changes: it is sent again, under the client's id.

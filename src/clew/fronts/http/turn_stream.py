@@ -19,10 +19,10 @@ from clew.transcript.message import MessageRow, shown_message
 from clew.transcript.replay import replay
 from clew.transcript.turn import Tree, Turn, finish_of
 
-__all__ = ["find_prompt", "stream_turn"]
+__all__ = ["find_asked_message", "stream_turn"]
 
 
-async def find_prompt(store: Store, session_id: str, message_id: str | None) -> MessageRow:
+async def find_asked_message(store: Store, session_id: str, message_id: str | None) -> MessageRow:
     """The user message that an answer is to; of the newest turn when no answer is named.
 
     What has none, a summary for one, is given back as it is: why it cannot be answered is the engine's to say.

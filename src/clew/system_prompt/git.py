@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from clew.prompt.inputs import GitState
+from clew.system_prompt.inputs import GitState
 
 __all__ = ["find_git_state"]
 

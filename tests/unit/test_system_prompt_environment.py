@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from clew.prompt import environment as module
-from clew.prompt import git as git_module
-from clew.prompt.environment import collect_environment, date_and_zone
-from clew.prompt.git import find_git_state
-from clew.prompt.inputs import Environment, GitState
+from clew.system_prompt import environment as module
+from clew.system_prompt import git as git_module
+from clew.system_prompt.environment import collect_environment, date_and_zone
+from clew.system_prompt.git import find_git_state
+from clew.system_prompt.inputs import Environment, GitState
 from clew.testing.clock import FakeClock
 from clew.transcript.session import Model
 

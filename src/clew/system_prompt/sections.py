@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from clew.prompt.inputs import Environment, GitState, Instruction, PromptInputs
-from clew.prompt.text import cut_bytes, mark_unseen, one_line
+from clew.system_prompt.inputs import Environment, GitState, Instruction, PromptInputs
+from clew.system_prompt.text import cut_bytes, mark_unseen, one_line
 from clew.transcript.gate import clean_value
 
 __all__ = ["MAX_INSTRUCTIONS_BYTES", "MAX_INSTRUCTION_BYTES", "SECTIONS"]

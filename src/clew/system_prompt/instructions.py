@@ -15,8 +15,8 @@ from typing import Final
 import msgspec
 
 from clew.contained import ContainedText, Unreadable, read_contained, shown
-from clew.prompt.inputs import Instruction
-from clew.prompt.sections import MAX_INSTRUCTION_BYTES, MAX_INSTRUCTIONS_BYTES
+from clew.system_prompt.inputs import Instruction
+from clew.system_prompt.sections import MAX_INSTRUCTION_BYTES, MAX_INSTRUCTIONS_BYTES
 
 __all__ = ["INSTRUCTION_NAMES", "Instructions", "load_instructions"]
 

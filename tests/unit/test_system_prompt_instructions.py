@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from clew.prompt.assemble import assemble
-from clew.prompt.inputs import Instruction, PromptInputs
-from clew.prompt.instructions import Instructions, load_instructions
-from clew.prompt.sections import MAX_INSTRUCTION_BYTES
+from clew.system_prompt.assemble import assemble
+from clew.system_prompt.inputs import Instruction, PromptInputs
+from clew.system_prompt.instructions import Instructions, load_instructions
+from clew.system_prompt.sections import MAX_INSTRUCTION_BYTES
 
 
 @pytest.fixture

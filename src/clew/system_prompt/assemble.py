@@ -13,11 +13,11 @@ from typing import Any, Final
 import msgspec
 
 from clew.errors import InvalidInput
-from clew.prompt.inputs import PromptInputs
-from clew.prompt.sections import SECTIONS
+from clew.system_prompt.inputs import PromptInputs
+from clew.system_prompt.sections import SECTIONS
 from clew.transcript.gate import clean_text
 
-__all__ = ["Prompt", "Section", "assemble", "digest_of", "sections_of"]
+__all__ = ["Section", "SystemPrompt", "assemble", "digest_of", "sections_of"]
 
 _BETWEEN: Final = "\n\n"
 
@@ -29,7 +29,7 @@ class Section(msgspec.Struct, frozen=True):
     text: str
 
 
-class Prompt(msgspec.Struct, frozen=True):
+class SystemPrompt(msgspec.Struct, frozen=True):
     """A system prompt. ``digest`` is the SHA-256 of the text's UTF-8 bytes, in hex."""
 
     sections: tuple[Section, ...]
@@ -42,12 +42,12 @@ class Prompt(msgspec.Struct, frozen=True):
         return [[section.name, len(section.text)] for section in self.sections]
 
 
-def assemble(inputs: PromptInputs) -> Prompt:
+def assemble(inputs: PromptInputs) -> SystemPrompt:
     """The prompt for one turn. A section with nothing to say is left out and leaves no trace."""
     built = ((name, clean_text(build(inputs))[0]) for name, build in SECTIONS)
     sections = tuple(Section(name, text) for name, text in built if text)
     text = _BETWEEN.join(section.text for section in sections)
-    return Prompt(sections, text, digest_of(text))
+    return SystemPrompt(sections, text, digest_of(text))
 
 
 def digest_of(text: str) -> str:

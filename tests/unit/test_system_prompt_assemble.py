@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 
 from clew.agents.catalog import builtin_agents
 from clew.errors import InvalidInput
-from clew.prompt.assemble import Prompt, Section, assemble, digest_of, sections_of
-from clew.prompt.environment import collect_environment
-from clew.prompt.inputs import Delegate, Environment, GitState, Instruction, PromptInputs, Skill
-from clew.prompt.sections import MAX_INSTRUCTION_BYTES, MAX_INSTRUCTIONS_BYTES, SECTIONS
 from clew.providers.base import ToolSchema
+from clew.system_prompt.assemble import Section, SystemPrompt, assemble, digest_of, sections_of
+from clew.system_prompt.environment import collect_environment
+from clew.system_prompt.inputs import Delegate, Environment, GitState, Instruction, PromptInputs, Skill
+from clew.system_prompt.sections import MAX_INSTRUCTION_BYTES, MAX_INSTRUCTIONS_BYTES, SECTIONS
 from clew.testing.clock import FakeClock
 from clew.transcript.session import Model
 
@@ -163,7 +163,7 @@ def test_any_of_the_sections_can_be_missing_and_leaves_no_trace() -> None:
 @pytest.mark.parametrize("empty", [{"agent_prompt": " \n"}, {"session_override": "\n"}, {"session_override": ""}])
 def test_blank_text_is_no_section(empty: dict[str, Any]) -> None:
     """Not even a heading."""
-    assert assemble(PromptInputs(**empty)) == Prompt((), "", hashlib.sha256(b"").hexdigest())
+    assert assemble(PromptInputs(**empty)) == SystemPrompt((), "", hashlib.sha256(b"").hexdigest())
 
 
 @pytest.mark.rule("SP-1")
@@ -222,7 +222,7 @@ def test_the_order_in_which_things_are_found_does_not_matter(
 def test_another_process_makes_the_same_bytes(seed: str) -> None:
     """Whatever the seed that gives sets and dictionaries of other programs their order."""
     script = (
-        "from tests.unit.test_prompt_assemble import FULL, assemble\n"
+        "from tests.unit.test_system_prompt_assemble import FULL, assemble\n"
         "import sys; sys.stdout.buffer.write(assemble(FULL).text.encode())"
     )
     environ = {**os.environ, "PYTHONHASHSEED": seed}

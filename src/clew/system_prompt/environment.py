@@ -10,8 +10,8 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from clew.clock import Clock
-from clew.prompt.git import find_git_state
-from clew.prompt.inputs import Environment
+from clew.system_prompt.git import find_git_state
+from clew.system_prompt.inputs import Environment
 from clew.transcript.session import Model
 
 __all__ = ["collect_environment", "date_and_zone"]
