@@ -13,6 +13,7 @@ import pytest
 import clew
 from clew.history.check import check
 from clew.store.sql.queries import load_queries, read_sql
+from clew.store.sql.sqlite import rebuild
 from clew.store.sql.sqlite.connection import QUERIES, connect
 from clew.store.sql.sqlite.opening import open_sqlite
 from clew.testing.chunks import reasoning, text, tool_call, tool_output
@@ -203,6 +204,14 @@ async def test_everything_else_is_a_table_of_its_own(file: Path) -> None:
     for name, query in QUERIES.items():
         if "json_extract" in query and query.startswith("SELECT"):
             assert "INDEXED BY" in query, f"{name} looks into JSON without an index"
+
+
+async def test_every_table_is_compared_with_the_log_or_named_as_not_compared(file: Path) -> None:
+    """A table that nobody compares could be missing from the log without anybody noticing."""
+    with sqlite3.connect(file) as db:
+        tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    assert tables == {*rebuild._TABLES, *rebuild._NOT_COMPARED}
+    assert set(rebuild._TAKEN_OVER) <= rebuild._TABLES.keys()
 
 
 @pytest.mark.rule("EV-1")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Never
 
 import msgspec
 
+from clew.errors import RowUndecodable
 from clew.store.facts import Fact
 from clew.store.sql import rows
 from clew.store.sql.apply import set_hidden
@@ -62,6 +63,13 @@ def restore(sql: Statements, fact: Fact) -> None:
             sql.run("put_project_rules", {**data, "rules_json": rows.encode(data["rules"])})
         case "log.started" | "log.stopped":
             pass  # about the log itself
+        case _:
+            raise _unknown(fact.type, fact)
+
+
+def _unknown(kind: Never, fact: Fact) -> RowUndecodable:
+    """``Never``, so that a type of fact without a branch is named by mypy; one that is no type at all is damage."""
+    return RowUndecodable(f"a fact reads as {kind!r}", stream_id=fact.stream_id, seq=fact.seq)
 
 
 def _restore_turn(sql: Statements, session_id: str, data: dict[str, Any]) -> None:
