@@ -299,3 +299,15 @@ async def test_the_reader_in_the_text_sees_what_is_only_in_the_journal(tmp_path:
         await recorder.close(*opened.settling())
         assert names["read_parts"](str(path), mid) == recorder.fold.parts
     assert journalled > 3
+
+
+def test_every_hop_of_the_walks_is_in_the_code() -> None:
+    """A module that is there, and in it what the hop names."""
+    source = Path(clew.__file__).parent
+    hops = re.findall(r"^\d+\. (.+)$", section(DOCS / "design.md", "Four walks"), re.MULTILINE)
+    assert len(hops) > 60
+    for hop in [part for line in hops for part in re.split("→|; ", line)]:
+        for module in re.findall(r"`([a-z_]+/[a-z_/]+)`", hop)[:1]:
+            code = (source / f"{module}.py").read_text(encoding="utf-8")
+            names = [name.rpartition(".")[2] for name in re.findall(r"`([A-Za-z_.]+)`", hop)]
+            assert [name for name in names if not re.search(rf"\b(def|class) {name}\b", code)] == [], hop
