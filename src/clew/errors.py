@@ -134,10 +134,22 @@ class Conflict(ClewError):
 
 
 class SessionBusy(Conflict):
+    """Somebody else has the session, or what was asked for, now: wait, abort it, or ask again.
+
+    Raised while a run goes on, while the session is being summarised, when its head moved or a run took it between a
+    look and a write, for a message that already waits in the queue, and for a schedule whose last run goes on.
+    """
+
     code = "run_in_flight"
 
 
 class WaitingForHuman(Conflict):
+    """A turn is open and waits for approvals or answers, so nothing else can begin. Nothing runs meanwhile.
+
+    Raised for a prompt that would not be queued, for going on, compacting and pruning, and for answers over the chat
+    route that are none of those it waits for.
+    """
+
     code = "waiting_for_human"
 
 

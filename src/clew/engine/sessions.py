@@ -36,7 +36,10 @@ __all__ = ["SessionList", "Sessions"]
 
 
 class SessionList(msgspec.Struct, frozen=True):
-    """A page of sessions, newest first. ``next_cursor`` is None on the last page."""
+    """A page of sessions, newest first. ``next_cursor`` is None on the last page.
+
+    Public under this name. Over HTTP the same page is a ``SessionPage``, and a ``SessionList`` is one without a cursor.
+    """
 
     sessions: tuple[Session, ...]
     next_cursor: str | None

@@ -101,7 +101,7 @@ class SessionQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionPage(msgspec.Struct, frozen=True):
-    """A page of sessions; ``next`` is None on the last one."""
+    """A page of sessions as a store answers it, with the cursor as a value; ``next`` is None on the last one."""
 
     sessions: tuple[Session, ...]
     next: Cursor | None

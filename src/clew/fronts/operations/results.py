@@ -144,6 +144,7 @@ class SessionShape(msgspec.Struct, frozen=True, kw_only=True):
     status: Status
 
 
+# Names of the OpenAPI document, which stay: this page is what the engine calls a ``SessionList``.
 class SessionPage(msgspec.Struct, frozen=True):
     """Sessions, newest first; null as ``next_cursor`` on the last page."""
 
@@ -151,6 +152,7 @@ class SessionPage(msgspec.Struct, frozen=True):
     next_cursor: str | None
 
 
+# All of them at once, without a cursor; not the engine's ``SessionList``.
 class SessionList(msgspec.Struct, frozen=True):
     sessions: Sequence[SessionShape]
 
