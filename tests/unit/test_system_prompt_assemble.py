@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from clew.agents.catalog import builtin_agents
 from clew.errors import InvalidInput
 from clew.providers.base import ToolSchema
-from clew.system_prompt.assemble import Section, SystemPrompt, assemble, digest_of, sections_of
+from clew.system_prompt.assemble import Section, SystemPrompt, assemble, digest_system_prompt, sections_of
 from clew.system_prompt.environment import collect_environment
 from clew.system_prompt.inputs import Delegate, Environment, GitState, Instruction, PromptInputs, Skill
 from clew.system_prompt.sections import MAX_INSTRUCTION_BYTES, MAX_INSTRUCTIONS_BYTES, SECTIONS
@@ -177,7 +177,7 @@ def test_instructions_keep_their_order() -> None:
 def test_the_digest_is_the_sha_256_of_the_utf_8_text() -> None:
     """Anybody can check it with another program."""
     prompt = assemble(PromptInputs(agent_prompt="Grüße, 世界 🎈"))
-    assert prompt.digest == hashlib.sha256("Grüße, 世界 🎈".encode()).hexdigest() == digest_of(prompt.text)
+    assert prompt.digest == hashlib.sha256("Grüße, 世界 🎈".encode()).hexdigest() == digest_system_prompt(prompt.text)
 
 
 def shuffled(value: Any, chance: random.Random) -> Any:

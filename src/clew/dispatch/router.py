@@ -27,7 +27,7 @@ from clew.store.unit import AddEvent, EventIsNew, InsertSession, Unit, Write
 from clew.transcript.message import MessageRow
 from clew.transcript.session import Session
 from clew.triggers.envelope import Trigger
-from clew.triggers.ledger import LedgerEvent, digest_of
+from clew.triggers.ledger import LedgerEvent, digest_event
 from clew.triggers.routing import Routing
 
 __all__ = ["MAX_CONTENT", "Draft", "Inbound", "Own", "Received", "Router"]
@@ -76,7 +76,7 @@ class Router:
 
     async def receive(self, inbound: Inbound, also: Sequence[Write] = ()) -> tuple[Received, bool]:
         """Take an event, and whether it is new. ``also`` is written in its unit, and only then."""
-        digest = digest_of({"type": inbound.type, **inbound.content})
+        digest = digest_event({"type": inbound.type, **inbound.content})
         async with self._lock("event", inbound.source, inbound.source_id):
             known = await self._host.store.find_event("in", inbound.source, inbound.source_id)
             if known is not None:

@@ -19,11 +19,11 @@ from msgspec import UNSET
 from clew import ids
 from clew.engine.base import EnginePart
 from clew.engine.workspace import resolve_workspace, without_links
-from clew.errors import InternalError, InvalidInput, SessionBusy, SessionNotFound
+from clew.errors import InvalidInput, SessionBusy
 from clew.history.repair import plan_accept
 from clew.history.views import View, load_messages
 from clew.store.base import Cursor, SessionQuery
-from clew.store.unit import DeleteSession, InsertSession, PatchSession, Refused, Unit, Write
+from clew.store.unit import DeleteSession, InsertSession, PatchSession, Unit, Write
 from clew.transcript.gate import check_value
 from clew.transcript.message import Message, shown_message
 from clew.transcript.session import Model, Session, parse_model
@@ -257,11 +257,7 @@ class Sessions(EnginePart):
             policy_for(self._host.config.compaction, self._host.config.pruning, metadata["compaction"])
 
     async def _commit(self, session_id: str, write: Write) -> None:
-        outcome = await self._store.commit(Unit(session_id, (write,), sync="power"))
-        if isinstance(outcome, Refused):
-            if outcome.reason == "session_not_found":
-                raise SessionNotFound(f"there is no session {session_id}", session_id=session_id)
-            raise InternalError(f"a unit was refused: {outcome.reason}", session_id=session_id)
+        await self._runtime.sessions.commit(Unit(session_id, (write,), sync="power"))
 
 
 def _check_title(title: object) -> None:

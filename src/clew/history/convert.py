@@ -25,7 +25,7 @@ from clew.transcript.part import input_of
 from clew.transcript.portable import PortableSession, Rename, rename_part, rename_session, rename_value
 from clew.transcript.rollup import with_usage
 from clew.transcript.usage import Usage
-from clew.transcript.wait import digest_of, waits_of
+from clew.transcript.wait import digest_call, waits_of
 
 __all__ = ["ORIGIN_KEY", "Conversion", "ConvertedSession", "convert"]
 
@@ -135,7 +135,7 @@ def _digests(given: PortableSession, session_id: str) -> dict[str, str]:
     """What answers to open requests are bound to, which has the session in it."""
     inputs = {part.tool_call_id: input_of(part.data) for row in given.messages for part in row.parts}
     return {
-        wait.digest: digest_of(
+        wait.digest: digest_call(
             session_id, wait.tool_call_id, wait.tool, inputs.get(wait.tool_call_id), given.session.workspace_root
         )
         for turn in given.turns

@@ -36,7 +36,7 @@ from clew.transcript.part import approval_of, input_of, state_of, tool_name
 from clew.transcript.rule import Target
 from clew.transcript.session import Session
 from clew.transcript.turn import Turn
-from clew.transcript.wait import Wait, changed_parts, digest_of, waits_of, with_waits
+from clew.transcript.wait import Wait, changed_parts, digest_call, waits_of, with_waits
 
 __all__ = ["Answers", "Decision"]
 
@@ -144,7 +144,7 @@ class Answers:
         part = _part_of(message, wait)
         name, folder = tool_name(part.data), session.workspace_root
         # The answer is for what was shown: same tool, same arguments, same folder.
-        if digest_of(session.id, wait.tool_call_id, name, input_of(part.data), folder) != wait.digest:
+        if digest_call(session.id, wait.tool_call_id, name, input_of(part.data), folder) != wait.digest:
             raise Conflict("what was asked for has changed; the request is void", tool_call_id=wait.tool_call_id)
         answered = msgspec.structs.replace(wait, answer=answer)
         waits = tuple(answered if one.tool_call_id == wait.tool_call_id else one for one in waits_of(turn))

@@ -31,7 +31,7 @@ from clew.transcript import chunk as c
 from clew.transcript.doom import Pattern, made_calls, repetition_of
 from clew.transcript.message import Message
 from clew.transcript.turn import Step
-from clew.transcript.wait import Wait, digest_of
+from clew.transcript.wait import Wait, digest_call
 
 __all__ = ["End", "Loop"]
 
@@ -135,7 +135,7 @@ class Loop:
             call = verdict.call
             if verdict.action not in ("ask", "question"):
                 continue
-            digest = digest_of(session.id, call.id, call.tool.name, call.args, folder)
+            digest = digest_call(session.id, call.id, call.tool.name, call.args, folder)
             since = self._host.clock.now_ms()
             if verdict.action == "question":
                 waits.append(Wait(call.id, call.tool.name, "question", since, digest))

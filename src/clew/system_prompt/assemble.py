@@ -17,7 +17,7 @@ from clew.system_prompt.inputs import PromptInputs
 from clew.system_prompt.sections import SECTIONS
 from clew.transcript.gate import clean_text
 
-__all__ = ["Section", "SystemPrompt", "assemble", "digest_of", "sections_of"]
+__all__ = ["Section", "SystemPrompt", "assemble", "digest_system_prompt", "sections_of"]
 
 _BETWEEN: Final = "\n\n"
 
@@ -47,10 +47,10 @@ def assemble(inputs: PromptInputs) -> SystemPrompt:
     built = ((name, clean_text(build(inputs))[0]) for name, build in SECTIONS)
     sections = tuple(Section(name, text) for name, text in built if text)
     text = _BETWEEN.join(section.text for section in sections)
-    return SystemPrompt(sections, text, digest_of(text))
+    return SystemPrompt(sections, text, digest_system_prompt(text))
 
 
-def digest_of(text: str) -> str:
+def digest_system_prompt(text: str) -> str:
     """The name of a prompt: SHA-256 over its UTF-8 bytes."""
     return hashlib.sha256(text.encode()).hexdigest()
 

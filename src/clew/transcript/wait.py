@@ -20,7 +20,7 @@ from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.part import state_of
 from clew.transcript.turn import Turn
 
-__all__ = ["Wait", "changed_parts", "close_request", "digest_of", "is_answered", "waits_of", "with_waits"]
+__all__ = ["Wait", "changed_parts", "close_request", "digest_call", "is_answered", "waits_of", "with_waits"]
 
 
 class Wait(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -35,7 +35,7 @@ class Wait(msgspec.Struct, frozen=True, omit_defaults=True):
     answer: dict[str, Any] | None = None
 
 
-def digest_of(session_id: str, tool_call_id: str, tool: str, arguments: Any, folder: str | None) -> str:
+def digest_call(session_id: str, tool_call_id: str, tool: str, arguments: Any, folder: str | None) -> str:
     """What an answer is bound to."""
     value = [session_id, tool_call_id, tool, arguments, folder]
     return sha256(orjson.dumps(value, option=orjson.OPT_SORT_KEYS)).hexdigest()

@@ -24,7 +24,7 @@ __all__ = [
     "check_source",
     "check_source_id",
     "check_type",
-    "digest_of",
+    "digest_event",
     "event_text",
 ]
 
@@ -95,7 +95,7 @@ def check_type(type_: str | None) -> str | None:
     return type_
 
 
-def digest_of(content: Mapping[str, Any]) -> str:
+def digest_event(content: Mapping[str, Any]) -> str:
     """What makes two deliveries of an event the same one."""
     return sha256(orjson.dumps(content, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
