@@ -14,7 +14,8 @@ from bench.raw import RawChunks, RawGroup, raw_id
 from clew.clock import Clock, SystemClock
 from clew.ids import Mint
 from clew.live.local import LocalStream
-from clew.runtime.recorder import Recorder, assistant_row
+from clew.runtime.admission import assistant_row
+from clew.runtime.recorder import Recorder
 from clew.store.base import Store
 from clew.store.sql.sqlite.opening import open_sqlite
 from clew.testing.scribe import OpenedTurn, Scribe

@@ -27,7 +27,8 @@ from clew.config import Config
 from clew.engine import Engine
 from clew.errors import ClewError
 from clew.ids import Mint
-from clew.runtime.recorder import Recorder, assistant_row
+from clew.runtime.admission import assistant_row
+from clew.runtime.recorder import Recorder
 from clew.runtime.take import settle_session
 from clew.testing import chunks as build
 from clew.testing.clock import FakeClock

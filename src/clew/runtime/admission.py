@@ -1,4 +1,4 @@
-"""Admission: what a prompt must satisfy before anything of it is stored."""
+"""Admission: what a prompt must satisfy before anything of it is stored, and the rows that messages begin as."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.part import blob_of, kind_of, media_type_of, stored_file, text_of, text_part, texts_of, url_of
 from clew.transcript.session import Model, Session
 
-__all__ = ["PromptContent", "admit", "content_digest", "read_parts", "user_row"]
+__all__ = ["PromptContent", "admit", "assistant_row", "content_digest", "read_parts", "user_row"]
 
 MAX_FILES: Final = 10
 MAX_FILE_BYTES: Final = 10 * 1024 * 1024
@@ -76,6 +76,11 @@ async def user_row(
         metadata["client_message_id"] = client_id
     parts = tuple(PartRow(host.mint.part(), n, data, now, now) for n, data in enumerate(content.parts))
     return MessageRow(host.mint.message(), session.id, "user", now, now, metadata, parts)
+
+
+def assistant_row(session_id: str, message_id: str, now: int, metadata: dict[str, Any]) -> MessageRow:
+    """An assistant message before its first chunk."""
+    return MessageRow(message_id, session_id, "assistant", now, now, metadata)
 
 
 async def _load_kept(store: Store, prompt: str | Sequence[Mapping[str, Any]]) -> dict[str, Blob]:

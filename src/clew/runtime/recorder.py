@@ -22,7 +22,7 @@ import contextlib
 import logging
 import zlib
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -57,7 +57,7 @@ from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.metadata import from_stream
 from clew.transcript.turn import Step
 
-__all__ = ["Recorder", "assistant_row"]
+__all__ = ["Recorder"]
 
 log = logging.getLogger("clew.recorder")
 
@@ -413,8 +413,3 @@ def _refused_error(refused: Refused, message: MessageRow) -> ClewError:
     if refused.reason == "stale_epoch":
         return StaleEpoch("a newer run has taken over the session", session_id=message.session_id)
     return InternalError(f"a unit was refused: {refused.reason}", message_id=message.id)
-
-
-def assistant_row(session_id: str, message_id: str, now: int, metadata: dict[str, Any]) -> MessageRow:
-    """An assistant message before its first chunk."""
-    return MessageRow(message_id, session_id, "assistant", now, now, metadata)

@@ -17,13 +17,14 @@ import msgspec
 from clew.errors import ClewError, ContextTooLarge, InternalError, ModelFailed, StaleEpoch, StoreError
 from clew.failpoints import failpoint
 from clew.live.base import Event, LiveStream
+from clew.runtime.admission import assistant_row
 from clew.runtime.calls import Call, Caller, SpawnChild
 from clew.runtime.context import session_policy
 from clew.runtime.host import Host
 from clew.runtime.loop import End, Loop
 from clew.runtime.progress import Progress
 from clew.runtime.race import race
-from clew.runtime.recorder import Recorder, assistant_row
+from clew.runtime.recorder import Recorder
 from clew.runtime.room import Room
 from clew.runtime.run_stream import RunStream
 from clew.runtime.setting import Setting

@@ -15,7 +15,8 @@ from clew.clock import Clock, SystemClock
 from clew.config import SavePolicy
 from clew.errors import InternalError
 from clew.ids import Mint
-from clew.runtime.recorder import Recorder, assistant_row
+from clew.runtime.admission import assistant_row
+from clew.runtime.recorder import Recorder
 from clew.runtime.settle import plan_end
 from clew.runtime.standing import Standing
 from clew.runtime.take import plan_open
