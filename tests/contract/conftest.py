@@ -14,7 +14,8 @@ from clew.store.files import folder
 from clew.store.files.opening import FilesOptions, open_files
 from clew.store.files.store import FileStore
 from clew.store.memory.store import MemoryStore
-from clew.store.sql.sqlite.opening import open_sqlite
+from clew.store.sql.sqlite.opening import SqliteOptions, open_sqlite
+from clew.store.sql.sqlite.store import SqliteStore
 from clew.testing.clock import FakeClock
 from clew.testing.store_suite.fixtures import clock, mint, scribe
 
@@ -35,16 +36,20 @@ async def store(
     else:
         store = await open_sqlite(tmp_path / "store.db", clock=clock, mint=mint)
     yield store
-    if isinstance(store, FileStore) and not store._closed:
+    if isinstance(store, FileStore | SqliteStore) and not store._closed:
         await _comes_back(store)
     await store.close()
 
 
-async def _comes_back(store: FileStore) -> None:
+async def _comes_back(store: FileStore | SqliteStore) -> None:
     """Whatever a test did: what the files say is what the store said."""
     before = await _everything(store)
     await store.close()
-    again = await open_files(store._codec.kind, store.path, FilesOptions(read_only=True))  # type: ignore[arg-type]
+    again: Store
+    if isinstance(store, FileStore):
+        again = await open_files(store._codec.kind, store.path, FilesOptions(read_only=True))  # type: ignore[arg-type]
+    else:
+        again = await open_sqlite(store.path, SqliteOptions(read_only=True))
     try:
         assert await again.verify() == ()
         assert await _everything(again) == before
@@ -58,5 +63,10 @@ async def _everything(store: Store) -> Any:
         whole = await store.find_whole(session_id)
         assert whole is not None
         steps = {turn_id: await store.load_steps(turn_id) for turn_id in whole.tree.turns}
-        found[session_id] = (whole, steps, await store.load_state(session_id), await store.load_line(session_id))
+        found[session_id] = (
+            whole,
+            steps,
+            await store.load_state(session_id),
+            await store.load_line(session_id, keep_damaged=True),
+        )
     return found
