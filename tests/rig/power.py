@@ -13,6 +13,7 @@ import functools
 import re
 import shutil
 import tempfile
+import uuid
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,9 +25,9 @@ import msgspec
 
 from clew.engine import Engine
 from clew.history.check import check
-from clew.store.files import folder as files_folder
-from clew.store.sql.sqlite import acknowledged, writer
+from clew.store import boot
 from clew.store.sql.sqlite import opening as sqlite_opening
+from clew.store.sql.sqlite import writer
 from clew.transcript.chunk import Chunk, parse_chunk
 from tests.rig import streamer
 from tests.rig.budget import Budget, Outcome
@@ -212,8 +213,7 @@ def judge_cut(
     with contextlib.ExitStack() as after:
         after.callback(shutil.rmtree, folder)
         # The machine was started again: only what was synced before is known to have been on the disk.
-        after.enter_context(mock.patch.object(acknowledged, "boot_id", return_value=b"the boot after.."))
-        after.enter_context(mock.patch.object(files_folder, "boot_id", return_value="the boot after"))
+        after.enter_context(mock.patch.object(boot, "boot_id", return_value=str(uuid.UUID(int=1))))
         if recorded.work == "history":
             problems, lost = asyncio.run(_judge_history(recorded, end, folder)), 0
         else:

@@ -20,7 +20,6 @@ from clew.failpoints import failpoint
 __all__ = [
     "Footprint",
     "append",
-    "boot_id",
     "ends_with",
     "footprint",
     "is_temporary",
@@ -167,14 +166,6 @@ def keep_aside(path: Path, into: Path, name: str) -> None:
         make_folder(into)
         with contextlib.suppress(FileExistsError):
             os.link(path, into / f"{name}-{crc32(data):08x}")
-
-
-def boot_id() -> str:
-    """Which run of the machine this is; empty where nobody says."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
 
 
 def temporary(path: Path) -> Path:

@@ -11,6 +11,7 @@ import msgspec
 
 from clew.errors import RowUndecodable
 from clew.ids import SessionIdForm
+from clew.store import boot
 from clew.store.base import Capabilities, Damage
 from clew.store.files import folder
 from clew.store.files.codec import Codec, Entries, Loaded, Saving
@@ -44,7 +45,7 @@ class JsonlCodec(Codec):
     def __init__(self, root: Path) -> None:
         super().__init__(root)
         self._aside = root / "clew" / "aside"
-        self._boot = folder.boot_id()
+        self._boot = boot.boot_id()
 
     def files_of(self, session_id: str) -> tuple[Path, ...]:
         # The stream first: once its message is in the log it may go.

@@ -11,8 +11,6 @@ can be named as far as the ring goes back.
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import logging
 import os
 import struct
@@ -23,9 +21,10 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from zlib import crc32
 
+from clew.store import boot
 from clew.store.sql.losses import Loss
 
-__all__ = ["LOST_BY", "Acknowledged", "Note", "acknowledged_path", "boot_id", "find_loss", "notes_of", "read_notes"]
+__all__ = ["LOST_BY", "Acknowledged", "Note", "acknowledged_path", "boot_bytes", "find_loss", "notes_of", "read_notes"]
 
 log = logging.getLogger("clew.store")
 
@@ -53,12 +52,12 @@ def acknowledged_path(path: Path) -> Path:
     return path.with_name(path.name + ".acked")
 
 
-@functools.cache
-def boot_id() -> bytes:
-    """Which boot of the machine this is; nothing where the system does not say, and then only synced commits count."""
-    with contextlib.suppress(OSError, ValueError):
-        return uuid.UUID(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()).bytes
-    return bytes(16)
+def boot_bytes() -> bytes:
+    """This boot as notes hold it; nothing but zeros where the system does not say."""
+    try:
+        return uuid.UUID(boot.boot_id()).bytes
+    except ValueError:
+        return bytes(16)
 
 
 class Acknowledged:
@@ -67,6 +66,7 @@ class Acknowledged:
     def __init__(self, path: Path, store_id: str) -> None:
         self._path = acknowledged_path(path)
         self._store = self.name_of(store_id)
+        self._boot = boot_bytes()
         self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         os.fchmod(self._fd, 0o600)
         # Room for all of it at once: a disk that fills up later must not stop the notes.
@@ -90,7 +90,7 @@ class Acknowledged:
     def note(self, commit: int, synced: int, sessions: Sequence[str]) -> None:
         """One small write, to be made before anybody is told of the commit."""
         named = (sessions[0] if sessions else "").encode()[:32]
-        packed = _NOTE.pack(_MAGIC, boot_id(), self._store, commit, synced, min(len(sessions), 0xFFFF), named)
+        packed = _NOTE.pack(_MAGIC, self._boot, self._store, commit, synced, min(len(sessions), 0xFFFF), named)
         try:
             os.pwrite(self._fd, packed + _CRC.pack(crc32(packed)), _SLOT * (commit % _SLOTS))
         except OSError as error:
@@ -130,7 +130,7 @@ def find_loss(notes: Sequence[Note], store_id: str, held: int) -> Loss | None:
     if not ours:
         return None
     newest = ours[-1]
-    here = newest.boot == boot_id() and any(newest.boot)
+    here = newest.boot == boot_bytes() and any(newest.boot)
     needed = newest.commit if here else max(note.synced for note in ours)
     if held >= needed:
         return None
