@@ -90,14 +90,16 @@ def test_every_error_has_its_status_and_its_exit_code_in_the_reference() -> None
 def test_every_method_of_the_engine_is_in_the_reference_with_its_signature() -> None:
     """Parameters in order, with their defaults; types are left to the code."""
     written = "\n".join(blocks(DOCS / "reference.md", "text"))
+    expected = [f"open{_plain_signature(inspect.unwrap(clew.open))}\n"]
     for name, method in inspect.getmembers(clew.Engine, inspect.isfunction):
         if not name.startswith("_"):
-            assert f"{name}{_plain_signature(method)} -> " in written
+            expected.append(f"{name}{_plain_signature(method)} -> ")
     for attribute, kind in (("events", Events), ("schedules", Schedules), ("webhooks", Webhooks)):
         for name, method in vars(kind).items():
             if inspect.isfunction(method) and not name.startswith("_"):
-                assert f"{attribute}.{name}{_plain_signature(method)} -> " in written
-    assert f"open{_plain_signature(inspect.unwrap(clew.open))}\n" in written
+                expected.append(f"{attribute}.{name}{_plain_signature(method)} -> ")
+    missing = [line for line in expected if line not in written]
+    assert missing == [], "not in a block ```text of docs/reference.md, below Engine (`clew.open` above it)"
 
 
 def _plain_signature(function: Any) -> str:
@@ -186,7 +188,9 @@ def test_every_route_is_in_the_reference() -> None:
     from clew.fronts.operations import OPERATIONS
 
     listed = first_cells(section(DOCS / "reference.md", "HTTP"))
-    assert sorted(listed) == sorted(f"{one.method} {one.path}" for one in OPERATIONS)
+    # As sets, so that a failure names the route.
+    assert set(listed) == {f"{one.method} {one.path}" for one in OPERATIONS}
+    assert len(listed) == len(OPERATIONS), "a route stands twice in the tables below HTTP of docs/reference.md"
 
 
 def test_every_demo_model_hook_event_and_tool_is_in_the_reference() -> None:

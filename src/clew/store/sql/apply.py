@@ -338,7 +338,10 @@ class UnitWriter:
         self._must("insert_part", {**params, "id": params["id"] or self._mint.part()})
 
     def _must(self, name: str, params: Mapping[str, Any], rows_changed: int = 1) -> None:
-        """Run a statement that finds what it names inside the unit's own session, or the unit fails."""
+        """Run a statement that finds what it names inside the unit's own session, or the unit fails.
+
+        Exactly so many rows must change: a write that may come twice needs ``DO UPDATE``, not ``DO NOTHING``.
+        """
         if self._sql.run(name, params) != rows_changed:
             raise InternalError(f"{name}: a write names what is not in its session", **_ids(params))
 

@@ -133,7 +133,7 @@ class SqlPresent:
 
     def message(self, session_id: str, message_id: str) -> tuple[MessageRow, str | None]:
         row = self._get("get_message_and_seal", id=message_id, session_id=session_id)
-        return rows.to_message(row, (), True), row[6]
+        return rows.to_message(row, (), True), row[rows.MESSAGE_SEAL]
 
     def parts(self, session_id: str, message_id: str, indexes: Collection[int] | None) -> Iterable[PartRow]:
         params: dict[str, Any] = {"session_id": session_id, "message_id": message_id}

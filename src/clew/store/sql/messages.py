@@ -75,7 +75,8 @@ class MessageReader:
         ids = {"ids": rows.encode(sorted(wanted))}
         found = {row[0]: row for row in self._sql.rows("load_messages_by_id", ids)}
         parts = _by_message(self._sql.rows("load_parts_by_message", ids))
-        return found, parts, {id_: row[6] for id_, row in found.items() if row[6] is not None}
+        seals = {id_: row[rows.MESSAGE_SEAL] for id_, row in found.items() if row[rows.MESSAGE_SEAL] is not None}
+        return found, parts, seals
 
     def _without_seal(
         self, found: Mapping[str, tuple[Any, ...]], seals: Mapping[str, str], tails: Mapping[str, Tail]
@@ -86,7 +87,7 @@ class MessageReader:
             return set()
         mark = self._sql.first("get_store_mark", {})
         since = mark[1] if mark else 0
-        bare = [row for row in bare if row[4] >= since]
+        bare = [row for row in bare if row[rows.MESSAGE_CREATED_AT] >= since]
         ids = rows.encode([row[0] for row in bare])
         return {row[0] for row in self._sql.rows("settled_among", {"ids": ids})} if bare else set()
 

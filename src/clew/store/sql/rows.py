@@ -23,6 +23,8 @@ from clew.transcript.turn_state import TurnStatus
 from clew.transcript.usage import Usage
 
 __all__ = [
+    "MESSAGE_CREATED_AT",
+    "MESSAGE_SEAL",
     "decode",
     "encode",
     "encode_model",
@@ -48,6 +50,10 @@ _SESSION: Final = (
     *("cost_usd", "created_at", "updated_at", "archived_at", "head_turn_id"),
 )
 """The order of ``session_columns``."""
+MESSAGE_CREATED_AT: Final = 4
+"""Where it stands in ``message_columns``."""
+MESSAGE_SEAL: Final = 6
+"""Where the seal stands in a row that has it: behind ``message_columns``."""
 _TURN: Final = (
     *("id", "session_id", "parent_turn_id", "kind", "status", "depth", "compaction_turn_id", "origin_turn_id"),
     *("data", "created_at", "settled_at"),
