@@ -13,6 +13,7 @@ import clew
 from clew.errors import SessionNotFound, StoreUnavailable
 from clew.runtime import runner
 from clew.runtime.live_sessions import LiveSessions, Occupancy
+from clew.runtime.recorder import Recorder
 from clew.testing.scripted import Gate, call, chunks, say, wait
 from clew.transcript import chunk as c
 from tests.acceptance.errands import allow
@@ -145,3 +146,25 @@ async def test_nothing_begins_on_a_session_that_is_being_deleted(open_scenario: 
         assert s.engine.is_idle(s.id)
         assert len(s.model.requests) == 1
         assert len(await s.engine.queue(s.id)) == 1
+
+
+async def test_viewers_are_told_of_an_abort_that_comes_while_a_run_asks(
+    open_scenario: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The request was seen, and is denied by the abort: the stream says both, whoever follows it."""
+
+    async def takes_long(*_: Any) -> None:
+        await asyncio.Event().wait()
+
+    # The step has asked, and is not stored as a whole yet.
+    monkeypatch.setattr(Recorder, "end_step", takes_long)
+    async with open_scenario([call("fetch", {"name": "a"})], tools=[fetch]) as s:
+        await s.begin()
+        seen: list[str] = []
+        async for chunk in s.engine.run(s.id, "fetch it"):
+            seen.append(chunk["type"])
+            if chunk["type"] == "tool-approval-request":
+                assert await s.engine.abort(s.id)
+        assert seen[-2:] == ["tool-output-denied", "abort"]
+        assert await s.transcript() == ["user: fetch it", 'fetch {"name":"a"} → output-denied']
+        assert await s.check() == []

@@ -16,8 +16,9 @@ from typing import Any, Final
 
 from clew.errors import InternalError, ViewerLagged
 from clew.live.base import Batch, Event, Status
-from clew.transcript.chunk import Abort, Chunk, Error, Finish, Start
+from clew.transcript.chunk import Abort, Chunk, Error, Finish, Start, ToolOutputDenied
 from clew.transcript.fold import Fold
+from clew.transcript.part import state_of
 from clew.transcript.replay import replay as replayed
 
 __all__ = ["LocalLive", "LocalStream"]
@@ -76,6 +77,9 @@ class LocalStream:
 
     def show(self, chunks: Sequence[Chunk]) -> None:
         for chunk in chunks:
+            if isinstance(chunk, ToolOutputDenied) and self._asks(chunk.tool_call_id):
+                # A run that is aborted while it asks denies its own request; no chunk says that before this one.
+                self._fold.answer(chunk.tool_call_id, approved=False)
             self._fold.apply(chunk)
             if isinstance(chunk, Error | Abort | Finish):
                 self._last.append(chunk)
@@ -87,6 +91,10 @@ class LocalStream:
             del self._log[:surplus]
             self._dropped += surplus
         self._bell.ring()
+
+    def _asks(self, tool_call_id: str) -> bool:
+        index = self._fold.find_tool(tool_call_id)
+        return index is not None and state_of(self._fold.part(index)) == "approval-requested"
 
     def end(self) -> None:
         self.ended = True
