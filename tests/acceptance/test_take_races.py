@@ -168,3 +168,18 @@ async def test_viewers_are_told_of_an_abort_that_comes_while_a_run_asks(
         assert seen[-2:] == ["tool-output-denied", "abort"]
         assert await s.transcript() == ["user: fetch it", 'fetch {"name":"a"} → output-denied']
         assert await s.check() == []
+
+
+async def test_who_waits_for_a_prompt_of_a_session_that_was_deleted_is_told(open_scenario: Open) -> None:
+    """Both for the turn that waited for a human, and for what waited behind it."""
+    async with open_scenario([call("fetch", {"name": "a"})], tools=[fetch]) as s:
+        await s.begin()
+        asking = await s.send("fetch it")
+        async for status in s.engine.watch_status(s.id):
+            if status.waiting:
+                break
+        behind = await s.send("and then")
+        ends = [asyncio.ensure_future(one.wait()) for one in (asking, behind)]
+        await s.engine.delete_session(s.id)
+        await asyncio.wait(ends, timeout=10)
+        assert all(end.cancelled() for end in ends)

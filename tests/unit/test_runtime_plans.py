@@ -83,13 +83,16 @@ def test_what_waits_is_what_has_no_answer() -> None:
 async def test_an_outcome_reaches_everybody_who_asked_for_it_once() -> None:
     """One future a message; what nobody awaits is no error, and a cancelled one is told."""
     outcomes = Outcomes()
-    first, again, other = outcomes.expect("u1"), outcomes.expect("u1"), outcomes.expect("u2")
+    first, again, other = (outcomes.expect("s1", id_) for id_ in ("u1", "u1", "u2"))
+    kept, gone = outcomes.expect("s1", "u3"), outcomes.expect("s2", "u4")
     assert first is again
     ended = TurnOutcome("t", "a", "completed")
     outcomes.resolve("u1", ended)
     outcomes.resolve("u1", ended)
     outcomes.cancel("u2")
+    outcomes.cancel_session("s2")
     assert (await first, other.cancelled()) == (ended, True)
+    assert (kept.cancelled(), gone.cancelled()) == (False, True)
 
 
 async def test_work_is_done_or_stopped() -> None:

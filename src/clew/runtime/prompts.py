@@ -87,7 +87,7 @@ class Prompts:
         for row in reversed(sent):
             if content_digest([part.data for part in row.parts]) != content_digest(content.parts):
                 continue
-            outcome, queued = self._outcomes.expect(row.id), row.queued_at is not None
+            outcome, queued = self._outcomes.expect(session_id, row.id), row.queued_at is not None
             run = self._sessions.find_run(session_id)
             if run is not None and run.user_message_id == row.id:
                 return Submission(row.id, outcome, stream=run.live_stream)

@@ -79,7 +79,7 @@ class Queue:
         )
         await self._sessions.commit(Unit(row.session_id, writes, also.guards, sync="power"))
         self._sessions.publish("queue_changed", row.session_id)
-        return Submission(row.id, self._outcomes.expect(row.id), queued=True)
+        return Submission(row.id, self._outcomes.expect(row.session_id, row.id), queued=True)
 
     async def take_next(self, session_id: str, *, triggered: bool = False) -> TakenSession | None:
         """Take the session for the next queued message; one per turn. Called under the session's lock.

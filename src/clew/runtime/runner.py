@@ -105,7 +105,7 @@ class Runner:
         self._sessions.add_run(run)
         run.begin()
         run.task = asyncio.get_running_loop().create_task(self._drive(run))
-        outcome = self._outcomes.expect(taken.user_message_id)
+        outcome = self._outcomes.expect(run.session_id, taken.user_message_id)
         return Submission(taken.user_message_id, outcome, turn_id=taken.turn.id, stream=run.live_stream)
 
     async def fire(self, session_id: str, *, triggered: bool = False) -> None:

@@ -54,15 +54,14 @@ class Runtime:
             return done
 
     async def begin_deletion(self, session_id: str) -> None:
-        """Abort what has a session that is about to be deleted; what waits in its queue never runs."""
+        """Abort what has a session that is about to be deleted."""
         await self.sessions.begin_deletion(session_id, "the session is deleted")
-        for queued in await self._host.store.load_queue(session_id):
-            self._outcomes.cancel(queued.message.id)
 
     def end_deletion(self, session_id: str, *, gone: bool) -> None:
         """The end of a deletion, also of one that failed."""
         self.sessions.end_deletion(session_id)
         if gone:
+            self._outcomes.cancel_session(session_id)
             self.queue.pause(session_id)
             self._host.live.forget(session_id)
             self.runner.tool_memory.drop(session_id)

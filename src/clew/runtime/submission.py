@@ -56,19 +56,30 @@ class Outcomes:
 
     def __init__(self) -> None:
         self._awaited: dict[str, asyncio.Future[TurnOutcome]] = {}
+        self._sessions: dict[str, str] = {}
 
-    def expect(self, message_id: str) -> asyncio.Future[TurnOutcome]:
+    def expect(self, session_id: str, message_id: str) -> asyncio.Future[TurnOutcome]:
         if message_id not in self._awaited:
             self._awaited[message_id] = asyncio.get_running_loop().create_future()
+            self._sessions[message_id] = session_id
         return self._awaited[message_id]
 
     def resolve(self, message_id: str, outcome: TurnOutcome) -> None:
-        future = self._awaited.pop(message_id, None)
+        future = self._take(message_id)
         if future is not None and not future.done():
             future.set_result(outcome)
 
     def cancel(self, message_id: str) -> None:
         """The message will never be fired."""
-        future = self._awaited.pop(message_id, None)
+        future = self._take(message_id)
         if future is not None:
             future.cancel()
+
+    def cancel_session(self, session_id: str) -> None:
+        """The session is gone: neither what waits in its queue nor what waits for a human will ever end."""
+        for message_id in [id_ for id_, holder in self._sessions.items() if holder == session_id]:
+            self.cancel(message_id)
+
+    def _take(self, message_id: str) -> asyncio.Future[TurnOutcome] | None:
+        self._sessions.pop(message_id, None)
+        return self._awaited.pop(message_id, None)
