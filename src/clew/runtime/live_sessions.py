@@ -1,8 +1,8 @@
 """The sessions at work: who may act on one, what occupies it, and how its units get into the store.
 
 This is the leaf that everything else of the runtime stands on. One lock per session makes a decision whole inside this
-process; the guards of a unit make it true in the store. A session is occupied by at most one run, or held by something
-that is no run, such as a summary in the making. What a prompt, a queue or an answer is, is not known here.
+process; the guards of a unit make it true in the store. A session has at most one run, or is occupied by
+something that is no run, such as a summary in the making. What a prompt, a queue or an answer is, is not known here.
 """
 
 from __future__ import annotations
