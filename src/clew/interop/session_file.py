@@ -192,10 +192,13 @@ def _assemble(
     messages: list[MessageRow] = []
     for where, value in records["messages"]:
         given = _read(value, dict[str, Any], where)
+        held = _read(given.pop("parts", []), list[dict[str, Any]], where)
+        if any(part.get("id") == "" for part in held):
+            raise InvalidInput(f"{where} does not read as a clew session: '' is not a part id", where=where)
         # A part that is still being written has no id yet.
         parts = tuple(
             _read({**part, "id": ""} if part.get("id", 0) is None else part, PartRow, where, index=index)
-            for index, part in enumerate(_read(given.pop("parts", []), list[dict[str, Any]], where))
+            for index, part in enumerate(held)
         )
         message = _read({"metadata": {}, **given}, MessageRow, where, session_id=row.id)
         messages.append(msgspec.structs.replace(message, parts=parts))
