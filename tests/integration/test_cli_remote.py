@@ -84,8 +84,9 @@ async def test_chunks_go_on_after_an_answer(tmp_path: Path, variant: str | None)
         assert moved["draft"] is None
         lines = [line for line in types(chunks) if not line.startswith("text-") and "ls" not in line]
         ended = lines.index("finish") + 1
-        assert lines[ended - 3 : ended] == ["tool-approval-request", "finish-step", "finish"]
         # Whoever comes at the very end is shown the last step without its end.
+        step = lines[lines.index("tool-approval-request") : ended]
+        assert step in (["tool-approval-request", "finish-step", "finish"], ["tool-approval-request", "finish"])
         rest = ["start", "tool-output-denied", "start-step", "finish-step", "finish"]
         assert lines[ended:] in (rest, [*rest[:3], rest[4]])
         assert len({chunk["messageId"] for chunk in chunks if chunk["type"] == "start"}) == 1
