@@ -183,3 +183,26 @@ async def test_who_waits_for_a_prompt_of_a_session_that_was_deleted_is_told(open
         await s.engine.delete_session(s.id)
         await asyncio.wait(ends, timeout=10)
         assert all(end.cancelled() for end in ends)
+
+
+@pytest.mark.rule("SR-9", "PM-6")
+async def test_a_waiting_message_is_not_sealed_by_a_restart_either(open_scenario: Open) -> None:
+    """What nobody was asked about is settled when the store is opened; the message still grows after the answer."""
+    gate = Gate()
+    elsewhere = chunks(
+        c.ToolInputAvailable(tool_call_id="own", tool_name="web_search", input={}, provider_executed=True)
+    )
+    async with open_scenario([[elsewhere, call("fetch", {"name": "a"})]], tools=[fetch]) as s:
+        await s.begin()
+        await s.prompt("fetch it")
+    async with open_scenario([[say("so "), wait(gate), say("it is")]], tools=[fetch]) as s:
+        await s.begin()
+        (asked,) = (await s.engine.get_status(s.id)).waiting
+        assert asked.approval_id is not None
+        await s.engine.answer(s.id, asked.approval_id, "once")
+        await gate.reached.wait()
+        rows = await s.engine.store.load_messages(s.id, keep_damaged=True)
+        assert [row.damage for row in rows] == [None, None]
+        gate.set()
+        await ended(s.engine)
+        assert await s.check() == []
