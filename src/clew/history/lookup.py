@@ -20,7 +20,7 @@ from clew.transcript.part import first_words
 from clew.transcript.turn import Tree, Turn
 from clew.transcript.view import compaction_data
 
-__all__ = ["MessagePlace", "begins_turn", "get_place", "holder_of", "turn_of", "words_of_turn"]
+__all__ = ["MessagePlace", "begins_turn", "get_named", "get_place", "holder_of", "turn_of", "words_of_turn"]
 
 _LENGTH: Final = 80
 
@@ -33,21 +33,29 @@ class MessagePlace(msgspec.Struct, frozen=True):
     on_line: bool
 
 
-async def get_place(store: Store, session_id: str, message_id: str, tree: Tree | None = None) -> MessagePlace:
-    """The message of that id; :class:`MessageNotFound` when the session has none."""
+async def get_named(store: Store, session_id: str, message_id: str) -> list[MessageRow]:
+    """The messages an id from outside may mean, the likeliest first; :class:`MessageNotFound` when there is none.
+
+    It reads no turn, so that a message can be named also where one of those is damaged.
+    """
     ids.check_named_message_id(message_id)
-    tree = tree if tree is not None else await store.load_tree(session_id)
     rows = list(reversed(await store.load_client_messages(session_id, message_id)))
     own = await store.find_message(session_id, message_id)
     if own is not None:
         rows.append(own)
-    # An id whose message was cancelled may be used again.
-    rows.sort(key=lambda row: row.is_cancelled)
     if not rows:
         raise MessageNotFound(
             f"there is no message {message_id} in this session; `clew show SESSION --ids` lists them",
             message_id=message_id,
         )
+    # An id whose message was cancelled may be used again.
+    return sorted(rows, key=lambda row: row.is_cancelled)
+
+
+async def get_place(store: Store, session_id: str, message_id: str, tree: Tree | None = None) -> MessagePlace:
+    """The message of that id, and where it is; :class:`MessageNotFound` when the session has none."""
+    rows = await get_named(store, session_id, message_id)
+    tree = tree if tree is not None else await store.load_tree(session_id)
     line = line_turns(tree)
     for row in rows:
         turn = next((turn for turn in line if row.id in tree.links.get(turn.id, ())), None)

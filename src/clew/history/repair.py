@@ -11,7 +11,7 @@ import contextlib
 
 from clew.errors import ClewError, Conflict, MessageNotFound
 from clew.history.check import Problem, wrong_projections
-from clew.history.lookup import get_place
+from clew.history.lookup import get_named
 from clew.store.base import Store
 from clew.store.unit import PatchMessage, PutParts, SealMessage, SetHidden, Unit, Write
 from clew.transcript.damage import DAMAGE_ACCEPTED, DAMAGED, DAMAGED_PART
@@ -40,13 +40,14 @@ async def repair(store: Store) -> list[Problem]:
 async def plan_accept(store: Store, session_id: str, message_id: str, now: int) -> tuple[MessageRow, Unit]:
     """The damaged message, and the unit that seals it as it is now. What does not read stays a part that says so."""
     try:
-        row = (await get_place(store, session_id, message_id)).row
+        rows = await get_named(store, session_id, message_id)
     except MessageNotFound as error:
         raise MessageNotFound(
             f"there is no message {message_id} in this session; one that is gone cannot be accepted, only restored",
             session_id=session_id,
             message_id=message_id,
         ) from error
+    row = next((row for row in rows if row.damage is not None), rows[0])
     if row.damage is None:
         raise Conflict("this message is not damaged: there is nothing to accept", message_id=row.id)
     writes: list[Write] = []
