@@ -142,6 +142,7 @@ test("a summary that is opened", async () => {
   // Rows move while they are measured; a press and its release must meet the same one.
   await atRest(page);
   await page.getByRole("button", { name: /^Summarised/ }).click();
+  await atRest(page);
   await page.getByRole("button", { name: "Show what was summarised" }).click();
   await page.getByRole("group", { name: "Summary of earlier turns" }).getByRole("article").first().waitFor();
   await sound(page);
