@@ -15,8 +15,9 @@ interface Props {
 
 export const Row = memo(
   function Row({ item, live, last }: Props) {
+    // The list takes no presses while it scrolls, and a press right after a move would be lost: its rows do.
     return (
-      <div data-row={item.key} className="mx-auto w-full max-w-3xl px-4">
+      <div data-row={item.key} className="pointer-events-auto mx-auto w-full max-w-3xl px-4">
         {item.kind === 'summary' && <SummaryLine id={item.key} message={item.message} />}
         {item.kind === 'rewound' && <RewoundBanner id={item.key} group={item.group} />}
         {item.kind === 'message' &&
