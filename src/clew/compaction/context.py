@@ -30,15 +30,7 @@ from clew.transcript.session import Model
 from clew.transcript.turn import Step
 from clew.transcript.view import Compaction, find_compaction, model_view_at, sent_parts
 
-__all__ = [
-    "Context",
-    "ContextParts",
-    "ContextReport",
-    "RequestFrame",
-    "messages_with",
-    "report",
-    "without_begun",
-]
+__all__ = ["Context", "ContextParts", "ContextReport", "RequestFrame", "messages_with", "report", "without_begun"]
 
 
 class RequestFrame(msgspec.Struct, frozen=True, kw_only=True):

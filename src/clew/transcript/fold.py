@@ -29,17 +29,6 @@ from clew.transcript.part import STEP_START, approval_of, call_id_of, kind_of
 __all__ = ["Fold"]
 
 Json: TypeAlias = dict[str, Any]
-_ToolChunk: TypeAlias = (
-    c.ToolInputStart
-    | c.ToolInputDelta
-    | c.ToolInputAvailable
-    | c.ToolInputError
-    | c.ToolApprovalRequest
-    | c.ToolOutputAvailable
-    | c.ToolOutputError
-    | c.ToolOutputDenied
-)
-
 _TEXTS: Final[frozenset[type[c.Chunk]]] = frozenset({c.TextStart, c.TextDelta, c.TextEnd})
 _PARTLESS: Final = (c.Start, c.MessageMetadata, c.Finish, c.FinishStep, c.Abort, c.Error)
 _UNMERGED: Final = frozenset({"__proto__", "constructor", "prototype"})
@@ -50,11 +39,7 @@ class Fold:
     """One assistant message. Give it the stored parts to go on where an earlier stream ended."""
 
     def __init__(
-        self,
-        message_id: str,
-        *,
-        parts: Sequence[Mapping[str, Any]] = (),
-        metadata: Mapping[str, Any] | None = None,
+        self, message_id: str, *, parts: Sequence[Mapping[str, Any]] = (), metadata: Mapping[str, Any] | None = None
     ) -> None:
         self.message_id = message_id
         self.finish_reason: str | None = None
@@ -155,10 +140,10 @@ class Fold:
             raise IllegalChunk(f"{chunk.type}: nothing is open as {chunk.id!r}", chunk_type=chunk.type)
         return index
 
-    def _find_call(self, chunk: _ToolChunk) -> int:
+    def _find_call(self, chunk: c.ToolChunk) -> int:
         return self._tools.get(chunk.tool_call_id, len(self._parts))
 
-    def _find_arguments(self, chunk: _ToolChunk) -> int:
+    def _find_arguments(self, chunk: c.ToolChunk) -> int:
         index = self._find_call(chunk)
         if index < self._step:
             raise IllegalChunk(

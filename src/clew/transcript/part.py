@@ -17,45 +17,6 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-__all__ = [
-    "COMPACTION_PART",
-    "STEP_START",
-    "Part",
-    "approval_of",
-    "blob_of",
-    "blob_url",
-    "call_id_of",
-    "close_call",
-    "data_of",
-    "error_text",
-    "file_name_of",
-    "first_words",
-    "halve",
-    "input_of",
-    "input_text",
-    "is_call",
-    "is_growing",
-    "is_open_call",
-    "kind_of",
-    "media_type_of",
-    "name_of",
-    "output_of",
-    "output_text",
-    "provider_data",
-    "result_text",
-    "size_of",
-    "state_of",
-    "steps_in",
-    "steps_of",
-    "stored_file",
-    "text_at",
-    "text_of",
-    "text_part",
-    "texts_of",
-    "tool_name",
-    "url_of",
-]
-
 Part: TypeAlias = Mapping[str, Any]
 
 COMPACTION_PART: Final = "data-compaction"

@@ -37,10 +37,7 @@ _T = TypeVar("_T")
 
 
 def replay(
-    message: Mapping[str, Any],
-    *,
-    open_ids: Mapping[int, str] | None = None,
-    finish: bool | FinishReason = False,
+    message: Mapping[str, Any], *, open_ids: Mapping[int, str] | None = None, finish: bool | FinishReason = False
 ) -> Iterator[Chunk]:
     """The chunks that make ``message``, an assistant's ``UIMessage``.
 

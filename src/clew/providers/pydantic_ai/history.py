@@ -124,10 +124,7 @@ class _History:
             return  # reasoning alone answers nothing, and no provider takes it so
         self._out.append(
             self._theirs.ModelResponse(
-                parts=said,
-                model_name=self._model_id,
-                provider_name=self._system,
-                canonical_system=self._system,
+                parts=said, model_name=self._model_id, provider_name=self._system, canonical_system=self._system
             )
         )
         self._ask(returned)
