@@ -123,12 +123,6 @@ class Fold:
 
     # Where a chunk belongs: what only the live stream knows.
 
-    def _find_nothing(self, chunk: c.Chunk) -> None:
-        return None
-
-    def _find_end(self, chunk: c.Chunk) -> int:
-        return len(self._parts)
-
     def _find_new_text(self, chunk: c.TextStart | c.ReasoningStart) -> int:
         if chunk.id in self._ids(chunk):
             raise IllegalChunk(f"{chunk.type}: {chunk.id!r} is open already", chunk_type=chunk.type)
@@ -194,7 +188,9 @@ class Fold:
                 # After a restart this is how the id of an open text becomes known again.
                 self._ids(chunk)[chunk.id] = index
             elif isinstance(chunk, (c.TextEnd, c.ReasoningEnd)):
-                self._close(index)
+                for ids in (self._texts, self._reasonings):
+                    for id_ in [id_ for id_, at in ids.items() if at == index]:
+                        del ids[id_]
 
     def _append(self, data: Json, *, changed: bool) -> None:
         index = len(self._parts)
@@ -206,11 +202,6 @@ class Fold:
             self._tools[call_id] = index
         elif kind.startswith("data-") and isinstance(id_, str):
             self._data.setdefault((kind, id_), index)
-
-    def _close(self, index: int) -> None:
-        for ids in (self._texts, self._reasonings):
-            for id_ in [id_ for id_, at in ids.items() if at == index]:
-                del ids[id_]
 
     # Chunks about the message as a whole.
 
@@ -242,8 +233,8 @@ def _merged(base: Json, new: Json) -> Json:
 
 
 _FIND: Final[dict[type[c.Chunk], Callable[[Fold, Any], int | None]]] = {
-    **dict.fromkeys(_PARTLESS, Fold._find_nothing),
-    **dict.fromkeys((c.StartStep, c.SourceUrl, c.SourceDocument, c.File), Fold._find_end),
+    **dict.fromkeys(_PARTLESS, lambda fold, chunk: None),
+    **dict.fromkeys((c.StartStep, c.SourceUrl, c.SourceDocument, c.File), lambda fold, chunk: fold.part_count),
     **dict.fromkeys((c.TextStart, c.ReasoningStart), Fold._find_new_text),
     **dict.fromkeys((c.TextDelta, c.TextEnd, c.ReasoningDelta, c.ReasoningEnd), Fold._find_open_text),
     **dict.fromkeys((c.ToolInputDelta, c.ToolInputAvailable, c.ToolInputError), Fold._find_arguments),

@@ -246,5 +246,15 @@ def text_at(value: Mapping[str, Any], key: str) -> str | None:
     return text if isinstance(text, str) else None
 
 
+class TextKey:
+    """An attribute that is the text under a key of its object's metadata, or of another bag of it; None without."""
+
+    def __init__(self, key: str, bag: str = "metadata") -> None:
+        self._key, self._bag = key, bag
+
+    def __get__(self, holder: object, _: type | None = None) -> str | None:
+        return text_at(getattr(holder, self._bag), self._key)
+
+
 def _as_text(value: object) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()

@@ -151,8 +151,14 @@ def _tool(part: Part) -> Iterator[Chunk]:
     elif state in ("input-available", "approval-responded"):
         yield _call(part)
     elif state == "approval-requested":
+        asked = part.get("approval")
+        if not isinstance(asked, Mapping):
+            raise _NotCarried
+        descriptor, shown = asked.get("descriptor", UNSET), asked.get("inputSchemaInput", UNSET)
         yield _call(part)
-        yield _request(part)
+        yield c.ToolApprovalRequest(
+            _text_of(asked, "id"), call_id, descriptor, shown, _optional(asked, "signature", str)
+        )
     elif state == "output-available":
         yield _call(part)
         yield c.ToolOutputAvailable(
@@ -202,19 +208,6 @@ def _failed_call(part: Part) -> Iterator[Chunk]:
     else:
         yield _call(part) if "input" in part else _begun_call(part)
     yield c.ToolOutputError(call_id, error_text, provider_metadata=metadata)
-
-
-def _request(part: Part) -> Chunk:
-    approval = part.get("approval")
-    if not isinstance(approval, Mapping):
-        raise _NotCarried
-    return c.ToolApprovalRequest(
-        _text_of(approval, "id"),
-        part["toolCallId"],
-        approval.get("descriptor", UNSET),
-        approval.get("inputSchemaInput", UNSET),
-        _optional(approval, "signature", str),
-    )
 
 
 def _about(part: Part) -> dict[str, Any]:

@@ -33,26 +33,6 @@ DEMO: Final = "demo"
 MAX_OUTPUT: Final = 400
 SLOW_MS: Final = 20
 
-_WINDOWS: Final = {
-    "tour": 200_000,
-    "echo": 8_000,
-    "small": 2_000,
-    "tools": 200_000,
-    "long": 200_000,
-    "fail": 200_000,
-    "summary": 200_000,
-}
-DEMO_MODELS: Final[dict[str, ModelInfo]] = {
-    name: ModelInfo(
-        model=Model(DEMO, name),
-        window=window,
-        max_output=MAX_OUTPUT,
-        tools=name in ("tour", "tools"),
-        summariser=Model(DEMO, "summary"),
-    )
-    for name, window in _WINDOWS.items()
-}
-
 _WORDS: Final = re.compile(r"\A\s*\S+\s*|\S+\s*|\A\s+")
 """Each with the space behind it; joined again they are the text."""
 _FAILURE: Final = re.compile(r"(?<!\d)([45]\d\d)(?!\d)(?:\s+(\d{1,9})(?!\d)(?:\s+(\d{1,3})(?!\d))?)?")
@@ -73,16 +53,14 @@ class DemoProvider:
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk | StepEnd, None]:
         name = request.model.model_id
-        answer = _ANSWERS.get(name)
-        if answer is None:
-            raise ProviderFailure(
-                f"there is no model {DEMO}/{name}; there are {', '.join(_ANSWERS)}", kind="invalid", status=404
-            )
+        if name not in _MODELS:
+            what = f"there is no model {DEMO}/{name}; there are {', '.join(_MODELS)}"
+            raise ProviderFailure(what, kind="invalid", status=404)
+        window, answer = _MODELS[name]
         sent = sent_tokens(request)
-        if sent > _WINDOWS[name]:
-            raise ProviderFailure(
-                f"the prompt is too long: {sent} tokens > {_WINDOWS[name]} maximum", kind="overflow", status=400
-            )
+        if sent > window:
+            what = f"the prompt is too long: {sent} tokens > {window} maximum"
+            raise ProviderFailure(what, kind="overflow", status=400)
         if name == "fail":
             self._fail(request)
         written = reasoned = calls = 0
@@ -204,14 +182,26 @@ def _long(request: ModelRequest, ids: _Ids) -> Iterator[Chunk]:
     yield c.TextEnd(text)
 
 
-_ANSWERS: Final[dict[str, Callable[[ModelRequest, _Ids], Iterator[Chunk]]]] = {
-    "tour": _tour,
-    "echo": _echo,
-    "small": _echo,
-    "tools": _tools,
-    "long": _long,
-    "fail": _echo,
-    "summary": lambda request, ids: _text(summarise(request), ids),
+_MODELS: Final[dict[str, tuple[int, Callable[[ModelRequest, _Ids], Iterator[Chunk]]]]] = {
+    "tour": (200_000, _tour),
+    "echo": (8_000, _echo),
+    "small": (2_000, _echo),
+    "tools": (200_000, _tools),
+    "long": (200_000, _long),
+    "fail": (200_000, _echo),
+    "summary": (200_000, lambda request, ids: _text(summarise(request), ids)),
+}
+"""Each model by name: its window, and how it answers."""
+
+DEMO_MODELS: Final[dict[str, ModelInfo]] = {
+    name: ModelInfo(
+        model=Model(DEMO, name),
+        window=window,
+        max_output=MAX_OUTPUT,
+        tools=name in ("tour", "tools"),
+        summariser=Model(DEMO, "summary"),
+    )
+    for name, (window, _) in _MODELS.items()
 }
 
 
