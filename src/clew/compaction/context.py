@@ -223,10 +223,7 @@ def report(context: Context) -> ContextReport:
     whole = system + tools + summary + history
     if size.used < whole:
         system, tools, summary = (size.used * part // whole for part in (system, tools, summary))
-    parts = ContextParts(system, tools, summary, size.used - system - tools - summary, _saved(context))
-    return ContextReport(window.limit, window.reserve, window.threshold, size.used, size.measured, parts)
-
-
-def _saved(context: Context) -> int:
     sent = {message.id for message in context.messages}
-    return sum(one.tokens for one in context.prunes.values() if one.message_id in sent and one.keep == 0)
+    saved = sum(one.tokens for one in context.prunes.values() if one.message_id in sent and one.keep == 0)
+    parts = ContextParts(system, tools, summary, size.used - system - tools - summary, saved)
+    return ContextReport(window.limit, window.reserve, window.threshold, size.used, size.measured, parts)
