@@ -7,7 +7,8 @@ import re
 import pytest
 
 from clew.errors import IllegalChunk
-from clew.transcript.tool_state import TOOL_EVENTS, TOOL_STATES, TRANSITIONS, diagram, next_state
+from clew.transcript.tool_state import TOOL_EVENTS, TOOL_STATES, TRANSITIONS, next_state
+from tests.unit.state_diagrams import tool_diagram
 
 # Which event (a column) leads from which state (a row) to which. A dot is a refusal, a tilde one unless preliminary.
 STATES = {
@@ -79,7 +80,7 @@ def test_the_diagram_is_drawn_from_the_table() -> None:
     boxes = {state.replace("-", "_"): state for state in TOOL_STATES}
     drawn = {
         (boxes.get(before), label.removesuffix(" while preliminary"), boxes[after])
-        for before, after, labels in re.findall(r"^ +(\S+) --> (\S+): (.+)$", diagram(), re.MULTILINE)
+        for before, after, labels in re.findall(r"^ +(\S+) --> (\S+): (.+)$", tool_diagram(), re.MULTILINE)
         for label in labels.split(", ")
     }
     assert drawn == {(before, event, after) for (before, event), after in TRANSITIONS.items()}

@@ -9,7 +9,8 @@ from typing import cast, get_args
 import pytest
 
 from clew.errors import IllegalTransition
-from clew.transcript.turn_state import OPEN, SETTLED, START, TRANSITIONS, TurnStatus, check_transition, diagram
+from clew.transcript.turn_state import OPEN, SETTLED, START, TRANSITIONS, TurnStatus, check_transition
+from tests.unit.state_diagrams import turn_diagram
 
 # From which state (a row) to which (a column). A dot is a refusal, an equals sign is no move at all.
 TABLE = """
@@ -70,8 +71,8 @@ def test_no_open_turn_is_stuck() -> None:
 
 def test_the_diagram_is_drawn_from_the_table() -> None:
     """Every entry is an arrow with its reason, every arrow an entry, and every state is there."""
-    arrows = re.findall(r"^    (\S+) --> (\S+?)(?:: (.+))?$", diagram(), re.MULTILINE)
-    assert len(arrows) == diagram().count("-->")
+    arrows = re.findall(r"^    (\S+) --> (\S+?)(?:: (.+))?$", turn_diagram(), re.MULTILINE)
+    assert len(arrows) == turn_diagram().count("-->")
     expected: dict[tuple[str, str], str] = {("[*]", state): "" for state in START}
     expected |= {(state, "[*]"): "" for state in SETTLED}
     expected |= {(before, after): why for (before, after), why in TRANSITIONS.items()}

@@ -20,8 +20,6 @@ from clew.transcript.session import Model
 from clew.transcript.turn import Step
 
 __all__ = [
-    "IMAGE_TOKENS",
-    "MESSAGE_TOKENS",
     "Measured",
     "Size",
     "Window",

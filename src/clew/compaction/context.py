@@ -9,17 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from clew.compaction.budget import (
-    Measured,
-    Size,
-    Window,
-    estimate_message,
-    find_measured,
-    fires,
-    rollup_used,
-    size_request,
-    window_of,
-)
+from clew.compaction import budget as b
 from clew.compaction.policy import Policy
 from clew.compaction.prune import plan_prune
 from clew.transcript.line import LineTurn
@@ -30,15 +20,7 @@ from clew.transcript.session import Model
 from clew.transcript.turn import Step
 from clew.transcript.view import Compaction, find_compaction, model_view_at, sent_parts
 
-__all__ = [
-    "Context",
-    "ContextParts",
-    "ContextReport",
-    "RequestFrame",
-    "messages_with",
-    "report",
-    "without_begun",
-]
+__all__ = ["Context", "ContextParts", "ContextReport", "RequestFrame", "messages_with", "report", "without_begun"]
 
 
 class RequestFrame(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,7 +65,7 @@ class Context:
         pruned: Sequence[Pruned],
         *,
         live: Message | None = None,
-        measured: Measured | None = None,
+        measured: b.Measured | None = None,
     ) -> None:
         self.frame = frame
         self.policy = policy
@@ -92,10 +74,10 @@ class Context:
         self.prunes: Mapping[tuple[str, int], Pruned] = pruned_through(pruned)
         self.compaction: Compaction | None = find_compaction(line)
         self.live = live
-        self.window: Window = window_of(policy, frame.window, frame.max_output)
+        self.window: b.Window = b.window_of(policy, frame.window, frame.max_output)
         self._all: list[Message] = self._messages(self.prunes)
         self.messages: list[Message] = without_begun(self._all)
-        self.size: Size = self._size(measured)
+        self.size: b.Size = self._size(measured)
 
     # What is sent
 
@@ -139,19 +121,19 @@ class Context:
         since = max([since, *(one.at for one in self.pruned)])
         dropped = _dropped_steps(self)
         seen = {message_id: held for message_id, held in by_message.items() if _saw_this(self, held, dropped)}
-        measured = find_measured(self.messages, seen, self.frame.model, since=since, dropped=dropped)
+        measured = b.find_measured(self.messages, seen, self.frame.model, since=since, dropped=dropped)
         if measured is not None:
             self.size = self._size(measured)
 
-    def _size(self, measured: Measured | None) -> Size:
-        size = size_request(
+    def _size(self, measured: b.Measured | None) -> b.Size:
+        size = b.size_request(
             system_chars=self.frame.system_chars,
             tools_chars=self.frame.tools_chars,
             messages=self.messages,
             measured=measured,
         )
         if self.policy.measure == "rollup":
-            used = rollup_used(self.messages)
+            used = b.rollup_used(self.messages)
             history = max(used - size.system - size.tools - size.summary, 0)
             return msgspec.structs.replace(size, used=used, measured=True, history=history) if used else size
         return size
@@ -173,7 +155,7 @@ class Context:
     @property
     def fires(self) -> bool:
         """The threshold is reached, by the preset's own way of comparing."""
-        return fires(self.policy, self.window, self.size.used, len(self.messages))
+        return b.fires(self.policy, self.window, self.size.used, len(self.messages))
 
     @property
     def overflows(self) -> bool:
@@ -237,14 +219,11 @@ def report(context: Context) -> ContextReport:
     """The context as the gauge shows it: where the provider counted less than was estimated, each part its share."""
     size, window = context.size, context.window
     system, tools, summary = size.system, size.tools, size.summary
-    history = sum(map(estimate_message, context.body))
+    history = sum(map(b.estimate_message, context.body))
     whole = system + tools + summary + history
     if size.used < whole:
         system, tools, summary = (size.used * part // whole for part in (system, tools, summary))
-    parts = ContextParts(system, tools, summary, size.used - system - tools - summary, _saved(context))
-    return ContextReport(window.limit, window.reserve, window.threshold, size.used, size.measured, parts)
-
-
-def _saved(context: Context) -> int:
     sent = {message.id for message in context.messages}
-    return sum(one.tokens for one in context.prunes.values() if one.message_id in sent and one.keep == 0)
+    saved = sum(one.tokens for one in context.prunes.values() if one.message_id in sent and one.keep == 0)
+    parts = ContextParts(system, tools, summary, size.used - system - tools - summary, saved)
+    return ContextReport(window.limit, window.reserve, window.threshold, size.used, size.measured, parts)

@@ -16,7 +16,7 @@ from clew.compaction.budget import estimate_tokens
 from clew.compaction.sections import is_placeholder, read_sections, write_sections
 from clew.transcript.message import Message
 
-__all__ = ["MAX_DIRECTIVE", "Directive", "directives_of", "quoted", "with_directives"]
+__all__ = ["Directive", "directives_of", "quoted", "with_directives"]
 
 MAX_DIRECTIVE: Final = 300
 """Characters. A longer sentence is a text of its own, and no rule to be repeated."""

@@ -13,7 +13,7 @@ from clew.compaction.files import FILE_TAGS
 from clew.compaction.sections import MAIN, is_placeholder, read_sections, write_sections
 from clew.errors import CompactionError
 
-__all__ = ["LEAST_HEADINGS", "SummaryRejected", "check_smaller", "parse_summary"]
+__all__ = ["SummaryRejected", "check_smaller", "parse_summary"]
 
 LEAST_HEADINGS: Final = 4
 """Of the six. A summary that has fewer did not follow its format."""

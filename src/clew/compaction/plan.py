@@ -228,19 +228,15 @@ def parent_of_marker(tree: Tree, open_turn: Turn | None) -> str | None:
     return tree.turns[open_turn.id].parent_turn_id
 
 
-def _size_after(context: Context, cut: Cut, summary: str) -> int:
-    """What the next request will take, estimated as the gauge does."""
-    paired = context.policy.frame == "pair"
-    marker = MessageRow("", "", "assistant", 0, 0, {}, ())
-    sent = summary_messages(Compaction(marker, "", summary, None, None, paired))
-    return context.size.system + context.size.tools + sum(map(estimate_message, sent)) + cut.kept_tokens
-
-
 def compaction_data_of(
     context: Context, plan: Plan, written: WrittenSummary, warning: str | None, marker_id: str
 ) -> CompactionData:
     """All that the compaction's part will say."""
-    cut = plan.cut
+    cut, paired = plan.cut, context.policy.frame == "pair"
+    # What the next request will take, estimated as the gauge does.
+    marker = MessageRow("", "", "assistant", 0, 0, {}, ())
+    sent = summary_messages(Compaction(marker, "", written.text, None, None, paired))
+    after = context.size.system + context.size.tools + sum(map(estimate_message, sent)) + cut.kept_tokens
     return CompactionData(
         summary=written.text,
         tail_start_id=cut.tail_start_id or marker_id,
@@ -248,7 +244,7 @@ def compaction_data_of(
         auto=plan.auto,
         summary_tokens=written.tokens,
         tokens_before=plan.tokens_before,
-        tokens_after=_size_after(context, cut, written.text),
+        tokens_after=after,
         strategy=written.strategy,
         read_files=written.files.read,
         modified_files=written.files.modified,
@@ -259,7 +255,7 @@ def compaction_data_of(
         focus=plan.focus,
         usage=written.usage,
         model=written.model,
-        frame="pair" if context.policy.frame == "pair" else None,
+        frame="pair" if paired else None,
         warning=warning,
         previous_id=context.compaction.marker.id if context.compaction else None,
     )

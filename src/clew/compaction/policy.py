@@ -89,9 +89,12 @@ def policy_for(config: CompactionConfig, pruning: PruningConfig, session: Mappin
     merged_pruning = _merged(pruning, own_pruning, "compaction.pruning")
     name = merged.preset or "guide"
     preset = presets()[name]
-    base = Policy(
+    changed = {name: value for name in _PRESET_KEYS if (value := getattr(merged, name)) is not None}
+    changed["tail"] = _tail_mode(own) or _tail_mode(msgspec.to_builtins(config)) or preset.tail
+    changed["pruning"] = _shaped(_shaped(preset.pruning, pruning), msgspec.convert(own_pruning, PruningConfig))
+    return Policy(
         preset=name,
-        **{field: getattr(preset, field) for field in preset.__struct_fields__},
+        **{**{field: getattr(preset, field) for field in preset.__struct_fields__}, **changed},
         enabled=merged.enabled,
         prunes=merged_pruning.enabled,
         retry_on_transient=merged.retry_on_transient,
@@ -100,11 +103,6 @@ def policy_for(config: CompactionConfig, pruning: PruningConfig, session: Mappin
         drop_middle=merged.smart_recovery.drop_middle,
         measure=merged.context_measure,
     )
-    changed = {name: value for name in _PRESET_KEYS if (value := getattr(merged, name)) is not None}
-    tail = _tail_mode(own) or _tail_mode(msgspec.to_builtins(config)) or preset.tail
-    shaped = _shaped(preset.pruning, pruning)
-    shaped = _shaped(shaped, msgspec.convert(own_pruning, PruningConfig))
-    return msgspec.structs.replace(base, **changed, tail=tail, pruning=shaped)
 
 
 def _tail_mode(settings: Mapping[str, Any]) -> TailMode | None:

@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 import msgspec
 
-__all__ = ["DEFAULT_RESERVE", "Frame", "Preset", "Pruning", "TailMode", "When", "presets"]
+__all__ = ["DEFAULT_RESERVE", "Preset", "Pruning", "TailMode", "When", "presets"]
 
 DEFAULT_RESERVE: Final = 20_000
 """Tokens kept free for the answer, or all the model can write if that is less."""

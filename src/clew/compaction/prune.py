@@ -18,7 +18,7 @@ from clew.transcript.message import Message
 from clew.transcript.part import is_growing, output_text, tool_name
 from clew.transcript.pruned import Pruned, prune_part
 
-__all__ = ["AGGRESSIVE_CHARS", "PROTECTED_FILES", "PROTECTED_MESSAGES", "PROTECTED_TOOLS", "plan_prune"]
+__all__ = ["plan_prune"]
 
 PROTECTED_TOOLS: Final = frozenset({"todo", "task", "skill"})
 PROTECTED_MESSAGES: Final = 3

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["HEADINGS", "MAIN", "NOTHING", "is_placeholder", "read_sections", "write_sections"]
+__all__ = ["MAIN", "NOTHING", "is_placeholder", "read_sections", "write_sections"]
 
 MAIN: Final = (
     "## Goal",

@@ -36,11 +36,7 @@ _STATEFUL: Final = _CHANGING | word_set(
     ". builtin caller command compgen dirs disown eval exec logout popd pushd shift source suspend trap ulimit umask"
 )
 # Options of builtins whose operand is evaluated, and builtins that take the name of an element for a variable.
-_COMPARING: Final = {
-    "[[": word_set("-eq -ne -lt -le -gt -ge -v -R"),
-    "[": word_set("-v -R"),
-    "test": word_set("-v -R"),
-}
+_COMPARING: Final = {"[[": word_set("-eq -ne -lt -le -gt -ge -v -R"), "[": word_set("-v -R"), "test": word_set("-v -R")}
 _SUBSCRIPTED: Final = word_set("declare getopts let local mapfile read readarray typeset unset")
 # Interpreters, with the letters of the options that hand them their program on the command line.
 _INTERPRETERS: Final = (

@@ -18,15 +18,7 @@ from clew.permissions.certainty import Certainty
 from clew.permissions.match import FileSystem, Subject, literals, match, permission_rank, show_unknown, subjects_of
 from clew.transcript.rule import Rule, Target
 
-__all__ = [
-    "Action",
-    "Considered",
-    "Decision",
-    "Judgement",
-    "Scope",
-    "evaluate",
-    "strictest",
-]
+__all__ = ["Action", "Considered", "Decision", "Judgement", "Scope", "evaluate", "strictest"]
 
 Action = Literal["allow", "ask", "deny"]
 Scope = Literal["manifest", "session", "project"]

@@ -153,17 +153,14 @@ class Catalog:
         plain = _DATE.sub("", model.model_id)
         table = {} if family is None else {**family.models, **family.older}
         figures = table.get(model.model_id) or table.get(plain)
-        if figures is None:
-            prices = self._listed(model)
-            window = None if prices is None else _listed_window(prices, model)
-            if window is not None:
-                planned = min(PLANNED_OUTPUT, max(GUESSED_OUTPUT, window // 8), window // 4)
-                known = ModelInfo(model=model, window=window, max_output=planned, output_known=False)
-            else:
-                known = self.guess(model)
-            return msgspec.structs.replace(known, summariser=cheap or model, titler=cheap)
-        window, output = figures
-        return ModelInfo(model=model, window=window, max_output=output, summariser=cheap or model, titler=cheap)
+        if figures is not None:
+            known = ModelInfo(model=model, window=figures[0], max_output=figures[1])
+        elif (prices := self._listed(model)) is not None and (window := _listed_window(prices, model)) is not None:
+            planned = min(PLANNED_OUTPUT, max(GUESSED_OUTPUT, window // 8), window // 4)
+            known = ModelInfo(model=model, window=window, max_output=planned, output_known=False)
+        else:
+            known = self.guess(model)
+        return msgspec.structs.replace(known, summariser=cheap or model, titler=cheap)
 
     def _listed(self, model: Model) -> Any:
         """The price list, when the model's provider is one it may know. A server of one's own never is."""

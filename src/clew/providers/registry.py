@@ -78,24 +78,32 @@ class ProviderRegistry:
         self._default = None if default_model is None else parse_model(default_model)
         self._made: dict[str, Provider] = {}
         for name, config in self._configs.items():
-            self._check(name, config)
-        self._catalog = Catalog(
-            {
-                f"{provider}/{name}": facts
-                for provider, config in self._configs.items()
-                for name, facts in config.facts().items()
-            }
-        )
+            if name == DEMO or _NAME.fullmatch(name) is None:
+                raise InvalidInput(f"[providers.{name}]: this name cannot be used")
+            if config.base_url is not None and _URL.fullmatch(config.base_url) is None:
+                raise InvalidInput(f"[providers.{name}]: base_url must begin with http:// or https://")
+            if name not in families() and config.base_url is None and config.kind not in ("anthropic", "openai"):
+                raise InvalidInput(f"[providers.{name}]: base_url is missing")
+        named = ((provider, config.facts()) for provider, config in self._configs.items())
+        self._catalog = Catalog({f"{provider}/{name}": one for provider, facts in named for name, one in facts.items()})
 
     def __repr__(self) -> str:
         return f"ProviderRegistry({', '.join(self._ids())})"
 
     def get(self, provider_id: str) -> Provider:
         """The provider, ready to be called; raises as the contract says."""
-        made = self._made.get(provider_id)
-        if made is None:
-            made = self._made[provider_id] = self._make(provider_id)
-        return made
+        if provider_id in self._made:
+            return self._made[provider_id]
+        self._check_known(provider_id)
+        if provider_id == DEMO:
+            return self._made.setdefault(DEMO, DemoProvider(self._clock))
+        missing = self._missing(provider_id)
+        if missing is not None:
+            kind: Literal["unknown", "auth"] = "unknown" if missing == _INSTALL else "auth"
+            raise ProviderFailure(f"{provider_id} cannot be used: {missing}", kind=kind, provider_id=provider_id)
+        endpoint = self._endpoint(provider_id)
+        made = PydanticAIProvider(endpoint, clock=self._clock, idle_limit_ms=self._idle_limit_ms)
+        return self._made.setdefault(provider_id, made)
 
     def info(self, model: Model) -> ModelInfo:
         """What is known about a model; raises ``InvalidInput`` for a provider or a demo model nobody knows."""
@@ -142,27 +150,9 @@ class ProviderRegistry:
         yield from families()
         yield from (name for name in self._configs if name not in families())
 
-    def _check(self, name: str, config: ProviderConfig) -> None:
-        if name == DEMO or _NAME.fullmatch(name) is None:
-            raise InvalidInput(f"[providers.{name}]: this name cannot be used")
-        if config.base_url is not None and _URL.fullmatch(config.base_url) is None:
-            raise InvalidInput(f"[providers.{name}]: base_url must begin with http:// or https://")
-        if name not in families() and config.base_url is None and config.kind not in ("anthropic", "openai"):
-            raise InvalidInput(f"[providers.{name}]: base_url is missing")
-
     def _check_known(self, provider_id: str) -> None:
         if provider_id not in self._ids():
             raise InvalidInput(f"there is no provider {provider_id!r}; there are {', '.join(self._ids())}")
-
-    def _make(self, provider_id: str) -> Provider:
-        self._check_known(provider_id)
-        if provider_id == DEMO:
-            return DemoProvider(self._clock)
-        missing = self._missing(provider_id)
-        if missing is not None:
-            kind: Literal["unknown", "auth"] = "unknown" if missing == _INSTALL else "auth"
-            raise ProviderFailure(f"{provider_id} cannot be used: {missing}", kind=kind, provider_id=provider_id)
-        return PydanticAIProvider(self._endpoint(provider_id), clock=self._clock, idle_limit_ms=self._idle_limit_ms)
 
     def _endpoint(self, provider_id: str) -> Endpoint:
         config = self._configs.get(provider_id, ProviderConfig())

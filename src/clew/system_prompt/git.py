@@ -25,11 +25,7 @@ __all__ = ["find_git_state"]
 
 _TIMEOUT_MS: Final = 2_000
 _MAX_OUTPUT: Final = 1024 * 1024
-_SETTINGS: Final = (
-    "core.fsmonitor=false",
-    f"core.hooksPath={os.devnull}",
-    "safe.bareRepository=explicit",
-)
+_SETTINGS: Final = ("core.fsmonitor=false", f"core.hooksPath={os.devnull}", "safe.bareRepository=explicit")
 _ENVIRONMENT: Final = {
     "GIT_OPTIONAL_LOCKS": "0",
     "GIT_TERMINAL_PROMPT": "0",

@@ -107,15 +107,8 @@ def tools(inputs: PromptInputs) -> str:
     return "\n\n".join(["# Tools", *entries])
 
 
-SECTIONS: Final[tuple[tuple[str, Callable[[PromptInputs], str]], ...]] = (
-    ("agent", agent),
-    ("override", override),
-    ("swap", swap),
-    ("subagent", subagent),
-    ("instructions", instructions),
-    ("skills", skills),
-    ("environment", environment),
-    ("tools", tools),
+SECTIONS: Final[tuple[tuple[str, Callable[[PromptInputs], str]], ...]] = tuple(
+    (build.__name__, build) for build in (agent, override, swap, subagent, instructions, skills, environment, tools)
 )
 """Name and builder of each section, in the order in which they stand. The order is a rule, not a taste."""
 

@@ -20,50 +20,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Literal, TypeAlias, cast, get_args
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET as UNSET
+from msgspec import Struct
+from msgspec import UnsetType as UnsetType
 
 from clew.errors import IllegalChunk
-
-__all__ = [
-    "CHUNK_TYPES",
-    "UNSET",
-    "Abort",
-    "Chunk",
-    "Data",
-    "Error",
-    "File",
-    "Finish",
-    "FinishReason",
-    "FinishStep",
-    "JournalRow",
-    "MessageMetadata",
-    "ReasoningDelta",
-    "ReasoningEnd",
-    "ReasoningStart",
-    "SourceDocument",
-    "SourceUrl",
-    "Start",
-    "StartStep",
-    "TextDelta",
-    "TextEnd",
-    "TextStart",
-    "ToolApprovalRequest",
-    "ToolInputAvailable",
-    "ToolInputDelta",
-    "ToolInputError",
-    "ToolInputStart",
-    "ToolOutputAvailable",
-    "ToolOutputDenied",
-    "ToolOutputError",
-    "UnsetType",
-    "chunk_dict",
-    "decode_rows",
-    "encode_chunk",
-    "encode_rows",
-    "known_fields",
-    "parse_chunk",
-    "wire",
-]
 
 Object: TypeAlias = dict[str, Any]
 ProviderMetadata: TypeAlias = dict[str, Object]
@@ -236,33 +197,13 @@ class Error(_Base, frozen=True, gc=False, tag="error"):
     error_text: str
 
 
-Chunk: TypeAlias = (
-    Start
-    | StartStep
-    | FinishStep
-    | TextStart
-    | TextDelta
-    | TextEnd
-    | ReasoningStart
-    | ReasoningDelta
-    | ReasoningEnd
-    | ToolInputStart
-    | ToolInputDelta
-    | ToolInputAvailable
-    | ToolInputError
-    | ToolApprovalRequest
-    | ToolOutputAvailable
-    | ToolOutputError
-    | ToolOutputDenied
-    | SourceUrl
-    | SourceDocument
-    | File
-    | Data
-    | MessageMetadata
-    | Finish
-    | Abort
-    | Error
-)
+_Opening: TypeAlias = Start | StartStep | FinishStep
+_Text: TypeAlias = TextStart | TextDelta | TextEnd | ReasoningStart | ReasoningDelta | ReasoningEnd
+_ToolInput: TypeAlias = ToolInputStart | ToolInputDelta | ToolInputAvailable | ToolInputError
+ToolChunk: TypeAlias = _ToolInput | ToolApprovalRequest | ToolOutputAvailable | ToolOutputError | ToolOutputDenied
+_Single: TypeAlias = SourceUrl | SourceDocument | File | Data
+_Closing: TypeAlias = MessageMetadata | Finish | Abort | Error
+Chunk: TypeAlias = _Opening | _Text | ToolChunk | _Single | _Closing
 
 JournalRow: TypeAlias = tuple[str, int, int | None, Chunk]
 """(message id, n within the message, index of the part or None, chunk): what a journal row holds many of."""

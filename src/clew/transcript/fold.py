@@ -29,17 +29,6 @@ from clew.transcript.part import STEP_START, approval_of, call_id_of, kind_of
 __all__ = ["Fold"]
 
 Json: TypeAlias = dict[str, Any]
-_ToolChunk: TypeAlias = (
-    c.ToolInputStart
-    | c.ToolInputDelta
-    | c.ToolInputAvailable
-    | c.ToolInputError
-    | c.ToolApprovalRequest
-    | c.ToolOutputAvailable
-    | c.ToolOutputError
-    | c.ToolOutputDenied
-)
-
 _TEXTS: Final[frozenset[type[c.Chunk]]] = frozenset({c.TextStart, c.TextDelta, c.TextEnd})
 _PARTLESS: Final = (c.Start, c.MessageMetadata, c.Finish, c.FinishStep, c.Abort, c.Error)
 _UNMERGED: Final = frozenset({"__proto__", "constructor", "prototype"})
@@ -50,11 +39,7 @@ class Fold:
     """One assistant message. Give it the stored parts to go on where an earlier stream ended."""
 
     def __init__(
-        self,
-        message_id: str,
-        *,
-        parts: Sequence[Mapping[str, Any]] = (),
-        metadata: Mapping[str, Any] | None = None,
+        self, message_id: str, *, parts: Sequence[Mapping[str, Any]] = (), metadata: Mapping[str, Any] | None = None
     ) -> None:
         self.message_id = message_id
         self.finish_reason: str | None = None
@@ -138,12 +123,6 @@ class Fold:
 
     # Where a chunk belongs: what only the live stream knows.
 
-    def _find_nothing(self, chunk: c.Chunk) -> None:
-        return None
-
-    def _find_end(self, chunk: c.Chunk) -> int:
-        return len(self._parts)
-
     def _find_new_text(self, chunk: c.TextStart | c.ReasoningStart) -> int:
         if chunk.id in self._ids(chunk):
             raise IllegalChunk(f"{chunk.type}: {chunk.id!r} is open already", chunk_type=chunk.type)
@@ -155,10 +134,10 @@ class Fold:
             raise IllegalChunk(f"{chunk.type}: nothing is open as {chunk.id!r}", chunk_type=chunk.type)
         return index
 
-    def _find_call(self, chunk: _ToolChunk) -> int:
+    def _find_call(self, chunk: c.ToolChunk) -> int:
         return self._tools.get(chunk.tool_call_id, len(self._parts))
 
-    def _find_arguments(self, chunk: _ToolChunk) -> int:
+    def _find_arguments(self, chunk: c.ToolChunk) -> int:
         index = self._find_call(chunk)
         if index < self._step:
             raise IllegalChunk(
@@ -209,7 +188,9 @@ class Fold:
                 # After a restart this is how the id of an open text becomes known again.
                 self._ids(chunk)[chunk.id] = index
             elif isinstance(chunk, (c.TextEnd, c.ReasoningEnd)):
-                self._close(index)
+                for ids in (self._texts, self._reasonings):
+                    for id_ in [id_ for id_, at in ids.items() if at == index]:
+                        del ids[id_]
 
     def _append(self, data: Json, *, changed: bool) -> None:
         index = len(self._parts)
@@ -221,11 +202,6 @@ class Fold:
             self._tools[call_id] = index
         elif kind.startswith("data-") and isinstance(id_, str):
             self._data.setdefault((kind, id_), index)
-
-    def _close(self, index: int) -> None:
-        for ids in (self._texts, self._reasonings):
-            for id_ in [id_ for id_, at in ids.items() if at == index]:
-                del ids[id_]
 
     # Chunks about the message as a whole.
 
@@ -257,8 +233,8 @@ def _merged(base: Json, new: Json) -> Json:
 
 
 _FIND: Final[dict[type[c.Chunk], Callable[[Fold, Any], int | None]]] = {
-    **dict.fromkeys(_PARTLESS, Fold._find_nothing),
-    **dict.fromkeys((c.StartStep, c.SourceUrl, c.SourceDocument, c.File), Fold._find_end),
+    **dict.fromkeys(_PARTLESS, lambda fold, chunk: None),
+    **dict.fromkeys((c.StartStep, c.SourceUrl, c.SourceDocument, c.File), lambda fold, chunk: fold.part_count),
     **dict.fromkeys((c.TextStart, c.ReasoningStart), Fold._find_new_text),
     **dict.fromkeys((c.TextDelta, c.TextEnd, c.ReasoningDelta, c.ReasoningEnd), Fold._find_open_text),
     **dict.fromkeys((c.ToolInputDelta, c.ToolInputAvailable, c.ToolInputError), Fold._find_arguments),

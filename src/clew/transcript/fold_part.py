@@ -156,11 +156,6 @@ def _begin_call(chunk: _Call) -> Json:
     return data
 
 
-def _begin_file(chunk: c.File) -> Json:
-    metadata = chunk.provider_metadata
-    return _given(type="file", mediaType=chunk.media_type, url=chunk.url, providerMetadata=metadata)
-
-
 def _begin_data(chunk: c.Data) -> Json:
     """A data part is its chunk, unknown fields included."""
     _refuse_transient(chunk)
@@ -181,7 +176,9 @@ _BEGIN: Final[dict[type[c.Chunk], Callable[[Any], Json]]] = {
     c.ToolInputError: _begin_call,
     c.SourceUrl: c.known_fields,
     c.SourceDocument: c.known_fields,
-    c.File: _begin_file,
+    c.File: lambda chunk: _given(
+        type="file", mediaType=chunk.media_type, url=chunk.url, providerMetadata=chunk.provider_metadata
+    ),
     c.Data: _begin_data,
 }
 

@@ -15,14 +15,7 @@ from clew.transcript.damage import STUB, damaged_part, seal_of
 from clew.transcript.metadata import MessageMetadata
 from clew.transcript.part import call_id_of, kind_of, state_of, text_part, texts_of
 
-__all__ = [
-    "Message",
-    "MessageRow",
-    "PartRow",
-    "Role",
-    "sent_message",
-    "shown_message",
-]
+__all__ = ["Message", "MessageRow", "PartRow", "Role", "sent_message", "shown_message"]
 
 Role = Literal["user", "assistant", "system"]
 

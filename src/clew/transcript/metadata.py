@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from clew.transcript.damage import DAMAGED, UNREADABLE
-from clew.transcript.part import text_at
+from clew.transcript.part import TextKey
 from clew.transcript.usage import Usage
 
 __all__ = [
@@ -50,10 +50,8 @@ class MessageMetadata:
         """Said by a person or a trigger: nothing that clew put in the user's place."""
         return self.role == "user" and not self.is_synthetic
 
-    @property
-    def turn_id(self) -> str | None:
-        """The turn through which a view reached it."""
-        return text_at(self.metadata, "turn_id")
+    turn_id = TextKey("turn_id")
+    """The turn through which a view reached it."""
 
     @property
     def shown_at(self) -> int:
@@ -81,20 +79,16 @@ class MessageMetadata:
         """Sent by an event, a schedule or a webhook, and by no person."""
         return "trigger" in self.metadata
 
-    @property
-    def client_message_id(self) -> str | None:
-        """The id its sender gave it, by which a prompt sent twice is known."""
-        return text_at(self.metadata, "client_message_id")
+    client_message_id = TextKey("client_message_id")
+    """The id its sender gave it, by which a prompt sent twice is known."""
 
     @property
     def asked_model(self) -> Any:
         """The model it was sent to or comes from, as JSON."""
         return self.metadata.get("model")
 
-    @property
-    def asked_agent(self) -> str | None:
-        """The agent it was sent to, where that is not the session's."""
-        return text_at(self.metadata, "agent")
+    asked_agent = TextKey("agent")
+    """The agent it was sent to, where that is not the session's."""
 
     @property
     def queued_at(self) -> int | None:
@@ -107,18 +101,12 @@ class MessageMetadata:
         """Taken from the queue without being sent."""
         return "cancelled_at" in self.metadata
 
-    @property
-    def cancelled_why(self) -> str | None:
-        return text_at(self.metadata, "cancelled_why")
+    cancelled_why = TextKey("cancelled_why")
 
-    @property
-    def snapshot_id(self) -> str | None:
-        return text_at(self.metadata, SNAPSHOT_KEY)
+    snapshot_id = TextKey(SNAPSHOT_KEY)
 
-    @property
-    def damage(self) -> str | None:
-        """Why its text is not, or may not be, what was stored; None where nothing is known against it."""
-        return text_at(self.metadata, DAMAGED)
+    damage = TextKey(DAMAGED)
+    """Why its text is not, or may not be, what was stored; None where nothing is known against it."""
 
     @property
     def is_unreadable(self) -> bool:
@@ -136,13 +124,9 @@ class SessionMetadata:
     __slots__ = ()
     metadata: dict[str, Any]
 
-    @property
-    def title(self) -> str | None:
-        return text_at(self.metadata, "title")
+    title = TextKey("title")
 
-    @property
-    def label(self) -> str | None:
-        return text_at(self.metadata, "label")
+    label = TextKey("label")
 
     @property
     def kind(self) -> Literal["chat", "subagent"]:
@@ -153,10 +137,8 @@ class SessionMetadata:
         """Left out of lists."""
         return self.metadata.get("ephemeral") is True
 
-    @property
-    def system_prompt(self) -> str | None:
-        """Stands in the place of the agent's own prompt."""
-        return text_at(self.metadata, "system_prompt")
+    system_prompt = TextKey("system_prompt")
+    """Stands in the place of the agent's own prompt."""
 
     @property
     def compaction(self) -> Any:

@@ -17,45 +17,6 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-__all__ = [
-    "COMPACTION_PART",
-    "STEP_START",
-    "Part",
-    "approval_of",
-    "blob_of",
-    "blob_url",
-    "call_id_of",
-    "close_call",
-    "data_of",
-    "error_text",
-    "file_name_of",
-    "first_words",
-    "halve",
-    "input_of",
-    "input_text",
-    "is_call",
-    "is_growing",
-    "is_open_call",
-    "kind_of",
-    "media_type_of",
-    "name_of",
-    "output_of",
-    "output_text",
-    "provider_data",
-    "result_text",
-    "size_of",
-    "state_of",
-    "steps_in",
-    "steps_of",
-    "stored_file",
-    "text_at",
-    "text_of",
-    "text_part",
-    "texts_of",
-    "tool_name",
-    "url_of",
-]
-
 Part: TypeAlias = Mapping[str, Any]
 
 COMPACTION_PART: Final = "data-compaction"
@@ -283,6 +244,16 @@ def text_at(value: Mapping[str, Any], key: str) -> str | None:
     """The text under a key; None for what is not there, or no text."""
     text = value.get(key)
     return text if isinstance(text, str) else None
+
+
+class TextKey:
+    """An attribute that is the text under a key of its object's metadata, or of another bag of it; None without."""
+
+    def __init__(self, key: str, bag: str = "metadata") -> None:
+        self._key, self._bag = key, bag
+
+    def __get__(self, holder: object, _: type | None = None) -> str | None:
+        return text_at(getattr(holder, self._bag), self._key)
 
 
 def _as_text(value: object) -> str:

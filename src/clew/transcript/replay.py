@@ -22,9 +22,9 @@ What a v6 client cannot be told, and what it holds instead:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import count
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from clew.errors import InvalidInput
 from clew.transcript import chunk as c
@@ -37,10 +37,7 @@ _T = TypeVar("_T")
 
 
 def replay(
-    message: Mapping[str, Any],
-    *,
-    open_ids: Mapping[int, str] | None = None,
-    finish: bool | FinishReason = False,
+    message: Mapping[str, Any], *, open_ids: Mapping[int, str] | None = None, finish: bool | FinishReason = False
 ) -> Iterator[Chunk]:
     """The chunks that make ``message``, an assistant's ``UIMessage``.
 
@@ -51,7 +48,8 @@ def replay(
     if message.get("role") != "assistant":
         raise InvalidInput("only an assistant message can be replayed as a stream")
     live = dict(open_ids or {})
-    ids = _fresh_ids({*live.values(), *(part["id"] for part in message["parts"] if isinstance(part.get("id"), str))})
+    taken = {*live.values(), *(part["id"] for part in message["parts"] if isinstance(part.get("id"), str))}
+    ids = (id_ for id_ in (f"replayed-{n}" for n in count(1)) if id_ not in taken)
     yield c.Start(message["id"], _optional(message, "metadata", dict))
     in_step = False
     for index, part in enumerate(message["parts"]):
@@ -74,25 +72,36 @@ class _NotCarried(Exception):
     """No chunk carries this part."""
 
 
-def _fresh_ids(taken: Collection[str]) -> Iterator[str]:
-    return (id_ for id_ in (f"replayed-{n}" for n in count(1)) if id_ not in taken)
-
-
 def _chunks(part: Part, ids: Iterator[str], live_id: str | None) -> Iterator[Chunk]:
     kind = kind_of(part)
     if kind == "text":
-        return _text(part, next(ids) if live_id is None else live_id)
-    if kind == "reasoning":
+        yield from _text(part, next(ids) if live_id is None else live_id)
+    elif kind == "reasoning":
         own_id = part["id"] if isinstance(part.get("id"), str) else next(ids)
-        return _text(part, own_id if live_id is None else live_id)
-    if is_call(part):
-        return _tool(part)
-    if kind.startswith("data-"):
-        return iter((_data(part, kind[5:]),))
-    carry = _SINGLE.get(kind)
-    if carry is None:
+        yield from _text(part, own_id if live_id is None else live_id)
+    elif is_call(part):
+        yield from _tool(part)
+    elif kind.startswith("data-"):
+        extra = {key: value for key, value in part.items() if key not in ("type", "id", "data", "transient")}
+        # A stored part is not transient, whatever it says: a client would drop it.
+        transient = False if part.get("transient") is False else UNSET
+        yield c.Data(kind[5:], part.get("data"), _optional(part, "id", str), transient, extra=extra or UNSET)
+    elif kind == STEP_START:
+        yield c.StartStep()
+    elif kind == "source-url":
+        source, title = _text_of(part, "sourceId"), _optional(part, "title", str)
+        yield c.SourceUrl(source, _text_of(part, "url"), title, provider_metadata=_metadata(part))
+    elif kind == "source-document":
+        source, media_type = _text_of(part, "sourceId"), _text_of(part, "mediaType")
+        title, name = _text_of(part, "title"), _optional(part, "filename", str)
+        yield c.SourceDocument(source, media_type, title, name, provider_metadata=_metadata(part))
+    elif kind == "file":
+        name = _optional(part, "filename", str)
+        extra = {} if name is UNSET else {"filename": name}
+        url, media_type = _text_of(part, "url"), _text_of(part, "mediaType")
+        yield c.File(url, media_type, provider_metadata=_metadata(part), extra=extra or UNSET)
+    else:
         raise _NotCarried
-    return iter((carry(part),))
 
 
 # What a chunk may hold. A value of another type would make a client refuse the whole stream.
@@ -136,12 +145,20 @@ def _tool(part: Part) -> Iterator[Chunk]:
     state = state_of(part)
     call_id = _text_of(part, "toolCallId")
     if state == "input-streaming":
-        yield from _streaming_call(part)
+        yield _begun_call(part, part.get("inputEncoding"))
+        if isinstance(part.get("rawInput"), str):
+            yield c.ToolInputDelta(call_id, part["rawInput"])
     elif state in ("input-available", "approval-responded"):
         yield _call(part)
     elif state == "approval-requested":
+        asked = part.get("approval")
+        if not isinstance(asked, Mapping):
+            raise _NotCarried
+        descriptor, shown = asked.get("descriptor", UNSET), asked.get("inputSchemaInput", UNSET)
         yield _call(part)
-        yield _request(part)
+        yield c.ToolApprovalRequest(
+            _text_of(asked, "id"), call_id, descriptor, shown, _optional(asked, "signature", str)
+        )
     elif state == "output-available":
         yield _call(part)
         yield c.ToolOutputAvailable(
@@ -175,12 +192,6 @@ def _begun_call(part: Part, encoding: object = UNSET) -> Chunk:
     )
 
 
-def _streaming_call(part: Part) -> Iterator[Chunk]:
-    yield _begun_call(part, part.get("inputEncoding"))
-    if isinstance(part.get("rawInput"), str):
-        yield c.ToolInputDelta(part["toolCallId"], part["rawInput"])
-
-
 def _failed_call(part: Part) -> Iterator[Chunk]:
     call_id, error_text = _text_of(part, "toolCallId"), _text_of(part, "errorText")
     metadata = _metadata(part, "resultProviderMetadata")
@@ -199,19 +210,6 @@ def _failed_call(part: Part) -> Iterator[Chunk]:
     yield c.ToolOutputError(call_id, error_text, provider_metadata=metadata)
 
 
-def _request(part: Part) -> Chunk:
-    approval = part.get("approval")
-    if not isinstance(approval, Mapping):
-        raise _NotCarried
-    return c.ToolApprovalRequest(
-        _text_of(approval, "id"),
-        part["toolCallId"],
-        approval.get("descriptor", UNSET),
-        approval.get("inputSchemaInput", UNSET),
-        _optional(approval, "signature", str),
-    )
-
-
 def _about(part: Part) -> dict[str, Any]:
     return {
         "tool_metadata": _optional(part, "toolMetadata", dict),
@@ -219,50 +217,3 @@ def _about(part: Part) -> dict[str, Any]:
         "provider_metadata": _metadata(part, "callProviderMetadata"),
         "dynamic": True if part["type"] == "dynamic-tool" else UNSET,
     }
-
-
-# Parts that are one chunk.
-
-
-def _source_url(part: Part) -> Chunk:
-    return c.SourceUrl(
-        _text_of(part, "sourceId"),
-        _text_of(part, "url"),
-        _optional(part, "title", str),
-        provider_metadata=_metadata(part),
-    )
-
-
-def _source_document(part: Part) -> Chunk:
-    return c.SourceDocument(
-        _text_of(part, "sourceId"),
-        _text_of(part, "mediaType"),
-        _text_of(part, "title"),
-        _optional(part, "filename", str),
-        provider_metadata=_metadata(part),
-    )
-
-
-def _file(part: Part) -> Chunk:
-    name = _optional(part, "filename", str)
-    return c.File(
-        _text_of(part, "url"),
-        _text_of(part, "mediaType"),
-        provider_metadata=_metadata(part),
-        extra=UNSET if name is UNSET else {"filename": name},
-    )
-
-
-def _data(part: Part, name: str) -> Chunk:
-    extra = {key: value for key, value in part.items() if key not in ("type", "id", "data", "transient")}
-    # A stored part is not transient, whatever it says: a client would drop it.
-    transient = False if part.get("transient") is False else UNSET
-    return c.Data(name, part.get("data"), _optional(part, "id", str), transient, extra=extra or UNSET)
-
-
-_SINGLE: Final[dict[str, Callable[[Part], Chunk]]] = {
-    "step-start": lambda _: c.StartStep(),
-    "source-url": _source_url,
-    "source-document": _source_document,
-    "file": _file,
-}

@@ -14,7 +14,7 @@ from typing import Final, Literal, TypeAlias, cast, get_args
 
 from clew.errors import IllegalChunk
 
-__all__ = ["TOOL_EVENTS", "TOOL_STATES", "TRANSITIONS", "ToolState", "diagram", "next_state"]
+__all__ = ["TOOL_EVENTS", "TOOL_STATES", "TRANSITIONS", "ToolState", "next_state"]
 
 ToolState: TypeAlias = Literal[
     "input-streaming",
@@ -61,21 +61,3 @@ def next_state(state: str | None, event: str, *, preliminary: bool = False) -> T
         before = "nothing: there is no such tool call" if state is None else f"{state} of a tool call"
         raise IllegalChunk(f"{event} cannot follow {before}", state=state, chunk_type=event)
     return after
-
-
-def diagram() -> str:
-    """The table as a Mermaid state diagram, for the docs."""
-    arrows: dict[tuple[str, str], list[str]] = {}
-    for (before, event), after in TRANSITIONS.items():
-        label = f"{event} while preliminary" if before == "output-available" else event
-        arrows.setdefault((_box(before), _box(after)), []).append(label)
-    lines = ["stateDiagram-v2"]
-    lines += [f'    state "{state}" as {_box(state)}' for state in TOOL_STATES]
-    lines += [f"    {before} --> {after}: {', '.join(labels)}" for (before, after), labels in arrows.items()]
-    lines += [f"    {_box(state)} --> [*]" for state in TOOL_STATES if state.startswith("output-")]
-    return "\n".join(lines) + "\n"
-
-
-def _box(state: str | None) -> str:
-    # To Mermaid a hyphen begins an arrow: states are named without it and shown with it.
-    return "[*]" if state is None else state.replace("-", "_")

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from clew.transcript.chunk import FinishReason
-from clew.transcript.part import text_at
+from clew.transcript.part import TextKey
 from clew.transcript.session import Model
 from clew.transcript.turn_state import OPEN, TurnStatus, check_transition
 from clew.transcript.usage import Usage
@@ -38,10 +38,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     settled_at: int | None = None
     data: dict[str, Any] = msgspec.field(default_factory=dict)
 
-    @property
-    def stopped(self) -> str | None:
-        """Why it ended, where there is more to say than that it did."""
-        return text_at(self.data, "stopped")
+    stopped = TextKey("stopped", "data")
+    """Why it ended, where there is more to say than that it did."""
 
     @property
     def error(self) -> Mapping[str, Any]:
@@ -70,10 +68,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
         """What it asked a human, as JSON (:mod:`clew.transcript.wait`)."""
         return tuple(self.data.get("waiting") or ())
 
-    @property
-    def tail_start_id(self) -> str | None:
-        """Of a compaction: the first message it kept, should its marker no longer read."""
-        return text_at(self.data, "tail_start_id")
+    tail_start_id = TextKey("tail_start_id", "data")
+    """Of a compaction: the first message it kept, should its marker no longer read."""
 
 
 def with_status(turn: Turn, status: TurnStatus, settled_at: int | None, data: Mapping[str, Any]) -> Turn:
@@ -109,15 +105,11 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     cost_usd: float = 0.0
     data: dict[str, Any] = msgspec.field(default_factory=dict)
 
-    @property
-    def tools_digest(self) -> str | None:
-        """Under which the tools it was given are kept."""
-        return text_at(self.data, "tools")
+    tools_digest = TextKey("tools", "data")
+    """Under which the tools it was given are kept."""
 
-    @property
-    def request_digest(self) -> str | None:
-        """Of the whole request, to show that it can be made again."""
-        return text_at(self.data, "request")
+    request_digest = TextKey("request", "data")
+    """Of the whole request, to show that it can be made again."""
 
     @property
     def prompts(self) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from typing import Final, Literal, get_args
 
 from clew.errors import IllegalTransition
 
-__all__ = ["OPEN", "SETTLED", "START", "TRANSITIONS", "TurnStatus", "check_transition", "diagram"]
+__all__ = ["OPEN", "SETTLED", "START", "TRANSITIONS", "TurnStatus", "check_transition"]
 
 OpenStatus = Literal["running", "retrying", "compacting", "waiting"]
 SettledStatus = Literal["completed", "aborted", "failed", "refused", "unanswered"]
@@ -60,12 +60,3 @@ def check_transition(before: TurnStatus | None, after: TurnStatus) -> None:
         allowed = before == after or (before, after) in TRANSITIONS
     if not allowed:
         raise IllegalTransition(f"a turn cannot go from {before or 'nothing'} to {after}")
-
-
-def diagram() -> str:
-    """The table as a Mermaid state diagram, for the docs."""
-    lines = ["stateDiagram-v2"]
-    lines += [f"    [*] --> {state}" for state in sorted(START)]
-    lines += [f"    {before} --> {after}: {why}" for (before, after), why in TRANSITIONS.items()]
-    lines += [f"    {state} --> [*]" for state in sorted(SETTLED)]
-    return "\n".join(lines) + "\n"

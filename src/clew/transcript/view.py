@@ -152,10 +152,7 @@ def _sent(
 
 
 def sent_parts(
-    message_id: str,
-    parts: Sequence[dict[str, Any]],
-    split: Split | None,
-    pruned: Mapping[tuple[str, int], Pruned],
+    message_id: str, parts: Sequence[dict[str, Any]], split: Split | None, pruned: Mapping[tuple[str, int], Pruned]
 ) -> list[dict[str, Any]]:
     """Of a message's parts those that are sent, each as it is sent."""
     start = split.from_part if split is not None and split.message_id == message_id else 0

@@ -1,7 +1,7 @@
 """Lines that ask for a tool, and the arguments they become.
 
 Argument names are taken from the schema of the tool that is offered, so that a demo model asks as a real one would;
-for a tool that is not offered the names below stand.
+for a tool that is not offered the names of ``script.toml`` stand.
 """
 
 from __future__ import annotations
@@ -13,27 +13,11 @@ from typing import Any, Final
 import msgspec
 
 from clew.providers.base import ToolSchema
+from clew.providers.demo.script import script
 
 __all__ = ["Asked", "arguments", "asked_lines"]
 
 _LINE: Final = re.compile(r"!([A-Za-z_][\w.-]*)(?:[ \t]+(.*))?", re.DOTALL)
-_FIELDS: Final[dict[str, tuple[str, ...]]] = {
-    "read": ("path",),
-    "ls": ("path",),
-    "bash": ("command",),
-    "write": ("path", "content"),
-    "task": ("prompt",),
-    "grep": ("pattern",),
-    "glob": ("pattern",),
-    "web_fetch": ("url",),
-}
-_SYNONYMS: Final[dict[str, tuple[str, ...]]] = {
-    "path": ("path", "file_path", "filePath", "file", "filename", "directory", "dir"),
-    "command": ("command", "cmd", "line"),
-    "content": ("content", "contents", "text", "body"),
-    "prompt": ("prompt", "task", "text", "message"),
-    "pattern": ("pattern", "query", "text"),
-}
 _WITHOUT: Final[dict[str, str]] = {"ls": "."}
 """What a tool is asked for when the line names nothing."""
 
@@ -61,7 +45,7 @@ def arguments(name: str, rest: str, tool: ToolSchema | None) -> dict[str, Any]:
         except msgspec.DecodeError:
             pass
     schema: Mapping[str, Any] = tool.input_schema if tool is not None else {}
-    fields = _FIELDS.get(name) or tuple(_required_texts(schema)) or ("input",)
+    fields = script().fields.get(name) or tuple(_required_texts(schema)) or ("input",)
     values = rest.split(None, len(fields) - 1) if rest else []
     given = {_own_name(field, schema): value for field, value in zip(fields, values, strict=False)}
     # A tool may want a title beside the text itself; its beginning will do.
@@ -81,4 +65,4 @@ def _own_name(field: str, schema: Mapping[str, Any]) -> str:
     properties = schema.get("properties")
     if not isinstance(properties, Mapping):
         return field
-    return next((name for name in _SYNONYMS.get(field, (field,)) if name in properties), field)
+    return next((name for name in script().synonyms.get(field, (field,)) if name in properties), field)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import Final, Literal
 
@@ -18,15 +17,8 @@ from clew.clock import Clock, SystemClock
 from clew.providers.base import ModelInfo, ModelRequest, ProviderFailure, StepEnd
 from clew.providers.demo import tour
 from clew.providers.demo.calls import Asked, asked_lines
-from clew.providers.demo.reading import (
-    Result,
-    compact,
-    newest_words,
-    open_results,
-    request_stamp,
-    sent_tokens,
-    tokens,
-)
+from clew.providers.demo.reading import compact, newest_words, open_results, request_stamp, sent_tokens, tokens
+from clew.providers.demo.script import script
 from clew.providers.demo.summary import summarise
 from clew.providers.failure import kind_of_status
 from clew.transcript import chunk as c
@@ -41,26 +33,6 @@ DEMO: Final = "demo"
 MAX_OUTPUT: Final = 400
 SLOW_MS: Final = 20
 
-_WINDOWS: Final = {
-    "tour": 200_000,
-    "echo": 8_000,
-    "small": 2_000,
-    "tools": 200_000,
-    "long": 200_000,
-    "fail": 200_000,
-    "summary": 200_000,
-}
-DEMO_MODELS: Final[dict[str, ModelInfo]] = {
-    name: ModelInfo(
-        model=Model(DEMO, name),
-        window=window,
-        max_output=MAX_OUTPUT,
-        tools=name in ("tour", "tools"),
-        summariser=Model(DEMO, "summary"),
-    )
-    for name, window in _WINDOWS.items()
-}
-
 _WORDS: Final = re.compile(r"\A\s*\S+\s*|\S+\s*|\A\s+")
 """Each with the space behind it; joined again they are the text."""
 _FAILURE: Final = re.compile(r"(?<!\d)([45]\d\d)(?!\d)(?:\s+(\d{1,9})(?!\d)(?:\s+(\d{1,3})(?!\d))?)?")
@@ -69,24 +41,6 @@ _MOST_WORDS: Final = 1_000_000
 _REMEMBERED: Final = 10_000
 _STREAK: Final = 64
 """Chunks in a row before other work on the event loop gets its turn."""
-
-_TALE: Final = (
-    "thread labyrinth corner lantern step wall turn stone echo door map return forward again quiet hand path light "
-    "shadow follow clew end begin word story keeper gate hall north open"
-)
-_VOCABULARY: Final = tuple(_TALE.split())
-_STATUS_WORDS: Final = {
-    400: "the request makes no sense",
-    401: "the key is not valid",
-    403: "the key does not allow this",
-    404: "there is no such model",
-    408: "the request took too long to arrive",
-    413: "the prompt is too long: it exceeds the context window",
-    429: "too many requests",
-    500: "something broke inside the provider",
-    503: "the provider is not available",
-    529: "the provider is overloaded",
-}
 
 
 class DemoProvider:
@@ -99,20 +53,19 @@ class DemoProvider:
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk | StepEnd, None]:
         name = request.model.model_id
-        answer = _ANSWERS.get(name)
-        if answer is None:
-            raise ProviderFailure(
-                f"there is no model {DEMO}/{name}; there are {', '.join(_ANSWERS)}", kind="invalid", status=404
-            )
+        if name not in _MODELS:
+            what = f"there is no model {DEMO}/{name}; there are {', '.join(_MODELS)}"
+            raise ProviderFailure(what, kind="invalid", status=404)
+        window, answer = _MODELS[name]
         sent = sent_tokens(request)
-        if sent > _WINDOWS[name]:
-            raise ProviderFailure(
-                f"the prompt is too long: {sent} tokens > {_WINDOWS[name]} maximum", kind="overflow", status=400
-            )
+        if sent > window:
+            what = f"the prompt is too long: {sent} tokens > {window} maximum"
+            raise ProviderFailure(what, kind="overflow", status=400)
         if name == "fail":
             self._fail(request)
         written = reasoned = calls = 0
-        for count, chunk in enumerate(answer(request, self._ids(request)), start=1):
+        stamp = request_stamp(request)
+        for count, chunk in enumerate(answer(request, _Ids(stamp, self._visits.next(stamp))), start=1):
             if request.model.variant == "slow":
                 await self._clock.sleep(SLOW_MS)
             elif count % _STREAK == 0:
@@ -133,10 +86,6 @@ class DemoProvider:
     async def close(self) -> None:
         """There is nothing to let go of."""
 
-    def _ids(self, request: ModelRequest) -> _Ids:
-        stamp = request_stamp(request)
-        return _Ids(stamp, self._visits.next(stamp))
-
     def _fail(self, request: ModelRequest) -> None:
         """Fail as the newest words ask for, as often as they ask for it."""
         match = _FAILURE.search(newest_words(request.messages))
@@ -148,7 +97,7 @@ class DemoProvider:
             self._failures.forget(key)  # the same message sent again fails as often again
             return
         status = int(match[1])
-        text = _STATUS_WORDS.get(status, "the provider refused")
+        text = script().failures.get(str(status), "the provider refused")
         usual = 1_000 if status == 429 else None
         raise ProviderFailure(
             f"{status}: {text}",
@@ -162,13 +111,13 @@ class _Counter:
     """How often something happened, for as many things as are worth remembering."""
 
     def __init__(self) -> None:
-        self._counts: OrderedDict[str, int] = OrderedDict()
+        self._counts: dict[str, int] = {}
 
     def next(self, key: str) -> int:
         count = self._counts.pop(key, 0) + 1
         self._counts[key] = count
         if len(self._counts) > _REMEMBERED:
-            self._counts.popitem(last=False)
+            del self._counts[next(iter(self._counts))]
         return count
 
     def forget(self, key: str) -> None:
@@ -198,7 +147,8 @@ def _echo(request: ModelRequest, ids: _Ids) -> Iterator[Chunk]:
 def _tools(request: ModelRequest, ids: _Ids) -> Iterator[Chunk]:
     results = open_results(request.messages)
     if results:
-        return _text("".join(f"{_reported(result)}\n" for result in results), ids, by_line=True)
+        told = [(f"{result.tool} {result.outcome}", first_words(result.text, 200)) for result in results]
+        return _text("".join(f"{what}: {text}\n" if text else f"{what}\n" for what, text in told), ids, by_line=True)
     words = newest_words(request.messages)
     asked = asked_lines(words, request.tools)
     return _calls(asked, ids) if asked else _text(words, ids)
@@ -224,21 +174,34 @@ def _long(request: ModelRequest, ids: _Ids) -> Iterator[Chunk]:
         yield c.ReasoningDelta(reasoning, word)
     yield c.ReasoningEnd(reasoning)
     yield c.TextStart(text)
+    tale = script().tale.split()
     for index in range(count):
         # Neighbours differ and the order does not repeat soon, so that a lost or doubled word shows.
-        word = _VOCABULARY[(index * 7 + index // len(_VOCABULARY)) % len(_VOCABULARY)]
+        word = tale[(index * 7 + index // len(tale)) % len(tale)]
         yield c.TextDelta(text, word if index == count - 1 else word + " ")
     yield c.TextEnd(text)
 
 
-_ANSWERS: Final[dict[str, Callable[[ModelRequest, _Ids], Iterator[Chunk]]]] = {
-    "tour": _tour,
-    "echo": _echo,
-    "small": _echo,
-    "tools": _tools,
-    "long": _long,
-    "fail": _echo,
-    "summary": lambda request, ids: _text(summarise(request), ids),
+_MODELS: Final[dict[str, tuple[int, Callable[[ModelRequest, _Ids], Iterator[Chunk]]]]] = {
+    "tour": (200_000, _tour),
+    "echo": (8_000, _echo),
+    "small": (2_000, _echo),
+    "tools": (200_000, _tools),
+    "long": (200_000, _long),
+    "fail": (200_000, _echo),
+    "summary": (200_000, lambda request, ids: _text(summarise(request), ids)),
+}
+"""Each model by name: its window, and how it answers."""
+
+DEMO_MODELS: Final[dict[str, ModelInfo]] = {
+    name: ModelInfo(
+        model=Model(DEMO, name),
+        window=window,
+        max_output=MAX_OUTPUT,
+        tools=name in ("tour", "tools"),
+        summariser=Model(DEMO, "summary"),
+    )
+    for name, (window, _) in _MODELS.items()
 }
 
 
@@ -256,9 +219,3 @@ def _calls(asked: list[Asked], ids: _Ids) -> Iterator[Chunk]:
         yield c.ToolInputStart(id_, one.tool)
         yield c.ToolInputDelta(id_, compact(one.input))
         yield c.ToolInputAvailable(id_, one.tool, one.input)
-
-
-def _reported(result: Result) -> str:
-    """One line about one result."""
-    text = first_words(result.text, 200)
-    return f"{result.tool} {result.outcome}: {text}" if text else f"{result.tool} {result.outcome}"

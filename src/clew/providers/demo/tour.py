@@ -7,17 +7,13 @@ is offered; what comes back is shown. Nothing here is clever, and it says so.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Sequence
-from functools import cache
-from importlib.resources import files
 from typing import Final
-
-import msgspec
 
 from clew.providers.base import ToolSchema
 from clew.providers.demo.calls import Asked, arguments
 from clew.providers.demo.reading import Result, compact
+from clew.providers.demo.script import script
 
 __all__ = ["answer", "show_results", "wanted_call"]
 
@@ -41,35 +37,13 @@ _READ: Final = re.compile(rf"{_PLEASE}(?:read|open|show|print|cat)\b.*?{_FILE}",
 _THIS_FOLDER: Final = frozenset({"this", "the", "here", "my", "current"})
 
 
-class _Topic(msgspec.Struct, frozen=True):
-    words: str
-    text: str
-
-    def fits(self, question: str) -> bool:
-        return re.search(self.words, question, re.IGNORECASE) is not None
-
-
-class _Script(msgspec.Struct, frozen=True):
-    """``tour.toml``. ``about`` is clew itself, which most questions name: it is meant only where nothing else is."""
-
-    hints: str
-    welcome: str
-    about: _Topic
-    topics: tuple[_Topic, ...]
-
-
-@cache
-def _script() -> _Script:
-    return msgspec.convert(tomllib.loads(files(__package__).joinpath("tour.toml").read_text("utf-8")), _Script)
-
-
 def answer(question: str) -> str:
     """What the guide says to a question: about the topics it knows, at most two of them, or a welcome."""
-    script = _script()
-    found = [topic.text for topic in script.topics if topic.fits(question)][:2]
-    if not found and not script.about.fits(question):
-        return script.welcome.replace("{hints}", script.hints)
-    return "\n".join(found or [script.about.text]) + "\n" + script.hints
+    told = script()
+    found = [topic.text for topic in told.topics if topic.fits(question)][:2]
+    if not found and not told.about.fits(question):
+        return told.welcome.replace("{hints}", told.hints)
+    return "\n".join(found or [told.about.text]) + "\n" + told.hints
 
 
 def wanted_call(question: str, tools: Sequence[ToolSchema]) -> Asked | str | None:
@@ -82,7 +56,7 @@ def wanted_call(question: str, tools: Sequence[ToolSchema]) -> Asked | str | Non
         return (
             "I would use a tool for that, but none is offered here. A session that was started in a folder "
             "(`clew run` does that, and over HTTP `workspace_root`) has tools for files and commands.\n\n"
-            + _script().hints
+            + script().hints
         )
     return None
 
@@ -104,7 +78,7 @@ def _wishes(question: str) -> list[tuple[tuple[str, ...], str]]:
 
 def show_results(results: Sequence[Result]) -> str:
     """What tools gave back, in Markdown."""
-    return "\n\n".join(_shown(result) for result in results) + "\n\nAnything else? " + _script().hints
+    return "\n\n".join(_shown(result) for result in results) + "\n\nAnything else? " + script().hints
 
 
 def _shown(result: Result) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
@@ -71,7 +71,8 @@ class _History:
             elif message.role == "system":
                 self._ask([self._theirs.SystemPromptPart(content=text) for text in message.texts])
             else:
-                content = list(self._content(message.parts))
+                shown = ((part, p.text_of(part)) for part in message.parts)
+                content = [text or self._file(part) for part, text in shown if text or p.kind_of(part) == "file"]
                 if content:
                     # Plain text goes as plain text: small servers know no other form.
                     plain = len(content) == 1 and isinstance(content[0], str)
@@ -87,13 +88,6 @@ class _History:
             last.parts = [*last.parts, *parts]
         else:
             self._out.append(self._theirs.ModelRequest(parts=list(parts)))
-
-    def _content(self, parts: Iterable[p.Part]) -> Iterator[Any]:
-        for part in parts:
-            if text := p.text_of(part):
-                yield text
-            elif p.kind_of(part) == "file":
-                yield self._file(part)
 
     def _file(self, part: p.Part) -> Any:
         """A file the model is shown; one that is not at hand is named."""
@@ -124,10 +118,7 @@ class _History:
             return  # reasoning alone answers nothing, and no provider takes it so
         self._out.append(
             self._theirs.ModelResponse(
-                parts=said,
-                model_name=self._model_id,
-                provider_name=self._system,
-                canonical_system=self._system,
+                parts=said, model_name=self._model_id, provider_name=self._system, canonical_system=self._system
             )
         )
         self._ask(returned)

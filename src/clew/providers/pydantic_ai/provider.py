@@ -69,9 +69,11 @@ class PydanticAIProvider:
                         continue
                     for chunk in translator.take(event):
                         yield chunk
-                if not _is_complete(response):
+                details = response.provider_details or {}
+                # A provider says why it stopped. A refusal is the one reason that has no name of its own.
+                if not details.get("finish_reason") and response.finish_reason != "content_filter":
                     raise self._failure("ended its stream before the answer was complete")
-                for chunk in translator.end(last, refusal=(response.provider_details or {}).get("refusal")):
+                for chunk in translator.end(last, refusal=details.get("refusal")):
                     yield chunk
                 yield step_end(response, has_calls=translator.has_calls)
         except ProviderFailure:
@@ -173,8 +175,3 @@ def _within_output(profile: Any, variant: str, limit: int | None) -> dict[str, A
 def _takes_temperature(profile: Any) -> bool:
     """Models that reason refuse it, and the library would warn at every call."""
     return not (profile.get("openai_supports_reasoning") or profile.get("anthropic_disallows_sampling_settings"))
-
-
-def _is_complete(response: Any) -> bool:
-    """Whether the provider said why it stopped. A refusal is the one reason that has no name of its own."""
-    return bool((response.provider_details or {}).get("finish_reason")) or response.finish_reason == "content_filter"

@@ -81,34 +81,26 @@ class Translator:
         return bool(self._calls)
 
     def _taken(self, event: Any) -> Iterator[Chunk]:
-        match event.event_kind:
-            case "part_start":
-                yield from self._started(event.index, event.part)
-            case "part_delta":
-                yield from self._grown(event.index, event.delta)
-            case "part_end":
-                yield from self._ended(event.index, event.part)
-
-    def _started(self, index: int, part: Any) -> Iterator[Chunk]:
-        match part.part_kind:
-            case "text":
-                yield from self._text(index, part.content)
-            case "thinking":
-                yield from self._reasoning(index, part.content)
-            case "tool-call":
-                yield from self._called(index, part)
-            case "file":
-                yield c.File(url=part.content.data_uri, media_type=part.content.media_type)
-
-    def _grown(self, index: int, delta: Any) -> Iterator[Chunk]:
-        match delta.part_delta_kind:
-            case "text":
-                yield from self._text(index, delta.content_delta)
-            case "thinking":
-                yield from self._reasoning(index, delta.content_delta)
-            case "tool_call":
-                call = self._calls.get(index)
-                if call is not None:
+        if event.event_kind == "part_end":
+            yield from self._ended(event.index, event.part)
+        elif event.event_kind == "part_start":
+            match event.part.part_kind:
+                case "text":
+                    yield from self._text(event.index, event.part.content)
+                case "thinking":
+                    yield from self._reasoning(event.index, event.part.content)
+                case "tool-call":
+                    yield from self._called(event.index, event.part)
+                case "file":
+                    yield c.File(url=event.part.content.data_uri, media_type=event.part.content.media_type)
+        elif event.event_kind == "part_delta":
+            delta, call = event.delta, self._calls.get(event.index)
+            match delta.part_delta_kind:
+                case "text":
+                    yield from self._text(event.index, delta.content_delta)
+                case "thinking":
+                    yield from self._reasoning(event.index, delta.content_delta)
+                case "tool_call" if call is not None:
                     call.name += delta.tool_name_delta or ""
                     call.details = {**(call.details or {}), **(delta.provider_details or {})} or None
                     yield from self._written(call, delta.args_delta)

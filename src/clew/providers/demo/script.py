@@ -1,0 +1,42 @@
+"""What the demo models say and know: ``script.toml``, read when one is first asked."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from functools import cache
+from importlib.resources import files
+
+import msgspec
+
+__all__ = ["script"]
+
+
+class _Topic(msgspec.Struct, frozen=True):
+    words: str
+    text: str
+
+    def fits(self, question: str) -> bool:
+        return re.search(self.words, question, re.IGNORECASE) is not None
+
+
+class _Script(msgspec.Struct, frozen=True):
+    """``about`` is clew itself, which most questions name: it is meant only where nothing else is.
+
+    ``tale`` is what ``demo/long`` tells, ``failures`` what ``demo/fail`` says by status. ``fields`` are the arguments
+    of tools as a line names them, ``synonyms`` the names that an offered tool may have for one.
+    """
+
+    hints: str
+    welcome: str
+    about: _Topic
+    topics: tuple[_Topic, ...]
+    tale: str
+    failures: dict[str, str]
+    fields: dict[str, tuple[str, ...]]
+    synonyms: dict[str, tuple[str, ...]]
+
+
+@cache
+def script() -> _Script:
+    return msgspec.convert(tomllib.loads(files(__package__).joinpath("script.toml").read_text("utf-8")), _Script)
