@@ -13,16 +13,8 @@ from clew.runtime.host import Host
 from clew.store.base import get_turn
 from clew.transcript.gate import check_value
 from clew.transcript.part import text_part
+from clew.triggers import ledger
 from clew.triggers.envelope import Trigger
-from clew.triggers.ledger import (
-    Direction,
-    EventQuery,
-    LedgerEvent,
-    check_source,
-    check_source_id,
-    check_type,
-    event_text,
-)
 from clew.triggers.routing import Routing, check_routing
 
 __all__ = ["EventList", "Events"]
@@ -31,7 +23,7 @@ __all__ = ["EventList", "Events"]
 class EventList(msgspec.Struct, frozen=True):
     """A page of the events ledger, newest first. ``next_cursor`` is None on the last page."""
 
-    events: tuple[LedgerEvent, ...]
+    events: tuple[ledger.LedgerEvent, ...]
     next_cursor: str | None
 
 
@@ -60,15 +52,15 @@ class Events:
         if text is None and payload is None:
             raise InvalidInput("an event needs a text or a payload")
         check_value([source, source_id, text, payload, type], "the event", max_bytes=MAX_CONTENT)
-        check_type(type)
+        ledger.check_type(type)
         said = text if text is not None else f"An event{f' of type {type}' if type else ''} came in from {source}."
         parts: list[dict[str, Any]] = [text_part(said)]
         if payload is not None:
-            parts.append({"type": "text", "text": event_text(payload)})
+            parts.append({"type": "text", "text": ledger.event_text(payload)})
         received, _ = await self._router.receive(
             Inbound(
-                source=check_source(source),
-                source_id=check_source_id(source_id),
+                source=ledger.check_source(source),
+                source_id=ledger.check_source_id(source_id),
                 trigger=Trigger(source=source, fired_at=self._host.clock.now_ms(), auth_subject="local"),
                 content={name: value for name, value in (("text", text), ("payload", payload)) if value is not None},
                 parts=tuple(parts),
@@ -87,7 +79,7 @@ class Events:
         session_id: str | None = None,
         source: str | None = None,
         turn_id: str | None = None,
-        direction: Direction | None = None,
+        direction: ledger.Direction | None = None,
     ) -> EventList:
         """The ledger, newest first: all of it, or what belongs to a session, a source or a turn."""
         if not 1 <= limit <= 200:
@@ -102,7 +94,7 @@ class Events:
         if turn_id is not None:
             self._own((await get_turn(self._host.store, ids.check_turn_id(turn_id))).session_id)
         before = None if cursor is None else int(cursor)
-        query = EventQuery(
+        query = ledger.EventQuery(
             limit=limit, before=before, session_id=session_id, source=source, turn_id=turn_id, direction=direction
         )
         page = await self._host.store.list_events(query)

@@ -13,19 +13,9 @@ import msgspec
 
 from clew.errors import NotSupported, RewindTargetInvalid, SnapshotFailed
 from clew.failpoints import failpoint
+from clew.history import rewind_plan as plans
 from clew.history.idle import idle_session
 from clew.history.lookup import get_place, turn_of
-from clew.history.rewind_plan import (
-    Edit,
-    RewindMode,
-    check_request,
-    check_target,
-    left_line,
-    parts_to_send,
-    plan_resend,
-    plan_undo,
-    tree_after_withdrawal,
-)
 from clew.history.snapshot import SnapshotLayer
 from clew.runtime.admission import PromptContent, admit, user_row
 from clew.runtime.head_move import load_compactions, load_kept_tails, plan_move
@@ -67,8 +57,8 @@ class Rewinding:
         session_id: str,
         message_id: str,
         *,
-        mode: RewindMode = "resend",
-        edit: Edit | None = None,
+        mode: plans.RewindMode = "resend",
+        edit: plans.Edit | None = None,
         run: bool = False,
         restore_files: bool = False,
     ) -> Rewound:
@@ -77,17 +67,17 @@ class Rewinding:
         Whatever refuses this does so before anything is changed. A turn that waits for a human is settled first, its
         requests withdrawn; the queue stays as it is.
         """
-        edit, host = edit or Edit(), self._host
-        check_request(mode, edit, run=run)
+        edit, host = edit or plans.Edit(), self._host
+        plans.check_request(mode, edit, run=run)
         async with idle_session(host, self._runtime.sessions, session_id) as (session, tree):
             place = await get_place(host.store, session_id, message_id, tree)
-            turn, row = check_target(tree, place), place.row
+            turn, row = plans.check_target(tree, place), place.row
             admitted: tuple[Setting, PromptContent] | None = None
             if run and mode == "edit":
                 admitted = await admit(
                     host,
                     session,
-                    parts_to_send(row, edit),
+                    plans.parts_to_send(row, edit),
                     model=edit.model if edit.model is not None else row.asked_model,
                     agent=edit.agent if edit.agent is not None else row.asked_agent,
                     attended=row.is_attended,
@@ -107,7 +97,7 @@ class Rewinding:
                 rewound = await self._move(session_id, tree, parent, "rewind")
                 text = edit.text if edit.text is not None else "\n".join(row.texts)
                 return msgspec.structs.replace(rewound, draft=text)
-            sibling = plan_resend(tree, turn, parent, host.mint.turn(), host.clock.now_ms())
+            sibling = plans.plan_resend(tree, turn, parent, host.mint.turn(), host.clock.now_ms())
             continuation, submission = self._runtime.continuation, None
             if sibling is None:
                 rewound = Rewound(turn.id, ())
@@ -122,7 +112,7 @@ class Rewinding:
         self,
         session: Session,
         row: MessageRow,
-        edit: Edit,
+        edit: plans.Edit,
         admitted: tuple[Setting, PromptContent],
         tree: Tree,
         parent: str | None,
@@ -136,13 +126,13 @@ class Rewinding:
         moving = plan_move(tree, tails, session.id, parent, now, "rewind")
         failpoint("history.before_rewind")
         submission = await self._runtime.runner.open(session, setting, new, content, before=moving, below=parent)
-        hidden = left_line(tree, moved(tree, session.id, parent, now, "rewind"))
+        hidden = plans.left_line(tree, moved(tree, session.id, parent, now, "rewind"))
         return Rewound(parent, hidden, None, submission)
 
     async def unrewind(self, session_id: str) -> Rewound:
         """Undo the newest rewind that is not undone yet."""
         async with idle_session(self._host, self._runtime.sessions, session_id) as (_, tree):
-            undone = plan_undo(tree_after_withdrawal(tree, session_id, self._host.clock.now_ms()))
+            undone = plans.plan_undo(plans.tree_after_withdrawal(tree, session_id, self._host.clock.now_ms()))
             tree = await self._withdraw(session_id, tree)
             return await self._move(session_id, tree, undone.from_turn_id, "unrewind")
 
@@ -197,4 +187,4 @@ class Rewinding:
         await self._runtime.sessions.commit(Unit(session_id, writes, guards, sync="power"))
         self._runtime.sessions.show_changed(session_id)
         after = tree if new is None else with_turn(tree, new, holding)
-        return Rewound(to_turn_id, left_line(tree, moved(after, session_id, to_turn_id, now, why)))
+        return Rewound(to_turn_id, plans.left_line(tree, moved(after, session_id, to_turn_id, now, why)))

@@ -12,19 +12,9 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
+from clew.compaction import plan as plans
 from clew.compaction.context import Context
 from clew.compaction.parse import SummaryRejected
-from clew.compaction.plan import (
-    Plan,
-    WrittenSummary,
-    compaction_data_of,
-    parent_of_marker,
-    plan_compaction,
-    plan_summary,
-    turn_data,
-    written_by_model,
-    written_by_rule,
-)
 from clew.compaction.record import to_part
 from clew.errors import ClewError, RunAborted, SessionBusy
 from clew.failpoints import failpoint
@@ -35,23 +25,7 @@ from clew.runtime.host import Host
 from clew.runtime.live_sessions import LiveSessions, Occupancy
 from clew.runtime.race import race
 from clew.runtime.summarise import Summariser, SummaryFailed
-from clew.store.unit import (
-    EpochIs,
-    Guard,
-    HeadIs,
-    InsertMessage,
-    LinkMessage,
-    MoveHead,
-    MoveTurn,
-    NoOpenTurn,
-    OpenTurn,
-    OpenTurnIs,
-    Refused,
-    SealMessage,
-    SetHidden,
-    Unit,
-    Write,
-)
+from clew.store import unit as u
 from clew.transcript.head import moved, newly_hidden, with_turn
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.projection import KeptTail
@@ -82,7 +56,7 @@ class Compactor:
         self._host = host
         self._waiting = waiting
 
-    async def compact(self, context: Context, plan: Plan, *, epoch: int, open_turn: Turn | None) -> Compacted:
+    async def compact(self, context: Context, plan: plans.Plan, *, epoch: int, open_turn: Turn | None) -> Compacted:
         """Raises ``CompactionError`` when there is no summary to be had, ``HookRefused`` when a hook minds."""
         plan = await self._host.hooks.change("before_compaction", plan)
         written, warning = await self._summary(context, plan)
@@ -93,27 +67,27 @@ class Compactor:
         self._host.hooks.observe("after_compaction", done)
         return done
 
-    async def _summary(self, context: Context, plan: Plan) -> tuple[WrittenSummary, str | None]:
+    async def _summary(self, context: Context, plan: plans.Plan) -> tuple[plans.WrittenSummary, str | None]:
         """The summary and, where it is not what was hoped for, why."""
-        task = plan_summary(context, plan)
+        task = plans.plan_summary(context, plan)
         summariser = Summariser(self._host, context.frame.model, context.policy, self._waiting)
         try:
             text, strategy = await summariser.summarise(task)
             model = str(summariser.model)
-            return written_by_model(text, task, plan, strategy, summariser.usage, model), plan.cut.warning
+            return plans.written_by_model(text, task, plan, strategy, summariser.usage, model), plan.cut.warning
         except (SummaryFailed, SummaryRejected) as failure:
             too_large = isinstance(failure, SummaryFailed) and failure.too_large
             if not context.policy.drop_middle or not (too_large or plan.must):
                 # It still fits for now: the turn goes on as it is, and the next one tries again.
                 raise
             log.warning("session %s: the middle is left out, for want of a summary: %s", plan.session_id, failure)
-            return written_by_rule(task, plan, summariser.usage), str(failure)
+            return plans.written_by_rule(task, plan, summariser.usage), str(failure)
 
     async def _commit(
         self,
         context: Context,
-        plan: Plan,
-        written: WrittenSummary,
+        plan: plans.Plan,
+        written: plans.WrittenSummary,
         warning: str | None,
         epoch: int,
         open_turn: Turn | None,
@@ -122,22 +96,22 @@ class Compactor:
         now = max(host.clock.now_ms(), await host.store.newest_message_at(session_id))
         tree = await host.store.load_tree(session_id)
         marker_id = host.mint.message()
-        data = compaction_data_of(context, plan, written, warning, marker_id)
+        data = plans.compaction_data_of(context, plan, written, warning, marker_id)
         part = PartRow(host.mint.part(), 0, to_part(data), now, now)
         marker = MessageRow(marker_id, session_id, "assistant", now, now, {"synthetic": True, "summary": True}, (part,))
         turn = Turn(
             id=host.mint.turn(),
             session_id=session_id,
-            parent_turn_id=parent_of_marker(tree, open_turn),
+            parent_turn_id=plans.parent_of_marker(tree, open_turn),
             created_at=now,
             kind="compaction",
             status="completed",
             settled_at=now,
-            data=turn_data(data, plan.cut),
+            data=plans.turn_data(data, plan.cut),
         )
         tails = await load_kept_tails(host.store, session_id, tree)
         unit = plan_marker(tree, tails, turn, marker, data.tail_start_id, epoch=epoch, open_turn=open_turn)
-        if isinstance(await host.store.commit(unit), Refused):
+        if isinstance(await host.store.commit(unit), u.Refused):
             raise SessionBusy("the session moved on while it was summarised", session_id=session_id)
         return Compacted(
             compacted=True,
@@ -158,32 +132,32 @@ def plan_marker(
     *,
     epoch: int,
     open_turn: Turn | None,
-) -> Unit:
+) -> u.Unit:
     """The unit that adds a compaction's turn with its marker, moves the head there, and writes the projections.
 
     An open turn is hung below it.
     """
     session_id, now = turn.session_id, turn.created_at
     grown = moved(with_turn(tree, turn, (marker.id,)), session_id, turn.id, now, "compaction")
-    writes: list[Write] = [
-        OpenTurn(turn),
-        InsertMessage(marker),
-        SealMessage(marker.id, marker.seal),
-        LinkMessage(turn.id, marker.id),
-        MoveHead(turn.id, now, "compaction"),
+    writes: list[u.Write] = [
+        u.OpenTurn(turn),
+        u.InsertMessage(marker),
+        u.SealMessage(marker.id, marker.seal),
+        u.LinkMessage(turn.id, marker.id),
+        u.MoveHead(turn.id, now, "compaction"),
     ]
-    guards: list[Guard] = [EpochIs(epoch), HeadIs(tree.head_turn_id)]
+    guards: list[u.Guard] = [u.EpochIs(epoch), u.HeadIs(tree.head_turn_id)]
     if open_turn is not None:
-        writes.append(MoveTurn(open_turn.id, turn.id))
-        guards.append(OpenTurnIs(open_turn.id))
+        writes.append(u.MoveTurn(open_turn.id, turn.id))
+        guards.append(u.OpenTurnIs(open_turn.id))
         below = place_below(grown.turns[open_turn.id], grown.turns[turn.id])
         grown = msgspec.structs.replace(grown, turns={**grown.turns, open_turn.id: below})
     else:
-        guards.append(NoOpenTurn())
+        guards.append(u.NoOpenTurn())
     hidden = newly_hidden(tree, grown, tails, (*tails, KeptTail(turn.id, tail_start_id, now)))
     if hidden:
-        writes.append(SetHidden(hidden))
-    return Unit(session_id, tuple(writes), tuple(guards), sync="power")
+        writes.append(u.SetHidden(hidden))
+    return u.Unit(session_id, tuple(writes), tuple(guards), sync="power")
 
 
 # Sessions that nobody runs on
@@ -216,7 +190,7 @@ async def compact_idle(
         context = await load_idle_context(host, session)
         plan = None
         if context.fires or not auto:
-            plan = plan_compaction(context, session.id, open_turn_id=None, inside=False, auto=auto, focus=focus)
+            plan = plans.plan_compaction(context, session.id, open_turn_id=None, inside=False, auto=auto, focus=focus)
         if plan is None:
             return Compacted(compacted=False, tokens_before=context.size.used, tokens_after=context.size.used)
         state = await host.store.load_state(session.id)

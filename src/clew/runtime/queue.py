@@ -21,22 +21,8 @@ from clew.runtime.setting import resolve_for
 from clew.runtime.standing import Standing
 from clew.runtime.submission import Outcomes, Submission
 from clew.runtime.take import plan_take
+from clew.store import unit as u
 from clew.store.base import QueuedMessage, get_session
-from clew.store.unit import (
-    Dequeue,
-    Enqueue,
-    InsertMessage,
-    LinkMessage,
-    OpenTurn,
-    PatchMessage,
-    PatchSession,
-    PutParts,
-    Refused,
-    SealMessage,
-    StillQueued,
-    Unit,
-    Write,
-)
 from clew.transcript.message import MessageRow
 from clew.transcript.session import Model
 from clew.transcript.turn import Turn
@@ -68,16 +54,16 @@ class Queue:
     def pause(self, session_id: str) -> None:
         self._unpaused.discard(session_id)
 
-    async def add(self, row: MessageRow, content: PromptContent, *, interrupt: bool, also: Unit) -> Submission:
+    async def add(self, row: MessageRow, content: PromptContent, *, interrupt: bool, also: u.Unit) -> Submission:
         """Store a message that waits, in one unit with what belongs to it."""
-        writes: tuple[Write, ...] = (
-            InsertMessage(row),
-            SealMessage(row.id, row.seal),
-            Enqueue(row.id, row.created_at, interrupt),
+        writes: tuple[u.Write, ...] = (
+            u.InsertMessage(row),
+            u.SealMessage(row.id, row.seal),
+            u.Enqueue(row.id, row.created_at, interrupt),
             *content.blobs,
             *also.writes,
         )
-        await self._sessions.commit(Unit(row.session_id, writes, also.guards, sync="power"))
+        await self._sessions.commit(u.Unit(row.session_id, writes, also.guards, sync="power"))
         self._sessions.publish("queue_changed", row.session_id)
         return Submission(row.id, self._outcomes.expect(row.session_id, row.id), queued=True)
 
@@ -118,7 +104,7 @@ class Queue:
         now = max(host.clock.now_ms(), await host.store.newest_message_at(session_id) + 1)
         turn = Turn(id=host.mint.turn(), session_id=session_id, parent_turn_id=standing.head_turn_id, created_at=now)
         outcome = await host.store.commit(plan_fire(standing, queued, row, turn, setting.model))
-        if isinstance(outcome, Refused):
+        if isinstance(outcome, u.Refused):
             return None, outcome.reason
         self._sessions.publish("queue_changed", session_id)
         return TakenSession(setting, turn, standing.next_epoch, row.id), None
@@ -134,9 +120,9 @@ class Queue:
 
     async def _cancel(self, session_id: str, message_id: str, why: str) -> bool:
         now = self._host.clock.now_ms()
-        writes = (Dequeue(message_id), PatchMessage(message_id, now, {"cancelled_at": now, "cancelled_why": why}))
-        unit = Unit(session_id, writes, (StillQueued(message_id),), sync="power")
-        if isinstance(await self._host.store.commit(unit), Refused):
+        writes = (u.Dequeue(message_id), u.PatchMessage(message_id, now, {"cancelled_at": now, "cancelled_why": why}))
+        unit = u.Unit(session_id, writes, (u.StillQueued(message_id),), sync="power")
+        if isinstance(await self._host.store.commit(unit), u.Refused):
             return False
         self._outcomes.cancel(message_id)
         self._sessions.publish("queue_changed", session_id)
@@ -144,22 +130,22 @@ class Queue:
         return True
 
 
-def plan_fire(standing: Standing, queued: MessageRow, row: MessageRow, turn: Turn, model: Model) -> Unit:
+def plan_fire(standing: Standing, queued: MessageRow, row: MessageRow, turn: Turn, model: Model) -> u.Unit:
     """The unit that takes the session for a queued message; ``row`` is the message as hooks have left it.
 
     Refused when it was cancelled meanwhile: it is in the queue, or in a turn, and never in both.
     """
     now = turn.created_at
-    changed: tuple[Write, ...] = ()
+    changed: tuple[u.Write, ...] = ()
     if row.parts != queued.parts:
-        changed = (PutParts(row.id, row.parts), SealMessage(row.id, row.seal))
+        changed = (u.PutParts(row.id, row.parts), u.SealMessage(row.id, row.seal))
     metadata = {key: value for key, value in row.metadata.items() if queued.metadata.get(key) != value}
-    writes: tuple[Write, ...] = (
-        Dequeue(row.id),
-        PatchMessage(row.id, now, metadata, created_at=now),
+    writes: tuple[u.Write, ...] = (
+        u.Dequeue(row.id),
+        u.PatchMessage(row.id, now, metadata, created_at=now),
         *changed,
-        OpenTurn(turn),
-        LinkMessage(turn.id, row.id),
-        PatchSession(updated_at=now, model=model),
+        u.OpenTurn(turn),
+        u.LinkMessage(turn.id, row.id),
+        u.PatchSession(updated_at=now, model=model),
     )
-    return plan_take(standing, now, writes, guards=(StillQueued(row.id),))
+    return plan_take(standing, now, writes, guards=(u.StillQueued(row.id),))

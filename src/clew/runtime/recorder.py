@@ -31,24 +31,8 @@ from clew.config import SavePolicy
 from clew.errors import ClewError, IllegalChunk, InternalError, SessionNotFound, StaleEpoch
 from clew.failpoints import failpoint
 from clew.ids import Mint
+from clew.store import unit as u
 from clew.store.base import Store
-from clew.store.unit import (
-    AppendChunks,
-    EndStep,
-    EpochIs,
-    InsertMessage,
-    JournalEntry,
-    LinkMessage,
-    MarkFolded,
-    Outcome,
-    PatchMessage,
-    PutParts,
-    Refused,
-    SealMessage,
-    Sync,
-    Unit,
-    Write,
-)
 from clew.transcript import chunk as c
 from clew.transcript.chunk_gate import ChunkGate
 from clew.transcript.damage import seal_of
@@ -99,7 +83,7 @@ class Recorder:
         self._store = store
         self._turn_id = turn_id
         # Whoever takes the session raises the epoch: from then on nothing of this stream is written any more.
-        self._guard = EpochIs(epoch)
+        self._guard = u.EpochIs(epoch)
         self._mint, self._clock = mint, clock
         policy = policy or SavePolicy()
         self._policy = msgspec.structs.replace(policy, save_on=policy.save_on or store.capabilities.save_on)
@@ -107,7 +91,7 @@ class Recorder:
         self._gate = ChunkGate()
         self._stored = stored
         self._n = last_n
-        self._pending: list[JournalEntry] = []
+        self._pending: list[u.JournalEntry] = []
         self._unshown: list[c.Chunk] = []
         self._bytes = 0
         self._parts: list[tuple[str, int]] = [(part.id, part.created_at) for part in message.parts]
@@ -118,7 +102,7 @@ class Recorder:
         self._folded_at = clock.monotonic_ms()
         self._fold_due = False
         self._stagger = 0.85 + 0.05 * (zlib.crc32(message.id.encode()) % 4)
-        self._inflight: asyncio.Future[Outcome] | None = None
+        self._inflight: asyncio.Future[u.Outcome] | None = None
         self._scheduled = False
         self._timer: Timer | None = None
         self._idle: list[asyncio.Future[None]] = []
@@ -152,11 +136,11 @@ class Recorder:
         """Wait until everything written so far is durable, and shown."""
         await self._commit((), fold=self._wants_fold(), sync="process")
 
-    async def end_step(self, step: Step, *writes: Write) -> None:
+    async def end_step(self, step: Step, *writes: u.Write) -> None:
         """Book the step with everything written so far and ``writes``, in one unit, synced."""
-        await self._commit((EndStep(step), *writes), fold=True, sync="power")
+        await self._commit((u.EndStep(step), *writes), fold=True, sync="power")
 
-    async def close(self, *writes: Write, seal: bool = True) -> None:
+    async def close(self, *writes: u.Write, seal: bool = True) -> None:
         """Fold what is left and end, together with ``writes`` (a turn settled, the head moved), in one unit.
 
         ``seal=False`` leaves the message open for a later run to go on with.
@@ -196,7 +180,7 @@ class Recorder:
             self._unshown.append(chunk)
             return
         self._n += 1
-        self._pending.append(JournalEntry(self._n, index, chunk))
+        self._pending.append(u.JournalEntry(self._n, index, chunk))
         self._unshown.append(chunk)
         if index is not None:
             self._dirty.add(index)
@@ -256,14 +240,14 @@ class Recorder:
 
     def _unit(
         self,
-        writes: Sequence[Write],
+        writes: Sequence[u.Write],
         *,
         fold: bool,
-        sync: Sync = "process",
+        sync: u.Sync = "process",
         seal: bool = False,
-    ) -> Unit:
+    ) -> u.Unit:
         """A unit of everything that waits: as parts when it folds, else as journal entries."""
-        own: list[Write] = []
+        own: list[u.Write] = []
         now = self._clock.now_ms()
         entries = tuple(self._pending)
         parts = tuple(
@@ -272,17 +256,17 @@ class Recorder:
         )
         if not self._stored and entries:
             metadata = {**self.message.metadata, **from_stream(self.fold.metadata)} if fold else self.message.metadata
-            own.append(InsertMessage(msgspec.structs.replace(self.message, parts=parts, metadata=metadata)))
-            own.append(LinkMessage(self._turn_id, self.message.id))
+            own.append(u.InsertMessage(msgspec.structs.replace(self.message, parts=parts, metadata=metadata)))
+            own.append(u.LinkMessage(self._turn_id, self.message.id))
             self._stored = True
         else:
             if parts:
-                own.append(PutParts(self.message.id, parts))
+                own.append(u.PutParts(self.message.id, parts))
             if fold and self._metadata_dirty and self._stored:
-                own.append(PatchMessage(self.message.id, now, from_stream(self.fold.metadata)))
+                own.append(u.PatchMessage(self.message.id, now, from_stream(self.fold.metadata)))
         if fold and self._stored:
             # Parts and mark in one unit: recovery applies only what is above the mark, and never a chunk twice.
-            own.append(MarkFolded(self.message.id, self._n))
+            own.append(u.MarkFolded(self.message.id, self._n))
             self._folded_chars += self._grown
             self._grown = self._unfolded = 0
             self._folded_at = self._clock.monotonic_ms()
@@ -290,15 +274,15 @@ class Recorder:
             self._metadata_dirty = self._fold_due = False
             self._stop_timer()
         elif entries:
-            own.append(AppendChunks(self.message.id, entries))
+            own.append(u.AppendChunks(self.message.id, entries))
             self._start_timer()
         if seal and self._stored:
-            own.append(SealMessage(self.message.id, seal_of(self.fold.parts)))
+            own.append(u.SealMessage(self.message.id, seal_of(self.fold.parts)))
         self._pending = []
         self._bytes = 0
-        return Unit(self.message.session_id, (*own, *writes), (self._guard,), sync)
+        return u.Unit(self.message.session_id, (*own, *writes), (self._guard,), sync)
 
-    def _submit(self, unit: Unit) -> None:
+    def _submit(self, unit: u.Unit) -> None:
         shown = self._take_unshown() if self._policy.save_on == "chunk" else []
         failpoint("recorder.before_submit")
         try:
@@ -309,13 +293,13 @@ class Recorder:
         self._inflight = future
         future.add_done_callback(lambda done: self._acknowledged(done, shown))
 
-    def _acknowledged(self, future: asyncio.Future[Outcome], shown: list[c.Chunk]) -> None:
+    def _acknowledged(self, future: asyncio.Future[u.Outcome], shown: list[c.Chunk]) -> None:
         self._inflight = None
         if future.cancelled():
             self._fail(InternalError("a unit was cancelled", message_id=self.message.id))
             return
         error = future.exception()
-        if error is None and isinstance(refused := future.result(), Refused):
+        if error is None and isinstance(refused := future.result(), u.Refused):
             error = _refused_error(refused, self.message)
         if error is not None:
             self._fail(error)
@@ -363,10 +347,10 @@ class Recorder:
 
     async def _commit(
         self,
-        writes: Sequence[Write],
+        writes: Sequence[u.Write],
         *,
         fold: bool,
-        sync: Sync,
+        sync: u.Sync,
         seal: bool = False,
     ) -> None:
         self._check()
@@ -406,7 +390,7 @@ class Recorder:
             self._start_timer()
 
 
-def _refused_error(refused: Refused, message: MessageRow) -> ClewError:
+def _refused_error(refused: u.Refused, message: MessageRow) -> ClewError:
     """The error a recorder ends with when the store would not take its unit."""
     if refused.reason == "session_not_found":
         return SessionNotFound("the session was deleted while a run was writing", session_id=message.session_id)

@@ -12,22 +12,8 @@ from collections.abc import Sequence
 
 from clew.runtime.settle import LOST, RESTART, plan_settle
 from clew.runtime.standing import Standing, load_standing
+from clew.store import unit as u
 from clew.store.base import Store
-from clew.store.unit import (
-    EpochIs,
-    Guard,
-    HeadIs,
-    InsertMessage,
-    LinkMessage,
-    NoOpenTurn,
-    OpenTurn,
-    OpenTurnIs,
-    PatchSession,
-    SealMessage,
-    SetEpoch,
-    Unit,
-    Write,
-)
 from clew.transcript.message import MessageRow
 from clew.transcript.session import Model
 from clew.transcript.turn import Turn
@@ -38,13 +24,13 @@ __all__ = ["plan_open", "plan_take", "settle_session"]
 def plan_take(
     standing: Standing,
     now: int,
-    writes: Sequence[Write],
+    writes: Sequence[u.Write],
     *,
-    before: Sequence[Write] = (),
-    guards: Sequence[Guard] = (),
+    before: Sequence[u.Write] = (),
+    guards: Sequence[u.Guard] = (),
     goes_on: Turn | None = None,
     left_open: str = LOST,
-) -> Unit:
+) -> u.Unit:
     """The unit that takes a session: everything settled, the next epoch, and what the taker writes.
 
     ``goes_on`` is the open turn that the taker goes on with, or ends itself. What has to be there for any of it, such
@@ -52,15 +38,15 @@ def plan_take(
     """
     # A turn that waits for a human is nobody's to take but for who goes on with it: then there must be no open one.
     turn = goes_on or (standing.open.turn if standing.open is not None and standing.waiting is None else None)
-    held: tuple[Guard, ...] = (
-        EpochIs(standing.state.epoch),
-        HeadIs(standing.state.head_turn_id),
-        NoOpenTurn() if turn is None else OpenTurnIs(turn.id),
+    held: tuple[u.Guard, ...] = (
+        u.EpochIs(standing.state.epoch),
+        u.HeadIs(standing.state.head_turn_id),
+        u.NoOpenTurn() if turn is None else u.OpenTurnIs(turn.id),
     )
     settled = plan_settle(standing, now, left_open, spared=goes_on)
     # One unit: a kill leaves either the session as it was, or the taker's turn with nothing open before it.
-    taken = (*before, SetEpoch(standing.next_epoch), *settled, *writes)
-    return Unit(standing.session_id, taken, (*held, *guards), sync="power")
+    taken = (*before, u.SetEpoch(standing.next_epoch), *settled, *writes)
+    return u.Unit(standing.session_id, taken, (*held, *guards), sync="power")
 
 
 def plan_open(
@@ -68,21 +54,21 @@ def plan_open(
     turn_id: str,
     message: MessageRow,
     model: Model | None = None,
-    *more: Write,
-    before: Sequence[Write] = (),
+    *more: u.Write,
+    before: Sequence[u.Write] = (),
     below: str | None = None,
-) -> Unit:
+) -> u.Unit:
     """Take the session for a new turn and store the user message that begins it.
 
     The turn hangs below the head; where ``before`` moves that, below the turn it is moved to.
     """
     now, parent = message.created_at, below if before else standing.head_turn_id
-    writes: tuple[Write, ...] = (
-        OpenTurn(Turn(id=turn_id, session_id=message.session_id, parent_turn_id=parent, created_at=now)),
-        InsertMessage(message),
-        SealMessage(message.id, message.seal),
-        LinkMessage(turn_id, message.id),
-        PatchSession(updated_at=now, model=model),
+    writes: tuple[u.Write, ...] = (
+        u.OpenTurn(Turn(id=turn_id, session_id=message.session_id, parent_turn_id=parent, created_at=now)),
+        u.InsertMessage(message),
+        u.SealMessage(message.id, message.seal),
+        u.LinkMessage(turn_id, message.id),
+        u.PatchSession(updated_at=now, model=model),
         *more,
     )
     return plan_take(standing, now, writes, before=before)
