@@ -47,43 +47,21 @@ if TYPE_CHECKING:
 
 # Values that only a running engine hands out are loaded when somebody names them: `import clew` stays light.
 _LATER = {
-    "clew.compaction.context": (
-        "ContextParts",
-        "ContextReport",
-    ),
+    "clew.compaction.context": ("ContextParts", "ContextReport"),
     "clew.compaction.files": ("TouchedFile",),
     "clew.dispatch.events": ("EventList",),
     "clew.dispatch.router": ("Received",),
     "clew.history.compactions": ("CompactionReport",),
-    "clew.history.report": (
-        "RequestReport",
-        "StepReport",
-        "TurnReport",
-    ),
+    "clew.history.report": ("RequestReport", "StepReport", "TurnReport"),
     "clew.history.rewind": ("Rewound",),
-    "clew.history.tree": (
-        "ReflogEntry",
-        "TreeBranch",
-        "TreeTurn",
-        "TreeView",
-    ),
+    "clew.history.tree": ("ReflogEntry", "TreeBranch", "TreeTurn", "TreeView"),
     "clew.permissions.evaluate": ("Considered",),
-    "clew.permissions.explain": (
-        "Explanation",
-        "Subject",
-    ),
+    "clew.permissions.explain": ("Explanation", "Subject"),
     "clew.system_prompt.assemble": ("Section",),
-    "clew.providers.base": (
-        "ModelListing",
-        "ProviderFailure",
-        "ToolSchema",
-    ),
+    "clew.providers.base": ("ModelListing", "ProviderFailure", "ToolSchema"),
     "clew.runtime.compact": ("Compacted",),
     "clew.runtime.hooks": ("HookRefused",),
-    "clew.runtime.submission": (
-        "Submission",
-        "TurnOutcome",
-    ),
+    "clew.runtime.submission": ("Submission", "TurnOutcome"),
 }
 
 __all__ = [

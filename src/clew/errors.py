@@ -86,6 +86,10 @@ class ClewError(Exception):
 
     code: ClassVar[str] = "internal_error"
 
+    def __init_subclass__(cls, code: str | None = None) -> None:
+        super().__init_subclass__()
+        cls.code = code or cls.code
+
     def __init__(self, message: str, **ids: object) -> None:
         super().__init__(message)
         self.message = message
@@ -95,249 +99,179 @@ class ClewError(Exception):
         return self.message
 
 
-class NotFound(ClewError):
+class NotFound(ClewError, code="not_found"):
     """Something named by the caller is not there."""
 
-    code = "not_found"
+
+class SessionNotFound(NotFound, code="session_not_found"): ...
 
 
-class SessionNotFound(NotFound):
-    code = "session_not_found"
+class MessageNotFound(NotFound, code="message_not_found"): ...
 
 
-class MessageNotFound(NotFound):
-    code = "message_not_found"
+class TurnNotFound(NotFound, code="turn_not_found"): ...
 
 
-class TurnNotFound(NotFound):
-    code = "turn_not_found"
+class ApprovalNotFound(NotFound, code="approval_not_found"): ...
 
 
-class ApprovalNotFound(NotFound):
-    code = "approval_not_found"
-
-
-class TriggerNotFound(NotFound):
+class TriggerNotFound(NotFound, code="trigger_not_found"):
     """No such schedule, or no such webhook."""
 
-    code = "trigger_not_found"
+
+class BlobNotFound(NotFound, code="blob_not_found"): ...
 
 
-class BlobNotFound(NotFound):
-    code = "blob_not_found"
-
-
-class Conflict(ClewError):
+class Conflict(ClewError, code="conflict"):
     """The request is sound, the present state does not allow it."""
 
-    code = "conflict"
 
-
-class SessionBusy(Conflict):
+class SessionBusy(Conflict, code="run_in_flight"):
     """Somebody else has the session, or what was asked for, now: wait, abort it, or ask again.
 
     Raised while a run goes on, while the session is being summarised, when its head moved or a run took it between a
     look and a write, for a message that already waits in the queue, and for a schedule whose last run goes on.
     """
 
-    code = "run_in_flight"
 
-
-class WaitingForHuman(Conflict):
+class WaitingForHuman(Conflict, code="waiting_for_human"):
     """A turn is open and waits for approvals or answers, so nothing else can begin. Nothing runs meanwhile.
 
     Raised for a prompt that would not be queued, for going on, compacting and pruning, and for answers over the chat
     route that are none of those it waits for.
     """
 
-    code = "waiting_for_human"
+
+class NothingToContinue(Conflict, code="nothing_to_continue"): ...
 
 
-class NothingToContinue(Conflict):
-    code = "nothing_to_continue"
+class AlreadyAnswered(Conflict, code="already_answered"): ...
 
 
-class AlreadyAnswered(Conflict):
-    code = "already_answered"
+class DuplicateMessage(Conflict, code="duplicate_message"): ...
 
 
-class DuplicateMessage(Conflict):
-    code = "duplicate_message"
+class DuplicateEvent(Conflict, code="duplicate_event"): ...
 
 
-class DuplicateEvent(Conflict):
-    code = "duplicate_event"
+class TriggerPaused(Conflict, code="trigger_paused"): ...
 
 
-class TriggerPaused(Conflict):
-    code = "trigger_paused"
+class NewerTurns(Conflict, code="newer_turns"): ...
 
 
-class NewerTurns(Conflict):
-    code = "newer_turns"
+class NothingToUndo(Conflict, code="nothing_to_undo"): ...
 
 
-class NothingToUndo(Conflict):
-    code = "nothing_to_undo"
+class OwnedByAnotherProcess(Conflict, code="store_owned"): ...
 
 
-class OwnedByAnotherProcess(Conflict):
-    code = "store_owned"
-
-
-class Invalid(ClewError):
+class Invalid(ClewError, code="invalid_input"):
     """The request itself cannot be taken; nothing was touched."""
 
-    code = "invalid_input"
+
+class InvalidId(Invalid, code="invalid_id"): ...
 
 
-class InvalidId(Invalid):
-    code = "invalid_id"
+class InvalidInput(Invalid, code="invalid_input"): ...
 
 
-class InvalidInput(Invalid):
-    code = "invalid_input"
+class UnsupportedValue(Invalid, code="unsupported_value"): ...
 
 
-class UnsupportedValue(Invalid):
-    code = "unsupported_value"
+class MessageTooLarge(Invalid, code="message_too_large"): ...
 
 
-class MessageTooLarge(Invalid):
-    code = "message_too_large"
+class TooManyFiles(Invalid, code="too_many_files"): ...
 
 
-class TooManyFiles(Invalid):
-    code = "too_many_files"
+class RewindTargetInvalid(Invalid, code="rewind_target_invalid"): ...
 
 
-class RewindTargetInvalid(Invalid):
-    code = "rewind_target_invalid"
+class BranchPointInvalid(Invalid, code="branch_point_invalid"): ...
 
 
-class BranchPointInvalid(Invalid):
-    code = "branch_point_invalid"
-
-
-class IllegalChunk(Invalid):
+class IllegalChunk(Invalid, code="illegal_chunk"):
     """A chunk that the vocabulary, or the state of its message, does not allow. The message is unchanged."""
 
-    code = "illegal_chunk"
 
-
-class IllegalTransition(Invalid):
+class IllegalTransition(Invalid, code="illegal_transition"):
     """A move between states that the table does not hold."""
 
-    code = "illegal_transition"
+
+class PermissionDenied(ClewError, code="permission_denied"): ...
 
 
-class PermissionDenied(ClewError):
-    code = "permission_denied"
-
-
-class SignatureInvalid(PermissionDenied):
+class SignatureInvalid(PermissionDenied, code="signature_invalid"):
     """A delivery that nobody who knows the secret has signed, or not just now."""
 
-    code = "signature_invalid"
 
-
-class RunError(ClewError):
+class RunError(ClewError, code="run_failed"):
     """A run ended without finishing its turn."""
 
-    code = "run_failed"
+
+class ModelFailed(RunError, code="model_failed"): ...
 
 
-class ModelFailed(RunError):
-    code = "model_failed"
+class ToolFailed(RunError, code="tool_failed"): ...
 
 
-class ToolFailed(RunError):
-    code = "tool_failed"
+class RunAborted(RunError, code="run_aborted"): ...
 
 
-class RunAborted(RunError):
-    code = "run_aborted"
+class ContextTooLarge(RunError, code="context_too_large"): ...
 
 
-class ContextTooLarge(RunError):
-    code = "context_too_large"
-
-
-class ViewerLagged(RunError):
+class ViewerLagged(RunError, code="viewer_lagged"):
     """A viewer that did not read for so long that the stream went on without it. The run is not affected."""
 
-    code = "viewer_lagged"
+
+class CompactionError(ClewError, code="compaction_failed"): ...
 
 
-class CompactionError(ClewError):
-    code = "compaction_failed"
-
-
-class SnapshotFailed(ClewError):
+class SnapshotFailed(ClewError, code="snapshot_failed"):
     """The layer that keeps the workspace's past could not bring it back; the conversation was not touched."""
 
-    code = "snapshot_failed"
 
-
-class StoreError(ClewError):
+class StoreError(ClewError, code="store_error"):
     """The store could not do what it was asked; what was acknowledged before still stands."""
 
-    code = "store_error"
+
+class StoreClosed(StoreError, code="store_closed"): ...
 
 
-class StoreClosed(StoreError):
-    code = "store_closed"
-
-
-class StoreUnavailable(StoreError):
+class StoreUnavailable(StoreError, code="store_unavailable"):
     """The place a store was asked to live in cannot hold one (network file system, no WAL, not a database)."""
 
-    code = "store_unavailable"
 
-
-class StoreGone(StoreError):
+class StoreGone(StoreError, code="store_gone"):
     """The file or folder of a store is not there any more, or not the one it was. What was acknowledged is in there."""
 
-    code = "store_gone"
 
-
-class StoreBusy(StoreError):
+class StoreBusy(StoreError, code="store_busy"):
     """Another process held the write lock for longer than clew is willing to wait."""
 
-    code = "store_busy"
 
-
-class StoreReadOnly(StoreError):
+class StoreReadOnly(StoreError, code="store_read_only"):
     """This handle was opened for reading."""
 
-    code = "store_read_only"
+
+class SchemaTooNew(StoreError, code="schema_too_new"): ...
 
 
-class SchemaTooNew(StoreError):
-    code = "schema_too_new"
+class StorageFull(StoreError, code="storage_full"): ...
 
 
-class StorageFull(StoreError):
-    code = "storage_full"
-
-
-class RowUndecodable(StoreError):
+class RowUndecodable(StoreError, code="row_undecodable"):
     """A stored row no longer reads as what clew wrote; the other rows are not affected."""
 
-    code = "row_undecodable"
 
-
-class StaleEpoch(StoreError):
+class StaleEpoch(StoreError, code="stale_epoch"):
     """The run that wrote was superseded by a newer one; nothing of its write was taken."""
 
-    code = "stale_epoch"
+
+class NotSupported(StoreError, code="not_supported"): ...
 
 
-class NotSupported(StoreError):
-    code = "not_supported"
-
-
-class InternalError(ClewError):
+class InternalError(ClewError, code="internal_error"):
     """A broken assumption inside clew. Please report it."""
-
-    code = "internal_error"

@@ -133,13 +133,7 @@ class Engine(Operations):
         Leaving the loop early detaches; the run goes on. Refusals raise before the first chunk.
         """
         submission = await self.submit(
-            session_id,
-            prompt,
-            model=model,
-            agent=agent,
-            message_id=message_id,
-            on_busy="reject",
-            attended=attended,
+            session_id, prompt, model=model, agent=agent, message_id=message_id, on_busy="reject", attended=attended
         )
         if submission.stream is not None:
             async for batch in submission.stream.follow(replay=False):

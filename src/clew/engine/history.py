@@ -90,11 +90,7 @@ class History(EnginePart):
         from clew.history.branch import Branching
 
         return await Branching(self._host, self._runtime).branch(
-            self._own(session_id),
-            from_message_id,
-            metadata=metadata,
-            model=model,
-            start_message_id=start_message_id,
+            self._own(session_id), from_message_id, metadata=metadata, model=model, start_message_id=start_message_id
         )
 
     async def fork(self, turn_id: str, *, label: str | None = None) -> Session:

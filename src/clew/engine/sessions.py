@@ -176,12 +176,7 @@ class Sessions(EnginePart):
     # What is in one
 
     async def messages(
-        self,
-        session_id: str,
-        *,
-        view: View = "visible",
-        limit: int | None = None,
-        before: str | None = None,
+        self, session_id: str, *, view: View = "visible", limit: int | None = None, before: str | None = None
     ) -> list[Message]:
         """The messages of a session, ready for ``useChat``.
 

@@ -35,9 +35,7 @@ FORMATS: Final[Mapping[FormatName, Format]] = {
         lambda portable, hidden: format_markdown(portable, hidden=hidden).encode(),
     ),
     "html": Format(
-        "text/html; charset=utf-8",
-        ".html",
-        lambda portable, hidden: format_html(portable, hidden=hidden).encode(),
+        "text/html; charset=utf-8", ".html", lambda portable, hidden: format_html(portable, hidden=hidden).encode()
     ),
 }
 """JSON and lines carry the whole session and can be imported; the others are for people."""

@@ -98,10 +98,7 @@ async def _load_kept(store: Store, prompt: str | Sequence[Mapping[str, Any]]) ->
 
 
 def read_parts(
-    prompt: str | Sequence[Mapping[str, Any]],
-    workspace: Path | None,
-    now: int,
-    kept: Mapping[str, Blob] | None = None,
+    prompt: str | Sequence[Mapping[str, Any]], workspace: Path | None, now: int, kept: Mapping[str, Blob] | None = None
 ) -> PromptContent:
     """The parts of a user message, checked; files by value or from the workspace become blobs, ``kept`` ones stay."""
     given = [text_part(prompt)] if isinstance(prompt, str) else [dict(part) for part in prompt]

@@ -238,14 +238,7 @@ class Recorder:
         times = self._dirty_size() // _LONG_CHARS
         return (_LONG_FOLD_MS * times if times else _FOLD_MS) * self._stagger
 
-    def _unit(
-        self,
-        writes: Sequence[u.Write],
-        *,
-        fold: bool,
-        sync: u.Sync = "process",
-        seal: bool = False,
-    ) -> u.Unit:
+    def _unit(self, writes: Sequence[u.Write], *, fold: bool, sync: u.Sync = "process", seal: bool = False) -> u.Unit:
         """A unit of everything that waits: as parts when it folds, else as journal entries."""
         own: list[u.Write] = []
         now = self._clock.now_ms()
@@ -345,14 +338,7 @@ class Recorder:
             self._idle.append(waiter)
             await waiter
 
-    async def _commit(
-        self,
-        writes: Sequence[u.Write],
-        *,
-        fold: bool,
-        sync: u.Sync,
-        seal: bool = False,
-    ) -> None:
+    async def _commit(self, writes: Sequence[u.Write], *, fold: bool, sync: u.Sync, seal: bool = False) -> None:
         self._check()
         # One unit of a stream at a time: that alone keeps its chunks in order, however units are grouped.
         while self._inflight is not None:

@@ -115,13 +115,7 @@ class Room:
         return await self._context(context.live)
 
     async def _compact(
-        self,
-        context: Context,
-        live: Message | None,
-        *,
-        inside: bool,
-        flush: Flush | None,
-        limit: int | None = None,
+        self, context: Context, live: Message | None, *, inside: bool, flush: Flush | None, limit: int | None = None
     ) -> Context:
         plan = plan_compaction(
             context,
@@ -171,8 +165,4 @@ class Room:
         why = f"the next request needs about {context.size.floor} tokens and {model} takes {limit}"
         if told:
             why = f"{model} says that the request, about {context.size.floor} tokens, is too large for it"
-        return ContextTooLarge(
-            f"{why}: {ways}",
-            session_id=self._setting.session.id,
-            branch=branch,
-        )
+        return ContextTooLarge(f"{why}: {ways}", session_id=self._setting.session.id, branch=branch)

@@ -184,12 +184,7 @@ class Run:
         )
 
     async def _work(
-        self,
-        recorder: Recorder,
-        resumption: Resumption | None,
-        first_step: int,
-        budget: int,
-        warned: Pattern | None,
+        self, recorder: Recorder, resumption: Resumption | None, first_step: int, budget: int, warned: Pattern | None
     ) -> End:
         await recorder.send(self._start_chunk())
         loop = Loop(

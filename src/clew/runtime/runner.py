@@ -97,10 +97,7 @@ class Runner:
     def start(self, taken: TakenSession) -> Submission:
         """Start the run of a session that was taken."""
         run = Run(
-            self._host,
-            taken,
-            spawn_child=self._subagents.spawn,
-            state=self.tool_memory.take(taken.setting.session.id),
+            self._host, taken, spawn_child=self._subagents.spawn, state=self.tool_memory.take(taken.setting.session.id)
         )
         self._sessions.add_run(run)
         run.begin()
