@@ -25,15 +25,12 @@ class Clock(Protocol):
 
     def now_ms(self) -> int:
         """Wall time. It may step back; order must never be derived from it."""
-        ...
 
     def monotonic_ms(self) -> float:
         """Never steps back; for measuring how long something took."""
-        ...
 
     def call_later(self, delay_ms: float, callback: Callable[[], None]) -> Timer:
         """Call ``callback`` on the running event loop after ``delay_ms``."""
-        ...
 
     async def sleep(self, delay_ms: float) -> None: ...
 

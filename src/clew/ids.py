@@ -12,6 +12,7 @@ let a trailing newline pass, hence ``fullmatch`` everywhere.
 
 from __future__ import annotations
 
+import functools
 import re
 import secrets
 import threading
@@ -48,11 +49,6 @@ _TAILS = len(_ALPHABET) ** _TAIL
 _PAIRS = tuple(low + high for high in _ALPHABET for low in _ALPHABET)
 
 _CLEW = "[0-9a-f]{12}[0-9A-Za-z]{14}"
-_MESSAGE = re.compile(f"msg_{_CLEW}", re.ASCII)
-_PART = re.compile(f"prt_{_CLEW}", re.ASCII)
-_TURN = re.compile(f"trn_{_CLEW}", re.ASCII)
-_SCHEDULE = re.compile(f"sch_{_CLEW}", re.ASCII)
-_CLIENT_MESSAGE = re.compile(r"[\x20-\x7e]{1,128}", re.ASCII)
 
 
 class SessionIdForm(Enum):
@@ -131,7 +127,7 @@ def stamp_of(id_: str) -> int:
     return (int(id_[4:16], 16) >> _COUNTER_BITS) + EPOCH_MS
 
 
-def _check(pattern: re.Pattern[str], value: object, what: str) -> str:
+def _check(what: str, pattern: re.Pattern[str], value: object) -> str:
     if isinstance(value, str) and pattern.fullmatch(value):
         return value
     shown = repr(value)[:60]
@@ -140,25 +136,12 @@ def _check(pattern: re.Pattern[str], value: object, what: str) -> str:
 
 def check_session_id(value: object, form: SessionIdForm = SessionIdForm.CLEW) -> str:
     """Return ``value`` when it is a session id of ``form``, else raise :class:`InvalidId`."""
-    return _check(form.value, value, "session")
+    return _check("session", form.value, value)
 
 
-def check_message_id(value: object) -> str:
-    return _check(_MESSAGE, value, "message")
-
-
-def check_part_id(value: object) -> str:
-    return _check(_PART, value, "part")
-
-
-def check_turn_id(value: object) -> str:
-    return _check(_TURN, value, "turn")
-
-
-def check_schedule_id(value: object) -> str:
-    return _check(_SCHEDULE, value, "schedule")
-
-
-def check_named_message_id(value: object) -> str:
-    """An id that names a message from outside: the client's own (1 to 128 printable ASCII characters) or clew's."""
-    return _check(_CLIENT_MESSAGE, value, "message")
+check_message_id = functools.partial(_check, "message", re.compile(f"msg_{_CLEW}", re.ASCII))
+check_part_id = functools.partial(_check, "part", re.compile(f"prt_{_CLEW}", re.ASCII))
+check_turn_id = functools.partial(_check, "turn", re.compile(f"trn_{_CLEW}", re.ASCII))
+check_schedule_id = functools.partial(_check, "schedule", re.compile(f"sch_{_CLEW}", re.ASCII))
+check_named_message_id = functools.partial(_check, "message", re.compile(r"[\x20-\x7e]{1,128}", re.ASCII))
+"""An id that names a message from outside: the client's own (1 to 128 printable ASCII characters) or clew's."""

@@ -172,17 +172,12 @@ class Router:
         )
 
     def _lock(self, *name: str) -> asyncio.Lock:
-        lock = self._locks.get(name)
-        if lock is None:
-            self._locks[name] = lock = asyncio.Lock()
-        return lock
+        return self._locks.setdefault(name, asyncio.Lock())
 
     async def resume(self, session_id: str) -> None:
         """Fire what a trigger left in the queue of a session before a restart."""
         sessions = self._runtime.sessions
-        try:
+        with contextlib.suppress(SessionNotFound):
             async with sessions.lock(session_id):
                 if sessions.is_open(session_id) and await find_obstacle(self._host, sessions, session_id) is None:
                     await self._runtime.runner.fire(session_id, triggered=True)
-        except SessionNotFound:
-            pass

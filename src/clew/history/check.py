@@ -29,6 +29,9 @@ from clew.transcript.turn_state import OPEN
 
 __all__ = ["Problem", "check", "wrong_projections"]
 
+Finding = tuple[str, str | None]
+"""What is wrong in a session, and the id of what it is wrong with."""
+
 
 class Problem(msgspec.Struct, frozen=True):
     """Something that is not as it must be, and where."""
@@ -76,7 +79,7 @@ async def _check_session(
         return []  # deleted since it was listed
     messages = {row.id: row for row in whole.messages}
     stored.update(messages)
-    found: list[tuple[str, str | None]] = []
+    found: list[Finding] = []
     found += _check_messages(messages, whole.seals)
     found += _check_grown(whole, messages)
     found += (broken := list(_check_tree(whole.tree, messages)))
@@ -103,7 +106,7 @@ async def _check_session(
     return list(dict.fromkeys(problems))
 
 
-def _check_messages(messages: Mapping[str, MessageRow], seals: Mapping[str, str]) -> Iterator[tuple[str, str | None]]:
+def _check_messages(messages: Mapping[str, MessageRow], seals: Mapping[str, str]) -> Iterator[Finding]:
     for row in messages.values():
         if [part.index for part in row.parts] != list(range(len(row.parts))):
             yield f"its parts are numbered {[part.index for part in row.parts]}", row.id
@@ -116,7 +119,7 @@ def _check_messages(messages: Mapping[str, MessageRow], seals: Mapping[str, str]
             yield CHANGED, row.id
 
 
-def _check_grown(whole: Whole, messages: Mapping[str, MessageRow]) -> Iterator[tuple[str, str | None]]:
+def _check_grown(whole: Whole, messages: Mapping[str, MessageRow]) -> Iterator[Finding]:
     """A message of a settled turn is as it was when that settled, whoever thought that he was still writing it."""
     ends: dict[str, int | None] = {}
     for turn in whole.tree.turns.values():
@@ -135,11 +138,9 @@ def _check_grown(whole: Whole, messages: Mapping[str, MessageRow]) -> Iterator[t
             yield "it grew after its turn had settled: it was written to later", message_id
 
 
-async def _check_blobs(
-    store: Store, messages: Sequence[MessageRow], known: dict[str, str | None]
-) -> list[tuple[str, str | None]]:
+async def _check_blobs(store: Store, messages: Sequence[MessageRow], known: dict[str, str | None]) -> list[Finding]:
     """Every file that a message names is there, and is what its digest says. ``known`` is what was looked up before."""
-    found: list[tuple[str, str | None]] = []
+    found: list[Finding] = []
     for row in messages:
         for part in row.parts:
             named = blob_of(part.data)
@@ -156,7 +157,7 @@ async def _check_blobs(
     return found
 
 
-def _check_tree(tree: Tree, messages: Mapping[str, MessageRow]) -> Iterator[tuple[str, str | None]]:
+def _check_tree(tree: Tree, messages: Mapping[str, MessageRow]) -> Iterator[Finding]:
     for turn in tree.turns.values():
         parent = tree.turns.get(turn.parent_turn_id or "")
         if turn.parent_turn_id is not None and parent is None:
@@ -184,7 +185,7 @@ def _check_tree(tree: Tree, messages: Mapping[str, MessageRow]) -> Iterator[tupl
         yield "the open turn does not hang under the head", open_turn.id
 
 
-def _check_moves(tree: Tree) -> Iterator[tuple[str, str | None]]:
+def _check_moves(tree: Tree) -> Iterator[Finding]:
     at: str | None = None
     for place, move in enumerate(tree.moves, start=1):
         if move.seq != place:
@@ -196,9 +197,7 @@ def _check_moves(tree: Tree) -> Iterator[tuple[str, str | None]]:
         yield f"the reflog ends at {at}, the head is {tree.head_turn_id}", tree.head_turn_id
 
 
-def _check_places(
-    tree: Tree, messages: Mapping[str, MessageRow], queue: Sequence[QueuedMessage]
-) -> Iterator[tuple[str, str | None]]:
+def _check_places(tree: Tree, messages: Mapping[str, MessageRow], queue: Sequence[QueuedMessage]) -> Iterator[Finding]:
     held = {message_id for ids in tree.links.values() for message_id in ids}
     waiting = {entry.message.id: entry.queued_at for entry in queue}
     for row in messages.values():
@@ -221,7 +220,7 @@ def wrong_projections(tree: Tree, messages: Mapping[str, MessageRow]) -> dict[st
     return wrong
 
 
-def _check_pruned(pruned: Sequence[Pruned], messages: Mapping[str, MessageRow]) -> Iterator[tuple[str, str | None]]:
+def _check_pruned(pruned: Sequence[Pruned], messages: Mapping[str, MessageRow]) -> Iterator[Finding]:
     for one in pruned:
         row = messages.get(one.message_id)
         part = next((part for part in row.parts if part.index == one.part), None) if row else None

@@ -23,15 +23,12 @@ class SnapshotLayer(Protocol):
 
     async def take(self, session_id: str, message: MessageRow) -> str | None:
         """Keep the workspace as it is before this message lands; None when there is nothing to keep."""
-        ...
 
     async def preview(self, session_id: str, snapshot_id: str) -> list[str]:
         """The files that restoring would change, without changing them."""
-        ...
 
     async def restore(self, session_id: str, snapshot_id: str) -> None:
         """Bring the workspace back to that state, or raise and leave it as it is."""
-        ...
 
 
 def attach(hooks: Hooks, layer: SnapshotLayer) -> None:

@@ -73,11 +73,9 @@ class LiveStream(Protocol):
 
     def show(self, chunks: Sequence[Chunk]) -> None:
         """Hand what the recorder shows to whoever watches. Never blocks and never raises for a viewer's sake."""
-        ...
 
     def end(self) -> None:
         """No more chunks will come. Saying it twice is fine."""
-        ...
 
     def follow(self, *, replay: bool) -> AsyncIterator[Sequence[Chunk]]:
         """The stream in batches, until it ends.
@@ -85,7 +83,6 @@ class LiveStream(Protocol):
         With ``replay``: the message from its first part as shown so far, deltas joined, then what comes. Without:
         this run's own chunks from its first. A viewer that falls too far behind is let go of (``ViewerLagged``).
         """
-        ...
 
 
 class Live(Protocol):
@@ -93,26 +90,21 @@ class Live(Protocol):
 
     def open_stream(self, session_id: str, message_id: str, parts: Sequence[Mapping[str, Any]]) -> LiveStream:
         """Begin a stream; the one before it on this session must have ended. ``parts`` are of earlier runs."""
-        ...
 
     def find_stream(self, session_id: str) -> LiveStream | None: ...
 
     def status(self, session_id: str) -> Status | None:
         """The status as last set; None when nothing ran here yet."""
-        ...
 
     def set_status(self, session_id: str, status: Status) -> None: ...
 
     def watch_status(self, session_id: str) -> AsyncIterator[Status]:
         """Each change from now on; a slow watcher gets the newest, not every one."""
-        ...
 
     def publish(self, event: Event) -> None: ...
 
     def subscribe(self) -> AsyncIterator[Event]:
         """Events from now on; no replay. A subscriber that falls too far behind is let go of."""
-        ...
 
     def forget(self, session_id: str) -> None:
         """The session is gone."""
-        ...

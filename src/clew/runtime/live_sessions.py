@@ -43,7 +43,6 @@ class LiveRun(Protocol):
 
     async def wait(self) -> Any:
         """Until it is over, and whatever follows it by itself has begun."""
-        ...
 
     def has_asked(self, request_id: str) -> bool: ...
 
@@ -74,10 +73,7 @@ class LiveSessions:
     # Questions
 
     def lock(self, session_id: str) -> asyncio.Lock:
-        lock = self._locks.get(session_id)
-        if lock is None:
-            self._locks[session_id] = lock = asyncio.Lock()
-        return lock
+        return self._locks.setdefault(session_id, asyncio.Lock())
 
     def find_run(self, session_id: str) -> LiveRun | None:
         return self._runs.get(session_id)
@@ -121,8 +117,7 @@ class LiveSessions:
 
     def forget_run(self, run: LiveRun) -> None:
         """It is over, however its end was handled."""
-        if self._runs.get(run.session_id) is run:
-            del self._runs[run.session_id]
+        self.remove_run(run)
         self._ending.discard(run)
 
     def occupy(self, session_id: str, message: str) -> Occupancy:
@@ -205,9 +200,7 @@ class LiveSessions:
             live = [run for run in self._runs.values() if session_id in (None, run.session_id)]
             # One that has settled may still be seeing what comes next, and needs the store for it.
             ending = [run for run in self._ending if session_id in (None, run.session_id)]
-            occupied = [
-                occupancy for occupancy in self._occupied.values() if session_id in (None, occupancy.session_id)
-            ]
+            occupied = [one for one in self._occupied.values() if session_id in (None, one.session_id)]
             if not (live or ending or occupied):
                 return
             for run in live:

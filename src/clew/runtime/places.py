@@ -7,11 +7,12 @@ by its identity. How rules are weighed is not known here.
 
 from __future__ import annotations
 
+import functools
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Final
 
@@ -53,57 +54,33 @@ class OwnPlaces:
     def aliases(self) -> Callable[[str], Sequence[str]]:
         """A function that gives the names rules know a path by, if it has others. It remembers: one for each call."""
         roots = {identity: place for place in (*self.folders, *self.files) if (identity := _identity(place))}
-        above: dict[str, str | None] = {}
-        linked: dict[Identity, str] | None = None
+        linked = functools.cache(lambda: dict(self._linked()))
 
+        @functools.cache
         def known(folder: str) -> str | None:
             """The folder's name below a closed one, whatever it is called."""
-            if folder not in above:
-                identity = _identity(folder)
-                parent, name = os.path.split(folder)
-                over = None if parent == folder else known(parent)
-                above[folder] = roots.get(identity) if identity in roots else over and f"{over}/{name}"
-            return above[folder]
+            identity = _identity(folder)
+            parent, name = os.path.split(folder)
+            over = None if parent == folder else known(parent)
+            return roots.get(identity) if identity in roots else over and f"{over}/{name}"
 
-        asked: tuple[str, Sequence[str]] = ("", ())
-
+        # Rule after rule asks about the same path.
+        @functools.lru_cache(maxsize=1)
         def names(path: str) -> Sequence[str]:
-            """Rule after rule asks about the same path."""
-            nonlocal asked
-            if asked[0] != path:
-                asked = (path, look_up(path))
-            return asked[1]
-
-        def look_up(path: str) -> Sequence[str]:
-            nonlocal linked
             found = [name for name in (known(path) if len(path) > 1 else None,) if name is not None and name != path]
-            try:
-                status = os.stat(path)
-            except (OSError, ValueError):
-                return found
-            if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
-                if linked is None:
-                    linked = dict(self._linked())
-                if (name := linked.get((status.st_dev, status.st_ino))) is not None:
-                    found.append(name)
+            identity = _linked_file(path, follow=True)
+            if identity is not None and (name := linked().get(identity)) is not None:
+                found.append(name)
             return found
 
         return names
 
     def _linked(self) -> Iterator[tuple[Identity, str]]:
         """The closed files that have more than one name."""
-        seen = 0
-        for place in (*self.folders, *self.files, *(file + "-wal" for file in self.files)):
-            for path in _files_in(place):
-                seen += 1
-                if seen > _MAX_FILES:
-                    return
-                try:
-                    status = os.lstat(path)
-                except OSError:
-                    continue
-                if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
-                    yield (status.st_dev, status.st_ino), path
+        places = (*self.folders, *self.files, *(file + "-wal" for file in self.files))
+        for path in islice(chain.from_iterable(map(_files_in, places)), _MAX_FILES):
+            if (identity := _linked_file(path)) is not None:
+                yield identity, path
 
 
 def leads_to(path: str) -> str:
@@ -157,7 +134,7 @@ def glob_finder() -> Callable[[str], Sequence[str] | None]:
                     if fnmatchcase(entry.name, glob):
                         following.append((entry.path, linked or entry.is_symlink()))
             reached = following
-        return [path for path, linked in reached if linked or _has_second_name(path)]
+        return [path for path, linked in reached if linked or _linked_file(path)]
 
     return finds
 
@@ -170,12 +147,13 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
         return []
 
 
-def _has_second_name(path: str) -> bool:
+def _linked_file(path: str, *, follow: bool = False) -> Identity | None:
+    """What a file with more than one name is known by; None for any other."""
     try:
-        status = os.lstat(path)
+        status = os.stat(path, follow_symlinks=follow)
     except (OSError, ValueError):
-        return False
-    return stat.S_ISREG(status.st_mode) and status.st_nlink > 1
+        return None
+    return (status.st_dev, status.st_ino) if stat.S_ISREG(status.st_mode) and status.st_nlink > 1 else None
 
 
 def _spellings(places: Iterable[Path]) -> tuple[str, ...]:
