@@ -195,9 +195,11 @@ class Sessions(EnginePart):
 
     async def files(self, session_id: str) -> list[TouchedFile]:
         """The files that tool calls on the line read and changed, the one touched last first."""
-        from clew.history.files import load_files
+        from clew.compaction.files import touched_files
 
-        return await load_files(self._store, self._own(session_id))
+        session = await self.get_session(session_id)
+        line = await self._store.load_line(session.id, keep_damaged=True)
+        return await asyncio.to_thread(touched_files, line.turns, session.workspace_root)
 
     async def accept_message(self, session_id: str, message_id: str) -> Message:
         """Accept a damaged message as it is now: it is sealed anew, sent again, and its metadata says so."""

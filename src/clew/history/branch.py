@@ -17,9 +17,9 @@ from clew import ids
 from clew.errors import BranchPointInvalid, InvalidInput
 from clew.failpoints import failpoint
 from clew.history.branch_plan import check_point, check_turn, cut_line, plan_branch, start_line
-from clew.history.idle import idle_session
 from clew.history.lookup import get_place, turn_of
 from clew.runtime.host import Host
+from clew.runtime.ready import idle_session
 from clew.runtime.runtime import Runtime
 from clew.store.base import get_session, get_turn
 from clew.store.unit import Unit

@@ -14,12 +14,12 @@ import msgspec
 from clew.errors import NotSupported, RewindTargetInvalid, SnapshotFailed
 from clew.failpoints import failpoint
 from clew.history import rewind_plan as plans
-from clew.history.idle import idle_session
 from clew.history.lookup import get_place, turn_of
 from clew.history.snapshot import SnapshotLayer
 from clew.runtime.admission import PromptContent, admit, user_row
 from clew.runtime.head_move import load_compactions, load_kept_tails, plan_move
 from clew.runtime.host import Host
+from clew.runtime.ready import idle_session
 from clew.runtime.runtime import Runtime
 from clew.runtime.setting import Setting, resolve_for
 from clew.runtime.submission import Submission

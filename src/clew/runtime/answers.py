@@ -26,7 +26,7 @@ from clew.runtime.runner import Runner
 from clew.runtime.setting import Setting, resolve_for
 from clew.runtime.standing import load_standing
 from clew.runtime.take import plan_take
-from clew.runtime.waiting import load_open_turn, open_waits
+from clew.runtime.waiting import load_open_turn, load_waiting, open_waits
 from clew.store.base import get_session
 from clew.store.unit import EpochIs, OpenTurnIs, PatchSession, PutParts, PutProjectRules, SetTurn, Unit, Write
 from clew.transcript import chunk as c
@@ -140,7 +140,7 @@ class Answers:
         """Write the answer and what follows from it; start the run when it was the last one."""
         host = self._host
         session = await get_session(host.store, session_id)
-        _, message = await self._load_waiting(session_id, turn)
+        _, message = await load_waiting(self._host.store, session_id, turn)
         part = _part_of(message, wait)
         name, folder = tool_name(part.data), session.workspace_root
         # The answer is for what was shown: same tool, same arguments, same folder.
@@ -212,7 +212,7 @@ class Answers:
 
     async def _reconsider(self, session_id: str, turn: Turn, waits: tuple[Wait, ...]) -> tuple[Wait, ...]:
         """Requests that the new rule covers need no answer of their own."""
-        user, message = await self._load_waiting(session_id, turn)
+        user, message = await load_waiting(self._host.store, session_id, turn)
         setting = await resolve_for(self._host, await get_session(self._host.store, session_id), user)
         changed: list[Wait] = []
         for wait in waits:
@@ -234,25 +234,17 @@ class Answers:
         """Every request is answered: a new run on the same message."""
         store = self._host.store
         self._queue.unpause(session_id)
-        user, _ = await self._load_waiting(session_id, turn)
+        user, _ = await load_waiting(self._host.store, session_id, turn)
         setting = await resolve_for(self._host, await get_session(store, session_id), user)
         standing = await load_standing(store, session_id)
         writes = (SetTurn(turn.id, "running", data={"waiting": []}),)
         await self._sessions.commit(plan_take(standing, self._host.clock.now_ms(), writes, goes_on=turn))
         # Read once it is taken: a call of the step that nobody was asked about has its result by now.
-        _, message = await self._load_waiting(session_id, turn)
+        _, message = await load_waiting(self._host.store, session_id, turn)
         resumption = _resume(message, waits, setting, await store.stream_mark(message.id))
         self._runner.start(
             TakenSession(setting, turn, standing.next_epoch, user.id if user is not None else "", resumption)
         )
-
-    async def _load_waiting(self, session_id: str, turn: Turn) -> tuple[MessageRow | None, MessageRow]:
-        """The user message of a waiting turn, and the message whose calls wait."""
-        rows = (await self._host.store.load_line(session_id, through=turn.id, turns=1)).turns[-1].messages
-        message = next((row for row in reversed(rows) if row.role == "assistant"), None)
-        if message is None:
-            raise InternalError("a waiting turn has no assistant message", turn_id=turn.id)
-        return next((row for row in rows if row.role == "user"), None), message
 
 
 def _part_of(message: MessageRow, wait: Wait) -> PartRow:

@@ -12,7 +12,7 @@ from clew.runtime.head_move import load_compactions, load_kept_tails, plan_move
 from clew.runtime.host import Host
 from clew.runtime.live_sessions import LiveSessions
 from clew.runtime.queue import Queue
-from clew.runtime.ready import find_obstacle, make_ready, settle_idle
+from clew.runtime.ready import make_ready, settle_startable
 from clew.runtime.run import TakenSession
 from clew.runtime.runner import Runner
 from clew.runtime.setting import resolve_for
@@ -50,11 +50,8 @@ class Continuation:
 
     async def go_on_locked(self, session_id: str) -> Submission:
         """The same, for whoever holds the session's lock already."""
-        obstacle = await find_obstacle(self._host, self._sessions, session_id)
-        if obstacle is not None:
-            raise obstacle
         # What the newest turn is must be known before it is decided how to go on: one left open has failed.
-        await settle_idle(self._host, self._sessions, session_id)
+        await settle_startable(self._host, self._sessions, session_id)
         self._queue.unpause(session_id)
         store = self._host.store
         session = await get_session(store, session_id)

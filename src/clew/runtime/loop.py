@@ -51,40 +51,26 @@ class End(msgspec.Struct, frozen=True):
     waits: tuple[Wait, ...] = ()
 
 
-class Loop:
-    """The steps of one run on one assistant message."""
+class Loop(msgspec.Struct):
+    """The steps of one run on one assistant message. ``step`` numbers the next one, ``budget`` are left."""
 
-    def __init__(
-        self,
-        host: Host,
-        setting: Setting,
-        recorder: Recorder,
-        caller: Caller,
-        progress: Progress,
-        room: Room,
-        *,
-        turn_id: str,
-        first_step: int,
-        budget: int,
-        warned: Pattern | None,
-    ) -> None:
-        self._host = host
-        self._setting = setting
-        self._recorder = recorder
-        self._caller = caller
-        self._progress = progress
-        self._room = room
-        self._turn_id = turn_id
-        self._step = first_step
-        self._budget = budget
-        self._warned = warned
-        self._sent: dict[str, Any] = {}
-        self._sent_at = 0
-        self._kept_prompt = False
+    host: Host
+    setting: Setting
+    recorder: Recorder
+    caller: Caller
+    progress: Progress
+    room: Room
+    turn_id: str
+    step: int
+    budget: int
+    warned: Pattern | None
+    sent: dict[str, Any] = {}
+    sent_at: int = 0
+    kept_prompt: bool = False
 
     async def run(self) -> End:
         """Step after step until nothing is asked for, a human is, or the budget is used up."""
-        while self._budget > 0:
+        while self.budget > 0:
             end = await self._one_step()
             if end is not None:
                 return end
@@ -93,61 +79,61 @@ class Loop:
     async def land(self, calls: Sequence[Call], denied: Sequence[str]) -> None:
         """The results a waiting step still owes, now that its requests are answered."""
         for call_id in denied:
-            await self._recorder.send(c.ToolOutputDenied(tool_call_id=call_id))
-        async for result in self._caller.run(calls):
-            await self._recorder.send(result)
+            await self.recorder.send(c.ToolOutputDenied(tool_call_id=call_id))
+        async for result in self.caller.run(calls):
+            await self.recorder.send(result)
 
     async def _one_step(self) -> End | None:
-        await self._recorder.send(c.StartStep())
+        await self.recorder.send(c.StartStep())
         failpoint("run.before_model_call")
         calls, asked, end = await self._call_model()
-        verdicts = [await self._caller.judge(call) for call in calls[:MAX_CALLS]]
+        verdicts = [await self.caller.judge(call) for call in calls[:MAX_CALLS]]
         for verdict in verdicts:
             if verdict.action == "deny":
-                await self._recorder.send(c.ToolOutputError(tool_call_id=verdict.call.id, error_text=verdict.why))
+                await self.recorder.send(c.ToolOutputError(tool_call_id=verdict.call.id, error_text=verdict.why))
         for call in calls[MAX_CALLS:]:
-            await self._recorder.send(c.ToolOutputError(tool_call_id=call.id, error_text=TOO_MANY))
+            await self.recorder.send(c.ToolOutputError(tool_call_id=call.id, error_text=TOO_MANY))
         failpoint("run.before_tools")
-        async for result in self._caller.run([v.call for v in verdicts if v.action == "run"]):
+        async for result in self.caller.run([v.call for v in verdicts if v.action == "run"]):
             failpoint("run.tool_done")
-            await self._recorder.send(result)
+            await self.recorder.send(result)
         waits = await self._ask(verdicts)
-        await self._recorder.send(c.FinishStep())
+        await self.recorder.send(c.FinishStep())
         failpoint("run.before_step_end")
-        kept = () if self._kept_prompt else prompt_writes(self._setting, self._host.clock.now_ms())
-        await self._recorder.end_step(self._booked(end), *kept)
-        self._kept_prompt = True
-        self._step += 1
-        self._budget -= 1
+        kept = () if self.kept_prompt else prompt_writes(self.setting, self.host.clock.now_ms())
+        await self.recorder.end_step(self._booked(end), *kept)
+        self.kept_prompt = True
+        self.step += 1
+        self.budget -= 1
         if waits:
             return End("waiting", waits)
         if not asked:
             return End(_SAID.get(end.finish_reason, "done"))
-        repeating = repetition_of(made_calls(self._recorder.fold.parts), self._warned)
+        repeating = repetition_of(made_calls(self.recorder.fold.parts), self.warned)
         return None if repeating == "fine" else End("doom" if repeating == "doom" else "warned")
 
     async def _ask(self, verdicts: Sequence[Verdict]) -> tuple[Wait, ...]:
         """Put the requests into the stream; they come last in their step, after the results of allowed calls."""
         waits: list[Wait] = []
-        session = self._setting.session
-        folder = str(self._setting.workspace) if self._setting.workspace else None
+        session = self.setting.session
+        folder = str(self.setting.workspace) if self.setting.workspace else None
         for verdict in verdicts:
             call = verdict.call
             if verdict.action not in ("ask", "question"):
                 continue
             digest = digest_call(session.id, call.id, call.tool.name, call.args, folder)
-            since = self._host.clock.now_ms()
+            since = self.host.clock.now_ms()
             if verdict.action == "question":
                 waits.append(Wait(call.id, call.tool.name, "question", since, digest))
                 continue
-            approval_id = self._host.mint.approval()
+            approval_id = self.host.mint.approval()
             request = c.ToolApprovalRequest(
                 approval_id=approval_id,
                 tool_call_id=call.id,
                 approval_descriptor={**verdict.descriptor, "since": since},
                 signature=digest,
             )
-            await self._recorder.send(request)
+            await self.recorder.send(request)
             waits.append(Wait(call.id, call.tool.name, "approval", since, digest, approval_id))
         return tuple(waits)
 
@@ -155,42 +141,42 @@ class Loop:
 
     async def _call_model(self) -> tuple[list[Call], bool, StepEnd]:
         """One call, tried again only while nothing of it was recorded: v6 cannot take a chunk back."""
-        inside = self._step > 0
-        request = await self._prepared(await self._room.fit(self._live(), inside=inside, flush=self._recorder.flush))
+        inside = self.step > 0
+        request = await self._prepared(await self.room.fit(self._live(), inside=inside, flush=self.recorder.flush))
         attempt, overflowed = 1, False
         while True:
-            before = self._recorder.fold.part_count
+            before = self.recorder.fold.part_count
             try:
                 result = await self._stream(request)
             except ProviderFailure as failure:
-                untouched = self._recorder.fold.part_count == before
+                untouched = self.recorder.fold.part_count == before
                 if untouched and failure.kind == "overflow":
-                    less = await self._room.overflowed(
-                        self._live(), inside=inside, flush=self._recorder.flush, again=overflowed
+                    less = await self.room.overflowed(
+                        self._live(), inside=inside, flush=self.recorder.flush, again=overflowed
                     )
                     overflowed = True
                     request = await self._prepared(less)
                     continue
-                wait = delay_ms(failure, attempt, self._host.chance()) if untouched else None
+                wait = delay_ms(failure, attempt, self.host.chance()) if untouched else None
                 if wait is None:
                     raise
                 attempt += 1
                 said = f"{failure}; trying again in {max(1, round(wait / 1000))} s"
-                await self._progress.retrying(attempt, said, self._host.clock.now_ms() + round(wait))
-                await self._host.clock.sleep(wait)
-                await self._progress.running()
+                await self.progress.retrying(attempt, said, self.host.clock.now_ms() + round(wait))
+                await self.host.clock.sleep(wait)
+                await self.progress.running()
             else:
-                self._room.note(result[2].usage, self._recorder.message.id, self._recorder.fold.part_count)
-                self._host.hooks.observe("after_model_call", (request, result[2]))
+                self.room.note(result[2].usage, self.recorder.message.id, self.recorder.fold.part_count)
+                self.host.hooks.observe("after_model_call", (request, result[2]))
                 return result
 
     def _live(self) -> Message:
         """The message so far, with the start of the step that begins now."""
-        return Message(self._recorder.message.id, "assistant", self._recorder.fold.parts, {"turn_id": self._turn_id})
+        return Message(self.recorder.message.id, "assistant", self.recorder.fold.parts, {"turn_id": self.turn_id})
 
     async def _prepared(self, context: Context) -> ModelRequest:
         """The request as hooks leave it, files put in; what it was is kept with the step as a digest."""
-        setting = self._setting
+        setting = self.setting
         asked = ModelRequest(
             model=setting.model,
             system=setting.system_prompt.text,
@@ -200,23 +186,23 @@ class Loop:
             max_output_tokens=setting.info.max_output if setting.info.output_known else None,
             temperature=setting.agent.temperature,
         )
-        request: ModelRequest = await self._host.hooks.change("before_model_call", asked)
+        request: ModelRequest = await self.host.hooks.change("before_model_call", asked)
         # A step begins when it is asked for: a compaction made for it comes before it.
-        self._sent_at = self._host.clock.now_ms()
-        self._sent = {
+        self.sent_at = self.host.clock.now_ms()
+        self.sent = {
             "request": request_digest(request),
             "tools": tools_digest(encode_tools(request.tools)),
             "view": [context.compaction_depth, context.prune_seq, len(context.messages)],
             "limits": [request.max_output_tokens, request.temperature],
         }
-        return msgspec.structs.replace(request, messages=await with_files(self._host.store, request.messages))
+        return msgspec.structs.replace(request, messages=await with_files(self.host.store, request.messages))
 
     async def _stream(self, request: ModelRequest) -> tuple[list[Call], bool, StepEnd]:
         calls: list[Call] = []
         asked = False
-        provider = self._host.providers.get(request.model.provider_id)
-        stream = bounded(provider.stream(request), self._host.config.max_reply_bytes)
-        send = self._recorder.send
+        provider = self.host.providers.get(request.model.provider_id)
+        stream = bounded(provider.stream(request), self.host.config.max_reply_bytes)
+        send = self.recorder.send
         try:
             async for item in stream:
                 if isinstance(item, StepEnd):
@@ -224,7 +210,7 @@ class Loop:
                     return ([], False, item) if CUT in item.data else (calls, asked, item)
                 if isinstance(item, c.ToolInputAvailable) and item.provider_executed is not True:
                     asked = True
-                    item, call = await self._caller.admit(item)
+                    item, call = await self.caller.admit(item)
                     if call is not None:
                         calls.append(call)
                 elif isinstance(item, c.ToolInputError):
@@ -236,17 +222,17 @@ class Loop:
         raise ModelFailed("the model's stream ended without saying how")
 
     def _booked(self, end: StepEnd) -> Step:
-        model = self._setting.model
+        model = self.setting.model
         return Step(
-            turn_id=self._turn_id,
-            index=self._step,
-            message_id=self._recorder.message.id,
+            turn_id=self.turn_id,
+            index=self.step,
+            message_id=self.recorder.message.id,
             usage=end.usage,
             model=model,
-            started_at=self._sent_at,
-            finished_at=self._host.clock.now_ms(),
+            started_at=self.sent_at,
+            finished_at=self.host.clock.now_ms(),
             finish_reason=end.finish_reason,
-            prompt_digest=self._setting.system_prompt.digest,
-            cost_usd=self._host.providers.cost(model, end.usage) or 0.0,
-            data={**end.data, "prompt": self._setting.system_prompt.outline, **self._sent},
+            prompt_digest=self.setting.system_prompt.digest,
+            cost_usd=self.host.providers.cost(model, end.usage) or 0.0,
+            data={**end.data, "prompt": self.setting.system_prompt.outline, **self.sent},
         )

@@ -57,43 +57,32 @@ class RulesInForce(msgspec.Struct, frozen=True):
         return strictest(decision, self.parent.decide(targets, own), attended=self.attended)
 
 
-class Permit:
+class Permit(msgspec.Struct, frozen=True):
     """Decides for one session, with the rules as they are stored now."""
 
-    def __init__(
-        self,
-        store: Store,
-        session_id: str,
-        manifest: Sequence[Rule],
-        workspace: Path | None,
-        places: OwnPlaces,
-        *,
-        attended: bool,
-        parent: Permit | None = None,
-    ) -> None:
-        self._store = store
-        self._session_id = session_id
-        self._manifest = tuple(manifest)
-        self._workspace = workspace
-        self._places = places
-        self._attended = attended
-        self._parent = parent
+    store: Store
+    session_id: str
+    manifest: tuple[Rule, ...]
+    workspace: Path | None
+    places: OwnPlaces
+    attended: bool
+    parent: Permit | None = None
 
     async def load(self) -> RulesInForce:
         """The rules in force now, the parent's included."""
-        session = await get_session(self._store, self._session_id)
+        session = await get_session(self.store, self.session_id)
         project: tuple[Rule, ...] = ()
-        if self._workspace is not None:
-            project = stored_rules(await self._store.load_project_rules(str(self._workspace)), "project")
+        if self.workspace is not None:
+            project = stored_rules(await self.store.load_project_rules(str(self.workspace)), "project")
         return RulesInForce(
-            await asyncio.to_thread(self._places.rules, self._session_id),
-            await asyncio.to_thread(self._places.aliases),
-            self._manifest,
+            await asyncio.to_thread(self.places.rules, self.session_id),
+            await asyncio.to_thread(self.places.aliases),
+            self.manifest,
             stored_rules(session.permissions, "session"),
             project,
-            self._workspace,
-            self._attended,
-            await self._parent.load() if self._parent is not None else None,
+            self.workspace,
+            self.attended,
+            await self.parent.load() if self.parent is not None else None,
         )
 
     async def decide(self, targets: Sequence[Target]) -> Decision:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 from clew.errors import Conflict, SessionBusy, WaitingForHuman
 from clew.runtime.host import Host
 from clew.runtime.journal_fold import fold_streams
@@ -10,9 +13,11 @@ from clew.runtime.settle import LOST
 from clew.runtime.standing import Standing, load_standing
 from clew.runtime.take import settle_session
 from clew.runtime.waiting import load_open_turn
+from clew.transcript.session import Session
+from clew.transcript.turn import Tree
 from clew.transcript.wait import is_answered, waits_of
 
-__all__ = ["find_obstacle", "make_ready", "settle_idle"]
+__all__ = ["find_obstacle", "idle_session", "make_ready", "settle_idle", "settle_startable"]
 
 
 async def find_obstacle(host: Host, sessions: LiveSessions, session_id: str) -> Conflict | None:
@@ -44,3 +49,23 @@ async def settle_idle(host: Host, sessions: LiveSessions, session_id: str) -> St
     now = host.clock.now_ms()
     await fold_streams(host.store, host.mint, now, session_id)
     return await settle_session(host.store, session_id, now, LOST)
+
+
+async def settle_startable(host: Host, sessions: LiveSessions, session_id: str) -> None:
+    """Settle the session for something that is about to begin on it; raises why nothing can."""
+    obstacle = await find_obstacle(host, sessions, session_id)
+    if obstacle is not None:
+        raise obstacle
+    await settle_idle(host, sessions, session_id)
+
+
+@asynccontextmanager
+async def idle_session(host: Host, sessions: LiveSessions, session_id: str) -> AsyncIterator[tuple[Session, Tree]]:
+    """The session and its tree, under its lock: what every change of its history is made on.
+
+    Nothing runs on it. A turn that waits for a human may still be open.
+    """
+    async with sessions.lock(session_id):
+        session = await sessions.get_open(session_id)
+        await settle_idle(host, sessions, session_id)
+        yield session, await host.store.load_tree(session_id)

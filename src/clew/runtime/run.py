@@ -187,18 +187,8 @@ class Run:
         self, recorder: Recorder, resumption: Resumption | None, first_step: int, budget: int, warned: Pattern | None
     ) -> End:
         await recorder.send(self._start_chunk())
-        loop = Loop(
-            self._host,
-            self._setting,
-            recorder,
-            self._caller,
-            self._progress,
-            self._room,
-            turn_id=self.turn.id,
-            first_step=first_step,
-            budget=budget,
-            warned=warned,
-        )
+        caller, progress, room, turn_id = self._caller, self._progress, self._room, self.turn.id
+        loop = Loop(self._host, self._setting, recorder, caller, progress, room, turn_id, first_step, budget, warned)
         if resumption is not None:
             for output in resumption.outputs:
                 await recorder.send(output)

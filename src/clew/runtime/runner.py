@@ -13,15 +13,15 @@ from typing import Final
 
 import msgspec
 
-from clew.errors import ClewError, InternalError
+from clew.errors import ClewError
 from clew.live.base import Status
 from clew.runtime.admission import PromptContent
 from clew.runtime.compact import Compacted, compact_idle, needs_compaction
 from clew.runtime.host import Host
-from clew.runtime.live_sessions import LiveSessions, Occupancy
+from clew.runtime.live_sessions import LiveSessions
 from clew.runtime.outbound import Outbound
 from clew.runtime.queue import Queue
-from clew.runtime.ready import find_obstacle, make_ready, settle_idle
+from clew.runtime.ready import make_ready, settle_startable
 from clew.runtime.run import Run, TakenSession
 from clew.runtime.setting import Setting
 from clew.runtime.settle import plan_end
@@ -31,7 +31,7 @@ from clew.runtime.submission import Outcomes, Submission, TurnOutcome
 from clew.runtime.take import plan_open, plan_take
 from clew.runtime.title import entitle
 from clew.runtime.tool_memory import ToolMemory
-from clew.runtime.waiting import idle_status, load_open_turn
+from clew.runtime.waiting import idle_status, load_open_turn, load_waiting
 from clew.store.unit import PatchSession, PutParts, SealMessage, Unit, Write
 from clew.transcript.damage import seal_of
 from clew.transcript.fold import Fold
@@ -209,10 +209,7 @@ class Runner:
         """Deny every open request of a waiting turn and settle it as aborted. The queue is not fired by it."""
         store, now = self._host.store, self._host.clock.now_ms()
         standing = await load_standing(store, session_id)
-        held = (await store.load_line(session_id, through=turn.id, turns=1)).turns[-1].messages
-        message = next((row for row in reversed(held) if row.role == "assistant"), None)
-        if message is None:
-            raise InternalError("a waiting turn has no assistant message", turn_id=turn.id)
+        user, message = await load_waiting(store, session_id, turn)
         fold = Fold(message.id, parts=[part.data for part in message.parts])
         for part in message.parts:
             if part.tool_call_id is not None:
@@ -229,8 +226,7 @@ class Runner:
         await self._outbound.settle(session_id)
         self._sessions.show(session_id, Status("idle"))
         self._sessions.publish("turn_finished", session_id, turn_id=turn.id, reason="abort", error=None)
-        user = next((row.id for row in held if row.role == "user"), "")
-        self._outcomes.resolve(user, TurnOutcome(turn.id, message.id, "aborted", reason))
+        self._outcomes.resolve(user.id if user is not None else "", TurnOutcome(turn.id, message.id, "aborted", reason))
 
     # What occupies a session and is no run
 
@@ -238,10 +234,7 @@ class Runner:
         """Summarise what lies before the newest turns, now. Nothing to do is an answer, not an error."""
         async with self._sessions.lock(session_id):
             session = await self._sessions.get_open(session_id)
-            obstacle = await find_obstacle(self._host, self._sessions, session_id)
-            if obstacle is not None:
-                raise obstacle
-            await settle_idle(self._host, self._sessions, session_id)
+            await settle_startable(self._host, self._sessions, session_id)
             work = await self._begin_compaction(session, "summarising earlier turns", focus, auto=False)
         # Whoever asked for it may leave, and the session must become free all the same.
         return await asyncio.shield(work)
@@ -249,31 +242,26 @@ class Runner:
     async def _begin_compaction(
         self, session: Session, message: str, focus: str | None, *, auto: bool
     ) -> asyncio.Task[Compacted]:
-        waiting = frozenset(queued.message.id for queued in await self._host.store.load_queue(session.id))
-        occupancy = self._sessions.occupy(session.id, message)
-        return self._sessions.work(self._compact(session, occupancy, waiting, focus, auto=auto))
+        session_id, sessions = session.id, self._sessions
+        waiting = frozenset(queued.message.id for queued in await self._host.store.load_queue(session_id))
+        occupancy = sessions.occupy(session_id, message)
 
-    async def _compact(
-        self, session: Session, occupancy: Occupancy, waiting: frozenset[str], focus: str | None, *, auto: bool
-    ) -> Compacted:
-        try:
-            return await compact_idle(self._host, self._sessions, session, occupancy, focus, auto=auto)
-        except ClewError as error:
-            if not auto:
-                raise
-            log.warning("session %s was not compacted after its turn: %s", session.id, error)
-            return Compacted(compacted=False)
-        finally:
-            await self._release(occupancy, waiting, fire=auto)
+        async def compact() -> Compacted:
+            try:
+                return await compact_idle(self._host, sessions, session, occupancy, focus, auto=auto)
+            except ClewError as error:
+                if not auto:
+                    raise
+                log.warning("session %s was not compacted after its turn: %s", session_id, error)
+                return Compacted(compacted=False)
+            finally:
+                async with sessions.lock(session_id):
+                    sessions.release(occupancy)
+                    if sessions.is_open(session_id):
+                        sessions.show(session_id, await idle_status(self._host.store, session_id))
+                        queue = await self._host.store.load_queue(session_id)
+                        # Prompts that came meanwhile run now; after a turn those before them too.
+                        if auto or any(queued.message.id not in waiting for queued in queue):
+                            await self.fire(session_id, triggered=self._queue.is_paused(session_id))
 
-    async def _release(self, occupancy: Occupancy, waiting: frozenset[str], *, fire: bool) -> None:
-        """The session is free again; prompts that came meanwhile run now. ``fire``: those before them too."""
-        session_id = occupancy.session_id
-        async with self._sessions.lock(session_id):
-            self._sessions.release(occupancy)
-            if not self._sessions.is_open(session_id):
-                return
-            self._sessions.show(session_id, await idle_status(self._host.store, session_id))
-            queue = await self._host.store.load_queue(session_id)
-            if fire or any(queued.message.id not in waiting for queued in queue):
-                await self.fire(session_id, triggered=self._queue.is_paused(session_id))
+        return sessions.work(compact())

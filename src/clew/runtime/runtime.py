@@ -12,7 +12,7 @@ from clew.runtime.outbound import Outbound
 from clew.runtime.prompts import Prompts
 from clew.runtime.prune import prune_idle
 from clew.runtime.queue import Queue
-from clew.runtime.ready import find_obstacle, settle_idle
+from clew.runtime.ready import settle_startable
 from clew.runtime.runner import Runner
 from clew.runtime.settle import SHUTDOWN
 from clew.runtime.submission import Outcomes
@@ -44,10 +44,7 @@ class Runtime:
         """Show the model stubs in place of tool outputs, on a session nobody runs on."""
         async with self.sessions.lock(session_id):
             session = await self.sessions.get_open(session_id)
-            obstacle = await find_obstacle(self._host, self.sessions, session_id)
-            if obstacle is not None:
-                raise obstacle
-            await settle_idle(self._host, self.sessions, session_id)
+            await settle_startable(self._host, self.sessions, session_id)
             done = await prune_idle(self._host, session)
             if done.compacted:
                 self.sessions.show_changed(session_id)

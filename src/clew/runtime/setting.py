@@ -137,15 +137,8 @@ async def load_permit(
         if above is not None:
             catalog = await asyncio.to_thread(host.agents, _workspace(above))
             parent = await load_permit(host, above, catalog.get(above.agent).rules, attended=False)
-    return Permit(
-        host.store,
-        session.id,
-        (*host.base_rules, *rules),
-        _workspace(session),
-        host.places,
-        attended=attended,
-        parent=parent,
-    )
+    own = (*host.base_rules, *rules)
+    return Permit(host.store, session.id, own, _workspace(session), host.places, attended, parent)
 
 
 def _workspace(session: Session) -> Path | None:

@@ -16,7 +16,6 @@ import msgspec
 from clew.runtime.standing import Standing
 from clew.store.unit import MoveHead, PutParts, SealMessage, SetHidden, SetTurn, Write
 from clew.transcript.damage import seal_of
-from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.part import close_call
 from clew.transcript.projection import Hidden
 from clew.transcript.turn import Turn
@@ -47,7 +46,13 @@ def plan_settle(standing: Standing, now: int, left_open: str, *, spared: Turn | 
         calls = [part for part in one.calls if part.tool_call_id not in asked]
         # What is damaged is left as it is: a new seal would make it pass for what was stored. A model is sent a stub.
         if calls and one.message.damage is None:
-            put, seal = _close_calls(one.message, calls, _words(one.turn, left_open), now)
+            reason = _words(one.turn, left_open)
+            ended = {
+                part.index: msgspec.structs.replace(part, data=close_call(part.data, reason), updated_at=now)
+                for part in calls
+            }
+            put = PutParts(one.message.id, tuple(ended[index] for index in sorted(ended)))
+            seal = SealMessage(one.message.id, seal_of(ended.get(p.index, p).data for p in one.message.parts))
             # A message that its turn still goes on with grows: sealed now, it would read as changed afterwards.
             grows = spared is not None and one.turn is not None and one.turn.id == spared.id
             writes += (put,) if grows and one.message.id not in standing.sealed else (put, seal)
@@ -78,17 +83,6 @@ def _words(turn: Turn | None, left_open: str) -> str:
             else f"its turn failed before it had a result; {_UNKNOWN}"
         )
     return LOST
-
-
-def _close_calls(message: MessageRow, calls: Sequence[PartRow], reason: str, now: int) -> tuple[PutParts, SealMessage]:
-    """The writes that end these calls of one message as errors, and seal it anew."""
-    ended = {
-        part.index: msgspec.structs.replace(part, data=close_call(part.data, reason), updated_at=now) for part in calls
-    }
-    return (
-        PutParts(message.id, tuple(ended[index] for index in sorted(ended))),
-        SealMessage(message.id, seal_of(ended.get(part.index, part).data for part in message.parts)),
-    )
 
 
 def plan_end(turn_id: str, status: TurnStatus, now: int, data: dict[str, Any] | None = None) -> tuple[Write, ...]:
