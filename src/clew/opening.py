@@ -60,7 +60,14 @@ async def open(
     location = parse_url(default_store_url() if url is None else url)
     store = await _open_store(location, config, read_only, clock, mint)
     try:
-        config = _complete_config(config, store)
+        able, replace = store.capabilities, msgspec.structs.replace
+        save_on = config.save.save_on or able.save_on
+        if save_on == "chunk" and not able.chunk_durable:
+            raise NotSupported(f"{store.url} cannot keep every chunk; set save.save_on to step, or leave it out")
+        # What the settings leave open is as the store has it.
+        save = replace(config.save, save_on=save_on)
+        compaction = replace(config.compaction, preset=config.compaction.preset or able.preset)
+        config = replace(config, save=save, compaction=compaction)
         if not read_only:
             await recover(store, mint, clock.now_ms())
         with _spill_folder(location) as spill:
@@ -85,20 +92,6 @@ def _spill_folder(location: Location) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="clew-spill-", ignore_cleanup_errors=True) as folder:
         yield Path(folder).resolve()
-
-
-def _complete_config(config: Config, store: Store) -> Config:
-    """The settings with what is left to the store as the store has it."""
-    able = store.capabilities
-    save_on = config.save.save_on or able.save_on
-    if save_on == "chunk" and not able.chunk_durable:
-        raise NotSupported(f"{store.url} cannot keep every chunk; set save.save_on to step, or leave it out")
-    replace = msgspec.structs.replace
-    return replace(
-        config,
-        save=replace(config.save, save_on=save_on),
-        compaction=replace(config.compaction, preset=config.compaction.preset or able.preset),
-    )
 
 
 def _compose(

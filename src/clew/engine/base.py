@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from clew import ids
-from clew.live.base import Event, EventType
 from clew.store.base import get_session, get_turn
 from clew.transcript.session import Session
 
@@ -41,6 +40,3 @@ class EnginePart:
         turn = await get_turn(self._store, ids.check_turn_id(turn_id))
         self._own(turn.session_id)
         return turn.id
-
-    def _publish(self, kind: EventType, session_id: str) -> None:
-        self._host.live.publish(Event(kind, {"session_id": session_id}))

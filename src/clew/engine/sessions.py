@@ -72,7 +72,7 @@ class Sessions(EnginePart):
             model=model, agent=agent, workspace_root=workspace_root, title=title, metadata=metadata
         )
         await self._commit(session.id, InsertSession(session))
-        self._publish("session_created", session.id)
+        self._runtime.sessions.publish("session_created", session.id)
         self._host.hooks.observe("session_create", session)
         return session
 
@@ -148,7 +148,7 @@ class Sessions(EnginePart):
         archived_at = UNSET if archived is None else stamp
         patch = PatchSession(metadata=merged, drop=drop, archived_at=archived_at)
         await self._commit(self._own(session_id), patch)
-        self._publish("session_updated", session_id)
+        self._runtime.sessions.publish("session_updated", session_id)
         return await self.get_session(session_id)
 
     async def delete_session(self, session_id: str, *, force: bool = False) -> None:
@@ -170,7 +170,7 @@ class Sessions(EnginePart):
         finally:
             self._runtime.end_deletion(session.id, gone=gone)
         await asyncio.to_thread(shutil.rmtree, self._host.spill / session.id, ignore_errors=True)
-        self._publish("session_deleted", session.id)
+        self._runtime.sessions.publish("session_deleted", session.id)
         self._host.hooks.observe("session_delete", session)
 
     # What is in one
@@ -209,7 +209,7 @@ class Sessions(EnginePart):
                 raise SessionBusy("a run is in flight on this session; wait for it, or abort it", session_id=session.id)
             row, unit = await plan_accept(self._store, session.id, message_id, self._host.clock.now_ms())
             await self._runtime.sessions.commit(unit)
-        self._publish("session_updated", session.id)
+        self._runtime.sessions.publish("session_updated", session.id)
         return shown_message(await self._store.find_message(session.id, row.id) or row, None)
 
     # Inside

@@ -20,7 +20,7 @@ from clew.providers.evidence import decode_tools, request_digest
 from clew.store.base import Store, get_turn
 from clew.system_prompt.assemble import Section, sections_of
 from clew.transcript.line import LineTurn
-from clew.transcript.message import Message, MessageRow
+from clew.transcript.message import Message
 from clew.transcript.pruned import pruned_through
 from clew.transcript.session import Model
 from clew.transcript.turn import Step, Turn
@@ -167,15 +167,14 @@ async def _messages(store: Store, turn: Turn, steps: Sequence[Step], step: Step)
     compaction = next((one for one in compactions_of(line) if depths[one.turn_id] == depth), None)
     last = line[-1]
     place = next((n for n, row in enumerate(last.messages) if row.id == step.message_id), len(last.messages))
-    live = _begun(last.messages[place], steps, step, turn.id) if place < len(last.messages) else None
+    live: Message | None = None
+    if place < len(last.messages):
+        # The step's own message up to where the step began.
+        row = last.messages[place]
+        earlier = sum(1 for one in steps if one.message_id == row.id and one.index < step.index)
+        starts = [n for n, part in enumerate(row.parts) if part.type == "step-start"]
+        end = starts[earlier] + 1 if earlier < len(starts) else len(row.parts)
+        live = Message(row.id, "assistant", [part.data for part in row.parts[:end]], {"turn_id": turn.id})
     before = [*line[:-1], LineTurn(last.turn, last.messages[:place])]
     prunes = pruned_through(await store.load_pruned(turn.session_id), seq)
     return without_begun(messages_with(before, compaction, prunes, live))
-
-
-def _begun(row: MessageRow, steps: Sequence[Step], step: Step, turn_id: str) -> Message:
-    """The step's own message up to where the step began."""
-    before = sum(1 for one in steps if one.message_id == row.id and one.index < step.index)
-    starts = [n for n, part in enumerate(row.parts) if part.type == "step-start"]
-    end = starts[before] + 1 if before < len(starts) else len(row.parts)
-    return Message(row.id, "assistant", [part.data for part in row.parts[:end]], {"turn_id": turn_id})

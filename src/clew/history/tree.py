@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import msgspec
 
 from clew.history.lookup import holder_of, words_of_turn
 from clew.store.base import Store, get_session
 from clew.transcript.line import line_turns, path_to, tail_place
-from clew.transcript.message import MessageRow
 from clew.transcript.projection import kept_tails_of
 from clew.transcript.turn import MoveReason, Tree, Turn, TurnKind
 from clew.transcript.turn_state import TurnStatus
@@ -83,13 +80,19 @@ async def load_tree_view(store: Store, session_id: str) -> TreeView:
         for child in await store.list_children(session_id)
         if child.kind != "subagent"
     )
-    return TreeView(
-        session_id=session_id,
-        head_turn_id=tree.head_turn_id,
-        open_turn_id=tree.open_turn_id,
-        turns=_shown(tree, rows),
-        branches=branches,
+    line = {turn.id for turn in line_turns(tree)}
+    turns = tuple(
+        TreeTurn(
+            **{name: getattr(turn, name) for name in TreeTurn.__struct_fields__ if hasattr(turn, name)},
+            on_line=turn.id in line,
+            is_head=turn.id == tree.head_turn_id,
+            text=words_of_turn(turn, tree.links.get(turn.id, ()), rows),
+            messages=tree.links.get(turn.id, ()),
+        )
+        for turn in tree_order(tree)
     )
+    head, opened = tree.head_turn_id, tree.open_turn_id
+    return TreeView(session_id=session_id, head_turn_id=head, open_turn_id=opened, turns=turns, branches=branches)
 
 
 def tree_order(tree: Tree) -> list[Turn]:
@@ -104,20 +107,6 @@ def tree_order(tree: Tree) -> list[Turn]:
         order.append(turn)
         ahead += below.get(turn.id, ())
     return order
-
-
-def _shown(tree: Tree, rows: Mapping[str, MessageRow]) -> tuple[TreeTurn, ...]:
-    line = {turn.id for turn in line_turns(tree)}
-    return tuple(
-        TreeTurn(
-            **{name: getattr(turn, name) for name in TreeTurn.__struct_fields__ if hasattr(turn, name)},
-            on_line=turn.id in line,
-            is_head=turn.id == tree.head_turn_id,
-            text=words_of_turn(turn, tree.links.get(turn.id, ()), rows),
-            messages=tree.links.get(turn.id, ()),
-        )
-        for turn in tree_order(tree)
-    )
 
 
 async def load_reflog(store: Store, session_id: str) -> list[ReflogEntry]:

@@ -21,7 +21,13 @@ async def load_messages(
 ) -> list[Message]:
     """The newest ``limit`` messages of a view, or those before a message; all of them without a limit."""
     if view == "all":
-        return _page(await _every(store, session_id), limit, before)
+        await get_session(store, session_id)
+        rows = await store.load_messages(session_id, keep_damaged=True)
+        tree = await store.load_tree(session_id)
+        holder = {message_id: turn_id for turn_id, held in tree.links.items() for message_id in held}
+        holder.update({message_id: turn.id for turn, message_id in line_messages(tree)})
+        every = [shown_message(row, holder.get(row.id)) for row in rows]
+        return _page(annotate(every, tree.turns, await store.load_pruned(session_id)), limit, before)
     if view == "model":
         line = await _line(store, session_id, None)
         return _page(model_view(line.turns, line.pruned), limit, before)
@@ -49,16 +55,6 @@ async def _line(store: Store, session_id: str, turns: int | None) -> LineSlice:
     if line is None:
         raise SessionNotFound(f"there is no session {session_id}", session_id=session_id)
     return line
-
-
-async def _every(store: Store, session_id: str) -> list[Message]:
-    await get_session(store, session_id)
-    rows = await store.load_messages(session_id, keep_damaged=True)
-    tree = await store.load_tree(session_id)
-    holder = {message_id: turn_id for turn_id, held in tree.links.items() for message_id in held}
-    holder.update({message_id: turn.id for turn, message_id in line_messages(tree)})
-    messages = [shown_message(row, holder.get(row.id)) for row in rows]
-    return annotate(messages, tree.turns, await store.load_pruned(session_id))
 
 
 def _place(messages: Sequence[Message], before: str | None) -> int | None:

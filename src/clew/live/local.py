@@ -77,9 +77,11 @@ class LocalStream:
 
     def show(self, chunks: Sequence[Chunk]) -> None:
         for chunk in chunks:
-            if isinstance(chunk, ToolOutputDenied) and self._asks(chunk.tool_call_id):
-                # A run that is aborted while it asks denies its own request; no chunk says that before this one.
-                self._fold.answer(chunk.tool_call_id, approved=False)
+            if isinstance(chunk, ToolOutputDenied):
+                index = self._fold.find_tool(chunk.tool_call_id)
+                if index is not None and state_of(self._fold.part(index)) == "approval-requested":
+                    # A run that is aborted while it asks denies its own request; no chunk says that before this one.
+                    self._fold.answer(chunk.tool_call_id, approved=False)
             self._fold.apply(chunk)
             if isinstance(chunk, Error | Abort | Finish):
                 self._last.append(chunk)
@@ -91,10 +93,6 @@ class LocalStream:
             del self._log[:surplus]
             self._dropped += surplus
         self._bell.ring()
-
-    def _asks(self, tool_call_id: str) -> bool:
-        index = self._fold.find_tool(tool_call_id)
-        return index is not None and state_of(self._fold.part(index)) == "approval-requested"
 
     def end(self) -> None:
         self.ended = True

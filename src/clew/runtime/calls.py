@@ -190,7 +190,9 @@ class Caller:
             else:
                 decision = loaded[0].decide([target])
             # A human's word on a folder covers what lies below it, but never what a rule denies.
-            if decision.action == "ask" and _is_below(target, call.granted):
+            # Whatever the capability is called: a search that was granted a folder reads the files in it.
+            folders = [above.value for above in call.granted if above.kind == "path" == target.kind]
+            if decision.action == "ask" and any(Path(target.value).is_relative_to(folder) for folder in folders):
                 return
             if decision.action != "allow":
                 raise PermissionDenied(f"{target.value} is not allowed: {decision.reason}")
@@ -214,12 +216,6 @@ class Caller:
             recall=lambda query: recall(self._host.store, self._setting.session.id, query),
             state=self._state,
         )
-
-
-def _is_below(target: Target, granted: Sequence[Target]) -> bool:
-    """Whatever the capability is called: a search that was granted a folder reads the files in it."""
-    folders = [above.value for above in granted if above.kind == "path"]
-    return target.kind == "path" and any(Path(target.value).is_relative_to(folder) for folder in folders)
 
 
 def _unfit(chunk: c.ToolInputAvailable, problem: str) -> c.Chunk:

@@ -35,10 +35,8 @@ CHANGING: Final[frozenset[str]] = frozenset(get_args(ChangingHook))
 OBSERVING: Final[frozenset[str]] = frozenset(get_args(ObservingHook))
 
 
-class HookRefused(ClewError):
+class HookRefused(ClewError, code="refused_by_hook"):
     """A hook would not let it happen."""
-
-    code = "refused_by_hook"
 
 
 class Hooks:

@@ -59,9 +59,8 @@ class Summariser:
         self._host = host
         self._policy = policy
         self._waiting = waiting
-        info = host.providers.info(model)
         own = msgspec.structs.replace(model, variant=None)
-        cheap = info.summariser
+        cheap = host.providers.info(model).summariser
         self._models = [own] if cheap is None or cheap == own else [cheap, own]
         self.usage = Usage()
         self._until: float | None = None
