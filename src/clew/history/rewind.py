@@ -26,7 +26,6 @@ from clew.runtime.submission import Submission
 from clew.store.unit import EpochIs, HeadIs, NoOpenTurn, Unit
 from clew.transcript.head import moved, parent_before, with_turn
 from clew.transcript.message import MessageRow
-from clew.transcript.session import Session
 from clew.transcript.turn import MoveReason, Tree, Turn
 from clew.transcript.turn_state import OPEN
 
@@ -92,7 +91,16 @@ class Rewinding:
             turn = tree.turns[turn.id]
             parent = parent_before(tree, await load_compactions(host.store, session_id, tree), turn)
             if admitted is not None:
-                return await self._send_edited(session, row, edit, admitted, tree, parent)
+                # The head moves, and the new turn is opened below it, as one unit.
+                (setting, content), now = admitted, host.clock.now_ms()
+                tails = await load_kept_tails(host.store, session_id, tree)
+                given = None if row.is_attended else {"unattended": True}
+                new = await user_row(host, session, setting, content, edit.client_message_id, given)
+                moving = plan_move(tree, tails, session_id, parent, now, "rewind")
+                failpoint("history.before_rewind")
+                sent = await self._runtime.runner.open(session, setting, new, content, before=moving, below=parent)
+                hidden = plans.left_line(tree, moved(tree, session_id, parent, now, "rewind"))
+                return Rewound(parent, hidden, None, sent)
             if mode == "edit":
                 rewound = await self._move(session_id, tree, parent, "rewind")
                 text = edit.text if edit.text is not None else "\n".join(row.texts)
@@ -107,27 +115,6 @@ class Rewinding:
                 rewound = await self._move(session_id, tree, sibling.id, "rewind", new=sibling, holding=held)
                 submission = await continuation.answer(session, sibling, row) if run else None
             return msgspec.structs.replace(rewound, submission=submission)
-
-    async def _send_edited(
-        self,
-        session: Session,
-        row: MessageRow,
-        edit: plans.Edit,
-        admitted: tuple[Setting, PromptContent],
-        tree: Tree,
-        parent: str | None,
-    ) -> Rewound:
-        """Move the head and open the new turn below it, as one unit."""
-        setting, content = admitted
-        now = self._host.clock.now_ms()
-        tails = await load_kept_tails(self._host.store, session.id, tree)
-        given = None if row.is_attended else {"unattended": True}
-        new = await user_row(self._host, session, setting, content, edit.client_message_id, given)
-        moving = plan_move(tree, tails, session.id, parent, now, "rewind")
-        failpoint("history.before_rewind")
-        submission = await self._runtime.runner.open(session, setting, new, content, before=moving, below=parent)
-        hidden = plans.left_line(tree, moved(tree, session.id, parent, now, "rewind"))
-        return Rewound(parent, hidden, None, submission)
 
     async def unrewind(self, session_id: str) -> Rewound:
         """Undo the newest rewind that is not undone yet."""
