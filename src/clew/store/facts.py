@@ -22,23 +22,6 @@ from clew.transcript.session import Session
 from clew.transcript.turn import HeadMove, Step, Turn
 from clew.transcript.turn_state import OPEN
 
-__all__ = [
-    "ALL",
-    "LOG_STREAM",
-    "PROMPT_STREAM",
-    "BlobName",
-    "Fact",
-    "FactType",
-    "NewFact",
-    "Present",
-    "SessionNames",
-    "facts_of",
-    "facts_of_session",
-    "is_session_stream",
-    "prompt_fact",
-    "rules_fact",
-]
-
 FactType = Literal[
     "session.created",
     "session.changed",

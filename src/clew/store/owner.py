@@ -27,20 +27,6 @@ from msgspec.structs import replace
 from clew.errors import OwnedByAnotherProcess, StoreGone, StoreUnavailable
 from clew.store.file_lock import FileLock, id_of
 
-__all__ = [
-    "NETWORK_FILE_SYSTEMS",
-    "Owner",
-    "OwnerLock",
-    "file_system_of",
-    "is_loopback",
-    "owned",
-    "owner_path",
-    "read_owner",
-    "refuse_lost",
-    "refuse_network_file_system",
-    "take_ownership",
-]
-
 NETWORK_FILE_SYSTEMS = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "lustre", "ncpfs", "fuse.sshfs", "davfs"}
 )

@@ -17,24 +17,6 @@ from zlib import crc32
 from clew.errors import StorageFull, StoreReadOnly, StoreUnavailable
 from clew.failpoints import failpoint
 
-__all__ = [
-    "Footprint",
-    "append",
-    "ends_with",
-    "footprint",
-    "is_temporary",
-    "is_unreadable",
-    "keep_aside",
-    "make_folder",
-    "names_in",
-    "read",
-    "remove_temporary",
-    "sync_folder",
-    "temporary",
-    "translated",
-    "write_whole",
-]
-
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 _TEMPORARY = ".new-"

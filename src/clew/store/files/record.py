@@ -17,18 +17,6 @@ from clew.store.files.iso_time import iso
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.part import COMPACTION_PART, STEP_START, tool_name
 
-__all__ = [
-    "Record",
-    "changed_parts",
-    "compaction_record",
-    "content_text",
-    "decode_parts",
-    "is_marker",
-    "message_records",
-    "says_something",
-    "spec_of",
-]
-
 Record = dict[str, Any]
 _ENDS: Final = frozenset({"output-available", "output-error", "output-denied"})
 

@@ -26,26 +26,6 @@ from clew.errors import (
 from clew.store.file_lock import leave, use
 from clew.store.sql.queries import load_queries
 
-__all__ = [
-    "BUSY_TIMEOUT_MS",
-    "QUERIES",
-    "Connect",
-    "SqliteStatements",
-    "connect",
-    "empty_log",
-    "has_fts5",
-    "is_broken",
-    "is_busy",
-    "is_undecodable",
-    "look",
-    "prepare",
-    "protect",
-    "remove_files",
-    "transaction",
-    "translate",
-    "undo_first_write",
-]
-
 BUSY_TIMEOUT_MS: Final = 5000
 QUERIES: Final[dict[str, str]] = load_queries("sqlite/queries.sql")
 
