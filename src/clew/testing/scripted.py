@@ -27,15 +27,7 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 
 from clew.errors import InvalidInput
-from clew.providers.base import (
-    FailureKind,
-    ModelInfo,
-    ModelListing,
-    ModelRequest,
-    Provider,
-    ProviderFailure,
-    StepEnd,
-)
+from clew.providers.base import FailureKind, ModelInfo, ModelListing, ModelRequest, Provider, ProviderFailure, StepEnd
 from clew.providers.failure import kind_of_status
 from clew.transcript import chunk as c
 from clew.transcript.chunk import Chunk, FinishReason

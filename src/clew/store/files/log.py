@@ -12,20 +12,12 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
+from clew.store.files import record as r
 from clew.store.files.codec import Entries
 from clew.store.files.crc import with_check
 from clew.store.files.iso_time import iso
 from clew.store.files.log_lines import END_OF_TORN, TORN
 from clew.store.files.memo import Memo
-from clew.store.files.record import (
-    Record,
-    changed_parts,
-    compaction_record,
-    is_marker,
-    message_records,
-    says_something,
-    spec_of,
-)
 from clew.store.files.tables import TABLES
 from clew.store.memory.change import ABSENT
 from clew.store.memory.session_value import SessionValue
@@ -52,7 +44,7 @@ class _Writer:
     def __init__(self, memo: Memo, *, streamed: bool = False) -> None:
         self.memo = memo.copied(streamed=streamed)
         self._streamed = streamed
-        self._records: list[Record] = []
+        self._records: list[r.Record] = []
         self._after = memo.stream_end if streamed else memo.end
         ending = memo.stream_ending if streamed else memo.ending
         self._prefix = b"\n" if ending == "line" else b""
@@ -66,13 +58,13 @@ class _Writer:
         self.memo.seq += 1
         return self.memo.seq
 
-    def add(self, record: Record) -> None:
+    def add(self, record: r.Record) -> None:
         head = {"recordType": record["recordType"], "schemaVersion": SCHEMA_VERSION, "seq": self._next()}
         if not self._records:
             head["after"] = self._after
         self._records.append({**head, **{key: value for key, value in record.items() if key != "recordType"}})
 
-    def tell(self, record: Record, message_id: str) -> None:
+    def tell(self, record: r.Record, message_id: str) -> None:
         """Add a record of a message, which others can read."""
         self.add(record)
         self.memo.note(record, message_id, self.memo.seq)
@@ -128,7 +120,7 @@ def _add_growth(writer: _Writer, value: SessionValue, before: Any, after: Messag
         writer.add({"recordType": "aside", "value": TABLES["messages"].encode(after), "turn": turn_id})
         return
     old = {part.index: part for part in before.parts}
-    specs = [spec_of(part, part.data, {}) for part in after.parts if old.get(part.index) != part]
+    specs = [r.spec_of(part, part.data, {}) for part in after.parts if old.get(part.index) != part]
     if specs:
         writer.add({"recordType": "part", "timestamp": iso(after.updated_at), "clew": {"id": after.id, "parts": specs}})
     _add_metadata(writer, before, after)
@@ -143,7 +135,7 @@ def _add_metadata(writer: _Writer, before: MessageRow, after: MessageRow) -> Non
 
 
 def _add_entry(writer: _Writer, value: SessionValue, name: str, key: Any, after: Any) -> None:
-    record: Record = {"recordType": TABLES[name].record_type, "key": key}
+    record: r.Record = {"recordType": TABLES[name].record_type, "key": key}
     if after is ABSENT:
         writer.add({**record, "gone": True})
         return
@@ -192,15 +184,15 @@ def _add_messages(writer: _Writer, value: SessionValue, wanted: dict[str, tuple[
         mended = writer.memo.mended.pop(message_id, None) is not None
         if message_id in writer.memo.told and before is not ABSENT and not mended:
             _add_difference(writer, before, after)
-        elif message_id not in order or after.role == "system" or not (is_marker(after) or says_something(after)):
+        elif message_id not in order or after.role == "system" or not (r.is_marker(after) or r.says_something(after)):
             writer.add({"recordType": "aside", "value": TABLES["messages"].encode(after)})
-        elif is_marker(after):
+        elif r.is_marker(after):
             markers.append(after)
         else:
-            for record in message_records(after, after.parts, whole=True):
+            for record in r.message_records(after, after.parts, whole=True):
                 writer.tell(_in_turn(record, order[after.id][1]), after.id)
     for row in markers:
-        writer.tell(_in_turn(compaction_record(row, _first_kept(writer, row)), order[row.id][1]), row.id)
+        writer.tell(_in_turn(r.compaction_record(row, _first_kept(writer, row)), order[row.id][1]), row.id)
 
 
 _LAST: Final = (1 << 62, 0, 0)
@@ -220,7 +212,7 @@ def _order(value: SessionValue, wanted: Iterable[str]) -> dict[str, tuple[tuple[
     return found
 
 
-def _in_turn(record: Record, turn_id: str | None) -> Record:
+def _in_turn(record: r.Record, turn_id: str | None) -> r.Record:
     """The first record of a message says which turn holds it, should the line of the link be lost."""
     if "row" not in record["clew"]:
         return record
@@ -229,12 +221,12 @@ def _in_turn(record: Record, turn_id: str | None) -> Record:
 
 def _add_difference(writer: _Writer, before: MessageRow, after: MessageRow) -> None:
     old = {part.index: part for part in before.parts}
-    for record in changed_parts(after, old):
+    for record in r.changed_parts(after, old):
         writer.memo.count += record["recordType"] == "message"
         writer.add(record)
     fresh = [part for part in after.parts if part.index not in old]
     if fresh:
-        for record in message_records(after, fresh, whole=False):
+        for record in r.message_records(after, fresh, whole=False):
             writer.tell(record, after.id)
     _add_metadata(writer, before, after)
 

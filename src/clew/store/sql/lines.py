@@ -20,7 +20,7 @@ from clew.transcript.damage import MISSING
 from clew.transcript.line import LineTurn, end_of_line
 from clew.transcript.pruned import Pruned
 from clew.transcript.session import SessionState
-from clew.transcript.turn import Tree, Turn
+from clew.transcript.turn import HeadMove, Tree, Turn
 
 __all__ = ["LineReader", "load_pruned", "load_state", "load_tree"]
 
@@ -46,12 +46,12 @@ def load_tree(sql: Statements, session_id: str) -> Tree:
         state.open_turn_id,
         {row[0]: rows.to_turn(row) for row in found},
         {turn_id: tuple(ids) for turn_id, ids in links.items()},
-        tuple(rows.to_move(row) for row in sql.rows("load_moves", {"id": session_id})),
+        tuple(HeadMove(*row) for row in sql.rows("load_moves", {"id": session_id})),
     )
 
 
 def load_pruned(sql: Statements, session_id: str) -> tuple[Pruned, ...]:
-    return tuple(rows.to_pruned(row) for row in sql.rows("load_pruned", {"id": session_id}))
+    return tuple(Pruned(*row) for row in sql.rows("load_pruned", {"id": session_id}))
 
 
 class LineReader:

@@ -12,18 +12,7 @@ from typing import Any
 
 from clew.clock import Clock
 from clew.errors import InternalError, RowUndecodable
-from clew.store.facts import (
-    LOG_STREAM,
-    BlobName,
-    Fact,
-    NewFact,
-    SessionNames,
-    facts_of,
-    facts_of_session,
-    is_session_stream,
-    prompt_fact,
-    rules_fact,
-)
+from clew.store import facts as f
 from clew.store.sql import rows
 from clew.store.sql.statements import Statements
 from clew.store.unit import DeleteSession, Enqueue, Unit
@@ -39,13 +28,13 @@ log = logging.getLogger("clew.store")
 _MOST_STREAMS = 10_000
 
 
-def to_fact(row: tuple[Any, ...]) -> Fact:
-    return Fact(row[0], row[1], row[2], row[3], rows.decode(row[4], "data of a fact", stream_id=row[0]))
+def to_fact(row: tuple[Any, ...]) -> f.Fact:
+    return f.Fact(row[0], row[1], row[2], row[3], rows.decode(row[4], "data of a fact", stream_id=row[0]))
 
 
 def is_kept(sql: Statements) -> bool:
     """Whether every unit since the log began is in it."""
-    last = sql.first("last_fact", {"stream_id": LOG_STREAM})
+    last = sql.first("last_fact", {"stream_id": f.LOG_STREAM})
     return last is not None and last[1] == "log.started"
 
 
@@ -68,31 +57,31 @@ class EventLog:
         if any(isinstance(write, DeleteSession) for write in unit.writes):
             # Prompts may have gone with it, and their facts; one that comes again is told again.
             self.reset()
-        self._add(facts_of(unit, self._present))
+        self._add(f.facts_of(unit, self._present))
 
     def start(self) -> None:
         """Begin: tell all there is, and of sessions told of before and gone since that they are."""
         for (session_id,) in self._sql.rows("all_session_ids", {}):
             try:
-                facts = facts_of_session(session_id, self._present)
+                facts = f.facts_of_session(session_id, self._present)
             except RowUndecodable as error:
                 log.warning("session %s cannot be told to the event log, clew check says why: %s", session_id, error)
             else:
                 self._add(facts)
         for (stream_id,) in self._sql.rows("streams_without_session", {}):
             last = self._sql.first("last_fact", {"stream_id": stream_id})
-            if is_session_stream(stream_id) and last is not None and last[1] != "session.deleted":
-                self._add([NewFact(stream_id, "session.deleted", {})])
-        self._add(prompt_fact(*row) for row in self._sql.rows("all_prompts", {}))
+            if f.is_session_stream(stream_id) and last is not None and last[1] != "session.deleted":
+                self._add([f.NewFact(stream_id, "session.deleted", {})])
+        self._add(f.prompt_fact(*row) for row in self._sql.rows("all_prompts", {}))
         for project, rules, updated_at in self._sql.rows("all_project_rules", {}):
-            self._add([rules_fact(project, rows.decode(rules, "rules of a project", project=project), updated_at)])
-        self._add([NewFact(LOG_STREAM, "log.started", {})])
+            self._add([f.rules_fact(project, rows.decode(rules, "rules of a project", project=project), updated_at)])
+        self._add([f.NewFact(f.LOG_STREAM, "log.started", {})])
 
     def stop(self) -> None:
         """Units from here on are not in the log."""
-        self._add([NewFact(LOG_STREAM, "log.stopped", {})])
+        self._add([f.NewFact(f.LOG_STREAM, "log.stopped", {})])
 
-    def _add(self, facts: Iterable[NewFact]) -> None:
+    def _add(self, facts: Iterable[f.NewFact]) -> None:
         now = self._clock.now_ms()
         if self._n is None:
             newest = self._sql.first("last_n", {})
@@ -162,22 +151,22 @@ class SqlPresent:
 
     def moves(self, session_id: str, count: int) -> Iterable[HeadMove]:
         found = self._sql.rows("newest_moves", {"id": session_id, "count": count})
-        return [rows.to_move(row) for row in found]
+        return [HeadMove(*row) for row in found]
 
     def pruned(self, session_id: str, count: int) -> Iterable[Pruned]:
         found = self._sql.rows("newest_pruned", {"id": session_id, "count": count})
-        return [rows.to_pruned(row) for row in found]
+        return [Pruned(*row) for row in found]
 
     def queued(self, session_id: str, message_id: str) -> Enqueue | None:
         row = self._sql.first("get_queued", {"session_id": session_id, "message_id": message_id})
         return Enqueue(row[0], row[1], bool(row[2])) if row else None
 
-    def blobs(self, session_id: str, sha256: Collection[str] | None) -> Iterable[BlobName]:
-        found = [BlobName(*row) for row in self._sql.rows("blobs_of_session", {"id": session_id})]
+    def blobs(self, session_id: str, sha256: Collection[str] | None) -> Iterable[f.BlobName]:
+        found = [f.BlobName(*row) for row in self._sql.rows("blobs_of_session", {"id": session_id})]
         return [blob for blob in found if sha256 is None or blob.sha256 in sha256]
 
-    def names(self, session_id: str) -> SessionNames:
+    def names(self, session_id: str) -> f.SessionNames:
         asked = {"id": session_id}
         messages = tuple(row[0] for row in self._sql.rows("message_ids", asked))
         turns = tuple(row[0] for row in self._sql.rows("turn_ids", asked))
-        return SessionNames(messages, turns, tuple(row[0] for row in self._sql.rows("load_queue", asked)))
+        return f.SessionNames(messages, turns, tuple(row[0] for row in self._sql.rows("load_queue", asked)))

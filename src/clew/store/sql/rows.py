@@ -16,31 +16,10 @@ import orjson
 from clew.errors import RowUndecodable
 from clew.transcript.damage import DAMAGED, UNREADABLE, damaged_part
 from clew.transcript.message import MessageRow, PartRow
-from clew.transcript.pruned import Pruned
 from clew.transcript.session import Model, Session
-from clew.transcript.turn import HeadMove, Step, Turn, TurnKind
+from clew.transcript.turn import Step, Turn, TurnKind
 from clew.transcript.turn_state import TurnStatus
 from clew.transcript.usage import Usage
-
-__all__ = [
-    "MESSAGE_CREATED_AT",
-    "MESSAGE_SEAL",
-    "decode",
-    "encode",
-    "encode_model",
-    "message_params",
-    "part_params",
-    "session_params",
-    "step_params",
-    "to_message",
-    "to_move",
-    "to_part",
-    "to_pruned",
-    "to_session",
-    "to_step",
-    "to_turn",
-    "turn_params",
-]
 
 _KINDS: Final = frozenset(get_args(TurnKind))
 _STATUSES: Final = frozenset(get_args(TurnStatus))
@@ -131,16 +110,13 @@ def to_message(row: Row, parts: tuple[PartRow, ...], keep_damaged: bool) -> Mess
 
 def part_params(part: PartRow, message_id: str, session_id: str) -> Params:
     return {
-        "id": part.id,
+        **msgspec.structs.asdict(part),
         "message_id": message_id,
         "session_id": session_id,
-        "index": part.index,
         "type": part.type,
         "data_json": encode(part.data),
         "tool_call_id": part.tool_call_id,
         "tool_state": part.tool_state,
-        "created_at": part.created_at,
-        "updated_at": part.updated_at,
     }
 
 
@@ -166,14 +142,6 @@ def to_turn(row: Row) -> Turn:
         raise RowUndecodable(f"a turn reads as {row[3]!r}, {row[4]!r}", session_id=row[1], turn_id=row[0])
     data = {} if row[8] == "{}" else _object(row[8], "data of a turn", session_id=row[1], turn_id=row[0])
     return Turn(**{**dict(zip(_TURN, row, strict=False)), "data": data})
-
-
-def to_move(row: Row) -> HeadMove:
-    return HeadMove(*row)
-
-
-def to_pruned(row: Row) -> Pruned:
-    return Pruned(*row)
 
 
 def step_params(step: Step) -> Params:

@@ -16,18 +16,8 @@ from clew.store.file_lock import find_file
 from clew.store.owner import OwnerLock, refuse_lost, refuse_network_file_system, take_ownership
 from clew.store.sql.log import EventLog, is_kept
 from clew.store.sql.losses import damage_of, keep_loss, newest_commit
+from clew.store.sql.sqlite import connection as c
 from clew.store.sql.sqlite.acknowledged import LOST_BY, Acknowledged, find_loss, notes_of, read_notes
-from clew.store.sql.sqlite.connection import (
-    Connect,
-    SqliteStatements,
-    connect,
-    empty_log,
-    look,
-    protect,
-    transaction,
-    translate,
-    undo_first_write,
-)
 from clew.store.sql.sqlite.migrate import SCHEMA_VERSION, check_version, migrate
 from clew.store.sql.sqlite.pool import ReaderPool
 from clew.store.sql.sqlite.store import SqliteStore
@@ -44,7 +34,7 @@ async def open_sqlite(
     *,
     clock: Clock | None = None,
     mint: Mint | None = None,
-    connect: Connect = connect,
+    connect: c.Connect = c.connect,
 ) -> SqliteStore:
     """Open a store, making or upgrading the file when it is opened for writing.
 
@@ -54,7 +44,7 @@ async def open_sqlite(
     return await asyncio.to_thread(_open, path, options or SqliteOptions(), clock, mint or Mint(clock), connect)
 
 
-def _open(path: Path, options: SqliteOptions, clock: Clock, mint: Mint, connect: Connect) -> SqliteStore:
+def _open(path: Path, options: SqliteOptions, clock: Clock, mint: Mint, connect: c.Connect) -> SqliteStore:
     path = find_file(path)
     if path.is_dir():
         raise StoreUnavailable(f"{path} is a folder; name a file in it, such as sqlite:///{path / 'clew.db'}")
@@ -69,7 +59,7 @@ def _open(path: Path, options: SqliteOptions, clock: Clock, mint: Mint, connect:
             undo.callback(lock.release)
             files = (path, path.with_name(path.name + "-wal"))
             held_something = any(file.exists() and file.stat().st_size for file in files)
-            protect(path)
+            c.protect(path)
             connection = connect(path, writer=True)
             undo.callback(connection.close)
             if held_something:
@@ -77,21 +67,21 @@ def _open(path: Path, options: SqliteOptions, clock: Clock, mint: Mint, connect:
             migrate(connection, path)
             if options.max_pages is not None:
                 connection.execute(f"PRAGMA max_page_count = {options.max_pages}")
-            protect(path)
+            c.protect(path)
             lock.keep()
             log = _keep_log(connection, clock, wanted=options.event_log)
             acknowledged = _hold_to_word(connection, path, clock)
             undo.callback(acknowledged.close)
             # What was made or left in the log is in the database before anything is added, if there is room for it.
             with contextlib.suppress(sqlite3.Error):
-                if empty_log(connection):
+                if c.empty_log(connection):
                     acknowledged.synced = acknowledged.commit
             readers = ReaderPool(path, options.reader_threads, connect)
             undo.callback(readers.close)
             lock.stays()  # what the readers are connected to is the file the writer has
             writer = Writer(connection, path, mint, options, log, lock, acknowledged)
         except (sqlite3.Error, UnicodeDecodeError) as error:
-            raise translate(error, path) from error
+            raise c.translate(error, path) from error
         except OSError as error:
             raise StoreUnavailable(f"{path} cannot be opened: {error.strerror or error}") from error
         undo.pop_all()
@@ -100,10 +90,10 @@ def _open(path: Path, options: SqliteOptions, clock: Clock, mint: Mint, connect:
 
 def _keep_log(connection: sqlite3.Connection, clock: Clock, *, wanted: bool) -> EventLog | None:
     """The log, begun or ended as it is wanted now; without a word when that is how it was."""
-    sql = SqliteStatements(connection)
+    sql = c.SqliteStatements(connection)
     log = EventLog(sql, clock)
     if is_kept(sql) is not wanted:
-        with transaction(connection):
+        with c.transaction(connection):
             (log.start if wanted else log.stop)()
             failpoint("log.before_switch")
     return log if wanted else None
@@ -123,14 +113,14 @@ def _refuse_emptied(connection: sqlite3.Connection, path: Path) -> None:
 
 def _hold_to_word(connection: sqlite3.Connection, path: Path, clock: Clock) -> Acknowledged:
     """Compare what the file holds with what was acknowledged of it, note what is missing, and begin to note anew."""
-    sql = SqliteStatements(connection)
+    sql = c.SqliteStatements(connection)
     store_id, held = newest_commit(sql)
     notes = read_notes(path)
     loss = find_loss(notes, store_id, held)
     if loss is not None:
         logger.error("%s: %s", path, damage_of(loss, LOST_BY).what)
         connection.execute("PRAGMA synchronous = FULL")
-        with transaction(connection):
+        with c.transaction(connection):
             keep_loss(sql, loss, clock.now_ms())
         connection.execute("PRAGMA synchronous = NORMAL")
         held = loss.acknowledged
@@ -148,7 +138,7 @@ def _take(path: Path, clock: Clock) -> OwnerLock:
     refuse_lost(path)
 
     def check() -> None:
-        undo_first_write(path)
+        c.undo_first_write(path)
         _refuse_untouched(path)
 
     return take_ownership(path, path, clock.now_ms(), make=True, check=check)
@@ -163,7 +153,7 @@ def _refuse_untouched(path: Path) -> None:
             f"{path} has a second name (a hard link), and SQLite keeps what is newest under one name only: remove the "
             "other name, or copy the file to one of its own"
         )
-    with contextlib.closing(look(path)) as connection:
+    with contextlib.closing(c.look(path)) as connection:
         check_version(connection, path)
 
 
@@ -172,7 +162,7 @@ def _check_readable(path: Path) -> None:
         refuse_lost(path)
         raise StoreUnavailable(f"there is no store at {path}")
     _refuse_untouched(path)
-    with contextlib.closing(connect(path, writer=False)) as connection:
+    with contextlib.closing(c.connect(path, writer=False)) as connection:
         version = check_version(connection, path)
     if version == 0:
         raise StoreUnavailable(f"{path} holds no store yet")
