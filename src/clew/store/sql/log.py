@@ -142,20 +142,18 @@ class SqlPresent:
         return turn, tuple(row[1] for row in links)
 
     def turns_holding(self, session_id: str, message_id: str) -> Iterable[str]:
-        found = self._sql.rows("turns_holding", {"session_id": session_id, "message_id": message_id})
-        return [row[0] for row in found]
+        asked = {"session_id": session_id, "message_id": message_id}
+        return [row[0] for row in self._sql.rows("turns_holding", asked)]
 
     def steps(self, session_id: str, turn_id: str, indexes: Collection[int] | None) -> Iterable[Step]:
         found = self._sql.rows("load_steps", {"id": turn_id})
         return [rows.to_step(row) for row in found if indexes is None or row[1] in indexes]
 
     def moves(self, session_id: str, count: int) -> Iterable[HeadMove]:
-        found = self._sql.rows("newest_moves", {"id": session_id, "count": count})
-        return [HeadMove(*row) for row in found]
+        return [HeadMove(*row) for row in self._sql.rows("newest_moves", {"id": session_id, "count": count})]
 
     def pruned(self, session_id: str, count: int) -> Iterable[Pruned]:
-        found = self._sql.rows("newest_pruned", {"id": session_id, "count": count})
-        return [Pruned(*row) for row in found]
+        return [Pruned(*row) for row in self._sql.rows("newest_pruned", {"id": session_id, "count": count})]
 
     def queued(self, session_id: str, message_id: str) -> Enqueue | None:
         row = self._sql.first("get_queued", {"session_id": session_id, "message_id": message_id})

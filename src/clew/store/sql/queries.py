@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from importlib import resources
-from pathlib import PurePosixPath
 
 from clew.errors import InternalError
 
@@ -18,11 +17,8 @@ _HEAD = re.compile(r"^-- (name|fragment): ([a-z_]+)$", re.MULTILINE)
 
 
 def read_sql(path: str) -> str:
-    """The text of a SQL file beside this module."""
-    folder = resources.files("clew.store.sql")
-    for piece in PurePosixPath(path).parts:
-        folder = folder / piece
-    return folder.read_text(encoding="utf-8")
+    """The text of a data file beside this module."""
+    return resources.files("clew.store.sql").joinpath(path).read_text(encoding="utf-8")
 
 
 def load_queries(path: str) -> dict[str, str]:
@@ -34,15 +30,11 @@ def load_queries(path: str) -> dict[str, str]:
         target = fragments if kind == "fragment" else queries
         if name in target:
             raise InternalError(f"{path} names {name} twice")
-        target[name] = _tidy(body)
+        lines = (line.split("--")[0].strip() for line in body.splitlines())
+        target[name] = " ".join(line for line in lines if line).rstrip(";")
     # Twice, since a fragment may take in another.
     for name, body in queries.items():
         for fragment, text in (*fragments.items(), *fragments.items()):
             body = body.replace("{" + fragment + "}", text)
         queries[name] = body
     return queries
-
-
-def _tidy(body: str) -> str:
-    lines = (line.split("--")[0].strip() for line in body.splitlines())
-    return " ".join(line for line in lines if line).rstrip(";")

@@ -9,7 +9,7 @@ from clew.store.base import Store
 from clew.testing.clock import FakeClock
 from clew.testing.scribe import Scribe
 
-__all__ = ["clock", "mint", "scribe"]
+__all__ = ["clock", "mint", "other", "scribe"]
 
 
 @pytest.fixture
@@ -25,3 +25,9 @@ def mint(clock: FakeClock) -> Mint:
 @pytest.fixture
 async def scribe(store: Store, clock: FakeClock, mint: Mint) -> Scribe:
     return await Scribe.create(store, clock=clock, mint=mint)
+
+
+@pytest.fixture
+async def other(scribe: Scribe) -> Scribe:
+    """Of a second session, made after the first."""
+    return await Scribe.create(scribe.store, clock=scribe.clock, mint=scribe.mint)

@@ -15,7 +15,6 @@ from clew.runtime.take import plan_open
 from clew.store import unit as u
 from clew.store.base import Blob, Store
 from clew.testing.chunks import text, tool_call, tool_output
-from clew.testing.clock import FakeClock
 from clew.testing.scribe import MODEL, Scribe, settled, user_row
 from clew.transcript import chunk as c
 from clew.transcript.message import MessageRow, PartRow
@@ -60,9 +59,8 @@ async def test_a_part_is_replaced_in_place_and_keeps_its_id(store: Store, scribe
     assert stored.parts == (PartRow(row.parts[0].id, 0, grown.data, 5, 9), added)
 
 
-async def test_a_message_is_found_in_its_own_session_only(store: Store, scribe: Scribe, clock: FakeClock) -> None:
+async def test_a_message_is_found_in_its_own_session_only(store: Store, scribe: Scribe, other: Scribe) -> None:
     """By clew's id and by the client's own; an id that an edit used again gives both, oldest first."""
-    other = await Scribe.create(store, clock=clock, mint=scribe.mint)
     one = user_row(scribe.mint, scribe.session_id, "a", 5, {"client_message_id": "u1"})
     two = user_row(scribe.mint, scribe.session_id, "b", 6, {"client_message_id": "u1"})
     await scribe.commit(*settled(one), *settled(two))
@@ -279,9 +277,8 @@ async def test_the_judge_sees_sums_that_do_not_add_up(store: Store, scribe: Scri
     assert len(await check(store)) == 2
 
 
-async def test_prompts_blobs_and_project_rules_are_kept_once(store: Store, scribe: Scribe, clock: FakeClock) -> None:
+async def test_prompts_blobs_and_project_rules_are_kept_once(store: Store, scribe: Scribe, other: Scribe) -> None:
     """A second write under the same digest keeps the first; rules are replaced as a whole."""
-    other = await Scribe.create(store, clock=clock, mint=scribe.mint)
     digest, prompt = (hashlib.sha256(kept).hexdigest() for kept in (b"data", b"be kind"))
     await scribe.commit(u.PutPrompt(prompt, "be kind", 1), u.PutBlob(digest, "image/png", b"data", 1))
     await scribe.commit(u.PutPrompt(prompt, "be kind", 2), u.PutBlob(digest, "text/html", b"data", 2))
@@ -305,10 +302,10 @@ async def test_a_seal_is_kept_for_a_message(store: Store, scribe: Scribe) -> Non
     assert await store.seals(scribe.session_id) == {row.id: "b"}
 
 
-async def test_writes_do_not_reach_into_another_session(store: Store, scribe: Scribe, clock: FakeClock) -> None:
+async def test_writes_do_not_reach_into_another_session(store: Store, scribe: Scribe, other: Scribe) -> None:
     """A unit of one session that names a message or a turn of another fails and changes nothing."""
-    other = await Scribe.create(store, clock=clock, mint=scribe.mint)
     turn_id, user_id, _ = await other.turn("mine", text("yes"))
+    step = Step(turn_id=turn_id, index=0, message_id=user_id, usage=Usage(1), model=MODEL, started_at=1, finished_at=1)
     before = await store.load_messages(other.session_id), await store.load_tree(other.session_id)
     for write in (
         u.PatchMessage(user_id, 1, {"x": 1}),
@@ -318,20 +315,8 @@ async def test_writes_do_not_reach_into_another_session(store: Store, scribe: Sc
         u.LinkMessage(turn_id, user_id),
         u.SetHidden({user_id: Hidden(1, "rewind")}),
         u.SealMessage(user_id, "x"),
-        u.EndStep(_step(turn_id, user_id)),
+        u.EndStep(step),
     ):
         with pytest.raises(ClewError):
             await scribe.commit(write)
     assert (await store.load_messages(other.session_id), await store.load_tree(other.session_id)) == before
-
-
-def _step(turn_id: str, message_id: str) -> Step:
-    return Step(
-        turn_id=turn_id,
-        index=0,
-        message_id=message_id,
-        usage=Usage(1),
-        model=MODEL,
-        started_at=1,
-        finished_at=1,
-    )

@@ -80,26 +80,24 @@ async def test_an_event_is_in_the_ledger_once(scribe: Scribe, store: Store, mint
 
 
 async def test_the_ledger_is_listed_newest_first_by_page_and_by_filter(
-    store: Store, mint: Mint, clock: FakeClock
+    store: Store, scribe: Scribe, other: Scribe
 ) -> None:
     """Session, source, turn and direction, one by one and together."""
-    one = await Scribe.create(store, clock=clock, mint=mint)
-    other = await Scribe.create(store, clock=clock, mint=mint)
-    turn, user, assistant = await one.turn("go", text("gone"))
+    turn, user, assistant = await scribe.turn("go", text("gone"))
     await add(
-        one,
-        event(one, "a", message_id=user),
-        event(one, "a", "out", message_id=assistant, turn_id=turn),
-        event(one, "b", source="second"),
+        scribe,
+        event(scribe, "a", message_id=user),
+        event(scribe, "a", "out", message_id=assistant, turn_id=turn),
+        event(scribe, "b", source="second"),
     )
     await add(other, event(other, "c"), event(other, "d"))
     assert await listed_events(store) == [("in", "d"), ("in", "c"), ("in", "b"), ("out", "a"), ("in", "a")]
-    assert await listed_events(store, session_id=one.session_id) == [("in", "b"), ("out", "a"), ("in", "a")]
+    assert await listed_events(store, session_id=scribe.session_id) == [("in", "b"), ("out", "a"), ("in", "a")]
     assert await listed_events(store, source="second") == [("in", "b")]
     assert await listed_events(store, turn_id=turn) == [("out", "a"), ("in", "a")]
     assert await listed_events(store, turn_id=turn, direction="in") == [("in", "a")]
     assert await listed_events(store, turn_id=turn, session_id=other.session_id) == []
-    assert await listed_events(store, session_id=one.session_id, source="test", direction="out") == [("out", "a")]
+    assert await listed_events(store, session_id=scribe.session_id, source="test", direction="out") == [("out", "a")]
     first = await store.list_events(EventQuery(limit=2))
     second = await store.list_events(EventQuery(limit=2, before=first.next))
     third = await store.list_events(EventQuery(limit=2, before=second.next))
@@ -115,16 +113,16 @@ async def test_an_inbound_event_names_the_first_turn_of_its_message(scribe: Scri
     assert found == {"a": opened.id, "b": None}
 
 
-async def test_an_event_is_open_until_something_went_out_for_it(store: Store, mint: Mint, clock: FakeClock) -> None:
+async def test_an_event_is_open_until_something_went_out_for_it(
+    store: Store, scribe: Scribe, other: Scribe, mint: Mint
+) -> None:
     """Oldest first, of one session or of all."""
-    one = await Scribe.create(store, clock=clock, mint=mint)
-    other = await Scribe.create(store, clock=clock, mint=mint)
-    await add(one, event(one, "b"), event(one, "a"))
+    await add(scribe, event(scribe, "b"), event(scribe, "a"))
     await add(other, event(other, "c"))
     assert [found.source_id for found in await store.open_events()] == ["b", "a", "c"]
-    await add(one, event(one, "b", "out"))
+    await add(scribe, event(scribe, "b", "out"))
     assert [found.source_id for found in await store.open_events()] == ["a", "c"]
-    assert [found.source_id for found in await store.open_events(one.session_id)] == ["a"]
+    assert [found.source_id for found in await store.open_events(scribe.session_id)] == ["a"]
     assert await store.open_events(mint.session()) == ()
 
 

@@ -162,10 +162,9 @@ async def test_the_open_turn_can_be_hung_below_another(store: Store, scribe: Scr
 
 
 async def test_a_turn_is_found_whichever_session_it_is_of(
-    store: Store, scribe: Scribe, mint: Mint, clock: FakeClock
+    store: Store, scribe: Scribe, other: Scribe, mint: Mint
 ) -> None:
     """As it stands in that session's tree; one that is nowhere is not found."""
-    other = await Scribe.create(store, clock=clock, mint=mint)
     for one in (scribe, other):
         turn_id, _, _ = await one.turn("hello", text("hi"))
         assert await store.find_turn(turn_id) == (await store.load_tree(one.session_id)).turns[turn_id]
@@ -193,11 +192,8 @@ async def test_prunes_are_numbered_by_the_session_and_only_added(store: Store, s
     assert await check(store) == []
 
 
-async def test_a_prune_of_another_sessions_message_fails(
-    store: Store, scribe: Scribe, mint: Mint, clock: FakeClock
-) -> None:
+async def test_a_prune_of_another_sessions_message_fails(store: Store, scribe: Scribe, other: Scribe) -> None:
     """And so does one that takes the same part twice; nothing of either is kept."""
-    other = await Scribe.create(store, clock=clock, mint=mint)
     _, _, elsewhere = await other.turn("hello", text("hi"))
     _, _, reply = await scribe.turn("look", [*tool_call("read", {}), *tool_output("x")])
     good = Pruned(0, reply, 1, 5, 0, 100)
@@ -208,9 +204,8 @@ async def test_a_prune_of_another_sessions_message_fails(
     assert await store.load_pruned(other.session_id) == ()
 
 
-async def test_prunes_go_with_their_session(store: Store, scribe: Scribe, mint: Mint, clock: FakeClock) -> None:
+async def test_prunes_go_with_their_session(store: Store, scribe: Scribe, other: Scribe) -> None:
     """And with no other."""
-    other = await Scribe.create(store, clock=clock, mint=mint)
     for one in (scribe, other):
         _, _, reply = await one.turn("look", [*tool_call("read", {}), *tool_output("x")])
         await one.commit(u.AddPruned((Pruned(0, reply, 1, 5, 0, 100),)))

@@ -10,6 +10,7 @@ import contextlib
 import heapq
 import secrets
 import sqlite3
+import tomllib
 from collections.abc import Iterator
 from itertools import groupby, islice
 from operator import itemgetter
@@ -22,6 +23,7 @@ from clew.errors import InvalidInput, StoreUnavailable
 from clew.store.base import Damage, Rebuilt
 from clew.store.owner import refuse_network_file_system
 from clew.store.sql.log import is_kept, to_fact
+from clew.store.sql.queries import read_sql
 from clew.store.sql.restore import restore
 from clew.store.sql.sqlite.connection import QUERIES, SqliteStatements, connect, protect, remove_files, translate
 from clew.store.sql.sqlite.migrate import migrate
@@ -29,35 +31,9 @@ from clew.transcript.part import is_growing
 
 __all__ = ["differences", "rebuild"]
 
-_TABLES: Final[dict[str, str]] = {
-    "chat_sessions": "id",
-    "session_state": "session_id",
-    "chat_messages": "id",
-    "message_seals": "message_id",
-    "chat_parts": 'message_id, "index"',
-    "chat_turns": "id",
-    "turn_messages": "turn_id, position",
-    "turn_steps": "turn_id, step",
-    "head_moves": "session_id, seq",
-    "pruned_outputs": "session_id, seq, message_id, part",
-    "message_queue": "message_id",
-    "system_prompts": "digest",
-    "project_rules": "project",
-    "blob_links": "session_id, sha256",
-    "blobs": "sha256",
-    "schedules": "id",
-    "webhooks": "name",
-    "ledger_events": "seq",
-}
-"""What a log must give back, and the order in which it is compared."""
+TABLES: Final = tomllib.loads(read_sql("sqlite/rebuild.toml"))
 _TAKEN_OVER: Final = ("ledger_events", "schedules", "webhooks")
 """Not facts of a session: a ledger of its own, and what people set up."""
-_NOT_COMPARED: Final = (
-    *("stream_journal", "journal_marks"),  # a stream in flight is in no log until it settles
-    *("search_docs", "search_marks"),  # made from the messages
-    *("event_log", "store_marks", "store_losses"),  # about the log, and about the file
-)
-"""Tables that are no part of what a log gives back. A new table stands here or in ``_TABLES``."""
 _FACT: Final = ("stream_id", "seq", "at", "type", "data_json", "n")
 _BLOB: Final = ("sha256", "media_type", "size", "data", "created_at")
 _MOST: Final = 100
@@ -136,7 +112,7 @@ def differences(original: sqlite3.Connection, copy: sqlite3.Connection) -> Itera
     in_flow = original.execute(QUERIES["parts_in_flow"])
     parts = {(message_id, index): _decoded(data) for message_id, index, data in in_flow}
     growing = {name for name, data in parts.items() if isinstance(data, dict) and is_growing(data)}
-    for table, key in _TABLES.items():
+    for table, key in TABLES["compared"].items():
         columns = [row[1] for row in original.execute(f"PRAGMA table_info({table})")]
         name_of = itemgetter(*(columns.index(name.strip(' "')) for name in key.split(",")))
         asked = f"SELECT * FROM {table} ORDER BY {key}"
