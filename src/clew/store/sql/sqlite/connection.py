@@ -13,16 +13,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 from urllib.parse import unquote, urlsplit
 
-from clew.errors import (
-    ClewError,
-    InternalError,
-    NotSupported,
-    StorageFull,
-    StoreBusy,
-    StoreError,
-    StoreReadOnly,
-    StoreUnavailable,
-)
+from clew import errors
 from clew.store.file_lock import leave, use
 from clew.store.sql.queries import load_queries
 
@@ -64,12 +55,9 @@ def prepare(
     """The settings every connection has, on one that is open already."""
     try:
         connection.execute(f"PRAGMA busy_timeout = {busy_timeout_ms}")
-        if writer:
-            mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
-        else:
-            mode = connection.execute("PRAGMA journal_mode").fetchone()[0]
+        mode = connection.execute(f"PRAGMA journal_mode{' = WAL' if writer else ''}").fetchone()[0]
         if mode != "wal" and (writer or not _is_at_rest(path)):
-            raise StoreUnavailable(
+            raise errors.StoreUnavailable(
                 f"{path} cannot be kept in WAL mode (SQLite answered {mode!r}); choose a local folder for the store"
             )
         connection.execute("PRAGMA synchronous = NORMAL")
@@ -108,7 +96,7 @@ def _is_at_rest(path: Path) -> bool:
     except OSError:
         return False
     if held:
-        raise StoreUnavailable(
+        raise errors.StoreUnavailable(
             f"{path} lies on a medium for reading, with a log beside it: copy both elsewhere to open it"
         )
     return True
@@ -234,32 +222,34 @@ def translate(error: BaseException, path: Path | None = None) -> BaseException:
     where = path or "the store"
     if isinstance(error, UnicodeDecodeError):
         # SQLite quoted the damaged schema in its message, and Python could not read the message.
-        return StoreUnavailable(f"{where} is damaged ({error.object!r}); restore a backup")
-    if not isinstance(error, sqlite3.Error) or isinstance(error, ClewError):
+        return errors.StoreUnavailable(f"{where} is damaged ({error.object!r}); restore a backup")
+    if not isinstance(error, sqlite3.Error) or isinstance(error, errors.ClewError):
         return error
     match _primary(error):
         case sqlite3.SQLITE_FULL:
-            return StorageFull(f"no room left to write {where} ({error}); make room and try again")
+            return errors.StorageFull(f"no room left to write {where} ({error}); make room and try again")
         case sqlite3.SQLITE_IOERR:
             if path is not None and not _has_room(path):
-                return StorageFull(f"no room left to write {where} ({error}); make room and try again")
+                return errors.StorageFull(f"no room left to write {where} ({error}); make room and try again")
             what = f"{where} could not be read or written: an I/O error ({error})"
-            return StoreUnavailable(f"{what}; look at the disk, and keep a backup at hand")
+            return errors.StoreUnavailable(f"{what}; look at the disk, and keep a backup at hand")
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-            return StoreBusy(f"another process keeps {where} locked ({error}); close it and try again")
+            return errors.StoreBusy(f"another process keeps {where} locked ({error}); close it and try again")
         case sqlite3.SQLITE_NOTADB:
-            return StoreUnavailable(f"{where} is not a clew store ({error}); name another file")
+            return errors.StoreUnavailable(f"{where} is not a clew store ({error}); name another file")
         case sqlite3.SQLITE_CORRUPT:
-            return StoreUnavailable(f"{where} is damaged ({error}); look with clew check, and restore a backup")
+            return errors.StoreUnavailable(f"{where} is damaged ({error}); look with clew check, and restore a backup")
         case sqlite3.SQLITE_READONLY:
-            return StoreReadOnly(f"{where} cannot be written ({error})")
+            return errors.StoreReadOnly(f"{where} cannot be written ({error})")
         case sqlite3.SQLITE_CANTOPEN:
-            return StoreUnavailable(f"{where} cannot be opened ({error}); check that its folder exists and is yours")
+            return errors.StoreUnavailable(
+                f"{where} cannot be opened ({error}); check that its folder exists and is yours"
+            )
     if isinstance(error, sqlite3.IntegrityError):
-        return InternalError(f"a unit broke a constraint of the schema: {error}")
+        return errors.InternalError(f"a unit broke a constraint of the schema: {error}")
     if isinstance(error, sqlite3.NotSupportedError):
-        return NotSupported(str(error))
-    return StoreError(f"{where}: {error}")
+        return errors.NotSupported(str(error))
+    return errors.StoreError(f"{where}: {error}")
 
 
 def _has_room(path: Path) -> bool:

@@ -20,13 +20,8 @@ __all__ = ["APPLICATION_ID", "MIGRATIONS", "SCHEMA_VERSION", "check_version", "m
 
 APPLICATION_ID: Final = 0x636C6577  # "clew" in ASCII, where file(1) and SQLite look for it
 
-MIGRATIONS: Final[tuple[str, ...]] = tuple(
-    sorted(
-        entry.name
-        for entry in (resources.files("clew.store.sql") / "sqlite" / "migrations").iterdir()
-        if entry.name.endswith(".sql")
-    )
-)
+_FOLDER: Final = resources.files("clew.store.sql").joinpath("sqlite/migrations")
+MIGRATIONS: Final = tuple(sorted(file.name for file in _FOLDER.iterdir() if file.name.endswith(".sql")))
 SCHEMA_VERSION: Final = len(MIGRATIONS)
 
 

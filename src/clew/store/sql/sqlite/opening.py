@@ -18,6 +18,7 @@ from clew.store.sql.log import EventLog, is_kept
 from clew.store.sql.losses import damage_of, keep_loss, newest_commit
 from clew.store.sql.sqlite import connection as c
 from clew.store.sql.sqlite.acknowledged import LOST_BY, Acknowledged, find_loss, notes_of, read_notes
+from clew.store.sql.sqlite.connection import Connect, connect
 from clew.store.sql.sqlite.migrate import SCHEMA_VERSION, check_version, migrate
 from clew.store.sql.sqlite.pool import ReaderPool
 from clew.store.sql.sqlite.store import SqliteStore
@@ -34,7 +35,7 @@ async def open_sqlite(
     *,
     clock: Clock | None = None,
     mint: Mint | None = None,
-    connect: c.Connect = c.connect,
+    connect: Connect = connect,
 ) -> SqliteStore:
     """Open a store, making or upgrading the file when it is opened for writing.
 
@@ -44,7 +45,7 @@ async def open_sqlite(
     return await asyncio.to_thread(_open, path, options or SqliteOptions(), clock, mint or Mint(clock), connect)
 
 
-def _open(path: Path, options: SqliteOptions, clock: Clock, mint: Mint, connect: c.Connect) -> SqliteStore:
+def _open(path: Path, options: SqliteOptions, clock: Clock, mint: Mint, connect: Connect) -> SqliteStore:
     path = find_file(path)
     if path.is_dir():
         raise StoreUnavailable(f"{path} is a folder; name a file in it, such as sqlite:///{path / 'clew.db'}")
@@ -162,7 +163,7 @@ def _check_readable(path: Path) -> None:
         refuse_lost(path)
         raise StoreUnavailable(f"there is no store at {path}")
     _refuse_untouched(path)
-    with contextlib.closing(c.connect(path, writer=False)) as connection:
+    with contextlib.closing(connect(path, writer=False)) as connection:
         version = check_version(connection, path)
     if version == 0:
         raise StoreUnavailable(f"{path} holds no store yet")
