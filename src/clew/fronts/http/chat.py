@@ -14,16 +14,8 @@ from typing import Any, Final, Literal
 import msgspec
 from starlette.requests import Request
 
+from clew import errors as e
 from clew.engine import Engine
-from clew.errors import (
-    AlreadyAnswered,
-    ApprovalNotFound,
-    InternalError,
-    Invalid,
-    InvalidInput,
-    SessionBusy,
-    WaitingForHuman,
-)
 from clew.fronts.http.answer import nothing
 from clew.fronts.http.log import about_session
 from clew.fronts.http.problem import BadRequest
@@ -78,7 +70,7 @@ class Chat:
             elif newest.role == "user":
                 batches = await self._send(session, newest, body)
             else:
-                raise InvalidInput(_NOTHING_NEW)
+                raise e.InvalidInput(_NOTHING_NEW)
         return self._stream(batches)
 
     def _stream(self, batches: Batches) -> EventStream:
@@ -87,7 +79,7 @@ class Chat:
     async def _send(self, session: Session, newest: ClientMessage, body: ChatBody) -> Batches:
         """The newest message, at the end or in the place of an earlier one."""
         if len(newest.parts) > MAX_PARTS:
-            raise InvalidInput(f"a message of a user has at most {MAX_PARTS} parts")
+            raise e.InvalidInput(f"a message of a user has at most {MAX_PARTS} parts")
         asked: dict[str, Any] = {"model": body.model, "agent": body.agent}
         if body.message_id is not None:
             asked |= {"mode": "edit", "parts": newest.parts, "client_message_id": newest.id}
@@ -96,7 +88,7 @@ class Chat:
             session.id, newest.parts, message_id=newest.id, on_busy="reject", **asked
         )
         if submission.queued:
-            raise SessionBusy("this message waits in the queue behind a run", session_id=session.id)
+            raise e.SessionBusy("this message waits in the queue behind a run", session_id=session.id)
         return await self._follow(session.id, submission)
 
     async def _regenerate(self, session: Session, body: ChatBody) -> Batches:
@@ -112,7 +104,7 @@ class Chat:
     async def _rewind(self, session_id: str, message_id: str, asked: Mapping[str, Any]) -> Batches:
         rewound = await self._engine.rewind(session_id, message_id, run=True, **asked)
         if rewound.submission is None:
-            raise InternalError("a rewind that runs has begun nothing", session_id=session_id)
+            raise e.InternalError("a rewind that runs has begun nothing", session_id=session_id)
         return await self._follow(session_id, rewound.submission)
 
     async def _follow(self, session_id: str, submission: Submission) -> Batches:
@@ -134,7 +126,7 @@ class Chat:
                 continue
             answered = True
             # Whether it still waits is asked of the engine by answering: a status may lag behind the stream.
-            with contextlib.suppress(AlreadyAnswered, ApprovalNotFound):
+            with contextlib.suppress(e.AlreadyAnswered, e.ApprovalNotFound):
                 if is_approval:
                     words = reason if isinstance(reason, str) else None
                     left = await engine.answer(session.id, str(approval_id), "once" if approved else "deny", words)
@@ -143,7 +135,7 @@ class Chat:
             if left == 0 and (stream := engine.find_stream(session.id)) is not None:
                 return stream.follow(replay=False)
         if not answered:
-            raise InvalidInput(_NOTHING_NEW)
+            raise e.InvalidInput(_NOTHING_NEW)
         if left is not None:
             return _still_waiting(newest)
         stream = engine.find_stream(session.id)
@@ -151,17 +143,17 @@ class Chat:
             # Sent twice: the first was the answer. The client has all that came before this run.
             return stream.follow(replay=False)
         if (await engine.get_status(session.id)).waiting:
-            raise WaitingForHuman("this session waits for other answers than these", session_id=session.id)
-        raise AlreadyAnswered("nothing that these answers are for waits here", session_id=session.id)
+            raise e.WaitingForHuman("this session waits for other answers than these", session_id=session.id)
+        raise e.AlreadyAnswered("nothing that these answers are for waits here", session_id=session.id)
 
 
 def _newest(body: ChatBody) -> ClientMessage:
     if not body.messages:
-        raise InvalidInput("there is no message to send")
+        raise e.InvalidInput("there is no message to send")
     try:
         return parse(bytes(body.messages[-1]), ClientMessage)
     except BadRequest as error:
-        raise InvalidInput("the newest message is not an object") from error
+        raise e.InvalidInput("the newest message is not an object") from error
 
 
 def _differs(body: ChatBody, row: MessageRow, session: Session) -> bool:
@@ -174,7 +166,7 @@ def _differs(body: ChatBody, row: MessageRow, session: Session) -> bool:
 
 def _name_of(body: ChatBody, row: MessageRow) -> str:
     """What the client calls a message: by its own id, or by ours if it was given that."""
-    with contextlib.suppress(Invalid):
+    with contextlib.suppress(e.Invalid):
         if _newest(body).id == row.id:
             return row.id
     return row.client_message_id or row.id

@@ -21,19 +21,7 @@ from clew.fronts.http.log import about_session
 from clew.fronts.http.request_body import MAX_BODY, read_body, read_bytes
 from clew.fronts.http.request_query import read_query
 from clew.fronts.operations import OPERATIONS, Operation
-from clew.fronts.operations.results import (
-    ExplainedShape,
-    RewoundShape,
-    RuleList,
-    SessionPage,
-    SessionShape,
-    SubmissionShape,
-    WebhookList,
-    WebhookShape,
-    show_rewound,
-    show_session,
-    show_webhook,
-)
+from clew.fronts.operations import results as r
 
 __all__ = ["Endpoint", "Handler", "make_endpoints"]
 
@@ -96,7 +84,7 @@ def _call_facade(engine: Engine, operation: Operation) -> Handler:
         if operation.answer is None:
             return nothing()
         shown = await _show(engine, operation, value)
-        started = isinstance(shown, RewoundShape) and shown.message_id is not msgspec.UNSET
+        started = isinstance(shown, r.RewoundShape) and shown.message_id is not msgspec.UNSET
         return answer(shown, list(operation.answers)[-1 if started else 0])
 
     return handle
@@ -105,19 +93,19 @@ def _call_facade(engine: Engine, operation: Operation) -> Handler:
 async def _show(engine: Engine, operation: Operation, value: Any) -> Any:
     """What the facade returned, as the operation answers it."""
     kind = operation.answer
-    if kind is SessionShape:
-        return show_session(value, await engine.get_status(value.id))
-    if kind is SessionPage:
+    if kind is r.SessionShape:
+        return r.show_session(value, await engine.get_status(value.id))
+    if kind is r.SessionPage:
         statuses = await engine.statuses(session.id for session in value.sessions)
-        return SessionPage([show_session(one, statuses[one.id]) for one in value.sessions], value.next_cursor)
-    if kind is RewoundShape:
-        return show_rewound(value)
-    if kind is WebhookShape:
-        return show_webhook(value, secret=operation.name in _SHOW_SECRET)
-    if kind is WebhookList:
-        return WebhookList([show_webhook(webhook) for webhook in value])
-    if kind is RuleList:
-        return msgspec.convert({"rules": value}, RuleList, from_attributes=True)
-    if kind in (SubmissionShape, ExplainedShape):
+        return r.SessionPage([r.show_session(one, statuses[one.id]) for one in value.sessions], value.next_cursor)
+    if kind is r.RewoundShape:
+        return r.show_rewound(value)
+    if kind is r.WebhookShape:
+        return r.show_webhook(value, secret=operation.name in _SHOW_SECRET)
+    if kind is r.WebhookList:
+        return r.WebhookList([r.show_webhook(webhook) for webhook in value])
+    if kind is r.RuleList:
+        return msgspec.convert({"rules": value}, r.RuleList, from_attributes=True)
+    if kind in (r.SubmissionShape, r.ExplainedShape):
         return msgspec.convert(value, kind, from_attributes=True)
     return value if operation.envelope is None else kind(value)

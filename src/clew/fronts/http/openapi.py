@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import re
+import tomllib
 from collections.abc import Mapping
 from http import HTTPStatus
+from importlib import resources
 from typing import Any, Final
 
 import msgspec
@@ -19,30 +21,10 @@ from clew.ids import SessionIdForm
 __all__ = ["make_document"]
 
 _REF: Final = "#/components/schemas/{name}"
-_CLEW: Final = "[0-9a-f]{12}[0-9A-Za-z]{14}"
-_IDS: Final[Mapping[str, dict[str, Any]]] = {
-    "turn_id": {"pattern": f"^trn_{_CLEW}$"},
-    "message_id": {"pattern": r"^[\x20-\x7e]{1,128}$", "description": "A message, by the client's id or clew's."},
-    "loss_id": {"pattern": "^loss-[0-9a-f]{1,18}$", "description": "A loss, by the id it is told with."},
-    "approval_id": {"minLength": 1, "description": "A request, as it stands in the part and in the status."},
-    "tool_call_id": {"minLength": 1, "description": "A call, as it stands in the part."},
-    "file": {"minLength": 1, "description": "A file, as the page names it."},
-    "sha256": {"pattern": "^[0-9a-f]{64}$"},
-    "schedule_id": {"pattern": f"^sch_{_CLEW}$"},
-    "name": {"pattern": "^[a-z0-9][a-z0-9_-]{0,63}$", "description": "The name of a webhook."},
-}
 # These hold more than is said of all of their kind; a client may look at the rest.
 _OPEN: Final = ("Chunk", "EventFrame", "Part", "Problem")
-_REFUSALS: Final = {
-    **{str(status): HTTPStatus(status).phrase for status in (400, 401, 403, 404, 408, 409, 413, 422, 429)},
-    "5XX": "500 a fault of clew's own, 503 the store cannot be used or too much is asked at once, 507 it is full.",
-}
 _HEADERS: Final = {"x-request-id": {"$ref": "#/components/headers/RequestId"}}
-_INFO: Final = """\
-The durable session engine for AI agents. Every GET that does not stream can be asked with HEAD too. Bodies are JSON
-objects of at most 32 MiB, 64 MiB for a chat, 256 MiB for an import, which may be lines of JSON as they were exported;
-keys that are not known are ignored. A frame of a stream is one `data:` line; `x-itemSchema` is what it holds. Every
-answer has an `x-request-id`, which the log has too."""
+_WORDS: Final = tomllib.loads(resources.files(__package__).joinpath("openapi.toml").read_text(encoding="utf-8"))
 
 
 @functools.cache
@@ -70,13 +52,13 @@ def make_document(session_ids: SessionIdForm = SessionIdForm.CLEW) -> dict[str, 
     refused = {"headers": _HEADERS, "content": {"application/problem+json": {"schema": schemas[Problem]}}}
     return {
         "openapi": "3.1.0",
-        "info": {"title": "clew", "version": __version__, "description": _INFO},
+        "info": {"title": "clew", "version": __version__, "description": _WORDS["description"]},
         "servers": [{"url": "/"}],
         "security": [{"token": []}],
         "paths": paths,
         "components": {
             "schemas": components,
-            "responses": {status: {"description": text, **refused} for status, text in _REFUSALS.items()},
+            "responses": {status: {"description": text, **refused} for status, text in _WORDS["refusals"].items()},
             "headers": {"RequestId": {"description": "Names this request in the log.", "schema": {"type": "string"}}},
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
@@ -108,7 +90,7 @@ def _parameters(operation: Operation, session_ids: SessionIdForm) -> list[dict[s
     for name in re.findall(r"{(\w+)}", operation.path):
         schema = {
             "type": "string",
-            **(_IDS.get(operation.parameter(name)) or {"pattern": f"^{session_ids.value.pattern}$"}),
+            **(_WORDS["ids"].get(operation.parameter(name)) or {"pattern": f"^{session_ids.value.pattern}$"}),
         }
         described = {"description": schema.pop("description")} if "description" in schema else {}
         parameters.append({"name": name, "in": "path", "required": True, "schema": schema, **described})

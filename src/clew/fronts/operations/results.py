@@ -24,38 +24,6 @@ from clew.triggers.routing import Routing
 from clew.triggers.schedule import Schedule
 from clew.triggers.webhook import Webhook
 
-__all__ = [
-    "Aborted",
-    "Chunk",
-    "ConsideredShape",
-    "EventFrame",
-    "ExplainedShape",
-    "FileList",
-    "Health",
-    "MessageList",
-    "ModelList",
-    "ModelName",
-    "Part",
-    "Problem",
-    "ReflogList",
-    "Remaining",
-    "RewoundShape",
-    "RuleList",
-    "RuleShape",
-    "ScheduleList",
-    "ServerShape",
-    "SessionList",
-    "SessionPage",
-    "SessionShape",
-    "SubjectShape",
-    "SubmissionShape",
-    "WebhookList",
-    "WebhookShape",
-    "show_rewound",
-    "show_session",
-    "show_webhook",
-]
-
 ModelName = Annotated[str, Meta(description="provider/model", examples=["demo/echo"])] | dict[str, Any]
 """How a body names a model: ``provider/model``, or its parts."""
 

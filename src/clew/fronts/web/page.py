@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import re
+import tomllib
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -34,25 +35,7 @@ _FOR_GOOD: Final = "public, max-age=31536000, immutable"
 # The build puts a hash of eight characters at the end of a name.
 _HASHED: Final = re.compile(r"-[A-Za-z0-9_-]{8}\.[a-z0-9]+")
 _HTML: Final = "text/html; charset=utf-8"
-# Not the system's own table: what a script is called must not depend on the machine.
-_TYPES: Final[Mapping[str, str]] = {
-    ".css": "text/css; charset=utf-8",
-    ".gif": "image/gif",
-    ".html": _HTML,
-    ".ico": "image/x-icon",
-    ".jpg": "image/jpeg",
-    ".js": "text/javascript; charset=utf-8",
-    ".json": "application/json",
-    ".map": "application/json",
-    ".mjs": "text/javascript; charset=utf-8",
-    ".png": "image/png",
-    ".svg": "image/svg+xml",
-    ".txt": "text/plain; charset=utf-8",
-    ".wasm": "application/wasm",
-    ".webp": "image/webp",
-    ".woff": "font/woff",
-    ".woff2": "font/woff2",
-}
+_TYPES: Final = tomllib.loads(Path(__file__).with_name("media_types.toml").read_text(encoding="utf-8"))
 
 
 class PageFile(msgspec.Struct, frozen=True):

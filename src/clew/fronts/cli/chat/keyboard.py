@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import codecs
 import re
+import tomllib
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Final, Literal
 
 import msgspec
@@ -26,31 +28,8 @@ _SEVERAL: Final = re.compile(
 )
 """Lines that came together, with no key among them that is not a character."""
 _UNFINISHED: Final = re.compile(r"\x1b(?:\[[0-9;?]*|O)?\Z")
-_SEQUENCES: Final = {
-    "enter": "\r \n",
-    "backspace": "\x7f \x08",
-    "tab": "\t",
-    "up": "\x1b[A \x1bOA \x10",
-    "down": "\x1b[B \x1bOB \x0e",
-    "right": "\x1b[C \x1bOC \x06",
-    "left": "\x1b[D \x1bOD \x02",
-    "home": "\x1b[H \x1bOH \x1b[1~ \x01",
-    "end": "\x1b[F \x1bOF \x1b[4~ \x05",
-    "delete": "\x1b[3~",
-    "word-left": "\x1bb \x1b[1;5D",
-    "word-right": "\x1bf \x1b[1;5C",
-    "kill-word": "\x1bd",
-    "kill-word-before": "\x17 \x1b\x7f",
-    "kill-end": "\x0b",
-    "kill-start": "\x15",
-    "yank": "\x19",
-    "newline": "\x1b\r \x1b\n",
-    "interrupt": "\x03",
-    "end-of-input": "\x04",
-    "suspend": "\x1a",
-    "clear": "\x0c",
-}
-_NAMES: Final = {sequence: name for name, sequences in _SEQUENCES.items() for sequence in sequences.split(" ")}
+_SEQUENCES: Final = tomllib.loads(Path(__file__).with_name("keys.toml").read_text(encoding="utf-8"))
+_NAMES: Final = {sequence: name for name, sequences in _SEQUENCES.items() for sequence in sequences}
 
 
 class Key(msgspec.Struct, frozen=True):
@@ -161,12 +140,9 @@ class Editor:
     def _edit(self, name: str) -> None:
         before, at = self.text[: self.cursor], self.cursor
         moves = {"left": at - 1, "right": at + 1, "home": before.rfind("\n") + 1, "end": self._line_end()}
+        moves |= {"word-left": self._word_before(), "word-right": self._word_after()}
         if name in moves:
             self.cursor = min(max(moves[name], 0), len(self.text))
-        elif name == "word-left":
-            self.cursor = self._word_before()
-        elif name == "word-right":
-            self.cursor = self._word_after()
         elif name == "backspace":
             self._cut(at - 1, at)
         elif name == "delete":

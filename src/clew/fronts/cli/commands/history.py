@@ -8,18 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Final
 
-from clew.fronts.cli.command import (
-    Json,
-    Store,
-    flag,
-    moment,
-    open_store,
-    option,
-    plural,
-    print_json,
-    session_shapes,
-    show,
-)
+from clew.fronts.cli.command import Json, Store, flag, moment, open_store, option, plural, session_shapes, show
 from clew.fronts.cli.commands.run import follow_turn
 from clew.fronts.cli.safe_text import plain
 from clew.fronts.operations.results import show_rewound
@@ -81,8 +70,7 @@ async def rewind(
         if rewound.submission is None:
             _show_move(rewound, json)
             return 0
-        if json:
-            print_json(show_rewound(rewound))
+        show(json, show_rewound(rewound), ())
         return await follow_turn(engine, session, rewound.submission, json)
 
 
@@ -149,15 +137,10 @@ async def diff(turn: str, other: str, /, *, store: Store = None, json: Json = Fa
     async with open_store(store) as engine:
         before, after = await engine.request(turn), await engine.request(other)
     lines = list(difference(before, after))
-    if json:
-        print_json({"from": before, "to": after, "diff": lines})
-        return
-    coloured = sys.stdout.isatty()
-    for line in lines:
-        colour = _COLOURS.get(line[:1], "") if coloured else ""
+    show(json, {"from": before, "to": after, "diff": lines}, () if lines else ["the requests are the same"])
+    for line in () if json else lines:
+        colour = _COLOURS.get(line[:1], "") if sys.stdout.isatty() else ""
         print(f"{colour}{plain(line)}{_RESET if colour else ''}")
-    if not lines:
-        print("the requests are the same")
 
 
 COMMANDS: Final[tuple[Callable[..., Any], ...]] = (tree, reflog, rewind, unrewind, goto, branch, fork, diff)
