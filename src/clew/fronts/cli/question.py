@@ -119,8 +119,6 @@ class Question:
 
     async def _call(self) -> Mapping[str, Any]:
         """The call with its exact arguments, as it is stored."""
-        for message in reversed(await self._engine.messages(self._session_id, limit=20)):
-            for part in message.parts:
-                if call_id_of(part) == self.wait.tool_call_id:
-                    return part
-        return {}
+        newest = reversed(await self._engine.messages(self._session_id, limit=20))
+        parts = (part for message in newest for part in message.parts)
+        return next((part for part in parts if call_id_of(part) == self.wait.tool_call_id), {})

@@ -64,8 +64,16 @@ def _send(operation: Operation, method: Callable[..., Any]) -> Callable[..., Any
         path, _, _ = _request(operation, _arguments(signature, self, args, kwargs))
         async with contextlib.aclosing(self._wire.frames(path)) as frames:
             async for frame in frames:
-                if frame != _DONE:
-                    yield _restore_frame(operation, frame)
+                if frame == _DONE:
+                    continue
+                if operation.streams is r.EventFrame:
+                    # From the first event, ``hello``, on none is missed.
+                    told = msgspec.json.decode(frame, type=dict[str, Any])
+                    yield Event(told.pop("type"), told)
+                else:
+                    # A chunk stays as it came, with all that is in it.
+                    kind = Any if operation.streams is r.Chunk else operation.streams
+                    yield msgspec.json.decode(frame, type=kind)
 
     return watch if inspect.isasyncgenfunction(method) or (operation.answer is None and operation.streams) else send
 
@@ -200,13 +208,3 @@ def _restore(
             taken = RemoteSubmission(engine, given["session_id"], value.message_id, value.queued is True)
         return Rewound(value.head_turn_id, value.hidden, value.draft, taken)
     return value
-
-
-def _restore_frame(operation: Operation, frame: bytes) -> Any:
-    """One frame of a stream, as the facade's iterator has it. From the first event, ``hello``, on none is missed."""
-    if operation.streams is r.Chunk:
-        return msgspec.json.decode(frame)
-    if operation.streams is r.EventFrame:
-        told = msgspec.json.decode(frame, type=dict[str, Any])
-        return Event(told.pop("type"), told)
-    return msgspec.json.decode(frame, type=operation.streams)

@@ -168,7 +168,9 @@ def call_line(part: Part, look: Look, width: int) -> str:
     head = f"{p.tool_name(part)} {one_line(_gist(p.input_of(part)), max(width // 2, 20))}".rstrip()
     came = {"output-denied": "denied", "approval-requested": "waits for your word"}.get(state, "")
     if state == "output-available":
-        came = _result(p.output_text(part) or "")
+        lines = [line for line in (p.output_text(part) or "").splitlines() if line.strip()]
+        more = f" (+{len(lines) - 1} line{'' if len(lines) == 2 else 's'})" if len(lines) > 1 else ""
+        came = (lines[0] if lines else "(nothing)") + more
     elif state == "output-error":
         came = p.error_text(part) or ""
     room = max(width - len(head) - 6, 10)
@@ -183,12 +185,6 @@ def _gist(given: object) -> str:
         if first is not None:
             return first
     return "" if given is None else msgspec.json.encode(given).decode()
-
-
-def _result(text: str) -> str:
-    lines = [line for line in text.splitlines() if line.strip()]
-    more = f" (+{len(lines) - 1} line{'' if len(lines) == 2 else 's'})" if len(lines) > 1 else ""
-    return (lines[0] if lines else "(nothing)") + more
 
 
 def _other(part: Part) -> str:

@@ -35,13 +35,9 @@ class Unauthorized(e.PermissionDenied):
     code = "unauthorized"
 
 
-def _by_code() -> dict[str, type[e.ClewError]]:
-    """The error of each code; where a kind and its root share one, the kind."""
-    kinds = [getattr(e, name) for name in e.__all__]
-    return {kind.code: kind for kind in sorted(kinds, key=lambda kind: len(kind.__mro__))}
-
-
-_KINDS: Final = {**_by_code(), "unauthorized": Unauthorized}
+# The error of each code; where a kind and its root share one, the kind.
+_ERRORS: Final[list[type[e.ClewError]]] = [*(getattr(e, name) for name in e.__all__), Unauthorized]
+_KINDS: Final = {kind.code: kind for kind in sorted(_ERRORS, key=lambda kind: len(kind.__mro__))}
 _BY_STATUS: Final[dict[int, type[e.ClewError]]] = {403: e.PermissionDenied, 404: e.NotFound, 409: e.Conflict}
 
 
@@ -119,7 +115,8 @@ class Wire:
     async def _exchange(
         self, method: str, path: str, body: bytes | None, query: Mapping[str, Any] | None, accept: str
     ) -> AsyncIterator[tuple[int, dict[str, str], asyncio.StreamReader]]:
-        given = {name: _in_query(value) for name, value in (query or {}).items() if value is not None}
+        given = {name: value for name, value in (query or {}).items() if value is not None}
+        given |= {name: str(value).lower() for name, value in given.items() if isinstance(value, bool)}
         target = f"{path}?{urlencode(given)}" if given else path
         data = body or b""
         writer = None
@@ -158,10 +155,6 @@ def segment(value: str) -> str:
     if "/" in value or value in ("", ".", ".."):
         raise e.InvalidId(f"{value!r} cannot be an id here")
     return quote(value, safe="")
-
-
-def _in_query(value: object) -> str:
-    return ("true" if value else "false") if isinstance(value, bool) else str(value)
 
 
 async def _head(reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]:

@@ -211,14 +211,11 @@ class Acceptor:
 
 def most_connections(limits: ServerConfig) -> int:
     """How many connections leave the store and the tools the descriptors they need."""
-    try:
-        import resource
+    # A system without it has no protocol either, and no server comes this far on it.
+    import resource
 
-        allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        unlimited = allowed == resource.RLIM_INFINITY
-    except ImportError:
-        allowed, unlimited = 512, False
-    if unlimited:
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if allowed == resource.RLIM_INFINITY:
         allowed = 1_000_000
     kept = min(max(_LEAST_KEPT, allowed // 8), _MOST_KEPT, allowed // 2)
     return min(allowed - kept, limits.max_connections or allowed)

@@ -51,18 +51,12 @@ class AnyAddress(Container[str]):
         self._names = names
 
     def __contains__(self, host: object) -> bool:
-        if not isinstance(host, str):
-            return False
-        if host in self._names:
-            return True
-        address, colon, port = host.rpartition(":")
-        if not colon or port != str(self._port):
-            return False
+        address, _, port = host.rpartition(":") if isinstance(host, str) else ("", "", "")
         try:
             ipaddress.ip_address(address.removeprefix("[").removesuffix("]"))
         except ValueError:
-            return False
-        return True
+            return host in self._names
+        return port == str(self._port) or host in self._names
 
 
 class Guard:

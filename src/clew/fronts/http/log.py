@@ -113,17 +113,15 @@ async def log_runs(engine: Engine) -> None:
             async with closing(engine.subscribe()) as events:
                 async for event in events:
                     if event.type in ("turn_started", "turn_finished"):
-                        runs.info(event.type, extra={"fields": _run_fields(event.data)})
+                        told = {"session": event.data.get("session_id"), "turn": event.data.get("turn_id")}
+                        # The sentence of an error may hold what a provider or a tool said; the code says enough.
+                        error = (event.data.get("error") or {}).get("code")
+                        told |= {"reason": event.data.get("reason"), "error": error}
+                        fields = {name: value for name, value in told.items() if value is not None}
+                        runs.info(event.type, extra={"fields": fields})
             return
         except ViewerLagged:
             runs.warning("some runs are not in this log: too much happened at once")
-
-
-def _run_fields(data: Mapping[str, Any]) -> dict[str, Any]:
-    fields = {"session": data.get("session_id"), "turn": data.get("turn_id"), "reason": data.get("reason")}
-    # The sentence of an error may hold what a provider or a tool said; the code says enough.
-    fields["error"] = (data.get("error") or {}).get("code")
-    return {name: value for name, value in fields.items() if value is not None}
 
 
 def secrets_of(environ: Mapping[str, str]) -> list[str]:

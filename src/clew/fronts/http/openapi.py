@@ -87,11 +87,9 @@ def _describe(
 
 def _parameters(operation: Operation, session_ids: SessionIdForm) -> list[dict[str, Any]]:
     parameters: list[dict[str, Any]] = []
+    of_session = {"pattern": f"^{session_ids.value.pattern}$"}
     for name in re.findall(r"{(\w+)}", operation.path):
-        schema = {
-            "type": "string",
-            **(_WORDS["ids"].get(operation.parameter(name)) or {"pattern": f"^{session_ids.value.pattern}$"}),
-        }
+        schema = {"type": "string", **_WORDS["ids"].get(operation.parameter(name), of_session)}
         described = {"description": schema.pop("description")} if "description" in schema else {}
         parameters.append({"name": name, "in": "path", "required": True, "schema": schema, **described})
     if operation.query is not None:

@@ -38,7 +38,7 @@ class Pages:
 
 def _served(request: Request, file: PageFile) -> Response:
     known = [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]
-    if file.etag in known or known == ["*"]:
+    if file.headers["etag"] in known or known == ["*"]:
         return Response(None, 304, file.headers)
     return _InPieces(file.data, 200, {**file.headers, "content-type": file.media_type})
 

@@ -158,19 +158,21 @@ def parse(data: bytes, type_: type[T]) -> T:
         value = msgspec.json.decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         value = _lenient(data)
-    _check(value)
-    return _convert(value, type_)
+    if not isinstance(value, dict):
+        raise BadRequest("the body must be a JSON object")
+    check_value(value, "the body", max_bytes=MAX_CHAT_BODY)
+    try:
+        return msgspec.convert(value, type_)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(f"the body does not fit: {error}") from error
 
 
 def parse_raw(data: bytes, type_: type[T]) -> T:
     """As :func:`parse`, for a type with ``msgspec.Raw`` in it: what is raw was looked at as JSON and no closer."""
-    try:
+    with contextlib.suppress(msgspec.MsgspecError, ValueError, RecursionError):
         return msgspec.json.decode(data, type=type_)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        pass
-    value = _lenient(data)
-    _check(value)
-    _convert(value, type_)
+    # Why not, in the words of the other.
+    parse(data, type_)
     raise BadRequest("the body is not JSON")
 
 
@@ -183,16 +185,3 @@ def _lenient(data: bytes) -> Any:
         raise UnsupportedValue("the body is nested too deeply") from error
     except ValueError as error:
         raise UnsupportedValue(f"the body holds a number that cannot be kept: {error}") from error
-
-
-def _check(value: Any) -> None:
-    if not isinstance(value, dict):
-        raise BadRequest("the body must be a JSON object")
-    check_value(value, "the body", max_bytes=MAX_CHAT_BODY)
-
-
-def _convert(value: Any, type_: type[T]) -> T:
-    try:
-        return msgspec.convert(value, type_)
-    except msgspec.ValidationError as error:
-        raise InvalidInput(f"the body does not fit: {error}") from error

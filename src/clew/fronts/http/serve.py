@@ -59,13 +59,12 @@ async def serve(
     _refuse_served(store)
     _raise_limit()
     with _bound(host, port) as listener:
-        address, real_port = listener.getsockname()[:2]
+        address = listener.getsockname()[0]
         known = load_token()
         if not ipaddress.ip_address(address).is_loopback and (known is None or not known.chosen):
             raise InvalidInput(
                 f"{host} can be reached from other machines; set CLEW_TOKEN to a secret of your own, or drop --host"
             )
-        base = _base_url(address, real_port)
         token = known or make_token()
         config = load_config()
         keys = [one.get("api_key") for one in config.providers.values()]
@@ -75,12 +74,19 @@ async def serve(
         if unknown := unknown_settings():
             log.warning("the config file has keys that clew does not know, and ignores: %s", ", ".join(unknown))
         with _stop_signal() as stop:
-            return await _serve(store, listener, base, token, stop, open_page)
+            return await _serve(store, listener, token, stop, open_page)
 
 
-async def _serve(
-    store: str | None, listener: socket.socket, base: str, token: Token, stop: asyncio.Event, open_page: bool
-) -> int:
+async def _serve(store: str | None, listener: socket.socket, token: Token, stop: asyncio.Event, open_page: bool) -> int:
+    address, port = listener.getsockname()[:2]
+    ip, names = ipaddress.ip_address(address), loopback_hosts(port)
+    hosts: Container[str] = names
+    if not ip.is_loopback:
+        hosts = AnyAddress(port, names | {f"{socket.gethostname().lower()}:{port}"})
+    # Where this machine reaches the server.
+    if ip.is_unspecified:
+        ip = ipaddress.ip_address("127.0.0.1" if ip.version == 4 else "::1")
+    base = f"http://[{ip}]:{port}" if ip.version == 6 else f"http://{ip}:{port}"
     streams = Streams()
     async with contextlib.AsyncExitStack() as leaving:
         engine = await leaving.enter_async_context(opening.open(store))
@@ -89,7 +95,7 @@ async def _serve(
         root: Path | None = None
         with contextlib.suppress(OSError):
             root = Path.cwd()
-        app = make_app(engine, token=token.value, hosts=_hosts(listener), streams=streams, workspace_root=root)
+        app = make_app(engine, token=token.value, hosts=hosts, streams=streams, workspace_root=root)
 
         def ready() -> None:
             engine.store.announce(base)
@@ -188,22 +194,6 @@ def _bound(host: str, port: int) -> Iterator[socket.socket]:
         except (OSError, OverflowError) as error:
             raise Conflict(f"{host}:{port} cannot be listened on: {error}; choose another --port, 0 for any") from error
         yield listener
-
-
-def _base_url(address: str, port: int) -> str:
-    """Where this machine reaches the server."""
-    ip = ipaddress.ip_address(address)
-    if ip.is_unspecified:
-        ip = ipaddress.ip_address("127.0.0.1" if ip.version == 4 else "::1")
-    return f"http://[{ip}]:{port}" if ip.version == 6 else f"http://{ip}:{port}"
-
-
-def _hosts(listener: socket.socket) -> Container[str]:
-    address, port = listener.getsockname()[:2]
-    names = loopback_hosts(port)
-    if ipaddress.ip_address(address).is_loopback:
-        return names
-    return AnyAddress(port, names | {f"{socket.gethostname().lower()}:{port}"})
 
 
 def _raise_limit() -> None:

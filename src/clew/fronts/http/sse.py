@@ -52,21 +52,17 @@ def closing(source: AsyncIterator[T]) -> contextlib.aclosing[AsyncGenerator[T, N
     return contextlib.aclosing(cast(AsyncGenerator[T, None], source))
 
 
-def _encoded(batch: Sequence[Chunk]) -> bytes:
-    data = batch.encoded if isinstance(batch, Batch) else None
-    if data is None:
-        data = b"".join([b"data: %b\n\n" % encode_chunk(chunk) for chunk in batch])
-        if isinstance(batch, Batch):
-            # Whoever else looks at this run and is as far sends the same bytes.
-            batch.encoded = data
-    return data
-
-
 async def chunk_frames(batches: AsyncIterator[Sequence[Chunk]]) -> AsyncGenerator[bytes, None]:
     """A chat stream: what waits together as one piece, ``[DONE]`` at the end."""
     async with closing(batches) as source:
         async for batch in source:
-            yield _encoded(batch)
+            data = batch.encoded if isinstance(batch, Batch) else None
+            if data is None:
+                data = b"".join([b"data: %b\n\n" % encode_chunk(chunk) for chunk in batch])
+                if isinstance(batch, Batch):
+                    # Whoever else looks at this run and is as far sends the same bytes.
+                    batch.encoded = data
+            yield data
     yield _DONE
 
 

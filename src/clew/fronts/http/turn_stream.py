@@ -7,7 +7,6 @@ and ends as the turn ended.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Any
 
 from clew.engine import Engine
 from clew.errors import MessageNotFound
@@ -17,7 +16,7 @@ from clew.transcript import chunk as c
 from clew.transcript.line import LineTurn, line_turns
 from clew.transcript.message import MessageRow, shown_message
 from clew.transcript.replay import replay
-from clew.transcript.turn import Tree, Turn, finish_of
+from clew.transcript.turn import Turn, finish_of
 
 __all__ = ["find_asked_message", "stream_turn"]
 
@@ -45,7 +44,10 @@ async def find_asked_message(store: Store, session_id: str, message_id: str | No
 async def stream_turn(engine: Engine, session_id: str, user_message_id: str) -> AsyncIterator[Sequence[c.Chunk]]:
     """The chunks of the turn that this user message began."""
     tree = await engine.store.load_tree(session_id)
-    turn_id = _turn_of(tree, user_message_id)
+    # Of several turns that hold it, the one on the line, else the newest.
+    holders = [id_ for id_, held in tree.links.items() if user_message_id in held]
+    on_line = {turn.id for turn in line_turns(tree)}
+    turn_id = max(holders, key=lambda id_: (id_ in on_line, tree.turns[id_].created_at, id_), default=None)
     if turn_id is None:
         raise MessageNotFound("this message is in no turn", message_id=user_message_id)
     live = engine.find_stream(session_id)
@@ -56,13 +58,6 @@ async def stream_turn(engine: Engine, session_id: str, user_message_id: str) -> 
     return _stored(line.turns[-1], user_message_id)
 
 
-def _turn_of(tree: Tree, message_id: str) -> str | None:
-    """The turn that holds the message; of several, the one on the line, else the newest."""
-    holders = [turn_id for turn_id, held in tree.links.items() if message_id in held]
-    line = {turn.id for turn in line_turns(tree)}
-    return max(holders, key=lambda id_: (id_ in line, tree.turns[id_].created_at, id_), default=None)
-
-
 async def _stored(held: LineTurn, user_message_id: str) -> AsyncIterator[Sequence[c.Chunk]]:
     turn = held.turn
     added = {"turn_id": turn.id, "user_message_id": user_message_id}
@@ -71,18 +66,12 @@ async def _stored(held: LineTurn, user_message_id: str) -> AsyncIterator[Sequenc
         yield [c.Start(message_metadata=added), *_ending(turn)]
         return
     message = shown_message(rows[-1], turn.id)
-    value: dict[str, Any] = {
-        "id": message.id,
-        "role": message.role,
-        "metadata": {**message.metadata, **added},
-        "parts": message.parts,
-    }
+    metadata = {**message.metadata, **added}
+    value = {"id": message.id, "role": message.role, "metadata": metadata, "parts": message.parts}
     if turn.status in ("failed", "aborted"):
         yield [*replay(value), *_ending(turn)]
-    elif turn.status == "waiting":
-        yield list(replay(value, finish="tool-calls"))
     else:
-        yield list(replay(value, finish=finish_of(turn.stopped)))
+        yield list(replay(value, finish="tool-calls" if turn.status == "waiting" else finish_of(turn.stopped)))
 
 
 def _ending(turn: Turn) -> list[c.Chunk]:

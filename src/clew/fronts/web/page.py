@@ -45,10 +45,6 @@ class PageFile(msgspec.Struct, frozen=True):
     media_type: str
     headers: dict[str, str]
 
-    @property
-    def etag(self) -> str:
-        return self.headers["etag"]
-
 
 class Page(msgspec.Struct, frozen=True):
     """What ``/`` is, and by name what lies under ``/assets/``."""

@@ -15,10 +15,9 @@ from clew.fronts.cli.chat.screen import Screen
 from clew.fronts.cli.chat.slash_commands import completions, run_slash
 from clew.fronts.cli.chat.terminal import Pipe, Terminal
 from clew.fronts.cli.chat.typed_lines import TypedLines
-from clew.fronts.cli.command import AnyEngine, named_model, open_store
+from clew.fronts.cli.command import named_model, open_store
 from clew.fronts.cli.remote import RemoteEngine
 from clew.fronts.cli.render import Look
-from clew.transcript.session import Session
 
 # Imports inside a function: what draws Markdown takes long to load, and a conversation through a pipe needs none.
 
@@ -43,7 +42,11 @@ async def chat(store: str | None, session: str | None, model: str | None, new: b
         talk = Conversation(engine, terminal, look, run_slash, named_model(model))
         if attended:
             talk.remember = typed.add
-        first = await _first(engine, session, new)
+        # The session that was named, else the newest of this folder; None for a new one.
+        first = None if session is None else await engine.get_session(session)
+        if first is None and not new:
+            here = await asyncio.to_thread(Path.cwd().resolve)
+            first = next(iter((await engine.list_sessions(limit=1, workspace=str(here))).sessions), None)
         with terminal.hold():
             code = await talk.talk(first)
         if attended and talk.session is not None and (await engine.get_status(talk.session.id)).state in AT_WORK:
@@ -52,15 +55,6 @@ async def chat(store: str | None, session: str | None, model: str | None, new: b
         if talk.session is not None and attended:
             print(f"go on with: clew chat {talk.session.id}")
         return code
-
-
-async def _first(engine: AnyEngine, session: str | None, new: bool) -> Session | None:
-    """The session that was named, else the newest of this folder; None for a new one."""
-    if session is not None:
-        return await engine.get_session(session)
-    here = await asyncio.to_thread(Path.cwd().resolve)
-    page = None if new else await engine.list_sessions(limit=1, workspace=str(here))
-    return page.sessions[0] if page is not None and page.sessions else None
 
 
 def _look() -> Look:

@@ -144,17 +144,13 @@ async def follow_turn(
 
 async def _show_stream(engine: AnyEngine, session_id: str, texts_so_far: TextsSoFar, printer: Printer) -> bool:
     """Print what runs now until it ends; False when nothing does."""
-    if isinstance(engine, RemoteEngine):
-        return await _show_served(engine, session_id, texts_so_far, printer)
-    stream = engine.find_stream(session_id)
-    if stream is not None:
-        async for batch in stream.follow(replay=False):
-            printer.show(batch)
-    return stream is not None
-
-
-async def _show_served(engine: RemoteEngine, session_id: str, texts_so_far: TextsSoFar, printer: Printer) -> bool:
-    """A server shows a message from its first part on: what was printed of it before is not printed again."""
+    if not isinstance(engine, RemoteEngine):
+        stream = engine.find_stream(session_id)
+        if stream is not None:
+            async for batch in stream.follow(replay=False):
+                printer.show(batch)
+        return stream is not None
+    # A server shows a message from its first part on: what was printed of it before is not printed again.
     fold: Fold | None = None
     before: list[str] = []
     loop = asyncio.get_running_loop()

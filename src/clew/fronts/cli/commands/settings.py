@@ -83,11 +83,14 @@ def list_settings(store: str | None, environ: Mapping[str, str]) -> list[Setting
     loaded = load_config(path, environ)
     written = tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     chosen: Source = "option" if store else "environment" if environ.get("CLEW_STORE") else "default"
+    made = path.with_name("token").exists()
+    token_from: Source = "environment" if environ.get("CLEW_TOKEN") else "file" if made else "default"
+    token = "(made by the first `clew serve`)" if token_from == "default" else _HIDDEN
     places = [
         Setting("config file", str(path), "file" if path.exists() else "default"),
         Setting("data folder", str(data_folder(environ)), "environment" if "XDG_DATA_HOME" in environ else "default"),
         Setting("store", redact("store", store or default_store_url(environ)), chosen),
-        Setting("token", *_token(environ)),
+        Setting("token", token, token_from),
         Setting("sandbox", _sandbox(loaded), "file" if loaded.tools.sandbox != "off" else "default"),
     ]
     variables = [
@@ -96,13 +99,6 @@ def list_settings(store: str | None, environ: Mapping[str, str]) -> list[Setting
         if _VARIABLES.fullmatch(name) and value
     ]
     return [*places, *_settings(loaded, written, ""), *variables]
-
-
-def _token(environ: Mapping[str, str]) -> tuple[str, Source]:
-    if environ.get("CLEW_TOKEN"):
-        return _HIDDEN, "environment"
-    kept = (config_folder(environ) / "token").exists()
-    return (_HIDDEN, "file") if kept else ("(made by the first `clew serve`)", "default")
 
 
 def _sandbox(config: Config) -> str:
