@@ -10,12 +10,13 @@ import pytest
 from clew.providers.base import ProviderFailure, StepEnd
 from clew.providers.pydantic_ai import endpoint
 from clew.transcript import chunk as c
+from clew.transcript.usage import Usage
 from tests.integration.wire_answers import answer, failed, talk, text_of
-from tests.integration.wire_server import ANTHROPIC, HALF_CLOSE, RESET, Pause, Step, chunked, ok, sse
-from tests.integration.wire_talk import Items, Talk, anthropic, wire
+from tests.integration.wire_server import ANTHROPIC, HALF_CLOSE, OPENAI, RESET, Pause, Step, chunked, ok, sse
+from tests.integration.wire_talk import Items, Talk, anthropic, openai, wire
 from tests.rounds import ROUNDS
 
-__all__ = ["anthropic", "talk", "wire"]
+__all__ = ["anthropic", "openai", "talk", "wire"]
 
 pytestmark = pytest.mark.slow
 
@@ -182,3 +183,38 @@ async def test_late_words_for_a_text_that_was_closed_are_kept(anthropic: Talk) -
     )
     assert text_of(got) == "one two three"
     assert len({item.id for item in got if isinstance(item, c.TextStart)}) == 3
+
+
+# What was used
+
+
+@pytest.mark.rule("US-1")
+async def test_usage_is_told_when_the_wire_says_it_and_no_failure_loses_it(anthropic: Talk) -> None:
+    """The input is counted in the first event, before a word; the output again with the reason it stopped."""
+    start = ANTHROPIC.start(
+        input_tokens=100, output_tokens=1, cache_read_input_tokens=40, cache_creation_input_tokens=7
+    )
+    first = Usage(input=100, output=1, cache_read=40, cache_write=7)
+    delta, stop = ANTHROPIC.stop(output_tokens=30)
+    words = ANTHROPIC.text_block(0, "one ", "two")
+    end = (await anthropic.play(*ok(), start, *words, delta, stop))[-1]
+    whole = Usage(input=100, output=30, cache_read=40, cache_write=7)
+    assert (anthropic.said, end) == (
+        [first],
+        StepEnd(usage=whole, data={"response_id": "msg_1", "response_model": "claude-test"}),
+    )
+    for events, said in (
+        ([start], [first]),
+        ([start, *words[:2]], [first]),
+        ([start, *words], [first]),
+        ([start, *words, delta, b"event: message_stop\ndata: {oops\n\n"], [first, whole]),
+    ):
+        await failed(anthropic, *ok(), *events)
+        assert anthropic.said == said
+
+
+@pytest.mark.rule("US-1")
+async def test_usage_that_comes_before_a_failure_counts_on_the_wire_of_openai(openai: Talk) -> None:
+    """It is told last there; an error after it does not take it back."""
+    await failed(openai, *ok(), *OPENAI.text("hi")[:2], OPENAI.usage(50, 9, cached=20), OPENAI.error("overloaded"))
+    assert openai.said == [Usage(input=30, output=9, cache_read=20)]

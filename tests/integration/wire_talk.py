@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from clew.providers.base import EndpointKind, ModelRequest, StepEnd
+from clew.providers.base import EndpointKind, ModelRequest, StepEnd, UsageSaid
 from clew.providers.pydantic_ai import Endpoint, PydanticAIProvider
 from clew.transcript import chunk as c
 from clew.transcript.chunk import Chunk
 from clew.transcript.fold import Fold
 from clew.transcript.message import Message
 from clew.transcript.session import Model
+from clew.transcript.usage import Usage
 from tests.integration.wire_server import ANTHROPIC, OPENAI, Step, WireServer, ok
 
 Items = list[Chunk | StepEnd]
@@ -38,6 +39,7 @@ class Talk:
         base_url = wire.url if kind == "anthropic" else f"{wire.url}/v1"
         endpoint = Endpoint(provider_id=IDS[kind], kind=kind, base_url=base_url, api_key="sk-a-key-to-hide")
         self.wire = wire
+        self.said: list[Usage] = []
         self.provider = PydanticAIProvider(endpoint, **options)
 
     def request(self, *messages: Message, **fields: Any) -> ModelRequest:
@@ -48,9 +50,13 @@ class Talk:
         """What becomes of one reply; every chunk is checked by the fold."""
         self.wire.reply(*steps)
         got: Items = [] if into is None else into
+        self.said = []
         fold = Fold("answer")
         fold.apply(c.StartStep())
         async for item in self.provider.stream(asked or self.request()):
+            if isinstance(item, UsageSaid):
+                self.said.append(item.usage)
+                continue
             if not isinstance(item, StepEnd):
                 fold.apply(item)
             got.append(item)

@@ -3,7 +3,9 @@
 A provider knows how to reach a model and nothing else: no session, no store, no loop. It yields the *content* of one
 step in the chunk vocabulary: text, reasoning and files, each opened and closed, and tool calls as
 ``tool-input-start`` / ``-delta`` / ``-available``. ``start-step`` and ``finish-step`` are the loop's. The last item
-is a :class:`StepEnd` with the usage in five disjoint kinds. Ids of texts and calls are unique within the call.
+is a :class:`StepEnd` with the usage in five disjoint kinds. What the wire says about the usage before that comes as a
+:class:`UsageSaid` at once, also right before a failure: a call that breaks off has cost what was said. Ids of texts
+and calls are unique within the call.
 
 What goes wrong is raised as :class:`ProviderFailure`, whose ``kind`` says what may help; never retried inside, so
 that every attempt is visible. Closing the iterator early (``aclose``) cancels the call and frees its connection.
@@ -33,6 +35,7 @@ __all__ = [
     "Providers",
     "StepEnd",
     "ToolSchema",
+    "UsageSaid",
     "repr_without_key",
 ]
 
@@ -61,6 +64,12 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     tools: Sequence[ToolSchema] = ()
     max_output_tokens: int | None = None
     temperature: float | None = None
+
+
+class UsageSaid(msgspec.Struct, frozen=True):
+    """What the call has used so far by the provider's own count; each one replaces the one before."""
+
+    usage: Usage
 
 
 class StepEnd(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,7 +109,7 @@ def repr_without_key(settings: msgspec.Struct) -> str:
 class Provider(Protocol):
     """Reaches the models of one provider id."""
 
-    def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk | StepEnd, None]:
+    def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk | UsageSaid | StepEnd, None]:
         """The content of one step, then its :class:`StepEnd`. Raises :class:`ProviderFailure`."""
         ...
 

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from clew.providers.base import ModelRequest, Provider, StepEnd
+from clew.providers.base import ModelRequest, Provider, StepEnd, UsageSaid
 from clew.transcript import chunk as c
 from clew.transcript.usage import Usage
 
@@ -25,15 +25,20 @@ _NOT_RUN: Final = "the reply was cut off at its limit, so this call was not run"
 
 
 async def bounded(
-    stream: AsyncGenerator[c.Chunk | StepEnd, None], limit: int
-) -> AsyncGenerator[c.Chunk | StepEnd, None]:
+    stream: AsyncGenerator[c.Chunk | UsageSaid | StepEnd, None], limit: int
+) -> AsyncGenerator[c.Chunk | UsageSaid | StepEnd, None]:
     """The stream, up to ``limit`` bytes of what is said in it."""
     reply = _Reply(limit)
+    used = Usage()
     async with contextlib.aclosing(stream) as source:
         async for item in source:
             if isinstance(item, StepEnd):
                 yield item
                 return
+            if isinstance(item, UsageSaid):
+                used = item.usage
+                yield item
+                continue
             taken = reply.take(item)
             if taken is not None:
                 yield taken
@@ -43,8 +48,8 @@ async def bounded(
             return
     for chunk in reply.close():
         yield chunk
-    # What was used is told at the end, and nobody waited for it.
-    yield StepEnd(usage=Usage(), finish_reason="length", data={CUT: limit, "usage": "not reported"})
+    # The rest of what was used is told at the end, and nobody waited for it.
+    yield StepEnd(usage=used, finish_reason="length", data={CUT: limit, "usage": "not reported"})
 
 
 async def read_text(provider: Provider, request: ModelRequest, limit: int) -> tuple[str, Usage]:

@@ -16,7 +16,7 @@ import msgspec
 from clew.compaction.context import Context
 from clew.errors import ModelFailed
 from clew.failpoints import failpoint
-from clew.providers.base import ModelRequest, ProviderFailure, StepEnd
+from clew.providers.base import ModelRequest, ProviderFailure, StepEnd, UsageSaid
 from clew.providers.evidence import encode_tools, request_digest, tools_digest
 from clew.providers.reply import CUT, bounded
 from clew.providers.retry import delay_ms
@@ -208,6 +208,8 @@ class Loop(msgspec.Struct):
                 if isinstance(item, StepEnd):
                     # Of a reply that was cut off nothing is run: its calls have ended already.
                     return ([], False, item) if CUT in item.data else (calls, asked, item)
+                if isinstance(item, UsageSaid):
+                    continue
                 if isinstance(item, c.ToolInputAvailable) and item.provider_executed is not True:
                     asked = True
                     item, call = await self.caller.admit(item)

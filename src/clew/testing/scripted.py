@@ -7,7 +7,7 @@ One entry of the script per model call::
         [say("Both."), call("ls", {}), call("read", {})],   # several pieces in one step
         fail(429, retry_after_ms=1000),                     # refused before the first chunk
         then(say("done"), usage=Usage(input=7, output=3)),  # a step with its own usage
-        cut_after(2, say("one two three")),                 # breaks off after two chunks
+        [report(Usage(input=7)), cut_after(2, say("one two"))],  # says what it used, breaks off after two chunks
         hang(),                                             # never ends by itself
     ])
     providers = FakeProviders(model)
@@ -27,7 +27,16 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 
 from clew.errors import InvalidInput
-from clew.providers.base import FailureKind, ModelInfo, ModelListing, ModelRequest, Provider, ProviderFailure, StepEnd
+from clew.providers.base import (
+    FailureKind,
+    ModelInfo,
+    ModelListing,
+    ModelRequest,
+    Provider,
+    ProviderFailure,
+    StepEnd,
+    UsageSaid,
+)
 from clew.providers.failure import kind_of_status
 from clew.transcript import chunk as c
 from clew.transcript.chunk import Chunk, FinishReason
@@ -45,14 +54,15 @@ __all__ = [
     "cut_after",
     "fail",
     "hang",
+    "report",
     "say",
     "then",
     "think",
     "wait",
 ]
 
-Item: TypeAlias = Chunk | asyncio.Event | BaseException
-"""What a script plays: a chunk to yield, a gate to wait at, an exception to raise."""
+Item: TypeAlias = Chunk | UsageSaid | asyncio.Event | BaseException
+"""What a script plays: a chunk or a usage to yield, a gate to wait at, an exception to raise."""
 
 DEFAULT_USAGE: Final = Usage(input=10, output=5)
 _BROKEN: Final = "the connection was lost"
@@ -152,6 +162,11 @@ def chunks(*given: Chunk) -> Piece:
     return Piece(lambda _: given)
 
 
+def report(usage: Usage) -> Piece:
+    """The provider says what was used so far."""
+    return Piece(lambda _: [UsageSaid(usage)])
+
+
 def wait(gate: asyncio.Event) -> Piece:
     """Stop until the gate is set."""
     return Piece(lambda _: [gate])
@@ -187,7 +202,7 @@ def cut_after(count: int, *pieces: Piece, by: BaseException | Piece | None = Non
         for item in _played(pieces, ids):
             if sent == count:
                 break
-            sent += not isinstance(item, asyncio.Event | BaseException)
+            sent += not isinstance(item, UsageSaid | asyncio.Event | BaseException)
             yield item
         if isinstance(by, Piece):
             yield from by.make(ids)
@@ -232,7 +247,7 @@ class ScriptedModel:
         """Lengthen the script."""
         self._script.extend(entries)
 
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk | StepEnd, None]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk | UsageSaid | StepEnd, None]:
         turnout = self._next(request)
         called = False
         try:

@@ -12,12 +12,13 @@ from collections.abc import AsyncGenerator, Awaitable
 from typing import Any, Final, TypeVar
 
 from clew.clock import Clock, SystemClock
-from clew.providers.base import FailureKind, ModelRequest, ProviderFailure, StepEnd
+from clew.providers.base import FailureKind, ModelRequest, ProviderFailure, StepEnd, UsageSaid
 from clew.providers.pydantic_ai.endpoint import Connection, Endpoint, connect
 from clew.providers.pydantic_ai.failures import raise_failure
 from clew.providers.pydantic_ai.history import translate, translate_tools
-from clew.providers.pydantic_ai.stream import Translator, step_end
+from clew.providers.pydantic_ai.stream import Translator, first_usage, step_end, usage_of
 from clew.transcript.chunk import Chunk
+from clew.transcript.usage import Usage
 
 __all__ = ["CONNECT_LIMIT_MS", "EFFORTS", "IDLE_LIMIT_MS", "PydanticAIProvider"]
 
@@ -52,14 +53,20 @@ class PydanticAIProvider:
     def __repr__(self) -> str:
         return f"PydanticAIProvider({self.endpoint!r})"
 
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk | StepEnd, None]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk | UsageSaid | StepEnd, None]:
         connection = await self._connected()
         call = await self._call(connection, request)
         translator = Translator(request, self.endpoint.provider_id)
         events: Any = None
+        response: Any = None
+        used = Usage()
         try:
             async with contextlib.AsyncExitStack() as stack:
                 response = await self._within_limit(stack.enter_async_context(call))
+                # The library reads one event ahead. The usage in it must not wait for the first word.
+                used = await first_usage(response)
+                if used.total:
+                    yield UsageSaid(used)
                 events = aiter(response)
                 last: Any = None
                 while (event := await self._within_limit(anext(events, None))) is not None:
@@ -67,6 +74,9 @@ class PydanticAIProvider:
                         # The library ends the last part when a stream ends, also one that was cut.
                         last = event
                         continue
+                    if (said := usage_of(response.usage)) != used and said.total:
+                        used = said
+                        yield UsageSaid(used)
                     for chunk in translator.take(event):
                         yield chunk
                 details = response.provider_details or {}
@@ -76,9 +86,12 @@ class PydanticAIProvider:
                 for chunk in translator.end(last, refusal=details.get("refusal")):
                     yield chunk
                 yield step_end(response, has_calls=translator.has_calls)
-        except ProviderFailure:
-            raise
         except Exception as error:
+            # Asked again: what came between the last word and the failure is owed too.
+            if response is not None and (said := usage_of(response.usage)) != used and said.total:
+                yield UsageSaid(said)
+            if isinstance(error, ProviderFailure):
+                raise
             raise_failure(
                 error,
                 self.endpoint.provider_id,

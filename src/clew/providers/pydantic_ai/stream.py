@@ -21,7 +21,7 @@ from clew.transcript import chunk as c
 from clew.transcript.chunk import UNSET, Chunk, FinishReason, UnsetType
 from clew.transcript.usage import Usage
 
-__all__ = ["Translator", "step_end"]
+__all__ = ["Translator", "first_usage", "step_end", "usage_of"]
 
 _SHORTEST_UNIQUE: Final = 16
 """An id shorter than this was counted, not drawn, and comes again in another answer."""
@@ -200,6 +200,31 @@ def _no_number(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
+def usage_of(used: Any) -> Usage:
+    """The library's counts, which are inclusive."""
+    return Usage.from_inclusive(
+        input_tokens=used.input_tokens,
+        output_tokens=used.output_tokens,
+        reasoning_tokens=used.output_reasoning_tokens,
+        cache_read_tokens=used.cache_read_tokens,
+        cache_write_tokens=used.cache_write_tokens,
+    )
+
+
+async def first_usage(response: Any) -> Usage:
+    """What the first event of the wire says was used: Anthropic counts the input there, in kinds that are disjoint."""
+    first = await response._response.peek()
+    said = getattr(getattr(first, "message", None), "usage", None)
+    if said is None:
+        return Usage()
+    return Usage(
+        input=said.input_tokens or 0,
+        output=said.output_tokens or 0,
+        cache_read=said.cache_read_input_tokens or 0,
+        cache_write=said.cache_creation_input_tokens or 0,
+    )
+
+
 def step_end(response: Any, *, has_calls: bool) -> StepEnd:
     """How the answer ended, and what it used."""
     used = response.usage
@@ -210,13 +235,7 @@ def step_end(response: Any, *, has_calls: bool) -> StepEnd:
     if used.unmeasured_requests:
         data["usage"] = "not reported"
     return StepEnd(
-        usage=Usage.from_inclusive(
-            input_tokens=used.input_tokens,
-            output_tokens=used.output_tokens,
-            reasoning_tokens=used.output_reasoning_tokens,
-            cache_read_tokens=used.cache_read_tokens,
-            cache_write_tokens=used.cache_write_tokens,
-        ),
+        usage=usage_of(used),
         finish_reason=reason,
         data={key: value for key, value in data.items() if value},
     )
