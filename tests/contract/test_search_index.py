@@ -185,6 +185,7 @@ async def test_a_killed_process_leaves_an_index_that_the_next_search_completes(t
     check_index(path)
 
 
+@pytest.mark.slow
 async def test_no_commit_waits_for_more_than_one_batch(
     disk: SqliteStore, pen: Scribe, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -90,6 +90,7 @@ def test_the_check_of_a_file_that_nobody_opened_since_names_the_loss(command: Sa
     assert "acknowledged" not in command("check")[1]
 
 
+@pytest.mark.slow
 async def test_a_kill_alone_is_no_loss(path: Path) -> None:
     """Whatever was under way: the file holds what was acknowledged."""
     shown = killed(path)
@@ -143,6 +144,7 @@ async def test_a_store_that_shrank_to_nothing_is_not_a_new_one(path: Path) -> No
             await open_sqlite(path)
 
 
+@pytest.mark.slow
 async def test_bits_flipped_in_the_log_of_a_killed_process_lose_nothing_without_a_word(
     path: Path, tmp_path: Path, record_property: Any
 ) -> None:
@@ -184,6 +186,7 @@ async def test_bits_flipped_in_the_log_of_a_killed_process_lose_nothing_without_
     )
 
 
+@pytest.mark.slow
 async def test_a_damaged_row_of_the_journal_costs_only_what_it_held(path: Path) -> None:
     """The stream it cut off keeps its beginning and says that it lost its end; one that ended before it is whole."""
     shown = killed(path, streams=1)

@@ -200,6 +200,7 @@ async def test_a_reader_in_another_process_sees_what_was_acknowledged_and_is_not
             assert await check(engine.store, child.shown) == []
 
 
+@pytest.mark.slow
 @pytest.mark.rule("ST-9", "SV-3")
 async def test_a_reader_beside_a_busy_owner_sees_whole_prefixes_that_only_grow(path: Path) -> None:
     """Twenty looks while streams run and fold: each shows at least what had been acknowledged, never half a chunk."""
@@ -223,6 +224,7 @@ async def test_a_reader_beside_a_busy_owner_sees_whole_prefixes_that_only_grow(p
                     assert (least == 0 and not parts) or max(lengths) >= least, (stream, least, lengths)
 
 
+@pytest.mark.slow
 @pytest.mark.rule("ST-9")
 async def test_the_store_of_a_killed_owner_can_be_opened_at_once(path: Path) -> None:
     """The lock dies with the process, and with it whatever the owner file still says."""

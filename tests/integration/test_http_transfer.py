@@ -51,6 +51,7 @@ async def test_pages_for_reading_hold_the_text_and_no_secret() -> None:
             assert SECRET.encode() in bare.body
 
 
+@pytest.mark.slow
 async def test_an_export_with_many_files_comes_in_again(tmp_path: Path) -> None:
     """Each message keeps to the limits of one; together they are larger than any other body may be."""
     files = [base64.b64encode(bytes([0xFF, n]) * 4_500_000).decode() for n in range(6)]

@@ -52,6 +52,7 @@ def names_of(kind: Kind, store: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     yield "a home that is a link", f"{prefix}~/{store.name}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sqlite", "jsonl", "json"])
 async def test_a_second_writer_is_turned_away_by_every_name(
     kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -171,6 +171,7 @@ async def cost(path: Path, pieces: Iterator[c.Chunk], pace_ms: float) -> tuple[f
         await store.close()
 
 
+@pytest.mark.slow
 @pytest.mark.rule("SV-4")
 @pytest.mark.parametrize(("kind", "pace_ms"), [(a_text, 5_000.0), (some_arguments, 0.0)])
 async def test_recording_a_reply_stays_linear_up_to_its_limit(

@@ -201,6 +201,7 @@ async def test_what_is_left_in_the_background_ends_with_the_command(workspace: P
     assert [lives(int(number)) for number in apart.splitlines()[:2]] == [False, False]
 
 
+@pytest.mark.slow
 async def test_what_is_left_and_ignores_the_signal_is_killed(workspace: Path) -> None:
     """The call ends a little later, and nothing is left."""
     told = await run("(trap '' TERM; echo $BASHPID >gate2; exec sleep 300) & until [ -s gate2 ]; do :; done", workspace)

@@ -201,6 +201,7 @@ async def test_a_step_that_fails_is_rolled_back_and_the_file_let_go(tmp_path: Pa
 # Two at once
 
 
+@pytest.mark.slow
 @pytest.mark.rule("ST-9")
 @pytest.mark.parametrize("old", [0, 1])
 @pytest.mark.parametrize("attempt", range(3))

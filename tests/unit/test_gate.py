@@ -220,6 +220,7 @@ def test_a_value_over_size_is_refused(value: Any) -> None:
         check_value(value, max_bytes=50)
 
 
+@pytest.mark.slow
 @pytest.mark.rule("ST-4")
 def test_the_size_is_twenty_mebibytes_unless_said_otherwise() -> None:
     """Many small values count like one large one."""

@@ -250,6 +250,7 @@ def test_pictures_of_the_session_are_in_the_page() -> None:
     assert "Attached: f1" in seen.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [

@@ -87,6 +87,7 @@ def test_what_ships_for_tests_starts_no_process() -> None:
     assert [path.name for path in files if programs.search(path.read_text(encoding="utf-8"))] == []
 
 
+@pytest.mark.slow
 def test_the_time_to_import_clew_is_reported(record_property: Callable[[str, object], None]) -> None:
     """A figure beside that of the libraries it stands on; no limit is asserted."""
     ours = best_of_five("clew")

@@ -75,6 +75,7 @@ def growth(work: Callable[[str], object], begin: str, piece: str, end: str = "")
     return (cpu(lambda: work(long)) + 0.001) / (cpu(lambda: work(short)) + 0.001)
 
 
+@pytest.mark.slow
 @pytest.mark.rule("PM-8")
 def test_reading_a_line_takes_time_in_proportion_to_it(record_property: Callable[[str, object], None]) -> None:
     """Whatever the line is made of: 29,500 braces once took seconds, eight calls of them froze a server."""
