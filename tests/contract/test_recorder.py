@@ -37,6 +37,10 @@ async def stored_parts(store: Store, session_id: str, message_id: str) -> list[d
     return [part.data for part in row.parts] if row else []
 
 
+def under_way(recorder: Recorder) -> bool:
+    return recorder._inflight is not None
+
+
 @pytest.mark.rule("SV-3")
 async def test_a_chunk_is_shown_only_after_it_is_durable(store: Store, scribe: Scribe) -> None:
     """Whenever something is shown, a reader of the store finds it there; nothing is shown twice or out of order."""
@@ -211,6 +215,64 @@ async def test_a_full_buffer_and_an_old_one_force_a_flush(store: Store, scribe: 
     recorder.write(c.TextDelta(id="t", delta="y" * 40_000))
     await recorder._unit_over()
     assert len((await stored_parts(store, scribe.session_id, mid))[0]["text"]) == 80_003
+
+
+@pytest.mark.rule("SV-3")
+@pytest.mark.parametrize("save_on", ["step", "turn"])
+async def test_the_limit_of_waiting_holds_while_a_fold_is_still_to_come(
+    store: Store, scribe: Scribe, clock: FakeClock, save_on: Any
+) -> None:
+    """What comes after a flush waits as long as what came before it, and a fold that is due later changes nothing."""
+    opened = await scribe.prompt("hello")
+    recorder = opened.recorder(policy=SavePolicy(save_on=save_on))
+    mid = recorder.message.id
+    stored: list[list[str]] = []
+    for piece in ("one ", "two ", "three "):
+        recorder.write(c.TextStart(id="t") if piece == "one " else c.TextDelta(id="t", delta=""))
+        recorder.write(c.TextDelta(id="t", delta=piece))
+        clock.advance(49)
+        assert not under_way(recorder)
+        clock.advance(1)
+        assert under_way(recorder)
+        await recorder._unit_over()
+        stored.append([part["text"] for part in await stored_parts(store, scribe.session_id, mid)])
+    assert stored == [["one "], ["one two "], ["one two three "]]
+
+
+@pytest.mark.rule("SV-3")
+async def test_what_comes_while_a_unit_is_under_way_is_stored_within_its_own_limit(
+    store: Store, scribe: Scribe, clock: FakeClock
+) -> None:
+    """Where the limit passes before that unit has ended, the next one goes with its end; no chunk has to follow."""
+    opened = await scribe.prompt("hello")
+    recorder = opened.recorder(policy=SavePolicy(save_on="turn"))
+    mid = recorder.message.id
+    recorder.write(c.TextStart(id="t"))
+    clock.advance(50)
+    assert under_way(recorder)
+    recorder.write(c.TextDelta(id="t", delta="meanwhile"))
+    clock.advance(50)
+    await recorder._unit_over()
+    assert under_way(recorder)
+    await recorder._unit_over()
+    assert [part["text"] for part in await stored_parts(store, scribe.session_id, mid)] == ["meanwhile"]
+
+
+@pytest.mark.rule("SV-3")
+async def test_a_limit_that_is_off_is_off_after_a_full_buffer_too(
+    store: Store, scribe: Scribe, clock: FakeClock
+) -> None:
+    """Only the buffer's size, and the end of the turn, store anything then."""
+    opened = await scribe.prompt("hello")
+    recorder = opened.recorder(policy=SavePolicy(save_on="turn", save_buffer_size=1_000, save_buffer_ms=0))
+    mid = recorder.message.id
+    recorder.write(c.TextStart(id="t"))
+    recorder.write(c.TextDelta(id="t", delta="x" * 1_000))
+    await recorder._unit_over()
+    recorder.write(c.TextDelta(id="t", delta="late"))
+    clock.advance(60_000)
+    assert not under_way(recorder)
+    assert [part["text"] for part in await stored_parts(store, scribe.session_id, mid)] == ["x" * 1_000]
 
 
 async def test_a_paused_stream_is_folded_within_a_second(store: Store, scribe: Scribe, clock: FakeClock) -> None:

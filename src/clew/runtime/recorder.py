@@ -104,6 +104,7 @@ class Recorder:
         self._stagger = 0.85 + 0.05 * (zlib.crc32(message.id.encode()) % 4)
         self._inflight: asyncio.Future[u.Outcome] | None = None
         self._scheduled = False
+        self._overdue = False
         self._timer: Timer | None = None
         self._idle: list[asyncio.Future[None]] = []
         self._error: BaseException | None = None
@@ -212,6 +213,7 @@ class Recorder:
         """Send what waits, unless a unit is under way; that one's end will send it."""
         self._scheduled = False
         if self._inflight is not None or self._closed or self._error is not None:
+            self._overdue = True
             return
         if not self._pending:
             self._show(self._take_unshown())
@@ -268,11 +270,16 @@ class Recorder:
             self._stop_timer()
         elif entries:
             own.append(u.AppendChunks(self.message.id, entries))
-            self._start_timer()
+            if self._policy.save_on == "chunk":
+                self._start_timer()
+            else:
+                # There the timer is for what waits to be stored, and now nothing does.
+                self._stop_timer()
         if seal and self._stored:
             own.append(u.SealMessage(self.message.id, seal_of(self.fold.parts)))
         self._pending = []
         self._bytes = 0
+        self._overdue = False
         return u.Unit(self.message.session_id, (*own, *writes), (self._guard,), sync)
 
     def _submit(self, unit: u.Unit) -> None:
@@ -301,7 +308,7 @@ class Recorder:
         failpoint("recorder.before_show")
         self._show(shown)
         self._wake()
-        if self._pending and self._policy.save_on == "chunk":
+        if self._pending and (self._overdue or self._policy.save_on == "chunk"):
             self._flush()
 
     def _fail(self, error: BaseException) -> None:
@@ -364,11 +371,10 @@ class Recorder:
     def _on_timer(self) -> None:
         """The stream has paused with chunks that no part holds (or that are not stored) yet."""
         self._timer = None
-        if self._inflight is not None or self._closed or self._error is not None:
-            self._fold_due = self._fold_due or self._policy.save_on == "chunk"
-            return
         if self._policy.save_on != "chunk":
             self._flush()
+        elif self._inflight is not None or self._closed or self._error is not None:
+            self._fold_due = True
         elif self._wants_fold():
             self._submit(self._unit((), fold=True))
         else:
