@@ -253,7 +253,8 @@ class TextKey:
         self._key, self._bag = key, bag
 
     def __get__(self, holder: object, _: type | None = None) -> str | None:
-        return text_at(getattr(holder, self._bag), self._key)
+        text = getattr(holder, self._bag).get(self._key)
+        return text if isinstance(text, str) else None
 
 
 def _as_text(value: object) -> str:

@@ -145,7 +145,8 @@ def _sent(
     row: MessageRow, turn_id: str, compaction: Compaction | None, pruned: Mapping[tuple[str, int], Pruned]
 ) -> Message:
     message = sent_message(row, turn_id)
-    if row.damage is not None or (not pruned and (compaction is None or compaction.split is None)):
+    # Asked in this order: a long view is read often, and seldom is anything of it pruned, split or damaged.
+    if (not pruned and (compaction is None or compaction.split is None)) or row.damage is not None:
         return message
     parts = sent_parts(row.id, message.parts, compaction.split if compaction else None, pruned)
     return msgspec.structs.replace(message, parts=parts)
