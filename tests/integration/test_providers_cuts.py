@@ -7,12 +7,24 @@ import random
 
 import pytest
 
-from clew.providers.base import ProviderFailure, StepEnd
+from clew.providers.base import EndpointKind, ProviderFailure, StepEnd
 from clew.providers.pydantic_ai import endpoint
 from clew.transcript import chunk as c
 from clew.transcript.usage import Usage
 from tests.integration.wire_answers import answer, failed, talk, text_of
-from tests.integration.wire_server import ANTHROPIC, HALF_CLOSE, OPENAI, RESET, Pause, Step, chunked, ok, sse
+from tests.integration.wire_server import (
+    ANTHROPIC,
+    HALF_CLOSE,
+    OPENAI,
+    RESET,
+    RESPONSES,
+    Pause,
+    Step,
+    WireServer,
+    chunked,
+    ok,
+    sse,
+)
 from tests.integration.wire_talk import Items, Talk, anthropic, openai, wire
 from tests.rounds import ROUNDS
 
@@ -33,7 +45,8 @@ async def test_a_stream_cut_at_any_byte(talk: Talk, ending: str) -> None:
     whole = b"".join(events)
     *complete, end = await talk.play(*ok(), whole)
     assert isinstance(end, StepEnd)
-    ends = [index for index, event in enumerate(events) if b'"tool_calls"}' in event or b'"tool_use"' in event]
+    says_why = (b'"tool_calls"}', b'"tool_use"', b'"response.completed"')
+    ends = [index for index, event in enumerate(events) if any(word in event for word in says_why)]
     enough = len(b"".join(events[: ends[-1] + 1]))
     longest = 0
     cuts = cuts_of(events, 3 if ending == "end" else 7)
@@ -59,7 +72,7 @@ def cuts_of(events: list[bytes], stride: int) -> list[int]:
     whole = b"".join(events)
     ends = {sum(map(len, events[:index])) + beside for index in range(len(events) + 1) for beside in (-2, -1, 0, 1)}
     torn = {at for at, byte in enumerate(whole) if byte & 0xC0 == 0x80}
-    every = range(0, len(whole), max(stride * 100 // ROUNDS, 1))
+    every = range(0, len(whole), max(stride * len(whole) // 700 * 100 // ROUNDS, 1))
     return sorted((ends | torn | set(every)) & set(range(len(whole))))
 
 
@@ -218,3 +231,21 @@ async def test_usage_that_comes_before_a_failure_counts_on_the_wire_of_openai(op
     """It is told last there; an error after it does not take it back."""
     await failed(openai, *ok(), *OPENAI.text("hi")[:2], OPENAI.usage(50, 9, cached=20), OPENAI.error("overloaded"))
     assert openai.said == [Usage(input=30, output=9, cache_read=20)]
+
+
+@pytest.mark.rule("RN-9")
+@pytest.mark.parametrize("broken", [False, True])
+@pytest.mark.parametrize("kind", ["openai", "openai-responses"])
+async def test_a_refusal_that_is_cut_is_no_whole_one_and_keeps_its_words(
+    wire: WireServer, kind: EndpointKind, broken: bool
+) -> None:
+    """The first word of it says that it is one, and not that it has ended."""
+    events = {
+        "openai": [OPENAI.chunk({"refusal": "I can"}), OPENAI.chunk({"refusal": "not"})],
+        "openai-responses": [*RESPONSES.created(), *RESPONSES.message(0, "I can", "not", kind="refusal")[:4]],
+    }
+    talk = Talk(wire, kind)
+    got: Items = []
+    await failed(talk, *(chunked(events[kind], end=False) if broken else [*ok(), *events[kind]]), into=got)
+    assert text_of(got) == "I cannot"
+    await talk.provider.close()

@@ -8,7 +8,7 @@ import pytest
 
 from clew.providers.base import ProviderFailure
 from clew.transcript import chunk as c
-from tests.integration.wire_server import ANTHROPIC, OPENAI, Step, WireServer
+from tests.integration.wire_server import ANTHROPIC, OPENAI, RESPONSES, Step, WireServer
 from tests.integration.wire_talk import Items, Talk
 
 ANTHROPIC_ANSWER = [
@@ -28,12 +28,23 @@ OPENAI_ANSWER = [
     OPENAI.usage(),
     OPENAI.done,
 ]
-ANSWERS: dict[str, list[bytes]] = {"anthropic": ANTHROPIC_ANSWER, "openai-compatible": OPENAI_ANSWER}
+RESPONSES_ANSWER = [
+    *RESPONSES.created(),
+    *RESPONSES.reasoning(0, "hm"),
+    *RESPONSES.message(1, "Grüße ", "🙂"),
+    *RESPONSES.call(2, "call_0123456789abcdef", "read", '{"path":', '"ä"}'),
+    RESPONSES.end(),
+]
+ANSWERS: dict[str, list[bytes]] = {
+    "anthropic": ANTHROPIC_ANSWER,
+    "openai-compatible": OPENAI_ANSWER,
+    "openai-responses": RESPONSES_ANSWER,
+}
 
 
-@pytest.fixture(params=["anthropic", "openai-compatible"])
+@pytest.fixture(params=list(ANSWERS))
 async def talk(request: pytest.FixtureRequest, wire: WireServer) -> AsyncIterator[Talk]:
-    """The same on both wires."""
+    """The same on every wire."""
     made = Talk(wire, request.param)
     yield made
     await made.provider.close()

@@ -28,6 +28,7 @@ __all__ = [
     "HALF_CLOSE",
     "OPENAI",
     "RESET",
+    "RESPONSES",
     "Arrived",
     "Pause",
     "Step",
@@ -320,8 +321,119 @@ class _Anthropic:
         return sse({"type": name, **fields}, name)
 
 
+class _Responses:
+    """OpenAI responses, as a stream."""
+
+    def created(self) -> list[bytes]:
+        return [self._status("created", "in_progress"), self._status("in_progress", "in_progress")]
+
+    def reasoning(self, index: int, *pieces: str, sealed: str = "sealed") -> list[bytes]:
+        """A whole item of reasoning, its summary readable and itself sealed."""
+        item = {"id": f"rs_{index}", "type": "reasoning"}
+        place = {"item_id": item["id"], "output_index": index, "summary_index": 0}
+        part = {"type": "summary_text", "text": "".join(pieces)}
+        return [
+            self._event("output_item.added", output_index=index, item={**item, "summary": []}),
+            self._event("reasoning_summary_part.added", **place, part={**part, "text": ""}),
+            *(self._event("reasoning_summary_text.delta", **place, delta=piece) for piece in pieces),
+            self._event("reasoning_summary_text.done", **place, text=part["text"]),
+            self._event("reasoning_summary_part.done", **place, part=part),
+            self._event(
+                "output_item.done", output_index=index, item={**item, "summary": [part], "encrypted_content": sealed}
+            ),
+        ]
+
+    def message(self, index: int, *pieces: str, kind: str = "output_text") -> list[bytes]:
+        """A whole item of text, or with the kind ``refusal`` of one."""
+        item = {"id": f"msg_{index}", "type": "message", "role": "assistant"}
+        place = {"item_id": item["id"], "output_index": index, "content_index": 0}
+        field = "refusal" if kind == "refusal" else "text"
+        more: dict[str, Any] = {} if kind == "refusal" else {"annotations": []}
+        part = {"type": kind, field: "".join(pieces), **more}
+        logs: dict[str, Any] = {} if kind == "refusal" else {"logprobs": []}
+        return [
+            self._event("output_item.added", output_index=index, item={**item, "status": "in_progress", "content": []}),
+            self._event("content_part.added", **place, part={**part, field: ""}),
+            *(self._event(f"{kind}.delta", **place, delta=piece, **logs) for piece in pieces),
+            self._event(f"{kind}.done", **place, **{field: part[field]}, **logs),
+            self._event("content_part.done", **place, part=part),
+            self._event(
+                "output_item.done", output_index=index, item={**item, "status": "completed", "content": [part]}
+            ),
+        ]
+
+    def call(self, index: int, id: str, name: str, *pieces: str) -> list[bytes]:
+        """A whole item of a tool call."""
+        item = {"id": f"fc_{index}", "type": "function_call", "call_id": id, "name": name}
+        place = {"item_id": item["id"], "output_index": index}
+        whole = "".join(pieces)
+        return [
+            self._event(
+                "output_item.added", output_index=index, item={**item, "status": "in_progress", "arguments": ""}
+            ),
+            *(self._event("function_call_arguments.delta", **place, delta=piece) for piece in pieces),
+            self._event("function_call_arguments.done", **place, name=name, arguments=whole),
+            self._event(
+                "output_item.done", output_index=index, item={**item, "status": "completed", "arguments": whole}
+            ),
+        ]
+
+    def end(
+        self,
+        status: str = "completed",
+        reason: str | None = None,
+        *,
+        error: Mapping[str, str] | None = None,
+        **usage: int,
+    ) -> bytes:
+        """The last event: completed, incomplete for a reason, or failed."""
+        counts = {"input": 10, "output": 5, "cached": 0, "reasoning": 0, **usage}
+        return self._status(
+            status,
+            status,
+            incomplete_details={"reason": reason} if reason else None,
+            error=error,
+            usage={
+                "input_tokens": counts["input"],
+                "input_tokens_details": {"cached_tokens": counts["cached"], "cache_write_tokens": 0},
+                "output_tokens": counts["output"],
+                "output_tokens_details": {"reasoning_tokens": counts["reasoning"]},
+                "total_tokens": counts["input"] + counts["output"],
+            },
+        )
+
+    def text(self, *pieces: str) -> list[bytes]:
+        """A whole answer of text."""
+        return [*self.created(), *self.message(0, *pieces), self.end()]
+
+    def error(self, code: str, message: str) -> bytes:
+        return sse({"type": "error", "sequence_number": 0, "code": code, "message": message, "param": None}, "error")
+
+    def _status(self, name: str, status: str, **fields: Any) -> bytes:
+        response = {
+            "id": "resp_1",
+            "object": "response",
+            "created_at": 1,
+            "status": status,
+            "model": "gpt-test",
+            "output": [],
+            "parallel_tool_calls": True,
+            "tool_choice": "auto",
+            "tools": [],
+            "usage": None,
+            "error": None,
+            "incomplete_details": None,
+            **fields,
+        }
+        return self._event(name, response=response)
+
+    def _event(self, event: str, **fields: Any) -> bytes:
+        return sse({"type": f"response.{event}", "sequence_number": 0, **fields}, f"response.{event}")
+
+
 OPENAI = _OpenAI()
 ANTHROPIC = _Anthropic()
+RESPONSES = _Responses()
 
 
 def chunked(pieces: Iterable[bytes], *, end: bool = True) -> list[Step]:

@@ -15,12 +15,13 @@ from clew.transcript.fold import Fold
 from clew.transcript.message import Message
 from clew.transcript.session import Model
 from clew.transcript.usage import Usage
-from tests.integration.wire_server import ANTHROPIC, OPENAI, Step, WireServer, ok
+from tests.integration.wire_server import ANTHROPIC, OPENAI, RESPONSES, Step, WireServer, ok
 
 Items = list[Chunk | StepEnd]
 IDS: dict[EndpointKind, str] = {
     "anthropic": "anthropic",
     "openai": "openai",
+    "openai-responses": "openai",
     "openai-compatible": "local",
     "openrouter": "openrouter",
 }
@@ -65,7 +66,8 @@ class Talk:
 
     async def body(self, *messages: Message, **fields: Any) -> Any:
         """What the provider is sent for these messages."""
-        text = ANTHROPIC.text("ok") if self.provider.endpoint.kind == "anthropic" else OPENAI.text("ok")
+        speaks: dict[str, list[bytes]] = {"anthropic": ANTHROPIC.text("ok"), "openai-responses": RESPONSES.text("ok")}
+        text = speaks.get(self.provider.endpoint.kind, OPENAI.text("ok"))
         await self.play(*ok(), *text, asked=self.request(*messages, **fields))
         return self.wire.requests[-1].json
 

@@ -167,6 +167,18 @@ def test_a_well_known_provider_can_be_sent_elsewhere() -> None:
     )
 
 
+def test_the_second_wire_of_a_maker_is_at_its_own_address() -> None:
+    """For the same account; through a gateway nothing of that account goes along."""
+    kind = ProviderConfig(kind="openai-responses")
+    assert endpoint_of(registry({"openai": kind}, OPENAI_API_KEY=SECRET), "openai") == Endpoint(
+        provider_id="openai", kind="openai-responses", api_key=SECRET, ambient=True
+    )
+    elsewhere = ProviderConfig(kind="openai-responses", base_url="http://gateway/v1")
+    assert endpoint_of(registry({"openai": elsewhere}, OPENAI_API_KEY=SECRET), "openai") == Endpoint(
+        provider_id="openai", kind="openai-responses", base_url="http://gateway/v1", api_key=SECRET
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "config"),
     [

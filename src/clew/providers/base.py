@@ -39,8 +39,9 @@ __all__ = [
     "repr_without_key",
 ]
 
-EndpointKind = Literal["openai", "openai-compatible", "anthropic", "openrouter"]
-"""``openai`` and ``anthropic`` are their makers' own wires, spoken by gateways too; a compatible one may know less."""
+EndpointKind = Literal["openai", "openai-responses", "openai-compatible", "anthropic", "openrouter"]
+"""``openai``, ``openai-responses`` and ``anthropic`` are their makers' own wires, spoken by gateways too; a
+compatible one may know less."""
 
 FailureKind = Literal["transient", "overflow", "auth", "invalid", "unknown"]
 """transient: the same call may work later. overflow: the request is larger than the window. auth: the key or the

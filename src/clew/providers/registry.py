@@ -26,6 +26,8 @@ from clew.transcript.usage import Usage
 __all__ = ["ProviderConfig", "ProviderRegistry"]
 
 _INSTALL: Final = "install clew[models]"
+_OWN: Final = ("anthropic", "openai", "openai-responses")
+"""Wires with an address of their makers' own."""
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _URL: Final = re.compile(r"https?://[^\s/]+.*")
 
@@ -82,7 +84,7 @@ class ProviderRegistry:
                 raise InvalidInput(f"[providers.{name}]: this name cannot be used")
             if config.base_url is not None and _URL.fullmatch(config.base_url) is None:
                 raise InvalidInput(f"[providers.{name}]: base_url must begin with http:// or https://")
-            if name not in families() and config.base_url is None and config.kind not in ("anthropic", "openai"):
+            if name not in families() and config.base_url is None and config.kind not in _OWN:
                 raise InvalidInput(f"[providers.{name}]: base_url is missing")
         named = ((provider, config.facts()) for provider, config in self._configs.items())
         self._catalog = Catalog({f"{provider}/{name}": one for provider, facts in named for name, one in facts.items()})
@@ -162,12 +164,14 @@ class ProviderRegistry:
         if base_url is None and known is not None:
             from_environ = self._environ.get(known.base_url_env) if known.base_url_env else None
             base_url = from_environ or known.base_url
+        own_address = known is not None and known.kind in _OWN and config.base_url is None
         return Endpoint(
             provider_id=provider_id,
             kind=kind,
             base_url=base_url,
             api_key=self._key(provider_id),
-            ambient=known is not None and known.kind == kind in ("anthropic", "openai") and config.base_url is None,
+            # The maker's second wire is at the same address, for the same account.
+            ambient=own_address and known is not None and kind.removesuffix("-responses") == known.kind,
         )
 
     def _key(self, provider_id: str) -> str | None:

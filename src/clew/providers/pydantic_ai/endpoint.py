@@ -112,7 +112,7 @@ def _connect_anthropic(endpoint: Endpoint, http: Any, options: dict[str, Any]) -
 
 def _connect_openai(endpoint: Endpoint, http: Any, options: dict[str, Any]) -> Connection:
     from openai import AsyncOpenAI
-    from pydantic_ai.models.openai import OpenAIChatModel
+    from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
     from pydantic_ai.profiles.openai import OpenAIModelProfile
     from pydantic_ai.providers.openai import OpenAIProvider
     from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
@@ -121,10 +121,11 @@ def _connect_openai(endpoint: Endpoint, http: Any, options: dict[str, Any]) -> C
     if not endpoint.ambient:
         client._custom_headers = {}
         client.organization = client.project = client.admin_api_key = None
-    _ = client.chat.completions
-    if endpoint.kind == "openai":
+    _ = client.chat.completions, client.responses
+    if endpoint.kind in ("openai", "openai-responses"):
         own = OpenAIProvider(openai_client=client)
-        return Connection(http, own, lambda name: OpenAIChatModel(name, provider=own))
+        speaks = OpenAIChatModel if endpoint.kind == "openai" else OpenAIResponsesModel
+        return Connection(http, own, lambda name: speaks(name, provider=own))
     if endpoint.kind == "openrouter":
         from pydantic_ai.models.openrouter import OpenRouterModel
         from pydantic_ai.providers.openrouter import OpenRouterProvider

@@ -16,7 +16,7 @@ from clew.providers.base import FailureKind, ModelRequest, ProviderFailure, Step
 from clew.providers.pydantic_ai.endpoint import Connection, Endpoint, connect
 from clew.providers.pydantic_ai.failures import raise_failure
 from clew.providers.pydantic_ai.history import translate, translate_tools
-from clew.providers.pydantic_ai.stream import Translator, first_usage, step_end, usage_of
+from clew.providers.pydantic_ai.stream import Translator, first_usage, refusal_of, says_end, step_end, usage_of
 from clew.transcript.chunk import Chunk
 from clew.transcript.usage import Usage
 
@@ -79,15 +79,17 @@ class PydanticAIProvider:
                         yield UsageSaid(used)
                     for chunk in translator.take(event):
                         yield chunk
-                details = response.provider_details or {}
-                # A provider says why it stopped. A refusal is the one reason that has no name of its own.
-                if not details.get("finish_reason") and response.finish_reason != "content_filter":
+                if not says_end(response):
                     raise self._failure("ended its stream before the answer was complete")
-                for chunk in translator.end(last, refusal=details.get("refusal")):
+                for chunk in translator.end(last, refusal=refusal_of(response)):
                     yield chunk
                 yield step_end(response, has_calls=translator.has_calls)
         except Exception as error:
-            # Asked again: what came between the last word and the failure is owed too.
+            # Asked again: what came between the last word and the failure counts too, and so does a refusal, which the
+            # library keeps to itself until the end.
+            if response is not None and (refusal := refusal_of(response)):
+                for chunk in translator.refuse(refusal):
+                    yield chunk
             if response is not None and (said := usage_of(response.usage)) != used and said.total:
                 yield UsageSaid(said)
             if isinstance(error, ProviderFailure):
@@ -154,6 +156,9 @@ class PydanticAIProvider:
             # A conversation is sent again with every step: worth caching wherever that must be asked for, through a
             # gateway too. A server that merely speaks OpenAI's dialect may refuse a field it does not know.
             settings["cache"] = True
+        if self.endpoint.kind == "openai-responses":
+            # The conversation is kept here and sent whole: reasoning comes sealed, to be handed back.
+            settings["openai_store"] = False
         return settings
 
     async def _within_limit(self, wait: Awaitable[T]) -> T:

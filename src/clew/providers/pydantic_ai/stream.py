@@ -21,7 +21,7 @@ from clew.transcript import chunk as c
 from clew.transcript.chunk import UNSET, Chunk, FinishReason, UnsetType
 from clew.transcript.usage import Usage
 
-__all__ = ["Translator", "first_usage", "step_end", "usage_of"]
+__all__ = ["Translator", "first_usage", "refusal_of", "says_end", "step_end", "usage_of"]
 
 _SHORTEST_UNIQUE: Final = 16
 """An id shorter than this was counted, not drawn, and comes again in another answer."""
@@ -68,13 +68,17 @@ class Translator:
         """
         if last is not None:
             yield from self._taken(last)
-        yield from self._text(_REFUSAL, refusal)
+        yield from self.refuse(refusal)
         for index in list(self._texts):
             yield c.TextEnd(self._texts.pop(index))
         for index in list(self._reasonings):
             yield c.ReasoningEnd(self._reasonings.pop(index))
         for call in self._calls.values():
             yield self._complete(call)
+
+    def refuse(self, text: str | None) -> Iterator[Chunk]:
+        """The words of a refusal, as far as they came."""
+        yield from self._text(_REFUSAL, text)
 
     @property
     def has_calls(self) -> bool:
@@ -198,6 +202,20 @@ class _CallIds:
 
 def _no_number(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
+
+
+def says_end(response: Any) -> bool:
+    """Whether the provider said why it stopped. A refusal takes the reason's place, and must have come to its end."""
+    if (response.provider_details or {}).get("finish_reason"):
+        return True
+    ended = getattr(response, "_has_finish_reason", response.state != "incomplete")
+    return bool(response.finish_reason == "content_filter" and ended)
+
+
+def refusal_of(response: Any) -> str | None:
+    """What a model said in the field for refusals, which OpenAI's wires have."""
+    text = getattr(response, "_refusal_text", None)
+    return text if isinstance(text, str) else None
 
 
 def usage_of(used: Any) -> Usage:
