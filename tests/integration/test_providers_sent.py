@@ -15,7 +15,7 @@ from clew.transcript.fold import Fold
 from clew.transcript.message import Message
 from clew.transcript.session import Model
 from tests.integration.wire_server import ANTHROPIC, OPENAI, WireServer, ok
-from tests.integration.wire_talk import Talk, anthropic, assistant, calls_of, openai, user, wire
+from tests.integration.wire_talk import IDS, Talk, anthropic, assistant, calls_of, openai, user, wire
 
 __all__ = ["anthropic", "openai", "wire"]
 
@@ -220,7 +220,7 @@ async def test_what_an_answer_became_can_be_sent_back(anthropic: Talk) -> None:
             fold.apply(item)
     fold.apply(c.ToolOutputAvailable("toolu_0123456789abcdef", "contents"))
     fold.apply(c.FinishStep())
-    body = await anthropic.body(user("hello"), assistant(*fold.parts))
+    body = await anthropic.body(user("hello"), assistant(*fold.parts), tools=[READ])
     assert body["messages"][1:] == [
         {
             "role": "assistant",
@@ -333,3 +333,39 @@ async def test_what_a_provider_hangs_on_a_call_goes_back_with_it(openai: Talk) -
     fold.apply(c.ToolOutputAvailable("call_0123456789abcdef", "contents"))
     body = await openai.body(user("hello"), assistant(*fold.parts))
     assert body["messages"][1]["tool_calls"][0]["extra_content"] == signed
+
+
+@pytest.mark.rule("RN-8")
+@pytest.mark.parametrize("kind", ["anthropic", "openai", "openai-responses", "openrouter"])
+async def test_whatever_a_turn_left_behind_can_be_sent(wire: WireServer, kind: EndpointKind) -> None:
+    """Reasoning that nothing follows or nobody sealed, words of space, calls without a result, ids no wire takes."""
+    talk = Talk(wire, kind)
+    sealed = {IDS[kind]: {"id": "rs_1", "signature": "sealed"}}
+    long = "call_" + "ä" * 90
+    step: dict[str, Any] = {"type": "step-start"}
+    thought: dict[str, Any] = {"type": "reasoning", "text": "hm", "state": "done", "providerMetadata": sealed}
+    left: list[list[dict[str, Any]]] = [
+        [thought],
+        [{"type": "text", "text": "yes", "state": "done"}, thought],
+        [{"type": "text", "text": " \n", "state": "streaming"}, thought],
+        [
+            {"type": "reasoning", "text": "cut", "state": "streaming"},
+            {"type": "text", "text": "", "state": "streaming"},
+        ],
+        [thought, {"type": "tool-read", "toolCallId": long, "state": "input-available", "input": {"path": "a"}}],
+        [{"type": "tool-read", "toolCallId": f"{long}2", "state": "input-streaming", "input": None}, thought],
+        [
+            {
+                "type": "tool-read",
+                "toolCallId": f"{long}3",
+                "state": "output-available",
+                "input": {"path": "a"},
+                "output": "",
+            },
+            {"type": "tool-read", "toolCallId": f"{long}4", "state": "output-error", "input": None, "errorText": ""},
+        ],
+    ]
+    history = [m for n, parts in enumerate(left) for m in (assistant(step, *parts, id=f"a{n}"), user("go on", f"u{n}"))]
+    await talk.body(user("hello"), *history, tools=[READ], model=Model(IDS[kind], "openai/some-model"))
+    assert wire.refused == []
+    await talk.provider.close()

@@ -1,7 +1,8 @@
 """A scripted HTTP server that speaks the wires of model providers, byte for byte as a test wants them.
 
 One reply per request, each a list of steps: headers, bytes, a pause at a gate, a reset, a half-closed connection.
-What arrived is kept in ``requests``; ``gone`` of a request is set when its client has gone away.
+What arrived is kept in ``requests``; ``gone`` of a request is set when its client has gone away. A request that its
+real provider would not take is refused here too, whatever the script says, and the reasons are kept in ``refused``.
 
 ::
 
@@ -19,9 +20,11 @@ import json
 import socket
 import struct
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self, TypeAlias
+
+from tests.integration.wire_rules import refusals
 
 __all__ = [
     "ANTHROPIC",
@@ -71,10 +74,12 @@ class Arrived:
 
 
 class WireServer:
-    """Plays replies in the order they were given; ``always`` is for when none is left."""
+    """Plays replies in the order they were given; ``answer`` or ``always`` is for when none is left."""
 
-    def __init__(self) -> None:
+    def __init__(self, answer: Callable[[Arrived], Sequence[Step]] | None = None) -> None:
         self.requests: list[Arrived] = []
+        self.refused: list[str] = []
+        self._answer = answer
         self._replies: deque[Sequence[Step]] = deque()
         self._always: Sequence[Step] = refuse(500, {"error": {"message": "the script is used up"}})
         self._server: asyncio.Server | None = None
@@ -120,7 +125,14 @@ class WireServer:
         try:
             with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
                 request = await _read_request(reader)
-                steps = self._replies.popleft() if self._replies else self._always
+                broken = refusals(request.path, request.json)
+                self.refused += broken
+                if broken:
+                    steps: Sequence[Step] = refuse(400, {"error": {"message": "; ".join(broken)}})
+                elif self._replies:
+                    steps = self._replies.popleft()
+                else:
+                    steps = self._always if self._answer is None else self._answer(request)
                 async with self._arrival:
                     self.requests.append(request)
                     self._arrival.notify_all()

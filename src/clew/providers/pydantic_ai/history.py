@@ -23,9 +23,11 @@ from clew.transcript.message import Message
 __all__ = ["sent_calls", "translate", "translate_tools"]
 
 _NO_RESULT: Final = "The call has no result: it was interrupted. What it did is not known."
+_NO_OUTPUT: Final = "(no output)"
 _DENIED: Final = "The user did not allow this call."
 _FORBIDDEN: Final = re.compile(r"[^A-Za-z0-9_-]")
-_LONGEST_ID: Final = 64
+_LONGEST_ID: Final = 40
+"""What OpenAI's chat takes; the others take more."""
 _TEXT_TYPES: Final = re.compile(r"text/.*|application/(json|xml|yaml|toml|javascript)(;.*)?")
 
 
@@ -114,8 +116,11 @@ class _History:
             elif p.is_call(part):
                 said.append(self._call(part))
                 returned.append(self._result(part))
-        if not any(not isinstance(part, self._theirs.ThinkingPart) for part in said):
-            return  # reasoning alone answers nothing, and no provider takes it so
+        # Reasoning that nothing follows answers nothing, and no provider takes it so.
+        while said and isinstance(said[-1], self._theirs.ThinkingPart):
+            said.pop()
+        if not said:
+            return
         self._out.append(
             self._theirs.ModelResponse(
                 parts=said, model_name=self._model_id, provider_name=self._system, canonical_system=self._system
@@ -163,9 +168,11 @@ class _History:
                 outcome = "denied"
             case _:
                 content, outcome = _NO_RESULT, "interrupted"
+        # Anthropic refuses a result of nothing, or of nothing but space.
+        empty = content is None or (isinstance(content, str) and not content.strip())
         return self._theirs.ToolReturnPart(
             tool_name=p.tool_name(part),
-            content=content if content is not None else "",
+            content=_NO_OUTPUT if empty else content,
             tool_call_id=self._id(p.call_id_of(part) or ""),
             outcome=outcome,
         )
