@@ -11,8 +11,8 @@ from clew.ids import Mint
 from clew.runtime.settle import plan_end
 from clew.store.base import Store
 from clew.store.unit import (
+    BookStep,
     Committed,
-    EndStep,
     InsertMessage,
     InsertSession,
     LinkMessage,
@@ -92,8 +92,8 @@ def answer(mint: Mint, session_id: str, turn_id: str, parts: list[dict[str, Any]
     return (
         InsertMessage(message),
         LinkMessage(turn_id, message.id),
-        EndStep(step(turn_id, 0, message.id, now)),
-        EndStep(step(turn_id, 1, message.id, now)),
+        BookStep(step(turn_id, 0, message.id, now)),
+        BookStep(step(turn_id, 1, message.id, now)),
         SealMessage(message.id, seal_of(parts)),
         *plan_end(turn_id, "completed", now),
     )

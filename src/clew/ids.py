@@ -84,6 +84,9 @@ class Mint:
     def turn(self) -> str:
         return self._make("trn_")
 
+    def call(self) -> str:
+        return self._make("cal_")
+
     def approval(self) -> str:
         return self._make("apr_")
 

@@ -25,6 +25,7 @@ from clew.store.unit import Unit
 from clew.testing.clock import FakeClock
 from clew.testing.scripted import FakeProviders
 from clew.transcript.message import MessageRow, PartRow
+from clew.transcript.model_call import ModelCall
 from clew.transcript.portable import Blob, PortableSession, Prompt, Queued, in_order, rename_session
 from clew.transcript.pruned import Pruned
 from clew.transcript.session import Model, Session
@@ -34,9 +35,9 @@ from tests.acceptance.conversations import echo
 
 replace = msgspec.structs.replace
 Way = Callable[[Engine, PortableSession, Path], Awaitable[PortableSession]]
-WALKED = {"session", "turns", "messages", "parts", "steps", "moves", "prunes", "prompts", "blobs", "queue"}
+WALKED = {"session", "turns", "messages", "parts", "steps", "moves", "prunes", "prompts", "blobs", "queue", "calls"}
 """Fields that hold rows, which are walked over by themselves."""
-ROWS = (PortableSession, Session, Turn, MessageRow, PartRow, Step, HeadMove, Pruned, Prompt, Blob, Queued)
+ROWS = (PortableSession, Session, Turn, MessageRow, PartRow, Step, HeadMove, Pruned, Prompt, Blob, Queued, ModelCall)
 
 
 def sample(folder: Path) -> PortableSession:
@@ -141,6 +142,26 @@ def sample(folder: Path) -> PortableSession:
             seals=frozenset({ask, answer, marker, queued}),
             epoch=3,
             rules=(rules,),
+            calls=(
+                ModelCall(
+                    id=mint.call(),
+                    purpose="answer",
+                    model=model,
+                    asked_at=6,
+                    session_id=ses,
+                    turn_id=first,
+                    step=1,
+                    message_id=answer,
+                    usage=usage,
+                    cost_usd=0.25,
+                    first_chunk_at=7,
+                    ended_at=25,
+                    tools_ms=5,
+                    ended="completed",
+                    estimated=True,
+                    workspace=str(folder),
+                ),
+            ),
         )
     )
 
@@ -254,18 +275,23 @@ async def by_fork(engine: Engine, given: PortableSession, folder: Path) -> Porta
     return await load_portable(engine.store, (await engine.fork(given.turns[-1].id)).id)
 
 
+CALLS = {"ModelCall": set(ModelCall.__struct_fields__)}
+"""What was paid was paid there, and is not paid again by who takes a file in, or by a branch."""
 SUMS = {"prompt_tokens", "completion_tokens", "reasoning_tokens", "cache_read", "cache_write"}
 IN_A_FILE = {
+    **CALLS,
     # Permissions and rules count for the host they were given on; sums, seals and the epoch are worked out anew.
     "Session": {"permissions", *SUMS},
     "PortableSession": {"exported_at", "seals", "rules", "epoch"},
 }
 IMPORTED = {
+    **CALLS,
     # Where it came from is noted in its metadata.
     "Session": {"permissions", "metadata"},
     "PortableSession": {"epoch", "rules"},
 }
 BRANCHED = {
+    **CALLS,
     # A session of its own, that begins now and was never put away, with rules of its own to come.
     "Session": {"parent_id", "parent_message_id", "created_at", "updated_at", "archived_at", "permissions"},
     "PortableSession": {"epoch"},
@@ -316,7 +342,7 @@ READ: dict[type[msgspec.Struct], set[str]] = {
 }
 """What a page for people is made from: the conversation, and what says where in it a message stands."""
 UNREAD: dict[type[msgspec.Struct], set[str]] = {
-    PortableSession: {"steps", "prunes", "prompts", "seals", "epoch", "rules"},
+    PortableSession: {"steps", "prunes", "prompts", "seals", "epoch", "rules", "calls"},
     Session: {"updated_at", "workspace_root", "parent_id", "parent_message_id", "permissions", "archived_at"}
     | {*SUMS, "total_tokens", "cost_usd"},
     Turn: {"session_id", "depth", "compaction_turn_id", "origin_turn_id", "data"},

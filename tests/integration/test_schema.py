@@ -182,6 +182,7 @@ async def test_everything_else_is_a_table_of_its_own(file: Path) -> None:
             "chat_turns",
             "turn_messages",
             "turn_steps",
+            "model_calls",
             "head_moves",
             "pruned_outputs",
             "message_queue",

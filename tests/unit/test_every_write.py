@@ -116,6 +116,7 @@ def test_every_table_of_a_session_travels_or_is_named_here() -> None:
         "seals": "seals",
         "blobs": "blobs",
         "pruned": "prunes",
+        "calls": "calls",
     }
     not_carried = {"journal", "marks"}  # a stream in flight is in the parts of its message
     assert carried_as.keys() | not_carried == set(SessionValue.__struct_fields__)

@@ -134,8 +134,8 @@ def test_a_step_adds_to_what_earlier_steps_of_the_message_used() -> None:
 @pytest.mark.rule("US-2", "SV-5")
 def test_a_step_adds_to_the_sessions_sums() -> None:
     """Five sums, their total, the cost, and the moment the step ended; nothing else of the row moves."""
-    once = book_session(SESSION, a_step(Usage(1, 2, 3, 4, 5), cost_usd=0.25))
-    twice = book_session(once, a_step(Usage(10, 20, 30, 40, 50), cost_usd=0.5, finished_at=400))
+    once = book_session(SESSION, Usage(1, 2, 3, 4, 5), 0.25, 300)
+    twice = book_session(once, Usage(10, 20, 30, 40, 50), 0.5, 400)
     assert twice == msgspec.structs.replace(
         SESSION,
         prompt_tokens=11,
@@ -153,7 +153,7 @@ def test_a_step_adds_to_the_sessions_sums() -> None:
 @pytest.mark.rule("SV-5")
 def test_a_clock_that_stepped_back_does_not_move_a_session_back() -> None:
     """`updated_at` only grows."""
-    assert book_session(SESSION, a_step(Usage(), finished_at=50)).updated_at == 100
+    assert book_session(SESSION, Usage(), 0.0, 50).updated_at == 100
 
 
 @pytest.mark.rule("US-2")
@@ -179,7 +179,7 @@ def test_booking_steps_one_by_one_gives_the_sums_over_the_messages(steps: list[t
     messages: dict[str, dict[str, Any]] = {"m1": {}, "m2": {}, "m3": {}}
     for message_id, usage in steps:
         step = a_step(usage, message_id=message_id)
-        session = book_session(session, step)
+        session = book_session(session, step.usage, step.cost_usd, step.finished_at)
         messages[message_id] = book_message(messages[message_id], step)
     total = sum_usage(a_message(id_, "assistant", metadata) for id_, metadata in messages.items())
     assert session.usage == total == sum((usage for _, usage in steps), Usage())

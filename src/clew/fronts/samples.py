@@ -158,7 +158,7 @@ def _said(
         # All that was said so far, on both sides, as if it had been sent.
         used = Usage(input=number * len(line) // 2, output=len(line) // 4)
         about: Any = {"model": session.model, "started_at": now, "finished_at": now, "finish_reason": "stop"}
-        writes.append(u.EndStep(Step(turn_id=turn_id, index=0, message_id=message.id, usage=used, **about)))
+        writes.append(u.BookStep(Step(turn_id=turn_id, index=0, message_id=message.id, usage=used, **about)))
     return [*writes, u.SealMessage(message.id, seal_of(parts))]
 
 

@@ -19,7 +19,7 @@ from clew.ids import Mint
 from clew.runtime.recovery import recover
 from clew.store.base import Damage, Store
 from clew.store.portable import load_portable, plan_insert
-from clew.store.unit import DeleteSession, Refused, Unit
+from clew.store.unit import STORE_WIDE, DeleteSession, PutCall, Refused, Unit
 from clew.transcript.message import Message
 from clew.transcript.part import input_of
 from clew.transcript.portable import PortableSession, Rename, rename_part, rename_session, rename_value
@@ -72,6 +72,9 @@ async def convert(source: Store, target: Store, mint: Mint, now: int) -> Convers
             # A branch, which comes after its parent, names what is the parent's by what it is called now.
             names |= await _move(source, target, given, names, origin, mint, now)
             moved.append(ConvertedSession(session.id, names[session.id]))
+    # What was spent on sessions that are gone was spent all the same.
+    gone = tuple(PutCall(call) for call in await source.load_calls(None))
+    await target.commit(Unit(STORE_WIDE, gone, sync="power"))
     # A turn that a dead process left is settled there as it would have been here.
     await recover(target, mint, now)
     return Conversion(
@@ -107,6 +110,7 @@ async def _move(
     if is_taken:
         own |= {turn.id: mint.turn() for turn in given.turns}
         own |= {row.id: mint.message() for row in given.messages}
+        own |= {call.id: mint.call() for call in given.calls}
     own |= _digests(given, own[session_id])
 
     def rename(old: str) -> str:

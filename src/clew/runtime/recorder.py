@@ -139,7 +139,7 @@ class Recorder:
 
     async def end_step(self, step: Step, *writes: u.Write) -> None:
         """Book the step with everything written so far and ``writes``, in one unit, synced."""
-        await self._commit((u.EndStep(step), *writes), fold=True, sync="power")
+        await self._commit((u.BookStep(step), *writes), fold=True, sync="power")
 
     async def close(self, *writes: u.Write, seal: bool = True) -> None:
         """Fold what is left and end, together with ``writes`` (a turn settled, the head moved), in one unit.

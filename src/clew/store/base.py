@@ -26,6 +26,7 @@ from clew.store.search import SearchHit, SearchPage, SearchQuery
 from clew.store.unit import JournalEntry, Outcome, Unit
 from clew.transcript.line import LineTurn
 from clew.transcript.message import MessageRow, PartRow
+from clew.transcript.model_call import ModelCall
 from clew.transcript.portable import Blob
 from clew.transcript.pruned import Pruned
 from clew.transcript.session import Session, SessionState
@@ -169,6 +170,7 @@ class Whole(msgspec.Struct, frozen=True):
     pending: tuple[PendingStream, ...]
     damaged: tuple[Damage, ...] = ()
     pruned: tuple[Pruned, ...] = ()
+    calls: tuple[ModelCall, ...] = ()
 
 
 class Rebuilt(msgspec.Struct, frozen=True):
@@ -252,6 +254,14 @@ class Conversations(Protocol):
         ...
 
     async def load_steps(self, turn_id: str) -> tuple[Step, ...]: ...
+
+    async def load_calls(self, session_id: str | None) -> tuple[ModelCall, ...]:
+        """Every model call of the session, whatever for, or of all that are gone (None), by (asked_at, id)."""
+        ...
+
+    async def open_model_calls(self, session_id: str | None = None) -> tuple[ModelCall, ...]:
+        """Model calls that have not ended, of one session or of all there are, by (asked_at, id)."""
+        ...
 
     async def load_pruned(self, session_id: str) -> tuple[Pruned, ...]:
         """Every prune of the session, by (seq, message, part)."""

@@ -16,6 +16,7 @@ import msgspec
 from clew.errors import InternalError
 from clew.store import unit as u
 from clew.transcript.message import MessageRow, PartRow
+from clew.transcript.model_call import ModelCall, without_session
 from clew.transcript.part import is_growing
 from clew.transcript.pruned import Pruned
 from clew.transcript.session import Session
@@ -36,6 +37,7 @@ FactType = Literal[
     "turn.opened",
     "turn.changed",
     "step.ended",
+    "call.noted",
     "head.moved",
     "output.pruned",
     "blob.linked",
@@ -49,6 +51,8 @@ ALL: Final = 2**31
 """As many as there are, where a number is asked for."""
 LOG_STREAM: Final = "log"
 """Says from when to when the log was kept."""
+CALL_STREAM: Final = "calls"
+"""Tells of model calls whose session is gone."""
 PROMPT_STREAM: Final = "prompt "
 """What the name of a prompt's stream begins with."""
 _PROJECT: Final = "project "
@@ -114,6 +118,10 @@ class Present(Protocol):
 
     def steps(self, session_id: str, turn_id: str, indexes: Collection[int] | None) -> Iterable[Step]: ...
 
+    def calls(self, session_id: str, ids: Collection[str] | None) -> Iterable[ModelCall]:
+        """The model calls of these ids, of the session or of those without one (``STORE_WIDE``)."""
+        ...
+
     def moves(self, session_id: str, count: int) -> Iterable[HeadMove]:
         """The newest so many moves of the head, the oldest of them first."""
         ...
@@ -130,7 +138,7 @@ class Present(Protocol):
 
 
 def is_session_stream(stream_id: str) -> bool:
-    return stream_id != LOG_STREAM and not stream_id.startswith((PROMPT_STREAM, _PROJECT))
+    return stream_id not in (LOG_STREAM, CALL_STREAM) and not stream_id.startswith((PROMPT_STREAM, _PROJECT))
 
 
 def prompt_fact(digest: str, body: str, created_at: int) -> NewFact:
@@ -142,6 +150,12 @@ def prompt_fact(digest: str, body: str, created_at: int) -> NewFact:
 def rules_fact(project: str, rules: Iterable[Mapping[str, Any]], updated_at: int) -> NewFact:
     data = {"project": project, "rules": [dict(rule) for rule in rules], "updated_at": updated_at}
     return NewFact(_PROJECT + project, "rules.replaced", data)
+
+
+def call_facts(told: Iterable[Mapping[str, Any]]) -> list[NewFact]:
+    """What becomes of the calls that the stream of a session told of when that is deleted: they outlive it."""
+    newest = {data["id"]: without_session(msgspec.convert(data, ModelCall)) for data in told}
+    return [NewFact(CALL_STREAM, "call.noted", _builtins(call)) for call in newest.values()]
 
 
 def facts_of(unit: u.Unit, present: Present) -> list[NewFact]:
@@ -164,6 +178,7 @@ def facts_of_session(session_id: str, present: Present) -> list[NewFact]:
     scope.turns = dict.fromkeys(names.turns, "turn.opened")
     scope.steps = dict.fromkeys(names.turns, None)
     scope.queue = dict.fromkeys(names.queued)
+    scope.calls = None
     scope.moves = scope.prunes = ALL
     scope.blobs = None
     return scope.facts(present)
@@ -182,6 +197,7 @@ class Scope:
         self.growing: set[str] = set()
         self.turns: dict[str, FactType] = {}
         self.steps: dict[str, set[int] | None] = {}
+        self.calls: set[str] | None = set()
         self.moves = 0
         self.prunes = 0
         self.hidden: dict[str, Any] = {}
@@ -215,10 +231,19 @@ class Scope:
                 self.turns.setdefault(turn_id, "turn.changed")
             case u.MoveHead():
                 self.moves += 1
-            case u.EndStep(step):
+            case u.BookStep(step):
                 self.session = self.session or "session.changed"
                 self.messages.setdefault(step.message_id, "message.changed")
                 _add(self.steps, step.turn_id, step.index)
+            case u.FinishStep(turn_id, index):
+                self.session = self.session or "session.changed"
+                _add(self.steps, turn_id, index)
+            case u.BookUsage(message_id):
+                self.session = self.session or "session.changed"
+                self.messages.setdefault(message_id, "message.changed")
+            case u.PutCall(call):
+                if self.calls is not None:
+                    self.calls.add(call.id)
             case u.AddPruned(pruned):
                 self.prunes += bool(pruned)
             case u.CopyLine(_, turns):
@@ -276,6 +301,8 @@ class Scope:
             found.append((self.turns[turn_id], {**_builtins(turn), "messages": list(held)}))
         for turn_id, indexes in self.steps.items():
             found += [("step.ended", _builtins(step)) for step in present.steps(id_, turn_id, indexes)]
+        if self.calls is None or self.calls:
+            found += [("call.noted", _builtins(call)) for call in present.calls(id_, self.calls)]
         if self.moves:
             found += [("head.moved", _builtins(move)) for move in present.moves(id_, self.moves)]
         if self.prunes and (pruned := [_builtins(one) for one in present.pruned(id_, self.prunes)]):
@@ -291,7 +318,7 @@ class Scope:
                 found.append(("message.queued", {"message_id": message_id, **place}))
         if self.blobs is None or self.blobs:
             found += [("blob.linked", blob._asdict()) for blob in present.blobs(id_, self.blobs)]
-        return [NewFact(id_, kind, data) for kind, data in found]
+        return [NewFact(id_ or CALL_STREAM, kind, data) for kind, data in found]
 
     def _settled(self, present: Present, turns: Mapping[str, tuple[Turn, tuple[str, ...]]]) -> dict[str, Any]:
         """By message the parts to tell of: those that are complete, and where the flow has ended the others too."""

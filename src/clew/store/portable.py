@@ -69,6 +69,7 @@ async def load_portable(store: Store, session_id: str, *, keep_damaged: bool = F
             queue=tuple(Queued(entry.message.id, entry.queued_at, entry.interrupt) for entry in whole.queue),
             seals=frozenset({*whole.seals, *settled} & known),
             epoch=(await store.load_state(session_id)).epoch,
+            calls=whole.calls,
             rules=tuple(await store.load_project_rules(project_root)) if project_root is not None else (),
         )
     )
@@ -103,6 +104,7 @@ def plan_insert(portable: PortableSession, now: int) -> tuple[u.Write, ...]:
             writes.append(u.SetTurn(turn.id, turn.status, settled_at=turn.settled_at))
         writes += [u.LinkMessage(turn.id, id_) for id_ in tree.links.get(turn.id, ()) if id_ in rows]
     writes += _book_steps(portable)
+    writes += [u.PutCall(call) for call in portable.calls]
     writes += [u.MoveHead(move.to_turn_id, move.at, move.why) for move in portable.moves]
     # One write for each prune: its number is the store's to give, and they are without gaps.
     for seq in sorted({one.seq for one in portable.prunes}):
@@ -124,7 +126,7 @@ def _book_steps(portable: PortableSession) -> Iterator[u.Write]:
     }
     for step in sorted(portable.steps, key=lambda step: step.finished_at):
         booked[step.message_id] = book_message(booked[step.message_id], step)
-        yield u.EndStep(step)
+        yield u.BookStep(step)
     for row in portable.messages:
         noted, wanted = booked[row.id], merge(row.metadata, {}, _SET_BY_WRITES)
         if noted != wanted:

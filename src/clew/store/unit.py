@@ -14,11 +14,13 @@ import msgspec
 
 from clew.transcript.chunk import Chunk
 from clew.transcript.message import MessageRow, PartRow
+from clew.transcript.model_call import ModelCall
 from clew.transcript.projection import Hidden
 from clew.transcript.pruned import Pruned
 from clew.transcript.session import Model, Session
 from clew.transcript.turn import MoveReason, Step, Turn
 from clew.transcript.turn_state import TurnStatus
+from clew.transcript.usage import Usage
 from clew.triggers.ledger import Direction, LedgerEvent
 from clew.triggers.schedule import Schedule
 from clew.triggers.webhook import Webhook
@@ -191,10 +193,41 @@ class SetEpoch(Write, frozen=True):
     epoch: int
 
 
-class EndStep(Write, frozen=True):
-    """Book a step: its row, the message's usage, the session's sums and ``updated_at``, each once."""
+class BookStep(Write, frozen=True):
+    """Book a step as its model call ends, before its tools run: its row, the message's usage, the session's sums and
+    ``updated_at``, each once. Until it is finished, ``finished_at`` is when the call ended."""
 
     step: Step
+
+
+class FinishStep(Write, frozen=True):
+    """A booked step is over, its tools included; this also moves ``updated_at``."""
+
+    turn_id: str
+    index: int
+    finished_at: int
+
+
+class BookUsage(Write, frozen=True):
+    """Book what a call used that broke off, and so came to no step: the message's usage and the session's sums.
+
+    ``estimated`` marks the message's usage: the provider did not say all of it.
+    """
+
+    message_id: str
+    usage: Usage
+    cost_usd: float
+    at: int
+    estimated: bool = True
+
+
+class PutCall(Write, frozen=True):
+    """Keep the row of a model call, or bring it up to date; a closed one takes nothing but its ``tools_ms``.
+
+    In a unit of a session the call is that session's; in one that is nobody's it is of a session that is gone.
+    """
+
+    call: ModelCall
 
 
 class AddPruned(Write, frozen=True):

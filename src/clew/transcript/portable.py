@@ -17,6 +17,7 @@ from clew.errors import InvalidId
 from clew.ids import Mint
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.metadata import SNAPSHOT_KEY
+from clew.transcript.model_call import ModelCall
 from clew.transcript.part import COMPACTION_PART, blob_of, is_call
 from clew.transcript.pruned import Pruned
 from clew.transcript.session import Session
@@ -94,6 +95,7 @@ class PortableSession(msgspec.Struct, frozen=True, kw_only=True):
     seals: frozenset[str] = frozenset()
     epoch: int = 0
     rules: tuple[dict[str, Any], ...] = ()
+    calls: tuple[ModelCall, ...] = ()
 
 
 AT_HOME: Final[dict[type[msgspec.Struct], frozenset[str]]] = {
@@ -105,7 +107,8 @@ AT_HOME: Final[dict[type[msgspec.Struct], frozenset[str]]] = {
     MessageRow: frozenset({"session_id"}),
     PartRow: frozenset({"index"}),
     HeadMove: frozenset({"seq", "session_id", "from_turn_id"}),
-    PortableSession: frozenset({"links", "seals", "epoch", "rules"}),
+    # What was paid was paid here: somebody who takes a file in has not paid it again.
+    PortableSession: frozenset({"links", "seals", "epoch", "rules", "calls"}),
 }
 """What a file does not hold: it can be worked out, stands elsewhere in the file, or is nobody else's business."""
 
@@ -118,7 +121,8 @@ def for_export(portable: PortableSession, now: int) -> PortableSession:
         for row in portable.messages
     )
     session = Session(**{name: value for name, value in row.items() if name not in AT_HOME[Session]})
-    return replace(portable, exported_at=now, session=session, messages=messages, seals=frozenset(), epoch=0, rules=())
+    left = {"seals": frozenset(), "epoch": 0, "rules": (), "calls": ()}
+    return replace(portable, exported_at=now, session=session, messages=messages, **left)
 
 
 def tree_of(portable: PortableSession) -> Tree:
@@ -151,6 +155,7 @@ def in_order(portable: PortableSession) -> PortableSession:
         messages=tuple(sorted(portable.messages, key=lambda row: (row.created_at, row.id))),
         steps=tuple(_renumbered(step, numbers) for step in steps),
         prunes=tuple(sorted(prunes, key=lambda one: (one.seq, one.message_id, one.part))),
+        calls=tuple(sorted(portable.calls, key=lambda call: (call.asked_at, call.id))),
         queue=tuple(sorted(portable.queue, key=lambda one: (not one.interrupt, one.queued_at, one.message_id))),
     )
 
@@ -230,7 +235,7 @@ def rename_session(portable: PortableSession, rename: Rename, mint: Mint, *, new
         )
         return replace(rename_row(row, rename), parts=parts)
 
-    rows = ("turns", "steps", "moves", "prunes", "queue")
+    rows = ("turns", "steps", "moves", "prunes", "queue", "calls")
     return in_order(
         replace(
             portable,

@@ -1,4 +1,4 @@
-"""What the end of a step adds up to: the message's usage, the session's sums. Once per step, never from the wire."""
+"""What the end of a model call adds to the message's usage and the session's sums. Once per call, never per chunk."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from clew.transcript.session import Session
 from clew.transcript.turn import Step
 from clew.transcript.usage import Usage
 
-__all__ = ["book_message", "book_session", "sum_usage", "with_usage"]
+__all__ = ["book_message", "book_session", "book_usage", "sum_usage", "with_usage"]
 
 
 def sum_usage(messages: Iterable[MessageRow]) -> Usage:
@@ -25,21 +25,28 @@ def sum_usage(messages: Iterable[MessageRow]) -> Usage:
     return total
 
 
+def book_usage(metadata: Mapping[str, Any], usage: Usage, *, estimated: bool = False) -> dict[str, Any]:
+    """The message's metadata with this added to what earlier calls used; a sum with an estimate in it is marked."""
+    held = metadata.get("usage")
+    estimated = estimated or (isinstance(held, Mapping) and held.get("estimated") is True)
+    added = msgspec.to_builtins(usage_of(metadata) + usage)
+    return {**metadata, "usage": {**added, "estimated": True} if estimated else added}
+
+
 def book_message(metadata: Mapping[str, Any], step: Step) -> dict[str, Any]:
-    """The message's metadata with the step's usage added to what earlier steps used."""
-    usage = msgspec.to_builtins(usage_of(metadata) + step.usage)
-    booked = {**metadata, "usage": usage, "model": msgspec.to_builtins(step.model)}
+    """The message's metadata with a step in its usage, and which model and prompt it was."""
+    booked = {**book_usage(metadata, step.usage), "model": msgspec.to_builtins(step.model)}
     if step.prompt_digest is not None:
         booked["system_prompt_digest"] = step.prompt_digest
     return booked
 
 
-def book_session(session: Session, step: Step) -> Session:
-    """The session row with the step in its sums; this is also what moves ``updated_at``."""
+def book_session(session: Session, usage: Usage, cost_usd: float, at: int = 0) -> Session:
+    """The session row with this in its sums; ``at`` moves its ``updated_at``."""
     return msgspec.structs.replace(
-        with_usage(session, session.usage + step.usage),
-        cost_usd=session.cost_usd + step.cost_usd,
-        updated_at=max(session.updated_at, step.finished_at),
+        with_usage(session, session.usage + usage),
+        cost_usd=session.cost_usd + cost_usd,
+        updated_at=max(session.updated_at, at),
     )
 
 

@@ -15,7 +15,8 @@ from clew.store.memory.session_value import SessionValue
 
 __all__ = ["FORMAT_VERSION", "MISREAD", "Codec", "Entries", "Loaded", "Saving", "format_note"]
 
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
+"""2: model calls. A clew that does not know their table takes it for damage."""
 MISREAD: Final = (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError)
 """What comes of reading something that is not as it was written."""
 

@@ -64,8 +64,9 @@ def _open(kind: str, path: Path, options: FilesOptions, clock: Clock, mint: Mint
         folders = (path / "sessions", path / "clew")
         lock = take_ownership(path, owned_path(path), clock.now_ms(), folders=folders)
         try:
-            if not (path / "clew" / "format.json").exists():
-                folder.write_whole(path / "clew" / "format.json", format_note(kind), sync=True)
+            note = path / "clew" / "format.json"
+            if folder.read(note) != format_note(kind):
+                folder.write_whole(note, format_note(kind), sync=True)
             store = FileStore(path, codec, options.every_commit_full, lock, clock, mint)
             store.take_stock()
             return store

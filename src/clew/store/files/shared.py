@@ -19,6 +19,7 @@ from clew.store.files import folder
 from clew.store.files.codec import Entries
 from clew.store.files.crc import with_check, without_check
 from clew.store.memory.change import ABSENT
+from clew.transcript.model_call import ModelCall
 from clew.triggers.ledger import LedgerEvent
 from clew.triggers.schedule import Schedule
 from clew.triggers.webhook import Webhook
@@ -46,6 +47,7 @@ SHARED: Final[dict[str, SharedTable]] = {
     "events": _of(LedgerEvent),
     "schedules": _of(Schedule),
     "webhooks": _of(Webhook),
+    "calls": _of(tuple[ModelCall, ...]),
     "accepted": SharedTable(int, int),
 }
 """Every table of what sessions share, by the name of its folder, and the losses that a human has accepted. One that is

@@ -35,6 +35,7 @@ from clew.store.memory.session_value import SessionValue
 from clew.store.memory.store import MemoryStore
 from clew.store.memory.tables import SharedTables
 from clew.store.owner import OwnerLock
+from clew.transcript.model_call import ModelCall
 from clew.transcript.session import Session
 from clew.triggers.ledger import Direction, LedgerEvent
 
@@ -53,6 +54,7 @@ class Header(NamedTuple):
     turns: frozenset[str]
     blobs: frozenset[str]
     prompts: frozenset[str]
+    calls: tuple[ModelCall, ...]
 
 
 class Resident(msgspec.Struct):
@@ -310,7 +312,7 @@ class FileStore(MemoryStore):
     def _let_go(self, session_id: str) -> None:
         value = self._values.pop(session_id)
         del self._residents[session_id]
-        named = (frozenset(value.turns), frozenset(value.blobs), value.prompts())
+        named = (frozenset(value.turns), frozenset(value.blobs), value.prompts(), value.all_calls())
         self._headers[session_id] = Header(value.session, *named)
 
     def _forget(self, session_id: str) -> None:
@@ -365,6 +367,10 @@ class FileStore(MemoryStore):
         yield from super()._sessions()
         yield from (header.session for header in self._headers.values())
 
+    def _calls(self) -> Iterable[ModelCall]:
+        yield from super()._calls()
+        yield from (call for header in self._headers.values() for call in header.calls)
+
     def _is_there(self, session_id: str) -> bool:
         return super()._is_there(session_id) or session_id in self._headers
 
@@ -381,6 +387,10 @@ class FileStore(MemoryStore):
         holder = next((id_ for id_, turns in (*held, *known) if turn_id in turns), None)
         await (self._bring_all() if holder is None else self._find(holder))
         return await super()._holder(turn_id)
+
+    async def load_calls(self, session_id: str | None) -> tuple[ModelCall, ...]:
+        await self._reload("calls")
+        return await super().load_calls(session_id)
 
     async def find_prompt(self, digest: str) -> str | None:
         await self._reload("prompts")
@@ -411,7 +421,7 @@ class FileStore(MemoryStore):
         self._files.must_read("blobs", sha256)
         return None
 
-    async def _reload(self, name: Literal["prompts", "rules", "blobs"]) -> None:
+    async def _reload(self, name: Literal["prompts", "rules", "blobs", "calls"]) -> None:
         """Without the lock somebody else may have added to a table."""
         if self._lock is None:
             setattr(self._shared, name, await asyncio.to_thread(self._files.load, name))

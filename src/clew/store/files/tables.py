@@ -12,13 +12,14 @@ from clew.store import unit as u
 from clew.store.memory.session_value import SessionValue
 from clew.transcript.chunk import chunk_dict, parse_chunk
 from clew.transcript.message import MessageRow
+from clew.transcript.model_call import ModelCall
 from clew.transcript.pruned import Pruned
 from clew.transcript.session import Session, SessionState
 from clew.transcript.turn import HeadMove, Step, Turn
 
 __all__ = ["TABLES", "TABLE_OF", "Table", "decode_entry", "dump_table", "load_entry"]
 
-_NAMING: Final = frozenset({"messages", "turns", "moves"})
+_NAMING: Final = frozenset({"messages", "turns", "moves", "calls"})
 """Tables whose entries name their session."""
 
 
@@ -61,6 +62,7 @@ TABLES: Final[dict[str, Table]] = {
     "seals": _of("seal", str),
     "blobs": Table("blob", lambda _: None, lambda _: None),
     "pruned": _of("prune", Pruned, lambda key: (int(key[0]), str(key[1]), int(key[2]))),
+    "calls": _of("call", ModelCall),
 }
 """Every table of a session. One that is added to :class:`SessionValue` gets its line here."""
 TABLE_OF: Final = {table.record_type: name for name, table in TABLES.items() if table.record_type is not None}

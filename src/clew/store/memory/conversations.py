@@ -9,6 +9,7 @@ from clew.store.lines import view_line
 from clew.store.memory.session_value import SessionValue
 from clew.store.memory.tables import MemoryTables
 from clew.transcript.message import MessageRow
+from clew.transcript.model_call import ModelCall
 from clew.transcript.pruned import Pruned
 from clew.transcript.session import Session, SessionState
 from clew.transcript.turn import Step, Tree, Turn
@@ -100,6 +101,17 @@ class MemoryConversations(MemoryTables):
     async def _holder(self, turn_id: str) -> SessionValue | None:
         """The session that a turn belongs to."""
         return next((value for value in self._values.values() if turn_id in value.turns), None)
+
+    async def load_calls(self, session_id: str | None) -> tuple[ModelCall, ...]:
+        if session_id is not None:
+            return (await self._read(session_id)).all_calls()
+        gone = (call for calls in self._shared.calls.values() for call in calls)
+        return tuple(sorted(gone, key=lambda call: (call.asked_at, call.id)))
+
+    async def open_model_calls(self, session_id: str | None = None) -> tuple[ModelCall, ...]:
+        await self._bring_all()
+        of_one = (call for call in self._calls() if call.is_open and session_id in (None, call.session_id))
+        return tuple(sorted(of_one, key=lambda call: (call.asked_at, call.id)))
 
     async def load_pruned(self, session_id: str) -> tuple[Pruned, ...]:
         return (await self._read(session_id)).all_pruned()

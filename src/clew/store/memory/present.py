@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from itertools import chain
 
-from clew.store.base import Blob
 from clew.store.facts import BlobName, SessionNames
 from clew.store.memory.session_value import SessionValue
+from clew.store.memory.tables import SharedTables
 from clew.store.unit import Enqueue
 from clew.transcript.message import MessageRow, PartRow
+from clew.transcript.model_call import ModelCall
 from clew.transcript.part import is_growing
 from clew.transcript.pruned import Pruned
 from clew.transcript.session import Session
@@ -20,9 +22,10 @@ __all__ = ["ValuePresent"]
 class ValuePresent:
     """The present of sessions that are held as values. A stream's tail is in the journal, and no fact."""
 
-    def __init__(self, values: Mapping[str, SessionValue], blobs: Mapping[str, Blob]) -> None:
+    def __init__(self, values: Mapping[str, SessionValue], shared: SharedTables) -> None:
         self._values = values
-        self._blobs = blobs
+        self._blobs = shared.blobs
+        self._calls = shared.calls
 
     def session(self, session_id: str) -> tuple[Session, int]:
         value = self._values[session_id]
@@ -51,6 +54,10 @@ class ValuePresent:
     def steps(self, session_id: str, turn_id: str, indexes: Collection[int] | None) -> Iterable[Step]:
         held = self._values[session_id].steps.get(turn_id, ())
         return [step for step in held if indexes is None or step.index in indexes]
+
+    def calls(self, session_id: str, ids: Collection[str] | None) -> Iterable[ModelCall]:
+        held = self._values[session_id].all_calls() if session_id else chain(*self._calls.values())
+        return [call for call in held if ids is None or call.id in ids]
 
     def moves(self, session_id: str, count: int) -> Iterable[HeadMove]:
         moves = self._values[session_id].moves

@@ -22,13 +22,13 @@ from clew.store.tail import with_tail
 from clew.transcript.line import LineTurn, end_of_line, path_to
 from clew.transcript.message import MessageRow
 from clew.transcript.metadata import merge
+from clew.transcript.model_call import ModelCall, brought_up_to_date
 from clew.transcript.part import blob_url, url_of
 from clew.transcript.pruned import Pruned
-from clew.transcript.rollup import book_message, book_session, with_usage
+from clew.transcript.rollup import book_message, book_session, book_usage, sum_usage, with_usage
 from clew.transcript.session import Session, SessionState
 from clew.transcript.turn import HeadMove, Step, Tree, Turn, place_below, with_status
 from clew.transcript.turn_state import OPEN, check_transition
-from clew.transcript.usage import Usage
 
 __all__ = ["SessionValue"]
 
@@ -49,6 +49,7 @@ class SessionValue(msgspec.Struct, eq=True):
     seals: dict[str, str] = {}
     blobs: dict[str, None] = {}
     pruned: dict[tuple[int, str, int], Pruned] = {}
+    calls: dict[str, ModelCall] = {}
 
     @classmethod
     def of(cls, session: Session) -> SessionValue:
@@ -127,6 +128,9 @@ class SessionValue(msgspec.Struct, eq=True):
     def all_pruned(self) -> tuple[Pruned, ...]:
         return tuple(self.pruned[key] for key in sorted(self.pruned))
 
+    def all_calls(self) -> tuple[ModelCall, ...]:
+        return tuple(sorted(self.calls.values(), key=lambda call: (call.asked_at, call.id)))
+
     def tree(self) -> Tree:
         state = self.state["state"]
         moves = tuple(self.moves[seq] for seq in sorted(self.moves))
@@ -149,11 +153,26 @@ class SessionValue(msgspec.Struct, eq=True):
                     change.drop(self.marks, message_id)
             case u.PutParts():
                 self._put_parts(change, write)
-            case u.EndStep(step):
+            case u.BookStep(step):
                 metadata = book_message(self.messages[step.message_id].metadata, step)
                 self._set_message(change, step.message_id, metadata, step.finished_at)
-                change.put(self.row, "session", book_session(self.row["session"], step))
+                booked = book_session(self.row["session"], step.usage, step.cost_usd, step.finished_at)
+                change.put(self.row, "session", booked)
                 change.put(self.steps, step.turn_id, (*self.steps.get(step.turn_id, ()), step))
+            case u.FinishStep(turn_id, index, at):
+                if all(step.index != index for step in self.steps[turn_id]):
+                    raise InternalError("a step that was not booked is finished", turn_id=turn_id, index=index)
+                steps = (replace(one, finished_at=at) if one.index == index else one for one in self.steps[turn_id])
+                change.put(self.steps, turn_id, tuple(steps))
+                self._patch_session(change, u.PatchSession(updated_at=at))
+            case u.BookUsage(id_, usage, cost_usd, at, estimated):
+                metadata = book_usage(self.messages[id_].metadata, usage, estimated=estimated)
+                self._set_message(change, id_, metadata, at)
+                change.put(self.row, "session", book_session(self.row["session"], usage, cost_usd))
+            case u.PutCall(call):
+                if call.session_id != self.row["session"].id:
+                    raise InternalError("a model call is of another session", call_id=call.id)
+                change.put(self.calls, call.id, brought_up_to_date(self.calls.get(call.id), call))
             case u.InsertMessage(message):
                 if message.id in self.messages:
                     raise InternalError("a message was inserted twice", message_id=message.id)
@@ -293,8 +312,9 @@ class SessionValue(msgspec.Struct, eq=True):
             if steps:
                 held = (*self.steps.get(copied.turn_id, ()), *steps)
                 change.put(self.steps, copied.turn_id, tuple(sorted(held, key=lambda step: step.index)))
-        all_steps = [step for held in self.steps.values() for step in held]
-        used, cost = sum((step.usage for step in all_steps), Usage()), fsum(step.cost_usd for step in all_steps)
+        # A call that broke off is in its message's usage and is no step.
+        used = sum_usage(self.messages.values())
+        cost = fsum(step.cost_usd for held in self.steps.values() for step in held)
         change.put(self.row, "session", replace(with_usage(session, used), cost_usd=cost))
         ids = {copied.source_id: copied.id for copied in plan.messages}
         for one in source.pruned.values():

@@ -18,7 +18,7 @@ from clew.ids import Mint
 from clew.store import unit as u
 from clew.store.base import Blob, Capabilities, Damage, Rebuilt, SearchPage, SearchQuery, Whole
 from clew.store.copies import plan_copy
-from clew.store.facts import PROMPT_STREAM, Fact, facts_of
+from clew.store.facts import PROMPT_STREAM, Fact, call_facts, facts_of
 from clew.store.guards import refusal
 from clew.store.memory.change import Change
 from clew.store.memory.conversations import MemoryConversations
@@ -26,6 +26,7 @@ from clew.store.memory.present import ValuePresent
 from clew.store.memory.session_value import SessionValue
 from clew.store.memory.tables import EventKey
 from clew.store.memory.triggers import MemoryTriggers
+from clew.transcript.model_call import ModelCall, brought_up_to_date, without_session
 
 __all__ = ["MemoryStore"]
 
@@ -131,11 +132,17 @@ class MemoryStore(MemoryConversations, MemoryTriggers):
                 change.put(shared.webhooks, webhook.name, webhook)
             case u.DropWebhook(name):
                 change.drop(shared.webhooks, name)
+            case u.PutCall(call) if session_id == u.STORE_WIDE:
+                if call.session_id is not None:
+                    raise InternalError("a model call is of another session", call_id=call.id)
+                self._keep_call(change, call)
             case _:
                 self._values[session_id].apply(change, write)
 
     def _delete_session(self, change: Change, session_id: str) -> None:
         shared, blobs = self._shared, self._values[session_id].blobs
+        for call in self._values[session_id].all_calls():
+            self._keep_call(change, without_session(call))
         change.drop(self._values, session_id)
         for key in [key for key, event in shared.events.items() if event.session_id == session_id]:
             change.drop(shared.events, key)
@@ -150,6 +157,12 @@ class MemoryStore(MemoryConversations, MemoryTriggers):
                 change.drop(shared.prompts, digest)
                 if self._log is not None:
                     change.drop(self._log, f"{PROMPT_STREAM}{digest}")
+
+    def _keep_call(self, change: Change, call: ModelCall) -> None:
+        """Keep a call whose session is gone."""
+        held = {one.id: one for one in self._shared.calls.get(call.day, ())}
+        held[call.id] = brought_up_to_date(held.get(call.id), call)
+        change.put(self._shared.calls, call.day, tuple(held.values()))
 
     def _may_collect(self) -> bool:
         """Whether it is known of everything that is there what names what."""
@@ -172,14 +185,17 @@ class MemoryStore(MemoryConversations, MemoryTriggers):
 
     def _tell(self, change: Change, unit: u.Unit, log: dict[str, tuple[Fact, ...]]) -> None:
         """Add what the unit has settled to the log, as part of it."""
-        for new in facts_of(unit, ValuePresent(self._values, self._shared.blobs)):
+        new_facts = facts_of(unit, ValuePresent(self._values, self._shared))
+        for new in new_facts:
             held = log.get(new.stream_id, ())
             if new.once and held:
                 continue
             seq = held[-1].seq + 1 if held else 1
-            kept = () if new.type == "session.deleted" else held
+            if new.type == "session.deleted":
+                new_facts += call_facts(fact.data for fact in held if fact.type == "call.noted")
+                held = ()
             fact = Fact(new.stream_id, seq, self._clock.now_ms(), new.type, new.data)
-            change.put(log, new.stream_id, (*kept, fact))
+            change.put(log, new.stream_id, (*held, fact))
 
     # Care
 
@@ -198,6 +214,7 @@ class MemoryStore(MemoryConversations, MemoryTriggers):
             dict(value.seals),
             value.pending(),
             pruned=value.all_pruned(),
+            calls=value.all_calls(),
         )
 
     async def seals(self, session_id: str) -> dict[str, str]:

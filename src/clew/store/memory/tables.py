@@ -10,6 +10,7 @@ import msgspec
 from clew.errors import StoreClosed
 from clew.store.base import Blob
 from clew.store.memory.session_value import SessionValue
+from clew.transcript.model_call import ModelCall
 from clew.transcript.session import Session, SessionState
 from clew.triggers.ledger import Direction, LedgerEvent
 from clew.triggers.schedule import Schedule
@@ -30,6 +31,8 @@ class SharedTables(msgspec.Struct):
     events: dict[EventKey, LedgerEvent] = {}
     schedules: dict[str, Schedule] = {}
     webhooks: dict[str, Webhook] = {}
+    calls: dict[str, tuple[ModelCall, ...]] = {}
+    """Model calls that outlived their session, by the day they were asked."""
 
     def tables(self) -> dict[str, dict[Any, Any]]:
         """The tables by name."""
@@ -55,6 +58,10 @@ class MemoryTables:
 
     async def _bring_all(self) -> None:
         """Before something is looked for in every session."""
+
+    def _calls(self) -> Iterable[ModelCall]:
+        """The model calls of every session there is."""
+        return (call for value in self._values.values() for call in value.calls.values())
 
     def _sessions(self) -> Iterable[Session]:
         return (value.session for value in self._values.values())

@@ -22,11 +22,13 @@ from clew.store.sql.journal import JournalBook, Mark, decode_entries, mark_crc, 
 from clew.store.sql.statements import Statements
 from clew.transcript.chunk import encode_rows
 from clew.transcript.metadata import merge
+from clew.transcript.model_call import brought_up_to_date
 from clew.transcript.projection import Hidden
-from clew.transcript.rollup import book_message
+from clew.transcript.rollup import book_message, book_usage
 from clew.transcript.session import SessionState
 from clew.transcript.turn import Turn, place_below, with_status
 from clew.transcript.turn_state import OPEN, check_transition
+from clew.transcript.usage import Usage
 
 __all__ = ["Index", "Log", "UnitWriter", "set_hidden"]
 
@@ -165,12 +167,25 @@ class UnitWriter:
                     params = rows.part_params(part, message_id, session_id)
                     if sql.run("update_part", params) == 0:
                         self._insert_part(params)
-            case u.EndStep(step):
+            case u.BookStep(step):
                 booked = book_message(self._metadata(session_id, step.message_id), step)
                 self._set_metadata(step.message_id, booked, step.finished_at)
-                params = rows.step_params(step)
-                sql.run("insert_step", params)
-                sql.run("book_session", {**params, "id": session_id, "total": step.usage.total})
+                sql.run("insert_step", rows.step_params(step))
+                self._book_session(session_id, step.usage, step.cost_usd, step.finished_at)
+            case u.FinishStep(turn_id, index, at):
+                step_end = {"turn_id": turn_id, "step": index, "finished_at": at}
+                self._must("finish_step", {**step_end, "session_id": session_id})
+                sql.run("touch_session", {"id": session_id, "updated_at": at})
+            case u.BookUsage(message_id, usage, cost_usd, at, estimated):
+                booked = book_usage(self._metadata(session_id, message_id), usage, estimated=estimated)
+                self._set_metadata(message_id, booked, at)
+                self._book_session(session_id, usage, cost_usd)
+            case u.PutCall(call):
+                if (call.session_id or u.STORE_WIDE) != session_id:
+                    raise InternalError("a model call is of another session", call_id=call.id)
+                held = sql.first("find_call", {"id": call.id})
+                kept = brought_up_to_date(rows.to_call(held) if held else None, call)
+                self._must("put_call", rows.call_params(kept))
             case u.InsertMessage(message):
                 sql.run("insert_message", rows.message_params(message))
                 for part in message.parts:
@@ -258,6 +273,10 @@ class UnitWriter:
                 raise InternalError(f"nobody carries out {type(write).__name__}")
 
     # Sessions
+
+    def _book_session(self, session_id: str, usage: Usage, cost_usd: float, at: int = 0) -> None:
+        sums = {**msgspec.structs.asdict(usage), "total": usage.total, "cost_usd": cost_usd}
+        self._sql.run("book_session", {**sums, "id": session_id, "updated_at": at})
 
     def _patch_session(self, session_id: str, write: u.PatchSession) -> None:
         if write.metadata or write.drop:

@@ -54,6 +54,7 @@ class SqlCare(SqlReader):
             reader.pending(session_id),
             tuple(damaged),
             lines.load_pruned(sql, session_id),
+            lines.load_calls(sql, session_id),
         )
 
     @reading

@@ -17,6 +17,7 @@ from clew.store.sql import lines, rows
 from clew.store.sql.messages import MessageReader
 from clew.store.sql.statements import SqlReader, Statements, reading
 from clew.transcript.message import MessageRow
+from clew.transcript.model_call import ModelCall
 from clew.transcript.pruned import Pruned
 from clew.transcript.session import Session, SessionState
 from clew.transcript.turn import Step, Tree, Turn
@@ -149,6 +150,14 @@ class SqlConversations(SqlReader):
     @reading
     def load_steps(self, sql: Statements, turn_id: str) -> tuple[Step, ...]:
         return tuple(rows.to_step(row) for row in sql.rows("load_steps", {"id": turn_id}))
+
+    @reading
+    def load_calls(self, sql: Statements, session_id: str | None) -> tuple[ModelCall, ...]:
+        return lines.load_calls(sql, session_id)
+
+    @reading
+    def open_model_calls(self, sql: Statements, session_id: str | None = None) -> tuple[ModelCall, ...]:
+        return tuple(rows.to_call(row) for row in sql.rows("open_model_calls", {"id": session_id}))
 
     @reading
     def load_pruned(self, sql: Statements, session_id: str) -> tuple[Pruned, ...]:

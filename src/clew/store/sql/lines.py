@@ -18,11 +18,12 @@ from clew.store.sql.messages import MessageReader, stand_in
 from clew.store.sql.statements import Statements
 from clew.transcript.damage import MISSING
 from clew.transcript.line import LineTurn, end_of_line
+from clew.transcript.model_call import ModelCall
 from clew.transcript.pruned import Pruned
 from clew.transcript.session import SessionState
 from clew.transcript.turn import HeadMove, Tree, Turn
 
-__all__ = ["LineReader", "load_pruned", "load_state", "load_tree"]
+__all__ = ["LineReader", "load_calls", "load_pruned", "load_state", "load_tree"]
 
 _LOST: Final = "this turn does not hold the messages it held: some are missing, or out of place"
 
@@ -52,6 +53,10 @@ def load_tree(sql: Statements, session_id: str) -> Tree:
 
 def load_pruned(sql: Statements, session_id: str) -> tuple[Pruned, ...]:
     return tuple(Pruned(*row) for row in sql.rows("load_pruned", {"id": session_id}))
+
+
+def load_calls(sql: Statements, session_id: str | None) -> tuple[ModelCall, ...]:
+    return tuple(rows.to_call(row) for row in sql.rows("load_calls", {"id": session_id}))
 
 
 class LineReader:

@@ -10,13 +10,17 @@ import logging
 from collections.abc import Collection, Iterable
 from typing import Any
 
+import msgspec
+
 from clew.clock import Clock
 from clew.errors import InternalError, RowUndecodable
 from clew.store import facts as f
 from clew.store.sql import rows
+from clew.store.sql.lines import load_calls
 from clew.store.sql.statements import Statements
-from clew.store.unit import DeleteSession, Enqueue, Unit
+from clew.store.unit import STORE_WIDE, DeleteSession, Enqueue, Unit
 from clew.transcript.message import MessageRow, PartRow
+from clew.transcript.model_call import ModelCall
 from clew.transcript.pruned import Pruned
 from clew.transcript.session import Session
 from clew.transcript.turn import HeadMove, Step, Turn
@@ -75,6 +79,7 @@ class EventLog:
         self._add(f.prompt_fact(*row) for row in self._sql.rows("all_prompts", {}))
         for project, rules, updated_at in self._sql.rows("all_project_rules", {}):
             self._add([f.rules_fact(project, rows.decode(rules, "rules of a project", project=project), updated_at)])
+        self._add(f.call_facts(map(msgspec.to_builtins, self._present.calls(STORE_WIDE, None))))
         self._add([f.NewFact(f.LOG_STREAM, "log.started", {})])
 
     def stop(self) -> None:
@@ -97,7 +102,10 @@ class EventLog:
                 continue
             if new.type == "session.deleted":
                 # Nothing of what was said stays; the numbers go on, so that a follower sees that it was.
+                told = self._sql.rows("calls_told", {"stream_id": id_})
+                outlived = f.call_facts([rows.decode(row[0], "data of a fact", stream_id=id_) for row in told])
                 self._sql.run("delete_facts", {"stream_id": id_})
+                self._add(outlived)
             self._n += 1
             self._last[id_] += 1
             fact = {"stream_id": id_, "seq": self._last[id_], "at": now, "type": new.type}
@@ -148,6 +156,11 @@ class SqlPresent:
     def steps(self, session_id: str, turn_id: str, indexes: Collection[int] | None) -> Iterable[Step]:
         found = self._sql.rows("load_steps", {"id": turn_id})
         return [rows.to_step(row) for row in found if indexes is None or row[1] in indexes]
+
+    def calls(self, session_id: str, ids: Collection[str] | None) -> Iterable[ModelCall]:
+        if ids is not None:
+            return [rows.to_call(self._get("find_call", id=id_)) for id_ in sorted(ids)]
+        return load_calls(self._sql, session_id or None)
 
     def moves(self, session_id: str, count: int) -> Iterable[HeadMove]:
         return [HeadMove(*row) for row in self._sql.rows("newest_moves", {"id": session_id, "count": count})]

@@ -12,6 +12,7 @@ from clew.store.sql import rows
 from clew.store.sql.apply import set_hidden
 from clew.store.sql.statements import Statements
 from clew.transcript.message import MessageRow, PartRow
+from clew.transcript.model_call import ModelCall
 from clew.transcript.projection import Hidden
 from clew.transcript.session import Session
 from clew.transcript.turn import Step, Turn
@@ -49,6 +50,8 @@ def restore(sql: Statements, fact: Fact) -> None:
             _restore_turn(sql, id_, data)
         case "step.ended":
             sql.run("restore_step", rows.step_params(msgspec.convert(data, Step)))
+        case "call.noted":
+            sql.run("put_call", rows.call_params(msgspec.convert(data, ModelCall)))
         case "head.moved":
             sql.run("restore_move", data)
             sql.run("restore_head", {"session_id": id_, "to_turn_id": data["to_turn_id"]})

@@ -16,6 +16,7 @@ import orjson
 from clew.errors import RowUndecodable
 from clew.transcript.damage import DAMAGED, UNREADABLE, damaged_part
 from clew.transcript.message import MessageRow, PartRow
+from clew.transcript.model_call import CallEnd, ModelCall, Purpose
 from clew.transcript.session import Model, Session
 from clew.transcript.turn import Step, Turn, TurnKind
 from clew.transcript.turn_state import TurnStatus
@@ -23,6 +24,8 @@ from clew.transcript.usage import Usage
 
 _KINDS: Final = frozenset(get_args(TurnKind))
 _STATUSES: Final = frozenset(get_args(TurnStatus))
+_PURPOSES: Final = frozenset(get_args(Purpose))
+_ENDS: Final = frozenset(get_args(CallEnd))
 _SESSION: Final = (
     *("id", "agent", "workspace_root", "model", "parent_id", "parent_message_id", "permissions", "metadata"),
     *("prompt_tokens", "completion_tokens", "reasoning_tokens", "cache_read", "cache_write", "total_tokens"),
@@ -167,4 +170,32 @@ def to_step(row: Row) -> Step:
         data=_object(row[12], "data of a step", turn_id=row[0]),
         started_at=row[13],
         finished_at=row[14],
+    )
+
+
+def call_params(call: ModelCall) -> Params:
+    return {**msgspec.structs.asdict(call), **msgspec.structs.asdict(call.model), **msgspec.structs.asdict(call.usage)}
+
+
+def to_call(row: Row) -> ModelCall:
+    """A model call, from ``call_columns``."""
+    if row[5] not in _PURPOSES or row[19] not in _ENDS:
+        raise RowUndecodable(f"a model call reads as {row[5]!r}, {row[19]!r}", session_id=row[1], call_id=row[0])
+    return ModelCall(
+        id=row[0],
+        session_id=row[1],
+        turn_id=row[2],
+        step=row[3],
+        message_id=row[4],
+        purpose=row[5],
+        model=Model(*row[6:9]),
+        usage=Usage(*row[9:14]),
+        cost_usd=row[14],
+        asked_at=row[15],
+        first_chunk_at=row[16],
+        ended_at=row[17],
+        tools_ms=row[18],
+        ended=row[19],
+        estimated=bool(row[20]),
+        workspace=row[21],
     )

@@ -315,7 +315,7 @@ async def test_writes_do_not_reach_into_another_session(store: Store, scribe: Sc
         u.LinkMessage(turn_id, user_id),
         u.SetHidden({user_id: Hidden(1, "rewind")}),
         u.SealMessage(user_id, "x"),
-        u.EndStep(step),
+        u.BookStep(step),
     ):
         with pytest.raises(ClewError):
             await scribe.commit(write)

@@ -26,6 +26,11 @@ LIMIT :limit
 AND (:ephemeral OR {is_ephemeral} IS NOT 1)
 AND (:kind = 'any' OR (:kind = 'subagent') = ({kind} = 'subagent'))
 
+-- fragment: call_columns
+id, session_id, turn_id, step, message_id, purpose, provider_id, model_id, variant,
+input, output, reasoning, cache_read, cache_write, cost_usd,
+asked_at, first_chunk_at, ended_at, tools_ms, ended, estimated, workspace
+
 -- fragment: message_columns
 m.id, m.session_id, m.role, m.metadata_json, m.created_at, m.updated_at
 
@@ -80,7 +85,7 @@ UPDATE chat_sessions SET
     cache_write = cache_write + :cache_write,
     total_tokens = total_tokens + :total,
     cost_usd = cost_usd + :cost_usd,
-    updated_at = max(updated_at, :finished_at)
+    updated_at = max(updated_at, :updated_at)
 WHERE id = :id
 
 -- name: delete_session
@@ -318,10 +323,34 @@ INSERT INTO turn_steps (
     :finish_reason, :prompt_digest, :data_json, :started_at, :finished_at
 )
 
+-- name: finish_step
+UPDATE turn_steps SET finished_at = :finished_at
+WHERE turn_id = (SELECT id FROM chat_turns WHERE id = :turn_id AND session_id = :session_id) AND step = :step
+
 -- name: load_steps
 SELECT turn_id, step, message_id, model_json, input, output, reasoning, cache_read, cache_write, cost_usd,
     finish_reason, prompt_digest, data_json, started_at, finished_at
 FROM turn_steps WHERE turn_id = :id ORDER BY step
+
+
+-- Model calls
+
+-- name: put_call
+INSERT OR REPLACE INTO model_calls ({call_columns}) VALUES (
+    :id, :session_id, :turn_id, :step, :message_id, :purpose, :provider_id, :model_id, :variant,
+    :input, :output, :reasoning, :cache_read, :cache_write, :cost_usd,
+    :asked_at, :first_chunk_at, :ended_at, :tools_ms, :ended, :estimated, :workspace
+)
+
+-- name: find_call
+SELECT {call_columns} FROM model_calls WHERE id = :id
+
+-- name: load_calls
+SELECT {call_columns} FROM model_calls WHERE session_id IS :id ORDER BY asked_at, id
+
+-- name: open_model_calls
+SELECT {call_columns} FROM model_calls INDEXED BY model_calls_open
+WHERE ended = 'asked' AND session_id IS NOT NULL AND (:id IS NULL OR session_id = :id) ORDER BY asked_at, id
 
 
 -- Prunes
@@ -432,10 +461,16 @@ UPDATE chat_sessions SET
     total_tokens = u.input + u.output + u.reasoning + u.cache_read + u.cache_write,
     cost_usd = u.cost_usd
 FROM (
-    SELECT ifnull(sum(s.input), 0) AS input, ifnull(sum(s.output), 0) AS output,
-        ifnull(sum(s.reasoning), 0) AS reasoning, ifnull(sum(s.cache_read), 0) AS cache_read,
-        ifnull(sum(s.cache_write), 0) AS cache_write, total(s.cost_usd) AS cost_usd
-    FROM chat_turns t CROSS JOIN turn_steps s ON s.turn_id = t.id WHERE t.session_id = :session_id
+    SELECT ifnull(sum(used ->> '$.input'), 0) AS input, ifnull(sum(used ->> '$.output'), 0) AS output,
+        ifnull(sum(used ->> '$.reasoning'), 0) AS reasoning, ifnull(sum(used ->> '$.cache_read'), 0) AS cache_read,
+        ifnull(sum(used ->> '$.cache_write'), 0) AS cache_write, (
+            SELECT total(s.cost_usd) FROM chat_turns t CROSS JOIN turn_steps s ON s.turn_id = t.id
+            WHERE t.session_id = :session_id
+        ) AS cost_usd
+    FROM (
+        SELECT iif(json_valid(metadata_json), metadata_json -> '$.usage', NULL) AS used FROM chat_messages
+        WHERE session_id = :session_id AND role = 'assistant'
+    )
 ) AS u
 WHERE id = :session_id
 
@@ -819,6 +854,9 @@ SELECT stream_id, seq, at, type, data_json FROM event_log WHERE stream_id = :str
 
 -- name: load_all_facts
 SELECT stream_id, seq, at, type, data_json, n FROM event_log ORDER BY n
+
+-- name: calls_told
+SELECT data_json FROM event_log WHERE stream_id = :stream_id AND type = 'call.noted' ORDER BY seq
 
 -- name: delete_facts
 DELETE FROM event_log WHERE stream_id = :stream_id
