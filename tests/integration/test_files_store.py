@@ -213,7 +213,7 @@ async def test_a_folder_of_the_other_format_or_a_newer_one_is_refused_untouched(
     with pytest.raises(StoreUnavailable, match=f"holds a {kind}: store"):
         await open_files(other, tmp_path / "store")
     mark = tmp_path / "store" / "clew" / "format.json"
-    mark.write_text(json.dumps({"format": kind, "version": 2}))
+    mark.write_text(json.dumps({"format": kind, "version": 3}))
     with pytest.raises(SchemaTooNew):
         await open_files(kind, tmp_path / "store")
     assert json.loads(mark.read_text())["version"] == 2

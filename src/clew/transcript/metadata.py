@@ -23,6 +23,7 @@ __all__ = [
     "MessageMetadata",
     "SessionMetadata",
     "from_stream",
+    "is_estimated",
     "merge",
     "projection_of",
     "usage_of",
@@ -152,6 +153,12 @@ def usage_of(metadata: Mapping[str, Any]) -> Usage:
         return msgspec.convert(metadata.get("usage", {}), Usage)
     except msgspec.ValidationError:
         return Usage()
+
+
+def is_estimated(metadata: Mapping[str, Any]) -> bool:
+    """Whether the usage a message carries has an estimate in it."""
+    usage = metadata.get("usage")
+    return isinstance(usage, Mapping) and usage.get("estimated") is True
 
 
 def projection_of(metadata: Mapping[str, object]) -> tuple[object, object]:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from clew.transcript.message import MessageRow
-from clew.transcript.metadata import usage_of
+from clew.transcript.metadata import is_estimated, usage_of
 from clew.transcript.session import Session
 from clew.transcript.turn import Step
 from clew.transcript.usage import Usage
@@ -27,10 +27,10 @@ def sum_usage(messages: Iterable[MessageRow]) -> Usage:
 
 def book_usage(metadata: Mapping[str, Any], usage: Usage, *, estimated: bool = False) -> dict[str, Any]:
     """The message's metadata with this added to what earlier calls used; a sum with an estimate in it is marked."""
-    held = metadata.get("usage")
-    estimated = estimated or (isinstance(held, Mapping) and held.get("estimated") is True)
     added = msgspec.to_builtins(usage_of(metadata) + usage)
-    return {**metadata, "usage": {**added, "estimated": True} if estimated else added}
+    if estimated or is_estimated(metadata):
+        added["estimated"] = True
+    return {**metadata, "usage": added}
 
 
 def book_message(metadata: Mapping[str, Any], step: Step) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from clew.store.files.codec import Entries
 from clew.store.files.crc import with_check
 from clew.store.files.iso_time import iso
 from clew.store.files.log_lines import END_OF_TORN, TORN
-from clew.store.files.memo import Memo
+from clew.store.files.memo import AHEAD, Memo
 from clew.store.files.tables import TABLES
 from clew.store.memory.change import ABSENT
 from clew.store.memory.session_value import SessionValue
@@ -27,7 +27,7 @@ from clew.transcript.view import read_compaction
 __all__ = ["Written", "is_streaming", "plan_log", "plan_stream"]
 
 SCHEMA_VERSION: Final = 1
-_STREAM: Final = frozenset({"messages", "links", "journal", "marks"})
+_STREAM: Final = frozenset({*AHEAD, "journal", "marks"})
 _SETTLING: Final = frozenset({"state", "turns", "steps"})
 
 
@@ -96,7 +96,7 @@ def plan_stream(value: SessionValue, memo: Memo, entries: Entries) -> Written:
     for (name, key), (before, after) in entries.items():
         if before is after:
             continue
-        if name in ("messages", "links"):
+        if name in AHEAD:
             writer.memo.ahead.setdefault((name, key), before)
         if name == "messages":
             _add_growth(writer, value, before, after)
@@ -163,8 +163,9 @@ def plan_log(value: SessionValue, memo: Memo, entries: Entries) -> Written:
     for (name, key), (before, after) in wanted.items():
         if name == "messages":
             continue
-        if name == "steps" and _grows(before, after) and before is not ABSENT:
-            fresh = TABLES[name].encode(after[len(before) :])
+        if name == "steps" and before is not ABSENT and after is not ABSENT:
+            # Only what is new: a turn of many steps would cost their number squared.
+            fresh = TABLES[name].encode([step for step in after if step not in before])
             writer.add({"recordType": "step", "key": key, "value": fresh, "more": True})
         elif name != "marks":
             _add_entry(writer, value, name, key, after)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
 
 from clew.store.files.log_lines import Ending
 
-__all__ = ["Memo"]
+__all__ = ["AHEAD", "Memo"]
+
+AHEAD: Final = frozenset({"messages", "links", "calls"})
+"""Tables of which the stream file may have more than the log, which gets it when the message is brought there."""
 
 Place = tuple[int, int]
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from clew.store.files.adopt import adopt, project_hidden
 from clew.store.files.codec import MISREAD
 from clew.store.files.log_lines import Lines
-from clew.store.files.memo import Memo
+from clew.store.files.memo import AHEAD, Memo
 from clew.store.files.mend import Clues, Fault, mend
 from clew.store.files.record import Record, decode_parts
 from clew.store.files.tables import TABLE_OF, TABLES, decode_entry, load_entry
@@ -80,12 +80,15 @@ def _settle(value: SessionValue, memo: Memo, unit: list[Record]) -> None:
     for record in unit:
         kind, about = record["recordType"], record.get("value" if record["recordType"] == "aside" else "clew")
         named.add(("messages", about.get("id") if isinstance(about, dict) else None))
-        if kind == "link":
-            named.add(("links", record.get("key")))
+        if TABLE_OF.get(kind) in AHEAD:
+            named.add((TABLE_OF[kind], record.get("key")))
         elif kind == "seal":
             folded.append(record["key"])
         elif kind == "step" and isinstance(record.get("value"), list):
-            folded += [step.get("message_id") for step in record["value"] if isinstance(step, dict)]
+            # A step that is only finished was booked before, and with it what had come in until then.
+            known = {step.index for step in value.steps.get(record.get("key", ""), ())}
+            ended = [step for step in record["value"] if isinstance(step, dict) and step.get("index") not in known]
+            folded += [step.get("message_id") for step in ended]
     for name, key in named & memo.ahead.keys():
         logged = memo.ahead.pop((name, str(key)))
         table = value.tables()[name]
@@ -130,10 +133,13 @@ def _apply(value: SessionValue, memo: Memo, record: Record, streamed: bool) -> b
         case _ if kind in TABLE_OF:
             name = TABLE_OF[kind]
             key, table = TABLES[name].decode_key(record["key"]), value.tables()[name]
-            if streamed and name == "links":
+            if streamed and name in AHEAD:
                 memo.ahead.setdefault((name, key), table.get(key, ABSENT))
             if record.get("gone") is True:
                 table.pop(key, None)
+            elif record.get("more") is True and name == "steps":
+                fresh = TABLES[name].decode(record["value"])
+                table[key] = tuple({step.index: step for step in (*table.get(key, ()), *fresh)}.values())
             elif record.get("more") is True:
                 table[key] = (*table.get(key, ()), *TABLES[name].decode(record["value"]))
             else:
