@@ -216,6 +216,12 @@ async def test_a_folder_of_the_other_format_or_a_newer_one_is_refused_untouched(
     mark.write_text(json.dumps({"format": kind, "version": 3}))
     with pytest.raises(SchemaTooNew):
         await open_files(kind, tmp_path / "store")
+    assert json.loads(mark.read_text())["version"] == 3
+    # One of an older version is read, and says the new one as soon as it is opened for writing.
+    mark.write_text(json.dumps({"format": kind, "version": 1}))
+    await (await open_files(kind, tmp_path / "store", FilesOptions(read_only=True))).close()
+    assert json.loads(mark.read_text())["version"] == 1
+    await (await open_files(kind, tmp_path / "store")).close()
     assert json.loads(mark.read_text())["version"] == 2
     (tmp_path / "file").write_text("x")
     with pytest.raises(StoreUnavailable, match="is a file"):
