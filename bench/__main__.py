@@ -15,6 +15,7 @@ from typing import Final
 from bench import (
     append,
     branching,
+    context,
     engine_path,
     event_log,
     fanout,
@@ -45,18 +46,20 @@ WORKLOADS: Final[dict[str, Callable[[Bench], Awaitable[list[Line]]]]] = {
     "PLAN": planning.measure,
     "LOG": event_log.measure,
 }
+CONTEXT: Final = "CONTEXT"
+"""What is counted is not time, and the same on every machine: it has tables of its own, and is measured by name."""
 NOT_YET: Final[tuple[tuple[str, str], ...]] = ()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Measure clew against a hand-written floor.")
-    parser.add_argument("ids", nargs="*", metavar="id", help=f"what to measure, of {' '.join(WORKLOADS)}; all of it")
+    parser.add_argument("ids", nargs="*", metavar="id", help=f"what to measure, of {' '.join(WORKLOADS)}, or {CONTEXT}")
     parser.add_argument("--quick", action="store_true", help="smaller sizes, under a minute")
     parser.add_argument("--json", type=Path, metavar="FILE", help="keep every round's figures in a file")
     options = parser.parse_args(arguments)
     wanted = [id_.upper() for id_ in options.ids] or list(WORKLOADS)
     for id_ in wanted:
-        if id_ not in WORKLOADS:
+        if id_ not in WORKLOADS and id_ != CONTEXT:
             parser.error(f"{id_} is not measured yet" if id_ in dict(NOT_YET) else f"there is no {id_}")
     not_yet = () if options.ids else NOT_YET
     about = machine(quick=options.quick)
@@ -64,14 +67,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.quick:
         print("quick: smaller sizes, so not the figures the goals are about")
     begin = time.perf_counter()
-    lines = asyncio.run(_measure(wanted, quick=options.quick))
+    lines = asyncio.run(_measure([id_ for id_ in wanted if id_ != CONTEXT], quick=options.quick))
+    rows = asyncio.run(_measure_context(quick=options.quick)) if CONTEXT in wanted else []
     about |= {"seconds": round(time.perf_counter() - begin), "load after": round(os.getloadavg()[0], 1)}
-    print(f"\n{markdown(lines, not_yet)}\n")
+    if lines:
+        print(f"\n{markdown(lines, not_yet)}\n")
+    if rows:
+        print(f"\n{context.table(rows)}\n")
     print(f"{about['seconds']} s, load {about['load']} before and {about['load after']} after")
     if about["load"] > (os.cpu_count() or 1):
         print("The machine was busy with other things: trust the ratios little, and the tails not at all.")
     if options.json is not None:
-        options.json.write_bytes(as_json(lines, not_yet, about))
+        options.json.write_bytes(as_json(lines, not_yet, about, rows))
     return 0
 
 
@@ -83,6 +90,11 @@ async def _measure(ids: Sequence[str], *, quick: bool) -> list[Line]:
             lines += await WORKLOADS[id_](Bench(Path(folder), quick=quick))
         print(f"{id_} measured in {time.perf_counter() - begin:.0f} s", file=sys.stderr)
     return lines
+
+
+async def _measure_context(*, quick: bool) -> list[context.Row]:
+    with tempfile.TemporaryDirectory(prefix="clew-bench-") as folder:
+        return await context.measure(Bench(Path(folder), quick=quick))
 
 
 if __name__ == "__main__":

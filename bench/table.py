@@ -14,7 +14,7 @@ import orjson
 
 from bench.measure import Line, median
 
-__all__ = ["as_json", "machine", "markdown"]
+__all__ = ["aligned", "as_json", "machine", "markdown"]
 
 _HEAD = ("id", "what", "unit", "raw", "clew", "ratio", "goal", "")
 _RIGHT = (False, False, False, True, True, True, True, False)
@@ -38,17 +38,21 @@ def markdown(lines: Sequence[Line], not_yet: Sequence[tuple[str, str]]) -> str:
     """A table that reads well in a terminal and in a page."""
     cells = [_HEAD, *(_row(line) for line in lines)]
     cells += [(id_, what, "", "", "", "", "", "not yet") for id_, what in not_yet]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(_HEAD))]
-    rule = [("-" * (width - 1) + ":" if right else "-" * width) for width, right in zip(widths, _RIGHT, strict=True)]
-    return "\n".join(_join(row, widths) for row in (cells[0], rule, *cells[1:]))
+    return aligned(cells, _RIGHT)
 
 
-def _join(row: Sequence[str], widths: Sequence[int]) -> str:
-    padded = (
-        cell.rjust(width) if right else cell.ljust(width)
-        for cell, width, right in zip(row, widths, _RIGHT, strict=True)
+def aligned(cells: Sequence[Sequence[str]], right: Sequence[bool]) -> str:
+    """Cells as a table, the head first; ``right`` says of each column whether it holds numbers."""
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    rule = [("-" * (width - 1) + ":" if number else "-" * width) for width, number in zip(widths, right, strict=True)]
+    rows = (
+        (
+            cell.rjust(width) if number else cell.ljust(width)
+            for cell, width, number in zip(row, widths, right, strict=True)
+        )
+        for row in (cells[0], rule, *cells[1:])
     )
-    return f"| {' | '.join(padded)} |"
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def _row(line: Line) -> tuple[str, ...]:
@@ -79,7 +83,9 @@ def _number(value: float) -> str:
     return f"{value:.2f}" if value < 10 else f"{value:.1f}"
 
 
-def as_json(lines: Sequence[Line], not_yet: Sequence[tuple[str, str]], about: dict[str, Any]) -> bytes:
+def as_json(
+    lines: Sequence[Line], not_yet: Sequence[tuple[str, str]], about: dict[str, Any], context: Sequence[Any]
+) -> bytes:
     found = [
         {
             "id": line.id,
@@ -94,5 +100,6 @@ def as_json(lines: Sequence[Line], not_yet: Sequence[tuple[str, str]], about: di
         for line in lines
     ]
     return orjson.dumps(
-        {"machine": about, "lines": found, "not_yet": [list(pair) for pair in not_yet]}, option=orjson.OPT_INDENT_2
+        {"machine": about, "lines": found, "not_yet": [list(pair) for pair in not_yet], "context": list(context)},
+        option=orjson.OPT_INDENT_2,
     )

@@ -13,7 +13,7 @@ from typing import Any, Final
 from clew.testing import chunks as b
 from clew.transcript import chunk as c
 
-__all__ = ["DELTA", "MODEL_JSON", "START_MS", "USAGE", "assistant_parts", "prompt", "reply_steps", "stepping"]
+__all__ = ["DELTA", "MODEL_JSON", "START_MS", "USAGE", "assistant_parts", "prompt", "reply_steps", "stepping", "text"]
 
 START_MS = 1_800_000_000_000
 MODEL_JSON = {"provider_id": "demo", "model_id": "echo"}
@@ -31,7 +31,8 @@ _WORDS: Final = tuple(
 )
 
 
-def _text(seed: int, length: int) -> str:
+def text(seed: int, length: int) -> str:
+    """So many characters of words, the same for the same seed."""
     rng = random.Random(seed)
     words: list[str] = []
     size = 0
@@ -43,7 +44,7 @@ def _text(seed: int, length: int) -> str:
 
 
 def prompt(n: int) -> str:
-    return _text(n, 200)
+    return text(n, 200)
 
 
 def assistant_parts(n: int) -> list[dict[str, Any]]:
@@ -59,7 +60,7 @@ def assistant_parts(n: int) -> list[dict[str, Any]]:
             "output": output,
         },
         {"type": "step-start"},
-        {"type": "text", "text": _text(n + 2_000_000, 800), "state": "done"},
+        {"type": "text", "text": text(n + 2_000_000, 800), "state": "done"},
     ]
 
 
@@ -67,11 +68,11 @@ def reply_steps(n: int) -> tuple[list[c.Chunk], list[c.Chunk]]:
     """The same turn as it is streamed: the chunks of its two steps, without the marks around a step."""
     call, output = _call(n)
     tool = [*b.tool_call("read_file", call, id=f"call_{n}"), *b.tool_output(output, call=f"call_{n}")]
-    return tool, b.text(_text(n + 2_000_000, 800))
+    return tool, b.text(text(n + 2_000_000, 800))
 
 
 def _call(n: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    return {"path": f"src/module_{n}.py"}, {"path": f"src/module_{n}.py", "content": _text(n + 1_000_000, 2000)}
+    return {"path": f"src/module_{n}.py"}, {"path": f"src/module_{n}.py", "content": text(n + 1_000_000, 2000)}
 
 
 def stepping(streams: int, chunks: int) -> Iterator[int]:

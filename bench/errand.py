@@ -1,0 +1,124 @@
+"""A long piece of agentic work, the same in every run: a project folder, and what a model does in it step by step.
+
+A step is one tool call with a sentence before it. About three in ten read a whole file (5 to 20 kB), the others read a
+passage, search, edit or run tests; the last step of a turn is an answer. 200 steps leave about 1.1 MB of output.
+"""
+
+from __future__ import annotations
+
+import random
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from bench.talk import text
+
+__all__ = ["QUICK", "WHOLE", "Step", "Turn", "make_project", "turns_of"]
+
+_MODULES: Final = 40
+_TEST_RUNS: Final = 60
+WHOLE: Final = (8, 20, 40, 12, 60, 4, 10, 30, 16)
+"""Steps of each turn: short questions, and errands that take an hour."""
+QUICK: Final = (6, 14, 20)
+_PAUSES_S: Final = (0, 90, 240, 60, 900, 45, 120, 2_400, 30)
+"""Before each turn. Twice somebody was away for longer than a provider keeps anything."""
+_KINDS: Final = ("read", "read", "read", "passage", "grep", "edit", "edit", "test", "test", "grep")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What the model says, and the tool it calls; none in the last step of a turn."""
+
+    says: str
+    tool: str | None = None
+    args: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    prompt: str
+    steps: Sequence[Step]
+    pause_s: int
+
+
+def _functions(module: int) -> int:
+    """Of a module: so many that its file has 5 to 20 kB."""
+    return 10 + module * 7 % 31
+
+
+def _return(module: int, function: int) -> str:
+    return f"    return total - {function} * reserve_{module:02}"
+
+
+def make_project(folder: Path) -> None:
+    """Write the project and commit it, as a person who asks for help would have."""
+    (folder / "src").mkdir(parents=True)
+    (folder / "runs").mkdir()
+    for module in range(_MODULES):
+        (folder / f"src/module_{module:02}.py").write_text("\n".join(_source(module)))
+    for run in range(_TEST_RUNS):
+        (folder / f"runs/{run:02}.txt").write_text("\n".join(_test_output(run)))
+    (folder / "test.sh").write_text('cat "runs/$1.txt"\n')
+    (folder / "AGENTS.md").write_text(f"# How to work here\n\n{text(1, 3_000)}\n")
+    for command in (("init", "-q", "-b", "main"), ("add", "."), ("commit", "-q", "-m", "The project")):
+        own = ("-c", "user.name=bench", "-c", "user.email=bench@example.com", "-c", "commit.gpgsign=false")
+        subprocess.run(["git", "-C", str(folder), *own, *command], check=True, stdin=subprocess.DEVNULL)
+
+
+def _source(module: int) -> Iterator[str]:
+    yield f'"""{text(module, 120)}."""\n'
+    for function in range(_functions(module)):
+        seed = module * 100 + function
+        other = (module + function) % _MODULES
+        yield f"def handle_{module:02}_{function:02}(order: Order, *, reserve_{module:02}: int = {seed}) -> int:"
+        yield f'    """{text(seed, 90)}."""'
+        yield "    total = 0"
+        yield f"    for item in order.items[:{function + 3}]:"
+        yield f"        # {text(seed + 9, 70)}"
+        yield f"        total += item.price + handle_{other:02}_{function:02}(item.order)"
+        yield f"{_return(module, function)}\n"
+
+
+def _test_output(run: int) -> Iterator[str]:
+    rng = random.Random(run)
+    for n in range(rng.randint(10, 80)):
+        yield f"tests/test_module_{(run + n) % _MODULES:02}.py::test_{text(n, 24).replace(' ', '_')} PASSED [{n:3}%]"
+    for _ in range(rng.randint(0, 2)):
+        yield f"FAILED: {text(rng.randint(0, 999), 80)}"
+        for line in range(rng.randint(5, 25)):
+            yield f"    src/module_{rng.randrange(_MODULES):02}.py:{line * 7 + 3}: {text(line, 60)}"
+
+
+def turns_of(lengths: Sequence[int]) -> list[Turn]:
+    """The whole work, by turns."""
+    rng = random.Random(14)
+    untouched = [(module, function) for module in range(_MODULES) for function in range(_functions(module))]
+    rng.shuffle(untouched)
+    turns = []
+    for number, (length, pause_s) in enumerate(zip(lengths, _PAUSES_S, strict=False)):
+        steps = [_step(rng, untouched) for _ in range(length - 1)]
+        steps.append(Step(text(rng.randrange(10_000), 700)))
+        turns.append(Turn(text(number + 500, 300), steps, pause_s))
+    return turns
+
+
+def _step(rng: random.Random, untouched: list[tuple[int, int]]) -> Step:
+    says = text(rng.randrange(10_000), rng.randint(60, 260))
+    module = rng.randrange(_MODULES)
+    match rng.choice(_KINDS):
+        case "read":
+            return Step(says, "read", {"path": f"src/module_{module:02}.py"})
+        case "passage":
+            offset = rng.randint(2, 40)
+            return Step(says, "read", {"path": f"src/module_{module:02}.py", "offset": offset, "limit": 60})
+        case "grep":
+            return Step(says, "grep", {"pattern": rf"handle_\d+_{rng.randint(0, 9):02}\(", "path": "src"})
+        case "edit":
+            module, function = untouched.pop()
+            old = _return(module, function)
+            new = f"    # {text(function, rng.randint(60, 600))}\n{old} - {rng.randint(1, 99)}"
+            return Step(says, "edit", {"path": f"src/module_{module:02}.py", "old": f"{old}\n", "new": f"{new}\n"})
+        case _:
+            return Step(says, "bash", {"command": f"sh test.sh {rng.randrange(_TEST_RUNS):02}"})
