@@ -8,7 +8,8 @@
     ├── Conflict            SessionBusy · WaitingForHuman · NothingToContinue · AlreadyAnswered · DuplicateMessage
     │                       DuplicateEvent · TriggerPaused · NewerTurns · NothingToUndo · OwnedByAnotherProcess
     ├── Invalid             InvalidId · InvalidInput · UnsupportedValue · MessageTooLarge · TooManyFiles
-    │                       RewindTargetInvalid · BranchPointInvalid · IllegalChunk · IllegalTransition
+    │                       UnsupportedFile · RewindTargetInvalid · BranchPointInvalid · IllegalChunk
+    │                       IllegalTransition
     ├── PermissionDenied    SignatureInvalid
     ├── RunError            ModelFailed · ToolFailed · RunAborted · ContextTooLarge · ViewerLagged
     ├── CompactionError
@@ -75,6 +76,7 @@ __all__ = [
     "TriggerNotFound",
     "TriggerPaused",
     "TurnNotFound",
+    "UnsupportedFile",
     "UnsupportedValue",
     "ViewerLagged",
     "WaitingForHuman",
@@ -183,6 +185,10 @@ class MessageTooLarge(Invalid, code="message_too_large"): ...
 
 
 class TooManyFiles(Invalid, code="too_many_files"): ...
+
+
+class UnsupportedFile(Invalid, code="unsupported_file"):
+    """A file that the model which would answer does not take, or that is not whole."""
 
 
 class RewindTargetInvalid(Invalid, code="rewind_target_invalid"): ...

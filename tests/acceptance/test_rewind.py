@@ -140,7 +140,7 @@ async def test_an_edit_that_is_run_keeps_files_model_and_agent(open_both: Open) 
         new = (await rows_of(s))[rewound.submission.message_id]
         assert [part.data for part in new.parts] == [old.parts[0].data, {"type": "text", "text": "read that"}]
         assert new.metadata == {**old.metadata, "client_message_id": "c-1"}
-        assert s.model.requests[-1].messages[-1].parts[0]["url"] == url
+        assert s.model.requests[-1].messages[-1].parts[0] == {"type": "text", "text": "[h.txt]\nhello"}
         assert [move.why for move in (await tree_of(s)).moves] == ["turn", "rewind", "unrewind", "rewind", "turn"]
         await is_sound(s)
 

@@ -30,7 +30,7 @@ async def test_a_file_too_large_for_the_model_costs_its_own_turn_and_no_other(tm
     async with opened(tmp_path, Playing(otherwise=counting_bytes)) as s:
         await s.begin()
         await s.say("hello")
-        body = base64.b64encode(b"hello world " * 50_000).decode()
+        body = base64.b64encode(b"%PDF-1.7 " + b"hello world " * 50_000 + b"%%EOF").decode()
         file = {"type": "file", "mediaType": "application/pdf", "url": f"data:application/pdf;base64,{body}"}
         outcome = await (await s.engine.submit(s.id, [{"type": "text", "text": "see"}, file])).wait()
         await s.rest()

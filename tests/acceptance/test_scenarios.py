@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from typing import Any
 
 import pytest
@@ -323,8 +324,9 @@ async def test_the_model_and_the_agent_of_a_turn(open_scenario: Open) -> None:
 @pytest.mark.rule("RN-4")
 async def test_a_file_is_kept_once_and_the_model_is_given_its_bytes(open_scenario: Open) -> None:
     """The stored message names the blob; the request carries it by value."""
-    url = "data:text/plain;base64,aGVsbG8="
-    parts = [{"type": "text", "text": "read this"}, {"type": "file", "mediaType": "text/plain", "url": url}]
+    body = b"%PDF-1.7 hello %%EOF"
+    url = f"data:application/pdf;base64,{base64.b64encode(body).decode()}"
+    parts = [{"type": "text", "text": "read this"}, {"type": "file", "mediaType": "application/pdf", "url": url}]
     async with open_scenario([say("hello indeed")]) as s:
         await s.begin()
         submission = await s.engine.submit(s.id, parts)
@@ -333,7 +335,7 @@ async def test_a_file_is_kept_once_and_the_model_is_given_its_bytes(open_scenari
         assert stored.startswith("/api/blobs/")
         blob = await s.engine.store.find_blob(stored.removeprefix("/api/blobs/"))
         assert blob is not None
-        assert blob.data == b"hello"
+        assert blob.data == body
         assert s.model.requests[0].messages[-1].parts[1]["url"] == url
         assert await s.check() == []
 

@@ -54,11 +54,13 @@ async def test_pages_for_reading_hold_the_text_and_no_secret() -> None:
 @pytest.mark.slow
 async def test_an_export_with_many_files_comes_in_again(tmp_path: Path) -> None:
     """Each message keeps to the limits of one; together they are larger than any other body may be."""
-    files = [base64.b64encode(bytes([0xFF, n]) * 4_500_000).decode() for n in range(6)]
+    files = [base64.b64encode(b"\xff\xd8\xff" + bytes([0xFF, n]) * 4_500_000 + b"\xff\xd9").decode() for n in range(6)]
     async with served(*[say("seen")] * 3, store=f"sqlite:///{tmp_path}/s.db") as client:
         session_id = (await client.post("/api/sessions", {})).json()["id"]
         for pair in (files[:2], files[2:4], files[4:]):
-            parts = [{"type": "file", "mediaType": "image/png", "url": f"data:image/png;base64,{one}"} for one in pair]
+            parts = [
+                {"type": "file", "mediaType": "image/jpeg", "url": f"data:image/jpeg;base64,{one}"} for one in pair
+            ]
             body = {"id": session_id, "messages": [{"role": "user", "parts": parts}]}
             assert (await client.post("/api/chat", body)).status == 200
         out = await client.get(f"/api/sessions/{session_id}/export")

@@ -234,13 +234,12 @@ async def test_what_an_answer_became_can_be_sent_back(anthropic: Talk) -> None:
 
 
 async def test_files_are_shown_or_named(openai: Talk) -> None:
-    """An image as an image, text as text; what is not at hand is named, never fetched."""
+    """An image as an image; what is not at hand is named, never fetched. Text was made text before."""
     pixel = b"\x89PNG\r\n\x1a\n"
     encoded = base64.b64encode(pixel).decode()
     parts: list[dict[str, Any]] = [
         {"type": "text", "text": "See:"},
         {"type": "file", "mediaType": "image/png", "url": f"data:image/png;base64,{encoded}"},
-        {"type": "file", "mediaType": "text/plain", "filename": "a.txt", "url": "data:text/plain,h%C3%A9"},
         {"type": "file", "mediaType": "image/png", "filename": "b.png", "url": "https://example.com/b.png"},
     ]
     body = await openai.body(Message("m1", "user", parts, {}))
@@ -250,7 +249,6 @@ async def test_files_are_shown_or_named(openai: Talk) -> None:
             "content": [
                 {"type": "text", "text": "See:"},
                 {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{encoded}"}},
-                {"type": "text", "text": "[a.txt]\nhé"},
                 {"type": "text", "text": "[b.png (image/png) is not shown]"},
             ],
         }

@@ -325,7 +325,7 @@ def test_the_users_configuration_knows_best(caplog: pytest.LogCaptureFixture) ->
     config = ProviderConfig(
         base_url="http://127.0.0.1:9/v1",
         models={
-            "big": ModelFacts(window=64_000, max_output=8_000, tools=False, summariser="small"),
+            "big": ModelFacts(window=64_000, max_output=8_000, tools=False, summariser="small", files=("image/*",)),
             "other": ModelFacts(window=16_000),
         },
         summariser="tiny",
@@ -339,6 +339,7 @@ def test_the_users_configuration_knows_best(caplog: pytest.LogCaptureFixture) ->
             max_output=8_000,
             tools=False,
             summariser=Model("local", "small"),
+            files=("image/*",),
         )
         assert made.info(Model("local", "other")) == ModelInfo(
             model=Model("local", "other"),
@@ -347,6 +348,7 @@ def test_the_users_configuration_knows_best(caplog: pytest.LogCaptureFixture) ->
             summariser=tiny,
             titler=tiny,
             output_known=False,
+            files=("image/png", "image/jpeg", "image/gif", "image/webp"),
         )
     assert caplog.records == []
 

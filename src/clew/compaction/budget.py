@@ -224,7 +224,7 @@ def _file_tokens(part: p.Part) -> int:
     if p.kind_of(part) != "file" or _is_image(part):
         return 0
     size = max(p.size_of(part) or 0, 0)
-    is_text = (p.media_type_of(part) or "").startswith("text/")
+    is_text = p.is_text_type(p.media_type_of(part) or "")
     return estimate_tokens(size if is_text else size // _BYTES_A_CHARACTER)
 
 

@@ -14,6 +14,7 @@ that every attempt is visible. Closing the iterator early (``aclose``) cancels t
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
+from fnmatch import fnmatchcase
 from typing import Any, Literal, Protocol
 
 import msgspec
@@ -126,6 +127,7 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     that no answer is cut short by a guess.
     ``summariser`` and ``titler`` are the provider's cheap models for those jobs; without a titler a session is
     named after its first words.
+    ``files`` are the media types it takes beside text, which every model does; ``image/*`` stands for all of a kind.
     """
 
     model: Model
@@ -136,6 +138,11 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     titler: Model | None = None
     known: bool = True
     output_known: bool = True
+    files: tuple[str, ...] = ("image/png", "image/jpeg", "image/gif", "image/webp", "application/pdf")
+
+    def takes(self, media_type: str) -> bool:
+        """Whether a file of this type can be sent to it as it is."""
+        return any(fnmatchcase(media_type.lower(), one.lower()) for one in self.files)
 
 
 class ModelListing(msgspec.Struct, frozen=True, kw_only=True):

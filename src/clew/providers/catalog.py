@@ -67,6 +67,7 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     tools: bool | None = None
     summariser: str | None = None
     prices: Prices | None = None
+    files: tuple[str, ...] | None = None
 
 
 class Family(msgspec.Struct, frozen=True, kw_only=True):
@@ -191,6 +192,7 @@ class Catalog:
             summariser=info.summariser if own.summariser is None else Model(provider, own.summariser),
             known=info.known or own.window is not None,
             output_known=info.output_known or own.max_output is not None,
+            files=info.files if own.files is None else own.files,
         )
 
 

@@ -19,6 +19,7 @@ from clew.errors import InvalidInput
 from clew.providers.base import EndpointKind, ModelInfo, ModelListing, Provider, ProviderFailure, repr_without_key
 from clew.providers.catalog import Catalog, ModelFacts, families
 from clew.providers.demo import DEMO, DEMO_MODELS, DemoProvider
+from clew.providers.files import files_taken
 from clew.providers.pydantic_ai import IDLE_LIMIT_MS, Endpoint, PydanticAIProvider, is_installed
 from clew.transcript.session import Model, parse_model
 from clew.transcript.usage import Usage
@@ -115,6 +116,9 @@ class ProviderRegistry:
         info = self._catalog.info(model)
         config = self._configs.get(model.provider_id)
         own = config.facts().get(model.model_id) if config is not None else None
+        if model.provider_id != DEMO and (own is None or own.files is None):
+            taken = files_taken(self._endpoint(model.provider_id).kind, model.model_id)
+            info = msgspec.structs.replace(info, files=taken)
         if config is None or config.summariser is None or (own is not None and own.summariser is not None):
             return info
         cheap = Model(model.provider_id, config.summariser)

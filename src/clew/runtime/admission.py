@@ -16,15 +16,29 @@ from typing import Any, Final
 import msgspec
 import orjson
 
-from clew.errors import InvalidInput, MessageTooLarge, TooManyFiles
+from clew.errors import InvalidInput, MessageTooLarge, TooManyFiles, UnsupportedFile
+from clew.providers.base import ModelInfo
 from clew.providers.evidence import encode_tools
+from clew.runtime.files import content_of
 from clew.runtime.host import Host
 from clew.runtime.setting import Setting, resolve
 from clew.store.base import Blob, Store
 from clew.store.unit import LinkBlob, PutBlob
 from clew.transcript.gate import check_value
 from clew.transcript.message import MessageRow, PartRow
-from clew.transcript.part import blob_of, kind_of, media_type_of, stored_file, text_of, text_part, texts_of, url_of
+from clew.transcript.part import (
+    blob_of,
+    file_name_of,
+    is_text_type,
+    kind_of,
+    media_type_of,
+    size_of,
+    stored_file,
+    text_of,
+    text_part,
+    texts_of,
+    url_of,
+)
 from clew.transcript.session import Model, Session
 
 __all__ = ["PromptContent", "admit", "assistant_row", "content_digest", "read_parts", "user_row"]
@@ -32,7 +46,8 @@ __all__ = ["PromptContent", "admit", "assistant_row", "content_digest", "read_pa
 MAX_FILES: Final = 10
 MAX_FILE_BYTES: Final = 10 * 1024 * 1024
 MAX_FILES_BYTES: Final = 20 * 1024 * 1024
-_MEDIA_TYPE = re.compile(r"[a-z0-9.+-]+/[a-z0-9.+*-]+", re.ASCII | re.IGNORECASE)
+_MEDIA_TYPE: Final = re.compile(r"[a-z0-9.+-]+/[a-z0-9.+*-]+", re.ASCII)
+_SEEN_OR_HEARD: Final = ("image/", "audio/", "video/", "application/pdf")
 
 
 class PromptContent(msgspec.Struct, frozen=True):
@@ -54,7 +69,7 @@ async def admit(
     """Who would answer this prompt, and the prompt as it would be stored; nothing is stored yet."""
     setting = await resolve(host, session, model=model, agent=agent, attended=attended)
     kept = await _load_kept(host.store, prompt)
-    content = await asyncio.to_thread(read_parts, prompt, setting.workspace, host.clock.now_ms(), kept)
+    content = await asyncio.to_thread(read_parts, prompt, setting.workspace, host.clock.now_ms(), setting.info, kept)
     _check_size(content, setting)
     return setting, content
 
@@ -98,9 +113,16 @@ async def _load_kept(store: Store, prompt: str | Sequence[Mapping[str, Any]]) ->
 
 
 def read_parts(
-    prompt: str | Sequence[Mapping[str, Any]], workspace: Path | None, now: int, kept: Mapping[str, Blob] | None = None
+    prompt: str | Sequence[Mapping[str, Any]],
+    workspace: Path | None,
+    now: int,
+    info: ModelInfo,
+    kept: Mapping[str, Blob] | None = None,
 ) -> PromptContent:
-    """The parts of a user message, checked; files by value or from the workspace become blobs, ``kept`` ones stay."""
+    """The parts of a user message, checked; files by value or from the workspace become blobs, ``kept`` ones stay.
+
+    ``info`` is of the model that would answer: a file that it does not take is refused.
+    """
     given = [text_part(prompt)] if isinstance(prompt, str) else [dict(part) for part in prompt]
     if not given:
         raise InvalidInput("a prompt needs at least one part")
@@ -116,7 +138,8 @@ def read_parts(
         if text_of(part) is not None:
             parts.append(part)
         elif kind_of(part) == "file":
-            blob = _read_file(part, workspace, now, kept or {})
+            part = _named(part)
+            blob = _read_file(part, workspace, now, info, kept or {})
             total += len(blob.data)
             if total > MAX_FILES_BYTES:
                 raise MessageTooLarge(f"the files of a prompt may have {MAX_FILES_BYTES} bytes together")
@@ -129,10 +152,22 @@ def read_parts(
     return PromptContent(tuple(parts), tuple(blobs))
 
 
-def _read_file(part: Mapping[str, Any], workspace: Path | None, now: int, kept: Mapping[str, Blob]) -> PutBlob:
-    media_type, url = media_type_of(part), url_of(part)
-    if media_type is None or not _MEDIA_TYPE.fullmatch(media_type):
-        raise InvalidInput("a file part needs a mediaType such as image/png")
+def _named(part: dict[str, Any]) -> dict[str, Any]:
+    """A file part with the name the file has; one of nothing but space is none."""
+    left = {key: value for key, value in part.items() if key != "filename"}
+    url = url_of(part) or ""
+    inside = Path(url.removeprefix("workspace:")).name if url.startswith("workspace:") else ""
+    name = (file_name_of(part) or "").strip() or inside
+    return {**left, "filename": name} if name else left
+
+
+def _read_file(
+    part: Mapping[str, Any], workspace: Path | None, now: int, info: ModelInfo, kept: Mapping[str, Blob]
+) -> PutBlob:
+    """The bytes of a file, under the type they have; what was claimed may be nothing, or wrong."""
+    url = url_of(part)
+    claimed = (media_type_of(part) or "").partition(";")[0].strip().lower()
+    claimed = claimed if _MEDIA_TYPE.fullmatch(claimed) else "application/octet-stream"
     if url is None:
         raise InvalidInput("a file part needs a url")
     if url.startswith("data:"):
@@ -142,12 +177,25 @@ def _read_file(part: Mapping[str, Any], workspace: Path | None, now: int, kept: 
     elif named := blob_of(part):
         if named not in kept:
             raise InvalidInput(f"there is no file {url}; send it as a data: url")
-        return PutBlob(named, media_type, kept[named].data, now)
+        # Of the history already: a model that does not take it is told what it is, as about the rest of that.
+        data = kept[named].data
+        return PutBlob(named, content_of(data, claimed).media_type, data, now)
     else:
         raise InvalidInput("a file's url is data:… or workspace:PATH; others are not fetched")
     if len(data) > MAX_FILE_BYTES:
         raise MessageTooLarge(f"a file may have at most {MAX_FILE_BYTES} bytes")
-    return PutBlob(sha256(data).hexdigest(), media_type, data, now)
+    content = content_of(data, claimed)
+    name = repr(file_name_of(part) or "a file")
+    if not content.whole or (not data and claimed.startswith(_SEEN_OR_HEARD)):
+        what = f"{name} ({claimed if not data else content.media_type}, {len(data):,} bytes)"
+        raise UnsupportedFile(f"{what} is not whole: leave it out, or attach it again from where it is")
+    if content.text is None and not info.takes(content.media_type):
+        taken = ", ".join(["text in UTF-8", *info.files])
+        raise UnsupportedFile(
+            f"{info.model} does not take {name} ({content.media_type}). It takes {taken}. Leave the file out, turn it "
+            "into one of these, or choose another model"
+        )
+    return PutBlob(sha256(data).hexdigest(), content.media_type, data, now)
 
 
 def _read_data_url(url: str) -> bytes:
@@ -189,9 +237,11 @@ def content_digest(parts: Sequence[Mapping[str, Any]]) -> str:
 
 def _check_size(content: PromptContent, setting: Setting) -> None:
     """A message that with prompt and tools could not fit an empty window is refused before it is stored."""
-    text = "".join(texts_of(content.parts))
+    text = sum(map(len, texts_of(content.parts)))
+    # A file of text is sent as its text.
+    text += sum(size_of(part) or 0 for part in content.parts if is_text_type(media_type_of(part) or ""))
     tools = encode_tools(setting.schemas) if setting.schemas else ""
-    needed = sum(-(-len(said) // 4) for said in (text, setting.system_prompt.text, tools))
+    needed = sum(-(-chars // 4) for chars in (text, len(setting.system_prompt.text), len(tools)))
     if needed > setting.info.window:
         raise MessageTooLarge(
             f"this message needs about {needed} tokens with its prompt and tools; {setting.model} takes "

@@ -1,49 +1,155 @@
-"""Files in a model's view: stored messages name blobs, a provider is given their bytes."""
+"""Files, between a message and a model: what their bytes are, and what a model is given of them.
+
+What a file is, its bytes say: a name and a media type are claims. A text is given to every model as text, under the
+file's name. What the model takes goes as bytes; in the place of anything else stands a line that says what is there,
+so that no history can make a call fail. Only what is new is refused (:mod:`clew.runtime.admission`).
+"""
 
 from __future__ import annotations
 
 import base64
+import codecs
 import logging
-from collections.abc import Sequence
-from typing import Any
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 import msgspec
 
 from clew.errors import RowUndecodable
+from clew.providers.base import ModelInfo
 from clew.store.base import Store
 from clew.transcript.message import Message
-from clew.transcript.part import blob_of, file_name_of, media_type_of, text_part
+from clew.transcript.part import (
+    blob_of,
+    bytes_in,
+    file_name_of,
+    first_words,
+    is_text_type,
+    kind_of,
+    media_type_of,
+    text_part,
+    url_of,
+)
 
-__all__ = ["with_files"]
+__all__ = ["Content", "content_of", "with_files", "without_older_files"]
 
 log = logging.getLogger("clew.files")
 
+_CONTROL: Final = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
+"""What no text holds. Form feeds are in old sources, and escapes in what terminals were shown."""
+_NAME_CHARS: Final = 200
 
-async def with_files(store: Store, messages: Sequence[Message]) -> list[Message]:
-    """The messages with every file part that names a blob given as a ``data:`` URL.
 
-    In the place of a blob that is gone, or damaged, a text says so.
-    """
+class Content(msgspec.Struct, frozen=True):
+    """What the bytes of a file are. ``text`` is what they say, where they are text; not ``whole``: they break off."""
+
+    media_type: str
+    text: str | None = None
+    whole: bool = True
+
+
+def content_of(data: bytes, claimed: str) -> Content:
+    """What a file is by its bytes; the media type it was given counts only where they do not tell."""
+    for beginning, media_type, is_whole in _KINDS:
+        if beginning.match(data):
+            return Content(media_type, whole=is_whole(data))
+    text = _text_in(data, claimed)
+    if text is None:
+        # What calls itself something that has a beginning of its own, and has not, is something else.
+        known = any(claimed == media_type for _, media_type, _ in _KINDS)
+        return Content("application/octet-stream" if known else claimed)
+    return Content(claimed if is_text_type(claimed) else "text/plain", text)
+
+
+def _text_in(data: bytes, claimed: str) -> str | None:
+    try:
+        if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            return data.decode("utf-16")
+        return None if _CONTROL.search(data) else data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        # In an older encoding: whoever calls it text means it to be read, as far as it can be.
+        return data.decode("utf-8", "replace") if is_text_type(claimed) and not _CONTROL.search(data) else None
+
+
+def _is_whole_png(data: bytes) -> bool:
+    at = 8
+    while at + 12 <= len(data):
+        if data[at + 4 : at + 8] == b"IEND":
+            return True
+        at += 12 + int.from_bytes(data[at : at + 4], "big")
+    return False
+
+
+_KINDS: Final[tuple[tuple[re.Pattern[bytes], str, Callable[[bytes], bool]], ...]] = (
+    (re.compile(rb"\x89PNG\r\n\x1a\n"), "image/png", _is_whole_png),
+    (re.compile(rb"\xff\xd8\xff"), "image/jpeg", lambda data: b"\xff\xd9" in data),
+    # The end of the last block, and the trailer.
+    (re.compile(rb"GIF8[79]a"), "image/gif", lambda data: b"\x00;" in data),
+    (
+        re.compile(rb"RIFF....WEBP", re.DOTALL),
+        "image/webp",
+        lambda data: int.from_bytes(data[4:8], "little") + 8 <= len(data),
+    ),
+    (re.compile(rb"%PDF-"), "application/pdf", lambda data: b"%%EOF" in data),
+)
+"""How what models take begins, and whether it is all there; one that is cut off fails the call that sends it."""
+
+
+async def with_files(store: Store, messages: Sequence[Message], info: ModelInfo) -> list[Message]:
+    """The messages as a model takes them: every file of a user's by value, as text, or named in a line."""
     given: list[Message] = []
     for message in messages:
-        if any(blob_of(part) for part in message.parts):
-            parts = [await _inlined(store, part) for part in message.parts]
+        if message.role == "user" and any(kind_of(part) == "file" for part in message.parts):
+            parts = [await _given(store, part, info) if kind_of(part) == "file" else part for part in message.parts]
             message = msgspec.structs.replace(message, parts=parts)
         given.append(message)
     return given
 
 
-async def _inlined(store: Store, part: dict[str, Any]) -> dict[str, Any]:
+async def _given(store: Store, part: dict[str, Any], info: ModelInfo) -> dict[str, Any]:
     digest = blob_of(part)
-    if digest is None:
-        return part
-    try:
-        blob = await store.find_blob(digest)
-    except RowUndecodable as error:
-        log.error("a file is not sent: %s (%s)", error, digest)
-        blob = None
-    if blob is None:
-        name = file_name_of(part) or f"a file of type {media_type_of(part)}"
+    data = bytes_in(url_of(part) or "") if digest is None else None
+    if digest is not None:
+        try:
+            blob = await store.find_blob(digest)
+            data = blob.data if blob is not None else None
+        except RowUndecodable as error:
+            log.error("a file is not sent: %s (%s)", error, digest)
+    claimed = media_type_of(part) or "application/octet-stream"
+    name = first_words(file_name_of(part) or "", _NAME_CHARS)
+    if data is None and digest is None:
+        return text_part(f"[{name or 'a file'} ({claimed}) is not shown]")
+    if data is None:
+        name = name or f"a file of type {claimed}"
         return text_part(f"[{name} is missing or damaged where it is stored, and is left out.]")
-    body = base64.b64encode(blob.data).decode()
-    return {**part, "url": f"data:{blob.media_type};base64,{body}"}
+    content = content_of(data, claimed)
+    if content.text is not None:
+        return text_part(f"[{name or 'a file'}]\n{content.text or '(the file is empty)'}")
+    if content.whole and info.takes(content.media_type):
+        body = base64.b64encode(data).decode()
+        return {**part, "mediaType": content.media_type, "url": f"data:{content.media_type};base64,{body}"}
+    why = "this model does not take such files" if content.whole else "it breaks off before its end"
+    return _line(name, content.media_type, len(data), why)
+
+
+def _line(name: str, media_type: str, size: int, why: str) -> dict[str, Any]:
+    return text_part(f"[{name or 'a file'} ({media_type}, {size:,} bytes) is attached here and not shown: {why}.]")
+
+
+def without_older_files(messages: Sequence[Message]) -> list[Message] | None:
+    """The messages with the files before the user's newest one named instead of sent; None where there are none."""
+    newest = max((n for n, message in enumerate(messages) if message.role == "user"), default=0)
+    left = list(messages)
+    older = [n for n in range(newest) if left[n].role == "user" and any(kind_of(p) == "file" for p in left[n].parts)]
+    for n in older:
+        left[n] = msgspec.structs.replace(left[n], parts=[_refused(part) for part in left[n].parts])
+    return left if older else None
+
+
+def _refused(part: dict[str, Any]) -> dict[str, Any]:
+    if kind_of(part) != "file":
+        return part
+    name = first_words(file_name_of(part) or "", _NAME_CHARS)
+    size = len(bytes_in(url_of(part) or "") or b"")
+    return _line(name, media_type_of(part) or "unknown", size, "a request with it was refused")

@@ -8,6 +8,7 @@ watches: it tells its run how it ended, or raises.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from typing import Any, Final, Literal
 
@@ -21,7 +22,7 @@ from clew.providers.evidence import encode_tools, request_digest, tools_digest
 from clew.providers.reply import CUT, bounded
 from clew.providers.retry import delay_ms
 from clew.runtime.calls import MAX_CALLS, TOO_MANY, Call, Caller, Verdict
-from clew.runtime.files import with_files
+from clew.runtime.files import with_files, without_older_files
 from clew.runtime.host import Host
 from clew.runtime.progress import Progress
 from clew.runtime.recorder import Recorder
@@ -35,6 +36,7 @@ from clew.transcript.wait import Wait, digest_call
 
 __all__ = ["End", "Loop"]
 
+log = logging.getLogger("clew.files")
 
 _SAID: Final[dict[str, Literal["length", "content_filter", "error"]]] = {
     "length": "length",
@@ -67,6 +69,7 @@ class Loop(msgspec.Struct):
     sent: dict[str, Any] = {}
     sent_at: int = 0
     kept_prompt: bool = False
+    older_files: bool = True
 
     async def run(self) -> End:
         """Step after step until nothing is asked for, a human is, or the budget is used up."""
@@ -157,6 +160,12 @@ class Loop(msgspec.Struct):
                     overflowed = True
                     request = await self._prepared(less)
                     continue
+                # What a provider minds in a file, only it knows. An old one must not make every later call fail.
+                plain = without_older_files(request.messages) if untouched and failure.kind == "invalid" else None
+                if plain is not None:
+                    log.warning("%s refused a request with files of earlier turns: %s", request.model, failure)
+                    self.older_files, request = False, msgspec.structs.replace(request, messages=plain)
+                    continue
                 wait = delay_ms(failure, attempt, self.host.chance()) if untouched else None
                 if wait is None:
                     raise
@@ -195,7 +204,10 @@ class Loop(msgspec.Struct):
             "view": [context.compaction_depth, context.prune_seq, len(context.messages)],
             "limits": [request.max_output_tokens, request.temperature],
         }
-        return msgspec.structs.replace(request, messages=await with_files(self.host.store, request.messages))
+        info = setting.info if request.model == setting.model else self.host.providers.info(request.model)
+        given = await with_files(self.host.store, request.messages, info)
+        given = given if self.older_files else without_older_files(given) or given
+        return msgspec.structs.replace(request, messages=given)
 
     async def _stream(self, request: ModelRequest) -> tuple[list[Call], bool, StepEnd]:
         calls: list[Call] = []

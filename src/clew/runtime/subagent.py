@@ -62,7 +62,7 @@ class Subagents:
             raise ToolFailed(str(error)) from error
         await self._sessions.commit(Unit(child.id, (InsertSession(child),), sync="power"))
         async with self._sessions.lock(child.id):
-            content = read_parts(prompt, own.workspace, now)
+            content = read_parts(prompt, own.workspace, now, own.info)
             row = await user_row(host, child, own, content, None, {"unattended": True})
             submission = await self._open(child, own, row, content)
             run = self._sessions.find_run(child.id)

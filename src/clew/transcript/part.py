@@ -11,9 +11,12 @@ has an id. The states of a call are :mod:`clew.transcript.tool_state`; what a ch
 
 from __future__ import annotations
 
+import base64
+import binascii
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeAlias
+from urllib.parse import unquote_to_bytes
 
 import msgspec
 
@@ -22,6 +25,7 @@ Part: TypeAlias = Mapping[str, Any]
 COMPACTION_PART: Final = "data-compaction"
 STEP_START: Final = "step-start"
 _BLOB: Final = re.compile("/api/blobs/([0-9a-f]{64})", re.ASCII)
+_TEXT_TYPES: Final = re.compile(r"text/.*|application/(json|xml|yaml|toml|javascript)(;.*)?", re.ASCII)
 
 
 def kind_of(part: Part) -> str:
@@ -207,6 +211,11 @@ def media_type_of(part: Part) -> str | None:
     return text_at(part, "mediaType")
 
 
+def is_text_type(media_type: str) -> bool:
+    """Whether this is what a text is called."""
+    return _TEXT_TYPES.fullmatch(media_type) is not None
+
+
 def url_of(part: Part) -> str | None:
     return text_at(part, "url")
 
@@ -220,6 +229,19 @@ def blob_of(part: Part) -> str | None:
     """The digest of the blob a file part names; None for one that names none, and for any other part."""
     named = _BLOB.fullmatch(url_of(part) or "") if part.get("type") == "file" else None
     return named[1] if named else None
+
+
+def bytes_in(url: str) -> bytes | None:
+    """The bytes of a ``data:`` URL; None for any other, which is nothing this side may fetch."""
+    head, comma, data = url.partition(",")
+    if not head.startswith("data:") or not comma:
+        return None
+    if head.endswith(";base64"):
+        try:
+            return base64.b64decode(data, validate=False)
+        except (binascii.Error, ValueError):
+            return None
+    return unquote_to_bytes(data)
 
 
 def stored_file(part: Part, sha256: str, media_type: str, size: int) -> dict[str, Any]:

@@ -9,12 +9,9 @@ a conversation where one is missing.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
-from urllib.parse import unquote_to_bytes
 
 from clew.providers.base import ModelRequest, ToolSchema
 from clew.transcript import part as p
@@ -28,7 +25,6 @@ _DENIED: Final = "The user did not allow this call."
 _FORBIDDEN: Final = re.compile(r"[^A-Za-z0-9_-]")
 _LONGEST_ID: Final = 40
 """What OpenAI's chat takes; the others take more."""
-_TEXT_TYPES: Final = re.compile(r"text/.*|application/(json|xml|yaml|toml|javascript)(;.*)?")
 
 
 def translate(request: ModelRequest, provider_id: str, system: str) -> list[Any]:
@@ -93,13 +89,10 @@ class _History:
 
     def _file(self, part: p.Part) -> Any:
         """A file the model is shown; one that is not at hand is named."""
-        name = p.file_name_of(part) or "a file"
         media_type = p.media_type_of(part) or "application/octet-stream"
-        data = _data_of(p.url_of(part) or "")
+        data = p.bytes_in(p.url_of(part) or "")
         if data is None:
-            return f"[{name} ({media_type}) is not shown]"
-        if _TEXT_TYPES.fullmatch(media_type):
-            return f"[{name}]\n{data.decode('utf-8', 'replace')}"
+            return f"[{p.file_name_of(part) or 'a file'} ({media_type}) is not shown]"
         return self._theirs.BinaryContent(data=data, media_type=media_type)
 
     def _answer(self, step: Sequence[p.Part]) -> None:
@@ -194,18 +187,3 @@ class _History:
 
 def _text(value: object) -> str | None:
     return value if isinstance(value, str) else None
-
-
-def _data_of(url: str) -> bytes | None:
-    """The bytes of a ``data:`` URL; None for any other, which is nothing this side may fetch."""
-    if not url.startswith("data:"):
-        return None
-    head, comma, data = url[5:].partition(",")
-    if not comma:
-        return None
-    if head.endswith(";base64"):
-        try:
-            return base64.b64decode(data, validate=False)
-        except (binascii.Error, ValueError):
-            return None
-    return unquote_to_bytes(data)

@@ -8,7 +8,9 @@ denied. Ctrl-C aborts the turn, which settles before the command ends; a second 
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
+import mimetypes
 import os
 import shutil
 import signal
@@ -16,11 +18,12 @@ import sys
 import termios
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
+import cyclopts
 import msgspec
 
-from clew.errors import AlreadyAnswered, ClewError
+from clew.errors import AlreadyAnswered, ClewError, InvalidInput
 from clew.fronts.cli.command import AnyEngine, Json, Store, named_model, open_store, plural
 from clew.fronts.cli.commands.printer import Printer
 from clew.fronts.cli.question import Question
@@ -28,36 +31,54 @@ from clew.fronts.cli.remote import RemoteEngine
 from clew.fronts.cli.render import Look, stop_reason, summary_of
 from clew.fronts.cli.safe_text import plain
 from clew.live.base import Waiting
+from clew.runtime.admission import MAX_FILE_BYTES
 from clew.runtime.submission import Submission, TurnOutcome
 from clew.transcript import chunk as c
 from clew.transcript.fold import Fold
 from clew.transcript.message import Message
-from clew.transcript.part import texts_of
+from clew.transcript.part import text_part, texts_of
 from clew.transcript.replay import replay
 from clew.transcript.turn import finish_of
 
 __all__ = ["COMMANDS", "follow_turn"]
 
 TextsSoFar = Callable[..., Awaitable[list[str]]]
+Files = Annotated[
+    tuple[Path, ...],
+    cyclopts.Parameter(
+        name="--file", help="A file to send along; may be given again.", negative=(), show_default=False
+    ),
+]
 _POLL_S: Final = 0.02
 _FAILURES: Final = {"permission_denied": 5, "context_too_large": 6, "storage_full": 7}
 
 
 async def run(
-    prompt: str, /, *, session: str | None = None, model: str | None = None, store: Store = None, json: Json = False
+    prompt: str,
+    /,
+    *,
+    file: Files = (),
+    session: str | None = None,
+    model: str | None = None,
+    store: Store = None,
+    json: Json = False,
 ) -> int:
     """Run one turn and print what the model says; with --json the chunks, one a line.
 
     Example: clew run "what is a clew?" --model demo/tour
     """
     options: Any = {"model": named_model(model), "on_busy": "reject", "attended": _is_attended(json)}
+    parts = [
+        *([text_part(prompt)] if prompt or not file else []),
+        *[await asyncio.to_thread(_attached, one) for one in file],
+    ]
     async with open_store(store, write=True, make=True) as engine:
         if session is not None:
-            submission = await engine.submit(session, prompt, **options)
+            submission = await engine.submit(session, parts, **options)
         else:
             session = (await engine.create_session(model=options["model"], workspace_root=Path.cwd())).id
             try:
-                submission = await engine.submit(session, prompt, **options)
+                submission = await engine.submit(session, parts, **options)
             except ClewError:
                 # One whose first prompt is refused does not stay.
                 await engine.delete_session(session)
@@ -65,6 +86,18 @@ async def run(
         if sys.stderr.isatty():
             print(f"clew: session {session}", file=sys.stderr)
         return await follow_turn(engine, session, submission, json)
+
+
+def _attached(file: Path) -> dict[str, Any]:
+    """A file of the user's as a part; what it is, its bytes say, and whether it is too large, who takes it."""
+    try:
+        with file.open("rb") as opened:
+            data = opened.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise InvalidInput(f"{file} cannot be read: {error.strerror}") from error
+    media_type = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
+    url = f"data:{media_type};base64,{base64.b64encode(data).decode()}"
+    return {"type": "file", "mediaType": media_type, "filename": file.name, "url": url}
 
 
 async def continue_(session: str, /, *, store: Store = None, json: Json = False) -> int:

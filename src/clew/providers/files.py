@@ -1,0 +1,40 @@
+"""Which files a model takes beside text: what its wire carries, less what the model is known not to take."""
+
+from __future__ import annotations
+
+import tomllib
+from fnmatch import fnmatchcase
+from functools import cache
+from importlib.resources import files
+
+import msgspec
+
+from clew.providers.base import EndpointKind
+
+__all__ = ["files_taken"]
+
+
+class _Less(msgspec.Struct, frozen=True):
+    models: tuple[str, ...]
+    without: tuple[str, ...]
+
+
+class _Files(msgspec.Struct, frozen=True):
+    """``files.toml``."""
+
+    wires: dict[EndpointKind, tuple[str, ...]]
+    less: tuple[_Less, ...]
+
+
+@cache
+def _files() -> _Files:
+    return msgspec.convert(tomllib.loads(files(__package__).joinpath("files.toml").read_text("utf-8")), _Files)
+
+
+def files_taken(kind: EndpointKind, model_id: str) -> tuple[str, ...]:
+    """The media types a model takes at an endpoint of this kind."""
+    # A gateway's name for a model begins with its maker's.
+    name = model_id.rpartition("/")[2].lower()
+    less = [one.without for one in _files().less if any(fnmatchcase(name, model) for model in one.models)]
+    left_out = [pattern for without in less for pattern in without]
+    return tuple(one for one in _files().wires[kind] if not any(fnmatchcase(one, pattern) for pattern in left_out))
