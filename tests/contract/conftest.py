@@ -58,7 +58,7 @@ async def _comes_back(store: FileStore | SqliteStore) -> None:
 
 
 async def _everything(store: Store) -> Any:
-    found = {}
+    found: dict[str | None, Any] = {None: await store.load_calls(None)}
     for session_id in await store.session_ids():
         whole = await store.find_whole(session_id)
         assert whole is not None

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from clew.errors import InternalError
 from clew.ids import Mint
@@ -20,6 +21,7 @@ from clew.store.facts import Fact
 from clew.store.memory.store import MemoryStore
 from clew.store.sql.sqlite.opening import SqliteOptions, open_sqlite
 from clew.store.unit import (
+    STORE_WIDE,
     DeleteSession,
     Dequeue,
     Enqueue,
@@ -32,17 +34,20 @@ from clew.store.unit import (
     PatchMessage,
     PatchSession,
     PutBlob,
+    PutCall,
     PutParts,
     PutProjectRules,
     PutPrompt,
     SealMessage,
     SetTurn,
+    Unit,
 )
 from clew.testing.chunks import text, tool_call, tool_output
 from clew.testing.clock import FakeClock
-from clew.testing.scribe import Scribe, user_row
+from clew.testing.scribe import MODEL, Scribe, user_row
 from clew.transcript import chunk as c
 from clew.transcript.message import PartRow
+from clew.transcript.model_call import ModelCall, without_session
 from clew.transcript.part import is_growing
 from clew.transcript.turn import Turn
 from clew.transcript.usage import Usage
@@ -186,6 +191,32 @@ async def test_of_a_deleted_session_one_fact_is_left(store: Store, scribe: Scrib
     assert await store.load_facts("prompt d1") == ()
     rules = {"project": "/p", "rules": [{"permission": "bash"}], "updated_at": 6}
     assert await store.load_facts("project /p") == (Fact("project /p", 1, now, "rules.replaced", rules),)
+
+
+@pytest.mark.rule("US-5", "ST-10")
+async def test_a_model_call_is_told_as_it_stands_and_outlives_its_session_in_the_log(
+    store: Store, scribe: Scribe
+) -> None:
+    """The stream of the calls whose session is gone names none, and says what became of each."""
+    about: dict[str, Any] = {"session_id": scribe.session_id, "turn_id": "trn_1", "message_id": "msg_1"}
+    call = ModelCall(id="cal_1", purpose="answer", model=MODEL, asked_at=5, **about)
+    ended = replace(call, usage=Usage(7), ended="completed", ended_at=9)
+    title = ModelCall(id="cal_2", purpose="title", model=MODEL, asked_at=6, session_id=scribe.session_id)
+    for one in (call, title, ended):
+        await scribe.commit(PutCall(one))
+    facts = await store.load_facts(scribe.session_id)
+    assert [(fact.type, fact.data) for fact in facts[1:]] == [
+        ("call.noted", msgspec.to_builtins(one)) for one in (call, title, ended)
+    ]
+    await scribe.commit(DeleteSession())
+    closed = without_session(replace(title, ended="interrupted"))
+    await store.commit(Unit(STORE_WIDE, (PutCall(closed),)))
+    left = [without_session(ended), without_session(title), closed]
+    told = await store.load_facts("calls")
+    assert [(fact.seq, fact.type, fact.data) for fact in told] == [
+        (seq, "call.noted", msgspec.to_builtins(one)) for seq, one in enumerate(left, 1)
+    ]
+    assert [fact.type for fact in await store.load_facts(scribe.session_id)] == ["session.deleted"]
 
 
 @pytest.mark.rule("ST-10")

@@ -21,16 +21,19 @@ from clew.store.memory.store import MemoryStore
 from clew.store.sql.sqlite.opening import open_sqlite
 from clew.store.unit import (
     AddPruned,
+    BookUsage,
     CopiedMessage,
     CopiedTurn,
     CopyLine,
     Dequeue,
     Enqueue,
+    FinishStep,
     InsertSession,
     LinkMessage,
     MoveHead,
     OpenTurn,
     PatchSession,
+    PutCall,
     SetHidden,
     SetTurn,
     Unit,
@@ -40,6 +43,7 @@ from clew.testing.clock import FakeClock
 from clew.testing.scribe import MODEL, Scribe, settled, user_row
 from clew.transcript.line import line_messages, line_turns
 from clew.transcript.message import MessageRow, PartRow
+from clew.transcript.model_call import ModelCall
 from clew.transcript.projection import Hidden, hidden_messages, kept_tails_of
 from clew.transcript.pruned import Pruned
 from clew.transcript.session import Session
@@ -76,11 +80,21 @@ class History:
 
     async def do_turn(self) -> None:
         opened = await self.scribe.prompt(f"prompt {self.rng.random()}")
+        used, now = Usage(self.rng.randint(0, 99), 3, 1, 2, 4), self.clock.now_ms()
+        about: dict[str, Any] = {"session_id": self.scribe.session_id, "turn_id": opened.id, "step": 0}
+        call = ModelCall(id=self.mint.call(), purpose="answer", model=MODEL, asked_at=now, **about)
+        await self.scribe.commit(PutCall(call))
         recorder = opened.recorder(message_id=self.mint.message())
         for chunk in random_stream(self.rng.randrange(10**6), message_id=recorder.message.id, size=12):
             await recorder.send(chunk)
         if self.rng.random() < 0.8:
-            await recorder.end_step(opened.step(recorder.message.id, Usage(self.rng.randint(0, 99), 3, 1, 2, 4)))
+            ended = PutCall(replace(call, usage=used, ended="completed", ended_at=now))
+            await recorder.end_step(opened.step(recorder.message.id, used), ended)
+            await self.scribe.commit(FinishStep(opened.id, 0, now + 7), PutCall(replace(call, tools_ms=7)))
+        else:
+            cut = PutCall(replace(call, usage=used, ended="cut", estimated=True))
+            await recorder.flush()
+            await self.scribe.commit(BookUsage(recorder.message.id, used, 0.5, now), cut)
         await recorder.close(*opened.settling(self.rng.choice(["completed", "aborted", "failed"])))
 
     async def move(self, to: str | None, why: Any, *more: Write) -> None:

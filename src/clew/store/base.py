@@ -13,7 +13,7 @@ of them asks for that one. A store keeps all three, and writes. ``clew.testing.s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -30,6 +30,7 @@ from clew.transcript.model_call import ModelCall
 from clew.transcript.portable import Blob
 from clew.transcript.pruned import Pruned
 from clew.transcript.session import Session, SessionState
+from clew.transcript.spend import Spend, UsageGroup, UsageQuery
 from clew.transcript.turn import Step, Tree, Turn
 from clew.triggers.ledger import Direction, EventPage, EventQuery, LedgerEvent
 from clew.triggers.routing import RouteKind
@@ -328,6 +329,14 @@ class Care(Protocol):
 
     async def seals(self, session_id: str) -> dict[str, str]:
         """The digests of settled messages."""
+        ...
+
+    async def load_usage(self, query: UsageQuery) -> tuple[UsageGroup, ...]:
+        """Sums over model calls, those of sessions that are gone too, by their key; the one without a key last."""
+        ...
+
+    async def load_spend(self, session_ids: Collection[str]) -> dict[str, Spend]:
+        """What each of these sessions has spent, with its subagents and theirs; of one that is not there, nothing."""
         ...
 
     async def search(self, query: SearchQuery) -> SearchPage:

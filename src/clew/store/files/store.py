@@ -367,9 +367,9 @@ class FileStore(MemoryStore):
         yield from super()._sessions()
         yield from (header.session for header in self._headers.values())
 
-    def _calls(self) -> Iterable[ModelCall]:
-        yield from super()._calls()
-        yield from (call for header in self._headers.values() for call in header.calls)
+    def _calls_of(self, session_id: str) -> Iterable[ModelCall]:
+        header = self._headers.get(session_id)
+        return header.calls if header is not None else super()._calls_of(session_id)
 
     def _is_there(self, session_id: str) -> bool:
         return super()._is_there(session_id) or session_id in self._headers

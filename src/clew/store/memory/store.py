@@ -7,7 +7,7 @@ and let go of alone, and a unit touches exactly one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -27,6 +27,7 @@ from clew.store.memory.session_value import SessionValue
 from clew.store.memory.tables import EventKey
 from clew.store.memory.triggers import MemoryTriggers
 from clew.transcript.model_call import ModelCall, brought_up_to_date, without_session
+from clew.transcript.spend import Spend, UsageGroup, UsageQuery, add_costs, sum_calls
 
 __all__ = ["MemoryStore"]
 
@@ -216,6 +217,27 @@ class MemoryStore(MemoryConversations, MemoryTriggers):
             pruned=value.all_pruned(),
             calls=value.all_calls(),
         )
+
+    async def load_usage(self, query: UsageQuery) -> tuple[UsageGroup, ...]:
+        gone = await self.load_calls(None)
+        await self._bring_all()
+        return sum_calls((*self._calls(), *gone), query)
+
+    async def load_spend(self, session_ids: Collection[str]) -> dict[str, Spend]:
+        await self._bring_all()
+        subagents: dict[str | None, list[str]] = {}
+        for session in self._sessions():
+            if session.kind == "subagent":
+                subagents.setdefault(session.parent_id, []).append(session.id)
+        found: dict[str, Spend] = {}
+        for session_id in session_ids:
+            family = [session_id]
+            for id_ in family:
+                family += [child for child in subagents.get(id_, ()) if child not in family]
+            calls = [call for id_ in family for call in self._calls_of(id_)]
+            cost = add_costs(call.cost_usd for call in calls)
+            found[session_id] = Spend(len(calls), sum(call.usage.total for call in calls), cost, len(family) - 1)
+        return found
 
     async def seals(self, session_id: str) -> dict[str, str]:
         return dict((await self._read(session_id)).seals)

@@ -59,9 +59,14 @@ class MemoryTables:
     async def _bring_all(self) -> None:
         """Before something is looked for in every session."""
 
+    def _calls_of(self, session_id: str) -> Iterable[ModelCall]:
+        """The model calls of a session; none where there is none."""
+        value = self._values.get(session_id)
+        return value.calls.values() if value is not None else ()
+
     def _calls(self) -> Iterable[ModelCall]:
         """The model calls of every session there is."""
-        return (call for value in self._values.values() for call in value.calls.values())
+        return (call for session in self._sessions() for call in self._calls_of(session.id))
 
     def _sessions(self) -> Iterable[Session]:
         return (value.session for value in self._values.values())

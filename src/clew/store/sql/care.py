@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from hashlib import sha256
 from typing import Final
 
@@ -14,6 +14,7 @@ from clew.store.sql.journal import Mark, decode_entries
 from clew.store.sql.log import to_fact
 from clew.store.sql.messages import MessageReader
 from clew.store.sql.statements import SqlReader, Statements, reading
+from clew.transcript.spend import NANO, Spend, UsageGroup, UsageQuery, UsageSums
 
 __all__ = ["LOOKS", "Look", "SqlCare", "look_over"]
 
@@ -56,6 +57,18 @@ class SqlCare(SqlReader):
             lines.load_pruned(sql, session_id),
             lines.load_calls(sql, session_id),
         )
+
+    @reading
+    def load_usage(self, sql: Statements, query: UsageQuery) -> tuple[UsageGroup, ...]:
+        until = query.until if query.until is not None else 2**63 - 1
+        found = sql.rows("load_usage", {"by": query.by, "since": query.since or 0, "until": until})
+        sums = ((row[0], dict(zip(UsageSums.__struct_fields__, row[1:], strict=True))) for row in found)
+        return tuple(UsageGroup(key=key, **{**known, "cost_usd": known["cost_usd"] / NANO}) for key, known in sums)
+
+    @reading
+    def load_spend(self, sql: Statements, session_ids: Collection[str]) -> dict[str, Spend]:
+        found = sql.rows("load_spend", {"ids": rows.encode(list(session_ids))})
+        return {id_: Spend(calls, tokens, nano / NANO, subagents) for id_, calls, tokens, nano, subagents in found}
 
     @reading
     def seals(self, sql: Statements, session_id: str) -> dict[str, str]:

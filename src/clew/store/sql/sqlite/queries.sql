@@ -352,6 +352,31 @@ SELECT {call_columns} FROM model_calls WHERE session_id IS :id ORDER BY asked_at
 SELECT {call_columns} FROM model_calls INDEXED BY model_calls_open
 WHERE ended = 'asked' AND session_id IS NOT NULL AND (:id IS NULL OR session_id = :id) ORDER BY asked_at, id
 
+-- name: load_usage
+-- Costs in billionths, which add up to the same in any order.
+SELECT CASE :by
+        WHEN 'day' THEN date(asked_at / 1000, 'unixepoch')
+        WHEN 'model' THEN provider_id || '/' || model_id
+        WHEN 'session' THEN session_id
+        WHEN 'workspace' THEN workspace
+    END AS key,
+    count(*), sum(input), sum(output), sum(reasoning), sum(cache_read), sum(cache_write),
+    sum(CAST(round(cost_usd * 1e9) AS INTEGER)), sum(estimated)
+FROM model_calls
+WHERE asked_at >= :since AND asked_at < :until
+GROUP BY key ORDER BY key IS NULL, key
+
+-- name: load_spend
+WITH RECURSIVE family (asked, id) AS (
+    SELECT value, value FROM json_each(:ids)
+    UNION
+    SELECT f.asked, s.id FROM family f CROSS JOIN chat_sessions s ON s.parent_id = f.id WHERE {kind} = 'subagent'
+)
+SELECT f.asked, count(c.id), ifnull(sum(c.input + c.output + c.reasoning + c.cache_read + c.cache_write), 0),
+    ifnull(sum(CAST(round(c.cost_usd * 1e9) AS INTEGER)), 0), count(DISTINCT f.id) - 1
+FROM family f LEFT JOIN model_calls c ON c.session_id = f.id
+GROUP BY f.asked
+
 
 -- Prunes
 

@@ -478,7 +478,9 @@ CREATE TABLE model_calls (
     workspace TEXT
 ) WITHOUT ROWID;
 
-CREATE INDEX model_calls_by_session ON model_calls (session_id, asked_at);
+CREATE INDEX model_calls_by_session ON model_calls (
+    session_id, asked_at, input, output, reasoning, cache_read, cache_write, cost_usd
+);
 CREATE INDEX model_calls_by_time ON model_calls (asked_at);
 CREATE INDEX model_calls_open ON model_calls (session_id) WHERE ended = 'asked';
 

@@ -1,0 +1,116 @@
+"""Spend: what model calls add up to, in groups or for one session. Every sum is over the same rows, so all agree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal, get_args
+
+import msgspec
+
+from clew.transcript.model_call import ModelCall
+
+__all__ = [
+    "GROUPINGS",
+    "NANO",
+    "Grouping",
+    "Spend",
+    "UsageGroup",
+    "UsageQuery",
+    "UsageReport",
+    "UsageSums",
+    "add_costs",
+    "report",
+    "sum_calls",
+]
+
+Grouping = Literal["day", "model", "session", "workspace", "owner"]
+GROUPINGS: tuple[Grouping, ...] = get_args(Grouping)
+NANO = 10**9
+"""Costs are added up in whole billionths of a dollar: a sum then does not depend on the order it was made in."""
+
+
+class Spend(msgspec.Struct, frozen=True):
+    """What a session has spent, with its subagents, of which ``subagents`` there are. A branch's is its own alone."""
+
+    calls: int = 0
+    tokens: int = 0
+    cost_usd: float = 0.0
+    subagents: int = 0
+
+
+class UsageSums(msgspec.Struct, frozen=True):
+    """Sums over model calls. ``estimated``: how many of them the provider did not say all the counts of."""
+
+    calls: int = 0
+    input: int = 0
+    output: int = 0
+    reasoning: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    cost_usd: float = 0.0
+    estimated: int = 0
+
+
+class UsageGroup(UsageSums, frozen=True, kw_only=True):
+    """The calls that have ``key`` in common; null for those that have none, as of a session that is gone."""
+
+    key: str | None
+
+
+class UsageReport(msgspec.Struct, frozen=True):
+    """Groups by their keys, and what they come to together."""
+
+    groups: tuple[UsageGroup, ...]
+    total: UsageSums
+
+
+class UsageQuery(msgspec.Struct, frozen=True):
+    """Which calls are added up: those asked from ``since`` on and before ``until``."""
+
+    by: Grouping
+    since: int | None = None
+    until: int | None = None
+
+
+def sum_calls(calls: Iterable[ModelCall], query: UsageQuery) -> tuple[UsageGroup, ...]:
+    """The calls that a query asks for, in groups by their keys; the one without a key comes last."""
+    groups: dict[str | None, list[ModelCall]] = {}
+    for call in calls:
+        if (query.since is None or call.asked_at >= query.since) and (
+            query.until is None or call.asked_at < query.until
+        ):
+            groups.setdefault(_key(call, query.by), []).append(call)
+    return tuple(
+        UsageGroup(
+            key=key,
+            calls=len(held),
+            **{name: sum(getattr(call.usage, name) for call in held) for name in held[0].usage.__struct_fields__},
+            cost_usd=add_costs(call.cost_usd for call in held),
+            estimated=sum(call.estimated for call in held),
+        )
+        for key, held in sorted(groups.items(), key=lambda one: (one[0] is None, one[0] or ""))
+    )
+
+
+def report(groups: tuple[UsageGroup, ...]) -> UsageReport:
+    """Groups with their sum."""
+    sums = {name: sum(getattr(group, name) for group in groups) for name in UsageSums.__struct_fields__}
+    return UsageReport(groups, UsageSums(**{**sums, "cost_usd": add_costs(group.cost_usd for group in groups)}))
+
+
+def add_costs(costs: Iterable[float]) -> float:
+    return sum(round(cost * NANO) for cost in costs) / NANO
+
+
+def _key(call: ModelCall, by: Grouping) -> str | None:
+    match by:
+        case "day":
+            return call.day
+        case "model":
+            return str(call.model)
+        case "session":
+            return call.session_id
+        case "workspace":
+            return call.workspace
+        case "owner":
+            return None  # there is one owner today, who owns all there is
