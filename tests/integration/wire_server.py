@@ -1,8 +1,9 @@
 """A scripted HTTP server that speaks the wires of model providers, byte for byte as a test wants them.
 
 One reply per request, each a list of steps: headers, bytes, a pause at a gate, a reset, a half-closed connection.
-What arrived is kept in ``requests``; ``gone`` of a request is set when its client has gone away. A request that its
-real provider would not take is refused here too, whatever the script says, and the reasons are kept in ``refused``.
+What arrived is kept in ``requests``; ``gone`` of a request is set when its client has gone away, ``pausing`` at the
+first pause. A request that its real provider would not take is refused here too, whatever the script says, and the
+reasons are kept in ``refused``.
 
 ::
 
@@ -79,6 +80,7 @@ class WireServer:
     def __init__(self, answer: Callable[[Arrived], Sequence[Step]] | None = None) -> None:
         self.requests: list[Arrived] = []
         self.refused: list[str] = []
+        self.pausing = asyncio.Event()
         self._answer = answer
         self._replies: deque[Sequence[Step]] = deque()
         self._always: Sequence[Step] = refuse(500, {"error": {"message": "the script is used up"}})
@@ -105,6 +107,13 @@ class WireServer:
 
     def reply(self, *steps: Step) -> None:
         self._replies.append(steps)
+
+    def forget(self) -> None:
+        """Begin anew: no replies left, nothing seen."""
+        self._replies.clear()
+        self.requests.clear()
+        self.refused.clear()
+        self.pausing.clear()
 
     def always(self, *steps: Step) -> None:
         self._always = steps
@@ -137,13 +146,31 @@ class WireServer:
                     self.requests.append(request)
                     self._arrival.notify_all()
                 watch = asyncio.get_running_loop().create_task(_watch(reader, request.gone))
-                await _play(steps, writer, request.gone)
+                await self._play(steps, writer, request.gone)
         finally:
             if watch is not None:
                 watch.cancel()
             writer.close()
             with contextlib.suppress(ConnectionError):
                 await writer.wait_closed()
+
+    async def _play(self, steps: Sequence[Step], writer: asyncio.StreamWriter, gone: asyncio.Event) -> None:
+        for step in steps:
+            if isinstance(step, bytes):
+                writer.write(step)
+                await writer.drain()
+            elif isinstance(step, Pause):
+                self.pausing.set()
+                await _first(step.gate.wait(), gone.wait())
+            elif step == HALF_CLOSE:
+                writer.write_eof()
+                await gone.wait()
+            else:
+                # With a linger time of zero, closing sends a reset instead of an end.
+                linger = struct.pack("ii", 1, 0)
+                writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+                writer.transport.abort()
+                return
 
 
 async def _read_request(reader: asyncio.StreamReader) -> Arrived:
@@ -160,24 +187,6 @@ async def _watch(reader: asyncio.StreamReader, gone: asyncio.Event) -> None:
         while await reader.read(1024):
             pass
     gone.set()
-
-
-async def _play(steps: Sequence[Step], writer: asyncio.StreamWriter, gone: asyncio.Event) -> None:
-    for step in steps:
-        if isinstance(step, bytes):
-            writer.write(step)
-            await writer.drain()
-        elif isinstance(step, Pause):
-            await _first(step.gate.wait(), gone.wait())
-        elif step == HALF_CLOSE:
-            writer.write_eof()
-            await gone.wait()
-        else:
-            # With a linger time of zero, closing sends a reset instead of an end.
-            linger = struct.pack("ii", 1, 0)
-            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-            writer.transport.abort()
-            return
 
 
 async def _first(*waits: Any) -> None:

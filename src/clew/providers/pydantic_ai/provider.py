@@ -69,7 +69,16 @@ class PydanticAIProvider:
                     yield UsageSaid(used)
                 events = aiter(response)
                 last: Any = None
-                while (event := await self._within_limit(anext(events, None))) is not None:
+                while True:
+                    try:
+                        event = await self._within_limit(anext(events, None))
+                    except Exception:
+                        if not says_end(response):
+                            raise
+                        # It had said why it stopped: what breaks after that takes nothing back.
+                        event = None
+                    if event is None:
+                        break
                     if event.event_kind == "part_end" and event.next_part_kind is None:
                         # The library ends the last part when a stream ends, also one that was cut.
                         last = event

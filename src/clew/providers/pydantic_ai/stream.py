@@ -250,10 +250,10 @@ def step_end(response: Any, *, has_calls: bool) -> StepEnd:
     if has_calls and reason in ("stop", "other"):
         reason = "tool-calls"
     data = {"response_id": response.provider_response_id, "response_model": response.model_name}
-    if used.unmeasured_requests:
+    if not (usage := usage_of(used)).total:
         data["usage"] = "not reported"
     return StepEnd(
-        usage=usage_of(used),
+        usage=usage,
         finish_reason=reason,
         data={key: value for key, value in data.items() if value},
     )
