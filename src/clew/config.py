@@ -132,6 +132,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
     ``event_log`` keeps a log of every settled fact beside the tables, from which they can be rebuilt.
     ``max_reply_bytes`` is how much of one reply of a model is taken; the step then ends as ``length``.
+    ``resume="safe"``: after a restart turns that were interrupted go on by themselves, at most twice each, unless a
+    tool was at work in them.
     """
 
     default_model: str | None = None
@@ -147,6 +149,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     lock_wait_ms: float = 60_000.0
     event_log: bool = False
     max_reply_bytes: _Count = 8 * 1024 * 1024
+    resume: Literal["off", "safe"] = "off"
 
 
 def secret_values(config: Config | None = None, environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:

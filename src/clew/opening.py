@@ -68,14 +68,13 @@ async def open(
         save = replace(config.save, save_on=save_on)
         compaction = replace(config.compaction, preset=config.compaction.preset or able.preset)
         config = replace(config, save=save, compaction=compaction)
-        if not read_only:
-            await recover(store, mint, clock.now_ms())
+        left = () if read_only else await recover(store, mint, clock.now_ms())
         with _spill_folder(location) as spill:
             host = _compose(store, config, clock, mint, providers, tools, live, spill)
             engine = Engine(host, snapshots)
             try:
                 if not read_only:
-                    await engine.dispatcher.open(fire=triggers)
+                    await engine.dispatcher.open(fire=triggers, left=left if config.resume == "safe" else ())
                 yield engine
             finally:
                 await engine.close()

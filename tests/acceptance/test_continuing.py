@@ -58,8 +58,8 @@ async def test_a_turn_at_its_step_limit_that_was_gone_on_from_takes_a_prompt(
         assert await s.check() == []
 
 
-async def test_a_failed_turn_is_tried_again_after_a_compaction_by_hand(open_scenario: Open) -> None:
-    """The compaction stands behind the turn; trying again goes back before both."""
+async def test_a_failed_turn_is_asked_again_after_a_compaction_by_hand(open_scenario: Open) -> None:
+    """The compaction stands behind the turn, which so cannot go on; asking again goes back before both."""
     script = [say("one " * 300), say("two " * 300), fail(400)]
     async with open_scenario(script) as s:
         await s.begin()
@@ -68,7 +68,9 @@ async def test_a_failed_turn_is_tried_again_after_a_compaction_by_hand(open_scen
         await s.prompt("third")
         s.model.add(say(SUMMARY), say("at last"))
         assert (await s.engine.compact(s.id)).compacted
-        await (await s.engine.continue_turn(s.id)).wait()
+        with pytest.raises(NothingToContinue):
+            await s.engine.continue_turn(s.id)
+        await (await s.engine.continue_turn(s.id, mode="again")).wait()
         assert (await s.transcript())[-2:] == ["user: third", "assistant: at last"]
         with pytest.raises(NothingToContinue):
             await s.engine.continue_turn(s.id)

@@ -262,7 +262,7 @@ async def test_a_try_again_after_a_failure_is_not_undone_by_un_rewind(open_both:
         await s.begin()
         await talk(s, "1", "2")
         failed = (await tree_of(s)).head_turn_id
-        await (await s.engine.continue_turn(s.id)).wait()
+        await (await s.engine.continue_turn(s.id, mode="again")).wait()
         await s.settled()
         with pytest.raises(NewerTurns):
             await s.engine.unrewind(s.id)

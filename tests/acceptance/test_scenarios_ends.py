@@ -126,7 +126,7 @@ async def test_a_failure_after_content_is_not_tried_again(open_scenario: Open) -
 
 @pytest.mark.rule("RN-3")
 async def test_five_attempts_are_all(open_scenario: Open) -> None:
-    """Then the turn fails, and continue tries once more as a sibling turn."""
+    """Then the turn fails, and continue tries once more in it."""
     from clew.testing.clock import FakeClock
 
     clock = FakeClock()

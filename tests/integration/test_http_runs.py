@@ -156,9 +156,10 @@ async def test_abort_stops_the_run_and_is_never_an_error() -> None:
         assert (await client.post(path)).status == 202
 
 
-async def test_continue_tries_again_what_failed_and_refuses_when_there_is_nothing() -> None:
-    """A failed turn is run again beside itself; a finished one has nothing to go on with."""
-    async with served(fail(400, "no such thing"), say("better")) as client:
+@pytest.mark.rule("RN-8")
+async def test_continue_goes_on_with_what_failed_and_refuses_when_there_is_nothing() -> None:
+    """In the same turn, in a message of its own; a finished one has nothing to go on with, and can be asked again."""
+    async with served(fail(400, "no such thing"), say("better"), say("anew")) as client:
         session_id = await client.session()
         path = f"/api/sessions/{session_id}/continue"
         assert (await client.post(path)).code == "nothing_to_continue"
@@ -168,9 +169,18 @@ async def test_continue_tries_again_what_failed_and_refuses_when_there_is_nothin
         assert "no such thing" in status["message"]
         assert (await client.post(path)).status == 202
         assert await client.idle(session_id) == {"state": "idle"}
-        assert [texts(m) for m in await client.messages(session_id)] == ["go", "better"]
+        messages = await client.messages(session_id)
+        assert [texts(m) for m in messages] == ["go", "", "better"]
+        assert len({message["metadata"]["turn_id"] for message in messages}) == 1
         answer = await client.post(path)
         assert (answer.status, answer.code) == (409, "nothing_to_continue")
+        assert (await client.post(path, {"mode": "sideways"})).code == "invalid_input"
+        assert (await client.post(path, {"mode": "again"})).status == 202
+        assert await client.idle(session_id) == {"state": "idle"}
+        anew = await client.messages(session_id)
+        assert [texts(m) for m in anew] == ["go", "anew"]
+        assert anew[0]["id"] == messages[0]["id"]
+        assert anew[1]["metadata"]["turn_id"] != messages[1]["metadata"]["turn_id"]
 
 
 @pytest.mark.rule("SR-5")

@@ -221,7 +221,7 @@ async def test_every_operation_arrives_whole_and_gives_what_the_facade_gives(tmp
         await remote.rewind(s, u1.id)
         await walk("unrewind", session_id=s)
         await walk("set_head", session_id=s, turn_id=None)
-        await walk("continue_turn", session_id=s)
+        await walk("continue_turn", session_id=s, mode="again")
         await waiting(walk, s)
         await walk_triggers(walk, s, folder)
         document = await walk("export", session_id=s, format="json", redact=False, hidden=True)

@@ -21,8 +21,8 @@ retrying     x       =        .          .       .         x       x      .     
 compacting   x       .        =          .       .         x       x      x       x
 waiting      x       .        .          =       .         x       x      .       .
 completed    x       .        .          .       =         .       .      .       .
-aborted      .       .        .          .       .         =       .      .       .
-failed       .       .        .          .       .         .       =      .       .
+aborted      x       .        .          .       .         =       .      .       .
+failed       x       .        .          .       .         .       =      .       .
 refused      .       .        .          .       .         .       .      =       .
 unanswered   x       .        .          .       .         .       .      .       =
 """

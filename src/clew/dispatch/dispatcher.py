@@ -39,12 +39,18 @@ class Dispatcher:
         self._ending = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    async def open(self, *, fire: bool) -> None:
-        """Make good what a dead process left of its events; with ``fire``, go on with them and watch the schedules."""
-        left = await self._runtime.outbound.recover()
+    async def open(self, *, fire: bool, left: Iterable[str] = ()) -> None:
+        """Make good what a dead process left of its events; with ``fire``, go on with them and watch the schedules.
+
+        ``left`` are sessions of which a turn was interrupted, to go on with.
+        """
+        for session_id in left if fire else ():
+            # First: what goes out for an event is known when its turn has ended.
+            await self._runtime.continuation.resume(session_id)
+        events = await self._runtime.outbound.recover()
         if fire:
             self.schedules.on_change = self._wake.set
-            self._task = asyncio.get_running_loop().create_task(self._watch(left))
+            self._task = asyncio.get_running_loop().create_task(self._watch(events))
 
     async def close(self) -> None:
         """End the loop. What it has just begun to fire it fires, so that nothing is stored without its run."""

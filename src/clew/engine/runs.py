@@ -16,6 +16,7 @@ from clew.transcript.session import Model
 
 if TYPE_CHECKING:
     from clew.runtime.answers import Decision
+    from clew.runtime.continuation import Mode
     from clew.runtime.submission import OnBusy, Submission
 
 __all__ = ["Runs"]
@@ -66,9 +67,13 @@ class Runs(EnginePart):
         session = await self.get_session(session_id)
         return await self._runtime.runner.abort(session.id)
 
-    async def continue_turn(self, session_id: str) -> Submission:
-        """Go on: an unanswered turn, one at its step limit, one that failed or was aborted, or a paused queue."""
-        return await self._runtime.continuation.go_on(self._own(session_id))
+    async def continue_turn(self, session_id: str, *, mode: Mode = "on") -> Submission:
+        """Go on with the newest turn, after its last complete step: one that nobody answered, that failed, was aborted
+        or interrupted, or came to a limit. Else a paused queue goes on.
+
+        ``mode="again"`` has the same prompt answered anew, in a turn beside that one.
+        """
+        return await self._runtime.continuation.go_on(self._own(session_id), mode)
 
     async def get_status(self, session_id: str) -> Status:
         session = await self.get_session(session_id)

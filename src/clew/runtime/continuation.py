@@ -1,19 +1,25 @@
-"""Continuation: what "go on" means for a session, by how its newest turn stands."""
+"""Continuation: what "go on" means for a session, by how its newest turn stands.
+
+A turn goes on after its last complete step, in a message of its own: what its tools have done is sent with their
+results, and nothing is done twice. What a step that was cut had said stays to be seen and is not sent.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+import logging
+from collections.abc import Sequence
+from typing import Any, Final, Literal
 
 import msgspec
 
-from clew.errors import NothingToContinue
+from clew.errors import ClewError, InvalidInput, NothingToContinue
 from clew.runtime.context import session_policy
 from clew.runtime.head_move import load_compactions, load_kept_tails, plan_move
 from clew.runtime.host import Host
 from clew.runtime.live_sessions import LiveSessions
 from clew.runtime.queue import Queue
 from clew.runtime.ready import make_ready, settle_startable
-from clew.runtime.run import TakenSession
+from clew.runtime.run import MAX_RESUMED, TakenSession
 from clew.runtime.runner import Runner
 from clew.runtime.setting import resolve_for
 from clew.runtime.standing import Standing, load_standing
@@ -21,6 +27,7 @@ from clew.runtime.submission import Submission
 from clew.runtime.take import plan_take
 from clew.store.base import get_session
 from clew.store.unit import InsertMessage, LinkMessage, SealMessage, SetTurn, Write
+from clew.transcript.cut import ends_in_words, find_cuts, is_whole_answer, unsent_data
 from clew.transcript.head import parent_before
 from clew.transcript.line import line_turns
 from clew.transcript.message import MessageRow, PartRow
@@ -28,7 +35,11 @@ from clew.transcript.part import text_part
 from clew.transcript.session import Session
 from clew.transcript.turn import Tree, Turn
 
-__all__ = ["GO_ON", "Continuation"]
+__all__ = ["GO_ON", "Continuation", "Mode"]
+
+log = logging.getLogger("clew.run")
+Mode = Literal["on", "again"]
+"""Go on with the newest turn where it stopped, or have its prompt answered anew beside it."""
 
 GO_ON: Final = "Your answer was cut off. Go on exactly where it stopped, and repeat nothing."
 
@@ -42,13 +53,15 @@ class Continuation:
         self._queue = queue
         self._runner = runner
 
-    async def go_on(self, session_id: str) -> Submission:
-        """Run an unanswered turn, go on after the step limit, try again after a failure, or start the queue."""
+    async def go_on(self, session_id: str, mode: Mode = "on") -> Submission:
+        """Go on with the newest turn, or start the queue; ``again``: ask anew, beside what came of it."""
+        if mode not in ("on", "again"):
+            raise InvalidInput(f"mode must be on or again, not {mode!r}")
         async with self._sessions.lock(session_id):
             self._sessions.check_open(session_id)
-            return await self.go_on_locked(session_id)
+            return await self.go_on_locked(session_id, mode)
 
-    async def go_on_locked(self, session_id: str) -> Submission:
+    async def go_on_locked(self, session_id: str, mode: Mode = "on") -> Submission:
         """The same, for whoever holds the session's lock already."""
         # What the newest turn is must be known before it is decided how to go on: one left open has failed.
         await settle_startable(self._host, self._sessions, session_id)
@@ -58,45 +71,76 @@ class Continuation:
         tree = await store.load_tree(session_id)
         line = line_turns(tree)
         turn = next((turn for turn in reversed(line) if turn.kind == "normal"), None)
-        rows = (
-            (await store.load_line(session_id, through=turn.id, turns=1, keep_damaged=True)).turns[-1].messages
-            if turn is not None
-            else ()
-        )
+        rows = await self._load_rows(turn) if turn is not None else ()
         user = next((row for row in rows if row.role == "user"), None)
         if turn is None or user is None:
-            return await self._start_queue(session_id)
+            return await self._start_queue(session_id, mode)
         standing = await load_standing(store, session_id)
-        children = any(other.parent_turn_id == turn.id for other in tree.turns.values() if other.status != "refused")
-        short = turn.status == "completed" and turn.stopped in ("step_limit", "doom_loop", "length")
-        if (turn.status == "unanswered" or short) and not children:
-            return await self._reopen(session, turn, user, standing)
-        # To try again goes back before a compaction made by hand; where none fires by itself that helps nobody.
+        # To ask again goes back before a compaction made by hand; where none fires by itself that helps nobody.
         compacted = line[-1].id != turn.id
         stays_full = compacted and not session_policy(self._host.config, session).enabled
-        if turn.status in ("unanswered", "failed", "aborted") and not stays_full:
-            return await self._try_again(session, tree, turn, user, standing)
+        if mode == "again" and not stays_full:
+            return await self._ask_again(session, tree, turn, user, standing)
+        if mode == "on" and _is_last(tree, turn) and await self._is_short(turn, rows):
+            return await self._reopen(session, turn, rows, standing)
+        if mode == "on" and turn.status == "unanswered" and not stays_full:
+            return await self._ask_again(session, tree, turn, user, standing)
         # What follows a turn was said to it as it is. It goes on with a prompt.
-        return await self._start_queue(session_id)
+        return await self._start_queue(session_id, mode)
 
     async def answer(self, session: Session, turn: Turn, user: MessageRow) -> Submission:
         """Run a turn that was just made and that nobody has answered. Called under the session's lock."""
         self._queue.unpause(session.id)
-        return await self._reopen(session, turn, user, await make_ready(self._host, session.id))
+        return await self._reopen(session, turn, (user,), await make_ready(self._host, session.id))
 
-    async def _start_queue(self, session_id: str) -> Submission:
-        taken = await self._queue.take_next(session_id)
+    async def resume(self, session_id: str) -> None:
+        """Go on with a turn that a restart has interrupted, of which nothing was in flight; not for ever."""
+        store = self._host.store
+        async with self._sessions.lock(session_id):
+            try:
+                session, tree = await get_session(store, session_id), await store.load_tree(session_id)
+                turn = line_turns(tree)[-1]
+                # A subagent works for a call that has ended.
+                mine = _is_last(tree, turn) and turn.error.get("code") == "interrupted" and session.kind != "subagent"
+                if mine and turn.resumed < MAX_RESUMED:
+                    standing = await load_standing(store, session_id)
+                    await self._reopen(session, turn, await self._load_rows(turn), standing, by_itself=True)
+            except ClewError as error:
+                log.warning("the turn of session %s that was interrupted does not go on: %s", session_id, error)
+
+    async def _load_rows(self, turn: Turn) -> tuple[MessageRow, ...]:
+        line = await self._host.store.load_line(turn.session_id, through=turn.id, turns=1, keep_damaged=True)
+        return line.turns[-1].messages
+
+    async def _is_short(self, turn: Turn, rows: Sequence[MessageRow]) -> bool:
+        """Whether there is more to come of a turn: nobody has answered it, or its answer did not get to its end."""
+        if turn.status in ("failed", "aborted"):
+            return not is_whole_answer(rows, await self._host.store.load_steps(turn.id))
+        return turn.status == "unanswered" or turn.stopped in ("step_limit", "doom_loop", "length")
+
+    async def _start_queue(self, session_id: str, mode: Mode) -> Submission:
+        """The queue goes on where no turn can; whoever asks anew does not mean that."""
+        taken = await self._queue.take_next(session_id) if mode == "on" else None
         if taken is None:
             raise NothingToContinue("there is nothing to go on with; send a prompt", session_id=session_id)
         return self._runner.start(taken)
 
-    async def _reopen(self, session: Session, turn: Turn, user: MessageRow, standing: Standing) -> Submission:
-        host = self._host
+    async def _reopen(
+        self, session: Session, turn: Turn, rows: Sequence[MessageRow], standing: Standing, *, by_itself: bool = False
+    ) -> Submission:
+        """Go on with the turn after its last complete step. ``by_itself``: nobody said so, and what limits it holds."""
+        host, now = self._host, self._host.clock.now_ms()
+        user = next(row for row in rows if row.role == "user")
         setting = await resolve_for(host, session, user)
-        steps, now = len(await host.store.load_steps(turn.id)), host.clock.now_ms()
-        data = {"budget_from": steps, "stopped": None, "max_steps": None, "warned": None}
+        steps = await host.store.load_steps(turn.id)
+        cuts = find_cuts(rows, steps)
+        data: dict[str, Any] = {"stopped": None, "error": None, "resumed": turn.resumed + 1}
+        if not by_itself:
+            data |= {"budget_from": len(steps), "max_steps": None, "warned": None, "resumed": None}
+        if cuts:
+            data["unsent"] = unsent_data(cuts)
         writes: tuple[Write, ...] = (SetTurn(turn.id, "running", data=data),)
-        if turn.stopped == "length":
+        if ends_in_words(rows, cuts):
             # The history must not end in the model's own words: not every wire takes that.
             part = PartRow(host.mint.part(), 0, text_part(GO_ON), now, now)
             row = MessageRow(host.mint.message(), session.id, "user", now, now, {"synthetic": True}, (part,))
@@ -105,7 +149,7 @@ class Continuation:
         reopened = msgspec.structs.replace(turn, data={**turn.data, **data})
         return self._runner.start(TakenSession(setting, reopened, standing.next_epoch, user.id))
 
-    async def _try_again(
+    async def _ask_again(
         self, session: Session, tree: Tree, turn: Turn, user: MessageRow, standing: Standing
     ) -> Submission:
         """A sibling turn that starts with the same user message."""
@@ -117,3 +161,8 @@ class Continuation:
         writes = plan_move(tree, tails, session.id, parent, now, "rewind", new=sibling, holding=(user.id,))
         await self._sessions.commit(plan_take(standing, now, writes))
         return self._runner.start(TakenSession(setting, sibling, standing.next_epoch, user.id))
+
+
+def _is_last(tree: Tree, turn: Turn) -> bool:
+    """Whether nothing lies below a turn: what does was said to it as it is. What was refused was taken back."""
+    return all(other.parent_turn_id != turn.id for other in tree.turns.values() if other.status != "refused")

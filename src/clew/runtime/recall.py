@@ -26,7 +26,7 @@ async def recall(store: Store, session_id: str, query: str) -> str:
     for entry in line:
         for row in entry.messages:
             if row.id in pruned:
-                hidden.setdefault(row.id, sent_message(row, entry.turn.id))
+                hidden.setdefault(row.id, sent_message(row, entry.turn.id, entry.turn.unsent.get(row.id)))
     if query in hidden:
         text = history_text([hidden[query]])
         return text if len(text) <= _WHOLE else f"{text[:_WHOLE]}\n[cut here; {len(text) - _WHOLE} characters more]"

@@ -21,13 +21,16 @@ __all__ = ["recover"]
 log = logging.getLogger("clew.recovery")
 
 
-async def recover(store: Store, mint: Mint, now: int) -> None:
-    """Fold every stream that was left behind, then settle what no run will."""
+async def recover(store: Store, mint: Mint, now: int) -> tuple[str, ...]:
+    """Fold every stream that was left behind, then settle what no run will; the sessions whose turn can be resumed."""
+    resumable: list[str] = []
     await fold_streams(store, mint, now)
     for session_id in await store.unsettled_sessions():
         failpoint("recovery.before_settle")
         try:
-            await settle_session(store, session_id, now)
+            if (await settle_session(store, session_id, now)).is_resumable:
+                resumable.append(session_id)
         except RowUndecodable as error:
             # It stays as it was left, and says so when it is read; the others are opened.
             log.error("session %s could not be settled: %s", session_id, error)
+    return tuple(resumable)

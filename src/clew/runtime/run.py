@@ -10,13 +10,15 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from clew.errors import ClewError, ContextTooLarge, InternalError, ModelFailed, StaleEpoch, StoreError
 from clew.failpoints import failpoint
 from clew.live.base import Event, LiveStream
+from clew.providers.base import ProviderFailure
+from clew.providers.retry import delay_ms
 from clew.runtime.admission import assistant_row
 from clew.runtime.calls import Call, Caller, SpawnChild
 from clew.runtime.context import session_policy
@@ -28,23 +30,28 @@ from clew.runtime.recorder import Recorder
 from clew.runtime.room import Room
 from clew.runtime.run_stream import RunStream
 from clew.runtime.setting import Setting
-from clew.runtime.settle import plan_end, plan_refusal
+from clew.runtime.settle import SHUTDOWN, plan_end, plan_refusal
 from clew.runtime.submission import TurnOutcome
 from clew.store.unit import EpochIs, InsertMessage, LinkMessage, MoveHead, Refused, SealMessage, SetTurn, Unit, Write
 from clew.tools.base import Signal
 from clew.transcript import chunk as c
+from clew.transcript.cut import find_cut, unsent_data
 from clew.transcript.doom import WARNING, Pattern, find_pattern, made_calls
 from clew.transcript.message import MessageRow, PartRow
-from clew.transcript.part import call_id_of, state_of, text_part
+from clew.transcript.part import call_id_of, is_open_call, state_of, text_part
 from clew.transcript.turn import Turn, finish_of
 from clew.transcript.turn_state import TurnStatus
 from clew.transcript.wait import with_waits
 
-__all__ = ["Resumption", "Run", "TakenSession"]
+__all__ = ["MAX_RESUMED", "Resumption", "Run", "TakenSession"]
 
 log = logging.getLogger("clew.run")
+MAX_RESUMED: Final = 2
+"""How often a turn goes on by itself, after a cut or a restart: one that breaks each time must come to an end."""
 _GRACE_S = 2.0
 """How long an aborted run waits for a model's connection to close before it settles without it."""
+
+_NOT_RUN: Final = "the model's answer broke off before this call was complete; it was not run"
 
 T = TypeVar("T")
 
@@ -88,6 +95,7 @@ class Run:
         self._progress = Progress(host, self.session_id, self.turn.id, taken.epoch)
         self._room = Room(host, setting, self.turn, taken.epoch, self._progress)
         self.stream = RunStream(host, self.session_id, self.message_id, resumption.message if resumption else None)
+        self._pause: tuple[int, str] | None = None
         self.task: asyncio.Task[None] | None = None
         self._outcome: asyncio.Future[TurnOutcome] = asyncio.get_running_loop().create_future()
 
@@ -127,7 +135,7 @@ class Run:
     # Inside
 
     async def _execute(self) -> TurnOutcome:
-        """Message after message of the turn: one, unless a warning has to come between two."""
+        """Message after message of the turn: one, unless a warning has to come between two, or a cut came."""
         resumption = self._resumption
         # The warning belongs to the turn: it also holds for a run that goes on after an answer.
         warned: Pattern | None = self.turn.warned or None
@@ -136,7 +144,7 @@ class Run:
         if resumption is None and steps == 0:
             # Before anything of an answer exists the turn can still be refused as if it had not been.
             _, failure = await self._until_aborted(self._room.fit(None))
-            if isinstance(failure, ContextTooLarge):
+            if isinstance(failure, ContextTooLarge) and self.turn.status not in ("failed", "aborted"):
                 return await self._refuse(failure)
             if failure is not None or self.signal.aborted:
                 recorder = self._recorder(None)
@@ -145,12 +153,13 @@ class Run:
         while True:
             recorder = self._recorder(resumption)
             end, failure = await self._until_aborted(self._work(recorder, resumption, steps, budget, warned))
-            if end is None or end.reason != "warned":
-                return await self._settle(recorder, end, failure)
             done = len(await self._host.store.load_steps(self.turn.id))
-            warned = find_pattern(made_calls(recorder.fold.parts))
+            if end is not None and end.reason == "warned":
+                warned = find_pattern(made_calls(recorder.fold.parts))
+                await self._warn(recorder)
+            elif not await self._went_on(recorder, failure):
+                return await self._settle(recorder, end, failure)
             steps, budget, resumption = done, budget - (done - steps), None
-            await self._warn(recorder)
 
     async def _until_aborted(self, doing: Coroutine[Any, Any, T]) -> tuple[T | None, BaseException | None]:
         """What came of it, or why it failed; neither when an abort cancelled it, wherever it was."""
@@ -187,6 +196,12 @@ class Run:
         self, recorder: Recorder, resumption: Resumption | None, first_step: int, budget: int, warned: Pattern | None
     ) -> End:
         await recorder.send(self._start_chunk())
+        if self._pause is not None:
+            (wait, why), self._pause = self._pause, None
+            said = f"{why}; going on in {max(1, round(wait / 1000))} s"
+            await self._progress.retrying(self.turn.resumed, said, self._host.clock.now_ms() + wait)
+            await self._host.clock.sleep(wait)
+            await self._progress.running()
         caller, progress, room, turn_id = self._caller, self._progress, self._room, self.turn.id
         loop = Loop(self._host, self._setting, recorder, caller, progress, room, turn_id, first_step, budget, warned)
         if resumption is not None:
@@ -212,10 +227,40 @@ class Run:
         noted = SetTurn(self.turn.id, "running", data={"warned": find_pattern(made_calls(recorder.fold.parts))})
         sealed = SealMessage(row.id, row.seal)
         await recorder.close(InsertMessage(row), sealed, LinkMessage(self.turn.id, row.id), noted)
+        self._begin_next(row.id)
+
+    async def _went_on(self, recorder: Recorder, failure: BaseException | None) -> bool:
+        """End a message whose stream was cut, and begin the next, where nobody is there to say that it goes on.
+
+        What was said before the cut is shown and not sent. An abort is somebody's word, and a refusal the provider's.
+        """
+        may_go_on = not self._setting.attended and not self.signal.aborted and self.turn.resumed < MAX_RESUMED
+        if not may_go_on or not isinstance(failure, ProviderFailure):
+            return False
+        wait = delay_ms(failure, self.turn.resumed + 1, self._host.chance())
+        parts = recorder.fold.parts
+        steps = await self._host.store.load_steps(self.turn.id)
+        cut = find_cut(parts, sum(step.message_id == self.message_id for step in steps))
+        if wait is None or cut is None or len(parts) == cut + 1:
+            # Nothing came before it failed, and it was tried again already.
+            return False
+        for part in parts[cut:]:
+            if is_open_call(part):
+                recorder.write(c.ToolOutputError(tool_call_id=call_id_of(part) or "", error_text=_NOT_RUN))
+        recorder.write(c.Finish(finish_reason="error"))
+        unsent = unsent_data({**self.turn.unsent, self.message_id: cut})
+        data = {"unsent": unsent, "resumed": self.turn.resumed + 1}
+        await recorder.close(SetTurn(self.turn.id, "running", data=data))
+        self.turn = msgspec.structs.replace(self.turn, data={**self.turn.data, **data})
+        self._pause = wait, str(failure)
+        self._begin_next(self.user_message_id)
+        return True
+
+    def _begin_next(self, user_message_id: str) -> None:
         self._room.renew()
         self.message_id = self._host.mint.message()
         self.stream.begin_next(self.message_id)
-        self._publish_started(row.id)
+        self._publish_started(user_message_id)
 
     # Ending
 
@@ -229,6 +274,11 @@ class Run:
         self.stream.keep_back()
         if failure is not None:
             return await self._settle_failed(recorder, failure, now)
+        if end is None and self.signal.reason == SHUTDOWN and self._host.config.resume == "safe":
+            # The turn stays open for the host that comes after this one, which goes on with it, or settles it.
+            recorder.abandon()
+            self.stream.keep_back(c.Abort(reason=SHUTDOWN))
+            return self._outcome_of("aborted", stopped=SHUTDOWN)
         if end is None:
             for part in recorder.fold.parts:
                 if state_of(part) == "approval-requested":

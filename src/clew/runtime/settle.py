@@ -15,6 +15,7 @@ import msgspec
 
 from clew.runtime.standing import Standing
 from clew.store.unit import MoveHead, PutParts, SealMessage, SetHidden, SetTurn, Write
+from clew.transcript.cut import is_whole_answer
 from clew.transcript.damage import seal_of
 from clew.transcript.part import close_call
 from clew.transcript.projection import Hidden
@@ -59,8 +60,12 @@ def plan_settle(standing: Standing, now: int, left_open: str, *, spared: Turn | 
             resealed.add(one.message.id)
     if standing.open is not None and spared is None:
         turn, rows = standing.open.turn, standing.open.messages
-        error = {"code": "interrupted", "message": left_open}
-        writes += plan_end(turn.id, "failed", now, {"error": error, "waiting": []})
+        if turn.status == "running" and is_whole_answer(rows, standing.steps):
+            # All was said; only the end of it was not written down any more.
+            writes += plan_end(turn.id, "completed", now, {"waiting": []})
+        else:
+            error = {"code": "interrupted", "message": left_open}
+            writes += plan_end(turn.id, "failed", now, {"error": error, "waiting": []})
         # Nobody goes on with what it had begun to say. Sealed, it shows when somebody does all the same.
         unsealed = [row for row in rows if row.id not in standing.sealed | resealed and row.damage is None]
         writes += [SealMessage(row.id, row.seal) for row in unsealed]

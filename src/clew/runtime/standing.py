@@ -8,10 +8,11 @@ import msgspec
 
 from clew.errors import RowUndecodable
 from clew.store.base import Store
+from clew.transcript.cut import find_cuts
 from clew.transcript.line import LineTurn
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.session import SessionState
-from clew.transcript.turn import Turn
+from clew.transcript.turn import Step, Turn
 from clew.transcript.wait import is_answered, waits_of
 
 __all__ = ["CutOff", "Standing", "load_standing"]
@@ -28,7 +29,7 @@ class CutOff(msgspec.Struct, frozen=True):
 
 
 class Standing(msgspec.Struct, frozen=True):
-    """How a session stands in the store: its state, its open turn with the messages of it, and what was cut off.
+    """How a session stands in the store: its state, its open turn with its messages and steps, and what was cut off.
 
     ``sealed`` names the messages of the session that have a seal; it is known where a turn is open.
     """
@@ -38,6 +39,7 @@ class Standing(msgspec.Struct, frozen=True):
     open: LineTurn | None = None
     cut_off: tuple[CutOff, ...] = ()
     sealed: frozenset[str] = frozenset()
+    steps: tuple[Step, ...] = ()
 
     @property
     def waiting(self) -> Turn | None:
@@ -47,6 +49,18 @@ class Standing(msgspec.Struct, frozen=True):
         """
         turn = self.open.turn if self.open is not None else None
         return turn if turn is not None and turn.status == "waiting" and not is_answered(waits_of(turn)) else None
+
+    @property
+    def is_resumable(self) -> bool:
+        """Whether a run can go on with the open turn without a word of anybody: none of its calls was in flight.
+
+        A call of a step that was cut was never run.
+        """
+        if self.open is None or self.waiting is not None or any(row.damage for row in self.open.messages):
+            return False
+        cuts, own = find_cuts(self.open.messages, self.steps), {row.id for row in self.open.messages}
+        calls = [(one.message.id, part.index) for one in self.cut_off if one.message.id in own for part in one.calls]
+        return all(id_ in cuts and index >= cuts[id_] for id_, index in calls)
 
     @property
     def next_epoch(self) -> int:
@@ -64,9 +78,11 @@ async def load_standing(store: Store, session_id: str) -> Standing:
     state = await store.load_state(session_id)
     opened: LineTurn | None = None
     sealed: frozenset[str] = frozenset()
+    steps: tuple[Step, ...] = ()
     if state.open_turn_id is not None:
         opened = (await store.load_line(session_id, turns=1, keep_damaged=True)).turns[-1]
         sealed = frozenset(await store.seals(session_id))
+        steps = tuple(await store.load_steps(opened.turn.id))
     calls: dict[str, list[PartRow]] = {}
     for call in await store.open_calls(session_id):
         calls.setdefault(call.message_id, []).append(call.part)
@@ -84,4 +100,4 @@ async def load_standing(store: Store, session_id: str) -> Standing:
             message = await store.find_message(session_id, message_id)
             if message is not None:
                 cut_off.append(CutOff(message, tuple(parts), holders.get(message_id)))
-    return Standing(session_id, state, opened, tuple(cut_off), sealed)
+    return Standing(session_id, state, opened, tuple(cut_off), sealed, steps)

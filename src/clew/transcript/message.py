@@ -91,9 +91,9 @@ def shown_message(row: MessageRow, turn_id: str | None) -> Message:
     return Message(row.id, row.role, parts, {**row.metadata, **added})
 
 
-def sent_message(row: MessageRow, turn_id: str | None) -> Message:
-    """The row as a model is sent it: one that is damaged as a stub."""
+def sent_message(row: MessageRow, turn_id: str, end: int | None = None) -> Message:
+    """The row as a model is sent it, without the parts from ``end`` on: one that is damaged as a stub."""
     message = shown_message(row, turn_id)
     if row.damage is None:
-        return message
+        return message if end is None else msgspec.structs.replace(message, parts=message.parts[:end])
     return msgspec.structs.replace(message, parts=[text_part(STUB)])

@@ -29,7 +29,7 @@ __all__ = [
     "usage_of",
 ]
 
-VIEW_KEYS: Final = frozenset({"turn_id", "created_at", "user_message_id", "turn", "pruned"})
+VIEW_KEYS: Final = frozenset({"turn_id", "created_at", "user_message_id", "turn", "pruned", "unsent_from"})
 """Metadata a view adds: the way to a message, and what is known of it elsewhere. It is never stored with one."""
 
 STORE_KEYS: Final = frozenset({"usage", "hidden_at", "hidden_by", "queued_at", DAMAGED})

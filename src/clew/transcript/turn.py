@@ -68,6 +68,21 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
         """What it asked a human, as JSON (:mod:`clew.transcript.wait`)."""
         return tuple(self.data.get("waiting") or ())
 
+    @property
+    def unsent(self) -> dict[str, int]:
+        """Of its messages that end in a step that was cut: from which part on they are shown and not sent."""
+        told = self.data.get("unsent")
+        if not isinstance(told, list | tuple):
+            return {}
+        cuts = [one for one in told if isinstance(one, Mapping)]
+        found = {str(one.get("message_id")): one.get("from_part") for one in cuts}
+        return {id_: part for id_, part in found.items() if isinstance(part, int) and part >= 0}
+
+    @property
+    def resumed(self) -> int:
+        """How often it went on by itself, where nobody was there to say so."""
+        return int(self.data.get("resumed") or 0)
+
     tail_start_id = TextKey("tail_start_id", "data")
     """Of a compaction: the first message it kept, should its marker no longer read."""
 

@@ -46,6 +46,8 @@ TRANSITIONS: Final[dict[tuple[TurnStatus, TurnStatus], str]] = {
     ("waiting", "failed"): "the host gave up",
     ("unanswered", "running"): "continue",
     ("completed", "running"): "continue after the step limit",
+    ("failed", "running"): "continue after its last complete step",
+    ("aborted", "running"): "continue after its last complete step",
 }
 
 

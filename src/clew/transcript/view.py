@@ -1,7 +1,8 @@
 """Views: what a person sees of a line, and what the model is sent.
 
 Rows in, messages out; nothing is read and nothing is changed. Both views start from the newest compaction on the
-line: what lies before the message it names as the start of its tail is represented by its summary.
+line: what lies before the message it names as the start of its tail is represented by its summary. Of a step that was
+cut before its call ended, in a turn that went on after it, people see all and a model nothing (``Turn.unsent``).
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ def read_compaction(row: MessageRow, turn_id: str) -> Compaction | None:
 def visible_view(line: Sequence[LineTurn]) -> list[Message]:
     """The conversation as a person sees it: the newest compaction's marker before the first message it kept."""
     compaction = find_compaction(line)
-    kept = [shown_message(row, turn_id) for turn_id, row in _kept(line, compaction)]
+    kept = [shown_message(row, turn.id) for turn, row in _kept(line, compaction)]
     if compaction is None:
         return kept
     return [shown_message(compaction.marker, compaction.turn_id), *kept]
@@ -111,8 +112,8 @@ def model_view_at(
     line: Sequence[LineTurn], compaction: Compaction | None, pruned: Mapping[tuple[str, int], Pruned]
 ) -> list[Message]:
     """The model view as it was, or would be, with that compaction and those prunes in force."""
-    sent = [_sent(row, turn_id, compaction, pruned) for turn_id, row in _kept(line, compaction)]
-    # Of a message that was split behind its last part nothing is left to send.
+    sent = [_sent(row, turn, compaction, pruned) for turn, row in _kept(line, compaction)]
+    # Of a message that was split behind its last part, or cut in its first step, nothing is left to send.
     sent = [message for message in sent if message.parts or message.role == "user"]
     return sent if compaction is None else [*summary_messages(compaction), *sent]
 
@@ -129,7 +130,7 @@ def summary_messages(compaction: Compaction) -> list[Message]:
     return [Message(compaction.marker.id, "user", [text_part(text)], metadata)]
 
 
-def _kept(line: Sequence[LineTurn], compaction: Compaction | None) -> Iterator[tuple[str, MessageRow]]:
+def _kept(line: Sequence[LineTurn], compaction: Compaction | None) -> Iterator[tuple[Turn, MessageRow]]:
     """Messages from the start of the tail on, markers left out."""
     held = [(entry.turn, row) for entry in line for row in entry.messages]
     start = 0
@@ -138,13 +139,13 @@ def _kept(line: Sequence[LineTurn], compaction: Compaction | None) -> Iterator[t
         start = tail_place(places, compaction.turn_id, compaction.tail_start_id)
     for turn, row in held[start:]:
         if not (turn.kind == "compaction" and compaction_data(row) is not None):
-            yield turn.id, row
+            yield turn, row
 
 
 def _sent(
-    row: MessageRow, turn_id: str, compaction: Compaction | None, pruned: Mapping[tuple[str, int], Pruned]
+    row: MessageRow, turn: Turn, compaction: Compaction | None, pruned: Mapping[tuple[str, int], Pruned]
 ) -> Message:
-    message = sent_message(row, turn_id)
+    message = sent_message(row, turn.id, turn.unsent.get(row.id))
     # Asked in this order: a long view is read often, and seldom is anything of it pruned, split or damaged.
     if (not pruned and (compaction is None or compaction.split is None)) or row.damage is not None:
         return message
@@ -195,7 +196,7 @@ def summarised_messages(line: Sequence[LineTurn], compaction: Compaction, previo
         if turn.kind == "compaction" and compaction_data(row) is not None:
             continue
         told = previous.split.from_part if previous and previous.split and previous.split.message_id == row.id else 0
-        message = sent_message(row, turn.id)
+        message = sent_message(row, turn.id, turn.unsent.get(row.id))
         parts = message.parts[told:cut] if row.damage is None else message.parts
         if parts:
             found.append(msgspec.structs.replace(message, parts=parts))
@@ -208,7 +209,8 @@ def unsent_messages(line: Sequence[LineTurn], compaction: Compaction | None) -> 
 
 
 def annotate(messages: Sequence[Message], turns: Mapping[str, Turn], pruned: Iterable[Pruned]) -> list[Message]:
-    """The messages with what stands elsewhere: ``pruned`` where outputs are, ``turn`` where one did not end well.
+    """The messages with what stands elsewhere: ``pruned`` where outputs are, ``unsent_from`` where the last step was
+    cut and the turn went on without it, ``turn`` where one did not end well.
 
     The end of a turn is told on its last assistant message; of one that has none, on the message that led to it.
     """
@@ -229,6 +231,9 @@ def annotate(messages: Sequence[Message], turns: Mapping[str, Turn], pruned: Ite
         if calls:
             added["pruned"] = calls
         turn = turns.get(str(message.turn_id))
+        unsent = turn.unsent.get(message.id) if turn is not None else None
+        if unsent is not None:
+            added["unsent_from"] = unsent
         ending = ending_of(turn) if turn is not None and ends.get(turn.id) == place else None
         if ending is not None:
             added["turn"] = ending

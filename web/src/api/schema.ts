@@ -108,6 +108,11 @@ export interface ContextReport {
   parts: ContextParts;
 }
 
+/** How to go on: with the newest turn where it stopped, or with its prompt anew. */
+export interface ContinueBody {
+  mode?: "again" | "on";
+}
+
 /** Something a look at the whole store found wrong, with the ids it concerns. */
 export interface Damage {
   what: string;
@@ -793,7 +798,7 @@ export interface Operations {
   "POST /api/sessions/{id}/continue": {
     path: { id: string };
     query: Record<string, never>;
-    body: Nothing | undefined;
+    body: ContinueBody | undefined;
     answer: SubmissionShape;
   };
   /** Stop what runs, or deny what waits. */

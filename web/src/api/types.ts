@@ -45,6 +45,8 @@ export interface Metadata {
   damaged?: string | boolean;
   /** Tool calls whose output the model sees as a stub. */
   pruned?: string[];
+  /** The model is not sent the parts from here on: their step was cut, and the turn went on without it. */
+  unsent_from?: number;
   /** How the turn ended, when it did not end well: on its last message. */
   turn?: { status: string; stopped?: string | null; max_steps?: number; error?: { code: string; message: string } | null };
 }

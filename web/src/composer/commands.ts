@@ -9,7 +9,7 @@ export const COMMANDS = [
   { name: 'model', usage: '[MODEL]', help: 'Pick the model of the next message' },
   { name: 'queue', usage: '[cancel N]', help: 'Say what waits, or cancel the Nth of it' },
   { name: 'abort', usage: '', help: 'Stop what runs, or deny what waits for you' },
-  { name: 'continue', usage: '', help: 'Go on after a failure, a stop or the step limit' },
+  { name: 'continue', usage: '[again]', help: 'Go on after a failure, a stop or the step limit, or ask the same again' },
   { name: 'title', usage: 'TEXT', help: 'Give the session a title' },
   { name: 'new', usage: '', help: 'Begin a new session' },
   { name: 'archive', usage: '', help: 'Put the session out of sight, or back' },

@@ -73,7 +73,7 @@ const RUNS: Record<CommandName, Run> = {
     if (!isLive(status) && !conversation.streaming && !status.waiting?.length) return tell('Nothing is running.');
     return conversation.abort();
   },
-  continue: ({ conversation }) => conversation.goOn(),
+  continue: ({ conversation }, rest) => conversation.goOn(rest === 'again' ? 'again' : 'on'),
   title: ({ conversation }, rest) => (rest ? conversation.patch({ title: rest }) : conversation.say('Write the title behind /title.')),
   new: async ({ host }) => goTo({ session: (await host.create()).id }),
   archive: async ({ conversation, host, tell }) => {

@@ -11,7 +11,7 @@ import { Action, Actions } from './actions';
 import { CopyButton } from './copy_button';
 import { MessageFrame } from './message_frame';
 import { MessagePart } from './message_part';
-import { stepsOf } from './steps';
+import { saysNothing, stepsOf } from './steps';
 import { asTool } from './tool_part';
 import { TurnEnd } from './turn_end';
 import { Usage } from './usage';
@@ -28,6 +28,9 @@ interface Props {
 export const AssistantMessage = memo(function AssistantMessage({ message, live = false, last = false, past = false }: Props) {
   const steps = stepsOf(message.parts);
   const pruned = message.metadata?.pruned;
+  const unsent = message.metadata?.unsent_from;
+  // An attempt that failed before its first word, and that the turn went on from.
+  if (unsent !== undefined && saysNothing(message)) return null;
   return (
     <MessageFrame message={message} label="Assistant" past={past} className="py-1">
       {steps.map((step) => (
@@ -45,6 +48,7 @@ export const AssistantMessage = memo(function AssistantMessage({ message, live =
           ))}
         </Fragment>
       ))}
+      {unsent !== undefined && <p className="my-2 text-xs text-quiet">This broke off. The turn went on without it: the model is not sent its last step.</p>}
       {!live && <TurnEnd message={message} last={last && !past} />}
       {!past && <AssistantActions message={message} live={live} last={last} />}
     </MessageFrame>

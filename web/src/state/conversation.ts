@@ -72,8 +72,9 @@ export class Conversation extends OpenSession {
     await this.acting(() => this.client.call('POST /api/sessions/{id}/abort', { path: { id: this.id } }));
   }
 
-  async goOn(): Promise<void> {
-    await this.acting(() => this.client.call('POST /api/sessions/{id}/continue', { path: { id: this.id } }));
+  /** Go on with the newest turn where it stopped, or have its prompt answered anew. */
+  async goOn(mode: 'on' | 'again' = 'on'): Promise<void> {
+    await this.acting(() => this.client.call('POST /api/sessions/{id}/continue', { path: { id: this.id }, body: { mode } }));
   }
 
   async decide(approvalId: string, decision: Decision, reason?: string): Promise<void> {

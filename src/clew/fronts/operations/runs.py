@@ -44,6 +44,12 @@ class PromptBody(Arguments):
         return super().of({**arguments, **({"text": prompt} if isinstance(prompt, str) else {"parts": list(prompt)})})
 
 
+class ContinueBody(Arguments):
+    """How to go on: with the newest turn where it stopped, or with its prompt anew."""
+
+    mode: Literal["on", "again"] = "on"
+
+
 class ApprovalBody(Arguments):
     """A human's word on a request."""
 
@@ -75,7 +81,7 @@ class ChatBody(msgspec.Struct, rename="camel"):
 
 OPERATIONS: Final = (
     Operation("submit", "POST …/prompt", "Send a prompt.", {202: SubmissionShape}, PromptBody),
-    Operation("continue_turn", "POST …/continue", "Go on.", {202: SubmissionShape}, Nothing, optional=True),
+    Operation("continue_turn", "POST …/continue", "Go on.", {202: SubmissionShape}, ContinueBody, optional=True),
     Operation("abort", "POST …/abort", "Stop what runs, or deny what waits.", {202: Aborted}, Nothing, optional=True),
     Operation(
         "get_status",

@@ -209,9 +209,11 @@ async def abort(chat: Conversation, rest: str) -> None:
         chat.note("nothing was running")
 
 
-@slash("", "go on after a failure, an abort, the step limit or a cut answer")
+@slash("[again]", "go on after a failure, an abort, the step limit or a cut answer; or ask the same again")
 async def continue_(chat: Conversation, rest: str) -> None:
-    await chat.engine.continue_turn(chat.need())
+    if rest not in ("", "again"):
+        raise InvalidInput("write /continue, or /continue again")
+    await chat.engine.continue_turn(chat.need(), mode="again" if rest else "on")
 
 
 # Sessions

@@ -24,7 +24,7 @@ import cyclopts
 import msgspec
 
 from clew.errors import AlreadyAnswered, ClewError, InvalidInput
-from clew.fronts.cli.command import AnyEngine, Json, Store, named_model, open_store, plural
+from clew.fronts.cli.command import AnyEngine, Json, Store, flag, named_model, open_store, plural
 from clew.fronts.cli.commands.printer import Printer
 from clew.fronts.cli.question import Question
 from clew.fronts.cli.remote import RemoteEngine
@@ -100,15 +100,23 @@ def _attached(file: Path) -> dict[str, Any]:
     return {"type": "file", "mediaType": media_type, "filename": file.name, "url": url}
 
 
-async def continue_(session: str, /, *, store: Store = None, json: Json = False) -> int:
-    """Go on: answer what is unanswered, try again what failed, have the rest of a cut answer, or start a queue.
+async def continue_(
+    session: str,
+    /,
+    *,
+    again: Annotated[bool, flag("Ask the same prompt anew, beside what came of it.")] = False,
+    store: Store = None,
+    json: Json = False,
+) -> int:
+    """Go on after the last complete step of a turn that failed, was stopped or cut off; answer one; start a queue.
 
     Example: clew continue ses_…
     """
     async with open_store(store, write=True) as engine:
         # A turn that goes on after its step limit has answers already; they are not said again.
         known = frozenset(message.id for message in await engine.messages(session))
-        return await follow_turn(engine, session, await engine.continue_turn(session), json, known)
+        submission = await engine.continue_turn(session, mode="again" if again else "on")
+        return await follow_turn(engine, session, submission, json, known)
 
 
 COMMANDS: Final[tuple[Callable[..., Any], ...]] = (run, continue_)
