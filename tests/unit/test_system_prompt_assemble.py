@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from clew.agents.catalog import builtin_agents
 from clew.errors import InvalidInput
 from clew.providers.base import ToolSchema
-from clew.system_prompt.assemble import Section, SystemPrompt, assemble, digest_system_prompt, sections_of
+from clew.system_prompt.assemble import Section, SystemPrompt, assemble, digest_system_prompt, sections_of, sent_text
 from clew.system_prompt.environment import collect_environment
 from clew.system_prompt.inputs import Delegate, Environment, GitState, Instruction, PromptInputs, Skill
 from clew.system_prompt.sections import MAX_INSTRUCTION_BYTES, MAX_INSTRUCTIONS_BYTES, SECTIONS
@@ -127,7 +127,7 @@ ORDER = list(FIELDS)
 
 
 def text_of(**fields: Any) -> str:
-    return assemble(PromptInputs(**fields)).text
+    return assemble(PromptInputs(**fields)).kept
 
 
 def environment_text(**changes: Any) -> str:
@@ -138,7 +138,15 @@ def environment_text(**changes: Any) -> str:
 @pytest.mark.rule("SP-1")
 def test_the_whole_prompt_reads_like_this() -> None:
     """Every section, to the letter."""
-    assert assemble(FULL).text == WHOLE
+    assert assemble(FULL).kept == WHOLE
+
+
+@pytest.mark.rule("SP-1")
+def test_the_tools_are_kept_with_the_prompt_and_not_sent_as_its_text() -> None:
+    """They are sent as tools, and would be paid for twice."""
+    whole, alone = assemble(FULL), assemble(PromptInputs(tools=FULL.tools))
+    assert whole.text == WHOLE[: WHOLE.index("\n\n# Tools\n\n## ls")]
+    assert (alone.text, alone.kept) == ("", WHOLE[WHOLE.index("# Tools\n\n## ls") :])
 
 
 @pytest.mark.rule("SP-1")
@@ -157,13 +165,13 @@ def test_any_of_the_sections_can_be_missing_and_leaves_no_trace() -> None:
         fields = {field: getattr(FULL, field) for name in names for field in FIELDS[name]}
         prompt = assemble(PromptInputs(**fields))
         assert prompt.sections == tuple(Section(name, texts[name]) for name in names)
-        assert prompt.text == "\n\n".join(texts[name] for name in names)
+        assert prompt.kept == "\n\n".join(texts[name] for name in names)
 
 
 @pytest.mark.parametrize("empty", [{"agent_prompt": " \n"}, {"session_override": "\n"}, {"session_override": ""}])
 def test_blank_text_is_no_section(empty: dict[str, Any]) -> None:
     """Not even a heading."""
-    assert assemble(PromptInputs(**empty)) == SystemPrompt((), "", hashlib.sha256(b"").hexdigest())
+    assert assemble(PromptInputs(**empty)) == SystemPrompt((), "", "", hashlib.sha256(b"").hexdigest())
 
 
 @pytest.mark.rule("SP-1")
@@ -177,7 +185,7 @@ def test_instructions_keep_their_order() -> None:
 def test_the_digest_is_the_sha_256_of_the_utf_8_text() -> None:
     """Anybody can check it with another program."""
     prompt = assemble(PromptInputs(agent_prompt="Grüße, 世界 🎈"))
-    assert prompt.digest == hashlib.sha256("Grüße, 世界 🎈".encode()).hexdigest() == digest_system_prompt(prompt.text)
+    assert prompt.digest == hashlib.sha256("Grüße, 世界 🎈".encode()).hexdigest() == digest_system_prompt(prompt.kept)
 
 
 def shuffled(value: Any, chance: random.Random) -> Any:
@@ -223,7 +231,7 @@ def test_another_process_makes_the_same_bytes(seed: str) -> None:
     """Whatever the seed that gives sets and dictionaries of other programs their order."""
     script = (
         "from tests.unit.test_system_prompt_assemble import FULL, assemble\n"
-        "import sys; sys.stdout.buffer.write(assemble(FULL).text.encode())"
+        "import sys; sys.stdout.buffer.write(assemble(FULL).kept.encode())"
     )
     environ = {**os.environ, "PYTHONHASHSEED": seed}
     root = Path(__file__).resolve().parents[2]
@@ -290,15 +298,22 @@ def test_a_stored_prompt_can_be_taken_apart_again() -> None:
     """The text is kept once, the outline with the step; together they are the sections."""
     prompt = assemble(FULL)
     outline = msgspec.json.decode(msgspec.json.encode(prompt.outline))
-    assert sections_of(prompt.text, outline) == prompt.sections
-    assert sections_of("", []) == ()
+    assert (sections_of(prompt.kept, outline), sent_text(prompt.kept, outline)) == (prompt.sections, prompt.text)
+    assert (sections_of("", []), sent_text("", [])) == ((), "")
+
+
+def test_a_prompt_of_an_older_version_was_sent_whole() -> None:
+    """Its outline says nothing of what was left out, and its request is still proven by its digest."""
+    prompt = assemble(FULL)
+    outline = [[name, length] for name, length, *_ in prompt.outline]
+    assert (sections_of(prompt.kept, outline), sent_text(prompt.kept, outline)) == (prompt.sections, prompt.kept)
 
 
 @pytest.mark.parametrize("outline", [[], [["agent", 3]], [["agent", 10_000]], [["agent", 5], ["tools", 5]]])
 def test_an_outline_of_another_prompt_is_refused(outline: list[list[Any]]) -> None:
     """Rather than showing sections that never were."""
     with pytest.raises(InvalidInput, match="does not belong to this prompt"):
-        sections_of(assemble(FULL).text, outline)
+        sections_of(assemble(FULL).kept, outline)
 
 
 # What is too long

@@ -18,7 +18,7 @@ from clew.errors import InvalidInput, RowUndecodable
 from clew.providers.base import ModelRequest, ToolSchema
 from clew.providers.evidence import decode_tools, request_digest
 from clew.store.base import Store, get_turn
-from clew.system_prompt.assemble import Section, sections_of
+from clew.system_prompt.assemble import Section, sections_of, sent_text
 from clew.transcript.line import LineTurn
 from clew.transcript.message import Message
 from clew.transcript.pruned import pruned_through
@@ -106,7 +106,11 @@ async def load_request(store: Store, turn_id: str, index: int | None = None) -> 
     step = steps[-1] if index is None else next((one for one in steps if one.index == index), None)
     if step is None:
         raise InvalidInput(f"this turn has no step {index}; it has {len(steps)}, counted from 0", turn_id=turn.id)
-    system = await _kept(store, step.prompt_digest or "") or ""
+    prompt = await _kept(store, step.prompt_digest or "") or ""
+    try:
+        sections, system = sections_of(prompt, step.sections), sent_text(prompt, step.sections)
+    except InvalidInput:
+        sections, system = (Section("prompt", prompt),) if prompt else (), prompt
     tools = await _kept(store, step.tools_digest or "") or "[]"
     output, temperature = (step.limits or (None, None))[:2]
     request = ModelRequest(
@@ -122,10 +126,6 @@ async def load_request(store: Store, turn_id: str, index: int | None = None) -> 
         told = await _of_origin(store, turn.origin_turn_id, step.index, recorded)
         if told is not None:
             return msgspec.structs.replace(told, turn_id=turn.id)
-    try:
-        sections = sections_of(system, step.sections)
-    except InvalidInput:
-        sections = (Section("prompt", system),) if system else ()
     return RequestReport(
         turn.id,
         step.index,

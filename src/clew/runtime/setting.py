@@ -159,6 +159,6 @@ def prompt_writes(setting: Setting, now: int) -> tuple[PutPrompt, PutPrompt]:
     """
     tools = encode_tools(setting.schemas)
     return (
-        PutPrompt(setting.system_prompt.digest, setting.system_prompt.text, now),
+        PutPrompt(setting.system_prompt.digest, setting.system_prompt.kept, now),
         PutPrompt(tools_digest(tools), tools, now),
     )
