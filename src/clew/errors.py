@@ -7,9 +7,9 @@
     │                       BlobNotFound
     ├── Conflict            SessionBusy · WaitingForHuman · NothingToContinue · AlreadyAnswered · DuplicateMessage
     │                       DuplicateEvent · TriggerPaused · NewerTurns · NothingToUndo · OwnedByAnotherProcess
-    ├── Invalid             InvalidId · InvalidInput · UnsupportedValue · MessageTooLarge · TooManyFiles
-    │                       UnsupportedFile · RewindTargetInvalid · BranchPointInvalid · IllegalChunk
-    │                       IllegalTransition
+    ├── Invalid             InvalidId · InvalidInput · UnsupportedValue · UnknownVariant · MessageTooLarge
+    │                       TooManyFiles · UnsupportedFile · RewindTargetInvalid · BranchPointInvalid
+    │                       IllegalChunk · IllegalTransition
     ├── PermissionDenied    SignatureInvalid
     ├── RunError            ModelFailed · ToolFailed · RunAborted · ContextTooLarge · ViewerLagged
     ├── CompactionError
@@ -76,6 +76,7 @@ __all__ = [
     "TriggerNotFound",
     "TriggerPaused",
     "TurnNotFound",
+    "UnknownVariant",
     "UnsupportedFile",
     "UnsupportedValue",
     "ViewerLagged",
@@ -179,6 +180,10 @@ class InvalidInput(Invalid, code="invalid_input"): ...
 
 
 class UnsupportedValue(Invalid, code="unsupported_value"): ...
+
+
+class UnknownVariant(Invalid, code="unknown_variant"):
+    """A variant that the model does not have; the message names those it has."""
 
 
 class MessageTooLarge(Invalid, code="message_too_large"): ...

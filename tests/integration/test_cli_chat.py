@@ -98,6 +98,7 @@ def test_a_failure_is_said_and_can_be_gone_on_after(chat: Open) -> None:
     screen.send("/continue", "clew: 404: there is no such model\n")
     screen.send("/nothing", "clew: there is no /nothing; /help lists what there is (invalid_input)\n")
     screen.send("/model demo/nothing", "(invalid_input)\n")
+    screen.send("/model demo/echo:slwo", "it has slow (unknown_variant)\n")
     screen.send("/model", "demo/fail; there are demo/tour, demo/echo,")
     screen.send("/help", "/rewind [N|MSG] [TEXT]", "Alt-Enter.\n")
     screen.type("/quit\r")

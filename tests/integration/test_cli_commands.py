@@ -11,7 +11,6 @@ import pytest
 
 import clew
 from clew.fronts.cli.app import app
-from clew.fronts.cli.command import named_model
 from clew.fronts.cli.commands.settings import Setting, list_settings, redact
 from tests.integration.http_history import NO_TURN, NOBODY
 from tests.integration.test_cli_history import Say, ask, messages, say, talk, turn_of
@@ -123,18 +122,20 @@ def test_models_says_which_can_be_used(say: Say, monkeypatch: pytest.MonkeyPatch
     assert out.splitlines()[0].split() == ["*", "demo/tour", "200,000", "tokens"]
     assert "not usable: set ANTHROPIC_API_KEY\n" in out
     models = json.loads(say("models", "--json")[1])["models"]
-    assert models[1].keys() == {"id", "window", "max_output", "usable", "reason", "default"}
+    assert models[1].keys() == {"id", "window", "max_output", "usable", "reason", "default", "variants"}
 
 
-def test_a_model_may_be_named_with_a_variant() -> None:
-    """Only one that exists: models of some providers have colons of their own."""
-    assert named_model("demo/long:slow") == {"provider_id": "demo", "model_id": "long", "variant": "slow"}
-    assert [named_model(name) for name in (None, "demo/echo", "ollama/llama3:8b", "nonsense:slow")] == [
-        None,
-        "demo/echo",
-        "ollama/llama3:8b",
-        "nonsense:slow",
-    ]
+@pytest.mark.rule("MS-3")
+def test_a_variant_is_named_behind_the_model_and_a_misspelt_one_is_refused(say: Say) -> None:
+    """As everywhere; what there is to choose from is in the sentence, and no session is left behind."""
+    wrong = say("run", "hi", "--model", "demo/echo:slwo")
+    assert wrong == (2, "", "clew: demo/echo has no variant 'slwo'; it has slow (unknown_variant)\n")
+    assert json.loads(say("ls", "--json")[1])["sessions"] == []
+    assert say("run", "hi", "--model", "demo/echo:slow")[:2] == (0, "hi\n")
+    [session] = json.loads(say("ls", "--json")[1])["sessions"]
+    [asked, _] = json.loads(say("show", session["id"], "--json")[1])["messages"]
+    assert asked["metadata"]["model"] == {"provider_id": "demo", "model_id": "echo", "variant": "slow"}
+    assert session["model"] == {"provider_id": "demo", "model_id": "echo"}
 
 
 def test_config_says_where_each_setting_was_read_and_no_secret(say: Say, tmp_path: Path, monkeypatch: Any) -> None:

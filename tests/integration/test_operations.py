@@ -147,8 +147,15 @@ async def test_every_operation_arrives_whole_and_gives_what_the_facade_gives(tmp
         )
         s = made.id
         await walk("get_session", session_id=s)
-        await walk("patch_session", session_id=s, title="other", archived=True, metadata={"label": None, "x": 1})
-        await walk("patch_session", session_id=s, title="", archived=False, metadata={})
+        await walk(
+            "patch_session",
+            session_id=s,
+            title="other",
+            archived=True,
+            metadata={"label": None, "x": 1},
+            model="demo/long:slow",
+        )
+        await walk("patch_session", session_id=s, title="", archived=False, metadata={}, model="demo/echo")
         await walk(
             "list_sessions",
             limit=3,

@@ -7,7 +7,6 @@ import pytest
 from clew.agents.manifest import Agent, AgentSource, parse_manifest
 from clew.errors import InvalidInput
 from clew.transcript.rule import Rule
-from clew.transcript.session import Model
 
 PATH = "/home/ann/.config/clew/agents/tidy.md"
 
@@ -45,7 +44,7 @@ def test_a_manifest_with_everything_becomes_an_agent_with_everything() -> None:
             Rule("bash", "mv *", "allow", source="manifest"),
             Rule("*", "/etc/**", "deny", source="manifest", pinned=True),
         ),
-        model=Model("anthropic", "claude-9/beta"),
+        model="anthropic/claude-9/beta",
         max_steps=25,
         mode="subagent",
         inspectable=False,

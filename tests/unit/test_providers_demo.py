@@ -36,6 +36,7 @@ def test_the_models_are_those_of_the_api() -> None:
             max_output=400,
             tools=name in ("tour", "tools"),
             summariser=Model("demo", "summary"),
+            variants=("slow",),
         )
         for name, window in {**windows, "summary": 200_000}.items()
     } == DEMO_MODELS

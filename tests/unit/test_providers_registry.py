@@ -15,7 +15,7 @@ from clew.providers import registry as registry_module
 from clew.providers.base import ModelInfo, ModelListing, ProviderFailure, Providers
 from clew.providers.catalog import GUESSED_OUTPUT, GUESSED_WINDOW, Catalog, ModelFacts, Prices, families
 from clew.providers.demo import DEMO_MODELS, DemoProvider
-from clew.providers.pydantic_ai import Endpoint, PydanticAIProvider
+from clew.providers.pydantic_ai import EFFORTS, Endpoint, PydanticAIProvider
 from clew.providers.registry import ProviderConfig, ProviderRegistry
 from clew.transcript.session import Model
 from clew.transcript.usage import Usage
@@ -234,7 +234,7 @@ def test_models_are_listed_with_the_reason_why_not() -> None:
     )
     lines = made.models()
     demo = [
-        ModelListing(id=f"demo/{name}", window=info.window, max_output=info.max_output, usable=True)
+        ModelListing(id=f"demo/{name}", window=info.window, max_output=info.max_output, usable=True, variants=("slow",))
         for name, info in DEMO_MODELS.items()
     ]
     openai = [
@@ -244,10 +244,11 @@ def test_models_are_listed_with_the_reason_why_not() -> None:
             max_output=made.info(Model("openai", name)).max_output,
             usable=True,
             default=name == "gpt-6.1-sol",
+            variants=() if name.startswith("gpt-4") else EFFORTS,
         )
         for name in families()["openai"].models
     ]
-    own = ModelListing(id="local/a", window=GUESSED_WINDOW, max_output=GUESSED_OUTPUT, usable=True)
+    own = ModelListing(id="local/a", window=GUESSED_WINDOW, max_output=GUESSED_OUTPUT, usable=True, variants=EFFORTS)
     usable = [line for line in lines if line.usable]
     assert usable == [*demo, *openai, own]
     assert lines[: len(usable)] == usable
@@ -265,7 +266,14 @@ def test_a_default_model_outside_the_table_is_listed_too() -> None:
     """As the default, and usable when its provider is."""
     made = ProviderRegistry(default_model="ollama/qwen3", environ={})
     assert [line for line in made.models() if line.default] == [
-        ModelListing(id="ollama/qwen3", window=GUESSED_WINDOW, max_output=GUESSED_OUTPUT, usable=True, default=True)
+        ModelListing(
+            id="ollama/qwen3",
+            window=GUESSED_WINDOW,
+            max_output=GUESSED_OUTPUT,
+            usable=True,
+            default=True,
+            variants=EFFORTS,
+        )
     ]
 
 
@@ -293,7 +301,7 @@ def test_a_model_of_the_table_has_its_figures() -> None:
         Model("anthropic", "claude-sonnet-4-5", "high"),
     ):
         assert Catalog(price_list=no_price_list).info(model) == ModelInfo(
-            model=model, window=200_000, max_output=64_000, summariser=cheap, titler=cheap
+            model=model, window=200_000, max_output=64_000, summariser=cheap, titler=cheap, variants=EFFORTS
         )
 
 
@@ -310,11 +318,16 @@ def test_an_unknown_model_gets_a_cautious_guess_and_one_warning(caplog: pytest.L
     model = Model("local", "mystery")
     with caplog.at_level(logging.WARNING, logger="clew.providers"):
         infos = [catalog.info(model) for _ in range(3)]
-    assert (
-        infos
-        == [ModelInfo(model=model, window=32_000, max_output=4_096, summariser=model, known=False, output_known=False)]
-        * 3
+    guess = ModelInfo(
+        model=model,
+        window=32_000,
+        max_output=4_096,
+        summariser=model,
+        variants=EFFORTS,
+        known=False,
+        output_known=False,
     )
+    assert infos == [guess] * 3
     assert [record.getMessage() for record in caplog.records] == [
         "nothing is known about local/mystery: taking a window of 32000 and 4096 of output; say better in config.toml"
     ]
@@ -325,7 +338,14 @@ def test_the_users_configuration_knows_best(caplog: pytest.LogCaptureFixture) ->
     config = ProviderConfig(
         base_url="http://127.0.0.1:9/v1",
         models={
-            "big": ModelFacts(window=64_000, max_output=8_000, tools=False, summariser="small", files=("image/*",)),
+            "big": ModelFacts(
+                window=64_000,
+                max_output=8_000,
+                tools=False,
+                summariser="small",
+                files=("image/*",),
+                variants=("low",),
+            ),
             "other": ModelFacts(window=16_000),
         },
         summariser="tiny",
@@ -340,6 +360,7 @@ def test_the_users_configuration_knows_best(caplog: pytest.LogCaptureFixture) ->
             tools=False,
             summariser=Model("local", "small"),
             files=("image/*",),
+            variants=("low",),
         )
         assert made.info(Model("local", "other")) == ModelInfo(
             model=Model("local", "other"),
@@ -347,6 +368,7 @@ def test_the_users_configuration_knows_best(caplog: pytest.LogCaptureFixture) ->
             max_output=4_096,
             summariser=tiny,
             titler=tiny,
+            variants=EFFORTS,
             output_known=False,
             files=("image/png", "image/jpeg", "image/gif", "image/webp"),
         )

@@ -171,7 +171,11 @@ async def test_fake_providers_know_what_they_are_told() -> None:
     assert made.get("a") is model
     assert made.info(small.model) == small
     assert made.info(Model("a", "x")) == ModelInfo(
-        model=Model("a", "x"), window=200_000, max_output=4_000, summariser=Model("a", "x")
+        model=Model("a", "x"),
+        window=200_000,
+        max_output=4_000,
+        summariser=Model("a", "x"),
+        variants=("slow", "low", "high"),
     )
     assert made.cost(small.model, Usage(input=5)) == 0.005
     assert made.default_model() == small.model

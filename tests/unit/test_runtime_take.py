@@ -32,14 +32,13 @@ from clew.store.unit import (
 from clew.transcript.damage import seal_of
 from clew.transcript.line import LineTurn
 from clew.transcript.message import MessageRow, PartRow
-from clew.transcript.session import Model, SessionState
+from clew.transcript.session import SessionState
 from clew.transcript.turn import Turn
 from clew.transcript.wait import Wait, with_waits
 
 NOW = 50
 DIG = {"type": "tool-dig", "toolCallId": "c1", "state": "input-available", "input": {"deep": True}}
 ASK = {"type": "tool-ask", "toolCallId": "c2", "state": "approval-requested", "input": {}, "approval": {"id": "apr"}}
-MODEL = Model("demo", "echo")
 
 
 def turn(status: Any = "aborted", **data: Any) -> Turn:
@@ -188,7 +187,7 @@ def test_firing_a_queued_message_takes_the_session_and_the_message_at_once() -> 
     """It leaves the queue in the unit that opens its turn, and only while it is still there."""
     queued = row({"type": "text", "text": "hi"}, id="u2", role="user", queued_at=3, model={"a": 1})
     opened = Turn(id="t2", session_id="s", parent_turn_id="t1", created_at=NOW)
-    fired = plan_fire(at_rest(cut_off(turn())), queued, queued, opened, MODEL)
+    fired = plan_fire(at_rest(cut_off(turn())), queued, queued, opened)
     assert fired.guards == (EpochIs(7), HeadIs("t1"), NoOpenTurn(), StillQueued("u2"))
     assert words(fired.writes) == [LOST]
     assert fired.writes[3:] == (
@@ -196,7 +195,7 @@ def test_firing_a_queued_message_takes_the_session_and_the_message_at_once() -> 
         PatchMessage("u2", NOW, {}, created_at=NOW),
         OpenTurn(opened),
         LinkMessage("t2", "u2"),
-        PatchSession(updated_at=NOW, model=MODEL),
+        PatchSession(updated_at=NOW),
     )
 
 
@@ -205,7 +204,7 @@ def test_what_a_hook_changed_of_a_queued_message_is_sealed_anew() -> None:
     queued = row({"type": "text", "text": "hi"}, id="u2", role="user", model={"a": 1})
     changed = row({"type": "text", "text": "hi there"}, id="u2", role="user", model={"a": 1}, seen=True)
     opened = Turn(id="t2", session_id="s", parent_turn_id="t1", created_at=NOW)
-    assert plan_fire(at_rest(), queued, changed, opened, MODEL).writes[1:5] == (
+    assert plan_fire(at_rest(), queued, changed, opened).writes[1:5] == (
         Dequeue("u2"),
         PatchMessage("u2", NOW, {"seen": True}, created_at=NOW),
         PutParts("u2", changed.parts),

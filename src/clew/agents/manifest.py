@@ -17,7 +17,7 @@ import msgspec
 from clew.errors import InvalidInput
 from clew.front_matter import Field, Scalar, Value, fail, parse_front_matter
 from clew.transcript.rule import Rule
-from clew.transcript.session import Model, parse_model
+from clew.transcript.session import read_model
 
 __all__ = ["DEFAULT_MAX_STEPS", "MAX_STEPS", "Agent", "AgentMode", "AgentSource", "is_agent_name", "parse_manifest"]
 
@@ -49,6 +49,8 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
 
     ``max_steps`` None leaves the limit to the preset of the session.
 
+    ``model`` is as it was written: what is behind a colon only the providers can tell.
+
     ``rules`` are the manifest scope. ``inspectable`` says whether its sessions are shown to people.
     """
 
@@ -57,7 +59,7 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
     prompt: str
     tools: tuple[str, ...] | None = None
     rules: tuple[Rule, ...] = ()
-    model: Model | None = None
+    model: str | None = None
     max_steps: int | None = None
     mode: AgentMode = "primary"
     inspectable: bool = True
@@ -126,12 +128,14 @@ class _Fields:
     def choice(self, key: str, choices: tuple[str, ...]) -> str | None:
         return self.text(key, choices.__contains__, f"{key} is one of {', '.join(choices)}")
 
-    def model(self) -> Model | None:
+    def model(self) -> str | None:
         named = self.text("model", bool, "")
-        try:
-            return None if named is None else parse_model(named)
-        except InvalidInput as error:
-            raise fail(self._path, self._fields["model"].line, error.message) from error
+        if named is not None:
+            try:
+                read_model(named)
+            except InvalidInput as error:
+                raise fail(self._path, self._fields["model"].line, error.message) from error
+        return named
 
     def tools(self) -> tuple[str, ...] | None:
         field = self._fields.get("tools")

@@ -88,13 +88,18 @@ class Router:
                 return Received(known.id, known.session_id, known.message_id or ""), False
             return await self._take(inbound, digest, also), True
 
-    async def check(self, routing: Routing) -> None:
-        """Refuse now what could not be answered later: a session, an agent, a model or a folder that is not there."""
+    async def check(self, routing: Routing) -> Routing:
+        """Refuse now what could not be answered later: a session, an agent, a model or a folder that is not there.
+
+        What comes back says which model and variant its name means.
+        """
         if routing.session_id is not None:
             await get_session(self._host.store, self._own(routing.session_id))
         if routing.session_id is None or routing.model is not None or routing.agent is not None:
             session = await self._draft_of(routing, {})
             await admit(self._host, session, "x", model=None, agent=None, attended=False)
+        named = routing.model
+        return routing if named is None else msgspec.structs.replace(routing, model=self._host.providers.parse(named))
 
     async def _take(self, inbound: Inbound, digest: str, also: Sequence[Write]) -> Received:
         routing = inbound.routing

@@ -73,7 +73,7 @@ class Schedules:
             )
             schedule = self._checked(schedule, now)
             # Resolved like a session's would be, so that what could never run is refused while somebody is there.
-            await self._router.check(routing)
+            schedule = msgspec.structs.replace(schedule, routing=await self._router.check(routing))
             await self._commit(PutSchedule(schedule))
         self.on_change()
         return schedule

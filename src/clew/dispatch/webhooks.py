@@ -54,7 +54,7 @@ class Webhooks:
         check_name(name)
         if prompt is not None:
             check_prompt(prompt)
-        await self._router.check(routing)
+        routing = await self._router.check(routing)
         async with self._lock:
             known = await self.list()
             if any(webhook.name == name for webhook in known):

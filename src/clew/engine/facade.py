@@ -15,7 +15,7 @@ from clew.engine.permissions import Permissions
 from clew.engine.runs import Runs
 from clew.engine.sessions import Sessions
 from clew.engine.transfer import Transfer
-from clew.errors import BlobNotFound, InvalidId, NotFound
+from clew.errors import BlobNotFound, Invalid, InvalidId, NotFound
 from clew.live.base import LiveStream, Status
 from clew.store.base import Blob, Damage, Rebuilt
 from clew.transcript.chunk import chunk_dict
@@ -74,9 +74,16 @@ class Operations(Sessions, Runs, History, Permissions, Transfer):
         catalog = await asyncio.to_thread(self._host.agents, Path(workspace) if workspace else None)
         # The limit of a session that names no preset of its own. The config's may come from the kind of store.
         limit = presets()[self._host.config.compaction.preset or "guide"].max_steps
-        agents = (msgspec.structs.replace(agent, max_steps=agent.max_steps or limit) for agent in catalog.list())
-        shown = tuple(msgspec.convert(agent, AgentShape, from_attributes=True) for agent in agents)
-        return AgentList(shown, tuple(catalog.notices))
+        shown, notices = [], [*catalog.notices]
+        for agent in catalog.list():
+            model = None
+            try:
+                model = self._host.providers.parse(agent.model) if agent.model is not None else None
+            except Invalid as error:
+                notices.append(f"{agent.path}: its model cannot be used; {error}")
+            own = {"model": model, "max_steps": agent.max_steps or limit}
+            shown.append(msgspec.convert({**msgspec.structs.asdict(agent), **own}, AgentShape))
+        return AgentList(tuple(shown), tuple(notices))
 
     async def blob(self, sha256: str) -> Blob:
         """The bytes of a file that a message names."""
@@ -143,6 +150,10 @@ class Engine(Operations):
     def find_stream(self, session_id: str) -> LiveStream | None:
         """What runs on the session in this process, in batches as they became durable."""
         return self.host.live.find_stream(self._own(session_id))
+
+    def parse_model(self, named: str | Model | dict[str, Any]) -> Model:
+        """The model and the variant that a name means here, as every method takes it."""
+        return self.host.providers.parse(named)
 
     def is_idle(self, session_id: str) -> bool:
         """Nothing runs on the session in this process."""

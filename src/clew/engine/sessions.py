@@ -26,7 +26,7 @@ from clew.store.base import Cursor, SessionQuery
 from clew.store.unit import DeleteSession, InsertSession, PatchSession, Unit, Write
 from clew.transcript.gate import check_value
 from clew.transcript.message import Message, shown_message
-from clew.transcript.session import Model, Session, parse_model
+from clew.transcript.session import Model, Session
 
 # Imports inside functions: what makes room is only looked at where somebody asks, and importing clew stays quick.
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Sessions(EnginePart):
         """A new, empty session.
 
         ``workspace_root`` must be a folder; it is kept as an absolute path without links. The model is the one given,
-        else the agent's, else the default.
+        else the agent's, else the default. A variant given here is for the first turn.
         """
         if system_prompt is not None:
             metadata = {**(metadata or {}), "system_prompt": system_prompt}
@@ -130,12 +130,17 @@ class Sessions(EnginePart):
         title: str | None = None,
         archived: bool | None = None,
         metadata: Mapping[str, Any] | None = None,
+        model: str | Model | dict[str, Any] | None = None,
     ) -> Session:
-        """Change what is given, in one unit. ``metadata`` is merged key by key; a key set to None is removed."""
-        if title is None and archived is None and metadata is None:
+        """Change what is given, in one unit. ``metadata`` is merged key by key; a key set to None is removed.
+
+        ``model`` answers from the next turn on that names none, those of the queue included; its variant in that turn.
+        """
+        if title is None and archived is None and metadata is None and model is None:
             return await self.get_session(session_id)
         _check_title(title)
-        check_value([title, metadata], "session")
+        check_value([title, metadata, msgspec.to_builtins(model)], "session")
+        picked = self._host.providers.parse(model) if model is not None else None
         merged = {key: value for key, value in (metadata or {}).items() if value is not None}
         drop = tuple(key for key, value in (metadata or {}).items() if value is None)
         _check_title(merged.get("title"))
@@ -146,7 +151,7 @@ class Sessions(EnginePart):
             drop = (*drop, "title")
         stamp = self._host.clock.now_ms() if archived else None
         archived_at = UNSET if archived is None else stamp
-        patch = PatchSession(metadata=merged, drop=drop, archived_at=archived_at)
+        patch = PatchSession(metadata=merged, drop=drop, archived_at=archived_at, model=picked)
         await self._commit(self._own(session_id), patch)
         self._runtime.sessions.publish("session_updated", session_id)
         return await self.get_session(session_id)
@@ -233,10 +238,12 @@ class Sessions(EnginePart):
         if title is not None:
             bag["title"] = title
         self._check_settings(bag)
+        named = model if model is not None else manifest.model
+        chosen = self._host.providers.parse(named) if named is not None else self._host.providers.default_model()
         session = Session(
             id=self._host.mint.session(self._store.capabilities.session_ids),
             agent=manifest.name,
-            model=parse_model(model) if model is not None else manifest.model or self._host.providers.default_model(),
+            model=chosen,
             workspace_root=str(workspace) if workspace is not None else None,
             metadata=bag,
             created_at=now,

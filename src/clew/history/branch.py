@@ -27,7 +27,7 @@ from clew.transcript.gate import check_value
 from clew.transcript.line import path_to
 from clew.transcript.message import MessageRow
 from clew.transcript.portable import PortableSession
-from clew.transcript.session import Model, Session, parse_model
+from clew.transcript.session import Model, Session
 from clew.transcript.turn import Tree, Turn
 
 __all__ = ["Branching"]
@@ -54,8 +54,8 @@ class Branching:
     ) -> Session:
         """A new session that holds the line of that message, up to and including it."""
         changes = _check_metadata(metadata)
-        chosen = parse_model(model) if model is not None else None
-        check_value(msgspec.to_builtins(chosen), "model")
+        check_value(msgspec.to_builtins(model), "model")
+        chosen = self._host.providers.parse(model) if model is not None else None
         if start_message_id is not None:
             ids.check_named_message_id(start_message_id)
         async with idle_session(self._host, self._sessions, session_id) as (source, tree):

@@ -126,7 +126,7 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     ``output_known=False``: ``max_output`` is what is planned with, and not the model's own limit; it is never sent, so
     that no answer is cut short by a guess.
     ``summariser`` and ``titler`` are the provider's cheap models for those jobs; without a titler a session is
-    named after its first words.
+    named after its first words. ``variants`` are what it can be asked for behind a colon, for one turn.
     ``files`` are the media types it takes beside text, which every model does; ``image/*`` stands for all of a kind.
     """
 
@@ -136,6 +136,7 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     tools: bool = True
     summariser: Model | None = None
     titler: Model | None = None
+    variants: tuple[str, ...] = ()
     known: bool = True
     output_known: bool = True
     files: tuple[str, ...] = ("image/png", "image/jpeg", "image/gif", "image/webp", "application/pdf")
@@ -154,6 +155,7 @@ class ModelListing(msgspec.Struct, frozen=True, kw_only=True):
     usable: bool
     reason: str | None = None
     default: bool = False
+    variants: tuple[str, ...] = ()
 
 
 class Providers(Protocol):
@@ -161,6 +163,13 @@ class Providers(Protocol):
 
     def get(self, provider_id: str) -> Provider:
         """Raises ``InvalidInput`` for an id nobody configured, ``ProviderFailure`` (auth) for one without a key."""
+        ...
+
+    def parse(self, named: str | Model | dict[str, Any]) -> Model:
+        """The model somebody means (:mod:`clew.providers.naming`).
+
+        Raises ``InvalidInput`` for a provider nobody knows, ``UnknownVariant`` for a variant the model does not have.
+        """
         ...
 
     def info(self, model: Model) -> ModelInfo: ...

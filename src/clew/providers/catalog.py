@@ -23,7 +23,8 @@ from typing import Any, Final
 import msgspec
 
 from clew.providers.base import EndpointKind, ModelInfo
-from clew.providers.demo import DEMO, DEMO_MODELS
+from clew.providers.demo import DEMO, DEMO_MODELS, DEMO_VARIANTS
+from clew.providers.pydantic_ai import EFFORTS
 from clew.transcript.session import Model
 from clew.transcript.usage import Usage
 
@@ -65,6 +66,7 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     window: int | None = None
     max_output: int | None = None
     tools: bool | None = None
+    variants: tuple[str, ...] | None = None
     summariser: str | None = None
     prices: Prices | None = None
     files: tuple[str, ...] | None = None
@@ -74,7 +76,7 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     """A provider clew knows by name: how it is reached, and its models. Without ``keys`` it needs none.
 
     ``cheap`` is the model that summarises and names. ``older`` models are known, for those who name them, and not
-    listed.
+    listed. ``colons``: ids of its models may hold one. ``unthinking`` begin the names of models without variants.
     """
 
     kind: EndpointKind
@@ -84,6 +86,8 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     example: str | None = None
     default: str | None = None
     cheap: str | None = None
+    colons: bool = False
+    unthinking: tuple[str, ...] = ()
     models: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)
     older: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)
 
@@ -135,7 +139,22 @@ class Catalog:
             known = DEMO_MODELS[plain.model_id]
         else:
             known = self._looked_up(plain)
-        return self._overruled(msgspec.structs.replace(known, model=model), self._facts.get(str(plain)))
+        known = msgspec.structs.replace(known, model=model, variants=self.variants(model))
+        return self._overruled(known, self._facts.get(str(plain)))
+
+    def variants(self, model: Model) -> tuple[str, ...]:
+        """What may stand behind a colon: how hard a real model thinks, unless it is known not to."""
+        own, family = self._facts.get(str(model)), families().get(model.provider_id)
+        if own is not None and own.variants is not None:
+            return own.variants
+        if model.provider_id == DEMO:
+            return DEMO_VARIANTS
+        return () if family is not None and model.model_id.startswith(family.unthinking) else EFFORTS
+
+    def is_id(self, model: Model) -> bool:
+        """Whether a model is known under just this id."""
+        family = families().get(model.provider_id)
+        return str(model) in self._facts or (family is not None and model.model_id in {**family.models, **family.older})
 
     def cost(self, model: Model, usage: Usage) -> float | None:
         """What a call cost in US dollars; None when nobody knows."""

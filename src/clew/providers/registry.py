@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -20,8 +20,9 @@ from clew.providers.base import EndpointKind, ModelInfo, ModelListing, Provider,
 from clew.providers.catalog import Catalog, ModelFacts, families
 from clew.providers.demo import DEMO, DEMO_MODELS, DemoProvider
 from clew.providers.files import files_taken
+from clew.providers.naming import parse_model
 from clew.providers.pydantic_ai import IDLE_LIMIT_MS, Endpoint, PydanticAIProvider, is_installed
-from clew.transcript.session import Model, parse_model
+from clew.transcript.session import Model
 from clew.transcript.usage import Usage
 
 __all__ = ["ProviderConfig", "ProviderRegistry"]
@@ -78,7 +79,6 @@ class ProviderRegistry:
         self._environ = environ
         self._clock = clock or SystemClock()
         self._idle_limit_ms = idle_limit_ms
-        self._default = None if default_model is None else parse_model(default_model)
         self._made: dict[str, Provider] = {}
         for name, config in self._configs.items():
             if name == DEMO or _NAME.fullmatch(name) is None:
@@ -89,6 +89,7 @@ class ProviderRegistry:
                 raise InvalidInput(f"[providers.{name}]: base_url is missing")
         named = ((provider, config.facts()) for provider, config in self._configs.items())
         self._catalog = Catalog({f"{provider}/{name}": one for provider, facts in named for name, one in facts.items()})
+        self._default = None if default_model is None else self.parse(default_model)
 
     def __repr__(self) -> str:
         return f"ProviderRegistry({', '.join(self._ids())})"
@@ -97,7 +98,7 @@ class ProviderRegistry:
         """The provider, ready to be called; raises as the contract says."""
         if provider_id in self._made:
             return self._made[provider_id]
-        self._check_known(provider_id)
+        self._check_provider(provider_id)
         if provider_id == DEMO:
             return self._made.setdefault(DEMO, DemoProvider(self._clock))
         missing = self._missing(provider_id)
@@ -108,11 +109,18 @@ class ProviderRegistry:
         made = PydanticAIProvider(endpoint, clock=self._clock, idle_limit_ms=self._idle_limit_ms)
         return self._made.setdefault(provider_id, made)
 
+    def parse(self, named: str | Model | dict[str, Any]) -> Model:
+        """The model somebody means; raises as the contract says."""
+
+        def variants_of(model: Model) -> tuple[str, ...]:
+            self._check_known(model)
+            return self._catalog.variants(model)
+
+        return parse_model(named, variants_of=variants_of, is_id=self._catalog.is_id, takes_colons=self._takes_colons)
+
     def info(self, model: Model) -> ModelInfo:
         """What is known about a model; raises ``InvalidInput`` for a provider or a demo model nobody knows."""
-        self._check_known(model.provider_id)
-        if model.provider_id == DEMO and model.model_id not in DEMO_MODELS:
-            raise InvalidInput(f"there is no model {model}; there are {', '.join(f'{DEMO}/{m}' for m in DEMO_MODELS)}")
+        self._check_known(model)
         info = self._catalog.info(model)
         config = self._configs.get(model.provider_id)
         own = config.facts().get(model.model_id) if config is not None else None
@@ -156,7 +164,19 @@ class ProviderRegistry:
         yield from families()
         yield from (name for name in self._configs if name not in families())
 
-    def _check_known(self, provider_id: str) -> None:
+    def _takes_colons(self, provider_id: str) -> bool:
+        """Whether ids may hold colons: those of a server of one's own have whatever names it gave them."""
+        known, config = families().get(provider_id), self._configs.get(provider_id)
+        return provider_id != DEMO and (
+            known is None or known.colons or (config is not None and config.base_url is not None)
+        )
+
+    def _check_known(self, model: Model) -> None:
+        self._check_provider(model.provider_id)
+        if model.provider_id == DEMO and model.model_id not in DEMO_MODELS:
+            raise InvalidInput(f"there is no model {model}; there are {', '.join(f'{DEMO}/{m}' for m in DEMO_MODELS)}")
+
+    def _check_provider(self, provider_id: str) -> None:
         if provider_id not in self._ids():
             raise InvalidInput(f"there is no provider {provider_id!r}; there are {', '.join(self._ids())}")
 
@@ -233,5 +253,6 @@ class ProviderRegistry:
             max_output=info.max_output,
             usable=reason is None,
             reason=reason,
-            default=model == Model(default.provider_id, default.model_id),
+            default=model == default.plain,
+            variants=info.variants,
         )

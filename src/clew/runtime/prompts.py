@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from clew.errors import DuplicateMessage, InvalidInput
 from clew.runtime.admission import PromptContent, admit, content_digest, user_row
 from clew.runtime.host import Host
@@ -15,6 +17,7 @@ from clew.runtime.runner import NOTHING, Runner
 from clew.runtime.submission import OnBusy, Outcomes, Submission, TurnOutcome
 from clew.store.unit import Unit
 from clew.transcript.message import MessageRow
+from clew.transcript.metadata import merge
 from clew.transcript.session import Model
 from clew.transcript.turn_state import OPEN
 
@@ -64,6 +67,9 @@ class Prompts:
             joining = also(row) if also is not None else NOTHING
             if obstacle is None:
                 return await self._runner.open(session, setting, row, content, also=joining)
+            if model is None:
+                # Which one answers is known when its turn comes: what waits before it may pick another.
+                row = msgspec.structs.replace(row, metadata=merge(row.metadata, {}, ("model",)))
             # An interrupting prompt is stored before what it interrupts is stopped: a kill in between loses nothing.
             submission = await self._queue.add(row, content, interrupt=on_busy == "interrupt", also=joining)
             if not row.is_triggered:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import logging
 
+import msgspec
+
 from clew.errors import ClewError, Conflict, StoreError
 from clew.runtime.admission import PromptContent
 from clew.runtime.hooks import HookRefused
@@ -24,7 +26,6 @@ from clew.runtime.take import plan_take
 from clew.store import unit as u
 from clew.store.base import QueuedMessage, get_session
 from clew.transcript.message import MessageRow
-from clew.transcript.session import Model
 from clew.transcript.turn import Turn
 
 __all__ = ["Queue", "plan_fire"]
@@ -98,12 +99,14 @@ class Queue:
         host = self._host
         setting = await resolve_for(host, await get_session(host.store, session_id), queued)
         row = await host.hooks.change("message.user", queued)
+        # One that named no model is answered by the newest one that was picked before its turn came.
+        row = msgspec.structs.replace(row, metadata={**row.metadata, "model": msgspec.to_builtins(setting.model)})
         if len(row.parts) < len(queued.parts):
             raise HookRefused("a message.user hook may not take parts from a queued message")
         standing = await make_ready(host, session_id)
         now = max(host.clock.now_ms(), await host.store.newest_message_at(session_id) + 1)
         turn = Turn(id=host.mint.turn(), session_id=session_id, parent_turn_id=standing.head_turn_id, created_at=now)
-        outcome = await host.store.commit(plan_fire(standing, queued, row, turn, setting.model))
+        outcome = await host.store.commit(plan_fire(standing, queued, row, turn))
         if isinstance(outcome, u.Refused):
             return None, outcome.reason
         self._sessions.publish("queue_changed", session_id)
@@ -130,7 +133,7 @@ class Queue:
         return True
 
 
-def plan_fire(standing: Standing, queued: MessageRow, row: MessageRow, turn: Turn, model: Model) -> u.Unit:
+def plan_fire(standing: Standing, queued: MessageRow, row: MessageRow, turn: Turn) -> u.Unit:
     """The unit that takes the session for a queued message; ``row`` is the message as hooks have left it.
 
     Refused when it was cancelled meanwhile: it is in the queue, or in a turn, and never in both.
@@ -146,6 +149,6 @@ def plan_fire(standing: Standing, queued: MessageRow, row: MessageRow, turn: Tur
         *changed,
         u.OpenTurn(turn),
         u.LinkMessage(turn.id, row.id),
-        u.PatchSession(updated_at=now, model=model),
+        u.PatchSession(updated_at=now),
     )
     return plan_take(standing, now, writes, guards=(u.StillQueued(row.id),))

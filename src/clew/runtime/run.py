@@ -32,13 +32,25 @@ from clew.runtime.run_stream import RunStream
 from clew.runtime.setting import Setting
 from clew.runtime.settle import SHUTDOWN, plan_end, plan_refusal
 from clew.runtime.submission import TurnOutcome
-from clew.store.unit import EpochIs, InsertMessage, LinkMessage, MoveHead, Refused, SealMessage, SetTurn, Unit, Write
+from clew.store.unit import (
+    EpochIs,
+    InsertMessage,
+    LinkMessage,
+    MoveHead,
+    PatchSession,
+    Refused,
+    SealMessage,
+    SetTurn,
+    Unit,
+    Write,
+)
 from clew.tools.base import Signal
 from clew.transcript import chunk as c
 from clew.transcript.cut import find_cut, unsent_data
 from clew.transcript.doom import WARNING, Pattern, find_pattern, made_calls
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.part import call_id_of, is_open_call, state_of, text_part
+from clew.transcript.session import Model
 from clew.transcript.turn import Turn, finish_of
 from clew.transcript.turn_state import TurnStatus
 from clew.transcript.wait import with_waits
@@ -150,6 +162,10 @@ class Run:
                 recorder = self._recorder(None)
                 recorder.write(self._start_chunk())
                 return await self._settle(recorder, None, failure)
+            # Only now: a model that cannot take the conversation is not the session's.
+            moved = await self._plan_model(self._setting.session.model, self._setting.model.plain)
+            if moved:
+                await self._host.store.commit(Unit(self.session_id, moved, (EpochIs(self._epoch),)))
         while True:
             recorder = self._recorder(resumption)
             end, failure = await self._until_aborted(self._work(recorder, resumption, steps, budget, warned))
@@ -322,12 +338,25 @@ class Run:
         self.stream.keep_back(self._start_chunk(), c.Error(error_text=problem["message"]), finish)
         return self._outcome_of("refused", error=problem)
 
+    async def _plan_model(self, old: Model, new: Model) -> tuple[Write, ...]:
+        """Give the session another model, unless somebody has picked one meanwhile."""
+        session = await self._host.store.find_session(self.session_id)
+        stays = old == new or session is None or session.model != old
+        return () if stays else (PatchSession(model=new),)
+
     async def _settle_failed(self, recorder: Recorder, failure: BaseException, now: int) -> TurnOutcome:
         problem = _problem(failure)
         try:
             recorder.write(c.Error(error_text=problem["message"]))
             recorder.write(c.Finish(finish_reason="error"))
-            await recorder.close(*plan_end(self.turn.id, "failed", now, {"error": problem}))
+            refused = isinstance(failure, ContextTooLarge) or (
+                isinstance(failure, ProviderFailure) and failure.kind in ("invalid", "auth", "overflow")
+            )
+            kept: tuple[Write, ...] = ()
+            if refused and not await self._host.store.load_steps(self.turn.id):
+                # A model that took nothing at all: the session goes back to the one it had.
+                kept = await self._plan_model(self._setting.model.plain, self._setting.session.model)
+            await recorder.close(*plan_end(self.turn.id, "failed", now, {"error": problem}), *kept)
         except Exception as error:
             return self._lost(failure if isinstance(failure, StoreError) else error, recorder)
         return self._outcome_of("failed", error=problem)

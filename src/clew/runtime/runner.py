@@ -85,7 +85,7 @@ class Runner:
         back = session.archived_at is not None and not row.is_triggered
         more = (*content.blobs, *((PatchSession(archived_at=None),) if back else ()), *also.writes)
         turn_id = self._host.mint.turn()
-        unit = plan_open(standing, turn_id, row, setting.model, *more, before=before, below=below)
+        unit = plan_open(standing, turn_id, row, *more, before=before, below=below)
         await self._sessions.commit(msgspec.structs.replace(unit, guards=(*unit.guards, *also.guards)))
         if not row.is_triggered:
             self._queue.unpause(session.id)

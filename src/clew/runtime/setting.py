@@ -24,7 +24,7 @@ from clew.system_prompt.skills import SkillCatalog
 from clew.tools.base import Tool
 from clew.transcript.message import MessageRow
 from clew.transcript.rule import Rule
-from clew.transcript.session import Model, Session, parse_model
+from clew.transcript.session import Model, Session
 
 __all__ = ["Setting", "load_permit", "prompt_writes", "resolve", "resolve_for", "schemas_of"]
 
@@ -66,7 +66,7 @@ async def resolve(
     parent: Permit | None = None,
     depth: int = 0,
 ) -> Setting:
-    """The prompt's word first, then the session's, whose variant lasted for one turn only."""
+    """The prompt's word on the model first, then the session's."""
     if session.kind == "subagent" and parent is None and session.parent_id is not None:
         attended, depth = False, max(depth, 1)
     workspace = _workspace(session)
@@ -74,7 +74,7 @@ async def resolve(
     for notice in catalog.notices:
         log.info("%s", notice)
     manifest = catalog.get(agent or session.agent)
-    chosen = parse_model(model) if model is not None else msgspec.structs.replace(session.model, variant=None)
+    chosen = host.providers.parse(model) if model is not None else _standing_model(host, session, manifest)
     host.providers.get(chosen.provider_id)
     info = host.providers.info(chosen)
     tools = {
@@ -122,6 +122,17 @@ async def resolve(
         attended=attended,
         depth=depth,
     )
+
+
+def _standing_model(host: Host, session: Session, manifest: Agent) -> Model:
+    """The session's model. A variant of its own was picked and is yet to have its turn; else the one with which the
+    agent, or the default, wants this model, in every turn."""
+    if session.model.variant is not None:
+        return host.providers.parse(session.model)
+    usual = host.providers.default_model() if manifest.model is None else session.model
+    if manifest.model is not None and manifest.model.startswith(str(session.model)):
+        usual = host.providers.parse(manifest.model)
+    return usual if usual.plain == session.model else session.model
 
 
 async def load_permit(

@@ -37,11 +37,17 @@ class Subagents:
         host = self._host
         if setting.depth + 1 > MAX_DEPTH:
             raise ToolFailed(f"subagents may be nested {MAX_DEPTH} deep, not deeper")
-        now = host.clock.now_ms()
+        now, model = host.clock.now_ms(), setting.model
+        try:
+            if agent is not None:
+                named = (await asyncio.to_thread(host.agents, setting.workspace)).get(agent).model
+                model = host.providers.parse(named) if named is not None else model
+        except ClewError as error:
+            raise ToolFailed(str(error)) from error
         child = Session(
             id=host.mint.session(host.store.capabilities.session_ids),
             agent=agent or setting.session.agent,
-            model=setting.model,
+            model=model.plain,
             workspace_root=setting.session.workspace_root,
             parent_id=setting.session.id,
             metadata={"kind": "subagent", "depth": setting.depth + 1},
@@ -52,7 +58,7 @@ class Subagents:
             own = await resolve(
                 host,
                 child,
-                model=setting.model,
+                model=model,
                 agent=agent,
                 attended=False,
                 parent=setting.permit,

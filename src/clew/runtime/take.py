@@ -15,7 +15,6 @@ from clew.runtime.standing import Standing, load_standing
 from clew.store import unit as u
 from clew.store.base import Store
 from clew.transcript.message import MessageRow
-from clew.transcript.session import Model
 from clew.transcript.turn import Turn
 
 __all__ = ["plan_open", "plan_take", "settle_session"]
@@ -53,7 +52,6 @@ def plan_open(
     standing: Standing,
     turn_id: str,
     message: MessageRow,
-    model: Model | None = None,
     *more: u.Write,
     before: Sequence[u.Write] = (),
     below: str | None = None,
@@ -68,7 +66,7 @@ def plan_open(
         u.InsertMessage(message),
         u.SealMessage(message.id, message.seal),
         u.LinkMessage(turn_id, message.id),
-        u.PatchSession(updated_at=now, model=model),
+        u.PatchSession(updated_at=now),
         *more,
     )
     return plan_take(standing, now, writes, before=before)

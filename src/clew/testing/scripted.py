@@ -38,9 +38,10 @@ from clew.providers.base import (
     UsageSaid,
 )
 from clew.providers.failure import kind_of_status
+from clew.providers.naming import parse_model
 from clew.transcript import chunk as c
 from clew.transcript.chunk import Chunk, FinishReason
-from clew.transcript.session import Model, parse_model
+from clew.transcript.session import Model, read_model
 from clew.transcript.usage import Usage
 
 __all__ = [
@@ -288,7 +289,8 @@ class FakeProviders:
     """Providers around one model or several, with what is known about each.
 
     ``FakeProviders(model)`` answers for every model of the provider ``test``. ``infos`` says what is known about a
-    model (by ``"provider/model"``); others have a window of 200,000 and a maximal output of 4,000.
+    model (by ``"provider/model"``); others have a window of 200,000, a maximal output of 4,000 and the variants
+    ``slow``, ``low`` and ``high``.
     """
 
     def __init__(
@@ -302,7 +304,7 @@ class FakeProviders:
         self._providers = dict(models) if isinstance(models, Mapping) else {"test": models}
         known = infos.values() if isinstance(infos, Mapping) else infos
         self._infos = {str(info.model): info for info in known}
-        self._default = parse_model(default or f"{next(iter(self._providers))}/model")
+        self._default = read_model(default or f"{next(iter(self._providers))}/model")
         self._cost = cost
 
     def get(self, provider_id: str) -> Provider:
@@ -311,10 +313,20 @@ class FakeProviders:
         except KeyError:
             raise InvalidInput(f"there is no provider {provider_id!r}") from None
 
+    def parse(self, named: str | Model | dict[str, Any]) -> Model:
+        return parse_model(
+            named,
+            variants_of=lambda model: self.info(model).variants,
+            is_id=lambda model: str(model) in self._infos,
+            takes_colons=lambda _: False,
+        )
+
     def info(self, model: Model) -> ModelInfo:
         known = self._infos.get(str(model))
         self.get(model.provider_id)
-        return known or ModelInfo(model=model, window=200_000, max_output=4_000, summariser=model)
+        return known or ModelInfo(
+            model=model, window=200_000, max_output=4_000, summariser=model, variants=("slow", "low", "high")
+        )
 
     def cost(self, model: Model, usage: Usage) -> float | None:
         return None if self._cost is None else self._cost(model, usage)

@@ -10,7 +10,7 @@ from clew.errors import InvalidInput
 from clew.transcript.metadata import SessionMetadata
 from clew.transcript.usage import Usage
 
-__all__ = ["Model", "Session", "SessionState", "parse_model"]
+__all__ = ["Model", "Session", "SessionState", "read_model"]
 
 
 class Model(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -23,9 +23,15 @@ class Model(msgspec.Struct, frozen=True, omit_defaults=True):
     def __str__(self) -> str:
         return f"{self.provider_id}/{self.model_id}"
 
+    @property
+    def plain(self) -> Model:
+        """The model without a variant."""
+        return self if self.variant is None else Model(self.provider_id, self.model_id)
 
-def parse_model(value: str | Model | dict[str, Any]) -> Model:
-    """Accept ``"provider/model"``, a :class:`Model`, or its JSON form."""
+
+def read_model(value: str | Model | dict[str, Any]) -> Model:
+    """Accept ``"provider/model"``, a :class:`Model`, or its JSON form. What is behind a colon stays in the id:
+    whether that is a variant only the providers know (:mod:`clew.providers.naming`)."""
     if isinstance(value, Model):
         return value
     if isinstance(value, str):

@@ -211,6 +211,7 @@ export interface ModelListing {
   usable: boolean;
   reason?: string | null;
   default?: boolean;
+  variants?: string[];
 }
 
 /** Something that happened elsewhere. The rest is for a session that has to be made for it. */
@@ -488,6 +489,7 @@ export interface SessionPatch {
   title?: string | null;
   archived?: boolean;
   metadata?: Record<string, unknown>;
+  model?: string | Record<string, unknown>;
   agent?: unknown;
 }
 

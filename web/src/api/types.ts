@@ -61,20 +61,6 @@ export function modelName(model: Model | null | undefined): string {
   return `${model.provider_id}/${model.model_id}${variant ? `:${variant}` : ''}`;
 }
 
-/** What may stand behind the colon; in `ollama/llama3:8b` it is part of the model's own name. */
-const VARIANTS = new Set(['slow', 'none', 'minimal', 'low', 'medium', 'high', 'xhigh', 'max']);
-
-/** The server's form of such a name. */
-export function modelOf(name: string): { provider_id: string; model_id: string; variant?: string } {
-  const [provider = '', ...rest] = name.split('/');
-  const whole = rest.join('/');
-  const at = whole.lastIndexOf(':');
-  const variant = whole.slice(at + 1);
-  return at > 0 && VARIANTS.has(variant)
-    ? { provider_id: provider, model_id: whole.slice(0, at), variant }
-    : { provider_id: provider, model_id: whole };
-}
-
 /** The key by which a message stays the same thing while its id changes from the typed one to the stored one. */
 export function keyOf(message: Message): string {
   return message.metadata?.client_message_id ?? message.id;

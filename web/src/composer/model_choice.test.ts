@@ -2,13 +2,15 @@ import { beforeEach, expect, test } from 'vitest';
 import { afterSend, isName, loadChoice, matching, ownName, saveChoice, splitName, standing, variantsOf } from './model_choice';
 
 beforeEach(() => window.localStorage.clear());
-const model = (id: string, usable: boolean) => ({ id, usable, window: 1, max_output: 1 });
+const model = (id: string, usable: boolean, variants: string[] = []) => ({ id, usable, window: 1, max_output: 1, variants });
 
 test('only a variant that exists is taken for one', () => {
   expect(splitName('demo/long:slow')).toEqual({ base: 'demo/long', variant: 'slow' });
   expect(splitName('ollama/llama3:8b')).toEqual({ base: 'ollama/llama3:8b', variant: null });
   expect(splitName('ollama/llama3:8b:high')).toEqual({ base: 'ollama/llama3:8b', variant: 'high' });
-  expect([variantsOf('demo/echo'), variantsOf('anthropic/x').length]).toEqual([['slow'], 7]);
+  const models = [model('demo/echo', true, ['slow']), model('openai/gpt-4.1', true)];
+  expect(['demo/echo', 'openai/gpt-4.1'].map((name) => variantsOf(name, models))).toEqual([['slow'], []]);
+  expect(variantsOf('anthropic/x', models).length).toBe(7);
 });
 
 test('the session’s model is named without the variant it had for one turn', () => {

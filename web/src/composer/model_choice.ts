@@ -2,15 +2,16 @@
 
 import type { Model, ModelListing } from '../api/types';
 
-/** What a model can be asked to do, for one turn: how hard to think; the demo's models can only be slow. */
+/** What most models can be asked to do, for one turn: how hard to think. */
 const EFFORTS = ['none', 'minimal', 'low', 'medium', 'high', 'xhigh', 'max'];
 const VARIANTS = new Set(['slow', ...EFFORTS]);
 
-export function variantsOf(name: string): string[] {
-  return name.startsWith('demo/') ? ['slow'] : EFFORTS;
+/** Those the server lists for a model; of one that was typed nobody here knows, and the server says so. */
+export function variantsOf(name: string, models: readonly ModelListing[]): readonly string[] {
+  return models.find((model) => model.id === name)?.variants ?? EFFORTS;
 }
 
-/** Models of some providers have colons of their own, so only a variant that exists is taken for one. */
+/** For show only: what a name means the server decides. Only a variant that exists is taken for one. */
 export function splitName(name: string): { base: string; variant: string | null } {
   const at = name.lastIndexOf(':');
   const variant = name.slice(at + 1);

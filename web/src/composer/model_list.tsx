@@ -87,7 +87,7 @@ export function ModelList({ shown, onPick, onClose }: Props) {
       {base && (
         <div role="group" aria-label={`Variant of ${base}`} className="flex flex-wrap items-center gap-1 border-t border-line pt-2 text-xs">
           <span className="me-1 text-quiet">Variant, for one turn</span>
-          {[null, ...variantsOf(base)].map((name) => (
+          {[null, ...variantsOf(base, models)].map((name) => (
             <button
               key={name ?? 'default'}
               type="button"

@@ -3,7 +3,7 @@
 import { type FileUIPart, generateId } from 'ai';
 import { isProblem } from '../api/client';
 import { Unreachable } from '../api/problem';
-import { type Message, modelOf, type Session, textOf } from '../api/types';
+import { type Message, type Session, textOf } from '../api/types';
 import { isLive, OpenSession } from './open_session';
 
 export type Decision = 'once' | 'session' | 'project' | 'deny';
@@ -226,5 +226,5 @@ export class Conversation extends OpenSession {
 }
 
 function bodyOf(model?: string): Record<string, unknown> {
-  return model ? { model: modelOf(model) } : {};
+  return model ? { model } : {};
 }

@@ -6,7 +6,7 @@ import type { HostEvent } from '../api/events';
 import { inWords, Unreachable } from '../api/problem';
 import type { ServerShape } from '../api/schema';
 import { SharedFeed } from '../api/shared_feed';
-import { type ModelListing, modelOf, type Session, type Status } from '../api/types';
+import type { ModelListing, Session, Status } from '../api/types';
 import { Conversation } from './conversation';
 import { Store } from './store';
 
@@ -100,7 +100,7 @@ export class Host {
     return this.trying(async () => {
       const session = await this.client.call('POST /api/sessions', {
         body: {
-          ...(options.model ? { model: modelOf(options.model) } : {}),
+          ...(options.model ? { model: options.model } : {}),
           ...(options.title ? { title: options.title } : {}),
           ...(server?.workspace_root ? { workspace_root: server.workspace_root } : {}),
         },

@@ -34,7 +34,6 @@ __all__ = [
     "exit_code",
     "flag",
     "moment",
-    "named_model",
     "open_file",
     "open_store",
     "option",
@@ -71,9 +70,6 @@ EXIT_CODES: Final[tuple[tuple[type[e.ClewError], int], ...]] = (
     (e.RunAborted, 130),
     (e.StoreError, 7),
 )
-
-VARIANTS: Final = frozenset({"slow", "none", "minimal", "low", "medium", "high", "xhigh", "max"})
-"""What a model may be told for one turn: how hard to think; and of a demo model, to take its time."""
 
 
 @contextlib.asynccontextmanager
@@ -129,18 +125,6 @@ async def _remote_engine(url: object, pid: object, error: e.ClewError) -> Remote
     engine = RemoteEngine(url, token.value, pid if isinstance(pid, int) else None)
     await engine.probe()
     return engine
-
-
-def named_model(name: str | None) -> str | dict[str, str] | None:
-    """A model as it is written on a command line: ``provider/model``, with ``:variant`` behind it or without.
-
-    Models of some providers have colons of their own, so only variants that exist are taken for one.
-    """
-    model, _, variant = (name or "").rpartition(":")
-    provider, slash, model_id = model.partition("/")
-    if not slash or variant not in VARIANTS:
-        return name
-    return {"provider_id": provider, "model_id": model_id, "variant": variant}
 
 
 async def session_shapes(engine: AnyEngine, sessions: Iterable[Session]) -> list[SessionShape]:

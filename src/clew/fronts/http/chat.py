@@ -28,7 +28,7 @@ from clew.transcript import chunk as c
 from clew.transcript.gate import check_value
 from clew.transcript.message import MessageRow
 from clew.transcript.part import approval_of, call_id_of, output_of, state_of, steps_in
-from clew.transcript.session import Session, parse_model
+from clew.transcript.session import Session, read_model
 
 __all__ = ["Chat"]
 
@@ -95,11 +95,18 @@ class Chat:
         """Another answer to the user message of an answer."""
         row = await find_asked_message(self._engine.store, session.id, body.message_id)
         asked: dict[str, Any] = {}
-        if _differs(body, row, session):
+        if self._differs(body, row, session):
             # Who answers is said in the message, and a message never changes: it is sent again, under the client's id.
             asked = {"mode": "edit", "model": body.model, "agent": body.agent}
             asked["client_message_id"] = _name_of(body, row)
         return await self._rewind(session.id, row.id, asked)
+
+    def _differs(self, body: ChatBody, row: MessageRow, session: Session) -> bool:
+        """Whether somebody else is to answer than whoever the message names."""
+        named = row.asked_model
+        if body.model is not None and (named is None or self._engine.parse_model(body.model) != read_model(named)):
+            return True
+        return body.agent is not None and body.agent != (row.asked_agent or session.agent)
 
     async def _rewind(self, session_id: str, message_id: str, asked: Mapping[str, Any]) -> Batches:
         rewound = await self._engine.rewind(session_id, message_id, run=True, **asked)
@@ -154,14 +161,6 @@ def _newest(body: ChatBody) -> ClientMessage:
         return parse(bytes(body.messages[-1]), ClientMessage)
     except BadRequest as error:
         raise e.InvalidInput("the newest message is not an object") from error
-
-
-def _differs(body: ChatBody, row: MessageRow, session: Session) -> bool:
-    """Whether somebody else is to answer than whoever the message names."""
-    named = row.asked_model
-    if body.model is not None and (named is None or parse_model(body.model) != parse_model(named)):
-        return True
-    return body.agent is not None and body.agent != (row.asked_agent or session.agent)
 
 
 def _name_of(body: ChatBody, row: MessageRow) -> str:

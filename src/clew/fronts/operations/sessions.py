@@ -46,6 +46,7 @@ class SessionPatch(Arguments):
     title: str | UnsetType | None = UNSET
     archived: bool | UnsetType = UNSET
     metadata: dict[str, Any] | UnsetType = UNSET
+    model: ModelName | UnsetType = UNSET
     agent: Any = UNSET
 
     def arguments(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from clew.dispatch.events import EventList
 from clew.dispatch.router import Received
 from clew.fronts.operations.operation import Arguments, Operation
 from clew.fronts.operations.results import EventFrame, ModelName, ScheduleList, WebhookList, WebhookShape
-from clew.transcript.session import parse_model
+from clew.transcript.session import read_model
 from clew.triggers.routing import Routing
 from clew.triggers.schedule import Schedule
 
@@ -37,7 +37,7 @@ class _Routed(Arguments):
         chosen = msgspec.structs.asdict(given.pop("routing", RoutingBody()))
         made = {name: given.pop(name, None) for name in ("model", "agent", "workspace_root", "title")}
         model = made.pop("model")
-        routing = Routing(**chosen, **made, model=None if model is None else parse_model(model))
+        routing = Routing(**chosen, **made, model=read_model(model) if isinstance(model, dict) else model)
         return {**given, "routing": routing}
 
     @classmethod

@@ -27,9 +27,10 @@ from clew.transcript.part import first_words
 from clew.transcript.session import Model
 from clew.transcript.usage import Usage
 
-__all__ = ["DEMO", "DEMO_MODELS", "DemoProvider"]
+__all__ = ["DEMO", "DEMO_MODELS", "DEMO_VARIANTS", "DemoProvider"]
 
 DEMO: Final = "demo"
+DEMO_VARIANTS: Final = ("slow",)
 MAX_OUTPUT: Final = 400
 SLOW_MS: Final = 20
 
@@ -200,6 +201,7 @@ DEMO_MODELS: Final[dict[str, ModelInfo]] = {
         max_output=MAX_OUTPUT,
         tools=name in ("tour", "tools"),
         summariser=Model(DEMO, "summary"),
+        variants=DEMO_VARIANTS,
     )
     for name, (window, _) in _MODELS.items()
 }

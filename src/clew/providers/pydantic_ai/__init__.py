@@ -5,6 +5,6 @@ call fails with a sentence that says so.
 """
 
 from clew.providers.pydantic_ai.endpoint import Endpoint, is_installed
-from clew.providers.pydantic_ai.provider import CONNECT_LIMIT_MS, IDLE_LIMIT_MS, PydanticAIProvider
+from clew.providers.pydantic_ai.provider import CONNECT_LIMIT_MS, EFFORTS, IDLE_LIMIT_MS, PydanticAIProvider
 
-__all__ = ["CONNECT_LIMIT_MS", "IDLE_LIMIT_MS", "Endpoint", "PydanticAIProvider", "is_installed"]
+__all__ = ["CONNECT_LIMIT_MS", "EFFORTS", "IDLE_LIMIT_MS", "Endpoint", "PydanticAIProvider", "is_installed"]

@@ -157,6 +157,9 @@ class PydanticAIProvider:
                     f"{request.model} has no variant {variant!r}; there are {', '.join(EFFORTS)}", kind="invalid"
                 )
             settings["thinking"] = False if variant == "none" else variant
+            if self.endpoint.kind == "openai-compatible":
+                # The library knows nothing of models behind such a server, and would leave it out without a word.
+                settings["openai_reasoning_effort"] = variant
             if variant != "none" and self.endpoint.kind == "anthropic":
                 settings.update(_within_output(model.profile, variant, request.max_output_tokens))
         elif request.temperature is not None and _takes_temperature(model.profile):

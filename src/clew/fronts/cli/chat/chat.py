@@ -15,7 +15,7 @@ from clew.fronts.cli.chat.screen import Screen
 from clew.fronts.cli.chat.slash_commands import completions, run_slash
 from clew.fronts.cli.chat.terminal import Pipe, Terminal
 from clew.fronts.cli.chat.typed_lines import TypedLines
-from clew.fronts.cli.command import named_model, open_store
+from clew.fronts.cli.command import open_store
 from clew.fronts.cli.remote import RemoteEngine
 from clew.fronts.cli.render import Look
 
@@ -39,7 +39,7 @@ async def chat(store: str | None, session: str | None, model: str | None, new: b
         editor = Editor(await asyncio.to_thread(typed.load) if attended else (), complete)
         terminal: Terminal = Screen(editor) if attended else Pipe()
         look = _look() if attended else Look(colour=False)
-        talk = Conversation(engine, terminal, look, run_slash, named_model(model))
+        talk = Conversation(engine, terminal, look, run_slash, model)
         if attended:
             talk.remember = typed.add
         # The session that was named, else the newest of this folder; None for a new one.

@@ -46,7 +46,7 @@ class Conversation:
         terminal: Terminal,
         look: Look,
         slash: Callable[[Conversation, str], Coroutine[Any, Any, None]],
-        model: Any = None,
+        model: str | None = None,
     ) -> None:
         self.engine = engine
         self.terminal = terminal
@@ -97,8 +97,6 @@ class Conversation:
     @property
     def model_name(self) -> str:
         """What answers the next prompt."""
-        if isinstance(self.model, dict):
-            return "{provider_id}/{model_id}:{variant}".format(**self.model)
         return str(self.model or (self.session.model if self.session is not None else "the default model"))
 
     def forget(self, message_ids: Iterable[str]) -> None:
@@ -182,8 +180,7 @@ class Conversation:
         self.terminal.busy(True)
         try:
             if self.session is None:
-                model = self.model if not isinstance(self.model, dict) else None
-                made = await self.engine.create_session(model=model, workspace_root=Path.cwd())
+                made = await self.engine.create_session(model=self.model, workspace_root=Path.cwd())
                 try:
                     self.session = made
                     await self.engine.submit(made.id, text, model=self.model, attended=self.terminal.attended)

@@ -10,7 +10,7 @@ import msgspec
 
 from clew.errors import InvalidInput, MessageNotFound
 from clew.fronts.cli.chat.conversation import Conversation
-from clew.fronts.cli.command import named_model, plural
+from clew.fronts.cli.command import plural
 from clew.fronts.cli.commands.context import gauge
 from clew.fronts.cli.commands.history import BEGINNING, draw_tree
 from clew.fronts.cli.commands.sessions import words_of
@@ -177,12 +177,10 @@ async def model(chat: Conversation, rest: str) -> None:
     if not rest:
         chat.say(f"{chat.model_name}; there are {', '.join(chat.models)}")
         return
-    model = named_model(rest)
     if chat.session is not None:
         # Whether there is such a model is found out now, not with the next prompt.
-        known = rest if isinstance(model, str) else rest.rpartition(":")[0]
-        await chat.engine.context(chat.session.id, model=known)
-    chat.model = model
+        await chat.engine.context(chat.session.id, model=rest)
+    chat.model = rest
     chat.note(f"from now on {rest}")
 
 

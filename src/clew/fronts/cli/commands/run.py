@@ -24,7 +24,7 @@ import cyclopts
 import msgspec
 
 from clew.errors import AlreadyAnswered, ClewError, InvalidInput
-from clew.fronts.cli.command import AnyEngine, Json, Store, flag, named_model, open_store, plural
+from clew.fronts.cli.command import AnyEngine, Json, Store, flag, open_store, plural
 from clew.fronts.cli.commands.printer import Printer
 from clew.fronts.cli.question import Question
 from clew.fronts.cli.remote import RemoteEngine
@@ -67,7 +67,7 @@ async def run(
 
     Example: clew run "what is a clew?" --model demo/tour
     """
-    options: Any = {"model": named_model(model), "on_busy": "reject", "attended": _is_attended(json)}
+    options: Any = {"model": model, "on_busy": "reject", "attended": _is_attended(json)}
     parts = [
         *([text_part(prompt)] if prompt or not file else []),
         *[await asyncio.to_thread(_attached, one) for one in file],

@@ -12,10 +12,9 @@ import cyclopts
 
 from clew.dispatch.router import Received
 from clew.engine import Engine
-from clew.fronts.cli.command import AnyEngine, Json, Store, flag, moment, named_model, open_store, option, show
+from clew.fronts.cli.command import AnyEngine, Json, Store, flag, moment, open_store, option, show
 from clew.fronts.cli.safe_text import plain
 from clew.fronts.operations.results import show_webhook
-from clew.transcript.session import parse_model
 from clew.triggers.routing import Routing
 from clew.triggers.schedule import Schedule
 from clew.triggers.webhook import Webhook
@@ -36,17 +35,16 @@ class Destination:
     session: Annotated[str | None, option("In this session; it goes with that.", "--session")] = None
     label: Annotated[str | None, option("In the session of this label, made when missing.")] = None
     key: Annotated[str | None, option("In the session of this routing key, made when missing.")] = None
-    model: Annotated[str | None, option("provider/model that answers.", "--model")] = None
+    model: Annotated[str | None, option("provider/model or provider/model:variant.", "--model")] = None
     agent: Annotated[str | None, option("The agent that answers.")] = None
     workspace: Annotated[Path | None, option("The folder of a session that is made.")] = None
 
     def routing(self) -> Routing:
-        named = named_model(self.model)
         return Routing(
             session_id=self.session,
             label=self.label,
             key=self.key,
-            model=None if named is None else parse_model(named),
+            model=self.model,
             agent=self.agent,
             # A relative folder is one of this process, not of the server's.
             workspace_root=None if self.workspace is None else str(self.workspace.expanduser().absolute()),
