@@ -1,7 +1,7 @@
 """A long piece of agentic work, the same in every run: a project folder, and what a model does in it step by step.
 
-A step is one tool call with a sentence before it. About three in ten read a whole file (5 to 20 kB), the others read a
-passage, search, edit or run tests; the last step of a turn is an answer. 200 steps leave about 1.1 MB of output.
+A step is one tool call with a sentence before it. About three in ten read a whole file (4 to 16 kB), the others read a
+passage, search, edit or run tests; the last step of a turn is an answer. 200 steps leave about 1.3 MB to send.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Turn:
 
 
 def _functions(module: int) -> int:
-    """Of a module: so many that its file has 5 to 20 kB."""
+    """Of a module: so many that its file has 4 to 16 kB."""
     return 10 + module * 7 % 31
 
 
