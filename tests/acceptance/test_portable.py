@@ -301,7 +301,8 @@ BRANCHED = {
 }
 WAYS: list[tuple[Way, dict[str, set[str]]]] = [
     (by_a_store, {}),
-    (by_rebuild, {}),
+    # Opening it pauses its queue.
+    (by_rebuild, {"Session": {"metadata"}}),
     (by_conversion, {"Session": {"metadata"}}),
     (by_json, IN_A_FILE),
     (by_jsonl, IN_A_FILE),

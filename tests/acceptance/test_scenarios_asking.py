@@ -144,13 +144,13 @@ async def test_a_request_survives_a_restart(open_scenario: Open) -> None:
 
 @pytest.mark.rule("PM-6", "SR-7")
 async def test_a_prompt_meanwhile_is_queued_and_an_abort_denies_what_is_open(open_scenario: Open) -> None:
-    """After the abort the queue goes on."""
+    """After the abort the queue goes on, where that was asked for."""
     async with open_scenario([call("write", {"path": "a.txt", "content": "x"}), say("Next.")]) as s:
         await s.begin()
         await s.prompt("write")
         queued = await s.send("and then?")
         assert queued.queued
-        assert await s.engine.abort(s.id)
+        assert await s.engine.abort(s.id, queue="go_on")
         assert (await queued.wait()).status == "completed"
         lines = await s.transcript()
         assert lines[1].endswith("→ output-denied")

@@ -103,7 +103,7 @@ async def test_what_was_queued_behind_an_abort_finds_the_call_settled(open_scena
         await digging.begin(s)
         await way(s)
         assert len(await s.engine.queue(s.id)) == 1
-        assert await s.engine.abort(s.id)
+        assert await s.engine.abort(s.id, queue="go_on")
         await ended(s.engine)
         assert results(s.model.requests[1]) == [BY_USER]
         assert (await s.transcript())[-1] == "assistant: fine"

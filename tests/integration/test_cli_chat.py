@@ -106,7 +106,7 @@ def test_a_failure_is_said_and_can_be_gone_on_after(chat: Open) -> None:
 
 
 def test_ctrl_c_aborts_the_turn_and_a_second_one_leaves(chat: Open, tmp_path: Path) -> None:
-    """What was said is kept; reasoning is dim; prompts typed meanwhile wait, are shown, and run unless cancelled."""
+    """What was said is kept; reasoning is dim; prompts typed meanwhile wait, are shown, and run when told to."""
     screen = chat("--model", "demo/long:slow")
     screen.until(READY)
     screen.type("2000 words\r")
@@ -119,7 +119,9 @@ def test_ctrl_c_aborts_the_turn_and_a_second_one_leaves(chat: Open, tmp_path: Pa
     screen.type("/queue cancel 2\r")
     screen.until("  1  3 words\n")
     screen.type("\x03")
-    screen.until("aborted; going on with the message in the queue\n")
+    screen.until("aborted\n")
+    screen.until("1 queued, paused since an abort; /continue queue goes on")
+    screen.type("/continue queue\r")
     screen.until("› 3 words\n")
     screen.until("thread stone quiet\n")
     screen.idle()

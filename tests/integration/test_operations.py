@@ -228,7 +228,7 @@ async def test_every_operation_arrives_whole_and_gives_what_the_facade_gives(tmp
         await remote.rewind(s, u1.id)
         await walk("unrewind", session_id=s)
         await walk("set_head", session_id=s, turn_id=None)
-        await walk("continue_turn", session_id=s, mode="again")
+        await walk("continue_turn", session_id=s, mode="again", queue=False)
         await waiting(walk, s)
         await walk_triggers(walk, s, folder)
         document = await walk("export", session_id=s, format="json", redact=False, hidden=True)
@@ -257,7 +257,7 @@ async def waiting(walk: Walk, s: str) -> None:
     await walk("answer_question", session_id=s, tool_call_id="call", output=None)
     assert asked.approval_id is not None
     await walk("answer", session_id=s, approval_id=asked.approval_id, decision="deny", reason="no")
-    await walk("abort", session_id=s)
+    await walk("abort", session_id=s, queue="go_on")
 
 
 async def walk_triggers(walk: Walk, s: str, folder: str) -> None:

@@ -162,11 +162,9 @@ class Engine(Operations):
     async def statuses(self, session_ids: Iterable[str]) -> dict[str, Status]:
         """What each is doing. Only those that ran here, or have something open, can be doing anything."""
         known = {session_id: self.host.live.status(session_id) for session_id in session_ids}
-        unsettled = frozenset(await self.store.unsettled_sessions() if None in known.values() else ())
+        unsettled = frozenset(await self.store.unsettled_sessions())
         return {
-            session_id: await self.get_status(session_id)
-            if status is None and session_id in unsettled
-            else status or Status("idle")
+            session_id: await self.get_status(session_id) if session_id in unsettled else status or Status("idle")
             for session_id, status in known.items()
         }
 

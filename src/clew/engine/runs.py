@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import msgspec
 
 from clew import ids
 from clew.engine.base import EnginePart
-from clew.errors import MessageNotFound
+from clew.errors import InvalidInput, MessageNotFound
 from clew.live.base import Event, Status
 from clew.transcript.chunk import chunk_dict
 from clew.transcript.gate import check_value
@@ -62,29 +65,36 @@ class Runs(EnginePart):
                 for chunk in batch:
                     yield chunk_dict(chunk)
 
-    async def abort(self, session_id: str) -> bool:
-        """Stop what runs on the session, or deny what waits there. True when there was something."""
-        session = await self.get_session(session_id)
-        return await self._runtime.runner.abort(session.id)
+    async def abort(self, session_id: str, *, queue: Literal["stay", "go_on"] = "stay") -> bool:
+        """Stop what runs on the session, or deny what waits there. True when there was something.
 
-    async def continue_turn(self, session_id: str, *, mode: Mode = "on") -> Submission:
+        What waits in the queue stays there until a person's next prompt, or ``continue_turn``; with ``go_on`` it is
+        fired at once.
+        """
+        if queue not in ("stay", "go_on"):
+            raise InvalidInput(f"queue must be stay or go_on, not {queue!r}")
+        session = await self.get_session(session_id)
+        return await self._runtime.runner.abort(session.id, queue=queue)
+
+    async def continue_turn(self, session_id: str, *, mode: Mode = "on", queue: bool = False) -> Submission:
         """Go on with the newest turn, after its last complete step: one that nobody answered, that failed, was aborted
         or interrupted, or came to a limit. Else a paused queue goes on.
 
-        ``mode="again"`` has the same prompt answered anew, in a turn beside that one.
+        ``mode="again"`` has the same prompt answered anew, in a turn beside that one. With ``queue`` a paused queue is
+        started and nothing else.
         """
-        return await self._runtime.continuation.go_on(self._own(session_id), mode)
+        return await self._runtime.continuation.go_on(self._own(session_id), mode, queue=queue)
 
     async def get_status(self, session_id: str) -> Status:
-        session = await self.get_session(session_id)
-        return await self._runtime.status(session.id)
+        return await self._runtime.status(await self.get_session(session_id))
 
     async def watch_status(self, session_id: str) -> AsyncIterator[Status]:
         """The present status, then each change."""
         changes = self._host.live.watch_status(self._own(session_id))
         last = await self.get_status(session_id)
         yield last
-        async for status in changes:
+        async for change in changes:
+            status = await self._runtime.with_pause(session_id, change)
             if status != last:
                 last = status
                 yield status
@@ -116,4 +126,14 @@ class Runs(EnginePart):
 
     def subscribe(self) -> AsyncIterator[Event]:
         """What happens on this host, from now on."""
-        return self._host.live.subscribe()
+        return self._with_pauses(cast(AsyncGenerator[Event, None], self._host.live.subscribe()))
+
+    async def _with_pauses(self, events: AsyncGenerator[Event, None]) -> AsyncIterator[Event]:
+        """The events as they are shown: a run's own status knows nothing of the queue."""
+        async with contextlib.aclosing(events):
+            async for event in events:
+                if event.type == "status":
+                    told = msgspec.convert(event.data["status"], Status)
+                    shown = await self._runtime.with_pause(event.data["session_id"], told)
+                    event = Event("status", {**event.data, "status": msgspec.to_builtins(shown)})
+                yield event

@@ -26,14 +26,15 @@ from clew.store.unit import Unit
 from clew.transcript.gate import check_value
 from clew.transcript.line import path_to
 from clew.transcript.message import MessageRow
+from clew.transcript.metadata import PAUSED_KEY
 from clew.transcript.portable import PortableSession
 from clew.transcript.session import Model, Session
 from clew.transcript.turn import Tree, Turn
 
 __all__ = ["Branching"]
 
-_OWN_METADATA: Final = frozenset({"kind", "depth", "label"})
-"""Session metadata that says what a session is to its parent; a branch is none of that."""
+_OWN_METADATA: Final = frozenset({"kind", "depth", "label", PAUSED_KEY})
+"""Session metadata that says what a session is to its parent, or of its queue; a branch is none of that."""
 
 
 class Branching:

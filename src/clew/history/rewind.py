@@ -87,7 +87,7 @@ class Rewinding:
                 await resolve_for(host, session, row)
             if restore_files:
                 await self._restore(session_id, row)
-            tree = await self._withdraw(session_id, tree)
+            tree = await self._withdraw(session_id, tree, runs=run)
             turn = tree.turns[turn.id]
             parent = parent_before(tree, await load_compactions(host.store, session_id, tree), turn)
             if admitted is not None:
@@ -134,11 +134,13 @@ class Rewinding:
                 return Rewound(turn_id, ())
             return await self._move(session_id, tree, turn_id, "goto")
 
-    async def _withdraw(self, session_id: str, tree: Tree) -> Tree:
-        """Withdraw what waits for a human; the queue is not fired by it. The tree as it is then."""
+    async def _withdraw(self, session_id: str, tree: Tree, *, runs: bool = False) -> Tree:
+        """Withdraw what waits for a human; the queue is fired by nothing but what ``runs`` then. The tree after it."""
         turn = tree.turns.get(tree.open_turn_id or "")
         if turn is None or turn.status not in OPEN:
             return tree
+        if not runs:
+            await self._runtime.queue.pause(session_id, "abort")
         await self._runtime.runner.withdraw(session_id, turn, _WITHDRAWN)
         return await self._host.store.load_tree(session_id)
 

@@ -24,7 +24,7 @@ from clew.store.portable import load_portable, plan_insert
 from clew.store.unit import Committed, LinkBlob, Outcome, Refused, Unit
 from clew.transcript.damage import DAMAGED
 from clew.transcript.message import PartRow
-from clew.transcript.metadata import STORE_KEYS, VIEW_KEYS
+from clew.transcript.metadata import PAUSED_KEY, STORE_KEYS, VIEW_KEYS
 from clew.transcript.part import close_call, is_open_call, state_of, text_of
 from clew.transcript.portable import PortableSession, for_export, named_blobs, rename_session
 from clew.transcript.session import Session
@@ -115,6 +115,9 @@ async def _session_here(host: Host, portable: PortableSession, workspace: Path |
     except InvalidInput:
         agent = catalog.get(host.config.default_agent).name
         metadata["agent_was"] = given.agent
+    if portable.queue and given.paused_by is None:
+        # Nobody here has said that it may go on.
+        metadata[PAUSED_KEY] = "restart"
     is_child = given.parent_id is not None and await _may_descend(host.store, given.id, given.parent_id)
     if given.parent_id is not None and not is_child:
         came["parent_id"] = given.parent_id

@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from clew.transcript.chunk import Chunk
+from clew.transcript.metadata import PausedBy
 
 __all__ = ["Batch", "Event", "EventType", "Live", "LiveStream", "Status", "Waiting"]
 
@@ -47,7 +48,10 @@ class Waiting(msgspec.Struct, frozen=True):
 
 
 class Status(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a session is doing now. While a human is awaited it is idle, with what is ``waiting``."""
+    """What a session is doing now. While a human is awaited it is idle, with what is ``waiting``.
+
+    ``paused`` while messages wait in the queue and nothing will fire them before a person speaks, or answers.
+    """
 
     state: Literal["idle", "busy", "retrying", "error"]
     attempt: int | None = None
@@ -56,6 +60,8 @@ class Status(msgspec.Struct, frozen=True, omit_defaults=True):
     retry_at: int | None = None
     waiting: tuple[Waiting, ...] = ()
     problem: dict[str, Any] | None = None
+    paused: bool = False
+    paused_by: PausedBy | Literal["waiting"] | None = None
 
 
 class Event(msgspec.Struct, frozen=True):

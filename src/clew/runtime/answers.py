@@ -20,7 +20,7 @@ from clew.permissions.rules import parse_rules
 from clew.runtime.calls import Call
 from clew.runtime.host import Host
 from clew.runtime.live_sessions import LiveRun, LiveSessions
-from clew.runtime.queue import Queue
+from clew.runtime.queue import plan_resume
 from clew.runtime.run import Resumption, TakenSession
 from clew.runtime.runner import Runner
 from clew.runtime.setting import Setting, resolve_for
@@ -48,10 +48,9 @@ Decision = Literal["once", "session", "project", "deny"]
 class Answers:
     """Takes answers for all sessions of one engine."""
 
-    def __init__(self, host: Host, sessions: LiveSessions, queue: Queue, runner: Runner) -> None:
+    def __init__(self, host: Host, sessions: LiveSessions, runner: Runner) -> None:
         self._host = host
         self._sessions = sessions
-        self._queue = queue
         self._runner = runner
         # A project's rules are every session's: read and written by one at a time.
         self._project_rules = asyncio.Lock()
@@ -233,11 +232,11 @@ class Answers:
     async def _go_on(self, session_id: str, turn: Turn, waits: tuple[Wait, ...]) -> None:
         """Every request is answered: a new run on the same message."""
         store = self._host.store
-        self._queue.unpause(session_id)
         user, _ = await load_waiting(self._host.store, session_id, turn)
-        setting = await resolve_for(self._host, await get_session(store, session_id), user)
+        session = await get_session(store, session_id)
+        setting = await resolve_for(self._host, session, user)
         standing = await load_standing(store, session_id)
-        writes = (SetTurn(turn.id, "running", data={"waiting": []}),)
+        writes = (SetTurn(turn.id, "running", data={"waiting": []}), *plan_resume(session))
         await self._sessions.commit(plan_take(standing, self._host.clock.now_ms(), writes, goes_on=turn))
         # Read once it is taken: a call of the step that nobody was asked about has its result by now.
         _, message = await load_waiting(self._host.store, session_id, turn)

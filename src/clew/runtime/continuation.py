@@ -17,7 +17,7 @@ from clew.runtime.context import session_policy
 from clew.runtime.head_move import load_compactions, load_kept_tails, plan_move
 from clew.runtime.host import Host
 from clew.runtime.live_sessions import LiveSessions
-from clew.runtime.queue import Queue
+from clew.runtime.queue import Queue, plan_resume
 from clew.runtime.ready import make_ready, settle_startable
 from clew.runtime.run import MAX_RESUMED, TakenSession
 from clew.runtime.runner import Runner
@@ -53,19 +53,23 @@ class Continuation:
         self._queue = queue
         self._runner = runner
 
-    async def go_on(self, session_id: str, mode: Mode = "on") -> Submission:
-        """Go on with the newest turn, or start the queue; ``again``: ask anew, beside what came of it."""
+    async def go_on(self, session_id: str, mode: Mode = "on", *, queue: bool = False) -> Submission:
+        """Go on with the newest turn, or start the queue; ``again``: ask anew, beside what came of it.
+
+        With ``queue`` the queue is started, and nothing else.
+        """
         if mode not in ("on", "again"):
             raise InvalidInput(f"mode must be on or again, not {mode!r}")
         async with self._sessions.lock(session_id):
             self._sessions.check_open(session_id)
-            return await self.go_on_locked(session_id, mode)
+            return await self.go_on_locked(session_id, mode, queue=queue)
 
-    async def go_on_locked(self, session_id: str, mode: Mode = "on") -> Submission:
+    async def go_on_locked(self, session_id: str, mode: Mode = "on", *, queue: bool = False) -> Submission:
         """The same, for whoever holds the session's lock already."""
         # What the newest turn is must be known before it is decided how to go on: one left open has failed.
         await settle_startable(self._host, self._sessions, session_id)
-        self._queue.unpause(session_id)
+        if queue:
+            return await self._start_queue(session_id, "on")
         store = self._host.store
         session = await get_session(store, session_id)
         tree = await store.load_tree(session_id)
@@ -90,7 +94,6 @@ class Continuation:
 
     async def answer(self, session: Session, turn: Turn, user: MessageRow) -> Submission:
         """Run a turn that was just made and that nobody has answered. Called under the session's lock."""
-        self._queue.unpause(session.id)
         return await self._reopen(session, turn, (user,), await make_ready(self._host, session.id))
 
     async def resume(self, session_id: str) -> None:
@@ -120,7 +123,7 @@ class Continuation:
 
     async def _start_queue(self, session_id: str, mode: Mode) -> Submission:
         """The queue goes on where no turn can; whoever asks anew does not mean that."""
-        taken = await self._queue.take_next(session_id) if mode == "on" else None
+        taken = await self._queue.take_next(session_id, resume=True) if mode == "on" else None
         if taken is None:
             raise NothingToContinue("there is nothing to go on with; send a prompt", session_id=session_id)
         return self._runner.start(taken)
@@ -139,7 +142,9 @@ class Continuation:
             data |= {"budget_from": len(steps), "max_steps": None, "warned": None, "resumed": None}
         if cuts:
             data["unsent"] = unsent_data(cuts)
-        writes: tuple[Write, ...] = (SetTurn(turn.id, "running", data=data),)
+        # Nobody's word ends no pause.
+        resumed = () if by_itself else plan_resume(session)
+        writes: tuple[Write, ...] = (SetTurn(turn.id, "running", data=data), *resumed)
         if ends_in_words(rows, cuts):
             # The history must not end in the model's own words: not every wire takes that.
             part = PartRow(host.mint.part(), 0, text_part(GO_ON), now, now)
@@ -159,7 +164,7 @@ class Continuation:
         parent = parent_before(tree, await load_compactions(host.store, session.id, tree), turn)
         sibling = Turn(id=host.mint.turn(), session_id=session.id, parent_turn_id=parent, created_at=now)
         writes = plan_move(tree, tails, session.id, parent, now, "rewind", new=sibling, holding=(user.id,))
-        await self._sessions.commit(plan_take(standing, now, writes))
+        await self._sessions.commit(plan_take(standing, now, (*writes, *plan_resume(session))))
         return self._runner.start(TakenSession(setting, sibling, standing.next_epoch, user.id))
 
 

@@ -14,6 +14,7 @@ from clew.runtime.live_sessions import LiveSessions
 from clew.runtime.queue import Queue
 from clew.runtime.ready import find_obstacle
 from clew.runtime.runner import NOTHING, Runner
+from clew.runtime.settle import INTERRUPTED
 from clew.runtime.submission import OnBusy, Outcomes, Submission, TurnOutcome
 from clew.store.unit import Unit
 from clew.transcript.message import MessageRow
@@ -71,11 +72,9 @@ class Prompts:
                 # Which one answers is known when its turn comes: what waits before it may pick another.
                 row = msgspec.structs.replace(row, metadata=merge(row.metadata, {}, ("model",)))
             # An interrupting prompt is stored before what it interrupts is stopped: a kill in between loses nothing.
-            submission = await self._queue.add(row, content, interrupt=on_busy == "interrupt", also=joining)
-            if not row.is_triggered:
-                self._queue.unpause(session_id)
+            submission = await self._queue.add(session, row, content, interrupt=on_busy == "interrupt", also=joining)
         if on_busy == "interrupt":
-            await self._runner.abort(session_id, reason="interrupted by a new prompt")
+            await self._runner.stop(session_id, INTERRUPTED)
         return submission
 
     async def _find_known(self, session_id: str, client_id: str | None, content: PromptContent) -> Submission | None:

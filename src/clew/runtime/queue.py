@@ -3,15 +3,20 @@ interrupt first, then the others, each in their order.
 
 Whether a message is cancelled or fired is decided by one conditional update in the store; whoever loses is told. What
 is fired here is not run here: the session is taken, and who called starts the run.
+
+A queue is paused by an abort, a failure or a restart until a person speaks. Why stands in the session's metadata, and
+nowhere else; a turn that waits for a human holds it up too, and says so itself.
 """
 
 from __future__ import annotations
 
 import logging
+from typing import Final, Literal
 
 import msgspec
 
 from clew.errors import ClewError, Conflict, StoreError
+from clew.live.base import Status
 from clew.runtime.admission import PromptContent
 from clew.runtime.hooks import HookRefused
 from clew.runtime.host import Host
@@ -23,12 +28,15 @@ from clew.runtime.setting import resolve_for
 from clew.runtime.standing import Standing
 from clew.runtime.submission import Outcomes, Submission
 from clew.runtime.take import plan_take
+from clew.runtime.waiting import idle_status
 from clew.store import unit as u
-from clew.store.base import QueuedMessage, get_session
+from clew.store.base import QueuedMessage, Store, get_session
 from clew.transcript.message import MessageRow
+from clew.transcript.metadata import PAUSED_KEY, PausedBy
+from clew.transcript.session import Session
 from clew.transcript.turn import Turn
 
-__all__ = ["Queue", "plan_fire"]
+__all__ = ["Queue", "plan_fire", "plan_resume", "with_pause"]
 
 log = logging.getLogger("clew.queue")
 
@@ -41,39 +49,62 @@ class Queue:
         self._sessions = sessions
         self._outcomes = outcomes
         self._outbound = outbound
-        # Sessions of which a person has spoken since the store was opened or a turn failed; all others are paused.
-        self._unpaused: set[str] = set()
 
-    def is_paused(self, session_id: str) -> bool:
-        """Whether what people queued waits for a person; it does after a restart and after a failure."""
-        return session_id not in self._unpaused
+    async def find_pause(self, session_id: str) -> PausedBy | None:
+        """Why what people queued waits for a person; None when it does not."""
+        session = await self._host.store.find_session(session_id)
+        return None if session is None else session.paused_by
 
-    def unpause(self, session_id: str) -> None:
-        """A person has spoken: what waits behind goes on when this has ended well."""
-        self._unpaused.add(session_id)
+    async def pause(self, session_id: str, why: PausedBy) -> None:
+        """Let what waits stay until a person speaks, durably. A queue that is empty has nothing to pause."""
+        paused = await self.find_pause(session_id)
+        # An abort counts above all else: it alone holds back what triggers sent, too.
+        if paused == "abort" or (paused is not None and why != "abort"):
+            return
+        if await self._host.store.load_queue(session_id):
+            await self._sessions.commit(u.Unit(session_id, (u.PatchSession(metadata={PAUSED_KEY: why}),), sync="power"))
+            await self.show(session_id)
 
-    def pause(self, session_id: str) -> None:
-        self._unpaused.discard(session_id)
+    async def resume(self, session_id: str) -> None:
+        """End the pause. For whoever fires what waits; who takes the session joins :func:`plan_resume` to its unit."""
+        if await self.find_pause(session_id) is not None:
+            await self._sessions.commit(u.Unit(session_id, (_RESUMED,), sync="power"))
+            await self.show(session_id)
 
-    async def add(self, row: MessageRow, content: PromptContent, *, interrupt: bool, also: u.Unit) -> Submission:
-        """Store a message that waits, in one unit with what belongs to it."""
+    async def show(self, session_id: str) -> None:
+        """Let everybody know what waits, and whether it is paused."""
+        store, live = self._host.store, self._host.live
+        session = await store.find_session(session_id)
+        if session is not None:
+            status = live.status(session_id) or await idle_status(store, session_id)
+            self._sessions.show(session_id, await with_pause(store, session, status))
+        self._sessions.publish("queue_changed", session_id)
+
+    async def add(
+        self, session: Session, row: MessageRow, content: PromptContent, *, interrupt: bool, also: u.Unit
+    ) -> Submission:
+        """Store a message that waits, in one unit with what belongs to it. A person's ends a pause."""
+        resumed = () if row.is_triggered else plan_resume(session)
         writes: tuple[u.Write, ...] = (
             u.InsertMessage(row),
             u.SealMessage(row.id, row.seal),
             u.Enqueue(row.id, row.created_at, interrupt),
             *content.blobs,
+            *resumed,
             *also.writes,
         )
         await self._sessions.commit(u.Unit(row.session_id, writes, also.guards, sync="power"))
-        self._sessions.publish("queue_changed", row.session_id)
+        await self.show(row.session_id)
         return Submission(row.id, self._outcomes.expect(row.session_id, row.id), queued=True)
 
-    async def take_next(self, session_id: str, *, triggered: bool = False) -> TakenSession | None:
+    async def take_next(self, session_id: str, *, triggered: bool = False, resume: bool = False) -> TakenSession | None:
         """Take the session for the next queued message; one per turn. Called under the session's lock.
 
-        With ``triggered`` only what no human sent: where a queue is paused until somebody says go on, nobody will.
+        With ``triggered`` only what no human sent: where a queue is paused until somebody says go on, nobody will. With
+        ``resume`` a person has said it.
         """
-        for queued in await self._host.store.load_queue(session_id):
+        queue = await self._host.store.load_queue(session_id)
+        for queued in queue:
             if triggered and not queued.message.is_triggered:
                 continue
             if queued.message.damage is not None:
@@ -81,7 +112,7 @@ class Queue:
                 log.warning("queued message %s is damaged and waits: %s", queued.message.id, queued.message.damage)
                 continue
             try:
-                taken, reason = await self._take(session_id, queued.message)
+                taken, reason = await self._take(session_id, queued.message, resume=resume or len(queue) == 1)
             except StoreError:
                 raise
             except ClewError as error:
@@ -94,10 +125,13 @@ class Queue:
                 return taken
         return None
 
-    async def _take(self, session_id: str, queued: MessageRow) -> tuple[TakenSession | None, str | None]:
-        """Take the session for one message, or why that was refused."""
+    async def _take(
+        self, session_id: str, queued: MessageRow, *, resume: bool
+    ) -> tuple[TakenSession | None, str | None]:
+        """Take the session for one message, or why that was refused. ``resume`` ends a pause with it."""
         host = self._host
-        setting = await resolve_for(host, await get_session(host.store, session_id), queued)
+        session = await get_session(host.store, session_id)
+        setting = await resolve_for(host, session, queued)
         row = await host.hooks.change("message.user", queued)
         # One that named no model is answered by the newest one that was picked before its turn came.
         row = msgspec.structs.replace(row, metadata={**row.metadata, "model": msgspec.to_builtins(setting.model)})
@@ -106,7 +140,8 @@ class Queue:
         standing = await make_ready(host, session_id)
         now = max(host.clock.now_ms(), await host.store.newest_message_at(session_id) + 1)
         turn = Turn(id=host.mint.turn(), session_id=session_id, parent_turn_id=standing.head_turn_id, created_at=now)
-        outcome = await host.store.commit(plan_fire(standing, queued, row, turn))
+        resumed = plan_resume(session) if resume else ()
+        outcome = await host.store.commit(plan_fire(standing, queued, row, turn, *resumed))
         if isinstance(outcome, u.Refused):
             return None, outcome.reason
         self._sessions.publish("queue_changed", session_id)
@@ -123,17 +158,37 @@ class Queue:
 
     async def _cancel(self, session_id: str, message_id: str, why: str) -> bool:
         now = self._host.clock.now_ms()
-        writes = (u.Dequeue(message_id), u.PatchMessage(message_id, now, {"cancelled_at": now, "cancelled_why": why}))
+        session, queue = await get_session(self._host.store, session_id), await self._host.store.load_queue(session_id)
+        noted = u.PatchMessage(message_id, now, {"cancelled_at": now, "cancelled_why": why})
+        # A queue that is empty is not paused.
+        resumed = plan_resume(session) if [one.message.id for one in queue] == [message_id] else ()
+        writes = (u.Dequeue(message_id), noted, *resumed)
         unit = u.Unit(session_id, writes, (u.StillQueued(message_id),), sync="power")
         if isinstance(await self._host.store.commit(unit), u.Refused):
             return False
         self._outcomes.cancel(message_id)
-        self._sessions.publish("queue_changed", session_id)
+        await self.show(session_id)
         await self._outbound.settle(session_id)
         return True
 
 
-def plan_fire(standing: Standing, queued: MessageRow, row: MessageRow, turn: Turn) -> u.Unit:
+_RESUMED: Final = u.PatchSession(drop=(PAUSED_KEY,))
+
+
+def plan_resume(session: Session) -> tuple[u.Write, ...]:
+    """The write of whoever's word ends a pause, where there is one."""
+    return () if session.paused_by is None else (_RESUMED,)
+
+
+async def with_pause(store: Store, session: Session, status: Status) -> Status:
+    """A status that says whether the queue is paused, and by what."""
+    why: PausedBy | Literal["waiting"] | None = session.paused_by
+    if status.waiting and await store.load_queue(session.id):
+        why = "waiting"
+    return msgspec.structs.replace(status, paused=why is not None, paused_by=why)
+
+
+def plan_fire(standing: Standing, queued: MessageRow, row: MessageRow, turn: Turn, *also: u.Write) -> u.Unit:
     """The unit that takes the session for a queued message; ``row`` is the message as hooks have left it.
 
     Refused when it was cancelled meanwhile: it is in the queue, or in a turn, and never in both.
@@ -150,5 +205,6 @@ def plan_fire(standing: Standing, queued: MessageRow, row: MessageRow, turn: Tur
         u.OpenTurn(turn),
         u.LinkMessage(turn.id, row.id),
         u.PatchSession(updated_at=now),
+        *also,
     )
     return plan_take(standing, now, writes, guards=(u.StillQueued(row.id),))

@@ -1,8 +1,8 @@
 """Recovery: what a process that died left behind, folded and settled before the first read.
 
 Streams in the journal are folded into the parts they belong to; turns that wait for nobody, and calls without a
-result, are given a truthful end. A second recovery finds nothing to do. Each stream and each session is one unit, so a
-kill in between leaves the others for the next time.
+result, are given a truthful end; queues are paused. A second recovery finds nothing to do. Each stream and each session
+is a unit of its own, so a kill in between leaves the others for the next time.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from clew.ids import Mint
 from clew.runtime.journal_fold import fold_streams
 from clew.runtime.take import settle_session
 from clew.store.base import Store
+from clew.store.unit import PatchSession, Unit
+from clew.transcript.metadata import PAUSED_KEY
 
 __all__ = ["recover"]
 
@@ -30,6 +32,11 @@ async def recover(store: Store, mint: Mint, now: int) -> tuple[str, ...]:
         try:
             if (await settle_session(store, session_id, now)).is_resumable:
                 resumable.append(session_id)
+            session = await store.find_session(session_id)
+            if session is not None and session.paused_by is None and await store.load_queue(session_id):
+                # Nobody is left who would fire what waits; whether it is still wanted a person says.
+                paused = PatchSession(metadata={PAUSED_KEY: "restart"})
+                await store.commit(Unit(session_id, (paused,), sync="power"))
         except RowUndecodable as error:
             # It stays as it was left, and says so when it is read; the others are opened.
             log.error("session %s could not be settled: %s", session_id, error)

@@ -308,7 +308,8 @@ class Run:
             return self._outcome_of("waiting")
         stopped = None if end.reason == "done" else "doom_loop" if end.reason == "doom" else end.reason
         recorder.write(c.Finish(finish_reason=finish_of(stopped)))
-        data: dict[str, Any] = {"stopped": stopped} if stopped else {}
+        # An abort that came too late had noted itself.
+        data: dict[str, Any] = {"stopped": stopped} if stopped or self.signal.aborted else {}
         if stopped == "step_limit":
             data["max_steps"] = self._max_steps
         await recorder.close(*plan_end(self.turn.id, "completed", now, data))
@@ -356,7 +357,9 @@ class Run:
             if refused and not await self._host.store.load_steps(self.turn.id):
                 # A model that took nothing at all: the session goes back to the one it had.
                 kept = await self._plan_model(self._setting.model.plain, self._setting.session.model)
-            await recorder.close(*plan_end(self.turn.id, "failed", now, {"error": problem}), *kept)
+            # An abort that came too late had noted itself.
+            data = {"error": problem, **({"stopped": None} if self.signal.aborted else {})}
+            await recorder.close(*plan_end(self.turn.id, "failed", now, data), *kept)
         except Exception as error:
             return self._lost(failure if isinstance(failure, StoreError) else error, recorder)
         return self._outcome_of("failed", error=problem)

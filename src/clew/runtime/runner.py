@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -20,11 +20,11 @@ from clew.runtime.compact import Compacted, compact_idle, needs_compaction
 from clew.runtime.host import Host
 from clew.runtime.live_sessions import LiveSessions
 from clew.runtime.outbound import Outbound
-from clew.runtime.queue import Queue
+from clew.runtime.queue import Queue, plan_resume
 from clew.runtime.ready import make_ready, settle_startable
 from clew.runtime.run import Run, TakenSession
 from clew.runtime.setting import Setting
-from clew.runtime.settle import plan_end
+from clew.runtime.settle import BY_USER, plan_end
 from clew.runtime.standing import load_standing
 from clew.runtime.subagent import Subagents
 from clew.runtime.submission import Outcomes, Submission, TurnOutcome
@@ -32,7 +32,7 @@ from clew.runtime.take import plan_open, plan_take
 from clew.runtime.title import entitle
 from clew.runtime.tool_memory import ToolMemory
 from clew.runtime.waiting import idle_status, load_open_turn, load_waiting
-from clew.store.unit import PatchSession, PutParts, SealMessage, Unit, Write
+from clew.store.unit import OpenTurnIs, PatchSession, PutParts, SealMessage, SetTurn, Unit, Write
 from clew.transcript.damage import seal_of
 from clew.transcript.fold import Fold
 from clew.transcript.message import MessageRow
@@ -83,12 +83,12 @@ class Runner:
         standing = await make_ready(self._host, session.id)
         # Who speaks to a session that was put away wants it back; a trigger does not say so.
         back = session.archived_at is not None and not row.is_triggered
-        more = (*content.blobs, *((PatchSession(archived_at=None),) if back else ()), *also.writes)
+        # A person's word ends a pause: what waits behind goes on when this has ended well.
+        resumed = () if row.is_triggered else plan_resume(session)
+        more = (*content.blobs, *((PatchSession(archived_at=None),) if back else ()), *resumed, *also.writes)
         turn_id = self._host.mint.turn()
         unit = plan_open(standing, turn_id, row, *more, before=before, below=below)
         await self._sessions.commit(msgspec.structs.replace(unit, guards=(*unit.guards, *also.guards)))
-        if not row.is_triggered:
-            self._queue.unpause(session.id)
         turn = Turn(id=turn_id, session_id=session.id, parent_turn_id=None, created_at=row.created_at)
         submission = self.start(TakenSession(setting, turn, standing.next_epoch, row.id))
         self._sessions.show_changed(session.id)
@@ -136,6 +136,8 @@ class Runner:
         sessions.remove_run(run)
         await self._outbound.settle(session_id)
         if outcome.status in ("failed", "refused"):
+            if not run.signal.aborted:
+                await self._queue.pause(session_id, "error")
             message = str((outcome.error or {}).get("message", "the run failed"))
             status = Status("error", message=message, problem=outcome.error)
         else:
@@ -169,20 +171,21 @@ class Runner:
             if session is not None and await needs_compaction(self._host, session):
                 await self._begin_compaction(session, "making room for the next turn", None, auto=True)
                 return
-        aborted = run.signal.aborted
-        if outcome.status == "waiting" and aborted:
+        if outcome.status == "waiting":
+            if not run.signal.aborted:
+                return
             # The abort came when the run was already ending to wait: what it asked is denied all the same.
             turn = await load_open_turn(self._host.store, session_id)
             if turn is not None and turn.status == "waiting":
                 await self.withdraw(session_id, turn, run.signal.reason or "aborted")
-        if outcome.status in ("completed", "aborted") or aborted:
-            # A turn that failed or waits pauses the queue; so does a restart, since nothing ends after it.
-            # The end of what a trigger began is no person's word either: it does not end the pause.
-            await self.fire(session_id, triggered=self._queue.is_paused(session_id) and not aborted)
-        elif outcome.status != "waiting":
-            # Nobody is there to go on with what a trigger sent.
-            self._queue.pause(session_id)
-            await self.fire(session_id, triggered=True)
+        await self._fire_rest(session_id, stopped=run.signal.aborted)
+
+    async def _fire_rest(self, session_id: str, *, stopped: bool) -> None:
+        """Fire what waits behind what has ended, or was ``stopped``, as far as it is not paused."""
+        paused = await self._queue.find_pause(session_id)
+        # Stop means stop. Otherwise what triggers sent goes on, since nobody is there who would say so.
+        if not (stopped and paused == "abort"):
+            await self.fire(session_id, triggered=paused is not None)
 
     async def _name(self, session_id: str) -> None:
         """Give the session a title, in nobody's way. One that was deleted meanwhile is not told of any more."""
@@ -191,19 +194,42 @@ class Runner:
 
     # Stopping
 
-    async def abort(self, session_id: str, *, reason: str = "aborted by the user") -> bool:
-        """Stop what runs, or deny what waits, on this session. True when there was something to stop."""
-        if self._sessions.stop(session_id, reason):
+    async def abort(self, session_id: str, *, queue: Literal["stay", "go_on"] = "stay") -> bool:
+        """Stop what runs, or deny what waits; the queue is paused unless it is to ``go_on``. False: nothing to stop."""
+        state = await self._host.store.load_state(session_id)
+        if queue == "stay":
+            await self._queue.pause(session_id, "abort")
+        elif state.open_turn_id is not None or self._sessions.is_live(session_id):
+            await self._queue.resume(session_id)
+        return await self.stop(session_id, BY_USER)
+
+    async def stop(self, session_id: str, reason: str) -> bool:
+        """Stop what runs, or deny what waits; what waits in the queue goes on as far as it is not paused."""
+        if await self._stop_live(session_id, reason):
             return True
         async with self._sessions.lock(session_id):
-            if self._sessions.stop(session_id, reason):
+            if await self._stop_live(session_id, reason):
                 return True
             turn = await load_open_turn(self._host.store, session_id)
             if turn is None or turn.status != "waiting":
                 return False
             await self.withdraw(session_id, turn, reason)
-            await self.fire(session_id)
+            await self._fire_rest(session_id, stopped=True)
             return True
+
+    async def _stop_live(self, session_id: str, reason: str) -> bool:
+        """End what has the session; False when nothing has it."""
+        try:
+            state = await self._host.store.load_state(session_id)
+            if state.open_turn_id is not None and self._sessions.find_run(session_id) is not None:
+                # Who stopped it is stored first: it is true also when the host is gone before the run has ended.
+                noted = SetTurn(state.open_turn_id, None, data={"stopped": reason})
+                unit = Unit(session_id, (noted,), (OpenTurnIs(state.open_turn_id),), sync="power")
+                await self._host.store.commit(unit)
+        finally:
+            # Whatever the store says, it is stopped.
+            live = self._sessions.stop(session_id, reason)
+        return live
 
     async def withdraw(self, session_id: str, turn: Turn, reason: str) -> None:
         """Deny every open request of a waiting turn and settle it as aborted. The queue is not fired by it."""
@@ -262,6 +288,6 @@ class Runner:
                         queue = await self._host.store.load_queue(session_id)
                         # Prompts that came meanwhile run now; after a turn those before them too.
                         if auto or any(queued.message.id not in waiting for queued in queue):
-                            await self.fire(session_id, triggered=self._queue.is_paused(session_id))
+                            await self._fire_rest(session_id, stopped=occupancy.signal.aborted)
 
         return sessions.work(compact())

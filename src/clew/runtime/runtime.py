@@ -11,12 +11,13 @@ from clew.runtime.live_sessions import LiveSessions
 from clew.runtime.outbound import Outbound
 from clew.runtime.prompts import Prompts
 from clew.runtime.prune import prune_idle
-from clew.runtime.queue import Queue
+from clew.runtime.queue import Queue, with_pause
 from clew.runtime.ready import settle_startable
 from clew.runtime.runner import Runner
 from clew.runtime.settle import SHUTDOWN
 from clew.runtime.submission import Outcomes
 from clew.runtime.waiting import idle_status
+from clew.transcript.session import Session
 
 __all__ = ["Runtime"]
 
@@ -32,13 +33,18 @@ class Runtime:
         self.queue = Queue(host, self.sessions, self._outcomes, self.outbound)
         self.runner = Runner(host, self.sessions, self.queue, self._outcomes, self.outbound)
         self.prompts = Prompts(host, self.sessions, self.queue, self.runner, self._outcomes)
-        self.answers = Answers(host, self.sessions, self.queue, self.runner)
+        self.answers = Answers(host, self.sessions, self.runner)
         self.continuation = Continuation(host, self.sessions, self.queue, self.runner)
 
-    async def status(self, session_id: str) -> Status:
+    async def status(self, session: Session) -> Status:
         """What the session is doing. After a restart that is worked out from what is stored."""
-        known = self._host.live.status(session_id)
-        return known if known is not None else await idle_status(self._host.store, session_id)
+        store, known = self._host.store, self._host.live.status(session.id)
+        return await with_pause(store, session, known if known is not None else await idle_status(store, session.id))
+
+    async def with_pause(self, session_id: str, status: Status) -> Status:
+        """A status as it is shown: with what there is to say of the queue."""
+        session = await self._host.store.find_session(session_id)
+        return status if session is None else await with_pause(self._host.store, session, status)
 
     async def prune(self, session_id: str) -> Compacted:
         """Show the model stubs in place of tool outputs, on a session nobody runs on."""
@@ -59,7 +65,6 @@ class Runtime:
         self.sessions.end_deletion(session_id)
         if gone:
             self._outcomes.cancel_session(session_id)
-            self.queue.pause(session_id)
             self._host.live.forget(session_id)
             self.runner.tool_memory.drop(session_id)
 

@@ -23,7 +23,17 @@ from clew.transcript.turn import Turn
 from clew.transcript.turn_state import OPEN, TurnStatus
 from clew.transcript.wait import waits_of
 
-__all__ = ["LOST", "RESTART", "SHUTDOWN", "plan_end", "plan_refusal", "plan_settle"]
+__all__ = [
+    "BY_PARENT",
+    "BY_USER",
+    "INTERRUPTED",
+    "LOST",
+    "RESTART",
+    "SHUTDOWN",
+    "plan_end",
+    "plan_refusal",
+    "plan_settle",
+]
 
 
 _UNKNOWN: Final = "its effects are unknown"
@@ -32,6 +42,9 @@ LOST: Final = f"aborted; {_UNKNOWN}"
 """For a turn whose run could not store its end, found open while the host lives."""
 SHUTDOWN: Final = "the host is shutting down"
 """Why runs are aborted when an engine is closed."""
+BY_USER: Final = "aborted by the user"
+INTERRUPTED: Final = "interrupted by a new prompt"
+BY_PARENT: Final = "aborted by parent"
 
 
 def plan_settle(standing: Standing, now: int, left_open: str, *, spared: Turn | None = None) -> tuple[Write, ...]:
@@ -62,7 +75,11 @@ def plan_settle(standing: Standing, now: int, left_open: str, *, spared: Turn | 
         turn, rows = standing.open.turn, standing.open.messages
         if turn.status == "running" and is_whole_answer(rows, standing.steps):
             # All was said; only the end of it was not written down any more.
-            writes += plan_end(turn.id, "completed", now, {"waiting": []})
+            unnoted = {} if turn.stopped is None else {"stopped": None}
+            writes += plan_end(turn.id, "completed", now, {"waiting": [], **unnoted})
+        elif turn.stopped is not None:
+            # Somebody had stopped it before its host was gone.
+            writes += plan_end(turn.id, "aborted", now, {"waiting": []})
         else:
             error = {"code": "interrupted", "message": left_open}
             writes += plan_end(turn.id, "failed", now, {"error": error, "waiting": []})
@@ -76,9 +93,9 @@ def _words(turn: Turn | None, left_open: str) -> str:
     """Who cut a call off, as its turn tells it. That is stored, so a restart in between changes nothing about it."""
     if turn is None:
         return LOST
-    if turn.status in OPEN:
+    if turn.status in OPEN and turn.stopped is None:
         return left_open
-    if turn.status == "aborted":
+    if turn.status in OPEN or turn.status == "aborted":
         stopped = turn.stopped or "aborted"
         return RESTART if stopped == SHUTDOWN else f"{stopped}; {_UNKNOWN}"
     if turn.status == "failed":

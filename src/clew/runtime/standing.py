@@ -45,10 +45,12 @@ class Standing(msgspec.Struct, frozen=True):
     def waiting(self) -> Turn | None:
         """The open turn, while a human is awaited.
 
-        One whose requests are all answered waits for nobody: what should have gone on with it did not.
+        One whose requests are all answered waits for nobody, as what should have gone on with it did not; neither does
+        one that somebody had stopped.
         """
         turn = self.open.turn if self.open is not None else None
-        return turn if turn is not None and turn.status == "waiting" and not is_answered(waits_of(turn)) else None
+        over = turn is None or turn.stopped is not None or is_answered(waits_of(turn))
+        return turn if turn is not None and turn.status == "waiting" and not over else None
 
     @property
     def is_resumable(self) -> bool:

@@ -11,6 +11,7 @@ from clew.runtime.admission import PromptContent, read_parts, user_row
 from clew.runtime.host import Host
 from clew.runtime.live_sessions import LiveSessions
 from clew.runtime.setting import Setting, resolve
+from clew.runtime.settle import BY_PARENT
 from clew.runtime.submission import Submission
 from clew.store.unit import InsertSession, Unit
 from clew.tools.base import ChildOutcome, Signal
@@ -78,11 +79,11 @@ class Subagents:
             await asyncio.wait({abort, ended}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             if not ended.done() and run is not None:
-                run.abort("aborted by parent")
+                run.abort(BY_PARENT)
             abort.cancel()
         outcome = await ended
         if outcome.status == "aborted":
-            raise ToolFailed("aborted by parent")
+            raise ToolFailed(outcome.stopped or "aborted")
         said = f"the subagent failed: {(outcome.error or {}).get('message')}"
         if outcome.status != "failed":
             last = await host.store.find_message(child.id, outcome.message_id)

@@ -241,7 +241,7 @@ class Conversations(Protocol):
         ...
 
     async def unsettled_sessions(self) -> tuple[str, ...]:
-        """Sessions with an open turn or a tool call without a result."""
+        """Sessions with an open turn, a tool call without a result, or something in the queue."""
         ...
 
     async def newest_message_at(self, session_id: str) -> int:

@@ -157,10 +157,10 @@ class OpenTurn(Write, frozen=True):
 
 
 class SetTurn(Write, frozen=True):
-    """Move a turn to another status, by the table. ``data`` is merged."""
+    """Move a turn to another status, by the table; None leaves it as it is. ``data`` is merged."""
 
     turn_id: str
-    status: TurnStatus
+    status: TurnStatus | None
     settled_at: int | None = None
     data: dict[str, Any] = {}
 

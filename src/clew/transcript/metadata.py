@@ -8,7 +8,7 @@ not there.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 import msgspec
 
@@ -17,10 +17,12 @@ from clew.transcript.part import TextKey
 from clew.transcript.usage import Usage
 
 __all__ = [
+    "PAUSED_KEY",
     "SNAPSHOT_KEY",
     "STORE_KEYS",
     "VIEW_KEYS",
     "MessageMetadata",
+    "PausedBy",
     "SessionMetadata",
     "from_stream",
     "is_estimated",
@@ -37,6 +39,12 @@ STORE_KEYS: Final = frozenset({"usage", "hidden_at", "hidden_by", "queued_at", D
 
 SNAPSHOT_KEY: Final = "snapshot_id"
 """Names the state of the workspace before the prompt."""
+
+PausedBy = Literal["abort", "error", "restart"]
+"""Why a queue waits until a person speaks."""
+
+PAUSED_KEY: Final = "queue_paused"
+"""Session metadata: why its queue is paused. It is there only while something waits in it."""
 
 
 class MessageMetadata:
@@ -137,6 +145,12 @@ class SessionMetadata:
     def ephemeral(self) -> bool:
         """Left out of lists."""
         return self.metadata.get("ephemeral") is True
+
+    @property
+    def paused_by(self) -> PausedBy | None:
+        """Why its queue is paused; None while it is not."""
+        why = self.metadata.get(PAUSED_KEY)
+        return why if why in get_args(PausedBy) else None
 
     system_prompt = TextKey("system_prompt")
     """Stands in the place of the agent's own prompt."""

@@ -1,5 +1,10 @@
 // Generated from the API's own document by `make web-types`. Do not edit.
 
+/** What becomes of the queue: it stays where it is, paused, or goes on. */
+export interface AbortBody {
+  queue?: "go_on" | "stay";
+}
+
 /** Whether there was something to stop. */
 export interface Aborted {
   aborted: boolean;
@@ -108,9 +113,10 @@ export interface ContextReport {
   parts: ContextParts;
 }
 
-/** How to go on: with the newest turn where it stopped, or with its prompt anew. */
+/** How to go on: with the newest turn where it stopped, or with its prompt anew; with `queue` a paused queue is started, and nothing else. */
 export interface ContinueBody {
   mode?: "again" | "on";
+  queue?: boolean;
 }
 
 /** Something a look at the whole store found wrong, with the ids it concerns. */
@@ -304,6 +310,13 @@ export interface PromptBody {
   message_id?: string | null;
   on_busy?: "interrupt" | "queue" | "reject" | null;
   attended?: boolean | null;
+}
+
+/** The messages that wait, the next one first; `paused`, as of a status, while nothing will fire them. */
+export interface QueueShape {
+  messages: Message[];
+  paused?: boolean;
+  paused_by?: "abort" | "error" | "restart" | "waiting" | null;
 }
 
 /** What every delivery of the same event is answered with. */
@@ -519,7 +532,7 @@ export interface SessionShape {
   status: Status;
 }
 
-/** What a session is doing now. While a human is awaited it is idle, with what is `waiting`. */
+/** What a session is doing now. While a human is awaited it is idle, with what is `waiting`. `paused` while messages wait in the queue and nothing will fire them before a person speaks, or answers. */
 export interface Status {
   state: "busy" | "error" | "idle" | "retrying";
   attempt?: number | null;
@@ -528,6 +541,8 @@ export interface Status {
   retry_at?: number | null;
   waiting?: Waiting[];
   problem?: Record<string, unknown> | null;
+  paused?: boolean;
+  paused_by?: "abort" | "error" | "restart" | "waiting" | null;
 }
 
 /** One step: who answered, what it used, how long it took, and the digests of its prompt and its request. */
@@ -803,11 +818,11 @@ export interface Operations {
     body: ContinueBody | undefined;
     answer: SubmissionShape;
   };
-  /** Stop what runs, or deny what waits. */
+  /** Stop what runs, or deny what waits; the queue is paused. */
   "POST /api/sessions/{id}/abort": {
     path: { id: string };
     query: Record<string, never>;
-    body: Nothing | undefined;
+    body: AbortBody | undefined;
     answer: Aborted;
   };
   /** What it is doing; as a stream the present status, then each change. */
@@ -823,7 +838,7 @@ export interface Operations {
     path: { id: string };
     query: Record<string, never>;
     body: undefined;
-    answer: MessageList;
+    answer: QueueShape;
   };
   /** Take a message out of the queue. */
   "DELETE /api/sessions/{id}/queue/{message_id}": {

@@ -77,6 +77,11 @@ export class Conversation extends OpenSession {
     await this.acting(() => this.client.call('POST /api/sessions/{id}/continue', { path: { id: this.id }, body: { mode } }));
   }
 
+  /** Start a paused queue, and nothing else. */
+  async fireQueue(): Promise<void> {
+    await this.acting(() => this.client.call('POST /api/sessions/{id}/continue', { path: { id: this.id }, body: { queue: true } }));
+  }
+
   async decide(approvalId: string, decision: Decision, reason?: string): Promise<void> {
     await this.acting(() =>
       this.client.call('POST /api/sessions/{id}/approvals/{approval_id}', {

@@ -196,6 +196,8 @@ def _restore(
         shown = msgspec.json.decode(data)
         hooks = tuple(msgspec.convert({"secret": "", **one}, Webhook) for one in shown.get("webhooks", [shown]))
         return hooks[0] if kind is r.WebhookShape else hooks
+    if kind is r.QueueShape:
+        return msgspec.json.decode(data, type=r.QueueShape).messages
     if operation.envelope is not None:
         data = bytes(msgspec.json.decode(data, type=dict[str, msgspec.Raw])[operation.envelope])
         kind = _RETURNED.get(kind) or msgspec.structs.fields(kind)[0].type

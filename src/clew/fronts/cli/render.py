@@ -15,6 +15,7 @@ import msgspec
 from rich.cells import cell_len, chop_cells
 
 from clew.fronts.cli.safe_text import one_line, plain
+from clew.live.base import Status
 from clew.transcript import part as p
 from clew.transcript.damage import NOT_ALL_READABLE
 from clew.transcript.message import Message
@@ -26,6 +27,7 @@ __all__ = [
     "call_line",
     "damage_of",
     "history_lines",
+    "pause_reason",
     "split_blocks",
     "summary_line",
     "summary_of",
@@ -242,6 +244,14 @@ def stop_reason(turn: Mapping[str, Any], go_on: str) -> str | None:
         "content_filter": "the answer was stopped by the provider's filter",
         "error": "the model broke off with an error of its own; ask again",
     }.get(str(turn.get("stopped")))
+
+
+def pause_reason(status: Status, go_on: str) -> str | None:
+    """Why nothing of the queue is fired, and what to do; None while it is not paused."""
+    if status.paused_by == "waiting":
+        return "paused until what is asked is answered"
+    since = {"abort": "an abort", "error": "a failure", "restart": "a restart"}.get(status.paused_by or "")
+    return f"paused since {since}; {go_on}" if since else None
 
 
 def summary_of(message: Message) -> Mapping[str, Any] | None:

@@ -7,7 +7,7 @@ and what it returns is shown. A front's own handlers answer the others: streams,
 from __future__ import annotations
 
 import itertools
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final, TypeAlias
 
@@ -83,14 +83,14 @@ def _call_facade(engine: Engine, operation: Operation) -> Handler:
         value = await attrgetter(operation.name)(engine)(**arguments)
         if operation.answer is None:
             return nothing()
-        shown = await _show(engine, operation, value)
+        shown = await _show(engine, operation, arguments, value)
         started = isinstance(shown, r.RewoundShape) and shown.message_id is not msgspec.UNSET
         return answer(shown, list(operation.answers)[-1 if started else 0])
 
     return handle
 
 
-async def _show(engine: Engine, operation: Operation, value: Any) -> Any:
+async def _show(engine: Engine, operation: Operation, arguments: Mapping[str, Any], value: Any) -> Any:
     """What the facade returned, as the operation answers it."""
     kind = operation.answer
     if kind is r.SessionShape:
@@ -98,6 +98,9 @@ async def _show(engine: Engine, operation: Operation, value: Any) -> Any:
     if kind is r.SessionPage:
         statuses = await engine.statuses(session.id for session in value.sessions)
         return r.SessionPage([r.show_session(one, statuses[one.id]) for one in value.sessions], value.next_cursor)
+    if kind is r.QueueShape:
+        status = await engine.get_status(arguments["session_id"])
+        return r.QueueShape(value, status.paused, status.paused_by)
     if kind is r.RewoundShape:
         return r.show_rewound(value)
     if kind is r.WebhookShape:

@@ -19,6 +19,7 @@ from clew.live.base import Status
 from clew.providers.base import ModelListing
 from clew.store.base import Damage
 from clew.transcript.message import Message
+from clew.transcript.metadata import PausedBy
 from clew.transcript.session import Model, Session
 from clew.triggers.routing import Routing
 from clew.triggers.schedule import Schedule
@@ -133,6 +134,14 @@ class FileList(msgspec.Struct, frozen=True):
 
 class MessageList(msgspec.Struct, frozen=True):
     messages: list[Message]
+
+
+class QueueShape(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The messages that wait, the next one first; ``paused``, as of a status, while nothing will fire them."""
+
+    messages: list[Message]
+    paused: bool = False
+    paused_by: PausedBy | Literal["waiting"] | None = None
 
 
 class ReflogList(msgspec.Struct, frozen=True):

@@ -9,8 +9,8 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from clew.errors import InvalidInput
-from clew.fronts.operations.operation import Arguments, Nothing, Operation
-from clew.fronts.operations.results import Aborted, Chunk, MessageList, ModelName, Remaining, SubmissionShape
+from clew.fronts.operations.operation import Arguments, Operation
+from clew.fronts.operations.results import Aborted, Chunk, ModelName, QueueShape, Remaining, SubmissionShape
 from clew.live.base import Status
 
 __all__ = ["MAX_PARTS", "OPERATIONS", "STREAM_OPERATIONS", "ChatBody", "Parts"]
@@ -45,9 +45,17 @@ class PromptBody(Arguments):
 
 
 class ContinueBody(Arguments):
-    """How to go on: with the newest turn where it stopped, or with its prompt anew."""
+    """How to go on: with the newest turn where it stopped, or with its prompt anew; with ``queue`` a paused queue is
+    started, and nothing else."""
 
     mode: Literal["on", "again"] = "on"
+    queue: bool = False
+
+
+class AbortBody(Arguments):
+    """What becomes of the queue: it stays where it is, paused, or goes on."""
+
+    queue: Literal["stay", "go_on"] = "stay"
 
 
 class ApprovalBody(Arguments):
@@ -82,7 +90,14 @@ class ChatBody(msgspec.Struct, rename="camel"):
 OPERATIONS: Final = (
     Operation("submit", "POST …/prompt", "Send a prompt.", {202: SubmissionShape}, PromptBody),
     Operation("continue_turn", "POST …/continue", "Go on.", {202: SubmissionShape}, ContinueBody, optional=True),
-    Operation("abort", "POST …/abort", "Stop what runs, or deny what waits.", {202: Aborted}, Nothing, optional=True),
+    Operation(
+        "abort",
+        "POST …/abort",
+        "Stop what runs, or deny what waits; the queue is paused.",
+        {202: Aborted},
+        AbortBody,
+        optional=True,
+    ),
     Operation(
         "get_status",
         "GET …/status",
@@ -91,7 +106,7 @@ OPERATIONS: Final = (
         streams=Status,
         watched_by="watch_status",
     ),
-    Operation("queue", "GET …/queue", "The messages that wait.", {200: MessageList}),
+    Operation("queue", "GET …/queue", "The messages that wait.", {200: QueueShape}),
     Operation("cancel_queued", "DELETE …/queue/{message_id}", "Take a message out of the queue.", {204: None}),
     Operation(
         "answer",

@@ -81,7 +81,7 @@ class MemoryConversations(MemoryTables):
     async def unsettled_sessions(self) -> tuple[str, ...]:
         await self._bring_all()
         held = sorted(self._values.items())
-        found = [id_ for id_, value in held if value.state["state"].open_turn_id is not None]
+        found = [id_ for id_, value in held if value.state["state"].open_turn_id is not None or value.queue]
         return (*found, *(id_ for id_, value in held if id_ not in found and value.open_calls()))
 
     async def newest_message_at(self, session_id: str) -> int:

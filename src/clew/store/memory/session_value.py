@@ -270,9 +270,10 @@ class SessionValue(msgspec.Struct, eq=True):
         change.put(messages, row.id, replace(row, parts=tuple(parts)))
 
     def _set_turn(self, change: Change, write: u.SetTurn) -> None:
-        turn = with_status(self.turns[write.turn_id], write.status, write.settled_at, write.data)
+        turn = self.turns[write.turn_id]
+        turn = with_status(turn, write.status or turn.status, write.settled_at, write.data)
         change.put(self.turns, turn.id, turn)
-        if write.status in OPEN:
+        if turn.status in OPEN:
             self._set_state(change, open_turn_id=turn.id)
         elif self.state["state"].open_turn_id == turn.id:
             self._set_state(change, open_turn_id=None)

@@ -382,12 +382,13 @@ class UnitWriter:
         return rows.to_turn(row)
 
     def _set_turn(self, session_id: str, write: u.SetTurn) -> None:
-        turn = with_status(self._turn(session_id, write.turn_id), write.status, write.settled_at, write.data)
+        turn = self._turn(session_id, write.turn_id)
+        turn = with_status(turn, write.status or turn.status, write.settled_at, write.data)
         self._sql.run("set_turn", rows.turn_params(turn))
         state = self._state(session_id) or SessionState()
-        if write.status in OPEN and state.open_turn_id != turn.id:
+        if turn.status in OPEN and state.open_turn_id != turn.id:
             self._set_state(session_id, open_turn_id=turn.id)
-        elif write.status not in OPEN and state.open_turn_id == turn.id:
+        elif turn.status not in OPEN and state.open_turn_id == turn.id:
             self._set_state(session_id, open_turn_id=None)
 
     def _move_turn(self, session_id: str, write: u.MoveTurn) -> None:

@@ -23,7 +23,7 @@ from clew.fronts.cli.command import AnyEngine, exit_code
 from clew.fronts.cli.commands.sessions import words_of
 from clew.fronts.cli.question import Question
 from clew.fronts.cli.remote import RemoteEngine
-from clew.fronts.cli.render import Look, history_lines, stop_reason, summary_line, user_lines
+from clew.fronts.cli.render import Look, history_lines, pause_reason, stop_reason, summary_line, user_lines
 from clew.fronts.cli.safe_text import plain
 from clew.fronts.cli.wire import Gone
 from clew.live.base import Event, Status
@@ -64,7 +64,6 @@ class Conversation:
         self._interrupted = False
         self._status: Status | None = None
         self._queue: list[Message] = []
-        self._paused = False
         self._reply = LiveReply(engine, terminal, look, self._draw)
         self._printed_ids: set[str] = set()
         self._jobs: set[asyncio.Task[None]] = set()
@@ -223,7 +222,6 @@ class Conversation:
             self.note(f"{session.id} · {session.title or '(untitled)'} · {session.model}")
             self.terminal.print("".join(history_lines(messages, self.look, self.terminal.size[0])))
         self._status, self._queue = status, await self.engine.queue(session.id)
-        self._paused = status.state not in AT_WORK and not status.waiting
         if status.state in AT_WORK:
             self._begin(live)
         elif status.waiting:
@@ -262,7 +260,7 @@ class Conversation:
     async def _on_turn_started(self, message_id: str, user_message_id: str) -> None:
         if self.running:
             await self._reply.settle(final=True)
-        self._interrupted = self._paused = False
+        self._interrupted = False
         self._queue = await self.engine.queue(self.need())
         if user_message_id not in self._printed_ids:
             found = await find_message(self.engine, self.need(), user_message_id)
@@ -282,13 +280,12 @@ class Conversation:
         if self._question is not None:
             self._close_question(self._question)  # denied with the turn
         self.running = False
-        self._paused = reason in ("error", "refused")
         self._code = _CODES.get(str(reason), 0)
         self._status = await self.engine.get_status(self.need())
         if reason == "abort":
             count = len(self._queue)
             going_on = f"; going on with the {'message' if count == 1 else f'first of {count} messages'} in the queue"
-            self.note(f"aborted{going_on if count else ''}")
+            self.note(f"aborted{going_on if count and not self._status.paused else ''}")
         elif reason in ("error", "refused"):
             self._complain(str(error.get("message")))
             self._hand_back(str(error.get("text") or ""))
@@ -298,7 +295,8 @@ class Conversation:
                 self.note(words)
         await self._ask_next()
         self._queue = await self.engine.queue(self.need())
-        self.terminal.busy(bool(self._question or self._queue) and reason in ("finish", "abort"))
+        firing = bool(self._queue) and not self._status.paused
+        self.terminal.busy((self._question is not None or firing) and reason in ("finish", "abort"))
 
     async def _ask_next(self) -> None:
         """Ask for the next thing that waits, if there is one and nothing is being asked."""
@@ -337,7 +335,8 @@ class Conversation:
     def _status_line(self) -> str:
         status = self._status
         if status is None or status.state not in AT_WORK:
-            return f"{len(self._queue)} queued; /continue goes on" if self._queue and self._paused else ""
+            paused = None if status is None else pause_reason(status, "/continue queue goes on")
+            return f"{len(self._queue)} queued, {paused}" if self._queue and paused else ""
         doing = status.message or ("working" if status.state == "busy" else "waiting to try again")
         again = f"attempt {status.attempt}: " if status.state == "retrying" and status.attempt else ""
         return f"{again}{plain(doing)} … Ctrl-C aborts"

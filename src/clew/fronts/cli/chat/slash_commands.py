@@ -14,7 +14,7 @@ from clew.fronts.cli.command import plural
 from clew.fronts.cli.commands.context import gauge
 from clew.fronts.cli.commands.history import BEGINNING, draw_tree
 from clew.fronts.cli.commands.sessions import words_of
-from clew.fronts.cli.render import history_lines
+from clew.fronts.cli.render import history_lines, pause_reason
 from clew.history.rewind import Rewound
 
 __all__ = ["COMMANDS", "Slash", "completions", "run_slash"]
@@ -197,21 +197,26 @@ async def queue(chat: Conversation, rest: str) -> None:
         raise InvalidInput("write /queue, or /queue cancel N")
     for place, message in enumerate(waiting, start=1):
         chat.say(f"{place:>3}  {words_of(message)}")
+    paused = pause_reason(await chat.engine.get_status(chat.need()), "/continue queue goes on, and so does a prompt")
+    if paused is not None:
+        chat.note(paused)
     if not waiting:
         chat.note("nothing waits")
 
 
-@slash("", "stop what runs, or deny what waits")
+@slash("[go on]", "stop what runs, or deny what waits; with `go on`, the queue goes on")
 async def abort(chat: Conversation, rest: str) -> None:
-    if not await chat.engine.abort(chat.need()):
+    if rest not in ("", "go on"):
+        raise InvalidInput("write /abort, or /abort go on")
+    if not await chat.engine.abort(chat.need(), queue="go_on" if rest else "stay"):
         chat.note("nothing was running")
 
 
-@slash("[again]", "go on after a failure, an abort, the step limit or a cut answer; or ask the same again")
+@slash("[again|queue]", "go on after a failure, an abort or a limit; ask the same again; or the queue alone")
 async def continue_(chat: Conversation, rest: str) -> None:
-    if rest not in ("", "again"):
-        raise InvalidInput("write /continue, or /continue again")
-    await chat.engine.continue_turn(chat.need(), mode="again" if rest else "on")
+    if rest not in ("", "again", "queue"):
+        raise InvalidInput("write /continue, /continue again, or /continue queue")
+    await chat.engine.continue_turn(chat.need(), mode="again" if rest == "again" else "on", queue=rest == "queue")
 
 
 # Sessions

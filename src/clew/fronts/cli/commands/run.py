@@ -105,17 +105,18 @@ async def continue_(
     /,
     *,
     again: Annotated[bool, flag("Ask the same prompt anew, beside what came of it.")] = False,
+    queue: Annotated[bool, flag("Start a paused queue, and nothing else.")] = False,
     store: Store = None,
     json: Json = False,
 ) -> int:
     """Go on after the last complete step of a turn that failed, was stopped or cut off; answer one; start a queue.
 
-    Example: clew continue ses_…
+    Example: clew continue ses_… --queue
     """
     async with open_store(store, write=True) as engine:
         # A turn that goes on after its step limit has answers already; they are not said again.
         known = frozenset(message.id for message in await engine.messages(session))
-        submission = await engine.continue_turn(session, mode="again" if again else "on")
+        submission = await engine.continue_turn(session, mode="again" if again else "on", queue=queue)
         return await follow_turn(engine, session, submission, json, known)
 
 

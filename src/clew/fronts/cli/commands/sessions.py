@@ -10,8 +10,9 @@ import msgspec
 
 from clew.errors import InvalidInput
 from clew.fronts.cli.command import Json, Store, flag, open_store, option, print_json, session_shapes, show
-from clew.fronts.cli.render import damage_of
+from clew.fronts.cli.render import damage_of, pause_reason
 from clew.fronts.cli.safe_text import plain
+from clew.fronts.operations.results import QueueShape
 from clew.transcript import part as p
 from clew.transcript.damage import DAMAGED_PART
 from clew.transcript.message import Message
@@ -98,8 +99,10 @@ async def queue(
     async with open_store(store, write=cancel is not None) as engine:
         if cancel is not None:
             await engine.cancel_queued(session, cancel)
-        waiting = await engine.queue(session)
-    show(json, {"messages": waiting}, (f"{message.id}  {words_of(message)}" for message in waiting))
+        waiting, status = await engine.queue(session), await engine.get_status(session)
+    lines = [f"{message.id}  {words_of(message)}" for message in waiting]
+    paused = pause_reason(status, f"`clew continue {session} --queue` goes on, and so does a prompt")
+    show(json, QueueShape(waiting, status.paused, status.paused_by), lines if paused is None else [*lines, paused])
 
 
 def words_of(message: Message, length: int = 70) -> str:
@@ -108,14 +111,25 @@ def words_of(message: Message, length: int = 70) -> str:
     return p.first_words(" ".join(texts), length)
 
 
-async def abort(session: str, /, *, store: Store = None, json: Json = False) -> None:
-    """Stop what runs on a session, or deny what it waits for. What was written is kept.
+async def abort(
+    session: str,
+    /,
+    *,
+    go_on: Annotated[bool, flag("Go on with what waits in the queue.")] = False,
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """Stop what runs on a session, or deny what it waits for; its queue is paused. What was written is kept.
 
-    Example: clew abort ses_…
+    Example: clew abort ses_… --go-on
     """
     async with open_store(store, write=True) as engine:
-        aborted = await engine.abort(session)
-    show(json, {"aborted": aborted}, ["aborted" if aborted else "nothing was running"])
+        aborted = await engine.abort(session, queue="go_on" if go_on else "stay")
+        paused = pause_reason(
+            await engine.get_status(session), f"`clew continue {session} --queue` goes on, and so does a prompt"
+        )
+    lines = ["aborted" if aborted else "nothing was running"]
+    show(json, {"aborted": aborted}, lines if paused is None else [*lines, f"the queue is {paused}"])
 
 
 async def archive(

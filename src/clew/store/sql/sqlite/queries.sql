@@ -224,6 +224,8 @@ SELECT session_id FROM session_state WHERE open_turn_id IS NOT NULL
 UNION
 SELECT session_id FROM chat_parts INDEXED BY chat_parts_open_calls
 WHERE tool_state IN ('input-streaming', 'input-available', 'approval-requested', 'approval-responded')
+UNION
+SELECT session_id FROM message_queue
 
 -- name: newest_message_at
 SELECT max(created_at) FROM chat_messages WHERE session_id = :id
