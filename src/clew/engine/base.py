@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from clew import ids
 from clew.store.base import get_session, get_turn
 from clew.transcript.session import Session
@@ -25,6 +27,12 @@ class EnginePart:
         self._store = host.store
 
     async def get_session(self, session_id: str) -> Session:
+        """The session as it is now, with what it has spent."""
+        session = await self._find_own(session_id)
+        return replace(session, spend=(await self._store.load_spend([session.id]))[session.id])
+
+    async def _find_own(self, session_id: str) -> Session:
+        """The session without what it has spent, which takes longer the more it has asked."""
         return await get_session(self._store, self._own(session_id))
 
     def _own(self, session_id: str) -> str:

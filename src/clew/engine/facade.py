@@ -15,11 +15,12 @@ from clew.engine.permissions import Permissions
 from clew.engine.runs import Runs
 from clew.engine.sessions import Sessions
 from clew.engine.transfer import Transfer
-from clew.errors import BlobNotFound, Invalid, InvalidId, NotFound
+from clew.errors import BlobNotFound, Invalid, InvalidId, InvalidInput, NotFound
 from clew.live.base import LiveStream, Status
 from clew.store.base import Blob, Damage, Rebuilt
 from clew.transcript.chunk import chunk_dict
 from clew.transcript.session import Model
+from clew.transcript.spend import GROUPINGS, Grouping, UsageQuery, UsageReport, parse_bound, report
 
 # Imports inside functions: what runs stand on is loaded when an engine is opened, so importing clew stays quick.
 if TYPE_CHECKING:
@@ -93,6 +94,19 @@ class Operations(Sessions, Runs, History, Permissions, Transfer):
         if blob is None:
             raise BlobNotFound("there is no such blob", sha256=sha256)
         return blob
+
+    async def usage(
+        self, by: Grouping = "day", *, since: int | str | None = None, until: int | str | None = None
+    ) -> UsageReport:
+        """What models were asked for and what that cost, over all calls whatever they were for, in groups.
+
+        ``since`` is the first moment that counts and ``until`` the first that does not: epoch milliseconds or ISO 8601,
+        in UTC unless it says otherwise; a day as ``until`` counts as a whole. Calls of deleted sessions count too.
+        """
+        if by not in GROUPINGS:
+            raise InvalidInput(f"by must be {', '.join(GROUPINGS[:-1])} or {GROUPINGS[-1]}, not {by!r}")
+        query = UsageQuery(by, parse_bound(since), parse_bound(until, is_end=True))
+        return report(await self._store.load_usage(query))
 
     async def losses(self) -> tuple[Damage, ...]:
         """What was acknowledged and is not in the store any more, until somebody has accepted it."""

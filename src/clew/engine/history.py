@@ -127,7 +127,7 @@ class History(EnginePart):
 
     async def compaction(self, session_id: str, message_id: str) -> CompactionReport:
         """What the compaction marked by this message summarised."""
-        session = await self.get_session(session_id)
+        session = await self._find_own(session_id)
         return await load_compaction(self._store, session.id, ids.check_named_message_id(message_id))
 
     # What was said and sent

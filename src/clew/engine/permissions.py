@@ -23,11 +23,11 @@ class Permissions(EnginePart):
         """The session's own rules, in their order. One that no longer reads shows as one that asks about all."""
         from clew.runtime.permit import stored_rules
 
-        return stored_rules((await self.get_session(session_id)).permissions, "session")
+        return stored_rules((await self._find_own(session_id)).permissions, "session")
 
     async def set_permissions(self, session_id: str, rules: Sequence[Mapping[str, Any]]) -> tuple[Rule, ...]:
         """Replace the session's own rules. Requests that wait are judged again by the new ones."""
-        session = await self.get_session(session_id)
+        session = await self._find_own(session_id)
         await self._runtime.answers.set_rules(session.id, rules)
         return await self.permissions(session.id)
 
@@ -36,6 +36,6 @@ class Permissions(EnginePart):
         from clew.permissions.explain import explain
         from clew.runtime.explain import explain_call
 
-        session = await self.get_session(session_id)
+        session = await self._find_own(session_id)
         check_value([tool, target], "call")
         return explain(await explain_call(self._host, session, tool, target))

@@ -58,7 +58,7 @@ class Runs(EnginePart):
 
     async def attach(self, session_id: str) -> AsyncIterator[dict[str, Any]]:
         """Follow what runs now, from its message's first part; ends at once when nothing does."""
-        session = await self.get_session(session_id)
+        session = await self._find_own(session_id)
         stream = self._host.live.find_stream(session.id)
         if stream is not None:
             async for batch in stream.follow(replay=True):
@@ -73,7 +73,7 @@ class Runs(EnginePart):
         """
         if queue not in ("stay", "go_on"):
             raise InvalidInput(f"queue must be stay or go_on, not {queue!r}")
-        session = await self.get_session(session_id)
+        session = await self._find_own(session_id)
         return await self._runtime.runner.abort(session.id, queue=queue)
 
     async def continue_turn(self, session_id: str, *, mode: Mode = "on", queue: bool = False) -> Submission:
@@ -86,7 +86,7 @@ class Runs(EnginePart):
         return await self._runtime.continuation.go_on(self._own(session_id), mode, queue=queue)
 
     async def get_status(self, session_id: str) -> Status:
-        return await self._runtime.status(await self.get_session(session_id))
+        return await self._runtime.status(await self._find_own(session_id))
 
     async def watch_status(self, session_id: str) -> AsyncIterator[Status]:
         """The present status, then each change."""
@@ -116,7 +116,7 @@ class Runs(EnginePart):
 
     async def cancel_queued(self, session_id: str, message_id: str) -> None:
         """Take a message out of the queue, by clew's id or the client's own."""
-        session = await self.get_session(session_id)
+        session = await self._find_own(session_id)
         ids.check_named_message_id(message_id)
         rows = await self._store.load_client_messages(session.id, message_id)
         named = [row.id for row in sorted(rows, key=lambda row: row.queued_at is None)]

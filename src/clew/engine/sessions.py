@@ -113,7 +113,9 @@ class Sessions(EnginePart):
             ephemeral=ephemeral,
         )
         page = await self._store.list_sessions(query)
-        return SessionList(page.sessions, _format_cursor(page.next))
+        spent = await self._store.load_spend([session.id for session in page.sessions])
+        shown = (msgspec.structs.replace(session, spend=spent[session.id]) for session in page.sessions)
+        return SessionList(tuple(shown), _format_cursor(page.next))
 
     async def rename_session(self, session_id: str, title: str) -> Session:
         """Give the session a title; an empty one takes it away. Its place in the list stays."""
@@ -161,7 +163,7 @@ class Sessions(EnginePart):
 
         Refused while a run is live, unless ``force``, which aborts it first.
         """
-        session = await self.get_session(session_id)
+        session = await self._find_own(session_id)
         if self._runtime.sessions.is_live(session.id) and not force:
             raise SessionBusy("a run is in flight on this session; abort it, or force", session_id=session.id)
         gone = False
@@ -202,13 +204,13 @@ class Sessions(EnginePart):
         """The files that tool calls on the line read and changed, the one touched last first."""
         from clew.compaction.files import touched_files
 
-        session = await self.get_session(session_id)
+        session = await self._find_own(session_id)
         line = await self._store.load_line(session.id, keep_damaged=True)
         return await asyncio.to_thread(touched_files, line.turns, session.workspace_root)
 
     async def accept_message(self, session_id: str, message_id: str) -> Message:
         """Accept a damaged message as it is now: it is sealed anew, sent again, and its metadata says so."""
-        session = await self.get_session(session_id)
+        session = await self._find_own(session_id)
         async with self._runtime.sessions.lock(session.id):
             if self._runtime.sessions.is_live(session.id):
                 raise SessionBusy("a run is in flight on this session; wait for it, or abort it", session_id=session.id)

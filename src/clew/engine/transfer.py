@@ -31,7 +31,7 @@ class Transfer(EnginePart):
 
         Every word must be there, the last one may be unfinished; ``"…"`` is a phrase.
         """
-        within = None if session_id is None else (await self.get_session(session_id)).id
+        within = None if session_id is None else (await self._find_own(session_id)).id
         check_value([q, cursor], "search")
         return await self._store.search(SearchQuery(q, limit=limit, cursor=cursor, session_id=within))
 
@@ -48,7 +48,7 @@ class Transfer(EnginePart):
 
         if format not in FORMATS:
             raise InvalidInput(f"format must be one of {', '.join(FORMATS)}, not {format!r}")
-        session = await self.get_session(session_id)
+        session = await self._find_own(session_id)
         portable = await export_session(self._store, session.id, self._host.clock.now_ms())
         secrets = secret_values(self._host.config) if redact else ()
         return await asyncio.to_thread(format_session, portable, format, redact=redact, secrets=secrets, hidden=hidden)

@@ -29,8 +29,8 @@ from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.model_call import ModelCall
 from clew.transcript.portable import Blob
 from clew.transcript.pruned import Pruned
-from clew.transcript.session import Session, SessionState
-from clew.transcript.spend import Spend, UsageGroup, UsageQuery
+from clew.transcript.session import Session, SessionState, Spend
+from clew.transcript.spend import UsageGroup, UsageQuery
 from clew.transcript.turn import Step, Tree, Turn
 from clew.triggers.ledger import Direction, EventPage, EventQuery, LedgerEvent
 from clew.triggers.routing import RouteKind

@@ -288,7 +288,7 @@ class Scope:
         if self.session is not None:
             session, epoch = present.session(id_)
             data = {**_builtins(session), "epoch": epoch}
-            del data["head_turn_id"]  # where the head is follows from its moves
+            del data["head_turn_id"], data["spend"]  # they follow from its moves, and from its calls
             found.append((self.session, data))
         for message_id, kind in self.messages.items():
             row, seal = present.message(id_, message_id)

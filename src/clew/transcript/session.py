@@ -10,7 +10,7 @@ from clew.errors import InvalidInput
 from clew.transcript.metadata import SessionMetadata
 from clew.transcript.usage import Usage
 
-__all__ = ["Model", "Session", "SessionState", "read_model"]
+__all__ = ["Model", "Session", "SessionState", "Spend", "read_model"]
 
 
 class Model(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -45,11 +45,21 @@ def read_model(value: str | Model | dict[str, Any]) -> Model:
         raise InvalidInput(f"not a model: {error}") from error
 
 
+class Spend(msgspec.Struct, frozen=True):
+    """What a session has spent, with its subagents, of which ``subagents`` there are. A branch's is its own alone."""
+
+    calls: int
+    tokens: int
+    cost_usd: float
+    subagents: int
+
+
 class Session(SessionMetadata, msgspec.Struct, frozen=True, kw_only=True):
     """A session row. ``title``, ``label`` and ``kind`` live in ``metadata`` and are only read through it.
 
     ``agent`` never changes. ``permissions`` holds the session's own rules as they were stored, unknown keys
-    included. The token counts are the sums over the session's assistant messages.
+    included. The token counts are the sums over the session's assistant messages. ``spend`` is over all its model
+    calls; the facade adds it up for whoever looks at a session, and it is never stored.
     """
 
     id: str
@@ -71,6 +81,7 @@ class Session(SessionMetadata, msgspec.Struct, frozen=True, kw_only=True):
     total_tokens: int = 0
     cost_usd: float = 0.0
     archived_at: int | None = None
+    spend: Spend = Spend(0, 0, 0.0, 0)
 
     @property
     def usage(self) -> Usage:

@@ -1,24 +1,26 @@
-"""Spend: what model calls add up to, in groups or for one session. Every sum is over the same rows, so all agree."""
+"""What model calls add up to, in groups. Every sum is over the same rows, so all agree."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
 from typing import Literal, get_args
 
 import msgspec
 
+from clew.errors import InvalidInput
 from clew.transcript.model_call import ModelCall
 
 __all__ = [
     "GROUPINGS",
     "NANO",
     "Grouping",
-    "Spend",
     "UsageGroup",
     "UsageQuery",
     "UsageReport",
     "UsageSums",
     "add_costs",
+    "parse_bound",
     "report",
     "sum_calls",
 ]
@@ -27,28 +29,22 @@ Grouping = Literal["day", "model", "session", "workspace", "owner"]
 GROUPINGS: tuple[Grouping, ...] = get_args(Grouping)
 NANO = 10**9
 """Costs are added up in whole billionths of a dollar: a sum then does not depend on the order it was made in."""
-
-
-class Spend(msgspec.Struct, frozen=True):
-    """What a session has spent, with its subagents, of which ``subagents`` there are. A branch's is its own alone."""
-
-    calls: int = 0
-    tokens: int = 0
-    cost_usd: float = 0.0
-    subagents: int = 0
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_DAY_DIGITS = len("20260131")
+_FARTHEST = 2**53
 
 
 class UsageSums(msgspec.Struct, frozen=True):
     """Sums over model calls. ``estimated``: how many of them the provider did not say all the counts of."""
 
-    calls: int = 0
-    input: int = 0
-    output: int = 0
-    reasoning: int = 0
-    cache_read: int = 0
-    cache_write: int = 0
-    cost_usd: float = 0.0
-    estimated: int = 0
+    calls: int
+    input: int
+    output: int
+    reasoning: int
+    cache_read: int
+    cache_write: int
+    cost_usd: float
+    estimated: int
 
 
 class UsageGroup(UsageSums, frozen=True, kw_only=True):
@@ -96,6 +92,25 @@ def report(groups: tuple[UsageGroup, ...]) -> UsageReport:
     """Groups with their sum."""
     sums = {name: sum(getattr(group, name) for group in groups) for name in UsageSums.__struct_fields__}
     return UsageReport(groups, UsageSums(**{**sums, "cost_usd": add_costs(group.cost_usd for group in groups)}))
+
+
+def parse_bound(value: int | str | None, *, is_end: bool = False) -> int | None:
+    """Where a span of time begins or ends, in epoch milliseconds; of a day that is named as the end, its own end."""
+    if value is None:
+        return None
+    try:
+        if isinstance(value, int) or (value.isascii() and value.isdigit() and len(value) != _DAY_DIGITS):
+            at = int(value)
+        else:
+            moment = datetime.fromisoformat(value)
+            moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+            is_day = is_end and len(value) <= len("2026-01-31")
+            at = (moment + timedelta(days=is_day) - _EPOCH) // timedelta(milliseconds=1)
+        if abs(at) < _FARTHEST:
+            return at
+    except (ValueError, OverflowError):
+        pass
+    raise InvalidInput(f"{str(value)[:40]!r} is no time; write 2026-01-31, 2026-01-31T08:00Z, or epoch milliseconds")
 
 
 def add_costs(costs: Iterable[float]) -> float:

@@ -530,6 +530,15 @@ export interface SessionShape {
   updated_at: number;
   archived_at: number | null;
   status: Status;
+  spend: Spend;
+}
+
+/** What a session has spent, with its subagents, of which `subagents` there are. A branch's is its own alone. */
+export interface Spend {
+  calls: number;
+  tokens: number;
+  cost_usd: number;
+  subagents: number;
 }
 
 /** What a session is doing now. While a human is awaited it is idle, with what is `waiting`. `paused` while messages wait in the queue and nothing will fire them before a person speaks, or answers. */
@@ -654,6 +663,37 @@ export interface Usage {
   cache_write?: number;
 }
 
+/** The calls that have `key` in common; null for those that have none, as of a session that is gone. */
+export interface UsageGroup {
+  calls: number;
+  input: number;
+  output: number;
+  reasoning: number;
+  cache_read: number;
+  cache_write: number;
+  cost_usd: number;
+  estimated: number;
+  key: string | null;
+}
+
+/** Groups by their keys, and what they come to together. */
+export interface UsageReport {
+  groups: UsageGroup[];
+  total: UsageSums;
+}
+
+/** Sums over model calls. `estimated`: how many of them the provider did not say all the counts of. */
+export interface UsageSums {
+  calls: number;
+  input: number;
+  output: number;
+  reasoning: number;
+  cache_read: number;
+  cache_write: number;
+  cost_usd: number;
+  estimated: number;
+}
+
 /** A call that waits for a human. `approval_id` is None for a question. */
 export interface Waiting {
   approval_id: string | null;
@@ -726,6 +766,13 @@ export interface Operations {
     query: { workspace?: string | null };
     body: undefined;
     answer: AgentList;
+  };
+  /** What all model calls have used and cost, in groups. */
+  "GET /api/usage": {
+    path: Record<string, never>;
+    query: { by?: "day" | "model" | "owner" | "session" | "workspace"; from?: string | null; to?: string | null };
+    body: undefined;
+    answer: UsageReport;
   };
   /** The bytes of a file in a message. */
   "GET /api/blobs/{sha256}": {

@@ -84,7 +84,11 @@ export const SessionRow = memo(function SessionRow({ session, depth, now, curren
                 <span className="sr-only"> tokens</span>
               </span>
             )}
-            {session.cost_usd > 0 && <span className="shrink-0 whitespace-nowrap">· {cost(session.cost_usd)}</span>}
+            {session.spend.cost_usd > 0 && (
+              <span className="shrink-0 whitespace-nowrap" title={`${count(session.spend.calls, 'model call')}, ${count(session.spend.subagents, 'subagent')} included`}>
+                · {cost(session.spend.cost_usd)}
+              </span>
+            )}
             {archived && <span className="shrink-0">· archived</span>}
             {session.metadata.ephemeral === true && <span className="shrink-0">· sidecar</span>}
           </span>

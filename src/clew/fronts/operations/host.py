@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import msgspec
+
 from clew.engine.facade import AgentList
 from clew.fronts.operations.operation import Arguments, Nothing, Operation
 from clew.fronts.operations.results import Health, ModelList, ServerShape, SessionList
+from clew.transcript.spend import Grouping, UsageReport
 
 __all__ = ["DOCUMENT", "OPERATIONS"]
 
@@ -15,6 +18,14 @@ class AgentQuery(Arguments):
     """Whose project's agents are listed too."""
 
     workspace: str | None = None
+
+
+class UsageArguments(Arguments):
+    """What calls are grouped by, and when they were asked. A day as ``to`` counts as a whole."""
+
+    by: Grouping = "day"
+    since: str | None = msgspec.field(default=None, name="from")
+    until: str | None = msgspec.field(default=None, name="to")
 
 
 OPERATIONS: Final = (
@@ -34,6 +45,14 @@ OPERATIONS: Final = (
     Operation("server", "GET /api/server", "What is running here, and where.", {200: ServerShape}, served=True),
     Operation("models", "GET /api/models", "The models that can be named, the usable ones first.", {200: ModelList}),
     Operation("agents", "GET /api/agents", "The agents a session can have.", {200: AgentList}, AgentQuery),
+    Operation(
+        "usage",
+        "GET /api/usage",
+        "What all model calls have used and cost, in groups.",
+        {200: UsageReport},
+        UsageArguments,
+        refusals=(400,),
+    ),
     Operation("blob", "GET /api/blobs/{sha256}", "The bytes of a file in a message.", {200: bytes}, media="*/*"),
     Operation(
         "accept_loss",

@@ -20,7 +20,7 @@ from clew.providers.base import ModelListing
 from clew.store.base import Damage
 from clew.transcript.message import Message
 from clew.transcript.metadata import PausedBy
-from clew.transcript.session import Model, Session
+from clew.transcript.session import Model, Session, Spend
 from clew.triggers.routing import Routing
 from clew.triggers.schedule import Schedule
 from clew.triggers.webhook import Webhook
@@ -111,6 +111,7 @@ class SessionShape(msgspec.Struct, frozen=True, kw_only=True):
     updated_at: int
     archived_at: int | None
     status: Status
+    spend: Spend
 
 
 # Names of the OpenAPI document, which stay: this page is what the engine calls a ``SessionList``.

@@ -48,8 +48,14 @@ def _decode_journal(entries: list[Any]) -> tuple[u.JournalEntry, ...]:
     return tuple(u.JournalEntry(n, part, parse_chunk(chunk)) for n, part, chunk in entries)
 
 
+def _encode_session(session: Session) -> dict[str, Any]:
+    encoded: dict[str, Any] = msgspec.to_builtins(session)
+    del encoded["spend"]  # it is added up from the calls
+    return encoded
+
+
 TABLES: Final[dict[str, Table]] = {
-    "row": _of("session", Session),
+    "row": Table("session", _encode_session, lambda value: msgspec.convert(value, Session)),
     "state": _of("state", SessionState),
     "messages": _of(None, MessageRow),
     "turns": _of("turn", Turn),

@@ -27,7 +27,8 @@ from clew.store.memory.session_value import SessionValue
 from clew.store.memory.tables import EventKey
 from clew.store.memory.triggers import MemoryTriggers
 from clew.transcript.model_call import ModelCall, brought_up_to_date, without_session
-from clew.transcript.spend import Spend, UsageGroup, UsageQuery, add_costs, sum_calls
+from clew.transcript.session import Spend
+from clew.transcript.spend import UsageGroup, UsageQuery, add_costs, sum_calls
 
 __all__ = ["MemoryStore"]
 

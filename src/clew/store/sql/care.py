@@ -14,7 +14,8 @@ from clew.store.sql.journal import Mark, decode_entries
 from clew.store.sql.log import to_fact
 from clew.store.sql.messages import MessageReader
 from clew.store.sql.statements import SqlReader, Statements, reading
-from clew.transcript.spend import NANO, Spend, UsageGroup, UsageQuery, UsageSums
+from clew.transcript.session import Spend
+from clew.transcript.spend import NANO, UsageGroup, UsageQuery, UsageSums
 
 __all__ = ["LOOKS", "Look", "SqlCare", "look_over"]
 

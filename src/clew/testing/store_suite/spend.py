@@ -14,8 +14,8 @@ from clew.store.base import Store
 from clew.testing.chunks import text
 from clew.testing.scribe import MODEL, Scribe
 from clew.transcript.model_call import ModelCall, without_session
-from clew.transcript.session import Model
-from clew.transcript.spend import GROUPINGS, Spend, UsageGroup, UsageQuery, UsageSums, report
+from clew.transcript.session import Model, Spend
+from clew.transcript.spend import GROUPINGS, UsageGroup, UsageQuery, UsageSums, report
 from clew.transcript.usage import Usage
 
 DAY = 86_400_000
@@ -60,7 +60,7 @@ async def test_calls_outlive_their_session_without_its_id(store: Store, scribe: 
     assert await store.commit(u.Unit(u.STORE_WIDE, (u.PutCall(closed),))) == u.Committed()
     assert await store.load_calls(None) == (without_session(ended), closed)
     assert await store.load_calls(other.session_id) == (others,)
-    assert (await store.load_usage(UsageQuery("session")))[-1] == UsageGroup(2, 7, key=None)
+    assert (await store.load_usage(UsageQuery("session")))[-1] == UsageGroup(2, 7, 0, 0, 0, 0, 0.0, 0, key=None)
 
 
 @pytest.mark.rule("US-5")
@@ -163,10 +163,11 @@ async def test_a_session_has_spent_what_its_subagents_have_and_nothing_of_its_br
         tokens = 10**place
         await who.commit(u.PutCall(a_call(who, usage=Usage(tokens, tokens), cost_usd=0.1)))
     ids = [who.session_id for who in (scribe, sub, below, branch, other)]
-    spent = (Spend(3, 222, 0.3, 2), Spend(2, 220, 0.2, 1), Spend(1, 200, 0.1), Spend(1, 2_000, 0.1), Spend())
+    nothing = Spend(0, 0, 0.0, 0)
+    spent = (Spend(3, 222, 0.3, 2), Spend(2, 220, 0.2, 1), Spend(1, 200, 0.1, 0), Spend(1, 2_000, 0.1, 0), nothing)
     assert await store.load_spend(ids) == dict(zip(ids, spent, strict=True))
     gone = scribe.mint.session(store.capabilities.session_ids)
-    assert await store.load_spend([gone]) == {gone: Spend()}
+    assert await store.load_spend([gone]) == {gone: nothing}
     assert await store.load_spend([]) == {}
 
 

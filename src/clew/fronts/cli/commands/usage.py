@@ -1,0 +1,48 @@
+"""``clew usage``: what all model calls have used and cost, as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, Final
+
+from clew.fronts.cli.command import Json, Store, open_store, option, show
+from clew.transcript.spend import Grouping, UsageReport, UsageSums
+
+__all__ = ["COMMANDS"]
+
+_COLUMNS: Final = ("calls", "input", "output", "reasoning", "cache_read", "cache_write")
+
+
+async def usage(
+    *,
+    by: Annotated[Grouping, option("What calls are added up by.")] = "day",
+    since: Annotated[str | None, option("The first day, or moment, that counts (UTC).", "--from")] = None,
+    until: Annotated[str | None, option("The last day that counts, or the moment before which.", "--to")] = None,
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """Show what models have used and cost, over every call: answers, titles, summaries, tries that failed.
+
+    Example: clew usage --by model --from 2026-01-01
+    """
+    async with open_store(store) as engine:
+        found = await engine.usage(by, since=since, until=until)
+    show(json, found, _table(by, found))
+
+
+COMMANDS: Final[tuple[Callable[..., Any], ...]] = (usage,)
+
+
+def _table(by: Grouping, found: UsageReport) -> Iterator[str]:
+    rows = [(by, *(name.replace("_", " ") for name in _COLUMNS), "cost", "")]
+    rows += [_row(group.key if group.key is not None else "(none)", group) for group in found.groups]
+    rows.append(_row("total", found.total))
+    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
+    for first, *cells in rows:
+        numbers = (cell.rjust(width) for cell, width in zip(cells[:-1], widths[1:-1], strict=True))
+        yield "  ".join((first.ljust(widths[0]), *numbers, cells[-1])).rstrip()
+
+
+def _row(name: str, sums: UsageSums) -> tuple[str, ...]:
+    estimated = f"{sums.estimated} estimated" if sums.estimated else ""
+    return name, *(f"{getattr(sums, column):,}" for column in _COLUMNS), f"${sums.cost_usd:,.4f}", estimated
