@@ -21,7 +21,8 @@ from clew.tools.decorator import tool
 from clew.transcript.message import Message
 from clew.transcript.portable import Blob
 from clew.transcript.rule import Rule
-from clew.transcript.session import Model, Session
+from clew.transcript.session import Model, Session, Spend
+from clew.transcript.spend import UsageGroup, UsageReport, UsageSums
 from clew.transcript.usage import Usage
 from clew.triggers.ledger import LedgerEvent
 from clew.triggers.routing import Routing
@@ -100,6 +101,7 @@ __all__ = [
     "Section",
     "Session",
     "SessionList",
+    "Spend",
     "Status",
     "StepReport",
     "Subject",
@@ -113,6 +115,9 @@ __all__ = [
     "TurnOutcome",
     "TurnReport",
     "Usage",
+    "UsageGroup",
+    "UsageReport",
+    "UsageSums",
     "Waiting",
     "Webhook",
     "__version__",
