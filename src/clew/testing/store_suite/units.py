@@ -117,10 +117,10 @@ async def test_the_queue_keeps_its_order(store: Store, scribe: Scribe, mint: Min
 
 
 async def test_a_turn_moves_only_as_the_table_allows(scribe: Scribe) -> None:
-    """A settled turn is not set running by a stray write, and the refusal changes nothing."""
+    """A settled turn is not set waiting by a stray write, and the refusal changes nothing."""
     turn_id, _, _ = await scribe.turn("hello", text("hi"), status="failed")
     with pytest.raises(IllegalTransition):
-        await scribe.commit(u.SetTurn(turn_id, "running"))
+        await scribe.commit(u.SetTurn(turn_id, "waiting"))
     assert (await scribe.store.load_tree(scribe.session_id)).turns[turn_id].status == "failed"
 
 
