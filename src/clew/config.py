@@ -79,6 +79,7 @@ class PruningConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     ``at_pct`` is the part of the window from which on outputs over ``min_chars`` characters become stubs.
     ``soft_pct`` trims them to ``keep_chars`` at each end first; ``hard_pct`` is then where they become stubs.
+    ``until_pct`` is the part of the window below which it stops again.
     ``min_total_chars``: below that many characters of output together nothing is pruned.
     """
 
@@ -88,6 +89,7 @@ class PruningConfig(msgspec.Struct, frozen=True, kw_only=True):
     min_total_chars: int | None = None
     soft_pct: float | None = None
     hard_pct: float | None = None
+    until_pct: float | None = None
     keep_chars: int | None = None
 
 

@@ -31,22 +31,22 @@ def stub(tokens: int) -> str:
 
 
 @pytest.mark.rule("PR-1", "PR-2", "PR-4")
-async def test_old_outputs_become_stubs_at_sixty_percent_oldest_first_and_only_as_many_as_needed(
+async def test_old_outputs_become_stubs_at_sixty_percent_oldest_first_and_until_it_is_below_forty(
     tmp_path: Path,
 ) -> None:
-    """The last three answers are not touched; what is stored stays whole; input and state stay."""
+    """Four go and the fifth stays, as do the last three answers; what is stored stays whole; input and state stay."""
     async with opened(tmp_path, tools=[look]) as s:
         await s.begin()
         await s.allow("look")
-        await looks(s, 6, used=6_000 - 6 + 700)
+        await looks(s, 8, used=6_000 - 6 + 700)
         s.model.add(answer("last", 100))
         await s.say("now")
-        whole = [bulk(f"out{n}", 800) for n in range(6)]
-        assert outputs(s.model.requests[-1].messages) == [stub(800), *whole[1:]]
+        whole = [bulk(f"out{n}", 800) for n in range(8)]
+        assert outputs(s.model.requests[-1].messages) == [*[stub(800)] * 4, *whole[4:]]
         assert outputs(await s.engine.messages(s.id, view="all")) == whole
         part = s.model.requests[-1].messages[1].parts[1]
         assert (part["state"], part["input"]) == ("output-available", {"n": 0, "size": 800})
-        assert await s.kinds() == ["normal"] * 7
+        assert await s.kinds() == ["normal"] * 9
         await s.is_sound()
 
 

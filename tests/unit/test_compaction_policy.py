@@ -21,7 +21,15 @@ def test_the_guide_preset_has_the_figures_of_its_source() -> None:
     """The default: whatever the model can write is kept free, two turns, a quarter, a low temperature."""
     assert policy_for(CompactionConfig(), PruningConfig(), None) == Policy(
         preset="guide",
-        pruning=Pruning(hard_pct=0.6, soft_pct=None, strict=False, over_chars=400, min_total_chars=0, keep_chars=1_500),
+        pruning=Pruning(
+            hard_pct=0.6,
+            soft_pct=None,
+            until_pct=0.4,
+            strict=False,
+            over_chars=400,
+            min_total_chars=0,
+            keep_chars=1_500,
+        ),
         enabled=True,
         prunes=True,
         reserve_tokens=None,
@@ -66,7 +74,7 @@ def test_the_checkpoint_preset_has_the_figures_of_its_source() -> None:
 @pytest.mark.rule("CP-9")
 def test_the_presets_that_keep_tokens_have_the_figures_of_their_sources() -> None:
     """003 reserves 16,384 and keeps 20,000; 004 keeps 30,000. Both fire above the threshold only."""
-    pruning = Pruning(hard_pct=0.6)
+    pruning = Pruning(hard_pct=0.6, until_pct=0.4)
     assert [policy("overlay"), policy("turn")] == [
         Policy(preset="overlay", pruning=pruning, reserve_tokens=16_384, strict=True, tail="tokens"),
         Policy(preset="turn", pruning=pruning, strict=True, tail="tokens", keep_recent_tokens=30_000),
@@ -90,7 +98,7 @@ def test_a_sessions_own_settings_win_over_the_users() -> None:
     }
     assert policy_for(config, PruningConfig(at_pct=0.5), session) == Policy(
         preset="guide",
-        pruning=Pruning(hard_pct=0.5, over_chars=900),
+        pruning=Pruning(hard_pct=0.5, until_pct=0.333, over_chars=900),
         enabled=False,
         prunes=False,
         reserve_tokens=5_000,
@@ -109,7 +117,7 @@ def test_a_session_that_names_another_preset_starts_from_it() -> None:
     chosen = policy_for(config, PruningConfig(at_pct=0.1), {"preset": "overlay"})
     assert chosen == Policy(
         preset="overlay",
-        pruning=Pruning(hard_pct=0.6),
+        pruning=Pruning(hard_pct=0.6, until_pct=0.4),
         enabled=False,
         reserve_tokens=16_384,
         strict=True,
@@ -138,7 +146,7 @@ def test_the_passes_of_pruning_can_be_set() -> None:
         hard_pct=0.4, over_chars=49_999, min_total_chars=50_000
     )
     assert policy(pruning=PruningConfig(soft_pct=0.2, keep_chars=10)).pruning == Pruning(
-        soft_pct=0.2, hard_pct=0.6, keep_chars=10
+        soft_pct=0.2, hard_pct=0.6, until_pct=0.4, keep_chars=10
     )
     assert policy("checkpoint", {"pruning": {"hard_pct": 0.7, "min_total_chars": 1}}).pruning == Pruning(
         soft_pct=0.3, hard_pct=0.7, strict=True, over_chars=49_999, min_total_chars=1

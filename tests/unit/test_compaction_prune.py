@@ -69,14 +69,25 @@ def test_pruning_begins_at_60_percent_of_the_window() -> None:
 
 
 @pytest.mark.rule("PR-1")
-def test_the_oldest_outputs_go_first_and_only_until_there_is_enough() -> None:
-    """One output takes 1,100 tokens, its stub some 15."""
+def test_the_oldest_outputs_go_first_and_on_until_there_is_room_for_many_more() -> None:
+    """One output takes 1,100 tokens, its stub some 15. From 60 % on they go until it is below 40 %."""
     messages = [reply(name, call(4_000)) for name in "abcd"]
     stub = len("[output pruned to save room: about 1100 tokens]")
     gain = 1_100 - estimate_tokens(stub)
-    assert taken(plan(messages, used=6_000 + gain - 1, limit=10_000)) == [("a", 0, 0)]
-    assert taken(plan(messages, used=6_000 + gain, limit=10_000)) == [("a", 0, 0), ("b", 0, 0)]
-    assert len(plan(messages, used=10_000, limit=10_000)) == 4
+    used = [5_999, 6_000, 4_000 + 2 * gain - 1, 4_000 + 2 * gain, 4_000 + 3 * gain]
+    assert [len(plan(messages, used=one, limit=10_000)) for one in used] == [0, 2, 2, 3, 4]
+    assert taken(plan(messages, used=6_000, limit=10_000)) == [("a", 0, 0), ("b", 0, 0)]
+
+
+@pytest.mark.rule("PR-1")
+def test_a_prune_that_is_to_stop_where_it_begins_takes_only_what_is_too_much() -> None:
+    """``until_pct`` is a setting; above the share where a prune begins it means nothing."""
+    messages = [reply(name, call(4_000)) for name in "abcd"]
+    assert [len(plan(messages, policy(until_pct=share), used=6_100, limit=10_000)) for share in (0.9, 0.6, 0.5)] == [
+        1,
+        1,
+        2,
+    ]
 
 
 @pytest.mark.rule("PR-4")

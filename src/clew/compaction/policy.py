@@ -28,9 +28,9 @@ _AT_LEAST: Final = {
     "min_total_chars": 0,
     "keep_chars": 1,
 }
-_SHARES: Final = ("tail_budget_pct", "at_pct", "soft_pct", "hard_pct")
+_SHARES: Final = ("tail_budget_pct", "at_pct", "soft_pct", "hard_pct", "until_pct")
 _PRESET_KEYS: Final = ("reserve_tokens", "tail_turns", "tail_budget_pct", "keep_recent_tokens")
-_PRUNING_KEYS: Final = ("at_pct", "min_chars", "min_total_chars", "soft_pct", "hard_pct", "keep_chars")
+_PRUNING_KEYS: Final = ("at_pct", "min_chars", "min_total_chars", "soft_pct", "hard_pct", "until_pct", "keep_chars")
 _Settings = TypeVar("_Settings", CompactionConfig, PruningConfig)
 
 
@@ -117,9 +117,13 @@ def _shaped(pruning: Pruning, settings: PruningConfig) -> Pruning:
     soft, hard = settings.soft_pct, settings.hard_pct
     if settings.at_pct is not None:
         pruning = msgspec.structs.replace(pruning, soft_pct=soft, hard_pct=settings.at_pct, strict=False)
+    if (begins := hard or settings.at_pct) is not None and pruning.until_pct is not None:
+        # A step stays a large one wherever it begins.
+        pruning = msgspec.structs.replace(pruning, until_pct=min(pruning.until_pct, round(begins * 2 / 3, 3)))
     changed: dict[str, Any] = {
         "soft_pct": soft,
         "hard_pct": hard,
+        "until_pct": settings.until_pct,
         "over_chars": settings.min_chars,
         "min_total_chars": settings.min_total_chars,
         "keep_chars": settings.keep_chars,

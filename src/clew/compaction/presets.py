@@ -24,12 +24,15 @@ class Pruning(msgspec.Struct, frozen=True, kw_only=True):
     """When outputs are trimmed and when they become stubs.
 
     From ``soft_pct`` of the window on, outputs keep ``keep_chars`` at each end; from ``hard_pct`` on they become
-    stubs. None: that pass is left out. ``strict``: only above the share, not at it. Only outputs of more than
-    ``over_chars`` characters count, and only once they have ``min_total_chars`` together.
+    stubs. None: that pass is left out. ``strict``: only above the share, not at it. Once begun, a pass goes on until
+    the request is below ``until_pct``: each prune changes what a provider has kept of earlier requests, so there had
+    better be few. Only outputs of more than ``over_chars`` characters count, and only once they have
+    ``min_total_chars`` together.
     """
 
     hard_pct: float | None
     soft_pct: float | None = None
+    until_pct: float | None = None
     strict: bool = False
     over_chars: int = 400
     min_total_chars: int = 0

@@ -1,7 +1,7 @@
 """Pruning: which tool outputs the model is shown as a stub, or only the ends of. The stored output is not touched.
 
-Oldest first, and only until there is enough room. Some outputs are protected: what the loop steers by (``todo``,
-``task``, ``skill``), the newest assistant messages, and the newest output for each file last worked on.
+Oldest first, and in one large step until there is room for many more. Some outputs are protected: what the loop steers
+by (``todo``, ``task``, ``skill``), the newest assistant messages, and the newest output for each file last worked on.
 """
 
 from __future__ import annotations
@@ -69,8 +69,9 @@ def plan_prune(
     for pct, keep in ((rules.soft_pct, rules.keep_chars), (rules.hard_pct, 0)):
         if pct is None or not reaches(used, limit, pct, strict=rules.strict):
             continue
+        goal = pct if rules.until_pct is None else min(rules.until_pct, pct)
         for one in outputs:
-            if not reaches(used, limit, pct, strict=rules.strict):
+            if not reaches(used, limit, goal, strict=rules.strict):
                 break
             saved = _saved(one, keep, planned.get(one.key))
             if saved > 0:
