@@ -85,7 +85,7 @@ async def test_a_file_the_model_does_not_take_is_refused_and_nothing_is_stored(r
         assert (answer.status, answer.code, answer.json()["detail"]) == (
             422,
             "unsupported_file",
-            f"test/model does not take 'song.mp3' (audio/mpeg). It takes {TAKEN}. {ADVICE}",
+            f"'song.mp3' (audio/mpeg) cannot be sent to test/model, which takes {TAKEN}. {ADVICE}",
         )
         assert await client.messages(session, "all") == []
         assert (await client.get(f"/api/blobs/{sha256(MP3).hexdigest()}")).status == 404
@@ -104,11 +104,15 @@ async def test_a_file_the_model_does_not_take_is_refused_and_nothing_is_stored(r
         (GIF[:-1], "image/gif", f"'x' (image/gif, {len(GIF) - 1} bytes) is not whole"),
         (WEBP[:-1], "image/webp", f"'x' (image/webp, {len(WEBP) - 1} bytes) is not whole"),
         (PDF[:-8], "application/pdf", f"'x' (application/pdf, {len(PDF) - 8} bytes) is not whole"),
-        (ZIP, "text/plain", "test/model does not take 'x' (text/plain)"),
-        (ZIP, "image/png", "test/model does not take 'x' (application/octet-stream)"),
-        (b"caf\xe9", "application/x-unknown", "test/model does not take 'x' (application/x-unknown)"),
-        (b"\xff\xfe\x00", "text/plain", "test/model does not take 'x' (text/plain)"),
-        (ZIP, "no type at all", "test/model does not take 'x' (application/octet-stream)"),
+        (ZIP, "text/plain", "'x' (text/plain) cannot be sent to test/model, which takes text"),
+        (ZIP, "image/png", "'x' (application/octet-stream) cannot be sent to test/model, which takes text"),
+        (
+            b"caf\xe9",
+            "application/x-unknown",
+            "'x' (application/x-unknown) cannot be sent to test/model, which takes text",
+        ),
+        (b"\xff\xfe\x00", "text/plain", "'x' (text/plain) cannot be sent to test/model, which takes text"),
+        (ZIP, "no type at all", "'x' (application/octet-stream) cannot be sent to test/model, which takes text"),
     ],
 )
 async def test_garbage_is_refused_whatever_it_says_it_is(data: bytes, media_type: str, detail: str) -> None:
@@ -192,7 +196,7 @@ async def test_the_library_refuses_by_name_and_a_file_of_the_workspace_has_its_o
     model = ScriptedModel([say("seen")])
     async with clew.open("memory:", providers=FakeProviders(model)) as engine:
         session = await engine.create_session(workspace_root=tmp_path)
-        with pytest.raises(clew.UnsupportedFile, match=r"does not take 'a.bin' \(application/octet-stream\)"):
+        with pytest.raises(clew.UnsupportedFile, match=r"'a.bin' \(application/octet-stream\) cannot be sent"):
             await engine.submit(session.id, [{"type": "file", "mediaType": "", "url": "workspace:a.bin"}])
         assert await engine.messages(session.id, view="all") == []
         sent = await engine.submit(session.id, [{"type": "file", "mediaType": "", "url": "workspace:Makefile"}])
@@ -206,7 +210,7 @@ def test_the_command_line_sends_files_along_and_says_what_is_wrong_with_one(run:
     (tmp_path / "Makefile").write_bytes(b"all:\n\techo hi\n")
     (tmp_path / "song.mp3").write_bytes(MP3)
     code, out, err = run("run", "look", "--file", "song.mp3", "--file", "Makefile", "--model", "demo/echo")
-    said = f"demo/echo does not take 'song.mp3' (audio/mpeg). It takes {TAKEN}. {ADVICE} (unsupported_file)"
+    said = f"'song.mp3' (audio/mpeg) cannot be sent to demo/echo, which takes {TAKEN}. {ADVICE} (unsupported_file)"
     assert (code, out, err.strip()) == (2, "", f"clew: {said}")
     assert run("ls")[1] == ""
     code, out, _ = run("run", "look", "--file", "Makefile", "--model", "demo/echo")

@@ -44,8 +44,8 @@ class Fenced:
         self.described = self._tool.description
 
     async def run(self, command: str) -> str:
-        told: str = await call_tool(self._tool, {"command": command, "timeout_ms": 30_000}, self.workspace)
-        return told
+        told = await call_tool(self._tool, {"command": command, "timeout_ms": 30_000}, self.workspace)
+        return str(told["text"])
 
 
 @pytest.fixture
@@ -204,7 +204,7 @@ async def test_a_server_with_the_setting_runs_commands_in_the_sandbox(
         await client.chat(session_id, "go")
         (part,) = [part for part in (await client.messages(session_id))[-1]["parts"] if part["type"] == "tool-bash"]
         described = client.engine.host.tools["bash"].description
-    assert part["output"].splitlines() == [
+    assert part["output"]["text"].splitlines() == [
         "cat: ../config/clew/token: Permission denied",
         "look.sh: line 1: ../x: Permission denied",
         "[exit code 0]",

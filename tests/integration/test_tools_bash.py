@@ -30,8 +30,8 @@ def workspace(tmp_path: Path) -> Path:
 
 async def run(command: str, workspace: Path, **options: Any) -> str:
     timeout_ms = options.pop("timeout_ms", 60_000)
-    told: str = await call(bash, {"command": command, "timeout_ms": timeout_ms}, workspace, **options)
-    return told
+    told = await call(bash, {"command": command, "timeout_ms": timeout_ms}, workspace, **options)
+    return str(told["text"])
 
 
 async def through_the_gate(workspace: Path) -> str:
@@ -71,6 +71,15 @@ def lives(pid: int) -> bool:
 async def test_a_command_tells_its_output_and_its_exit_code(command: str, told: str, workspace: Path) -> None:
     """Both streams in the order they were written; no input; no terminal."""
     assert await run(command, workspace) == told
+
+
+@pytest.mark.parametrize(
+    ("command", "code"), [("true", 0), ("exit 7", 7), ("nothing-like-it", 127), ("kill -9 $$", -9)]
+)
+async def test_the_exit_code_is_a_field_of_its_own(command: str, code: int, workspace: Path) -> None:
+    """A signal as a negative number; the text says the same in words."""
+    told = await call(bash, {"command": command, "timeout_ms": 60_000}, workspace)
+    assert (told.keys(), told["exit_code"]) == ({"text", "exit_code"}, code)
 
 
 async def test_a_command_runs_in_the_workspace(workspace: Path) -> None:

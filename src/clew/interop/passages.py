@@ -109,7 +109,7 @@ def piece_of(data: dict[str, Any]) -> Piece | None:
     """The part as it is shown; None where there is nothing to see. A file is each format's own matter."""
     if p.is_call(data):
         blocks = [Block("Input", shown_json(p.input_of(data)), "json")]
-        blocks += [Block("Output", shown_json(p.output_of(data)))] if "output" in data else []
+        blocks += [Block("Output", shown_json(p.read_output(data)))] if "output" in data else []
         blocks += [Block("Error", error)] if (error := p.error_text(data)) is not None else []
         name = _LINE_ENDS.sub(" ", p.tool_name(data))[:200]
         return Piece("call", title=f"{name} · {p.state_of(data) or ''}", blocks=tuple(blocks))

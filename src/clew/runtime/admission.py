@@ -192,8 +192,8 @@ def _read_file(
     if content.text is None and not info.takes(content.media_type):
         taken = ", ".join(["text in UTF-8", *info.files])
         raise UnsupportedFile(
-            f"{info.model} does not take {name} ({content.media_type}). It takes {taken}. Leave the file out, turn it "
-            "into one of these, or choose another model"
+            f"{name} ({content.media_type}) cannot be sent to {info.model}, which takes {taken}. Leave the file out, "
+            "turn it into one of these, or choose another model"
         )
     return PutBlob(sha256(data).hexdigest(), content.media_type, data, now)
 

@@ -126,9 +126,22 @@ def output_of(part: Part) -> Any:
     return part.get("output")
 
 
+def exit_code_of(part: Part) -> int | None:
+    """How a command of ``bash`` ended, a signal as a negative number; None for any other part; old outputs are text."""
+    output = part.get("output") if tool_name(part) == "bash" else None
+    code = output.get("exit_code") if isinstance(output, Mapping) and text_at(output, "text") is not None else None
+    return code if isinstance(code, int) else None
+
+
+def read_output(part: Part) -> Any:
+    """The output of a call as a model reads it: of a command its text, which says how it ended."""
+    output = part.get("output")
+    return output if exit_code_of(part) is None else output["text"]  # type: ignore[index]
+
+
 def output_text(part: Part) -> str | None:
     """The output of a completed call as text; None for any other part."""
-    return _as_text(part.get("output")) if is_call(part) and state_of(part) == "output-available" else None
+    return _as_text(read_output(part)) if is_call(part) and state_of(part) == "output-available" else None
 
 
 def error_text(part: Part) -> str | None:

@@ -38,11 +38,10 @@ export function admit<F extends Sized>(held: readonly Sized[], given: readonly F
   return { taken, refused: sentences.filter(Boolean).join(' ') || null };
 }
 
-/** The media type as the server takes it, without parameters. */
-export function mediaType(file: Pick<File, 'type' | 'name'>): string {
+/** The media type without parameters. What a file really is, the server sees by its bytes. */
+export function mediaType(file: Pick<File, 'type'>): string {
   const plain = file.type.split(';')[0]!.trim();
-  if (/^[a-z0-9.+-]+\/[a-z0-9.+-]+$/i.test(plain)) return plain;
-  return /\.(md|txt|log|csv|py|ts|tsx|js|rs|go|c|h|toml|ya?ml|sql|sh)$/i.test(file.name) ? 'text/plain' : 'application/octet-stream';
+  return /^[a-z0-9.+-]+\/[a-z0-9.+-]+$/i.test(plain) ? plain : 'application/octet-stream';
 }
 
 export async function asPart(file: File): Promise<FileUIPart> {

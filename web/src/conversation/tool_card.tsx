@@ -10,7 +10,7 @@ import { useOpen } from './memory';
 import { Question } from './question';
 import { ToolInput } from './tool_input';
 import { SubagentLink, ToolOutput } from './tool_output';
-import { gist, STATE_WORDS, subagentOf, toolName, type ToolPart, type ToolState, toolState } from './tool_part';
+import { exitCode, gist, STATE_WORDS, subagentOf, toolName, type ToolPart, type ToolState, toolState } from './tool_part';
 
 const TONES: Record<ToolState, string> = {
   preparing: 'text-quiet',
@@ -39,6 +39,7 @@ export const ToolCard = memo(function ToolCard({ part, live, pruned, past }: Pro
   const [open, setOpen] = useOpen(`tool ${part.toolCallId}`);
   const body = useId();
   const child = subagentOf(part);
+  const code = exitCode(part);
   const pending = state === 'waiting' && !past;
   const question = name === 'question';
   const outcome = state === 'denied' || open ? decided(part.approval) : null;
@@ -49,7 +50,11 @@ export const ToolCard = memo(function ToolCard({ part, live, pruned, past }: Pro
         <span dir="auto" className="min-w-0 flex-1 truncate font-mono text-[13px] text-quiet">
           {gist(name, part.input)}
         </span>
-        <span className={`shrink-0 text-xs ${TONES[state]} ${state === 'running' || state === 'preparing' ? 'clew-breath' : ''}`}>{STATE_WORDS[state]}</span>
+        {code ? (
+          <span className="shrink-0 text-xs text-bad">{code > 0 ? `exit code ${code}` : `ended by signal ${-code}`}</span>
+        ) : (
+          <span className={`shrink-0 text-xs ${TONES[state]} ${state === 'running' || state === 'preparing' ? 'clew-breath' : ''}`}>{STATE_WORDS[state]}</span>
+        )}
       </FoldButton>
       {pruned && <p className="px-2.5 pb-1.5 pl-[1.85rem] text-xs text-quiet">The model sees a stub of this output. {open ? 'Below is all of it.' : 'Open to see all of it.'}</p>}
       {(open || outcome || pending || (question && state === 'done')) && (

@@ -3,7 +3,7 @@
 import { formatRoute } from '../state/route';
 import { Markdown } from './markdown';
 import { Labelled } from './tool_input';
-import { asText, subagentOf, type ToolPart } from './tool_part';
+import { outputText, subagentOf, type ToolPart } from './tool_part';
 
 export function ToolOutput({ id, part }: { id: string; part: ToolPart }) {
   if (part.state === 'output-error') return <Labelled id={`${id} error`} label="Error" text={part.errorText ?? 'It failed.'} tone="bad" />;
@@ -20,7 +20,7 @@ export function ToolOutput({ id, part }: { id: string; part: ToolPart }) {
       </div>
     );
   }
-  return <Labelled id={`${id} output`} label="Output" text={asText(part.output)} />;
+  return <Labelled id={`${id} output`} label="Output" text={outputText(part)} />;
 }
 
 export function SubagentLink({ session }: { session: string }) {

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { asText, gist, subagentOf, toolName, toolState, type ToolPart } from './tool_part';
+import { asText, exitCode, gist, outputText, subagentOf, toolName, toolState, type ToolPart } from './tool_part';
 
 const part = (state: string, more: Partial<ToolPart> = {}): ToolPart => ({ type: 'tool-bash', toolCallId: 'c', state, ...more });
 
@@ -39,6 +39,16 @@ test('text stays as it is, the rest is JSON', () => {
   expect(asText('<b>')).toBe('<b>');
   expect(asText({ a: 1 })).toBe('{\n  "a": 1\n}');
   expect(asText(undefined)).toBe('');
+});
+
+test('a command says how it ended, and its text is what is read', () => {
+  const told = part('output-available', { output: { text: 'no\n[exit code 7]', exit_code: 7 } });
+  expect([exitCode(told), outputText(told)]).toEqual([7, 'no\n[exit code 7]']);
+  // As it was stored before, and what other tools say under the same names.
+  const old = part('output-available', { output: 'no\n[exit code 7]' });
+  expect([exitCode(old), outputText(old)]).toEqual([null, 'no\n[exit code 7]']);
+  expect(exitCode(part('output-available', { type: 'tool-mine', output: { text: 'x', exit_code: 7 } }))).toBe(null);
+  expect(exitCode(part('output-available', { output: { exit_code: 7 } }))).toBe(null);
 });
 
 test('a subagent is known by the session its output names', () => {

@@ -110,6 +110,18 @@ export function asText(value: unknown): string {
   return JSON.stringify(value, null, 2);
 }
 
+/** How a command ended, a signal as a negative number; null for other tools, and for outputs of old, which are text. */
+export function exitCode(part: ToolPart): number | null {
+  const output = toolName(part) === 'bash' && part.state === 'output-available' ? part.output : null;
+  const code = output && typeof output === 'object' ? (output as { exit_code?: unknown }).exit_code : null;
+  return typeof code === 'number' && typeof (output as { text?: unknown }).text === 'string' ? code : null;
+}
+
+/** What a call gave back, as it is read: of a command what it wrote. */
+export function outputText(part: ToolPart): string {
+  return asText(exitCode(part) === null ? part.output : (part.output as { text: string }).text);
+}
+
 /** The session a subagent worked in. */
 export function subagentOf(part: ToolPart): string | null {
   const output = part.output as { session_id?: unknown } | null | undefined;

@@ -1,6 +1,7 @@
 /** A request as lines of text, so that it can be read, and compared line by line. */
 
 import type { Message as StoredMessage, RequestReport } from '../api/schema';
+import { outputText, type ToolPart } from '../conversation/tool_part';
 
 type Part = Record<string, unknown>;
 
@@ -14,7 +15,7 @@ export function messageText(message: StoredMessage): string {
       if (type === 'file') return `[file ${String(part.filename ?? '')} ${String(part.mediaType)}]`;
       if (type.startsWith('tool-') || type === 'dynamic-tool') {
         const name = type === 'dynamic-tool' ? String(part.toolName) : type.slice(5);
-        const output = part.errorText ?? part.output;
+        const output = part.errorText ?? (part.output === undefined ? undefined : outputText(part as unknown as ToolPart));
         return `[${name}] ${asText(part.input)}${output === undefined ? '' : `\n→ ${asText(output)}`}`;
       }
       return asText(part);

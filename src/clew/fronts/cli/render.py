@@ -169,15 +169,21 @@ def call_line(part: Part, look: Look, width: int) -> str:
     mark, colour = _MARKS.get(state, ("·", "dim"))
     head = f"{p.tool_name(part)} {one_line(_gist(p.input_of(part)), max(width // 2, 20))}".rstrip()
     came = {"output-denied": "denied", "approval-requested": "waits for your word"}.get(state, "")
+    ended = ""
     if state == "output-available":
         lines = [line for line in (p.output_text(part) or "").splitlines() if line.strip()]
+        if code := p.exit_code_of(part):
+            # The last line says how it ended. A command that failed is a call that has its result.
+            (mark, colour), said = _MARKS["output-error"], lines.pop() if lines else f"exit code {code}"
+            ended = f"  {one_line(said.strip('[]'), max(width // 3, 20))}"
         more = f" (+{len(lines) - 1} line{'' if len(lines) == 2 else 's'})" if len(lines) > 1 else ""
-        came = (lines[0] if lines else "(nothing)") + more
+        came = (lines[0] if lines else "" if ended else "(nothing)") + more
     elif state == "output-error":
         came = p.error_text(part) or ""
-    room = max(width - len(head) - 6, 10)
+    room = max(width - len(head) - len(ended) - 6, 10)
     tail = f"  {one_line(came, room)}" if came else ""
-    return f"{look.style(mark, colour)} {plain(head)}{look.style(plain(tail), 'dim')}"
+    came_red, came_dim = look.style(plain(ended), "red"), look.style(plain(tail), "dim")
+    return f"{look.style(mark, colour)} {plain(head)}{came_red}{came_dim}"
 
 
 def _gist(given: object) -> str:

@@ -152,7 +152,7 @@ class _History:
         outcome = "success"
         match p.state_of(part):
             case "output-available":
-                content = p.output_of(part)
+                content = p.read_output(part)
             case "output-error":
                 content, outcome = p.error_text(part) or "The call failed.", "failed"
             case "output-denied":

@@ -18,7 +18,7 @@ from typing import Annotated, Final
 from msgspec import Meta
 
 from clew.errors import ToolFailed
-from clew.tools.base import DEFAULT_TIMEOUT_MS, ToolContext
+from clew.tools.base import DEFAULT_TIMEOUT_MS, ToolContext, ToolOutput
 from clew.tools.decorator import FunctionTool, tool
 from clew.tools.output import Spool
 from clew.tools.process.program import Ending, Program, run_program
@@ -57,7 +57,7 @@ def make_bash(sandbox: Sandbox | None = None, closed: Callable[[], Sequence[str]
         command: Annotated[str, Meta(description="The command line.", min_length=1, max_length=MAX_COMMAND_CHARS)],
         context: ToolContext,
         timeout_ms: Annotated[int, Meta(description="When to give up.", ge=1, le=MAX_TIMEOUT_MS)] = DEFAULT_TIMEOUT_MS,
-    ) -> str:
+    ) -> ToolOutput:
         if context.workspace is None:
             raise ToolFailed("this session has no workspace to run a command in")
         if "\x00" in command:
@@ -81,7 +81,7 @@ def make_bash(sandbox: Sandbox | None = None, closed: Callable[[], Sequence[str]
     return bash
 
 
-async def _run(program: Program, context: ToolContext) -> str:
+async def _run(program: Program, context: ToolContext) -> ToolOutput:
     spool = Spool(context.spill, "bash")
     try:
         ending = await run_program(program, spool.write, context.signal)
@@ -91,7 +91,8 @@ async def _run(program: Program, context: ToolContext) -> str:
     told = _told(ending, program.timeout_ms)
     if ending.cause == "abort":
         raise ToolFailed(f"the command was aborted ({context.signal.reason or 'no reason given'}); {told}")
-    return f"{output}{'' if output.endswith(chr(10)) or not output else chr(10)}[{told}]"
+    text = f"{output}{'' if output.endswith(chr(10)) or not output else chr(10)}[{told}]"
+    return ToolOutput({"text": text, "exit_code": ending.exit_code})
 
 
 def environment(host: Mapping[str, str]) -> dict[str, str]:

@@ -1,0 +1,1 @@
+export{a as Mermaid}from"./index-CTt7T9EN.js";
