@@ -127,10 +127,26 @@ async def _served_for_a_moment() -> None:
         await napping(engine)
 
 
+async def test_a_relative_folder_is_kept_as_the_one_it_meant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trigger fires in whatever process has the store then, from wherever that was started."""
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path)
+    async with clew.open("memory:") as engine:
+        routing = Routing(key="k", workspace_root="work")
+        schedule = await engine.schedules.add("* 1 * * *", "x", routing=routing)
+        hook = await engine.webhooks.add("door", routing=routing)
+        assert [one.routing.workspace_root for one in (schedule, hook)] == [str(tmp_path / "work")] * 2
+        assert (await engine.schedules.get(schedule.id)).routing.workspace_root == str(tmp_path / "work")
+
+
 @pytest.mark.service
-async def test_beside_a_server_it_is_the_server_that_keeps_and_runs_them(tmp_path: Path) -> None:
+async def test_beside_a_server_it_is_the_server_that_keeps_and_runs_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Added by a command, run by the server; a delivery signed with the printed secret comes in."""
+    (tmp_path / "here" / "work").mkdir(parents=True)
     async with serving(tmp_path) as server:
+        monkeypatch.chdir(tmp_path / "here")
         client = server.client
         code, out, err = await command(tmp_path, "schedule", "add", "0 0 1 1 *", "hello", "--model", "demo/echo")
         assert (code, err) == (0, "")
@@ -144,6 +160,10 @@ async def test_beside_a_server_it_is_the_server_that_keeps_and_runs_them(tmp_pat
         kept = await remote.schedules.add("* 1 * * *", "x", routing=Routing(session_id=received.session_id))
         assert await remote.schedules.get(kept.id) == kept
         await remote.schedules.remove(kept.id)
+        # A relative folder is one of the process that names it, not of the server's.
+        there = await remote.schedules.add("* 1 * * *", "x", routing=Routing(key="k", workspace_root="work"))
+        assert there.routing.workspace_root == str(tmp_path / "here" / "work")
+        await remote.schedules.remove(there.id)
         door = await remote.webhooks.add("door", routing=Routing(key="k", model="demo/echo"))
         assert (await remote.webhooks.get("door")).secret == ""
         door = await remote.webhooks.rotate("door")

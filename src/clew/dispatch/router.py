@@ -91,12 +91,15 @@ class Router:
     async def check(self, routing: Routing) -> Routing:
         """Refuse now what could not be answered later: a session, an agent, a model or a folder that is not there.
 
-        What comes back says which model and variant its name means.
+        What comes back says which model and variant its name means, and where the folder is: what is kept must not mean
+        another one in another process.
         """
         if routing.session_id is not None:
             await get_session(self._host.store, self._own(routing.session_id))
         if routing.session_id is None or routing.model is not None or routing.agent is not None:
             session = await self._draft_of(routing, {})
+            if routing.workspace_root is not None:
+                routing = msgspec.structs.replace(routing, workspace_root=session.workspace_root)
             await admit(self._host, session, "x", model=None, agent=None, attended=False)
         named = routing.model
         return routing if named is None else msgspec.structs.replace(routing, model=self._host.providers.parse(named))

@@ -34,6 +34,7 @@ from clew.store.base import Blob, Damage
 from clew.transcript.rule import Rule
 from clew.transcript.session import Session
 from clew.transcript.turn_state import OPEN
+from clew.triggers.routing import Routing
 from clew.triggers.webhook import Webhook
 
 __all__ = ["RemoteEngine"]
@@ -166,9 +167,17 @@ def _arguments(
         if parameter.kind is parameter.VAR_KEYWORD:
             given |= bound.get(name, {})
         elif name in bound and bound[name] != parameter.default:
-            # A relative folder is one of this process, not of the server's.
-            given[name] = str(Path(bound[name]).expanduser().absolute()) if name in _FOLDERS else bound[name]
+            given[name] = bound[name]
+    # A relative folder is one of this process, not of the server's.
+    given |= {name: _absolute(folder) for name, folder in given.items() if name in _FOLDERS}
+    routing = given.get("routing")
+    if isinstance(routing, Routing) and routing.workspace_root is not None:
+        given["routing"] = msgspec.structs.replace(routing, workspace_root=_absolute(routing.workspace_root))
     return given
+
+
+def _absolute(folder: str | Path) -> str:
+    return str(Path(folder).expanduser().absolute())
 
 
 def _request(operation: Operation, given: Mapping[str, Any]) -> tuple[str, bytes | None, Mapping[str, Any]]:
