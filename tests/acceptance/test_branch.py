@@ -312,7 +312,7 @@ async def test_settings_come_along_and_permissions_queue_and_snapshots_do_not(op
         await commit(s, PatchSession(permissions=({"permission": "bash", "pattern": "*", "action": "allow"},)))
         branch = await s.engine.branch(s.id, one, metadata={"b": None, "c": {"d": [3]}})
         parent = await s.engine.get_session(s.id)
-        assert branch.metadata == {"title": "scenario", "a": 1, "c": {"d": [3]}}
+        assert branch.metadata == {"title": "scenario (branch)", "a": 1, "c": {"d": [3]}}
         assert (branch.agent, branch.model, branch.workspace_root) == (
             parent.agent,
             parent.model,

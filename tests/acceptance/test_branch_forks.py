@@ -135,7 +135,7 @@ async def test_branches_are_found_by_their_parent_and_read_side_by_side(open_bot
         assert view.branches == (
             TreeBranch(
                 session_id=left.id,
-                title="scenario",
+                title="scenario (branch)",
                 label="left",
                 from_message_id=one,
                 turn_id=(await turn_of(s, one)).id,

@@ -46,9 +46,8 @@ async def test_an_event_becomes_a_turn_and_something_goes_out_for_it(open_scenar
         got = await engine.events.receive("github", "42", INBOX, text="look", payload={"ref": "main"}, type="push")
         await answered(engine, 1)
         session = await engine.get_session(got.session_id)
-        assert session.metadata == {"source": "api", "label": "inbox"} | (
-            {"title": session.title} if session.title else {}
-        )
+        naming = {"title": 'look { "ref": "main" }', "naming": {"by": "words"}}
+        assert session.metadata == {"source": "api", "label": "inbox", **naming}
         user, assistant = await engine.messages(session.id)
         assert (user.id, transcript([user, assistant])) == (
             got.message_id,

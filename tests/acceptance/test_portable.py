@@ -294,8 +294,8 @@ IMPORTED = {
 }
 BRANCHED = {
     **CALLS,
-    # A session of its own, that begins now and was never put away, with rules of its own to come.
-    "Session": {"parent_id", "parent_message_id", "created_at", "updated_at", "archived_at", "permissions"},
+    # A session of its own, named as one, that begins now and was never put away, with rules of its own to come.
+    "Session": {"parent_id", "parent_message_id", "created_at", "updated_at", "archived_at", "permissions", "metadata"},
     "PortableSession": {"epoch"},
     "Turn": {"origin_turn_id"},
     # The head has gone nowhere yet but to the end of the line.
@@ -312,8 +312,7 @@ WAYS: list[tuple[Way, dict[str, set[str]]]] = [
     # In the same store the project's rules are there already.
     (by_second_import, {**IMPORTED, "PortableSession": {"epoch"}}),
     (by_branch, BRANCHED),
-    # A fork is given a label.
-    (by_fork, {**BRANCHED, "Session": {*BRANCHED["Session"], "metadata"}}),
+    (by_fork, BRANCHED),
 ]
 
 

@@ -227,7 +227,8 @@ async def test_a_branch_is_a_session_of_its_own() -> None:
             "parent_id": session_id,
             "parent_message_id": a2["id"],
             "head_turn_id": branch["head_turn_id"],
-            "metadata": {"title": "Talk", "y": 2, "ephemeral": True},
+            "title": "Talk (branch)",
+            "metadata": {"title": "Talk (branch)", "y": 2, "ephemeral": True},
             "prompt_tokens": 10,
             "completion_tokens": 5,
             "total_tokens": 15,
@@ -312,7 +313,7 @@ async def test_the_tree_shows_every_turn_and_every_branch() -> None:
             "branches": [
                 {
                     "session_id": branch["id"],
-                    "title": "Talk",
+                    "title": "Talk (branch)",
                     "label": "side",
                     "from_message_id": a1["id"],
                     "turn_id": turn_of(u1),

@@ -26,6 +26,7 @@ from clew.store.base import Cursor, SessionQuery
 from clew.store.unit import DeleteSession, InsertSession, PatchSession, Unit, Write
 from clew.transcript.gate import check_value
 from clew.transcript.message import Message, shown_message
+from clew.transcript.metadata import NAMING_KEY
 from clew.transcript.session import Model, Session
 
 # Imports inside functions: what makes room is only looked at where somebody asks, and importing clew stays quick.
@@ -147,6 +148,9 @@ class Sessions(EnginePart):
         drop = tuple(key for key, value in (metadata or {}).items() if value is None)
         _check_title(merged.get("title"))
         self._check_settings(merged)
+        if title is not None or "title" in (metadata or {}):
+            # A person's word: clew names it no more.
+            drop = (*drop, NAMING_KEY)
         if title:
             merged["title"] = title
         elif title == "":

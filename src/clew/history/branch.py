@@ -21,20 +21,21 @@ from clew.history.lookup import get_place, turn_of
 from clew.runtime.host import Host
 from clew.runtime.ready import idle_session
 from clew.runtime.runtime import Runtime
+from clew.runtime.title import branch_title
 from clew.store.base import get_session, get_turn
 from clew.store.unit import Unit
 from clew.transcript.gate import check_value
 from clew.transcript.line import path_to
 from clew.transcript.message import MessageRow
-from clew.transcript.metadata import PAUSED_KEY
+from clew.transcript.metadata import NAMING_KEY, PAUSED_KEY
 from clew.transcript.portable import PortableSession
 from clew.transcript.session import Model, Session
 from clew.transcript.turn import Tree, Turn
 
 __all__ = ["Branching"]
 
-_OWN_METADATA: Final = frozenset({"kind", "depth", "label", PAUSED_KEY})
-"""Session metadata that says what a session is to its parent, or of its queue; a branch is none of that."""
+_OWN_METADATA: Final = frozenset({"kind", "depth", "label", NAMING_KEY, PAUSED_KEY})
+"""Session metadata that says what a session is to its parent, of its queue or its title; a branch is none of that."""
 
 
 class Branching:
@@ -94,6 +95,10 @@ class Branching:
             # Where the point is a summary that the slice leaves out, it ends before it.
             line = await self._with_rows(line, line.links[line.turns[-1].id][-1])
         bag = {key: value for key, value in source.metadata.items() if key not in _OWN_METADATA}
+        if source.title is not None and "title" not in changes:
+            around = [source.id, *([source.parent_id] if source.parent_id is not None else [])]
+            beside = [one.title for id_ in around for one in await host.store.list_children(id_)]
+            bag["title"] = branch_title(source.title, beside)
         child = Session(
             id=host.mint.session(host.store.capabilities.session_ids),
             agent=source.agent,

@@ -29,7 +29,7 @@ from clew.runtime.standing import load_standing
 from clew.runtime.subagent import Subagents
 from clew.runtime.submission import Outcomes, Submission, TurnOutcome
 from clew.runtime.take import plan_open, plan_take
-from clew.runtime.title import entitle
+from clew.runtime.title import entitle, plan_words
 from clew.runtime.tool_memory import ToolMemory
 from clew.runtime.waiting import idle_status, load_open_turn, load_waiting
 from clew.store.unit import OpenTurnIs, PatchSession, PutParts, SealMessage, SetTurn, Unit, Write
@@ -61,6 +61,7 @@ class Runner:
         self._outbound = outbound
         self._subagents = Subagents(host, sessions, self.open)
         self.tool_memory = ToolMemory(host.clock)
+        self._naming: set[str] = set()
 
     # The start of a run. All of these are called under the session's lock.
 
@@ -83,9 +84,10 @@ class Runner:
         standing = await make_ready(self._host, session.id)
         # Who speaks to a session that was put away wants it back; a trigger does not say so.
         back = session.archived_at is not None and not row.is_triggered
+        unarchived = (PatchSession(archived_at=None),) if back else ()
         # A person's word ends a pause: what waits behind goes on when this has ended well.
         resumed = () if row.is_triggered else plan_resume(session)
-        more = (*content.blobs, *((PatchSession(archived_at=None),) if back else ()), *resumed, *also.writes)
+        more = (*content.blobs, *unarchived, *resumed, *plan_words(session, row), *also.writes)
         turn_id = self._host.mint.turn()
         unit = plan_open(standing, turn_id, row, *more, before=before, below=below)
         await self._sessions.commit(msgspec.structs.replace(unit, guards=(*unit.guards, *also.guards)))
@@ -165,8 +167,8 @@ class Runner:
             return
         self.tool_memory.release_later(session_id)
         self._sessions.work(self._host.store.release(session_id))
+        self._sessions.work(self._name(session_id))
         if outcome.status == "completed":
-            self._sessions.work(self._name(session_id))
             session = await self._host.store.find_session(session_id)
             if session is not None and await needs_compaction(self._host, session):
                 await self._begin_compaction(session, "making room for the next turn", None, auto=True)
@@ -189,8 +191,14 @@ class Runner:
 
     async def _name(self, session_id: str) -> None:
         """Give the session a title, in nobody's way. One that was deleted meanwhile is not told of any more."""
-        if await entitle(self._host, session_id):
-            self._sessions.show_changed(session_id)
+        if session_id in self._naming:
+            return
+        self._naming.add(session_id)
+        try:
+            if await entitle(self._host, session_id):
+                self._sessions.show_changed(session_id)
+        finally:
+            self._naming.discard(session_id)
 
     # Stopping
 

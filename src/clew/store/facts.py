@@ -211,7 +211,7 @@ class Scope:
                 self.session = "session.created"
             case u.DeleteSession():
                 self.deleted = True
-            case u.PatchSession() | u.SetEpoch():
+            case u.PatchSession() | u.NameSession() | u.SetEpoch():
                 self.session = self.session or "session.changed"
             case u.InsertMessage(message):
                 self.messages[message.id] = "message.added"

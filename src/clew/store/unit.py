@@ -110,6 +110,17 @@ class PatchSession(Write, frozen=True):
     updated_at: int | None = None
 
 
+class NameSession(Write, frozen=True):
+    """Give the session a title of clew's: where it has none, or has one from clew. A person's stays as it is.
+
+    ``tries`` is how often a model was asked for one in vain.
+    """
+
+    title: str
+    by: Literal["words", "model"]
+    tries: int = 0
+
+
 class DeleteSession(SharedWrite, frozen=True):
     """Remove the session and all that hangs on it, blobs that nobody else names included."""
 

@@ -17,6 +17,7 @@ from clew.transcript.part import TextKey
 from clew.transcript.usage import Usage
 
 __all__ = [
+    "NAMING_KEY",
     "PAUSED_KEY",
     "SNAPSHOT_KEY",
     "STORE_KEYS",
@@ -27,6 +28,7 @@ __all__ = [
     "from_stream",
     "is_estimated",
     "merge",
+    "named",
     "projection_of",
     "usage_of",
 ]
@@ -45,6 +47,10 @@ PausedBy = Literal["abort", "error", "restart"]
 
 PAUSED_KEY: Final = "queue_paused"
 """Session metadata: why its queue is paused. It is there only while something waits in it."""
+
+
+NAMING_KEY: Final = "naming"
+"""Says that a session's title is clew's, and where from. Whoever gives it another takes this away."""
 
 
 class MessageMetadata:
@@ -135,6 +141,13 @@ class SessionMetadata:
 
     title = TextKey("title")
 
+    @property
+    def naming(self) -> dict[str, Any] | None:
+        """How clew came by the title: ``by`` its first ``words`` or a ``model``, after how many vain ``tries``. None
+        when a person gave it, or nobody did."""
+        naming = self.metadata.get(NAMING_KEY)
+        return naming if isinstance(naming, dict) else None
+
     label = TextKey("label")
 
     @property
@@ -183,6 +196,13 @@ def projection_of(metadata: Mapping[str, object]) -> tuple[object, object]:
 def from_stream(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
     """What of a stream's message metadata is stored with the message."""
     return {key: value for key, value in (metadata or {}).items() if key not in VIEW_KEYS | STORE_KEYS}
+
+
+def named(old: Mapping[str, Any], title: str, by: str, tries: int) -> dict[str, Any]:
+    """What changes of a session's metadata when clew names it: nothing where a person has."""
+    if old.get("title") is not None and NAMING_KEY not in old:
+        return {}
+    return {"title": title, NAMING_KEY: {"by": by, "tries": tries} if tries else {"by": by}}
 
 
 def merge(old: Mapping[str, Any], new: Mapping[str, Any], drop: Iterable[str] = ()) -> dict[str, Any]:

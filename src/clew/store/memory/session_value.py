@@ -21,7 +21,7 @@ from clew.store.memory.change import Change
 from clew.store.tail import with_tail
 from clew.transcript.line import LineTurn, end_of_line, path_to
 from clew.transcript.message import MessageRow
-from clew.transcript.metadata import merge
+from clew.transcript.metadata import merge, named
 from clew.transcript.model_call import ModelCall, brought_up_to_date
 from clew.transcript.part import blob_url, url_of
 from clew.transcript.pruned import Pruned
@@ -231,6 +231,8 @@ class SessionValue(msgspec.Struct, eq=True):
                     change.put(self.pruned, key, replace(one, seq=seq))
             case u.PatchSession():
                 self._patch_session(change, write)
+            case u.NameSession(title, by, tries):
+                self._patch_session(change, u.PatchSession(named(self.row["session"].metadata, title, by, tries)))
             case _:
                 raise InternalError(f"nobody carries out {type(write).__name__}")
 

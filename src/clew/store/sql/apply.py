@@ -21,7 +21,7 @@ from clew.store.sql import rows, triggers
 from clew.store.sql.journal import JournalBook, Mark, decode_entries, mark_crc, row_crc
 from clew.store.sql.statements import Statements
 from clew.transcript.chunk import encode_rows
-from clew.transcript.metadata import merge
+from clew.transcript.metadata import merge, named
 from clew.transcript.model_call import brought_up_to_date
 from clew.transcript.projection import Hidden
 from clew.transcript.rollup import book_message, book_usage
@@ -236,6 +236,9 @@ class UnitWriter:
                 self._states[session_id] = SessionState()
             case u.PatchSession():
                 self._patch_session(session_id, write)
+            case u.NameSession(title, by, tries):
+                told = named(self._session_metadata(session_id), title, by, tries)
+                self._patch_session(session_id, u.PatchSession(told))
             case u.DeleteSession():
                 self._delete_session(session_id)
             case u.CopyLine():
@@ -278,11 +281,13 @@ class UnitWriter:
         sums = {**msgspec.structs.asdict(usage), "total": usage.total, "cost_usd": cost_usd}
         self._sql.run("book_session", {**sums, "id": session_id, "updated_at": at})
 
+    def _session_metadata(self, session_id: str) -> Any:
+        row = self._sql.first("get_session_metadata", {"id": session_id})
+        return rows.decode(row[0] if row else None, "metadata of a session", session_id=session_id)
+
     def _patch_session(self, session_id: str, write: u.PatchSession) -> None:
         if write.metadata or write.drop:
-            row = self._sql.first("get_session_metadata", {"id": session_id})
-            old = rows.decode(row[0] if row else None, "metadata of a session", session_id=session_id)
-            new = rows.encode(merge(old, write.metadata, write.drop))
+            new = rows.encode(merge(self._session_metadata(session_id), write.metadata, write.drop))
             self._sql.run("set_session_metadata", {"id": session_id, "metadata_json": new})
         if write.model is not None:
             self._sql.run("set_session_model", {"id": session_id, "model_json": rows.encode_model(write.model)})
