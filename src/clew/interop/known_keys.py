@@ -30,10 +30,18 @@ class MessageKeys(msgspec.Struct):
     usage: Usage | None = None
 
 
+class _Section(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """Of a step's prompt: its name and length, and whether it went another way than as text."""
+
+    name: str
+    length: _Count
+    native: str = ""
+
+
 class StepKeys(msgspec.Struct):
     """Of a step's data."""
 
-    prompt: list[tuple[str, _Count]] | None = None
+    prompt: list[_Section] | None = None
     tools: str | None = None
     request: str | None = None
     view: Annotated[list[int | None], msgspec.Meta(min_length=2)] | None = None
@@ -47,6 +55,8 @@ class TurnKeys(msgspec.Struct):
     budget_from: _Count = 0
     error: dict[str, Any] | None = None
     waiting: list[dict[str, Any]] = []
+    unsent: list[Split] | None = None
+    resumed: _Count | None = None
 
 
 class _Text(msgspec.Struct):

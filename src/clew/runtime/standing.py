@@ -8,7 +8,6 @@ import msgspec
 
 from clew.errors import RowUndecodable
 from clew.store.base import Store
-from clew.transcript.cut import find_cuts
 from clew.transcript.line import LineTurn
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.session import SessionState
@@ -56,13 +55,13 @@ class Standing(msgspec.Struct, frozen=True):
     def is_resumable(self) -> bool:
         """Whether a run can go on with the open turn without a word of anybody: none of its calls was in flight.
 
-        A call of a step that was cut was never run.
+        A call whose arguments were still being written was not.
         """
         if self.open is None or self.waiting is not None or any(row.damage for row in self.open.messages):
             return False
-        cuts, own = find_cuts(self.open.messages, self.steps), {row.id for row in self.open.messages}
-        calls = [(one.message.id, part.index) for one in self.cut_off if one.message.id in own for part in one.calls]
-        return all(id_ in cuts and index >= cuts[id_] for id_, index in calls)
+        own = {row.id for row in self.open.messages}
+        calls = [part for one in self.cut_off if one.message.id in own for part in one.calls]
+        return all(part.tool_state == "input-streaming" for part in calls)
 
     @property
     def next_epoch(self) -> int:

@@ -9,19 +9,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from clew.transcript.message import MessageRow
-from clew.transcript.part import Part, has_run, is_call, steps_in
+from clew.transcript.model_call import ModelCall
+from clew.transcript.part import Part, is_call, steps_in
 from clew.transcript.turn import Step
 
 __all__ = ["ends_in_words", "find_cut", "find_cuts", "is_whole_answer", "unsent_data"]
 
 
-def find_cuts(rows: Iterable[MessageRow], steps: Sequence[Step]) -> dict[str, int]:
-    """The messages of a turn that end in a step that was cut, each with the index of its first part behind the cut."""
+def find_cuts(rows: Iterable[MessageRow], steps: Sequence[Step], calls: Iterable[ModelCall]) -> dict[str, int]:
+    """The messages of a turn that end in a step that was cut, each with the index of its first part behind the cut.
+
+    ``calls`` are those of its session. A message that none is noted for is of an older version, which booked a step
+    only after its tools, or a copy: there a step with a call counts as complete, for that may have been run.
+    """
+    noted = {call.message_id for call in calls}
     cuts: dict[str, int] = {}
     for row in rows:
         if row.role == "assistant" and row.damage is None:
-            cut = find_cut([part.data for part in row.parts], sum(step.message_id == row.id for step in steps))
-            if cut is not None:
+            parts = [part.data for part in row.parts]
+            cut = find_cut(parts, sum(step.message_id == row.id for step in steps))
+            if cut is not None and (row.id in noted or not any(map(is_call, parts[cut:]))):
                 cuts[row.id] = cut
     return cuts
 
@@ -29,12 +36,7 @@ def find_cuts(rows: Iterable[MessageRow], steps: Sequence[Step]) -> dict[str, in
 def find_cut(parts: Sequence[Part], booked: int) -> int | None:
     """Where in a message of which so many steps were booked the one begins that was cut; None when none was."""
     begun = steps_in(parts)
-    for place, start in list(enumerate(begun))[booked:]:
-        end = begun[place + 1] if place + 1 < len(begun) else len(parts)
-        # What was run was asked for by a call that had ended: older versions booked a step only after its tools.
-        if not any(map(has_run, parts[start:end])):
-            return start
-    return None
+    return begun[booked] if booked < len(begun) else None
 
 
 def unsent_data(cuts: Mapping[str, int]) -> list[dict[str, str | int]]:
@@ -57,5 +59,7 @@ def is_whole_answer(rows: Sequence[MessageRow], steps: Sequence[Step]) -> bool:
     """Whether the turn was answered to its end: the model stopped by itself, and asked for nothing any more."""
     if not rows or not steps or rows[-1].damage is not None:
         return False
+    parts = [part.data for part in rows[-1].parts]
+    whole = find_cut(parts, sum(step.message_id == rows[-1].id for step in steps)) is None
     said = steps[-1].message_id == rows[-1].id and steps[-1].finish_reason == "stop"
-    return said and not find_cuts(rows[-1:], steps) and ends_in_words(rows, {})
+    return whole and said and ends_in_words(rows, {})

@@ -174,11 +174,6 @@ def is_open_call(part: Part) -> bool:
     return is_call(part) and not (state_of(part) or "").startswith("output-")
 
 
-def has_run(part: Part) -> bool:
-    """A call for which a tool of ours gave an output; a provider's own tools answer while it streams."""
-    return is_call(part) and state_of(part) == "output-available" and part.get("providerExecuted") is not True
-
-
 def is_growing(part: Part) -> bool:
     """Whether more of it may still come: a text that streams, a call without its final result, data with an id."""
     if is_call(part):
