@@ -51,7 +51,6 @@ OPERATIONS: Final = (
         "What all model calls have used and cost, in groups.",
         {200: UsageReport},
         UsageArguments,
-        refusals=(400,),
     ),
     Operation("blob", "GET /api/blobs/{sha256}", "The bytes of a file in a message.", {200: bytes}, media="*/*"),
     Operation(
