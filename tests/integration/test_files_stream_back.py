@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import shutil
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import clew
 from clew.history.check import check
+from clew.store import unit as u
 from clew.testing.chunks import text
-from clew.testing.scribe import Scribe
+from clew.testing.scribe import MODEL, Scribe
 from clew.transcript import chunk as c
+from clew.transcript.message import PartRow
+from clew.transcript.model_call import ModelCall
 from clew.transcript.usage import Usage
 
 
@@ -43,3 +49,58 @@ async def test_a_stream_file_that_is_back_says_nothing_of_a_message_that_settled
         assert await engine.messages(scribe.session_id, view="all") == settled
         assert await check(engine.store) == []
     assert not stream.exists()
+
+
+@pytest.mark.rule("US-5", "FS-2")
+async def test_a_model_call_that_came_with_chunks_is_there_after_a_kill_and_after_the_end(tmp_path: Path) -> None:
+    """While a message grows it stands in the stream file; the log has it when that goes. A stream file that is back
+    after a loss of power does not open it again."""
+    url = f"jsonl:{tmp_path}/store"
+    async with clew.open(url, config=clew.Config()) as engine:
+        scribe = await Scribe.create(engine.store)
+        opened = await scribe.prompt("tell me")
+        call = ModelCall(id="cal_1", purpose="answer", model=MODEL, asked_at=5, session_id=scribe.session_id)
+        recorder = opened.recorder()
+        await recorder.send(c.Start(message_id=recorder.message.id))
+        await recorder.flush()
+        started = c.TextStart(id="t")
+        chunks = u.AppendChunks(recorder.message.id, (u.JournalEntry(2, None, started),))
+        await scribe.commit(chunks, u.PutCall(replace(call, first_chunk_at=6)))
+        session = tmp_path / "store" / "sessions" / scribe.session_id
+        stream, log = session / "stream.jsonl", session / "session.jsonl"
+        left = stream.read_bytes()
+        assert (left.count(b'"recordType":"call"'), log.read_bytes().count(b'"recordType":"call"')) == (1, 0)
+        killed = await asyncio.to_thread(shutil.copytree, tmp_path / "store", tmp_path / "killed")
+        closed = replace(call, first_chunk_at=6, ended="completed", ended_at=9, usage=Usage(3))
+        ending = (u.BookStep(opened.step(recorder.message.id, Usage(3))), u.PutCall(closed))
+        parts = u.PutParts(recorder.message.id, (PartRow("prt_1", 0, {"type": "text", "text": ""}, 1, 1),))
+        await scribe.commit(parts, u.MarkFolded(recorder.message.id, 2), *ending, sync="power")
+        assert not stream.exists()
+    async with clew.open(f"jsonl:{killed}", read_only=True) as engine:
+        assert await engine.store.load_calls(scribe.session_id) == (replace(call, first_chunk_at=6),)
+    for again in (b"", left):
+        if again:
+            stream.write_bytes(again)
+        async with clew.open(url, read_only=True) as engine:
+            assert await engine.store.load_calls(scribe.session_id) == (closed,)
+
+
+@pytest.mark.rule("US-5", "ST-11")
+@pytest.mark.parametrize("kind", ["jsonl", "json"])
+async def test_a_deletion_that_was_killed_half_way_counts_nothing_twice(kind: str, tmp_path: Path) -> None:
+    """What was to outlive the session is written before its files go."""
+    url = f"{kind}:{tmp_path}/store"
+    async with clew.open(url, config=clew.Config()) as engine:
+        scribe = await Scribe.create(engine.store)
+        call = ModelCall(id="cal_1", purpose="answer", model=MODEL, asked_at=5, session_id=scribe.session_id)
+        await scribe.commit(u.PutCall(replace(call, usage=Usage(3), ended="completed")), sync="power")
+        before = await engine.usage("day")
+    sessions = tmp_path / "store" / "sessions"
+    await asyncio.to_thread(shutil.copytree, sessions, tmp_path / "kept")
+    for _ in range(2):
+        async with clew.open(url, config=clew.Config()) as engine:
+            await engine.delete_session(scribe.session_id)
+            assert await engine.usage("day") == before
+        await asyncio.to_thread(shutil.copytree, tmp_path / "kept", sessions, dirs_exist_ok=True)
+        async with clew.open(url, config=clew.Config()) as engine:
+            assert await engine.usage("day") == before

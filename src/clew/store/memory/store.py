@@ -222,7 +222,8 @@ class MemoryStore(MemoryConversations, MemoryTriggers):
     async def load_usage(self, query: UsageQuery) -> tuple[UsageGroup, ...]:
         gone = await self.load_calls(None)
         await self._bring_all()
-        return sum_calls((*self._calls(), *gone), query)
+        # In files a kill in the middle of a deletion leaves both: the session, and what was to outlive it.
+        return sum_calls({call.id: call for call in (*gone, *self._calls())}.values(), query)
 
     async def load_spend(self, session_ids: Collection[str]) -> dict[str, Spend]:
         await self._bring_all()
