@@ -24,6 +24,7 @@ from tests.integration.wire_talk import wire
 
 __all__ = ["run", "wire"]
 
+SONG = MP3 + bytes(600_000)
 LOOK = {"type": "text", "text": "look"}
 TAKEN = "text in UTF-8, image/png, image/jpeg, image/gif, image/webp, application/pdf"
 ADVICE = "Leave the file out, turn it into one of these, or choose another model"
@@ -57,7 +58,7 @@ async def prompt(client: Client, session: str, *parts: dict[str, Any], **fields:
     return next(one for one in await client.messages(session) if one["id"] == sent.json()["message_id"])
 
 
-def line(about: str, size: int, why: str = "this model does not take such files") -> str:
+def line(about: str, size: int | str, why: str = "this model does not take such files") -> str:
     """What stands in the place of a file."""
     return f"[{about}, {size} bytes) is attached here and not shown: {why}.]"
 
@@ -339,18 +340,19 @@ async def test_a_history_with_files_nobody_takes_stays_usable(
         before.setattr(admission, "content_of", lambda data, claimed: Content(claimed))
         async with served(store=store, providers=FakeProviders(model, infos=[taking("*/*")])) as client:
             session = await client.session()
-            await prompt(client, session, file_part(MP3, "audio/mpeg", "song.mp3"))
+            await prompt(client, session, file_part(SONG, "audio/mpeg", "song.mp3"))
             half = file_part(PNG[:-8], "image/gif", "half.gif")
             message = await prompt(client, session, half, file_part(b"all:\n", "application/x-make", "Makefile"))
             assert [part["mediaType"] for part in message["parts"][1:]] == ["image/gif", "application/x-make"]
     wire.always(*ok(), *ANSWERS["anthropic"])
     async with served(store=store, providers=reaching(wire)) as client:
         chunks = await client.chat(session, "go on", "m9", model="wire/eyes")
-        assert chunks[-1]["finishReason"] == "stop"
+        # Bytes that are not sent take no room: nothing was summarised for them.
+        assert (chunks[-1]["finishReason"], len(wire.requests)) == ("stop", 1)
         texts = [block["text"] for block in content_sent(wire)]
         assert texts == [
             "look",
-            line("song.mp3 (audio/mpeg", len(MP3)),
+            line("song.mp3 (audio/mpeg", "600,039"),
             "look",
             line("half.gif (image/png", len(PNG) - 8, "it breaks off before its end"),
             "[Makefile]\nall:\n",

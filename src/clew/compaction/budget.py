@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 _BYTES_A_CHARACTER: Final = 4
-"""Of a file that is not text, such as a PDF, for one character of what a model reads in it."""
+"""Of a PDF, for one character of what a model reads in it."""
 
 IMAGE_TOKENS: Final = 1_500
 """What one image takes, whatever its size: providers scale large ones down."""
@@ -217,15 +217,17 @@ def _is_image(part: p.Part) -> bool:
 
 
 def _file_tokens(part: p.Part) -> int:
-    """What the bytes of a file may take: a text its characters, anything else a guess by its size.
+    """What the bytes of a file may take: a text its characters, a PDF a guess by its size, anything else a line.
 
     Only ever an estimate. How a provider reads a file is its own affair, so no message is refused on this count.
     """
     if p.kind_of(part) != "file" or _is_image(part):
         return 0
     size = max(p.size_of(part) or 0, 0)
-    is_text = p.is_text_type(p.media_type_of(part) or "")
-    return estimate_tokens(size if is_text else size // _BYTES_A_CHARACTER)
+    media_type = p.media_type_of(part) or ""
+    if p.is_text_type(media_type):
+        return estimate_tokens(size)
+    return estimate_tokens(size // _BYTES_A_CHARACTER) if media_type == "application/pdf" else 0
 
 
 def _chars(part: p.Part) -> int:
