@@ -15,6 +15,7 @@ from bench.measure import Bench, Goal, Line
 from bench.raw import RawChunks, RawGroup, RawStore, raw_id
 from bench.streams import PER_SECOND, STREAMS, Pace, Streams, in_tasks, in_ticks
 from clew.store.sql.sqlite.opening import SqliteOptions, open_sqlite
+from clew.store.unit import BookStep
 from clew.testing.clock import FakeClock
 from clew.testing.scribe import Scribe
 from clew.transcript import chunk as c
@@ -159,7 +160,7 @@ async def _streamed_turn(scribe: Scribe, n: int) -> None:
             if number % 10 == 9:
                 await recorder.flush()
         await recorder.send(c.FinishStep())
-        await recorder.end_step(step(opened.id, index, recorder.message.id, scribe.clock.now_ms()))
+        await recorder.end_step(BookStep(step(opened.id, index, recorder.message.id, scribe.clock.now_ms())))
     await recorder.send(c.Finish("stop"))
     await recorder.close(*opened.settling())
 

@@ -68,9 +68,9 @@ async def open(
         save = replace(config.save, save_on=save_on)
         compaction = replace(config.compaction, preset=config.compaction.preset or able.preset)
         config = replace(config, save=save, compaction=compaction)
-        left = () if read_only else await recover(store, mint, clock.now_ms())
         with _spill_folder(location) as spill:
             host = _compose(store, config, clock, mint, providers, tools, live, spill)
+            left = () if read_only else await recover(store, mint, clock.now_ms(), host.providers.cost)
             engine = Engine(host, snapshots)
             try:
                 if not read_only:

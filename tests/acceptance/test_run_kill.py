@@ -18,10 +18,12 @@ from clew.testing.scenario import transcript
 from clew.transcript.chunk import parse_chunk
 from clew.transcript.fold import Fold
 from clew.transcript.fold_part import continues
+from clew.transcript.usage import Usage
 
 PHASES = [
     "run.before_model_call=kill",
     "run.before_model_call=kill@2",
+    "run.model_asked=kill",
     "run.before_tools=kill",
     "run.before_tools=kill@2",
     "run.tool_done=kill",
@@ -34,6 +36,10 @@ PHASES = [
     "writer.before_commit=kill@5",
     "writer.after_commit_before_ack=kill@6",
 ]
+
+
+IN_TOOLS = ["run.before_tools=kill", "run.tool_done=kill", "run.tool_done=kill@2", "run.before_step_end=kill"]
+"""In the first step, whose model call has ended."""
 
 
 def run(tmp_path: Path, failpoints: str) -> tuple[int, list[dict[str, Any]]]:
@@ -53,10 +59,13 @@ def run(tmp_path: Path, failpoints: str) -> tuple[int, list[dict[str, Any]]]:
 
 
 @pytest.mark.kill
-@pytest.mark.rule("SR-4")
+@pytest.mark.rule("SR-4", "US-1", "US-5")
 @pytest.mark.parametrize("phase", PHASES)
 async def test_a_run_killed_in_any_phase_leaves_a_session_that_goes_on(tmp_path: Path, phase: str) -> None:
-    """Every call has a result before the next model call; what was shown is stored; the judge finds nothing."""
+    """Every call has a result before the next model call; what was shown is stored; the judge finds nothing.
+
+    What ended is booked as the model said it; of the last call, which may not have, an estimate.
+    """
     code, said = run(tmp_path, phase)
     assert code == -signal.SIGKILL
     shown = said[1:]
@@ -64,6 +73,10 @@ async def test_a_run_killed_in_any_phase_leaves_a_session_that_goes_on(tmp_path:
         (session,) = (await engine.list_sessions()).sessions
         assert (await engine.get_status(session.id)).state == "idle"
         assert await check(engine.store) == []
+        calls = await engine.store.load_calls(session.id)
+        assert session.usage == sum((one.usage for one in calls), Usage())
+        assert all(one.usage.total and one.estimated is (one.ended == "interrupted") for one in calls)
+        assert [one.ended for one in calls] == ["completed"] or phase not in IN_TOOLS
         messages = await engine.messages(session.id)
         assert transcript(messages)[0] == "user: !read a.txt\n!ls ."
         if shown:

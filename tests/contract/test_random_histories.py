@@ -21,6 +21,7 @@ from clew.store.memory.store import MemoryStore
 from clew.store.sql.sqlite.opening import open_sqlite
 from clew.store.unit import (
     AddPruned,
+    BookStep,
     BookUsage,
     CopiedMessage,
     CopiedTurn,
@@ -89,7 +90,7 @@ class History:
             await recorder.send(chunk)
         if self.rng.random() < 0.8:
             ended = PutCall(replace(call, usage=used, ended="completed", ended_at=now))
-            await recorder.end_step(opened.step(recorder.message.id, used), ended)
+            await recorder.end_step(BookStep(opened.step(recorder.message.id, used)), ended)
             await self.scribe.commit(FinishStep(opened.id, 0, now + 7), PutCall(replace(call, tools_ms=7)))
         else:
             cut = PutCall(replace(call, usage=used, ended="cut", estimated=True))

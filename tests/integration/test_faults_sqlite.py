@@ -17,7 +17,7 @@ from clew.errors import InvalidInput, StoreUnavailable
 from clew.history.check import check
 from clew.store.sql.sqlite import opening
 from clew.store.sql.sqlite.connection import QUERIES, connect
-from clew.store.unit import PatchSession, Unit
+from clew.store.unit import BookStep, PatchSession, Unit
 from clew.testing.chunks import text, tool_call, tool_output
 from clew.testing.scribe import OpenedTurn, Scribe
 from clew.transcript import chunk as c
@@ -187,7 +187,7 @@ async def test_commits_are_full_exactly_where_a_loss_of_power_must_not_matter(pa
             await recorder.send(chunk)
             await recorder.flush()
         await recorder.send(c.FinishStep())
-        await recorder.end_step(opened.step(recorder.message.id, clew.Usage(1, 1)))  # FULL
+        await recorder.end_step(BookStep(opened.step(recorder.message.id, clew.Usage(1, 1))))  # FULL
         await recorder.close(*opened.settling())  # FULL
     engine_commits = ["FULL", "FULL", "FULL"]
     async with engine_on(path) as engine:

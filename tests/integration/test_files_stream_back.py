@@ -40,7 +40,7 @@ async def test_a_stream_file_that_is_back_says_nothing_of_a_message_that_settled
         await recorder.send(said[-1])
         await recorder.flush()  # folds: the line that says so goes to the stream file alone
         await recorder.send(c.FinishStep())
-        await recorder.end_step(opened.step(recorder.message.id, Usage(3, 2)))
+        await recorder.end_step(u.BookStep(opened.step(recorder.message.id, Usage(3, 2))))
         await recorder.close(*opened.settling())
         settled = await engine.messages(scribe.session_id, view="all")
     assert not stream.exists()

@@ -30,6 +30,7 @@ from clew.ids import Mint
 from clew.runtime.admission import assistant_row
 from clew.runtime.recorder import Recorder
 from clew.runtime.take import settle_session
+from clew.store.unit import BookStep
 from clew.testing import chunks as build
 from clew.testing.clock import FakeClock
 from clew.testing.scribe import OpenedTurn, Scribe
@@ -199,7 +200,7 @@ class _Stream:
                 _report_shown(self.of.message_id, [chunk])
             await self.recorder.send(chunk)
             if isinstance(chunk, c.FinishStep):
-                await self.recorder.end_step(self.opened.step(self.of.message_id, _MODEL_ECHO))
+                await self.recorder.end_step(BookStep(self.opened.step(self.of.message_id, _MODEL_ECHO)))
                 _report("step", self.of.message_id)
 
     async def close(self) -> None:

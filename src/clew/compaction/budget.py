@@ -18,6 +18,7 @@ from clew.transcript import part as p
 from clew.transcript.message import Message
 from clew.transcript.session import Model
 from clew.transcript.turn import Step
+from clew.transcript.usage import Usage
 
 __all__ = [
     "Measured",
@@ -34,6 +35,7 @@ __all__ = [
     "rollup_used",
     "size_request",
     "window_of",
+    "with_rest",
 ]
 
 _BYTES_A_CHARACTER: Final = 4
@@ -107,6 +109,20 @@ def estimate_message(message: Message) -> int:
 def message_tokens(parts: int) -> int:
     """Tokens of a message whose parts take so many."""
     return parts + MESSAGE_TOKENS if parts else 0
+
+
+def with_rest(said: Usage, parts: Sequence[p.Part]) -> Usage:
+    """What a call used that nobody counted to its end: what was said of it, and at least what these parts of it take.
+
+    A provider's own count of what came so far is often the start of one: the larger is the truer.
+    """
+    thought = sum(len(p.text_of(part, "reasoning") or "") for part in parts)
+    told = sum(len(p.text_of(part) or p.tool_name(part) + p.input_text(part)) for part in parts)
+    return msgspec.structs.replace(
+        said,
+        output=max(said.output, estimate_tokens(told)),
+        reasoning=max(said.reasoning, estimate_tokens(thought)),
+    )
 
 
 def window_of(policy: Policy, limit: int, max_output: int) -> Window:
@@ -188,7 +204,7 @@ def find_measured(
             continue
         last = steps[-1]
         same = (last.model.provider_id, last.model.model_id) == (model.provider_id, model.model_id)
-        if not same or last.started_at < since or not last.usage.total:
+        if not same or last.started_at < since or not last.usage.total or last.is_estimated:
             return None
         parts = _measured_parts(message, len(steps), (dropped or {}).get(message.id))
         return None if parts is None else Measured(message.id, parts, last.usage.total)

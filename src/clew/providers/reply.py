@@ -13,11 +13,11 @@ from typing import Final
 
 import msgspec
 
-from clew.providers.base import ModelRequest, Provider, StepEnd, UsageSaid
+from clew.providers.base import StepEnd, UsageSaid
 from clew.transcript import chunk as c
 from clew.transcript.usage import Usage
 
-__all__ = ["CUT", "bounded", "read_text"]
+__all__ = ["CUT", "bounded"]
 
 CUT: Final = "cut"
 """In the data of a step: the limit it was cut off at."""
@@ -50,18 +50,6 @@ async def bounded(
         yield chunk
     # The rest of what was used is told at the end, and nobody waited for it.
     yield StepEnd(usage=used, finish_reason="length", data={CUT: limit, "usage": "not reported"})
-
-
-async def read_text(provider: Provider, request: ModelRequest, limit: int) -> tuple[str, Usage]:
-    """What a model says to a request that is nobody's turn, and what that used."""
-    said: list[str] = []
-    async with contextlib.aclosing(bounded(provider.stream(request), limit)) as stream:
-        async for item in stream:
-            if isinstance(item, StepEnd):
-                return "".join(said), item.usage
-            if isinstance(item, c.TextDelta):
-                said.append(item.delta)
-    return "".join(said), Usage()
 
 
 class _Reply:

@@ -50,16 +50,17 @@ class Compacted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Compactor:
-    """Carries plans out. ``waiting`` is told why it takes longer."""
+    """Carries plans of a session out. ``waiting`` is told why it takes longer."""
 
-    def __init__(self, host: Host, waiting: Callable[[str], Awaitable[None]]) -> None:
+    def __init__(self, host: Host, session: Session, waiting: Callable[[str], Awaitable[None]]) -> None:
         self._host = host
+        self._session = session
         self._waiting = waiting
 
     async def compact(self, context: Context, plan: plans.Plan, *, epoch: int, open_turn: Turn | None) -> Compacted:
         """Raises ``CompactionError`` when there is no summary to be had, ``HookRefused`` when a hook minds."""
         plan = await self._host.hooks.change("before_compaction", plan)
-        written, warning = await self._summary(context, plan)
+        written, warning = await self._summary(context, plan, open_turn)
         failpoint("compact.before_commit")
         done = await self._commit(context, plan, written, warning, epoch, open_turn)
         data = {"session_id": plan.session_id, **msgspec.to_builtins(done), "auto": plan.auto}
@@ -67,14 +68,18 @@ class Compactor:
         self._host.hooks.observe("after_compaction", done)
         return done
 
-    async def _summary(self, context: Context, plan: plans.Plan) -> tuple[plans.WrittenSummary, str | None]:
+    async def _summary(
+        self, context: Context, plan: plans.Plan, open_turn: Turn | None
+    ) -> tuple[plans.WrittenSummary, str | None]:
         """The summary and, where it is not what was hoped for, why."""
         task = plans.plan_summary(context, plan)
-        summariser = Summariser(self._host, context.frame.model, context.policy, self._waiting)
+        turn_id = open_turn.id if open_turn is not None else None
+        model, policy = context.frame.model, context.policy
+        summariser = Summariser(self._host, self._session, model, policy, self._waiting, turn_id=turn_id)
         try:
             text, strategy = await summariser.summarise(task)
-            model = str(summariser.model)
-            return plans.written_by_model(text, task, plan, strategy, summariser.usage, model), plan.cut.warning
+            by = str(summariser.model)
+            return plans.written_by_model(text, task, plan, strategy, summariser.usage, by), plan.cut.warning
         except (SummaryFailed, SummaryRejected) as failure:
             too_large = isinstance(failure, SummaryFailed) and failure.too_large
             if not context.policy.drop_middle or not (too_large or plan.must):
@@ -194,7 +199,7 @@ async def compact_idle(
         if plan is None:
             return Compacted(compacted=False, tokens_before=context.size.used, tokens_after=context.size.used)
         state = await host.store.load_state(session.id)
-        done = await Compactor(host, tell).compact(context, plan, epoch=state.epoch, open_turn=None)
+        done = await Compactor(host, session, tell).compact(context, plan, epoch=state.epoch, open_turn=None)
         sessions.show_changed(session.id)
         return done
 

@@ -7,7 +7,7 @@ watches: it tells its run how it ended, or raises.
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import logging
 from collections.abc import Sequence
 from typing import Any, Final, Literal
@@ -17,21 +17,25 @@ import msgspec
 from clew.compaction.context import Context
 from clew.errors import ModelFailed
 from clew.failpoints import failpoint
-from clew.providers.base import ModelRequest, ProviderFailure, StepEnd, UsageSaid
+from clew.providers.base import ModelRequest, ProviderFailure, StepEnd
 from clew.providers.evidence import encode_tools, request_digest, tools_digest
-from clew.providers.reply import CUT, bounded
+from clew.providers.reply import CUT
 from clew.providers.retry import delay_ms
 from clew.runtime.calls import MAX_CALLS, TOO_MANY, Call, Caller, Verdict
 from clew.runtime.files import with_files, without_older_files
 from clew.runtime.host import Host
+from clew.runtime.model_calls import NO_END, AskedCall, newest_step
 from clew.runtime.progress import Progress
 from clew.runtime.recorder import Recorder
 from clew.runtime.room import Room
 from clew.runtime.setting import Setting, prompt_writes
+from clew.store.unit import BookStep, BookUsage, FinishStep, PutCall
 from clew.transcript import chunk as c
 from clew.transcript.doom import Pattern, made_calls, repetition_of
 from clew.transcript.message import Message
-from clew.transcript.turn import Step
+from clew.transcript.model_call import ModelCall
+from clew.transcript.turn import NOT_REPORTED, Step
+from clew.transcript.usage import Usage
 from clew.transcript.wait import Wait, digest_call
 
 __all__ = ["End", "Loop"]
@@ -67,9 +71,12 @@ class Loop(msgspec.Struct):
     budget: int
     warned: Pattern | None
     sent: dict[str, Any] = {}
-    sent_at: int = 0
+    size: int = 0
     kept_prompt: bool = False
     older_files: bool = True
+    asked: AskedCall | None = None
+    booked: ModelCall | None = None
+    tools_from: int | None = None
 
     async def run(self) -> End:
         """Step after step until nothing is asked for, a human is, or the budget is used up."""
@@ -90,6 +97,9 @@ class Loop(msgspec.Struct):
         await self.recorder.send(c.StartStep())
         failpoint("run.before_model_call")
         calls, asked, end = await self._call_model()
+        if calls:
+            # What was spent is durable before a tool runs: there a run may be aborted, or die.
+            await self.recorder.book()
         verdicts = [await self.caller.judge(call) for call in calls[:MAX_CALLS]]
         for verdict in verdicts:
             if verdict.action == "deny":
@@ -97,15 +107,15 @@ class Loop(msgspec.Struct):
         for call in calls[MAX_CALLS:]:
             await self.recorder.send(c.ToolOutputError(tool_call_id=call.id, error_text=TOO_MANY))
         failpoint("run.before_tools")
+        self.tools_from = self.host.clock.now_ms() if calls else None
         async for result in self.caller.run([v.call for v in verdicts if v.action == "run"]):
             failpoint("run.tool_done")
             await self.recorder.send(result)
         waits = await self._ask(verdicts)
         await self.recorder.send(c.FinishStep())
         failpoint("run.before_step_end")
-        kept = () if self.kept_prompt else prompt_writes(self.setting, self.host.clock.now_ms())
-        await self.recorder.end_step(self._booked(end), *kept)
-        self.kept_prompt = True
+        self._finish()
+        await self.recorder.end_step()
         self.step += 1
         self.budget -= 1
         if waits:
@@ -140,6 +150,29 @@ class Loop(msgspec.Struct):
             waits.append(Wait(call.id, call.tool.name, "approval", since, digest, approval_id))
         return tuple(waits)
 
+    def break_off(self, failure: BaseException | None) -> None:
+        """Nothing more comes of this step: book what its call used so far, or end it where its tools were.
+
+        Without a ``failure`` it was aborted. Saying it twice is fine.
+        """
+        if self.asked is not None:
+            call, self.asked = self.asked.break_off(failure, newest_step(self.recorder.fold.parts)), None
+            self.recorder.join(PutCall(call))
+            if call.usage.total:
+                at = call.ended_at or call.asked_at
+                self.recorder.join(BookUsage(self.recorder.message.id, call.usage, call.cost_usd, at))
+        self._finish()
+
+    def _finish(self) -> None:
+        """The step that was booked is over; how long its tools took is known now."""
+        if self.booked is None:
+            return
+        now = self.host.clock.now_ms()
+        if self.tools_from is not None:
+            self.recorder.join(PutCall(msgspec.structs.replace(self.booked, tools_ms=now - self.tools_from)))
+        self.recorder.join(FinishStep(self.turn_id, self.step, now))
+        self.booked = self.tools_from = None
+
     # The model call
 
     async def _call_model(self) -> tuple[list[Call], bool, StepEnd]:
@@ -152,6 +185,7 @@ class Loop(msgspec.Struct):
             try:
                 result = await self._stream(request)
             except ProviderFailure as failure:
+                self.break_off(failure)
                 untouched = self.recorder.fold.part_count == before
                 if untouched and failure.kind == "overflow":
                     less = await self.room.overflowed(
@@ -175,7 +209,8 @@ class Loop(msgspec.Struct):
                 await self.host.clock.sleep(wait)
                 await self.progress.running()
             else:
-                self.room.note(result[2].usage, self.recorder.message.id, self.recorder.fold.part_count)
+                used = Usage() if result[2].data.get("usage") == NOT_REPORTED else result[2].usage
+                self.room.note(used, self.recorder.message.id, self.recorder.fold.part_count)
                 self.host.hooks.observe("after_model_call", (request, result[2]))
                 return result
 
@@ -196,8 +231,7 @@ class Loop(msgspec.Struct):
             temperature=setting.agent.temperature,
         )
         request: ModelRequest = await self.host.hooks.change("before_model_call", asked)
-        # A step begins when it is asked for: a compaction made for it comes before it.
-        self.sent_at = self.host.clock.now_ms()
+        self.size = context.size.used
         self.sent = {
             "request": request_digest(request),
             "tools": tools_digest(encode_tools(request.tools)),
@@ -212,16 +246,18 @@ class Loop(msgspec.Struct):
     async def _stream(self, request: ModelRequest) -> tuple[list[Call], bool, StepEnd]:
         calls: list[Call] = []
         asked = False
-        provider = self.host.providers.get(request.model.provider_id)
-        stream = bounded(provider.stream(request), self.host.config.max_reply_bytes)
+        self.host.providers.get(request.model.provider_id)  # one that cannot be asked was not asked
+        self.asked = AskedCall(self.host, self._row(request), lambda call: self.recorder.join(PutCall(call)))
+        # Written before it is asked: from here on it may cost something, whatever happens to this process.
+        await self.recorder.flush()
+        failpoint("run.model_asked")
         send = self.recorder.send
-        try:
+        async with contextlib.aclosing(self.asked.stream(request)) as stream:
             async for item in stream:
                 if isinstance(item, StepEnd):
+                    self._book(item)
                     # Of a reply that was cut off nothing is run: its calls have ended already.
                     return ([], False, item) if CUT in item.data else (calls, asked, item)
-                if isinstance(item, UsageSaid):
-                    continue
                 if isinstance(item, c.ToolInputAvailable) and item.provider_executed is not True:
                     asked = True
                     item, call = await self.caller.admit(item)
@@ -230,23 +266,43 @@ class Loop(msgspec.Struct):
                 elif isinstance(item, c.ToolInputError):
                     asked = True
                 await send(item)
-        finally:
-            # An abort that comes now must not leave the connection open.
-            await asyncio.shield(stream.aclose())
-        raise ModelFailed("the model's stream ended without saying how")
+        raise ModelFailed(NO_END)
 
-    def _booked(self, end: StepEnd) -> Step:
-        model = self.setting.model
-        return Step(
+    def _row(self, request: ModelRequest) -> ModelCall:
+        """The call as it is asked, with a guess of what it is sent: no more may ever be known of it."""
+        session = self.setting.session
+        return ModelCall(
+            id=self.host.mint.call(),
+            purpose="answer",
+            model=request.model,
+            # A step begins when it is asked for: a compaction made for it comes before it.
+            asked_at=self.host.clock.now_ms(),
+            session_id=session.id,
+            turn_id=self.turn_id,
+            step=self.step,
+            message_id=self.recorder.message.id,
+            usage=Usage(input=self.size),
+            workspace=session.workspace_root,
+        )
+
+    def _book(self, end: StepEnd) -> None:
+        """The model call has ended: its step, and what it used, go with the next unit, whatever comes."""
+        if self.asked is None:
+            return
+        call, self.asked = self.asked.complete(end, newest_step(self.recorder.fold.parts)), None
+        step = Step(
             turn_id=self.turn_id,
             index=self.step,
             message_id=self.recorder.message.id,
-            usage=end.usage,
-            model=model,
-            started_at=self.sent_at,
-            finished_at=self.host.clock.now_ms(),
+            usage=call.usage,
+            model=call.model,
+            started_at=call.asked_at,
+            finished_at=call.ended_at or call.asked_at,
             finish_reason=end.finish_reason,
             prompt_digest=self.setting.system_prompt.digest,
-            cost_usd=self.host.providers.cost(model, end.usage) or 0.0,
+            cost_usd=call.cost_usd,
             data={**end.data, "prompt": self.setting.system_prompt.outline, **self.sent},
         )
+        kept = () if self.kept_prompt else prompt_writes(self.setting, step.finished_at)
+        self.recorder.join(BookStep(step), PutCall(call), *kept)
+        self.booked, self.kept_prompt = call, True

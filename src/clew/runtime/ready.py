@@ -9,6 +9,7 @@ from clew.errors import Conflict, SessionBusy, WaitingForHuman
 from clew.runtime.host import Host
 from clew.runtime.journal_fold import fold_streams
 from clew.runtime.live_sessions import LiveSessions
+from clew.runtime.model_calls import end_interrupted
 from clew.runtime.settle import LOST
 from clew.runtime.standing import Standing, load_standing
 from clew.runtime.take import settle_session
@@ -36,7 +37,9 @@ async def find_obstacle(host: Host, sessions: LiveSessions, session_id: str) -> 
 async def make_ready(host: Host, session_id: str) -> Standing:
     """What somebody who takes the session has to know of it. Nothing may have it."""
     # What a run that could not store its end left in the journal must be in its parts before they are settled.
-    await fold_streams(host.store, host.mint, host.clock.now_ms(), session_id)
+    now = host.clock.now_ms()
+    await fold_streams(host.store, host.mint, now, session_id)
+    await end_interrupted(host.store, host.providers.cost, now, session_id)
     return await load_standing(host.store, session_id)
 
 
@@ -48,6 +51,7 @@ async def settle_idle(host: Host, sessions: LiveSessions, session_id: str) -> St
     sessions.check_free(session_id)
     now = host.clock.now_ms()
     await fold_streams(host.store, host.mint, now, session_id)
+    await end_interrupted(host.store, host.providers.cost, now, session_id)
     return await settle_session(host.store, session_id, now, LOST)
 
 

@@ -39,7 +39,6 @@ from clew.transcript.damage import seal_of
 from clew.transcript.fold import Fold
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.metadata import from_stream
-from clew.transcript.turn import Step
 
 __all__ = ["Recorder"]
 
@@ -92,6 +91,8 @@ class Recorder:
         self._stored = stored
         self._n = last_n
         self._pending: list[u.JournalEntry] = []
+        self._joined: list[u.Write] = []
+        self._committing = 0
         self._unshown: list[c.Chunk] = []
         self._bytes = 0
         self._parts: list[tuple[str, int]] = [(part.id, part.created_at) for part in message.parts]
@@ -119,10 +120,7 @@ class Recorder:
         for clean in self._gate.clean(chunk):
             self._take(clean)
         if self._policy.save_on == "chunk":
-            if self._inflight is None and not self._scheduled:
-                self._scheduled = True
-                # Not at once: everything the model sent in this turn of the loop goes into one unit.
-                self._loop.call_soon(self._flush)
+            self._flush_soon()
         else:
             self._buffer(chunk)
 
@@ -137,9 +135,19 @@ class Recorder:
         """Wait until everything written so far is durable, and shown."""
         await self._commit((), fold=self._wants_fold(), sync="process")
 
-    async def end_step(self, step: Step, *writes: u.Write) -> None:
-        """Book the step with everything written so far and ``writes``, in one unit, synced."""
-        await self._commit((u.BookStep(step), *writes), fold=True, sync="power")
+    def join(self, *writes: u.Write) -> None:
+        """Let these go with the next unit, soon. Whoever is aborted after this has not lost them."""
+        self._joined += writes
+        self._flush_soon()
+
+    async def book(self) -> None:
+        """Wait until everything written so far is durable, synced: what comes next may be interrupted."""
+        await self._commit((), fold=self._wants_fold(), sync="power")
+
+    async def end_step(self, *writes: u.Write) -> None:
+        """Fold everything written so far, in one unit with ``writes`` and what was joined, synced."""
+        self._joined += writes
+        await self._commit((), fold=True, sync="power")
 
     async def close(self, *writes: u.Write, seal: bool = True) -> None:
         """Fold what is left and end, together with ``writes`` (a turn settled, the head moved), in one unit.
@@ -163,6 +171,7 @@ class Recorder:
         """Stop without writing anything more; what is durable stays for recovery to fold."""
         self._closed = True
         self._pending.clear()
+        self._joined.clear()
         self._stop_timer()
 
     # Inside
@@ -209,13 +218,19 @@ class Recorder:
         elif policy.save_buffer_ms > 0 and self._timer is None:
             self._timer = self._clock.call_later(policy.save_buffer_ms, self._on_timer)
 
+    def _flush_soon(self) -> None:
+        if self._inflight is None and not self._scheduled:
+            self._scheduled = True
+            # Not at once: everything the model sent in this turn of the loop goes into one unit.
+            self._loop.call_soon(self._flush)
+
     def _flush(self) -> None:
         """Send what waits, unless a unit is under way; that one's end will send it."""
         self._scheduled = False
         if self._inflight is not None or self._closed or self._error is not None:
             self._overdue = True
             return
-        if not self._pending:
+        if not self._pending and not self._joined:
             self._show(self._take_unshown())
             return
         self._submit(self._unit((), fold=self._wants_fold()))
@@ -277,7 +292,8 @@ class Recorder:
                 self._stop_timer()
         if seal and self._stored:
             own.append(u.SealMessage(self.message.id, seal_of(self.fold.parts)))
-        self._pending = []
+        own += self._joined
+        self._pending, self._joined = [], []
         self._bytes = 0
         self._overdue = False
         return u.Unit(self.message.session_id, (*own, *writes), (self._guard,), sync)
@@ -308,12 +324,15 @@ class Recorder:
         failpoint("recorder.before_show")
         self._show(shown)
         self._wake()
-        if self._pending and (self._overdue or self._policy.save_on == "chunk"):
+        waits = self._joined or (self._pending and (self._overdue or self._policy.save_on == "chunk"))
+        # Whoever waits to commit takes it along: the end of an answer is one unit.
+        if waits and not self._committing:
             self._flush()
 
     def _fail(self, error: BaseException) -> None:
         self._error = error
         self._pending.clear()
+        self._joined.clear()
         self._unshown.clear()
         self._stop_timer()
         self._wake()
@@ -348,11 +367,16 @@ class Recorder:
     async def _commit(self, writes: Sequence[u.Write], *, fold: bool, sync: u.Sync, seal: bool = False) -> None:
         self._check()
         # One unit of a stream at a time: that alone keeps its chunks in order, however units are grouped.
-        while self._inflight is not None:
-            await self._unit_over()
+        self._committing += 1
+        try:
+            while self._inflight is not None:
+                await self._unit_over()
+        finally:
+            self._committing -= 1
         self._check()
         seal = seal and (self._stored or bool(self._pending))
-        if not (writes or self._pending or seal or (fold and self._stored and (self._dirty or self._metadata_dirty))):
+        waits = writes or self._pending or self._joined
+        if not (waits or seal or (fold and self._stored and (self._dirty or self._metadata_dirty))):
             self._show(self._take_unshown())
             return
         self._submit(self._unit(writes, fold=fold, sync=sync, seal=seal))

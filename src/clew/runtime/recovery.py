@@ -13,6 +13,7 @@ from clew.errors import RowUndecodable
 from clew.failpoints import failpoint
 from clew.ids import Mint
 from clew.runtime.journal_fold import fold_streams
+from clew.runtime.model_calls import Cost, end_interrupted
 from clew.runtime.take import settle_session
 from clew.store.base import Store
 from clew.store.unit import PatchSession, Unit
@@ -23,10 +24,14 @@ __all__ = ["recover"]
 log = logging.getLogger("clew.recovery")
 
 
-async def recover(store: Store, mint: Mint, now: int) -> tuple[str, ...]:
-    """Fold every stream that was left behind, then settle what no run will; the sessions whose turn can be resumed."""
+async def recover(store: Store, mint: Mint, now: int, cost: Cost | None = None) -> tuple[str, ...]:
+    """Fold every stream that was left behind, book what broke off, then settle what no run will.
+
+    The sessions whose turn can be resumed.
+    """
     resumable: list[str] = []
     await fold_streams(store, mint, now)
+    await end_interrupted(store, cost, now)
     for session_id in await store.unsettled_sessions():
         failpoint("recovery.before_settle")
         try:

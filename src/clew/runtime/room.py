@@ -136,7 +136,7 @@ class Room:
             if flush is not None:
                 # The marker may name parts of the message that is being made: they must be stored before it is.
                 await flush()
-            compactor = Compactor(self._host, self._progress.compacting)
+            compactor = Compactor(self._host, self._setting.session, self._progress.compacting)
             await compactor.compact(context, plan, epoch=self._epoch, open_turn=self._turn)
         except (CompactionError, HookRefused) as error:
             log.warning("session %s goes on uncompacted: %s", self._setting.session.id, error)

@@ -108,6 +108,7 @@ class Run:
         self._room = Room(host, setting, self.turn, taken.epoch, self._progress)
         self.stream = RunStream(host, self.session_id, self.message_id, resumption.message if resumption else None)
         self._pause: tuple[int, str] | None = None
+        self._loop: Loop | None = None
         self.task: asyncio.Task[None] | None = None
         self._outcome: asyncio.Future[TurnOutcome] = asyncio.get_running_loop().create_future()
 
@@ -220,6 +221,7 @@ class Run:
             await self._progress.running()
         caller, progress, room, turn_id = self._caller, self._progress, self._room, self.turn.id
         loop = Loop(self._host, self._setting, recorder, caller, progress, room, turn_id, first_step, budget, warned)
+        self._loop = loop
         if resumption is not None:
             for output in resumption.outputs:
                 await recorder.send(output)
@@ -284,6 +286,9 @@ class Run:
         """The last chunks, then the unit that ends the turn or lets it wait."""
         now = self._host.clock.now_ms()
         failpoint("run.before_settle")
+        if self._loop is not None:
+            # A call that did not end by itself has cost something all the same.
+            self._loop.break_off(failure)
         with contextlib.suppress(Exception):
             # What was said before is shown first. Why it cannot be stored is told when the turn is settled.
             await recorder.flush()

@@ -21,14 +21,14 @@ from clew.compaction.serialise import chunks_of, history_text
 from clew.compaction.summary import request_text
 from clew.errors import ClewError, CompactionError
 from clew.providers.base import ModelRequest, ProviderFailure
-from clew.providers.reply import read_text
 from clew.providers.retry import delay_ms
 from clew.runtime.host import Host
+from clew.runtime.model_calls import ask_text
 from clew.runtime.race import race
 from clew.transcript.message import Message
 from clew.transcript.part import output_text, text_part
 from clew.transcript.pruned import Pruned, prune_part
-from clew.transcript.session import Model
+from clew.transcript.session import Model, Session
 from clew.transcript.usage import Usage
 
 __all__ = ["Summariser", "SummaryFailed"]
@@ -55,8 +55,18 @@ class SummaryFailed(CompactionError):
 class Summariser:
     """Makes summaries with the cheap model of the provider of ``model``; with that model itself where it has none."""
 
-    def __init__(self, host: Host, model: Model, policy: Policy, waiting: Callable[[str], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        host: Host,
+        session: Session,
+        model: Model,
+        policy: Policy,
+        waiting: Callable[[str], Awaitable[None]],
+        *,
+        turn_id: str | None = None,
+    ) -> None:
         self._host = host
+        self._session, self._turn_id = session, turn_id
         self._policy = policy
         self._waiting = waiting
         own = msgspec.structs.replace(model, variant=None)
@@ -182,8 +192,7 @@ class Summariser:
             # A further try may take only as long as there is time left for it.
             patience = min(patience, self._until - self._host.clock.monotonic_ms())
         try:
-            provider = self._host.providers.get(request.model.provider_id)
-            answer = read_text(provider, request, self._host.config.max_reply_bytes)
+            answer = ask_text(self._host, self._session, "summary", request, turn_id=self._turn_id)
             reading = await race(answer, self._host.clock.sleep(patience), grace_s=1)
             if not reading.done() or reading.cancelled():
                 raise ProviderFailure("the summariser took too long", kind="transient")

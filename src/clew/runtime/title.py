@@ -14,8 +14,8 @@ from typing import Final
 from clew.agents.catalog import builtin_agents
 from clew.errors import ClewError
 from clew.providers.base import ModelRequest, ProviderFailure
-from clew.providers.reply import read_text
 from clew.runtime.host import Host
+from clew.runtime.model_calls import ask_text
 from clew.runtime.race import race
 from clew.store.base import get_session
 from clew.store.unit import NameSession, Refused, Unit
@@ -55,7 +55,7 @@ async def entitle(host: Host, session_id: str) -> bool:
         tries = naming.get("tries") or 0
         name = NameSession(words, "words", tries)
         if titler is not None and tries < _TRIES:
-            title = await _ask(host, titler, _material(first))
+            title = await _ask(host, session, titler, _material(first))
             name = NameSession(title, "model", tries) if title else NameSession(words, "words", tries + 1)
         elif session.title is not None:
             return False
@@ -96,7 +96,7 @@ def _material(rows: tuple[MessageRow, ...]) -> str:
     return "\n".join((f"[{_words(rows[0])}]", *said))
 
 
-async def _ask(host: Host, titler: Model, text: str) -> str | None:
+async def _ask(host: Host, session: Session, titler: Model, text: str) -> str | None:
     """A title, or None when there was none to be had."""
     agent = builtin_agents()["title"]
     request = ModelRequest(
@@ -107,7 +107,7 @@ async def _ask(host: Host, titler: Model, text: str) -> str | None:
         temperature=agent.temperature,
     )
     try:
-        answer = read_text(host.providers.get(titler.provider_id), request, host.config.max_reply_bytes)
+        answer = ask_text(host, session, "title", request)
         reading = await race(answer, host.clock.sleep(_PATIENCE_MS), grace_s=1)
         if not reading.done() or reading.cancelled():
             raise ProviderFailure("the model took too long for a title", kind="transient")

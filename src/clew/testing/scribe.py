@@ -21,7 +21,18 @@ from clew.runtime.settle import plan_end
 from clew.runtime.standing import Standing
 from clew.runtime.take import plan_open
 from clew.store.base import Store, get_session
-from clew.store.unit import Committed, Guard, InsertMessage, InsertSession, Outcome, SealMessage, Sync, Unit, Write
+from clew.store.unit import (
+    BookStep,
+    Committed,
+    Guard,
+    InsertMessage,
+    InsertSession,
+    Outcome,
+    SealMessage,
+    Sync,
+    Unit,
+    Write,
+)
 from clew.transcript import chunk as c
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.part import text_part
@@ -159,7 +170,7 @@ class Scribe:
         for chunk in chunks:
             await recorder.send(chunk)
         await recorder.send(c.FinishStep())
-        await recorder.end_step(opened.step(recorder.message.id, usage or Usage(10, 5)))
+        await recorder.end_step(BookStep(opened.step(recorder.message.id, usage or Usage(10, 5))))
         await recorder.send(c.Finish(finish_reason="stop"))
         await recorder.close(*opened.settling(status))
         return opened.id, opened.user.id, recorder.message.id

@@ -35,7 +35,7 @@ def book_usage(metadata: Mapping[str, Any], usage: Usage, *, estimated: bool = F
 
 def book_message(metadata: Mapping[str, Any], step: Step) -> dict[str, Any]:
     """The message's metadata with a step in its usage, and which model and prompt it was."""
-    booked = {**book_usage(metadata, step.usage), "model": msgspec.to_builtins(step.model)}
+    booked = {**book_usage(metadata, step.usage, estimated=step.is_estimated), "model": msgspec.to_builtins(step.model)}
     if step.prompt_digest is not None:
         booked["system_prompt_digest"] = step.prompt_digest
     return booked

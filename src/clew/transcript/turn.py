@@ -7,7 +7,7 @@ nearest compaction at or above them, so that the end of a long session can be re
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -17,8 +17,21 @@ from clew.transcript.session import Model
 from clew.transcript.turn_state import OPEN, TurnStatus, check_transition
 from clew.transcript.usage import Usage
 
-__all__ = ["HeadMove", "MoveReason", "Step", "Tree", "Turn", "TurnKind", "finish_of", "place_below", "with_status"]
+__all__ = [
+    "NOT_REPORTED",
+    "HeadMove",
+    "MoveReason",
+    "Step",
+    "Tree",
+    "Turn",
+    "TurnKind",
+    "finish_of",
+    "place_below",
+    "with_status",
+]
 
+NOT_REPORTED: Final = "not reported"
+"""In the data of a step, as its ``usage``: the provider did not say all of what it used."""
 TurnKind = Literal["normal", "compaction"]
 MoveReason = Literal["turn", "rewind", "unrewind", "goto", "compaction", "branch"]
 
@@ -125,6 +138,11 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
     request_digest = TextKey("request", "data")
     """Of the whole request, to show that it can be made again."""
+
+    @property
+    def is_estimated(self) -> bool:
+        """Some of its usage was estimated: the provider did not say it."""
+        return self.data.get("usage") == NOT_REPORTED
 
     @property
     def prompts(self) -> tuple[str, ...]:

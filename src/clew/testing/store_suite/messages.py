@@ -234,7 +234,7 @@ async def test_a_step_is_booked_once_into_message_and_session(store: Store, scri
     for number, step in enumerate(steps):
         for chunk in [*tool_call("x", {"a": 1}, id=f"c{number}"), *tool_output("y", call=f"c{number}")]:
             recorder.write(chunk)
-        await recorder.end_step(step)
+        await recorder.end_step(u.BookStep(step))
     await recorder.close(*opened.settling())
     session = await scribe.session()
     assert session.usage == Usage(101, 22, 8, 44, 12)
@@ -259,7 +259,7 @@ async def test_usage_on_the_wire_changes_no_sum(store: Store, scribe: Scribe) ->
     recorder.write(c.Start(message_id=mid, message_metadata={"usage": {"input": 999}, "hidden_at": 1, "mine": 1}))
     for chunk in text("hello"):
         recorder.write(chunk)
-    await recorder.end_step(opened.step(mid, Usage(1, 1)))
+    await recorder.end_step(u.BookStep(opened.step(mid, Usage(1, 1))))
     recorder.write(c.Finish(finish_reason="stop", message_metadata={"usage": {"input": 999}, "turn_id": "x"}))
     await recorder.close(*opened.settling())
     assert (await scribe.session()).total_tokens == 2

@@ -82,7 +82,7 @@ async def test_a_step_is_booked_when_its_call_ends_and_finished_after_its_tools(
         await recorder.send(chunk)
     await recorder.flush()
     step = replace(opened.step(recorder.message.id, Usage(10, 5)), finished_at=5_000_000_000_000, cost_usd=0.5)
-    await recorder.end_step(step)
+    await recorder.end_step(u.BookStep(step))
     booked = await scribe.session()
     assert await store.load_steps(opened.id) == (step,)
     assert (booked.usage, booked.cost_usd, booked.updated_at) == (Usage(10, 5), 0.5, 5_000_000_000_000)
