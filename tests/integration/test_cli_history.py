@@ -181,7 +181,7 @@ def test_branch_and_fork_print_the_new_session(say: Say) -> None:
     assert [m.parts[-1]["text"] for m in messages(branch.id)] == ["two", "two"]
     code, out, _ = say("fork", turn_of(u1), "--label", "aside", "--json")
     shape = json.loads(out)
-    assert (code, shape["label"], shape["title"], shape["status"]) == (0, "aside", "Talk", {"state": "idle"})
+    assert (code, shape["label"], shape["title"], shape["status"]) == (0, "aside", "Talk (branch 2)", {"state": "idle"})
     assert (shape["parent_id"], shape["parent_message_id"]) == (session_id, a1.id)
     code, out, _ = say("fork", turn_of(u1))
     assert ask(lambda engine: engine.get_session(out.strip())).label.startswith("fork-")

@@ -132,6 +132,19 @@ async def test_a_titler_that_fails_is_asked_again_after_the_next_turns_and_then_
         assert len(titler.requests) == 3
 
 
+async def test_a_turn_that_ends_again_and_again_does_not_ask_again_and_again() -> None:
+    """However often it is continued: three tries are all."""
+    async with named([fail(kind="unknown")] * 5, [fail(503)] * 5) as (client, titler):
+        session_id = await client.session()
+        await prompt(client, session_id, "look here")
+        for tries in (1, 2, 3, 3, 3):
+            await becomes(client, session_id, ("look here", {"by": "words", "tries": tries}))
+            await client.post(f"/api/sessions/{session_id}/continue")
+            await client.idle(session_id)
+        await client.engine.close()
+        assert len(titler.requests) == 3
+
+
 async def test_what_failed_once_is_named_after_the_next_turn() -> None:
     """Also of a session of an older clew, which has no name from its first turn."""
     async with named([say("1"), say("2")], [fail(503), say("A name")]) as (client, _):

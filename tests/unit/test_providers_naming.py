@@ -71,7 +71,7 @@ def test_behind_a_gateway_ids_are_what_it_calls_them() -> None:
 def test_a_default_model_is_read_as_every_name_is() -> None:
     """The configuration too may ask for a variant, and a misspelt one is told when it is read."""
     assert ProviderRegistry(default_model="demo/long:slow").default_model() == Model("demo", "long", "slow")
-    with pytest.raises(UnknownVariant, match="demo/long has no variant 'slwo'; it has slow"):
+    with pytest.raises(UnknownVariant, match="configuration: demo/long has no variant 'slwo'; it has slow"):
         ProviderRegistry(default_model="demo/long:slwo")
-    with pytest.raises(InvalidInput, match="there is no provider 'dmeo'"):
+    with pytest.raises(InvalidInput, match="configuration: there is no provider 'dmeo'"):
         ProviderRegistry(default_model="dmeo/long")

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from clew.clock import Clock, SystemClock
-from clew.errors import InvalidInput
+from clew.errors import Invalid, InvalidInput
 from clew.providers.base import EndpointKind, ModelInfo, ModelListing, Provider, ProviderFailure, repr_without_key
 from clew.providers.catalog import Catalog, ModelFacts, families
 from clew.providers.demo import DEMO, DEMO_MODELS, DemoProvider
@@ -89,7 +89,10 @@ class ProviderRegistry:
                 raise InvalidInput(f"[providers.{name}]: base_url is missing")
         named = ((provider, config.facts()) for provider, config in self._configs.items())
         self._catalog = Catalog({f"{provider}/{name}": one for provider, facts in named for name, one in facts.items()})
-        self._default = None if default_model is None else self.parse(default_model)
+        try:
+            self._default = None if default_model is None else self.parse(default_model)
+        except Invalid as error:
+            raise type(error)(f"default_model in your configuration: {error}") from error
 
     def __repr__(self) -> str:
         return f"ProviderRegistry({', '.join(self._ids())})"
