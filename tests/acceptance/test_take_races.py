@@ -109,7 +109,7 @@ class _Ending:
 
     async def wait(self) -> None:
         if self.occupancy is None:
-            self.occupancy = self._sessions.occupy("s", "making room")
+            self.occupancy = self._sessions.occupy("s", "making room", after_turn=False)
             self._sessions.forget_run(self)  # type: ignore[arg-type]
             self.begun.set()
 
@@ -120,7 +120,8 @@ async def test_what_takes_hold_of_a_session_at_its_end_is_stopped_too(open_scena
         sessions = LiveSessions(s.engine.host)
         run = _Ending(sessions)
         sessions.remove_run(run)  # type: ignore[arg-type]
-        ending = asyncio.create_task(sessions.close("over") if end == "close" else sessions.begin_deletion("s", "over"))
+        closing = end == "close"
+        ending = asyncio.create_task(sessions.close("over", 0) if closing else sessions.begin_deletion("s", "over"))
         async with asyncio.timeout(10):
             await run.begun.wait()
             assert run.occupancy is not None

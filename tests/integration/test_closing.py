@@ -11,7 +11,8 @@ import pytest
 
 import clew
 from clew.config import Config
-from clew.testing.scripted import FakeProviders, ScriptedModel, say
+from clew.testing.scripted import FakeProviders, Gate, ScriptedModel, say, wait
+from tests.acceptance.compacting import Compacting, answer, bulk, opened, settings, summary
 
 
 async def test_a_run_that_has_just_settled_is_waited_for(
@@ -39,4 +40,52 @@ async def test_a_run_that_has_just_settled_is_waited_for(
             await asyncio.sleep(0)
         begun = len(looked)
     assert (len(looked), looked) == (begun + 1, looking)
+    assert [one.message for one in caplog.records if one.levelno >= logging.ERROR] == []
+
+
+@pytest.mark.rule("SR-10")
+@pytest.mark.parametrize("url", ["sqlite:///{}/store.db", "jsonl:{}/store", "json:{}/store"])
+async def test_closing_right_after_a_turn_waits_for_its_title_and_logs_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, url: str
+) -> None:
+    """Twelve times: what was begun after the turn needs the store, and has it until it is done."""
+    for number in range(12):
+        where = url.format(tmp_path / str(number))
+        (tmp_path / str(number)).mkdir()
+        async with clew.open(where, config=Config(), providers=FakeProviders(ScriptedModel([say("hi")]))) as engine:
+            session = await engine.create_session()
+            await (await engine.submit(session.id, "hello there")).wait()
+        async with clew.open(where, config=Config(), read_only=True) as engine:
+            assert (await engine.get_session(session.id)).title == "hello there"
+    assert [one.message for one in caplog.records if one.levelno >= logging.WARNING] == []
+
+
+async def fill(s: Compacting) -> None:
+    """Turns of which the last one makes a summary necessary; only that is not waited for."""
+    for number in range(6):
+        s.model.add(answer(bulk("re", 400), 8_500 if number == 5 else 100))
+        await (s.say(bulk("ask", 400)) if number < 5 else (await s.send(bulk("ask", 400))).wait())
+
+
+@pytest.mark.rule("SR-10")
+async def test_closing_waits_for_the_summary_after_a_turn_within_a_limit(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One that comes is stored; one that does not come ends with the engine. Neither is an error."""
+    given: dict[str, Any] = {"config": settings(preset="checkpoint")}
+    gate, never = Gate(), Gate()
+    url = f"json:{tmp_path}/store"
+    async with opened(tmp_path, summaries=[[wait(gate), say(summary("kept"))]], url=url, **given) as s:
+        await s.begin()
+        await fill(s)
+        asyncio.get_running_loop().call_later(0.05, gate.set)
+    async with opened(tmp_path, url=url, **given) as s:
+        await s.begin()
+        assert await s.kinds() == ["normal"] * 6 + ["compaction"]
+    async with opened(tmp_path, summaries=[wait(never)], **given) as s:
+        await s.begin()
+        await fill(s)
+        await never.reached.wait()
+        await s.engine.close(within_s=0.05)
+        assert await s.kinds() == ["normal"] * 6
     assert [one.message for one in caplog.records if one.levelno >= logging.ERROR] == []

@@ -194,12 +194,15 @@ class Engine(Operations):
         """Make a new store from the event log alone, and compare it with this one. Needs ``event_log``."""
         return await self.store.rebuild(Path(target))
 
-    async def close(self) -> None:
-        """End every run, settled as interrupted. Called when the engine's context is left."""
+    async def close(self, within_s: float = 30.0) -> None:
+        """End every run, settled as interrupted, and give what is done after a turn, such as a summary, time to end.
+
+        Called when the engine's context is left.
+        """
         from clew.tools.process.program import programs_ended
 
         await self.dispatcher.close()
-        await self._runtime.close()
+        await self._runtime.close(within_s)
         # A run does not wait for a tool that ignores its signal. The host does: it is gone a moment later.
         await programs_ended()
         await self.host.hooks.drain()

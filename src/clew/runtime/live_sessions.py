@@ -8,8 +8,9 @@ something that is no run, such as a summary in the making. What a prompt, a queu
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Coroutine
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -25,6 +26,8 @@ from clew.transcript.session import Session
 __all__ = ["LiveRun", "LiveSessions", "Occupancy"]
 
 T = TypeVar("T")
+_CANCELLED_S: Final = 1.0
+"""How long closing waits for work that it has cancelled."""
 
 
 class LiveRun(Protocol):
@@ -48,10 +51,14 @@ class LiveRun(Protocol):
 
 
 class Occupancy(msgspec.Struct, frozen=True):
-    """A session that something has which is no run: ``signal`` asks for its end, ``released`` is set at it."""
+    """A session that something has which is no run: ``signal`` asks for its end, ``released`` is set at it.
+
+    ``after_turn``: it belongs to a turn that has ended, so closing waits for it.
+    """
 
     session_id: str
     since: int
+    after_turn: bool = False
     signal: Signal = msgspec.field(default_factory=Signal)
     released: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
 
@@ -81,6 +88,9 @@ class LiveSessions:
     def is_live(self, session_id: str) -> bool:
         """Something runs on the session, or is being made of it."""
         return session_id in self._runs or session_id in self._occupied
+
+    def is_deleting(self, session_id: str) -> bool:
+        return session_id in self._deleting
 
     def is_open(self, session_id: str) -> bool:
         """Something may begin on the session: it is not being deleted, and the engine is not closing."""
@@ -120,9 +130,9 @@ class LiveSessions:
         self.remove_run(run)
         self._ending.discard(run)
 
-    def occupy(self, session_id: str, message: str) -> Occupancy:
+    def occupy(self, session_id: str, message: str, *, after_turn: bool) -> Occupancy:
         """Take an idle session for something that is no run; ``release`` must follow."""
-        self._occupied[session_id] = occupancy = Occupancy(session_id, self._host.clock.now_ms())
+        self._occupied[session_id] = occupancy = Occupancy(session_id, self._host.clock.now_ms(), after_turn)
         self.show_occupied(occupancy, message)
         return occupancy
 
@@ -179,28 +189,35 @@ class LiveSessions:
 
     # The end
 
-    async def close(self, reason: str) -> None:
-        """Stop everything and wait until each run has settled."""
+    async def close(self, reason: str, within_s: float) -> None:
+        """Stop every run and wait until each has settled, and that long for what is done after a turn."""
         self._closing = True
+        until = time.monotonic() + within_s
+        await self._end_all(reason, but_after_turn=True)
+        # A run that has just ended may have begun more of it.
+        while self._tasks and time.monotonic() < until:
+            await asyncio.wait(set(self._tasks), timeout=until - time.monotonic())
+        # What a slow model owes still is not waited for. It ends before the store does.
         await self._end_all(reason)
-        if self._tasks:
-            # A title is a moment's work; one that a slow model owes is not waited for.
-            _, late = await asyncio.wait(set(self._tasks), timeout=1.0)
-            for task in late:
-                task.cancel()
+        late = set(self._tasks)
+        for task in late:
+            task.cancel()
+        if late:
+            await asyncio.wait(late, timeout=_CANCELLED_S)
 
     async def begin_deletion(self, session_id: str, reason: str) -> None:
         """Let nothing begin on the session any more, and end what has it."""
         self._deleting.add(session_id)
         await self._end_all(reason, session_id)
 
-    async def _end_all(self, reason: str, session_id: str | None = None) -> None:
+    async def _end_all(self, reason: str, session_id: str | None = None, *, but_after_turn: bool = False) -> None:
         """Stop what has any session, or this one, until nothing has: what was on its way when it was asked, too."""
         while True:
             live = [run for run in self._runs.values() if session_id in (None, run.session_id)]
             # One that has settled may still be seeing what comes next, and needs the store for it.
             ending = [run for run in self._ending if session_id in (None, run.session_id)]
-            occupied = [one for one in self._occupied.values() if session_id in (None, one.session_id)]
+            held = (one for one in self._occupied.values() if session_id in (None, one.session_id))
+            occupied = [one for one in held if not (but_after_turn and one.after_turn)]
             if not (live or ending or occupied):
                 return
             for run in live:

@@ -59,7 +59,7 @@ class Runner:
         self._queue = queue
         self._outcomes = outcomes
         self._outbound = outbound
-        self._subagents = Subagents(host, sessions, self.open)
+        self._subagents = Subagents(host, sessions, self.open, self.stop)
         self.tool_memory = ToolMemory(host.clock)
         self._naming: set[str] = set()
 
@@ -162,19 +162,22 @@ class Runner:
 
     async def _go_on(self, run: Run, outcome: TurnOutcome) -> None:
         """See what comes next on the session."""
-        session_id = run.session_id
-        if not self._sessions.is_open(session_id):
+        session_id, is_open = run.session_id, self._sessions.is_open(run.session_id)
+        if self._sessions.is_deleting(session_id):
             return
-        self.tool_memory.release_later(session_id)
-        self._sessions.work(self._host.store.release(session_id))
-        self._sessions.work(self._name(session_id))
+        if is_open:
+            self.tool_memory.release_later(session_id)
+            self._sessions.work(self._host.store.release(session_id))
+        # What belongs to a turn that has ended is done also when the engine closes, which waits for it.
+        if is_open or not run.signal.aborted:
+            self._sessions.work(self._name(session_id))
         if outcome.status == "completed":
             session = await self._host.store.find_session(session_id)
             if session is not None and await needs_compaction(self._host, session):
                 await self._begin_compaction(session, "making room for the next turn", None, auto=True)
                 return
         if outcome.status == "waiting":
-            if not run.signal.aborted:
+            if not (run.signal.aborted and is_open):
                 return
             # The abort came when the run was already ending to wait: what it asked is denied all the same.
             turn = await load_open_turn(self._host.store, session_id)
@@ -278,7 +281,7 @@ class Runner:
     ) -> asyncio.Task[Compacted]:
         session_id, sessions = session.id, self._sessions
         waiting = frozenset(queued.message.id for queued in await self._host.store.load_queue(session_id))
-        occupancy = sessions.occupy(session_id, message)
+        occupancy = sessions.occupy(session_id, message, after_turn=auto)
 
         async def compact() -> Compacted:
             try:

@@ -68,7 +68,7 @@ class Runtime:
             self._host.live.forget(session_id)
             self.runner.tool_memory.drop(session_id)
 
-    async def close(self) -> None:
-        """Stop every run and wait until each has settled."""
-        await self.sessions.close(SHUTDOWN)
+    async def close(self, within_s: float) -> None:
+        """Stop every run and wait until each has settled, and that long for the work after a turn."""
+        await self.sessions.close(SHUTDOWN, within_s)
         self.runner.tool_memory.close()

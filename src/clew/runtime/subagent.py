@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -23,15 +24,18 @@ __all__ = ["MAX_DEPTH", "Subagents"]
 MAX_DEPTH: Final = 3
 Open = Callable[[Session, Setting, MessageRow, PromptContent], Awaitable[Submission]]
 """Stores a prompt's message and starts its run, under the session's lock."""
+Stop = Callable[[str, str], Awaitable[bool]]
+"""Stops what runs on a session, and says there who did."""
 
 
 class Subagents:
     """Starts child sessions for the ``task`` tool."""
 
-    def __init__(self, host: Host, sessions: LiveSessions, open: Open) -> None:
+    def __init__(self, host: Host, sessions: LiveSessions, open: Open, stop: Stop) -> None:
         self._host = host
         self._sessions = sessions
         self._open = open
+        self._stop = stop
 
     async def spawn(self, prompt: str, agent: str | None, setting: Setting, signal: Signal) -> ChildOutcome:
         """Run a subagent as a session of its own, never freer than its parent, ended when its parent is."""
@@ -72,18 +76,19 @@ class Subagents:
             content = read_parts(prompt, own.workspace, now, own.info)
             row = await user_row(host, child, own, content, None, {"unattended": True})
             submission = await self._open(child, own, row, content)
-            run = self._sessions.find_run(child.id)
         abort = asyncio.get_running_loop().create_task(signal.wait())
         ended = asyncio.get_running_loop().create_task(submission.wait())
         try:
             await asyncio.wait({abort, ended}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            if not ended.done() and run is not None:
-                run.abort(BY_PARENT)
             abort.cancel()
+            if not ended.done():
+                # It is stopped also where that cannot be stored any more.
+                with contextlib.suppress(ClewError):
+                    await self._stop(child.id, BY_PARENT)
         outcome = await ended
         if outcome.status == "aborted":
-            raise ToolFailed(outcome.stopped or "aborted")
+            raise ToolFailed(f"the subagent did not finish: {outcome.stopped}")
         said = f"the subagent failed: {(outcome.error or {}).get('message')}"
         if outcome.status != "failed":
             last = await host.store.find_message(child.id, outcome.message_id)

@@ -44,6 +44,8 @@ log = logging.getLogger("clew.http")
 DEFAULT_PORT: Final = 7717
 _DEADLINE_S: Final = 4.5
 _DRAIN_S: Final = 2
+_AFTER_TURN_S: Final = 1.0
+"""What is done after a turn gets that long: whoever ends a server waits for it."""
 _MOST_FILES: Final = 65_536
 
 
@@ -113,6 +115,7 @@ async def _serve(store: str | None, listener: socket.socket, token: Token, stop:
         server.should_exit = True
         streams.close()
         # The engine ends first: its runs settle, and whoever watches one is shown how.
+        await engine.close(_AFTER_TURN_S)
     telling.cancel()
     await serving
     return 0
