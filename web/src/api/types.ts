@@ -24,6 +24,8 @@ export interface Usage {
   reasoning: number;
   cache_read: number;
   cache_write: number;
+  /** The provider did not say all of it. */
+  estimated?: boolean;
 }
 
 /** What the server tells about a message beside its parts. All of it may be missing on one that was just typed. */

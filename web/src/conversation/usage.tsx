@@ -21,6 +21,7 @@ export function Usage({ message }: { message: Message }) {
   const { usage, model, created_at: at, turn_id: turnId } = message.metadata ?? {};
   if (!usage) return null;
   const total = usage.input + usage.output + usage.reasoning + usage.cache_read + usage.cache_write;
+  const shown = `${usage.estimated ? '~' : ''}${tokens(total)} tokens`;
   const turn = open ? conversation.store.get().tree?.turns.find((candidate) => candidate.id === turnId) : undefined;
   const rows: [string, string][] = [
     ['Input', usage.input.toLocaleString('en')],
@@ -29,6 +30,7 @@ export function Usage({ message }: { message: Message }) {
     ['Cache read', usage.cache_read.toLocaleString('en')],
     ['Cache written', usage.cache_write.toLocaleString('en')],
   ];
+  if (usage.estimated) rows.push(['Counted', 'in part, the rest is estimated']);
   if (model) rows.push(['Model', modelName(model)]);
   if (turn?.settled_at) rows.push(['Took', duration(turn.settled_at - turn.created_at)]);
   if (at) rows.push(['At', moment(at)]);
@@ -36,14 +38,14 @@ export function Usage({ message }: { message: Message }) {
     <span ref={around} className="relative inline-flex" onPointerEnter={() => setOpen(true)} onPointerLeave={() => setOpen(false)}>
       <button
         type="button"
-        aria-label={`${tokens(total)} tokens. ${rows.map(([name, value]) => `${name} ${value}`).join(', ')}`}
+        aria-label={`${shown}. ${rows.map(([name, value]) => `${name} ${value}`).join(', ')}`}
         onFocus={() => setOpen(true)}
         onBlur={() => setOpen(false)}
         onClick={() => setOpen(true)}
         onKeyDown={(event) => event.key === 'Escape' && setOpen(false)}
         className="rounded-md px-1.5 py-1 text-xs text-quiet hover:bg-panel hover:text-ink"
       >
-        {tokens(total)} tokens
+        {shown}
       </button>
       {open && (
         <span role="tooltip" className={`absolute left-0 z-20 grid w-max max-w-[60vw] grid-cols-[auto_auto] gap-x-4 gap-y-0.5 rounded-lg border border-line bg-raised px-3 py-2 text-xs shadow-lg ${below ? 'top-full mt-1' : 'bottom-full mb-1'}`}>

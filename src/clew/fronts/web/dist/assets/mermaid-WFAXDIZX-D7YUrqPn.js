@@ -1,1 +1,0 @@
-export{a as Mermaid}from"./index-CTt7T9EN.js";

@@ -1,0 +1,1 @@
+export{a as Mermaid}from"./index-DNsrm2F3.js";
