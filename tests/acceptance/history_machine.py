@@ -447,8 +447,12 @@ class Machine:
         for message in model:
             if not message.metadata.get("summary"):
                 told.setdefault(message.id, []).append(known_parts(message.parts))
-        for row in (row for entry in line if entry.turn.kind == "normal" for row in entry.messages):
-            held, pieces = known_parts(part.data for part in row.parts), told.get(row.id, [])
+        normal = [entry for entry in line if entry.turn.kind == "normal"]
+        for turn, row in ((entry.turn, row) for entry in normal for row in entry.messages):
+            # What a step that was cut had said is told to nobody once the turn went on.
+            self.happened["unsent"] += row.id in turn.unsent
+            sent = [part.data for part in row.parts][: turn.unsent.get(row.id)]
+            held, pieces = known_parts(sent), told.get(row.id, [])
             assert lost_parts(held, pieces) == []
             self.happened["told twice"] += sum(map(len, pieces)) > len(held)
         calls = [part for message in model for part in message.parts if "toolCallId" in part]

@@ -64,6 +64,7 @@ async def newest_turn(s: Scenario) -> Turn:
     [
         ("text-delta", 1, []),
         ("reasoning-delta", 1, []),
+        ("tool-input-delta", 1, []),
         ("ship", 2, [f"ship {{}} → {RESTART}"]),
         ("tool-output-available", 3, ['charge {"card":2} → "paid"', f"ship {{}} → {RESTART}"]),
     ],
