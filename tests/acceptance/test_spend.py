@@ -109,9 +109,9 @@ def died(at: Path) -> Path:
     return Path(shutil.copytree(at, at.with_name("after")))
 
 
-async def begin(engine: Engine, title: str | None = "spend") -> str:
+async def begin(engine: Engine, title: str | None = "spend", *, allowed: bool = True) -> str:
     session = await engine.create_session(title=title)
-    await engine.store.commit(Unit(session.id, (PatchSession(permissions=ALLOWED),)))
+    await engine.store.commit(Unit(session.id, (PatchSession(permissions=ALLOWED if allowed else ()),)))
     return session.id
 
 
@@ -262,6 +262,24 @@ async def test_every_try_has_a_row_and_a_refused_one_costs_nothing(tmp_path: Pat
         }
 
 
+async def test_only_a_step_with_tools_is_synced_once_more(tmp_path: Path) -> None:
+    """Its booking is durable before they run; that of a plain answer goes with the end of its step."""
+    gate = Gate()
+    gate.set()
+    async with opened(tmp_path, ScriptedModel([call("pause", {}), say("done")]), pausing(gate)) as engine:
+        id_, units, submit = await begin(engine), [], engine.store.submit
+
+        def noted(unit: Unit) -> Any:
+            if unit.sync == "power":
+                units.append([type(write).__name__ for write in unit.writes])
+            return submit(unit)
+
+        engine.store.submit = noted  # type: ignore[method-assign]
+        await (await engine.submit(id_, "go")).wait()
+    synced = [[name for name in names if name in ("OpenTurn", "BookStep", "FinishStep", "SetTurn")] for names in units]
+    assert synced == [["OpenTurn"], ["BookStep"], ["FinishStep"], ["BookStep", "FinishStep"], ["SetTurn"]]
+
+
 async def test_model_time_and_tool_time_are_apart(tmp_path: Path) -> None:
     """Asked, first chunk, ended; the time of the tools is added when the step ends."""
     gate, clock = Gate(), FakeClock()
@@ -289,6 +307,28 @@ async def test_model_time_and_tool_time_are_apart(tmp_path: Path) -> None:
             (asked, asked + 1_250),
             (asked + 1_250, asked + 1_250),
         ]
+
+
+async def test_the_time_of_a_call_that_a_human_allowed_is_added_when_it_ran(tmp_path: Path) -> None:
+    """The time they took to answer is nobody's."""
+    clock = FakeClock()
+
+    @clew.tool
+    async def slow() -> str:
+        """Take a second."""
+        clock.advance(1_000)
+        return "done"
+
+    async with opened(tmp_path, ScriptedModel([call("slow", {}), say("fine")]), slow, clock=clock) as engine:
+        id_ = await begin(engine, allowed=False)
+        sent = await engine.submit(id_, "go")
+        async for status in engine.watch_status(id_):
+            if status.waiting:
+                break
+        clock.advance(60_000)
+        await engine.answer(id_, status.waiting[0].approval_id or "", "once")
+        assert (await sent.wait()).status == "completed"
+        assert [one.tools_ms for one in await engine.store.load_calls(id_)] == [1_000, 0]
 
 
 async def test_an_answer_that_nobody_counted_is_estimated(tmp_path: Path) -> None:
@@ -368,7 +408,7 @@ async def test_a_summary_that_breaks_off_has_a_row(tmp_path: Path, end: str) -> 
     ]
 
 
-@pytest.mark.parametrize("end", ["said", "refused", "cut", "kill", "deleted"])
+@pytest.mark.parametrize("end", ["said", "refused", "cut", "closed", "kill", "deleted"])
 async def test_a_title_has_a_row_however_it_ends(tmp_path: Path, end: str) -> None:
     """Also when its session was deleted meanwhile: the row stays, without it. A prompt meanwhile leaves it alone."""
     gate, broken = Gate(), msgspec.structs.replace(SAID, output=11)
@@ -386,6 +426,8 @@ async def test_a_title_has_a_row_however_it_ends(tmp_path: Path, end: str) -> No
         other = await begin(engine)
         if end == "deleted":
             await engine.delete_session(id_)
+        if end == "closed":
+            await engine.close(within_s=0)
         gate.set()
         own = None if end == "deleted" else id_
         while any(one.is_open for one in await engine.store.load_calls(own)):
@@ -397,6 +439,7 @@ async def test_a_title_has_a_row_however_it_ends(tmp_path: Path, end: str) -> No
     wanted = {
         "said": ("completed", Usage(10, 5), False),
         "refused": ("failed", Usage(), False),
+        "closed": ("aborted", broken, True),
         "kill": ("interrupted", SAID, True),
     }
     titles = [(one.ended, one.usage, one.estimated) for one in found if one.purpose == "title"]

@@ -90,8 +90,13 @@ class Loop(msgspec.Struct):
         """The results a waiting step still owes, now that its requests are answered."""
         for call_id in denied:
             await self.recorder.send(c.ToolOutputDenied(tool_call_id=call_id))
+        began = self.host.clock.now_ms()
         async for result in self.caller.run(calls):
             await self.recorder.send(result)
+        for call in await self.host.store.load_calls(self.setting.session.id) if calls else ():
+            if (call.turn_id, call.step, call.ended) == (self.turn_id, self.step - 1, "completed"):
+                spent = call.tools_ms + self.host.clock.now_ms() - began
+                self.recorder.hold(PutCall(msgspec.structs.replace(call, tools_ms=spent)))
 
     async def _one_step(self) -> End | None:
         await self.recorder.send(c.StartStep())
@@ -169,8 +174,8 @@ class Loop(msgspec.Struct):
             return
         now = self.host.clock.now_ms()
         if self.tools_from is not None:
-            self.recorder.join(PutCall(msgspec.structs.replace(self.booked, tools_ms=now - self.tools_from)))
-        self.recorder.join(FinishStep(self.turn_id, self.step, now))
+            self.recorder.hold(PutCall(msgspec.structs.replace(self.booked, tools_ms=now - self.tools_from)))
+        self.recorder.hold(FinishStep(self.turn_id, self.step, now))
         self.booked = self.tools_from = None
 
     # The model call
@@ -304,5 +309,5 @@ class Loop(msgspec.Struct):
             data={**end.data, "prompt": self.setting.system_prompt.outline, **self.sent},
         )
         kept = () if self.kept_prompt else prompt_writes(self.setting, step.finished_at)
-        self.recorder.join(BookStep(step), PutCall(call), *kept)
+        self.recorder.hold(BookStep(step), PutCall(call), *kept)
         self.booked, self.kept_prompt = call, True

@@ -92,7 +92,7 @@ class Recorder:
         self._n = last_n
         self._pending: list[u.JournalEntry] = []
         self._joined: list[u.Write] = []
-        self._committing = 0
+        self._held: list[u.Write] = []
         self._unshown: list[c.Chunk] = []
         self._bytes = 0
         self._parts: list[tuple[str, int]] = [(part.id, part.created_at) for part in message.parts]
@@ -140,13 +140,17 @@ class Recorder:
         self._joined += writes
         self._flush_soon()
 
+    def hold(self, *writes: u.Write) -> None:
+        """The same, for the next unit that somebody waits for: the one that is synced as they need it."""
+        self._held += writes
+
     async def book(self) -> None:
         """Wait until everything written so far is durable, synced: what comes next may be interrupted."""
         await self._commit((), fold=self._wants_fold(), sync="power")
 
     async def end_step(self, *writes: u.Write) -> None:
         """Fold everything written so far, in one unit with ``writes`` and what was joined, synced."""
-        self._joined += writes
+        self.hold(*writes)
         await self._commit((), fold=True, sync="power")
 
     async def close(self, *writes: u.Write, seal: bool = True) -> None:
@@ -172,6 +176,7 @@ class Recorder:
         self._closed = True
         self._pending.clear()
         self._joined.clear()
+        self._held.clear()
         self._stop_timer()
 
     # Inside
@@ -324,15 +329,14 @@ class Recorder:
         failpoint("recorder.before_show")
         self._show(shown)
         self._wake()
-        waits = self._joined or (self._pending and (self._overdue or self._policy.save_on == "chunk"))
-        # Whoever waits to commit takes it along: the end of an answer is one unit.
-        if waits and not self._committing:
+        if self._joined or (self._pending and (self._overdue or self._policy.save_on == "chunk")):
             self._flush()
 
     def _fail(self, error: BaseException) -> None:
         self._error = error
         self._pending.clear()
         self._joined.clear()
+        self._held.clear()
         self._unshown.clear()
         self._stop_timer()
         self._wake()
@@ -367,13 +371,10 @@ class Recorder:
     async def _commit(self, writes: Sequence[u.Write], *, fold: bool, sync: u.Sync, seal: bool = False) -> None:
         self._check()
         # One unit of a stream at a time: that alone keeps its chunks in order, however units are grouped.
-        self._committing += 1
-        try:
-            while self._inflight is not None:
-                await self._unit_over()
-        finally:
-            self._committing -= 1
+        while self._inflight is not None:
+            await self._unit_over()
         self._check()
+        writes, self._held = (*self._held, *writes), []
         seal = seal and (self._stored or bool(self._pending))
         waits = writes or self._pending or self._joined
         if not (waits or seal or (fold and self._stored and (self._dirty or self._metadata_dirty))):
