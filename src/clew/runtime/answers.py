@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from clew.errors import AlreadyAnswered, ApprovalNotFound, ClewError, Conflict, InternalError, InvalidInput
+from clew.errors import AlreadyAnswered, ApprovalNotFound, ClewError, Conflict, InvalidInput
 from clew.live.base import Status
 from clew.permissions.approval_rules import rules_for
 from clew.permissions.rules import parse_rules
@@ -26,7 +26,7 @@ from clew.runtime.runner import Runner
 from clew.runtime.setting import Setting, resolve_for
 from clew.runtime.standing import load_standing
 from clew.runtime.take import plan_take
-from clew.runtime.waiting import load_open_turn, load_waiting, open_waits
+from clew.runtime.waiting import find_damage, load_open_turn, load_waiting, open_waits
 from clew.store.base import get_session
 from clew.store.unit import EpochIs, OpenTurnIs, PatchSession, PutParts, PutProjectRules, SetTurn, Unit, Write
 from clew.transcript import chunk as c
@@ -135,11 +135,22 @@ class Answers:
                 raise AlreadyAnswered("this was answered before", approval_id=approval_id)
         raise ApprovalNotFound("nothing of that id waits here", approval_id=approval_id, tool_call_id=tool_call_id)
 
+    async def _load_asked(self, session_id: str, turn: Turn) -> tuple[MessageRow | None, MessageRow]:
+        """The prompt and what waits for an answer to it. What cannot be read for sure cannot be answered."""
+        user, message = await load_waiting(self._host.store, session_id, turn)
+        damage = find_damage(message) or (None if user is None else find_damage(user))
+        if message is None or damage is not None:
+            raise Conflict(
+                f"what was asked cannot be read for sure ({damage}): abort it, or accept it with `clew check --accept`",
+                turn_id=turn.id,
+            )
+        return user, message
+
     async def _take_answer(self, session_id: str, turn: Turn, wait: Wait, answer: dict[str, Any]) -> int:
         """Write the answer and what follows from it; start the run when it was the last one."""
         host = self._host
         session = await get_session(host.store, session_id)
-        _, message = await load_waiting(self._host.store, session_id, turn)
+        _, message = await self._load_asked(session_id, turn)
         part = _part_of(message, wait)
         name, folder = tool_name(part.data), session.workspace_root
         # The answer is for what was shown: same tool, same arguments, same folder.
@@ -211,7 +222,7 @@ class Answers:
 
     async def _reconsider(self, session_id: str, turn: Turn, waits: tuple[Wait, ...]) -> tuple[Wait, ...]:
         """Requests that the new rule covers need no answer of their own."""
-        user, message = await load_waiting(self._host.store, session_id, turn)
+        user, message = await self._load_asked(session_id, turn)
         setting = await resolve_for(self._host, await get_session(self._host.store, session_id), user)
         changed: list[Wait] = []
         for wait in waits:
@@ -232,14 +243,14 @@ class Answers:
     async def _go_on(self, session_id: str, turn: Turn, waits: tuple[Wait, ...]) -> None:
         """Every request is answered: a new run on the same message."""
         store = self._host.store
-        user, _ = await load_waiting(self._host.store, session_id, turn)
+        user, _ = await self._load_asked(session_id, turn)
         session = await get_session(store, session_id)
         setting = await resolve_for(self._host, session, user)
         standing = await load_standing(store, session_id)
         writes = (SetTurn(turn.id, "running", data={"waiting": []}), *plan_resume(session))
         await self._sessions.commit(plan_take(standing, self._host.clock.now_ms(), writes, goes_on=turn))
         # Read once it is taken: a call of the step that nobody was asked about has its result by now.
-        _, message = await load_waiting(self._host.store, session_id, turn)
+        _, message = await self._load_asked(session_id, turn)
         resumption = _resume(message, waits, setting, await store.stream_mark(message.id))
         self._runner.start(
             TakenSession(setting, turn, standing.next_epoch, user.id if user is not None else "", resumption)
@@ -250,7 +261,7 @@ def _part_of(message: MessageRow, wait: Wait) -> PartRow:
     for part in message.parts:
         if part.tool_call_id == wait.tool_call_id:
             return part
-    raise InternalError("a wait names a call that is not there", message_id=message.id)
+    raise Conflict("what was asked is not there any more; abort it", message_id=message.id)
 
 
 def _targets(part: PartRow) -> tuple[Target, ...]:

@@ -31,7 +31,7 @@ from clew.runtime.submission import Outcomes, Submission, TurnOutcome
 from clew.runtime.take import plan_open, plan_take
 from clew.runtime.title import entitle, plan_words
 from clew.runtime.tool_memory import ToolMemory
-from clew.runtime.waiting import idle_status, load_open_turn, load_waiting
+from clew.runtime.waiting import find_damage, idle_status, load_open_turn, load_waiting
 from clew.store.unit import OpenTurnIs, PatchSession, PutParts, SealMessage, SetTurn, Unit, Write
 from clew.transcript.damage import seal_of
 from clew.transcript.fold import Fold
@@ -247,23 +247,24 @@ class Runner:
         store, now = self._host.store, self._host.clock.now_ms()
         standing = await load_standing(store, session_id)
         user, message = await load_waiting(store, session_id, turn)
-        fold = Fold(message.id, parts=[part.data for part in message.parts])
-        for part in message.parts:
-            if part.tool_call_id is not None:
-                close_request(fold, part.tool_call_id, reason)
-        writes: list[Write] = [
-            PutParts(message.id, changed_parts(message, fold, now)),
-            SealMessage(message.id, seal_of(fold.parts)),
-        ]
-        writes += plan_end(turn.id, "aborted", now, {"stopped": reason, "waiting": []})
-        # Its own calls end here, in the words of who withdrew them; what else is open is settled by the taking.
-        others = tuple(one for one in standing.cut_off if one.message.id != message.id)
-        standing = msgspec.structs.replace(standing, cut_off=others)
+        writes = [*plan_end(turn.id, "aborted", now, {"stopped": reason, "waiting": []})]
+        # What is damaged is left as it is, and keeps nobody from stopping.
+        if message is not None and find_damage(message) is None:
+            fold = Fold(message.id, parts=[part.data for part in message.parts])
+            for part in message.parts:
+                if part.tool_call_id is not None:
+                    close_request(fold, part.tool_call_id, reason)
+            writes.append(PutParts(message.id, changed_parts(message, fold, now)))
+            writes.append(SealMessage(message.id, seal_of(fold.parts)))
+            # Its own calls end here, in the words of who withdrew them; what else is open is settled by the taking.
+            others = tuple(one for one in standing.cut_off if one.message.id != message.id)
+            standing = msgspec.structs.replace(standing, cut_off=others)
         await self._sessions.commit(plan_take(standing, now, writes, goes_on=turn))
         await self._outbound.settle(session_id)
         self._sessions.show(session_id, Status("idle"))
         self._sessions.publish("turn_finished", session_id, turn_id=turn.id, reason="abort", error=None)
-        self._outcomes.resolve(user.id if user is not None else "", TurnOutcome(turn.id, message.id, "aborted", reason))
+        outcome = TurnOutcome(turn.id, message.id if message is not None else "", "aborted", reason)
+        self._outcomes.resolve(user.id if user is not None else "", outcome)
 
     # What occupies a session and is no run
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from clew.errors import InternalError
 from clew.live.base import Status, Waiting
 from clew.store.base import Store
+from clew.transcript.damage import DAMAGED_PART, MISSING, NOT_ALL_READABLE
 from clew.transcript.message import MessageRow
 from clew.transcript.turn import Turn
 from clew.transcript.wait import Wait, waits_of
 
-__all__ = ["idle_status", "load_open_turn", "load_waiting", "open_waits"]
+__all__ = ["find_damage", "idle_status", "load_open_turn", "load_waiting", "open_waits"]
 
 
 def open_waits(waits: Sequence[Wait]) -> tuple[Waiting, ...]:
@@ -35,10 +35,16 @@ async def idle_status(store: Store, session_id: str) -> Status:
     return Status("idle", waiting=open_waits(waits_of(turn)) if turn is not None and turn.status == "waiting" else ())
 
 
-async def load_waiting(store: Store, session_id: str, turn: Turn) -> tuple[MessageRow | None, MessageRow]:
-    """The user message of a waiting turn, and the message whose calls wait."""
-    rows = (await store.load_line(session_id, through=turn.id, turns=1)).turns[-1].messages
-    message = next((row for row in reversed(rows) if row.role == "assistant"), None)
-    if message is None:
-        raise InternalError("a waiting turn has no assistant message", turn_id=turn.id)
-    return next((row for row in rows if row.role == "user"), None), message
+async def load_waiting(store: Store, session_id: str, turn: Turn) -> tuple[MessageRow | None, MessageRow | None]:
+    """The user message of a waiting turn, and the message whose calls wait; either may be damaged, or gone."""
+    rows = (await store.load_line(session_id, through=turn.id, turns=1, keep_damaged=True)).turns[-1].messages
+    users = (row for row in rows if row.role == "user")
+    return next(users, None), next((row for row in reversed(rows) if row.role == "assistant"), None)
+
+
+def find_damage(row: MessageRow | None) -> str | None:
+    """Why a message cannot be acted on: it is gone, damaged, or not all of it could be read."""
+    if row is None:
+        return MISSING
+    unread = row.is_unreadable or any(part.type == DAMAGED_PART for part in row.parts)
+    return row.damage or (NOT_ALL_READABLE if unread else None)

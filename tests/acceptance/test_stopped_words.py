@@ -1,0 +1,160 @@
+"""Who stopped something is told truthfully: also when the host is gone before it has stopped, and of subagents."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clew.runtime.recorder import Recorder
+from clew.testing.scenario import Scenario, transcript
+from clew.testing.scripted import Gate, call, say, wait
+from tests.acceptance.errands import allow
+from tests.acceptance.triggered import ended
+
+from .conftest import Open
+from .test_take import BY_PROMPT, BY_RESTART, BY_USER, Digging, results
+
+
+class Held:
+    """Runs that do not get to storing their end, until they are let go."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.go = asyncio.Event()
+        self.reached = asyncio.Event()
+        close = Recorder.close
+
+        async def held(recorder: Recorder, *writes: Any, **options: Any) -> None:
+            self.reached.set()
+            await self.go.wait()
+            await close(recorder, *writes, **options)
+
+        monkeypatch.setattr(Recorder, "close", held)
+
+
+async def ends(s: Scenario, session_id: str | None = None) -> list[tuple[str, str | None, Any]]:
+    """How each turn stands, who stopped it, and its error."""
+    turns = (await s.engine.store.load_tree(session_id or s.id)).turns.values()
+    return [(turn.status, turn.stopped, turn.error.get("code")) for turn in turns]
+
+
+@pytest.mark.rule("SR-9", "SR-10")
+@pytest.mark.parametrize(
+    ("how", "words", "paused_by"),
+    [("abort", BY_USER, None), ("interrupt", BY_PROMPT, "restart"), ("kill", BY_RESTART, None)],
+)
+async def test_a_kill_between_a_stop_and_its_end_does_not_change_who_stopped_it(
+    open_scenario: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, words: str, paused_by: str | None
+) -> None:
+    """The copy is the store as a kill would leave it: the abort was answered, and its run has not stored its end."""
+    digging, held = Digging(), Held(monkeypatch)
+    async with open_scenario([call("dig", {}), say("late")], tools=[digging.tool]) as s:
+        await digging.begin(s)
+        if how == "abort":
+            assert await s.engine.abort(s.id)
+        elif how == "interrupt":
+            assert (await s.send("stop that", on_busy="interrupt")).queued
+        await s.engine.backup(tmp_path / "killed.db")
+        held.go.set()
+    async with open_scenario([say("fine"), say("then")], url=f"sqlite:///{tmp_path}/killed.db") as s:
+        await s.begin()
+        turn = ("failed", None, "interrupted") if how == "kill" else ("aborted", words.partition(";")[0], None)
+        assert await ends(s) == [turn]
+        assert await s.transcript() == ["user: dig", f"dig {{}} → error: {words}"]
+        assert (await s.engine.get_status(s.id)).paused_by == paused_by
+        await s.prompt("go on")
+        assert results(s.model.requests[0]) == [words]
+        await ended(s.engine)
+        assert await s.check() == []
+
+
+@pytest.mark.rule("SR-9", "SR-10")
+async def test_a_stop_of_a_run_that_has_just_asked_counts_over_a_kill(
+    open_scenario: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was ending to wait when it was stopped: after the restart nobody is asked any more."""
+    held = Held(monkeypatch)
+
+    async def is_over(s: Scenario) -> None:
+        assert await ends(s) == [("aborted", "aborted by the user", None)]
+        assert (await s.engine.get_status(s.id)).waiting == ()
+        assert await s.check() == []
+
+    async with open_scenario([call("write", {"path": "a.txt", "content": "x"})]) as s:
+        await s.begin()
+        submission = await s.send("write")
+        await held.reached.wait()
+        assert await s.engine.abort(s.id)
+        await s.engine.backup(tmp_path / "killed.db")
+        held.go.set()
+        assert (await submission.wait()).status == "aborted"
+        await is_over(s)
+    async with open_scenario([], url=f"sqlite:///{tmp_path}/killed.db") as s:
+        await s.begin()
+        await is_over(s)
+
+
+@pytest.mark.rule("SR-9", "SR-3")
+async def test_an_aborted_subagent_says_that_its_parent_did_it(open_scenario: Open) -> None:
+    """And the parent's call says who aborted that, also after a restart."""
+    gate = Gate()
+    async with open_scenario([call("task", {"prompt": "think"}), [say("hm "), wait(gate)]]) as s:
+        await s.begin()
+        await allow(s, "task")
+        submission = await s.send("delegate")
+        await gate.reached.wait()
+        (child,) = (await s.engine.list_sessions(kind="subagent")).sessions
+        assert await s.engine.abort(s.id)
+        assert (await submission.wait()).status == "aborted"
+        await ended(s.engine)
+        assert await ends(s, child.id) == [("aborted", "aborted by parent", None)]
+        assert await ends(s) == [("aborted", "aborted by the user", None)]
+    async with open_scenario([say("fine")]) as s:
+        await s.begin()
+        assert await ends(s, child.id) == [("aborted", "aborted by parent", None)]
+        assert await s.transcript() == ["user: delegate", f'task {{"prompt":"think"}} → error: {BY_USER}']
+        await s.prompt("and now?")
+        assert results(s.model.requests[0]) == [BY_USER]
+        assert await s.check() == []
+
+
+@pytest.mark.rule("SR-9")
+async def test_a_subagent_that_the_user_aborted_is_not_said_to_be_its_parents_doing(open_scenario: Open) -> None:
+    """The parent goes on, and its model is told who stopped the work."""
+    gate = Gate()
+    async with open_scenario([call("task", {"prompt": "think"}), [say("hm "), wait(gate)], say("I see.")]) as s:
+        await s.begin()
+        await allow(s, "task")
+        submission = await s.send("delegate")
+        await gate.reached.wait()
+        (child,) = (await s.engine.list_sessions(kind="subagent")).sessions
+        assert await s.engine.abort(child.id)
+        assert (await submission.wait()).status == "completed"
+        assert await ends(s, child.id) == [("aborted", "aborted by the user", None)]
+        told = "the subagent did not finish: aborted by the user"
+        assert await s.transcript() == [
+            "user: delegate",
+            f'task {{"prompt":"think"}} → error: {told}',
+            "assistant: I see.",
+        ]
+
+
+@pytest.mark.rule("SR-9")
+async def test_a_subagent_whose_host_was_killed_says_so(open_scenario: Open, tmp_path: Path) -> None:
+    """So does the call that it worked for; nobody had aborted anything."""
+    gate = Gate()
+    async with open_scenario([call("task", {"prompt": "think"}), [say("hm "), wait(gate)]]) as s:
+        await s.begin()
+        await allow(s, "task")
+        await s.send("delegate")
+        await gate.reached.wait()
+        await s.engine.backup(tmp_path / "killed.db")
+    async with open_scenario([], url=f"sqlite:///{tmp_path}/killed.db") as s:
+        await s.begin()
+        (child,) = (await s.engine.list_sessions(kind="subagent")).sessions
+        assert (await ends(s), await ends(s, child.id)) == ([("failed", None, "interrupted")],) * 2
+        assert await s.transcript() == ["user: delegate", f'task {{"prompt":"think"}} → error: {BY_RESTART}']
+        assert transcript(await s.engine.messages(child.id))[0] == "user: think"
+        assert await s.check() == []
