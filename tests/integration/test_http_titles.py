@@ -225,13 +225,14 @@ async def test_a_branch_is_called_after_what_it_branched_from_with_a_mark(store:
 
 async def test_first_words_are_stored_with_the_message_and_a_title_ends_with_the_engine(tmp_path: Path) -> None:
     """Closing aborts a model that is still thinking about a name; the words are there when it is opened again."""
-    titler, fake = providers([say("1")], [hang()])
+    gate = Gate()
+    titler, fake = providers([say("1")], [hang(gate)])
     url = f"sqlite:///{tmp_path}/s.db"
     async with clew.open(url, config=clew.Config(), providers=fake) as engine:
         session = await engine.create_session()
-        submission = await engine.submit(session.id, "look here")
-        await submission.wait()
-    assert titler.closed_early == len(titler.requests)
+        await engine.submit(session.id, "look here")
+        await gate.reached.wait()
+    assert (len(titler.requests), titler.closed_early) == (1, 1)
     async with clew.open(url, config=clew.Config(), read_only=True) as engine:
         again = await engine.get_session(session.id)
         assert (again.title, again.naming) == ("look here", {"by": "words"})

@@ -74,7 +74,7 @@ class LiveSessions:
         # A lock lives while somebody holds or awaits it, so sessions that are only named leave nothing behind.
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._deleting: set[str] = set()
-        self._closing = False
+        self._closing = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
 
     # Questions
@@ -94,7 +94,7 @@ class LiveSessions:
 
     def is_open(self, session_id: str) -> bool:
         """Something may begin on the session: it is not being deleted, and the engine is not closing."""
-        return session_id not in self._deleting and not self._closing
+        return session_id not in self._deleting and not self._closing.is_set()
 
     def check_free(self, session_id: str) -> None:
         """:class:`SessionBusy` while a run or something else has the session."""
@@ -111,7 +111,7 @@ class LiveSessions:
     def check_open(self, session_id: str) -> None:
         if session_id in self._deleting:
             raise SessionNotFound("the session is being deleted", session_id=session_id)
-        if self._closing:
+        if self._closing.is_set():
             raise StoreClosed("clew is shutting down", session_id=session_id)
 
     # Who has it. All of these are called under the session's lock.
@@ -160,6 +160,11 @@ class LiveSessions:
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
         return task
 
+    async def wait_closing(self, grace_s: float) -> None:
+        """Until so long after closing has begun."""
+        await self._closing.wait()
+        await asyncio.sleep(grace_s)
+
     # The store, and whoever watches
 
     async def commit(self, unit: Unit) -> None:
@@ -191,7 +196,7 @@ class LiveSessions:
 
     async def close(self, reason: str, within_s: float) -> None:
         """Stop every run and wait until each has settled, and that long for what is done after a turn."""
-        self._closing = True
+        self._closing.set()
         until = time.monotonic() + within_s
         await self._end_all(reason, but_after_turn=True)
         # A run that has just ended may have begun more of it.

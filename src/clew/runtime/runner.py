@@ -21,6 +21,7 @@ from clew.runtime.host import Host
 from clew.runtime.live_sessions import LiveSessions
 from clew.runtime.outbound import Outbound
 from clew.runtime.queue import Queue, plan_resume
+from clew.runtime.race import race
 from clew.runtime.ready import make_ready, settle_startable
 from clew.runtime.run import Run, TakenSession
 from clew.runtime.setting import Setting
@@ -44,6 +45,8 @@ __all__ = ["NOTHING", "Runner"]
 
 log = logging.getLogger("clew.run")
 _REASONS: Final = {"completed": "finish", "aborted": "abort", "waiting": "waiting", "refused": "refused"}
+_NAME_S: Final = 1.0
+"""How long a title may still take once the engine closes."""
 NOTHING: Final = Unit("", ())
 """What is stored with a prompt that nothing else belongs to."""
 
@@ -198,7 +201,9 @@ class Runner:
             return
         self._naming.add(session_id)
         try:
-            if await entitle(self._host, session_id):
+            # Whoever closes the engine waits for work that a turn needs, and for a name only a moment.
+            asking = await race(entitle(self._host, session_id), self._sessions.wait_closing(_NAME_S), grace_s=1)
+            if asking.done() and not asking.cancelled() and asking.result():
                 self._sessions.show_changed(session_id)
         finally:
             self._naming.discard(session_id)

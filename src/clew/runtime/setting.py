@@ -129,9 +129,11 @@ def _standing_model(host: Host, session: Session, manifest: Agent) -> Model:
     agent, or the default, wants this model, in every turn."""
     if session.model.variant is not None:
         return host.providers.parse(session.model)
-    usual = host.providers.default_model() if manifest.model is None else session.model
-    if manifest.model is not None and manifest.model.startswith(str(session.model)):
-        usual = host.providers.parse(manifest.model)
+    usual, named = session.model, manifest.model
+    if named is None:
+        usual = host.providers.default_model()
+    elif named.startswith(f"{session.model}:"):
+        usual = host.providers.parse(named)
     return usual if usual.plain == session.model else session.model
 
 

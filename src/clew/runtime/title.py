@@ -44,10 +44,10 @@ async def entitle(host: Host, session_id: str) -> bool:
     """Ask a model for the title of a session that has none, or only its first words. True when something changed."""
     try:
         session = await get_session(host.store, session_id)
-        line = await host.store.load_line(session_id, turns=_TRIES, keep_damaged=True)
         naming = session.naming or {}
         if session.title is not None and naming.get("by") != "words":
             return False
+        line = await host.store.load_line(session_id, turns=_TRIES, keep_damaged=True)
         if not line.complete or not line.turns or line.turns[0].messages[0].damage is not None:
             return False
         first = line.turns[0].messages

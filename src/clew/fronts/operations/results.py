@@ -25,8 +25,8 @@ from clew.triggers.routing import Routing
 from clew.triggers.schedule import Schedule
 from clew.triggers.webhook import Webhook
 
-ModelName = Annotated[str, Meta(description="provider/model", examples=["demo/echo"])] | dict[str, Any]
-"""How a body names a model: ``provider/model``, or its parts."""
+ModelName = Annotated[str, Meta(description="provider/model[:variant]", examples=["demo/echo"])] | dict[str, Any]
+"""How a body names a model: ``provider/model``, with ``:variant`` behind it or without, or its parts."""
 
 Action = Literal["allow", "ask", "deny"]
 Scope = Literal["manifest", "session", "project"]
