@@ -157,6 +157,8 @@ def test_continue_goes_on_and_prints_only_what_is_new(say: Say) -> None:
     code, out, err = say("continue", session_id)
     assert (code, out) == (4, "")
     assert "(nothing_to_continue)" in err
+    assert say("continue", session_id, "--again") == (0, "one two\n", "")
+    assert len(messages(session_id)) == 2
     asked = talk("!bash echo hi", model="demo/tools", workspace_root=Path.cwd())
     say("rewind", asked, messages(asked)[0].id)
     code, out, _ = say("continue", asked)

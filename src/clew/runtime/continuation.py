@@ -104,7 +104,8 @@ class Continuation:
                 session, tree = await get_session(store, session_id), await store.load_tree(session_id)
                 turn = line_turns(tree)[-1]
                 # A subagent works for a call that has ended.
-                mine = _is_last(tree, turn) and turn.error.get("code") == "interrupted" and session.kind != "subagent"
+                interrupted = turn.status == "failed" and turn.error.get("code") == "interrupted"
+                mine = interrupted and _is_last(tree, turn) and session.kind != "subagent"
                 if mine and turn.resumed < MAX_RESUMED:
                     standing = await load_standing(store, session_id)
                     await self._reopen(session, turn, await self._load_rows(turn), standing, by_itself=True)

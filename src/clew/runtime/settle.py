@@ -17,6 +17,7 @@ from clew.runtime.standing import Standing
 from clew.store.unit import MoveHead, PutParts, SealMessage, SetHidden, SetTurn, Write
 from clew.transcript.cut import is_whole_answer
 from clew.transcript.damage import seal_of
+from clew.transcript.message import PartRow
 from clew.transcript.part import close_call
 from clew.transcript.projection import Hidden
 from clew.transcript.turn import Turn
@@ -37,6 +38,8 @@ __all__ = [
 
 
 _UNKNOWN: Final = "its effects are unknown"
+_NOT_RUN: Final = "it was not run"
+"""Of a call whose arguments were still being written: nobody could have."""
 RESTART: Final = f"aborted by host restart; {_UNKNOWN}"
 LOST: Final = f"aborted; {_UNKNOWN}"
 """For a turn whose run could not store its end, found open while the host lives."""
@@ -61,10 +64,10 @@ def plan_settle(standing: Standing, now: int, left_open: str, *, spared: Turn | 
         # What is damaged is left as it is: a new seal would make it pass for what was stored. A model is sent a stub.
         if calls and one.message.damage is None:
             reason = _words(one.turn, left_open)
-            ended = {
-                part.index: msgspec.structs.replace(part, data=close_call(part.data, reason), updated_at=now)
-                for part in calls
-            }
+            ended: dict[int, PartRow] = {}
+            for part in calls:
+                words = reason.replace(_UNKNOWN, _NOT_RUN) if part.tool_state == "input-streaming" else reason
+                ended[part.index] = msgspec.structs.replace(part, data=close_call(part.data, words), updated_at=now)
             put = PutParts(one.message.id, tuple(ended[index] for index in sorted(ended)))
             seal = SealMessage(one.message.id, seal_of(ended.get(p.index, p).data for p in one.message.parts))
             # A message that its turn still goes on with grows: sealed now, it would read as changed afterwards.

@@ -174,7 +174,7 @@ async def follow_turn(
             print(f"clew: {plain(words)}", file=sys.stderr)
     if outcome.status == "aborted":
         printer.show_abort()
-        again = f'`clew run --session {session} "…"`'
+        again = f'`clew continue {session}`, or say something else with `clew run --session {session} "…"`'
         print(f"clew: aborted; what was written is kept in {session}; go on with {again}", file=sys.stderr)
         return 130
     if outcome.status not in ("failed", "refused"):
