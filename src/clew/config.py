@@ -7,10 +7,11 @@ not be able to choose where transcripts or keys go.
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -31,6 +32,8 @@ __all__ = [
     "secret_values",
     "unknown_settings",
 ]
+
+_SECRET_NAME: Final = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.ASCII | re.IGNORECASE)
 
 
 class SavePolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,12 +158,12 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def secret_values(config: Config | None = None, environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-    """The secrets this process knows: never to be written anywhere.
+    """The secrets this process knows: never to be written anywhere, neither into a log nor into an export.
 
-    Those of its environment, by the names such variables have, and the keys in its settings.
+    Those of its environment, by the names such variables have, and the keys in its settings. What is shorter than eight
+    characters is none: every line would be holes.
     """
-    endings = ("_API_KEY", "_TOKEN", "_SECRET", "_PASSWORD")
-    known = [value for name, value in environ.items() if name.endswith(endings)]
+    known = [value for name, value in environ.items() if _SECRET_NAME.search(name)]
     known += [str(one.get("api_key") or "") for one in config.providers.values()] if config is not None else []
     return tuple(value for value in known if len(value) >= 8)
 

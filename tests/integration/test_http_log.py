@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from clew.config import Config, secret_values
 from clew.fronts.http import log as logging_
 from clew.testing.scripted import fail, say
 from tests.integration.http_client import TOKEN, AsgiClient, chat_body, served
@@ -157,9 +158,10 @@ async def test_b29_nobody_can_write_a_line_of_their_own(lines: list[str], text_l
 
 
 def test_which_values_of_the_environment_are_secrets() -> None:
-    """By their names; short ones are not looked for, or every line would be holes."""
-    environ = {"ANTHROPIC_API_KEY": "a" * 20, "GH_TOKEN": "b" * 20, "DB_PASSWORD": "c" * 20, "PATH": "d" * 20}
-    hidden = logging_.secrets_of(environ)
-    assert hidden == ["a" * 20, "b" * 20, "c" * 20]
+    """By their names, and those of the settings; short ones are not looked for, or every line would be holes."""
+    named = {"ANTHROPIC_API_KEY": "a" * 20, "GH_TOKEN": "b" * 20, "DB_PASSWORD": "c" * 20, "AWS_SECRET_ID": "e" * 20}
+    config = Config(providers={"mine": {"api_key": "f" * 20}})
+    hidden = secret_values(config, {**named, "PATH": "d" * 20, "PIN_TOKEN": "1"})
+    assert hidden == ("a" * 20, "b" * 20, "c" * 20, "e" * 20, "f" * 20)
     record = logging.LogRecord("x", logging.INFO, "", 1, "%s 1 %s", ("a" * 20, "d" * 20), None)
-    assert logging_._Formatter("text", [*hidden, "1"]).format(record).endswith(f"INFO x: [hidden] 1 {'d' * 20}")
+    assert logging_._Formatter("text", hidden).format(record).endswith(f"INFO x: [hidden] 1 {'d' * 20}")

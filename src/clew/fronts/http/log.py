@@ -14,7 +14,7 @@ import re
 import secrets
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
@@ -27,15 +27,13 @@ from clew.fronts.http.auth import STRANGER
 from clew.fronts.http.sse import closing
 from clew.unseen import escape_unseen
 
-__all__ = ["LogForm", "RequestLog", "about_session", "log_runs", "secrets_of", "set_up"]
+__all__ = ["LogForm", "RequestLog", "about_session", "log_runs", "set_up"]
 
 log = logging.getLogger("clew.http")
 runs = logging.getLogger("clew.runs")
 
 LogForm = Literal["text", "json"]
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
-_SECRET_NAME: Final = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.ASCII | re.IGNORECASE)
-_SHORTEST_SECRET: Final = 8
 _WINDOW_S: Final = 10.0
 _MAX_STRANGE: Final = 300
 _about: contextvars.ContextVar[dict[str, str]] = contextvars.ContextVar("about")
@@ -124,11 +122,6 @@ async def log_runs(engine: Engine) -> None:
             runs.warning("some runs are not in this log: too much happened at once")
 
 
-def secrets_of(environ: Mapping[str, str]) -> list[str]:
-    """The values of the environment that, by their names, are nobody's business."""
-    return [value for name, value in environ.items() if _SECRET_NAME.search(name)]
-
-
 def set_up(form: LogForm, hidden: Iterable[str]) -> None:
     """Log to stderr. ``hidden`` values are replaced wherever they turn up."""
     handler = logging.StreamHandler(sys.stderr)
@@ -141,9 +134,9 @@ class _Formatter(logging.Formatter):
     def __init__(self, form: LogForm, hidden: Iterable[str]) -> None:
         super().__init__()
         self._form = form
-        long = {value for value in hidden if len(value) >= _SHORTEST_SECRET}
+        plain = set(hidden)
         # Inside a JSON string a quote or a backslash is written differently.
-        self._hidden = sorted(long | {json.dumps(value)[1:-1] for value in long}, key=len, reverse=True)
+        self._hidden = sorted(plain | {json.dumps(value)[1:-1] for value in plain}, key=len, reverse=True)
 
     def format(self, record: logging.LogRecord) -> str:
         fields = {**_about.get({}), **getattr(record, "fields", {})}

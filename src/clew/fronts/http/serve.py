@@ -24,13 +24,13 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from clew import opening
-from clew.config import ServerConfig, data_folder, default_store_url, load_config, unknown_settings
+from clew.config import ServerConfig, data_folder, default_store_url, load_config, secret_values, unknown_settings
 from clew.errors import Conflict, InvalidInput, NotFound, OwnedByAnotherProcess
 from clew.fronts.http.acceptor import Acceptor, most_connections
 from clew.fronts.http.app import make_app
 from clew.fronts.http.auth import AnyAddress, loopback_hosts
 from clew.fronts.http.browser import open_browser
-from clew.fronts.http.log import LogForm, log_runs, secrets_of, set_up
+from clew.fronts.http.log import LogForm, log_runs, set_up
 from clew.fronts.http.protocol import BoundedProtocol
 from clew.fronts.http.sse import Streams
 from clew.fronts.token import Token, load_token, make_token
@@ -68,11 +68,7 @@ async def serve(
                 f"{host} can be reached from other machines; set CLEW_TOKEN to a secret of your own, or drop --host"
             )
         token = known or make_token()
-        config = load_config()
-        keys = [one.get("api_key") for one in config.providers.values()]
-        set_up(
-            cast(LogForm, form), [token.value, *secrets_of(os.environ), *(key for key in keys if isinstance(key, str))]
-        )
+        set_up(cast(LogForm, form), secret_values(load_config(), {**os.environ, "CLEW_TOKEN": token.value}))
         if unknown := unknown_settings():
             log.warning("the config file has keys that clew does not know, and ignores: %s", ", ".join(unknown))
         with _stop_signal() as stop:
