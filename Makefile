@@ -116,6 +116,10 @@ flip: $(READY) ## the campaign of flipped bits, ROUNDS of them (1000)
 fuzz: $(READY) ## the campaign of inputs nobody should send, ROUNDS of them (50000)
 	$(RIG) fuzz $(BUDGET)
 
+.PHONY: phases
+phases: $(READY) ## the campaign of breaking wires and of hits in every phase of a turn, ROUNDS of them (1000)
+	$(RIG) phases $(BUDGET)
+
 .PHONY: campaign
 campaign: MINUTES ?= 10
 campaign: $(READY) ## every campaign, soak included, MINUTES in all (10)

@@ -1,0 +1,36 @@
+"""What a user is left with, whatever a wire does: the words, the ending, the bill, and a session that can go on."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.integration.wire_cases import ANSWERS, BREAKS, RICH, WIRES, Wire, phases
+from tests.integration.wire_table import cut, documented, judge, told
+from tests.integration.wired import wired
+from tests.rounds import ROUNDS
+
+pytestmark = [pytest.mark.slow, pytest.mark.rule("RN-9", "US-1", "RN-8")]
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A try that failed is made again at once."""
+    monkeypatch.setattr("clew.providers.retry._FIRST_MS", 1)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_words_ending_bill_and_next_prompt_are_right_whatever_the_wire_does(wire: Wire) -> None:
+    """Whole answers, refusals and a rich answer that is cut in each phase, as the documents tell of them."""
+    async with wired(wire) as server:
+        assert {name: row async for name, row in told(server, wire)} == documented(wire)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_however_a_wire_breaks_it_comes_to_the_same(wire: Wire) -> None:
+    """An end, a broken transport, garbage, an error, silence; in a campaign at each event."""
+    counts = phases(wire)
+    some = (counts["before the first word"], counts["in the words"])
+    async with wired(wire) as server:
+        for count in range(len(ANSWERS[RICH][wire])) if ROUNDS > 100 else some:
+            for how in BREAKS:
+                await judge(server, cut(wire, count, how, f"{how} after {count} events"))
