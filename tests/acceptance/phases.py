@@ -23,6 +23,7 @@ from clew.providers.catalog import ModelFacts
 from clew.providers.registry import ProviderConfig, ProviderRegistry
 from clew.testing.scripted import Gate
 from clew.transcript.model_call import ModelCall
+from clew.transcript.spend import GROUPINGS
 from clew.transcript.usage import Usage
 from tests.acceptance.compacting import bulk, summary
 from tests.integration.wire_cases import Break, Heard, Wire, broken, hear
@@ -354,6 +355,14 @@ class World:
             answers = [call for call in calls if call.purpose == "answer"]
             assert session.usage == sum((call.usage for call in answers), Usage())
             assert abs(session.cost_usd - sum(call.cost_usd for call in answers)) < 1e-9
+        reports = [await self.engine.usage(by) for by in GROUPINGS]
+        counts = sum((row.usage for row in rows), Usage())
+        for report in reports:
+            assert report.total == reports[0].total
+            assert (report.total.calls, msgspec.convert(report.total, Usage, from_attributes=True)) == (
+                len(rows),
+                counts,
+            )
         rows.sort(key=lambda call: call.id)
         # A call that was stopped on its way to the wire has a row, and the wire never heard of it.
         unheard = sum(row.first_chunk_at is None and row.ended in ("aborted", "interrupted") for row in rows)

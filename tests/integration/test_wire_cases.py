@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.integration.wire_cases import ANSWERS, BREAKS, RICH, WIRES, Wire, phases
+from tests.integration.wire_cases import ANSWERS, BREAKS, RICH, WIRES, Wire, broken, phases
+from tests.integration.wire_server import ok
 from tests.integration.wire_table import cut, documented, judge, told
 from tests.integration.wired import wired
 from tests.rounds import ROUNDS
@@ -34,3 +35,20 @@ async def test_however_a_wire_breaks_it_comes_to_the_same(wire: Wire) -> None:
         for count in range(len(ANSWERS[RICH][wire])) if ROUNDS > 100 else some:
             for how in BREAKS:
                 await judge(server, cut(wire, count, how, f"{how} after {count} events"))
+
+
+@pytest.mark.parametrize("wire", WIRES)
+async def test_a_broken_answer_is_continued_without_what_was_cut(wire: Wire) -> None:
+    """The step before it is sent with the result of its tool, which does not run again; the cut words are not sent."""
+    whole = ANSWERS[RICH][wire]
+    async with wired(wire) as server:
+        for phase in ("in the thought", "in the words", "in the arguments"):
+            session_id = await server.begin([*ok(), *whole], broken(wire, whole[: phases(wire)[phase]], "breaks"))
+            assert (await server.prompt(session_id, "go"))[-1]["finishReason"] == "error"
+            assert (await server.go_on(session_id))[-1] == {"type": "finish", "finishReason": "stop"}
+            sent = str(server.wire.requests[-1].json)
+            assert (sent.count("One two."), sent.count("noted 1"), server.ran, server.wire.refused) == (1, 1, [1], [])
+            # Two calls that ended, and what the wire or the estimate says of the one that did not.
+            spent = (await server.client.get("/api/usage?by=session")).json()
+            (own,) = [group for group in spent["groups"] if group["key"] == session_id]
+            assert (own["calls"], own["estimated"]) == (3, 1)

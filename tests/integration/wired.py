@@ -79,7 +79,7 @@ class Wired:
         self.wire = wire
         self.client = client
         self._patience = patience
-        self._ran = ran
+        self.ran = ran
         self._prompts = 0
 
     async def begin(self, *replies: Sequence[Step]) -> str:
@@ -87,7 +87,7 @@ class Wired:
         self.wire.forget()
         for reply in replies:
             self.wire.reply(*reply)
-        self._ran.clear()
+        self.ran.clear()
         session_id = await self.client.session(title="wired")
         rules = [{"permission": "note", "pattern": "*", "action": "allow"}]
         assert (
@@ -148,7 +148,7 @@ class Wired:
             usage=sum((msgspec.convert(one, Usage, strict=False) for one in used), Usage()),
             estimated=any(one.get("estimated") is True for one in used),
             cost=(await self.client.get(f"/api/sessions/{session_id}")).json()["cost_usd"],
-            ran=len(self._ran),
+            ran=len(self.ran),
         )
 
 
