@@ -15,13 +15,16 @@ from clew.engine import Engine
 from clew.errors import InvalidInput
 from clew.history.convert import convert
 from clew.ids import Mint
-from clew.store.unit import PutCall, Unit
+from clew.providers.base import ModelInfo
+from clew.store.unit import PatchSession, PutCall, PutProjectRules, Unit
 from clew.testing.chunks import text
 from clew.testing.scribe import Scribe
+from clew.testing.scripted import FakeProviders, ScriptedModel, call, fail, say, then
 from clew.transcript.model_call import ModelCall
 from clew.transcript.session import Model
 from clew.transcript.spend import GROUPINGS, parse_bound
 from clew.transcript.usage import Usage
+from tests.acceptance.compacting import bulk, summary
 from tests.integration.command_line import Run, run
 from tests.integration.http_client import served
 
@@ -112,6 +115,83 @@ async def test_a_session_shows_what_it_and_its_subagents_have_spent(monkeypatch:
         assert asked == [sorted(spent)]
         for session_id, expected in spent.items():
             assert (await client.get(f"/api/sessions/{session_id}")).json()["spend"] == expected
+
+
+@pytest.mark.rule("US-5", "US-2")
+@pytest.mark.parametrize("store", ["memory", "sqlite", "jsonl"])
+async def test_a_session_with_subagents_a_title_and_summaries_adds_up_by_hand(store: str, tmp_path: Path) -> None:
+    """Every call that was made is in every grouping once; the rollups have the answers of their own session alone."""
+    used = {
+        name: Usage(*(5**place * count for count in (1, 2, 3, 1, 2)))
+        for place, name in enumerate(("asks a subagent", "the subagent", "its own", "goes on", "once more"))
+    }
+    title, summed, branched = Usage(7, 1), Usage(900, 90, 9), Usage(400, 4)
+    model = ScriptedModel(
+        [
+            then(call("task", {"prompt": "look"}), usage=used["asks a subagent"]),
+            then(call("task", {"prompt": "look closer"}), usage=used["the subagent"]),
+            then(say("seen"), usage=used["its own"]),
+            then(say("found"), usage=used["goes on"]),
+            then(say("done"), usage=used["once more"]),
+            *(say("ok") for _ in range(4)),
+            fail(400),
+            then(say("elsewhere"), usage=branched),
+        ]
+    )
+    answers = {"msg_title": then(say("A title"), usage=title), "msg_summary": then(say(summary("it")), usage=summed)}
+    cheap = ScriptedModel(otherwise=lambda asked: answers[asked.messages[0].id])
+    by = Model("cheap", "model")
+    info = ModelInfo(model=Model("test", "model"), window=20_000, max_output=1_000, titler=by, summariser=by)
+    providers = FakeProviders({"test": model, "cheap": cheap}, infos=[info], cost=lambda _, one: one.total / 10**6)
+    folder = tmp_path / "workspace"
+    folder.mkdir()
+    url = {"memory": "memory:", "sqlite": f"sqlite:///{tmp_path}/store.db", "jsonl": f"jsonl:{tmp_path}/store"}[store]
+    config = msgspec.convert({"compaction": {"preset": "guide"}}, clew.Config)
+    async with served(store=url, providers=providers, config=config) as client:
+        rules = ({"permission": "*", "pattern": "*", "action": "allow"},)
+        id_ = await client.session(workspace_root=str(folder))
+        allowed = (PatchSession(permissions=rules), PutProjectRules(str(folder), rules, 1))
+        await client.engine.store.commit(Unit(id_, allowed))
+        for prompt in ("go", *(bulk(word) for word in ("one", "two", "three", "four"))):
+            await (await client.engine.submit(id_, prompt)).wait()
+        # Titles are asked for beside everything else.
+        while {one["title"] for one in (await client.get("/api/sessions?kind=any")).json()["sessions"]} != {"A title"}:
+            pass
+        assert (await client.post(f"/api/sessions/{id_}/compact", {})).json()["compacted"]
+        await (await client.engine.submit(id_, "refused")).wait()
+        branch = (await client.engine.branch(id_, (await client.messages(id_))[-1]["id"])).id
+        await (await client.engine.submit(branch, "aside")).wait()
+
+        bulked, own = Usage(10, 5), [used["asks a subagent"], used["once more"]]
+        below = [used["the subagent"], used["its own"], used["goes on"], title, title]
+        of_session = [*own, *[bulked] * 4, *below, title, summed, Usage()]
+        everything = [*of_session, branched]
+        sessions = {one["id"]: one for one in (await client.get("/api/sessions?kind=any")).json()["sessions"]}
+        assert sessions[id_]["spend"] == spent(of_session, subagents=2)
+        assert sessions[branch]["spend"] == spent([branched])
+        assert sessions[id_]["total_tokens"] == sum(one.total for one in (*own, *[bulked] * 4))
+        [first] = [one for one in sessions.values() if one["parent_id"] == id_ and one["kind"] == "subagent"]
+        assert first["spend"] == spent(below, subagents=1)
+        assert first["total_tokens"] == used["the subagent"].total + used["goes on"].total
+        for by_ in GROUPINGS:
+            report = (await client.get(f"/api/usage?by={by_}")).json()
+            assert report["total"] == added(everything), by_
+            assert len(report["groups"]) == {"session": 4, "model": 2}.get(by_, 1)
+        models = {one.pop("key"): one for one in (await client.get("/api/usage?by=model")).json()["groups"]}
+        assert models["cheap/model"] == added([title, title, title, summed])
+        assert model.left == 0
+
+
+def added(used: list[Usage]) -> dict[str, Any]:
+    """A group of calls as it is told."""
+    total = sum(used, Usage())
+    return {"calls": len(used), **msgspec.to_builtins(total), "cost_usd": total.total / 10**6, "estimated": 0}
+
+
+def spent(used: list[Usage], subagents: int = 0) -> dict[str, Any]:
+    """Calls as a session tells of them."""
+    total = sum(used, Usage()).total
+    return {"calls": len(used), "tokens": total, "cost_usd": total / 10**6, "subagents": subagents}
 
 
 TABLE = """\
