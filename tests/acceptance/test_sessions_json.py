@@ -185,7 +185,7 @@ async def test_the_file_is_written_at_a_user_message_and_at_the_end_of_a_step(tm
         assert [message["text"] for message in stored["messages"]] == ["go"]
         await gate.reached.wait()
         clock.advance(100)
-        while len(await e.messages(session.id)) < 2:
+        while "text" not in (await e.messages(session.id))[-1].parts[-1]:
             await e.store.load_state(session.id)
             await asyncio.sleep(0)
         assert "Ariadne" in (await e.messages(session.id))[-1].parts[-1]["text"]

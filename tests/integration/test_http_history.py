@@ -207,7 +207,10 @@ async def test_a_snapshot_that_cannot_be_brought_back_is_503() -> None:
 
 @pytest.mark.rule("BR-1")
 async def test_a_branch_is_a_session_of_its_own() -> None:
-    """201 with the session, in the shape every route has; metadata merged, the model chosen, from a message on."""
+    """201 with the session, in the shape every route has; metadata merged, the model chosen, from a message on.
+
+    What its parent spent it did not spend.
+    """
     async with served(say("one"), say("two"), say("three")) as client:
         session_id, [_, _, u2, a2, *_] = await talked(client, "a", "b", "c", title="Talk", metadata={"x": 1, "y": 2})
         parent = (await client.get(f"/api/sessions/{session_id}")).json()
@@ -232,6 +235,7 @@ async def test_a_branch_is_a_session_of_its_own() -> None:
             "prompt_tokens": 10,
             "completion_tokens": 5,
             "total_tokens": 15,
+            "spend": {"calls": 0, "tokens": 0, "cost_usd": 0.0, "subagents": 0},
             "created_at": branch["created_at"],
             "updated_at": branch["updated_at"],
         }

@@ -23,6 +23,7 @@ from clew.errors import ModelFailed
 from clew.transcript.chunk import Chunk
 from clew.transcript.message import Message
 from clew.transcript.session import Model
+from clew.transcript.turn import NOT_REPORTED
 from clew.transcript.usage import Usage
 
 __all__ = [
@@ -80,6 +81,11 @@ class StepEnd(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage
     finish_reason: Literal["stop", "length", "content-filter", "tool-calls", "error", "other"] = "stop"
     data: dict[str, Any] = msgspec.field(default_factory=dict)
+
+    @property
+    def is_counted(self) -> bool:
+        """The provider said what the call used."""
+        return self.data.get("usage") != NOT_REPORTED
 
 
 class ProviderFailure(ModelFailed):

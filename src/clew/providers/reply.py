@@ -15,6 +15,7 @@ import msgspec
 
 from clew.providers.base import StepEnd, UsageSaid
 from clew.transcript import chunk as c
+from clew.transcript.turn import NOT_REPORTED
 from clew.transcript.usage import Usage
 
 __all__ = ["CUT", "bounded"]
@@ -49,7 +50,7 @@ async def bounded(
     for chunk in reply.close():
         yield chunk
     # The rest of what was used is told at the end, and nobody waited for it.
-    yield StepEnd(usage=used, finish_reason="length", data={CUT: limit, "usage": "not reported"})
+    yield StepEnd(usage=used, finish_reason="length", data={CUT: limit, "usage": NOT_REPORTED})
 
 
 class _Reply:

@@ -34,7 +34,7 @@ from clew.transcript import chunk as c
 from clew.transcript.doom import Pattern, made_calls, repetition_of
 from clew.transcript.message import Message
 from clew.transcript.model_call import ModelCall
-from clew.transcript.turn import NOT_REPORTED, Step
+from clew.transcript.turn import Step
 from clew.transcript.usage import Usage
 from clew.transcript.wait import Wait, digest_call
 
@@ -214,7 +214,7 @@ class Loop(msgspec.Struct):
                 await self.host.clock.sleep(wait)
                 await self.progress.running()
             else:
-                used = Usage() if result[2].data.get("usage") == NOT_REPORTED else result[2].usage
+                used = result[2].usage if result[2].is_counted else Usage()
                 self.room.note(used, self.recorder.message.id, self.recorder.fold.part_count)
                 self.host.hooks.observe("after_model_call", (request, result[2]))
                 return result

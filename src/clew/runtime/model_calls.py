@@ -35,7 +35,6 @@ from clew.transcript import chunk as c
 from clew.transcript.model_call import CallEnd, ModelCall, Purpose, without_session
 from clew.transcript.part import Part, steps_in, text_part
 from clew.transcript.session import Model, Session
-from clew.transcript.turn import NOT_REPORTED
 from clew.transcript.usage import Usage
 
 __all__ = ["NO_END", "AskedCall", "Cost", "ask_text", "end_interrupted", "newest_step"]
@@ -80,7 +79,7 @@ class AskedCall:
 
     def complete(self, end: StepEnd, parts: Sequence[Part]) -> ModelCall:
         """Its row, now that the model has said all: ``parts`` is what. Where nobody counted, it is estimated."""
-        if end.data.get("usage") != NOT_REPORTED:
+        if end.is_counted:
             return self._closed("completed", end.usage, estimated=False)
         return self._closed("completed", with_rest(_with_guess(end.usage, self._guess), parts), estimated=True)
 
@@ -129,7 +128,7 @@ async def ask_text(
         with contextlib.suppress(ClewError):
             host.store.submit(Unit(call.session_id or STORE_WIDE, (PutCall(call),))).add_done_callback(written)
 
-    chars = len(request.system) + sum(len(part.get("text", "")) for m in request.messages for part in m.parts)
+    chars = len(request.system) + sum(len(text) for message in request.messages for text in message.texts)
     row = ModelCall(
         id=host.mint.call(),
         purpose=purpose,

@@ -19,6 +19,7 @@ from clew.providers.base import ModelRequest, StepEnd
 from clew.providers.pydantic_ai.history import sent_calls
 from clew.transcript import chunk as c
 from clew.transcript.chunk import UNSET, Chunk, FinishReason, UnsetType
+from clew.transcript.turn import NOT_REPORTED
 from clew.transcript.usage import Usage
 
 __all__ = ["Translator", "first_usage", "refusal_of", "says_end", "step_end", "usage_of"]
@@ -251,7 +252,7 @@ def step_end(response: Any, *, has_calls: bool) -> StepEnd:
         reason = "tool-calls"
     data = {"response_id": response.provider_response_id, "response_model": response.model_name}
     if not (usage := usage_of(used)).total:
-        data["usage"] = "not reported"
+        data["usage"] = NOT_REPORTED
     return StepEnd(
         usage=usage,
         finish_reason=reason,
