@@ -121,6 +121,24 @@ test("what is sent while something runs is queued, one of it can be cancelled, a
   await inStep(windows);
 });
 
+test("a stop pauses the queue; the page says so, and the queue goes on when it is told to", async () => {
+  const server = await sharedServer();
+  const { id } = await newSession(server, "demo/long");
+  const page = await openSession(server, id);
+  await prompt(server, id, ENDLESS);
+  await atLeast(page, 1);
+  await say(page, "3 words");
+  await until(async () => (await queued(page).count()) === 1, "no chip");
+  await button(page, "Stop").click();
+  await idle(server, id);
+  await page.getByText("paused since it was stopped").waitFor();
+  assert.equal(await answers(page).count(), 1);
+  await button(page, "Go on with the queue").click();
+  await until(async () => (await answers(page).count()) === 2, "the queue did not run");
+  await until(async () => (await queued(page).count()) === 0, "the queue is empty");
+  assert.equal(await page.getByText("paused since").count(), 0);
+});
+
 test("a queued turn that starts is attached to by itself", async () => {
   const server = await sharedServer();
   const { id } = await newSession(server, "demo/long");

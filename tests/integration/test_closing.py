@@ -13,6 +13,8 @@ import clew
 from clew.config import Config
 from clew.testing.scripted import FakeProviders, Gate, ScriptedModel, say, wait
 from tests.acceptance.compacting import Compacting, answer, bulk, opened, settings, summary
+from tests.integration.command_line import Run
+from tests.integration.command_line import run as run
 
 
 async def test_a_run_that_has_just_settled_is_waited_for(
@@ -89,3 +91,17 @@ async def test_closing_waits_for_the_summary_after_a_turn_within_a_limit(
         await s.engine.close(within_s=0.05)
         assert await s.kinds() == ["normal"] * 6
     assert [one.message for one in caplog.records if one.levelno >= logging.ERROR] == []
+
+
+@pytest.mark.rule("SR-10")
+def test_a_command_ends_with_the_summary_of_its_turn_stored(run: Run, tmp_path: Path) -> None:
+    """On a store that makes room after a turn: the next command finds the summary that the last one owed."""
+    store, words = ("--store", f"json:{tmp_path}/sessions"), "word " * 150
+    assert run("run", f"1 {words}", "--model", "demo/small", *store)[0] == 0
+    session_id = run("ls", *store)[1].split()[0]
+    for number in range(2, 8):
+        assert run("run", f"{number} {words}", "--session", session_id, *store)[0] == 0
+        tree = run("tree", session_id, *store)[1].splitlines()
+        if "(summary, head)" in tree[-1]:
+            return
+    raise AssertionError(tree)
