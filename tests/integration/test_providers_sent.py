@@ -364,6 +364,13 @@ async def test_whatever_a_turn_left_behind_can_be_sent(wire: WireServer, kind: E
         ],
     ]
     history = [m for n, parts in enumerate(left) for m in (assistant(step, *parts, id=f"a{n}"), user("go on", f"u{n}"))]
-    await talk.body(user("hello"), *history, tools=[READ], model=Model(IDS[kind], "openai/some-model"))
+    model = Model(IDS[kind], "openai/some-model")
+    await talk.body(user("hello"), *history, tools=[READ], model=model)
+    imported = {"type": "dynamic-tool", "toolName": "a server/a tool", "toolCallId": "c", "state": "output-available"}
+    history.insert(0, assistant({**imported, "input": {}, "output": "x"}, id="b"))
+    sent = await talk.body(user("hello"), *history, model=model)
+    # Nothing is offered any more, and what was called is still named.
+    assert "a_server_a_tool" in str(sent["tools"])
+    assert "none" in str(sent["tool_choice"])
     assert wire.refused == []
     await talk.provider.close()

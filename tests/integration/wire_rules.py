@@ -136,6 +136,8 @@ def _chat(body: Any) -> Iterator[str]:
         yield "max_tokens and max_completion_tokens cannot both be set"
     if "tools" in body and not body["tools"]:
         yield "tools: array too short"
+    if "tool_choice" in body and "tools" not in body:
+        yield "tool_choice is only allowed when tools are specified"
     yield from _tool_names([tool["function"]["name"] for tool in body.get("tools", [])])
     owed: list[str] = []
     for index, message in enumerate(messages):

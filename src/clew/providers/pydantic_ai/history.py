@@ -25,6 +25,7 @@ _DENIED: Final = "The user did not allow this call."
 _FORBIDDEN: Final = re.compile(r"[^A-Za-z0-9_-]")
 _LONGEST_ID: Final = 40
 """What OpenAI's chat takes; the others take more."""
+_LONGEST_NAME: Final = 64
 
 
 def translate(request: ModelRequest, provider_id: str, system: str) -> list[Any]:
@@ -34,14 +35,18 @@ def translate(request: ModelRequest, provider_id: str, system: str) -> list[Any]
     return _History(theirs, provider_id, system, str(request.model.model_id)).of(request)
 
 
-def translate_tools(tools: Sequence[ToolSchema]) -> list[Any]:
+def translate_tools(request: ModelRequest) -> list[Any]:
+    """The tools as the library takes them. A conversation with calls names their tools, also where none is offered any
+    more: Anthropic refuses calls of tools it was not told of."""
     from pydantic_ai.tools import ToolDefinition
 
+    made = {_name(part) for message in request.messages for part in message.parts if p.is_call(part)}
+    gone = [ToolSchema(name, "Not offered any more.", {"type": "object"}) for name in sorted(made)]
     return [
         ToolDefinition(
             name=tool.name, description=tool.description, parameters_json_schema=dict(tool.input_schema), strict=False
         )
-        for tool in tools
+        for tool in request.tools or gone
     ]
 
 
@@ -141,7 +146,7 @@ class _History:
             given = {} if given is None else {"invalid_arguments": given}
         details = (p.provider_data(part, self._provider_id) or {}).get("details")
         return self._theirs.ToolCallPart(
-            tool_name=p.tool_name(part),
+            tool_name=_name(part),
             args=given,
             tool_call_id=self._id(p.call_id_of(part) or ""),
             provider_name=self._system if isinstance(details, dict) else None,
@@ -164,7 +169,7 @@ class _History:
         # Anthropic refuses a result of nothing, or of nothing but space.
         empty = content is None or (isinstance(content, str) and not content.strip())
         return self._theirs.ToolReturnPart(
-            tool_name=p.tool_name(part),
+            tool_name=_name(part),
             content=_NO_OUTPUT if empty else content,
             tool_call_id=self._id(p.call_id_of(part) or ""),
             outcome=outcome,
@@ -183,6 +188,11 @@ class _History:
                 count += 1
             self._ids[id_] = known
         return known
+
+
+def _name(part: p.Part) -> str:
+    """The name of a tool as every provider takes it: an imported call may be of any."""
+    return _FORBIDDEN.sub("_", p.tool_name(part))[:_LONGEST_NAME] or "tool"
 
 
 def _text(value: object) -> str | None:

@@ -15,7 +15,7 @@ from clew.clock import Clock, SystemClock
 from clew.providers.base import FailureKind, ModelRequest, ProviderFailure, StepEnd, UsageSaid
 from clew.providers.pydantic_ai.endpoint import Connection, Endpoint, connect
 from clew.providers.pydantic_ai.failures import raise_failure
-from clew.providers.pydantic_ai.history import translate, translate_tools
+from clew.providers.pydantic_ai.history import sent_calls, translate, translate_tools
 from clew.providers.pydantic_ai.stream import Translator, first_usage, refusal_of, says_end, step_end, usage_of
 from clew.transcript.chunk import Chunk
 from clew.transcript.usage import Usage
@@ -142,7 +142,7 @@ class PydanticAIProvider:
             model,
             translate(request, self.endpoint.provider_id, connection.system),
             model_settings=self._settings(model, request),
-            model_request_parameters=ModelRequestParameters(function_tools=translate_tools(request.tools)),
+            model_request_parameters=ModelRequestParameters(function_tools=translate_tools(request)),
             instrument=False,
         )
 
@@ -168,6 +168,8 @@ class PydanticAIProvider:
             # A conversation is sent again with every step: worth caching wherever that must be asked for, through a
             # gateway too. A server that merely speaks OpenAI's dialect may refuse a field it does not know.
             settings["cache"] = True
+        if not request.tools and sent_calls(request.messages):
+            settings["tool_choice"] = "none"
         if self.endpoint.kind == "openai-responses":
             # The conversation is kept here and sent whole: reasoning comes sealed, to be handed back.
             settings["openai_store"] = False
