@@ -99,6 +99,7 @@ def test_a_command_ends_with_the_summary_of_its_turn_stored(run: Run, tmp_path: 
     store, words = ("--store", f"json:{tmp_path}/sessions"), "word " * 150
     assert run("run", f"1 {words}", "--model", "demo/small", *store)[0] == 0
     session_id = run("ls", *store)[1].split()[0]
+    tree: list[str] = []
     for number in range(2, 8):
         assert run("run", f"{number} {words}", "--session", session_id, *store)[0] == 0
         tree = run("tree", session_id, *store)[1].splitlines()
