@@ -457,6 +457,7 @@ def do(path: Path, deed: Deed, hour: int, session_id: str | None = None, failpoi
         ("compact", "compact.before_commit=kill"),
         ("make_room", "writer.after_commit_before_ack=kill@8"),
         ("make_room", "run.before_model_call=kill@2"),
+        ("make_room", "run.model_asked=kill@2"),
         ("make_room", "run.before_tools=kill@2"),
         ("make_room", "run.tool_done=kill"),
         ("make_room", "run.before_step_end=kill@2"),
