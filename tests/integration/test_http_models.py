@@ -56,6 +56,26 @@ async def test_a_swap_that_is_refused_leaves_the_session_on_the_model_it_had() -
         assert asked(model) == ["test/big", *["test/other"] * 3, "test/big"]
 
 
+@pytest.mark.rule("MS-3", "MS-2")
+async def test_a_swap_that_is_stopped_while_room_is_made_for_it_has_not_happened() -> None:
+    """Until the conversation fits, the session is on the model it had, whatever ends the attempt."""
+    gate = Gate()
+    model, fake = providers(*[say("word " * 600)] * 8, [wait(gate), say("a summary")], say("on"))
+    async with served(providers=fake) as client:
+        session_id = await client.session()
+        for _ in range(8):
+            await client.prompt(session_id, "tell me all")
+            await client.idle(session_id)
+        await client.prompt(session_id, "on", model="test/small")
+        await gate.reached.wait()
+        assert await model_of(client, session_id) == BIG
+        await client.post(f"/api/sessions/{session_id}/abort")
+        await client.idle(session_id)
+        await client.prompt(session_id, "on")
+        assert await client.idle(session_id) == {"state": "idle"}
+        assert (asked(model)[-1], await model_of(client, session_id)) == ("test/big", BIG)
+
+
 @pytest.mark.rule("MS-3")
 async def test_a_model_that_failed_in_passing_stays_picked() -> None:
     """Nobody refused it: the next prompt tries it again."""
