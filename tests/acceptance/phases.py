@@ -208,10 +208,10 @@ class World:
 
     async def reach(self, phase: Phase) -> None:
         """Have the session at work, or waiting, and in this phase."""
-        self._tool_gate = Gate()
-        self.server.pausing.clear()
         # What waits for a human holds up what comes after it.
         await self.go_on("deny")
+        self._tool_gate = Gate()
+        self.server.pausing.clear()
         rich = self._rich(("note", {"n": self._next()}))
         held: dict[str, Callable[[Heard], object]] = {
             "before the first chunk": lambda _: True,
@@ -263,7 +263,9 @@ class World:
             await asyncio.sleep(0.002)
 
     async def _is_idle(self) -> bool:
-        return self.engine.is_idle(self.session_id)
+        """Nothing runs, and nothing of the queue is about to."""
+        status, queue = await self.engine.get_status(self.session_id), await self.engine.queue(self.session_id)
+        return self.engine.is_idle(self.session_id) and (status.paused or not queue)
 
     async def _is_closed(self) -> bool:
         return not await self.engine.store.open_model_calls()
@@ -282,6 +284,8 @@ class World:
                     reply.rest = []
                 with contextlib.suppress(ClewError):
                     await self.engine.abort(self.session_id)
+                # Before anything is let go: what is not waited for must not go on.
+                await self._until(self._is_idle)
             case "kill":
                 await self.kill()
             case "death":
@@ -358,11 +362,8 @@ class World:
         reports = [await self.engine.usage(by) for by in GROUPINGS]
         counts = sum((row.usage for row in rows), Usage())
         for report in reports:
-            assert report.total == reports[0].total
-            assert (report.total.calls, msgspec.convert(report.total, Usage, from_attributes=True)) == (
-                len(rows),
-                counts,
-            )
+            told = msgspec.convert(report.total, Usage, from_attributes=True)
+            assert (report.total, told) == (reports[0].total, counts), rows
         rows.sort(key=lambda call: call.id)
         # A call that was stopped on its way to the wire has a row, and the wire never heard of it.
         unheard = sum(row.first_chunk_at is None and row.ended in ("aborted", "interrupted") for row in rows)
