@@ -142,8 +142,9 @@ async def test_a_resend_that_is_refused_stays_unanswered(tmp_path: Path) -> None
 
 
 @pytest.mark.rule("CP-4")
-async def test_recall_is_offered_after_a_compaction_and_finds_what_is_out_of_sight(tmp_path: Path) -> None:
-    """Words that were summarised, an output that was pruned, and a whole message by its id."""
+async def test_recall_finds_what_is_out_of_sight_and_is_offered_from_the_first_turn_on(tmp_path: Path) -> None:
+    """Words that were summarised, an output that was pruned, a whole message by its id. A tool that came with the first
+    summary would have the provider read everything anew with the turn after."""
     async with opened(tmp_path, tools=[look], window=100_000) as s:
         await s.begin()
         await s.allow("look")
@@ -151,12 +152,12 @@ async def test_recall_is_offered_after_a_compaction_and_finds_what_is_out_of_sig
         first = await s.send("where is the key?")
         await s.rest()
         await looks(s, 5, used=100)
-        offered = [tool.name for tool in s.model.requests[-1].tools]
-        assert "recall" not in offered
         await s.engine.compact(s.id)
         await looks(s, 4, used=100, first=5)
         await s.engine.prune(s.id)
-        assert "recall" in [tool.name for tool in s.model.requests[-1].tools]
+        first_tools, *others = ([tool.name for tool in request.tools] for request in s.model.requests)
+        assert "recall" in first_tools
+        assert others == [first_tools] * len(others)
         pruned = (await s.engine.store.load_pruned(s.id))[0].message_id
         s.model.add(
             call("recall", {"query": "flowerpot"}),

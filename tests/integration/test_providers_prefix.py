@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+import subprocess
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,10 @@ from tests.integration.wire_talk import wire
 
 __all__ = ["wire"]
 
+SUMMARY = "\n".join(
+    f"## {heading}\n- something"
+    for heading in ("Goal", "Constraints & Preferences", "Progress", "Key Decisions", "Next Steps", "Critical Context")
+)
 SPEAKS: dict[str, list[bytes]] = {
     "anthropic": ANTHROPIC.text("fine"),
     "openai": OPENAI.text("fine"),
@@ -65,3 +71,113 @@ async def test_a_tool_is_told_once_in_a_request_and_the_evidence_names_it(
     assert [tool.name for tool in report.tools] == names
     assert (report.proven, report.prompt[-1].name) == (True, "tools")
     assert all(f"## {name}\n" in report.prompt[-1].text for name in names)
+
+
+# The environment
+
+
+def working_copy(folder: Path) -> None:
+    """A git repository with nothing in it."""
+    subprocess.run(["git", "init", "-q", "-b", "main", str(folder)], check=True, stdin=subprocess.DEVNULL)
+
+
+def sent(body: Any) -> list[tuple[str, str]]:
+    """The messages of a request on Anthropic's wire, each with all of its text."""
+    return [(one["role"], "|".join(part["text"] for part in one["content"])) for one in body["messages"]]
+
+
+def changed(count: str) -> str:
+    return f"[The environment has changed:]\nGit: branch main, {count} changed|"
+
+
+@pytest.mark.rule("SP-1", "PR-5")
+async def test_the_environment_stays_as_it_was_told_and_a_turn_is_told_what_has_changed(
+    wire: WireServer, tmp_path: Path
+) -> None:
+    """Tools and system are the same in every request, and each request begins with the one before it."""
+    working_copy(tmp_path)
+    async with opened(wire, "anthropic", tmp_path) as (engine, session_id):
+        turns = [await say(engine, session_id, "one")]
+        (tmp_path / "a").touch()
+        turns.append(await say(engine, session_id, "two"))
+        turns.append(await say(engine, session_id, "three"))
+        (tmp_path / "a").unlink()
+        turns.append(await say(engine, session_id, "four"))
+        turns.append(await say(engine, session_id, "five"))
+        assert [(await engine.request(turn_id)).proven for turn_id in turns] == [True] * 5
+        shown = [part["text"] for message in await engine.messages(session_id) for part in message.parts[-1:]]
+    bodies = [request.json for request in wire.requests]
+    assert "Git: branch main, nothing changed" in bodies[0]["system"][0]["text"]
+    assert [(body["tools"], body["system"]) for body in bodies] == [(bodies[0]["tools"], bodies[0]["system"])] * 5
+    fine = ("assistant", "fine")
+    asked = [
+        ("user", "one"),
+        ("user", f"{changed('1 file')}two"),
+        ("user", f"{changed('1 file')}three"),
+        ("user", f"{changed('nothing')}four"),
+        ("user", "five"),
+    ]
+    assert sent(bodies[-1]) == [asked[0], fine, asked[1], fine, asked[2], fine, asked[3], fine, asked[4]]
+    assert all(sent(after)[: len(sent(before))] == sent(before) for before, after in pairwise(bodies))
+    assert shown == ["one", "fine", "two", "fine", "three", "fine", "four", "fine", "five", "fine"]
+
+
+@pytest.mark.rule("SP-1")
+async def test_a_compaction_and_another_model_tell_the_environment_anew(wire: WireServer, tmp_path: Path) -> None:
+    """The provider has to read all of it again anyway."""
+    working_copy(tmp_path)
+    async with opened(wire, "anthropic", tmp_path) as (engine, session_id):
+        await say(engine, session_id, "one " * 400)
+        (tmp_path / "a").touch()
+        await say(engine, session_id, "two " * 400)
+        await say(engine, session_id, "three")
+        await say(engine, session_id, "four")
+        wire.always(*ok(), *ANTHROPIC.text(SUMMARY))
+        assert (await engine.compact(session_id)).compacted
+        wire.always(*ok(), *ANTHROPIC.text("fine"))
+        await say(engine, session_id, "five")
+        (tmp_path / "b").touch()
+        await (await engine.submit(session_id, "six", model="far/other")).wait()
+        await (await engine.submit(session_id, "seven", model="far/other")).wait()
+    told = [request.json["system"][0]["text"].partition("\nGit: ")[2].split("\n")[0] for request in wire.requests]
+    plain, one, two = (f"branch main, {count} changed" for count in ("nothing", "1 file", "2 files"))
+    assert told == [plain, plain, plain, plain, "", one, two, two]
+    last = [sent(wire.requests[n].json)[-1] for n in (3, 5, 6, 7)]
+    assert last == [("user", f"{changed('1 file')}four"), ("user", "five"), ("user", "six"), ("user", "seven")]
+
+
+def characters(body: Any) -> str:
+    """A request in the order in which a provider reads it, without the marks for its cache."""
+    kept = json.loads(json.dumps(body), object_hook=lambda one: {k: v for k, v in one.items() if k != "cache_control"})
+    return "\n".join(map(json.dumps, [*kept["tools"], *kept["system"], *kept["messages"]]))
+
+
+def common(before: str, after: str) -> str:
+    """The beginning that both have."""
+    return "".join(a for a, _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, after, strict=False)))
+
+
+@pytest.mark.rule("PR-5")
+async def test_over_fifty_tool_steps_in_five_turns_each_request_begins_with_the_one_before(
+    wire: WireServer, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    """Files change all along; the end of every request is marked for the provider's cache, as are tools and system."""
+    working_copy(tmp_path)
+    (tmp_path / "lines").write_text("".join(f"this is line {n}\n" for n in range(1, 60)))
+    async with opened(wire, "anthropic", tmp_path) as (engine, session_id):
+        for turn in range(5):
+            for n in range(turn * 10, turn * 10 + 10):
+                args = json.dumps({"path": "lines", "offset": n + 1, "limit": 5})
+                call = ANTHROPIC.tool_block(0, f"toolu_{n:020}", "read", args)
+                wire.reply(*ok(), ANTHROPIC.start(), *call, *ANTHROPIC.stop("tool_use"))
+            wire.reply(*ok(), *ANTHROPIC.text("fine"))
+            await say(engine, session_id, f"go on {turn}")
+            (tmp_path / f"new{turn}").touch()
+    bodies = [request.json for request in wire.requests]
+    assert len(bodies) == 55
+    marked = {("cache_control" in body, str(body).count("cache_control")) for body in bodies}
+    assert marked == {(True, 3)}
+    texts = [*map(characters, bodies)]
+    shares = [len(common(before, after)) / len(before) for before, after in pairwise(texts)]
+    record_property("figure", f"common prefix over 55 requests: least {min(shares):.1%}")
+    assert min(shares) >= 0.95

@@ -109,7 +109,7 @@ def _result(part: p.Part) -> str:
 def _words(part: p.Part) -> str:
     if p.kind_of(part) == "file":
         return f"(file: {p.file_name_of(part) or 'unnamed'}, {p.media_type_of(part) or 'unknown type'})"
-    return p.text_of(part) or ""
+    return "" if p.is_notice(part) else p.text_of(part) or ""
 
 
 def _safe(text: str) -> str:

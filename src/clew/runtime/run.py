@@ -155,6 +155,9 @@ class Run:
         steps = len(await self._host.store.load_steps(self.turn.id))
         budget = self._max_steps - (steps - self.turn.budget_from)
         if resumption is None and steps == 0:
+            if self._setting.change is not None:
+                noted = SetTurn(self.turn.id, None, data={"environment": self._setting.change})
+                await self._host.store.commit(Unit(self.session_id, (noted,), (EpochIs(self._epoch),)))
             # Before anything of an answer exists the turn can still be refused as if it had not been.
             _, failure = await self._until_aborted(self._room.fit(None))
             if isinstance(failure, ContextTooLarge) and self.turn.status not in ("failed", "aborted"):

@@ -6,33 +6,44 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from clew.agents.manifest import Agent
+from clew.errors import InvalidInput, RowUndecodable
 from clew.providers.base import ModelInfo, ToolSchema
 from clew.providers.evidence import encode_tools, tools_digest
 from clew.runtime.host import Host
 from clew.runtime.permit import Permit
+from clew.store.base import Store
 from clew.store.unit import PutPrompt
-from clew.system_prompt.assemble import SystemPrompt, assemble
+from clew.system_prompt.assemble import SystemPrompt, assemble, sections_of
+from clew.system_prompt.change import environment_change
 from clew.system_prompt.environment import collect_environment
 from clew.system_prompt.inputs import Delegate, PromptInputs
 from clew.system_prompt.instructions import load_instructions
+from clew.system_prompt.sections import environment
 from clew.system_prompt.skills import SkillCatalog
 from clew.tools.base import Tool
 from clew.transcript.message import MessageRow
 from clew.transcript.rule import Rule
 from clew.transcript.session import Model, Session
+from clew.transcript.turn import Step, Turn
 
 __all__ = ["Setting", "load_permit", "prompt_writes", "resolve", "resolve_for", "schemas_of"]
 
 log = logging.getLogger("clew.agents")
 
+_LOOKS_BACK: Final = 8
+"""Turns in a row that came to no model call, such as failed ones, before the environment is told anew."""
+
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
-    """What is resolved once per turn: who answers, with what, under which rules and which system prompt."""
+    """What is resolved once per turn: who answers, with what, under which rules and which system prompt.
+
+    ``change`` is what has changed around the session since that prompt, for a turn that begins now.
+    """
 
     session: Session
     agent: Agent
@@ -42,6 +53,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     tools: Mapping[str, Tool]
     skills: SkillCatalog
     system_prompt: SystemPrompt
+    change: str | None = None
     permit: Permit
     attended: bool
     depth: int
@@ -82,33 +94,28 @@ async def resolve(
         for name, tool in sorted(host.tools.items())
         if info.tools and manifest.is_offered(name) and (workspace is not None or not tool.needs_workspace)
     }
-    if "recall" in tools:
-        line = await host.store.load_line(session.id, turns=1, keep_damaged=True)
-        if not line.turns or line.turns[-1].turn.compaction_turn_id is None:
-            # Nothing on the line was summarised: there is nothing to recall.
-            del tools["recall"]
+    line = await host.store.load_line(session.id, turns=1, keep_damaged=True)
+    last = line.turns[-1].turn if line.turns else None
     skills = SkillCatalog()
     if "skill" in tools:
         skills = await asyncio.to_thread(SkillCatalog.load, host.config_folder, workspace)
 
-    def read_system_prompt() -> SystemPrompt:
-        return assemble(
-            PromptInputs(
-                agent_prompt=manifest.prompt,
-                agent_path=manifest.path if manifest.source == "project" else None,
-                session_override=session.system_prompt,
-                swapped_from=session.agent if manifest.name != session.agent else None,
-                subagent=depth > 0,
-                delegates=tuple(Delegate(a.name, a.description) for a in catalog.subagents())
-                if "task" in tools
-                else (),
-                instructions=load_instructions(workspace).files if workspace else (),
-                skills=skills.index,
-                environment=collect_environment(clock=host.clock, model=chosen, workspace=workspace),
-                tools=schemas_of(tools),
-            )
+    def read_inputs() -> PromptInputs:
+        return PromptInputs(
+            agent_prompt=manifest.prompt,
+            agent_path=manifest.path if manifest.source == "project" else None,
+            session_override=session.system_prompt,
+            swapped_from=session.agent if manifest.name != session.agent else None,
+            subagent=depth > 0,
+            delegates=tuple(Delegate(a.name, a.description) for a in catalog.subagents()) if "task" in tools else (),
+            instructions=load_instructions(workspace).files if workspace else (),
+            skills=skills.index,
+            environment=collect_environment(clock=host.clock, model=chosen, workspace=workspace),
+            tools=schemas_of(tools),
         )
 
+    inputs = await asyncio.to_thread(read_inputs)
+    now, frozen = environment(inputs), await _frozen_environment(host.store, last, chosen)
     return Setting(
         session=session,
         agent=manifest,
@@ -117,11 +124,33 @@ async def resolve(
         workspace=workspace,
         tools=tools,
         skills=skills,
-        system_prompt=await asyncio.to_thread(read_system_prompt),
+        system_prompt=assemble(msgspec.structs.replace(inputs, frozen_environment=frozen)),
+        change=environment_change(now, frozen, last.environment) if last is not None and frozen is not None else None,
         permit=await load_permit(host, session, manifest.rules, attended=attended, parent=parent),
         attended=attended,
         depth=depth,
     )
+
+
+async def _frozen_environment(store: Store, last: Turn | None, model: Model) -> str | None:
+    """The environment as the newest turn that called this model was told it; None when it is to be told anew.
+
+    After a compaction between two turns it is. One that a turn made room with for itself changes nothing in it: to tell
+    it anew only with the turn after would have the provider read everything once more.
+    """
+    steps: tuple[Step, ...] = ()
+    for _ in range(_LOOKS_BACK):
+        if last is None or last.kind != "normal" or (steps := await store.load_steps(last.id)):
+            break
+        last = await store.find_turn(last.parent_turn_id) if last.parent_turn_id is not None else None
+    if last is None or not steps or steps[-1].model.plain != model.plain:
+        return None
+    try:
+        kept = await store.find_prompt(steps[-1].prompt_digest or "") or ""
+        sections = sections_of(kept, steps[-1].sections)
+    except (InvalidInput, RowUndecodable):
+        return None
+    return next((section.text for section in sections if section.name == environment.__name__), None)
 
 
 def _standing_model(host: Host, session: Session, manifest: Agent) -> Model:

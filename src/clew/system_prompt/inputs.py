@@ -81,7 +81,8 @@ class PromptInputs(msgspec.Struct, frozen=True, kw_only=True):
 
     ``agent_path`` is set when the agent's prompt came out of a file of the project. ``swapped_from`` is the
     session's own agent, when another one has this turn. ``subagent``: the session works for another one.
-    ``instructions`` are outermost first; the order of everything else does not matter.
+    ``instructions`` are outermost first; the order of everything else does not matter. ``frozen_environment`` is the
+    section as an earlier turn was sent it, and stands for ``environment``.
     """
 
     agent_prompt: str = ""
@@ -93,4 +94,5 @@ class PromptInputs(msgspec.Struct, frozen=True, kw_only=True):
     instructions: tuple[Instruction, ...] = ()
     skills: tuple[Skill, ...] = ()
     environment: Environment | None = None
+    frozen_environment: str | None = None
     tools: tuple[PromptTool, ...] = ()

@@ -91,7 +91,9 @@ def skills(inputs: PromptInputs) -> str:
 
 
 def environment(inputs: PromptInputs) -> str:
-    """Where and when, without a clock time."""
+    """Where and when, without a clock time; as it was told before where it is to stay so."""
+    if inputs.frozen_environment is not None:
+        return inputs.frozen_environment
     return "" if inputs.environment is None else "\n".join(["# Environment", "", *_facts(inputs.environment)])
 
 

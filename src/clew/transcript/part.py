@@ -24,6 +24,8 @@ Part: TypeAlias = Mapping[str, Any]
 
 COMPACTION_PART: Final = "data-compaction"
 STEP_START: Final = "step-start"
+_OWN: Final = "clew"
+"""Whose ``providerMetadata`` is clew's own."""
 _BLOB: Final = re.compile("/api/blobs/([0-9a-f]{64})", re.ASCII)
 _TEXT_TYPES: Final = re.compile(r"text/.*|application/(json|xml|yaml|toml|javascript)(;.*)?", re.ASCII)
 
@@ -48,8 +50,17 @@ def text_of(part: Part, *kinds: str) -> str | None:
 
 
 def texts_of(parts: Iterable[Part]) -> list[str]:
-    """What the text parts among these say, each."""
-    return [text for part in parts if (text := text_of(part)) is not None]
+    """What the text parts among these say, each; nothing that clew put there."""
+    return [text for part in parts if (text := text_of(part)) is not None and not is_notice(part)]
+
+
+def notice_part(text: str) -> dict[str, Any]:
+    """A text that clew puts in front of a person's own, in what a model is sent."""
+    return {**text_part(text), "providerMetadata": {_OWN: {"notice": True}}}
+
+
+def is_notice(part: Part) -> bool:
+    return (provider_data(part, _OWN) or {}).get("notice") is True
 
 
 def first_words(text: str, length: int) -> str:

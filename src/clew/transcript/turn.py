@@ -96,6 +96,9 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
         """How often it went on by itself, where nobody was there to say so."""
         return int(self.data.get("resumed") or 0)
 
+    environment = TextKey("environment", "data")
+    """What had changed around the session when it began, as its model was told it in front of its message."""
+
     tail_start_id = TextKey("tail_start_id", "data")
     """Of a compaction: the first message it kept, should its marker no longer read."""
 

@@ -14,7 +14,7 @@ import msgspec
 
 from clew.transcript.line import LineTurn, tail_place
 from clew.transcript.message import Message, MessageRow, sent_message, shown_message
-from clew.transcript.part import COMPACTION_PART, call_id_of, data_of, output_text, text_part
+from clew.transcript.part import COMPACTION_PART, call_id_of, data_of, notice_part, output_text, text_part
 from clew.transcript.pruned import Pruned, prune_part, pruned_through
 from clew.transcript.turn import Turn
 from clew.transcript.turn_state import OPEN
@@ -146,6 +146,8 @@ def _sent(
     row: MessageRow, turn: Turn, compaction: Compaction | None, pruned: Mapping[tuple[str, int], Pruned]
 ) -> Message:
     message = sent_message(row, turn.id, turn.unsent.get(row.id))
+    if turn.environment is not None and message.is_prompt:
+        return msgspec.structs.replace(message, parts=[notice_part(turn.environment), *message.parts])
     # Asked in this order: a long view is read often, and seldom is anything of it pruned, split or damaged.
     if (not pruned and (compaction is None or compaction.split is None)) or row.damage is not None:
         return message
