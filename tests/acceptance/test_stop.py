@@ -11,7 +11,7 @@ from clew.errors import NothingToContinue
 from clew.testing.scenario import Scenario, transcript
 from clew.testing.scripted import Gate, call, fail, hang, say, wait
 from clew.triggers.routing import Routing
-from tests.acceptance.triggered import ended
+from tests.acceptance.triggered import answered, ended, napping
 
 from .compacting import opened, summary
 from .conftest import Open
@@ -129,6 +129,27 @@ async def test_a_triggers_turn_fires_what_triggers_sent_and_nothing_else(open_sc
         assert await paused(s) == (["user: second"], True, "abort")
         assert (await (await s.engine.continue_turn(s.id, queue=True)).wait()).status == "completed"
         assert await s.check() == []
+
+
+@pytest.mark.rule("SR-10")
+async def test_a_restart_does_not_go_on_with_what_a_trigger_sent_before_an_abort(open_scenario: Open) -> None:
+    """The abort holds it back over the restart, too; the next of its kind goes on with it."""
+    async with open_scenario([hang()]) as s:
+        await s.begin()
+        first = await s.send("first")
+        await event(s, "e1")
+        await s.engine.abort(s.id)
+        await first.wait()
+    async with open_scenario([say("e2"), say("e1")]) as s:
+        await s.begin()
+        await napping(s.engine)
+        await ended(s.engine)
+        assert (s.model.requests, len(await s.engine.queue(s.id))) == ([], 1)
+        await event(s, "e2")
+        await answered(s.engine, 2)
+        await ended(s.engine)
+        assert (await s.transcript())[-1] == "assistant: e1"
+        assert await paused(s) == ([], False, None)
 
 
 @pytest.mark.rule("SR-10")

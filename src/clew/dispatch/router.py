@@ -183,9 +183,11 @@ class Router:
         return self._locks.setdefault(name, asyncio.Lock())
 
     async def resume(self, session_id: str) -> None:
-        """Fire what a trigger left in the queue of a session before a restart."""
+        """Fire what a trigger left in the queue of a session before a restart, unless somebody had stopped it."""
         sessions = self._runtime.sessions
         with contextlib.suppress(SessionNotFound):
             async with sessions.lock(session_id):
-                if sessions.is_open(session_id) and await find_obstacle(self._host, sessions, session_id) is None:
+                obstacle = await find_obstacle(self._host, sessions, session_id)
+                is_stopped = await self._runtime.queue.find_pause(session_id) == "abort"
+                if sessions.is_open(session_id) and obstacle is None and not is_stopped:
                     await self._runtime.runner.fire(session_id, triggered=True)
