@@ -224,9 +224,9 @@ test("a refused key is told in plain words, and Try again tries again", async ()
   await told.getByText(/the key is not valid/i).waitFor();
   await page.reload();
   await told.waitFor();
-  const { turns: before } = await server.call("GET", `/api/sessions/${id}/tree`);
+  const { messages: before } = await server.call("GET", `/api/sessions/${id}/messages`);
   await button(page, "Try again").click();
-  await until(async () => (await server.call("GET", `/api/sessions/${id}/tree`)).turns.length > before.length, "it was not tried again");
+  await until(async () => (await server.call("GET", `/api/sessions/${id}/messages`)).messages.length > before.length, "it was not tried again");
   await told.waitFor();
   assert.equal(await own(page).count(), 1);
 });
