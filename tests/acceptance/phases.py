@@ -214,7 +214,8 @@ class World:
         self.server.pausing.clear()
         rich = self._rich(("note", {"n": self._next()}))
         held: dict[str, Callable[[Heard], object]] = {
-            "before the first chunk": lambda _: True,
+            # Anthropic has counted the input by then.
+            "before the first chunk": lambda heard: heard.said or self.kind != "anthropic",
             "in reasoning": lambda heard: heard.reasoning,
             "in text": lambda heard: heard.text,
             "in arguments": lambda heard: heard.arguments,
@@ -224,7 +225,9 @@ class World:
             case "in a tool":
                 self._coming.append(lambda: self._call("note", "slow"))
             case "between tools":
-                self._coming.extend([lambda: self._call("note"), lambda: self._held(rich, lambda _: True)])
+                self._coming.extend(
+                    [lambda: self._call("note"), lambda: self._held(rich, held["before the first chunk"])]
+                )
             case "in a subagent":
                 self._coming.extend(
                     [lambda: self._whole(self._rich(("task", errand))), lambda: self._held(rich, held["in text"])]
