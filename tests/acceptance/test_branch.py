@@ -330,15 +330,14 @@ async def test_settings_come_along_and_permissions_queue_and_snapshots_do_not(op
 # BR-4
 
 
-@pytest.mark.rule("BR-4", "BR-1")
+@pytest.mark.rule("BR-4", "BR-1", "CP-13")
 async def test_a_branch_of_a_compacted_session_has_its_parents_model_view(open_both: Open) -> None:
-    """At every message after the summary; the summarised come along, still hidden; the ids in it are its own."""
+    """At every message that was kept; the summarised come along, still hidden; the ids in it are its own."""
     async with open_both(echo()) as s:
         await s.begin()
         _, _, three = await talk(s, "one", "two", "three")
         await summarise(s, three, "they counted")
-        await talk(s, "four")
-        (five,) = await talk(s, "five")
+        four, five = await talk(s, "four", "five")
         await summarise(s, five, "they counted on", previous_id=three)
         await talk(s, "six")
         parent = await all_ids(s, s.id)
@@ -353,11 +352,14 @@ async def test_a_branch_of_a_compacted_session_has_its_parents_model_view(open_b
             m.metadata.get("hidden_by") for m in await s.engine.messages(s.id, view="all")
         ]
         assert not await all_ids(s, branch.id) & parent
-        # Before the second summary: what the parent sent at that point.
-        again = await s.engine.branch(s.id, five)
-        view = await model_view(s, again.id)
-        assert "they counted\n" in view[0][0]["text"]
-        assert [parts[-1]["text"] for parts in view[1:]] == ["three", "re three", "four", "re four", "five"]
+        # At what the second summary kept, and before that at what the first one did.
+        for point, said, kept in (
+            (five, "they counted on\n", ["five"]),
+            (four, "they counted\n", ["three", "re three", "four"]),
+        ):
+            view = await model_view(s, (await s.engine.branch(s.id, point)).id)
+            assert said in view[0][0]["text"]
+            assert [parts[-1]["text"] for parts in view[1:]] == kept
         await is_sound(s)
 
 

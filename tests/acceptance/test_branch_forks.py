@@ -164,15 +164,17 @@ async def test_the_tree_shows_every_turn_below_its_parent(open_both: Open) -> No
         await s.begin()
         one, two = await talk(s, "one", "two")
         first, second = await turn_of(s, one), await turn_of(s, two)
-        summary, _ = await summarise(s, two, "they counted")
+        summary, marker = await summarise(s, two, "they counted")
         await s.engine.rewind(s.id, two)
         view = await s.engine.tree(s.id)
         head = str(view.head_turn_id)
+        carried = (await turn_of(s, marker)).id
         assert [(t.id, t.parent_turn_id, t.depth, t.text, t.on_line, t.is_head) for t in view.turns] == [
             (first.id, None, 0, "one", True, False),
             (second.id, first.id, 1, "two", False, False),
             (summary, second.id, 2, "they counted", False, False),
-            (head, first.id, 1, "two", True, True),
+            (carried, first.id, 1, "they counted", True, False),
+            (head, carried, 2, "two", True, True),
         ]
         assert [t.messages for t in view.turns] == [(await tree_of(s)).links[t.id] for t in view.turns]
 

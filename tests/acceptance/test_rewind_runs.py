@@ -9,7 +9,7 @@ from clew.store.unit import LinkMessage, OpenTurn
 from clew.testing.scenario import Scenario
 from clew.testing.scribe import settled
 from clew.testing.scripted import Gate, call, say, wait
-from clew.transcript.head import parent_before
+from clew.transcript.head import begin_anew
 from clew.transcript.line import line_turns
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.turn import Tree, Turn
@@ -90,20 +90,26 @@ def test_a_turn_starts_over_below_what_does_not_tell_of_it() -> None:
         return Turn(id=id_, session_id="s", parent_turn_id=parent, created_at=0, kind="compaction", status="completed")
 
     def compaction(turn_id: str, tail: str | None, split: str | None = None) -> Compaction:
-        row = MessageRow("m", "s", "assistant", 0, 0, {}, ())
+        row = MessageRow(f"m{turn_id}", "s", "assistant", 0, 0, {}, ())
         return Compaction(row, turn_id, "", tail, Split(split, 1) if split else None)
 
     turn = Turn(id="t", session_id="s", parent_turn_id="c3", created_at=0)
     turns = [compacting("c1", None), compacting("c2", "c1"), compacting("c3", "c2"), turn]
-    tree = Tree("t", None, {turn.id: turn for turn in turns}, {"t": ("u", "a", "b")}, ())
+    links = {"c1": ("mc1",), "c2": ("mc2",), "c3": ("mc3",), "t": ("u", "a", "b")}
+    tree = Tree("t", None, {turn.id: turn for turn in turns}, links, ())
+
+    def parent_of(*compactions: Compaction) -> str | None:
+        parent, added = begin_anew(tree, compactions, turn, "new")
+        assert added == ()
+        return parent
+
     before, user = compaction("c1", "x"), compaction("c2", "u")
-    assert parent_before(tree, [before, user, compaction("c3", "a")], turn) == "c2"
-    assert parent_before(tree, [before, user, compaction("c3", "u", "b")], turn) == "c2"
-    assert parent_before(tree, [before, user, compaction("c3", "u")], turn) == "c3"
-    assert parent_before(tree, [before, user, compaction("c3", None)], turn) == "c3"
-    inside = [compaction("c1", "a"), compaction("c2", "b"), compaction("c3", "b", "b")]
-    assert parent_before(tree, inside, turn) is None
-    assert parent_before(tree, [], turn) == "c3"
+    assert parent_of(before, user, compaction("c3", "a")) == "c2"
+    assert parent_of(before, user, compaction("c3", "u", "b")) == "c2"
+    assert parent_of(before, user, compaction("c3", "u")) == "c3"
+    assert parent_of(before, user, compaction("c3", None)) == "c3"
+    assert parent_of(compaction("c1", "a"), compaction("c2", "b"), compaction("c3", "b", "b")) is None
+    assert parent_of() == "c3"
 
 
 # RW-5

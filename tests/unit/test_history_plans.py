@@ -108,7 +108,8 @@ def test_only_a_user_message_of_the_line_can_be_gone_back_to() -> None:
 def test_a_line_is_cut_at_its_point_and_copied_under_new_ids() -> None:
     """From its start to its point; the copied turns name where they come from, and nothing else of it."""
     whole = line(talk(), user(1))
-    cut = cut_line(msgspec.structs.replace(whole, turns=whole.turns[:2]), ASK[1])
+    cut = cut_line(whole, TRN[1], ASK[1])
+    assert [turn.id for turn in cut.turns] == TRN[:2]
     assert (cut.links[TRN[0]], cut.links[TRN[1]]) == ((ASK[0], SAID[0]), (ASK[1],))
     part = start_line(cut, user(1))
     assert ([turn.id for turn in part.turns], part.links) == ([TRN[1]], {TRN[1]: (ASK[1],)})

@@ -25,7 +25,7 @@ from clew.runtime.title import branch_title
 from clew.store.base import get_session, get_turn
 from clew.store.unit import Unit
 from clew.transcript.gate import check_value
-from clew.transcript.line import path_to
+from clew.transcript.line import line_turns, path_to
 from clew.transcript.message import MessageRow
 from clew.transcript.metadata import NAMING_KEY, PAUSED_KEY
 from clew.transcript.portable import PortableSession
@@ -62,7 +62,10 @@ class Branching:
             ids.check_named_message_id(start_message_id)
         async with idle_session(self._host, self._sessions, session_id) as (source, tree):
             place = await get_place(self._host.store, session_id, from_message_id, tree)
-            return await self._copy(source, tree, check_point(place), place.row.id, changes, chosen, start_message_id)
+            turn = check_point(place)
+            # The compaction that is in force on the line is in force at any message it kept.
+            line = line_turns(tree) if place.on_line else path_to(tree.turns, turn.id)
+            return await self._copy(source, tree, line, turn, place.row.id, changes, chosen, start_message_id)
 
     async def fork(self, turn_id: str, *, label: str | None = None) -> Session:
         """A new session at a turn, whatever came after it there."""
@@ -73,12 +76,13 @@ class Branching:
             held = tree.links.get(turn.id, ())
             if not held:
                 raise BranchPointInvalid("this turn holds no message to fork from", turn_id=turn.id)
-            return await self._copy(source, tree, turn, held[-1], changes, None, None)
+            return await self._copy(source, tree, path_to(tree.turns, turn.id), turn, held[-1], changes, None, None)
 
     async def _copy(
         self,
         source: Session,
         tree: Tree,
+        turns: tuple[Turn, ...],
         turn: Turn,
         point_id: str,
         changes: Mapping[str, Any],
@@ -86,10 +90,9 @@ class Branching:
         start_message_id: str | None,
     ) -> Session:
         host, now = self._host, self._host.clock.now_ms()
-        path = tuple(path_to(tree.turns, turn.id))
-        links = {above.id: tree.links.get(above.id, ()) for above in path}
-        line = await self._with_rows(PortableSession(session=source, turns=path, links=links), point_id)
-        line = cut_line(line, point_id)
+        links = {one.id: tree.links.get(one.id, ()) for one in turns}
+        line = await self._with_rows(PortableSession(session=source, turns=turns, links=links), point_id)
+        line = cut_line(line, turn.id, point_id)
         if start_message_id is not None:
             line = start_line(line, await self._find_start(tree, line, start_message_id))
             # Where the point is a summary that the slice leaves out, it ends before it.

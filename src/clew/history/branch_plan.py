@@ -15,7 +15,7 @@ from clew.history.lookup import MessagePlace
 from clew.ids import Mint
 from clew.store import unit as u
 from clew.store.copies import NOT_COPIED
-from clew.transcript.head import condensed_after
+from clew.transcript.head import carried_turn, holding_at
 from clew.transcript.line import LineTurn, tail_place
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.metadata import merge
@@ -25,7 +25,7 @@ from clew.transcript.projection import Hidden, hidden_messages, kept_tails_of
 from clew.transcript.session import Session
 from clew.transcript.turn import HeadMove, Turn, place_below
 from clew.transcript.turn_state import OPEN
-from clew.transcript.view import compaction_data, find_compaction
+from clew.transcript.view import compaction_data, compactions_of
 
 __all__ = ["LEFT_BEHIND", "check_point", "check_turn", "cut_line", "plan_branch", "start_line"]
 
@@ -50,21 +50,32 @@ def check_turn(turn: Turn) -> Turn:
     return turn
 
 
-def cut_line(line: PortableSession, point_id: str) -> PortableSession:
-    """The line up to and including a message of its last turn.
+def cut_line(line: PortableSession, turn_id: str, point_id: str) -> PortableSession:
+    """The line up to and including a message of one of its turns, with the newest compaction that holds there too.
 
-    A compaction that made room inside that turn, after the message, was not there yet when the message was the newest.
+    One from further down the line is carried: below a turn that is whole, else right above it. One that made room
+    inside the turn, after the message, was not there yet when the message was the newest, and is left out.
     """
-    *above, last = line.turns
-    rows = {row.id: row for row in line.messages}
+    at = next(n for n, turn in enumerate(line.turns) if turn.id == turn_id)
+    above, last, below = list(line.turns[:at]), line.turns[at], line.turns[at + 1 :]
     held = line.links[last.id]
     end = held.index(point_id) + 1
-    while above:
-        markers = tuple(rows[id_] for id_ in line.links[above[-1].id] if id_ in rows)
-        if not condensed_after(find_compaction((LineTurn(above[-1], markers),)), held[end:]):
-            break
-        above.pop()
-    return replace(line, turns=(*above, last), links={**line.links, last.id: held[:end]})
+    carried: list[Turn] = []
+    if last.kind != "compaction":
+        rows = {row.id: row for row in line.messages}
+        entries = [
+            LineTurn(turn, tuple(rows[id_] for id_ in line.links[turn.id] if id_ in rows)) for turn in line.turns
+        ]
+        known = list(compactions_of(entries))
+        places = [(turn.id, message_id) for turn in line.turns for message_id in line.links[turn.id]]
+        holding = holding_at(places, known, last.id, point_id)
+        while above and above[-1].id not in holding and any(one.turn_id == above[-1].id for one in known):
+            above.pop()
+        carried = [carried_turn(turn, turn.id, None) for turn in below if turn.id in holding][-1:]
+    # A message of the user's that ends a branch waits for an answer, whatever came of it there.
+    ends_whole = end == len(held) and any(row.id == point_id and row.role != "user" for row in line.messages)
+    turns = (*above, last, *carried) if ends_whole else (*above, *carried, last)
+    return replace(line, turns=turns, links={**line.links, last.id: held[:end]})
 
 
 def start_line(line: PortableSession, start: MessageRow) -> PortableSession:
@@ -142,6 +153,9 @@ def _copied_turn(turn: Turn, rename: Rename, session_id: str, now: int, *, is_cu
     elif status in OPEN:
         status, data = "aborted", {**data, "stopped": LEFT_BEHIND}
     copy = rename_row(replace(turn, data=data), rename)
+    if turn.carried_from is not None:
+        # Where it comes from, as the origin is.
+        copy = replace(copy, data={**copy.data, "carried_from": turn.carried_from})
     return replace(
         copy, session_id=session_id, origin_turn_id=turn.id, status=status, settled_at=turn.settled_at or now
     )

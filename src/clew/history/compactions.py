@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from clew.errors import MessageNotFound, RowUndecodable
+from clew.history.lookup import holder_of
 from clew.store.base import Store
 from clew.transcript.message import Message
 from clew.transcript.view import Compaction, compaction_data, compactions_of, summarised_messages
@@ -27,8 +28,9 @@ class CompactionReport(msgspec.Struct, frozen=True):
 async def load_compaction(store: Store, session_id: str, message_id: str) -> CompactionReport:
     """The compaction that this message marks, on the line or off it."""
     tree = await store.load_tree(session_id)
-    turn = next((t for t in tree.turns.values() if t.kind == "compaction" and message_id in tree.links[t.id]), None)
-    if turn is None:
+    # A marker that was carried is held by several turns.
+    turn = holder_of(tree, message_id)
+    if turn is None or turn.kind != "compaction":
         raise MessageNotFound(f"message {message_id} marks no compaction of this session", message_id=message_id)
     line = list((await store.load_line(session_id, through=turn.id, keep_damaged=True)).turns)
     newest: list[Compaction | None] = [*compactions_of(reversed(line)), None, None]

@@ -17,16 +17,16 @@ from clew.history import rewind_plan as plans
 from clew.history.lookup import get_place, turn_of
 from clew.history.snapshot import SnapshotLayer
 from clew.runtime.admission import PromptContent, admit, user_row
-from clew.runtime.head_move import load_compactions, load_kept_tails, plan_move
+from clew.runtime.head_move import load_begun_anew, load_kept_tails, plan_move
 from clew.runtime.host import Host
 from clew.runtime.ready import idle_session
 from clew.runtime.runtime import Runtime
 from clew.runtime.setting import Setting, resolve_for
 from clew.runtime.submission import Submission
 from clew.store.unit import EpochIs, HeadIs, NoOpenTurn, Unit
-from clew.transcript.head import moved, parent_before, with_turn
+from clew.transcript.head import Added
 from clew.transcript.message import MessageRow
-from clew.transcript.turn import MoveReason, Tree, Turn
+from clew.transcript.turn import MoveReason, Tree
 from clew.transcript.turn_state import OPEN
 
 __all__ = ["Rewinding", "Rewound"]
@@ -89,20 +89,19 @@ class Rewinding:
                 await self._restore(session_id, row)
             tree = await self._withdraw(session_id, tree, runs=run)
             turn = tree.turns[turn.id]
-            parent = parent_before(tree, await load_compactions(host.store, session_id, tree), turn)
+            parent, carried = await load_begun_anew(host.store, session_id, tree, turn, host.mint.turn())
             if admitted is not None:
                 # The head moves, and the new turn is opened below it, as one unit.
                 (setting, content), now = admitted, host.clock.now_ms()
                 tails = await load_kept_tails(host.store, session_id, tree)
                 given = None if row.is_attended else {"unattended": True}
-                new = await user_row(host, session, setting, content, edit.client_message_id, given)
-                moving = plan_move(tree, tails, session_id, parent, now, "rewind")
+                said = await user_row(host, session, setting, content, edit.client_message_id, given)
+                after, moving = plan_move(tree, tails, session_id, parent, now, "rewind", new=carried)
                 failpoint("history.before_rewind")
-                sent = await self._runtime.runner.open(session, setting, new, content, before=moving, below=parent)
-                hidden = plans.left_line(tree, moved(tree, session_id, parent, now, "rewind"))
-                return Rewound(parent, hidden, None, sent)
+                sent = await self._runtime.runner.open(session, setting, said, content, before=moving, below=parent)
+                return Rewound(parent, plans.left_line(tree, after), None, sent)
             if mode == "edit":
-                rewound = await self._move(session_id, tree, parent, "rewind")
+                rewound = await self._move(session_id, tree, parent, "rewind", new=carried)
                 text = edit.text if edit.text is not None else "\n".join(row.texts)
                 return msgspec.structs.replace(rewound, draft=text)
             sibling = plans.plan_resend(tree, turn, parent, host.mint.turn(), host.clock.now_ms())
@@ -111,8 +110,8 @@ class Rewinding:
                 rewound = Rewound(turn.id, ())
                 submission = await continuation.go_on_locked(session_id) if run else None
             else:
-                held = tree.links[turn.id][:1]
-                rewound = await self._move(session_id, tree, sibling.id, "rewind", new=sibling, holding=held)
+                new = (*carried, Added(sibling, tree.links[turn.id][:1]))
+                rewound = await self._move(session_id, tree, sibling.id, "rewind", new=new)
                 submission = await continuation.answer(session, sibling, row) if run else None
             return msgspec.structs.replace(rewound, submission=submission)
 
@@ -163,17 +162,15 @@ class Rewinding:
         to_turn_id: str | None,
         why: MoveReason,
         *,
-        new: Turn | None = None,
-        holding: Sequence[str] = (),
+        new: Sequence[Added] = (),
     ) -> Rewound:
         """Move the head, as one unit, and say so."""
         store, now = self._host.store, self._host.clock.now_ms()
         state = await store.load_state(session_id)
         tails = await load_kept_tails(store, session_id, tree)
-        writes = plan_move(tree, tails, session_id, to_turn_id, now, why, new=new, holding=holding)
+        after, writes = plan_move(tree, tails, session_id, to_turn_id, now, why, new=new)
         guards = (EpochIs(state.epoch), HeadIs(tree.head_turn_id), NoOpenTurn())
         failpoint("history.before_rewind")
         await self._runtime.sessions.commit(Unit(session_id, writes, guards, sync="power"))
         self._runtime.sessions.show_changed(session_id)
-        after = tree if new is None else with_turn(tree, new, holding)
-        return Rewound(to_turn_id, plans.left_line(tree, moved(after, session_id, to_turn_id, now, why)))
+        return Rewound(to_turn_id, plans.left_line(tree, after))

@@ -14,7 +14,7 @@ import msgspec
 
 from clew.errors import ClewError, InvalidInput, NothingToContinue
 from clew.runtime.context import session_policy
-from clew.runtime.head_move import load_compactions, load_kept_tails, plan_move
+from clew.runtime.head_move import load_begun_anew, load_kept_tails, plan_move
 from clew.runtime.host import Host
 from clew.runtime.live_sessions import LiveSessions
 from clew.runtime.queue import Queue, plan_resume
@@ -28,7 +28,7 @@ from clew.runtime.take import plan_take
 from clew.store.base import get_session
 from clew.store.unit import InsertMessage, LinkMessage, SealMessage, SetTurn, Write
 from clew.transcript.cut import ends_in_words, find_cuts, is_whole_answer, unsent_data
-from clew.transcript.head import parent_before
+from clew.transcript.head import Added
 from clew.transcript.line import line_turns
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.part import text_part
@@ -80,15 +80,16 @@ class Continuation:
         if turn is None or user is None:
             return await self._start_queue(session_id, mode)
         standing = await load_standing(store, session_id)
-        # To ask again goes back before a compaction made by hand; where none fires by itself that helps nobody.
-        compacted = line[-1].id != turn.id
-        stays_full = compacted and not session_policy(self._host.config, session).enabled
+        # To ask again goes back before a compaction that told of this turn; where none fires by itself that is no help.
+        anew = await load_begun_anew(store, session_id, tree, turn, self._host.mint.turn())
+        is_lost = line[-1].id != turn.id and all(one.messages != tree.links[line[-1].id] for one in anew[1])
+        stays_full = is_lost and not session_policy(self._host.config, session).enabled
         if mode == "again" and not stays_full:
-            return await self._ask_again(session, tree, turn, user, standing)
+            return await self._ask_again(session, tree, user, standing, *anew)
         if mode == "on" and _is_last(tree, turn) and await self._is_short(turn, rows):
             return await self._reopen(session, turn, rows, standing)
         if mode == "on" and turn.status == "unanswered" and not stays_full:
-            return await self._ask_again(session, tree, turn, user, standing)
+            return await self._ask_again(session, tree, user, standing, *anew)
         # What follows a turn was said to it as it is. It goes on with a prompt.
         return await self._start_queue(session_id, mode)
 
@@ -156,15 +157,21 @@ class Continuation:
         return self._runner.start(TakenSession(setting, reopened, standing.next_epoch, user.id))
 
     async def _ask_again(
-        self, session: Session, tree: Tree, turn: Turn, user: MessageRow, standing: Standing
+        self,
+        session: Session,
+        tree: Tree,
+        user: MessageRow,
+        standing: Standing,
+        parent: str | None,
+        carried: tuple[Added, ...],
     ) -> Submission:
-        """A sibling turn that starts with the same user message."""
+        """A sibling turn that starts with the same user message, below ``parent``."""
         host, now = self._host, self._host.clock.now_ms()
         setting = await resolve_for(host, session, user)
         tails = await load_kept_tails(host.store, session.id, tree)
-        parent = parent_before(tree, await load_compactions(host.store, session.id, tree), turn)
         sibling = Turn(id=host.mint.turn(), session_id=session.id, parent_turn_id=parent, created_at=now)
-        writes = plan_move(tree, tails, session.id, parent, now, "rewind", new=sibling, holding=(user.id,))
+        new = (*carried, Added(sibling, (user.id,)))
+        _, writes = plan_move(tree, tails, session.id, parent, now, "rewind", new=new)
         await self._sessions.commit(plan_take(standing, now, (*writes, *plan_resume(session))))
         return self._runner.start(TakenSession(setting, sibling, standing.next_epoch, user.id))
 

@@ -13,14 +13,14 @@ import msgspec
 from clew.errors import RowUndecodable
 from clew.store.base import Store
 from clew.store.unit import LinkMessage, MoveHead, OpenTurn, SetHidden, Write
-from clew.transcript.head import moved, newly_hidden, with_turn
+from clew.transcript.head import Added, begin_anew, moved, newly_hidden, with_turn
 from clew.transcript.line import LineTurn
 from clew.transcript.message import MessageRow
 from clew.transcript.projection import KeptTail, kept_tails_of
 from clew.transcript.turn import MoveReason, Tree, Turn
 from clew.transcript.view import Compaction, compactions_of
 
-__all__ = ["load_compactions", "load_kept_tails", "plan_move"]
+__all__ = ["load_begun_anew", "load_kept_tails", "plan_move"]
 
 log = logging.getLogger("clew.history")
 
@@ -62,6 +62,13 @@ async def load_compactions(store: Store, session_id: str, tree: Tree) -> tuple[C
     return tuple(found)
 
 
+async def load_begun_anew(
+    store: Store, session_id: str, tree: Tree, turn: Turn, carried_id: str
+) -> tuple[str | None, tuple[Added, ...]]:
+    """Where a turn hangs that starts over with the user message of ``turn``, and what has to be added for it."""
+    return begin_anew(tree, await load_compactions(store, session_id, tree), turn, carried_id)
+
+
 def plan_move(
     tree: Tree,
     tails: Iterable[KeptTail],
@@ -70,23 +77,26 @@ def plan_move(
     now: int,
     why: MoveReason,
     *,
-    new: Turn | None = None,
-    holding: Sequence[str] = (),
-) -> tuple[Write, ...]:
-    """The writes that move the head to a turn, with the projections. ``new`` is added first, holding these messages.
+    new: Sequence[Added] = (),
+) -> tuple[Tree, tuple[Write, ...]]:
+    """The tree with its head moved to a turn, and the writes for it with the projections. ``new`` is added first.
 
-    A ``new`` turn that is open stays below the head it is given and is not made the head: ``to_turn_id`` says where
+    A new turn that is open stays below the head it is given and is not made the head: ``to_turn_id`` says where
     that is.
     """
     writes: list[Write] = []
-    after = tree
-    if new is not None:
-        after = with_turn(after, new, holding)
-        writes += [OpenTurn(new), *(LinkMessage(new.id, message_id) for message_id in holding)]
-        if new.status == "running":
-            after = msgspec.structs.replace(after, open_turn_id=new.id)
-    after = moved(after, session_id, to_turn_id, now, why)
     # The head moves before a turn is opened below it, so that a reader never finds an open turn off the head.
-    writes.insert(0 if new is None or to_turn_id != new.id else len(writes), MoveHead(to_turn_id, now, why))
-    hidden = newly_hidden(tree, after, tails)
-    return (*writes, SetHidden(hidden)) if hidden else tuple(writes)
+    move, at = MoveHead(to_turn_id, now, why), 0
+    after = tree
+    for one in new:
+        after = with_turn(after, one.turn, one.messages)
+        writes += [OpenTurn(one.turn), *(LinkMessage(one.turn.id, message_id) for message_id in one.messages)]
+        if one.turn.id == to_turn_id:
+            at = len(writes)
+        if one.turn.status == "running":
+            after = msgspec.structs.replace(after, open_turn_id=one.turn.id)
+    after = moved(after, session_id, to_turn_id, now, why)
+    writes.insert(at, move)
+    tails = tuple(tails)
+    hidden = newly_hidden(tree, after, tails, (*tails, *(one.tail for one in new if one.tail is not None)))
+    return after, (*writes, SetHidden(hidden)) if hidden else tuple(writes)

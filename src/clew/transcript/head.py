@@ -6,38 +6,74 @@ move, and only what differs has to be written.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
+from clew.transcript.line import line_messages, tail_place
 from clew.transcript.projection import Hidden, KeptTail, hidden_messages
 from clew.transcript.turn import HeadMove, MoveReason, Tree, Turn, place_below
 from clew.transcript.view import Compaction
 
-__all__ = ["condensed_after", "moved", "newly_hidden", "parent_before", "with_turn"]
+__all__ = ["Added", "begin_anew", "carried_turn", "holding_at", "moved", "newly_hidden", "with_turn"]
 
 
-def parent_before(tree: Tree, compactions: Iterable[Compaction], turn: Turn) -> str | None:
-    """Where a turn hangs that starts over with the user message of ``turn``; None: at the beginning.
+class Added(msgspec.Struct, frozen=True):
+    """A turn to be added below its parent, with the messages it holds; ``tail`` is what it kept as a compaction."""
 
-    Below its parent. But a compaction that made room inside the turn tells of what is being taken back, so those
-    right above it are passed over.
+    turn: Turn
+    messages: tuple[str, ...]
+    tail: KeptTail | None = None
+
+
+def holding_at(
+    line: Sequence[tuple[str, str]], compactions: Iterable[Compaction], turn_id: str, message_id: str
+) -> set[str]:
+    """The compactions of a line of (turn id, message id) that also hold once it goes no further than this message.
+
+    Those that kept the message and told of nothing behind it: the line then has all that was summarised. By turn.
     """
-    by_turn = {compaction.turn_id: compaction for compaction in compactions}
-    # All but the user message the turn starts over with.
-    taken_back = tree.links.get(turn.id, ())[1:]
+    end = line.index((turn_id, message_id))
+    ends = {message: place for place, (_, message) in enumerate(line)}
+    return {
+        one.turn_id
+        for one in compactions
+        if tail_place(line, one.turn_id, one.tail_start_id) <= end
+        and (one.split is None or ends.get(one.split.message_id, 0) <= end)
+    }
+
+
+def carried_turn(source: Turn, turn_id: str, parent_turn_id: str | None) -> Turn:
+    """A compaction's turn in another place of the tree: the same figures and times, and the turn it was made as."""
+    made_as = source.carried_from or source.id
+    data = {**source.data, "carried_from": made_as}
+    return msgspec.structs.replace(source, id=turn_id, parent_turn_id=parent_turn_id, origin_turn_id=None, data=data)
+
+
+def begin_anew(
+    tree: Tree, compactions: Collection[Compaction], turn: Turn, carried_id: str
+) -> tuple[str | None, tuple[Added, ...]]:
+    """Where a turn hangs that starts over with the user message of ``turn`` (None: at the beginning), and what has to
+    be added for it.
+
+    Below its parent. The newest compaction of the line that holds there too is carried along, as the turn
+    ``carried_id`` right above it. One that tells of what is being taken back, because it made room inside the turn, is
+    passed over.
+    """
+    line = [(above.id, message_id) for above, message_id in line_messages(tree)]
+    by_turn = {one.turn_id: one for one in compactions}
+    on_line = [by_turn[id_] for id_ in dict.fromkeys(id_ for id_, _ in line) if id_ in by_turn]
+    holding = holding_at(line, on_line, turn.id, tree.links[turn.id][0])
     parent = tree.turns.get(turn.parent_turn_id or "")
-    while parent is not None and condensed_after(by_turn.get(parent.id), taken_back):
+    while parent is not None and parent.id in by_turn and parent.id not in holding:
         parent = tree.turns.get(parent.parent_turn_id or "")
-    return parent.id if parent is not None else None
-
-
-def condensed_after(compaction: Compaction | None, messages: Sequence[str]) -> bool:
-    """Whether what a compaction kept begins in one of these messages: then it condensed some of their turn."""
-    if compaction is None:
-        return False
-    split = compaction.split.message_id if compaction.split is not None else None
-    return split in messages or compaction.tail_start_id in messages
+    parent_id = parent.id if parent is not None else None
+    later = [one for one in on_line if one.turn_id in holding and tree.turns[one.turn_id].depth > turn.depth]
+    if not later:
+        return parent_id, ()
+    carried = carried_turn(tree.turns[later[-1].turn_id], carried_id, parent_id)
+    tail = KeptTail(carried_id, later[-1].tail_start_id, carried.settled_at or carried.created_at)
+    return carried_id, (Added(carried, (later[-1].marker.id,), tail),)
 
 
 def with_turn(tree: Tree, turn: Turn, messages: Sequence[str] = ()) -> Tree:

@@ -102,6 +102,9 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     tail_start_id = TextKey("tail_start_id", "data")
     """Of a compaction: the first message it kept, should its marker no longer read."""
 
+    carried_from = TextKey("carried_from", "data")
+    """Of a compaction that stayed in force when the head went back: the turn it was made as."""
+
 
 def with_status(turn: Turn, status: TurnStatus, settled_at: int | None, data: Mapping[str, Any]) -> Turn:
     """The turn in another status, by the table; ``data`` is merged."""
