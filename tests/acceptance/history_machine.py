@@ -6,8 +6,9 @@ import asyncio
 import re
 import sqlite3
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -21,14 +22,18 @@ from clew.history.check import check
 from clew.history.lookup import get_place
 from clew.history.rewind_plan import RewindMode
 from clew.providers.base import ModelInfo, ModelRequest
+from clew.testing.scenario import Scenario
 from clew.testing.scripted import FakeProviders, Gate, ScriptedModel, call, fail, say, then, think, wait
 from clew.tools.decorator import tool
 from clew.transcript.line import LineTurn, line_messages
 from clew.transcript.message import MessageRow
+from clew.transcript.metadata import merge
 from clew.transcript.session import Model
 from clew.transcript.usage import Usage
-from clew.transcript.view import compaction_data, compactions_of, summarised_messages
-from tests.acceptance.parts_told import known_parts, lost_parts, said_on_line, sent_messages
+from clew.transcript.view import compaction_data, compactions_of
+from tests.acceptance.conversations import summarise
+from tests.acceptance.in_force import cuts_of, holds, in_force_then
+from tests.acceptance.parts_told import judge_told, said_on_line, sent_messages
 from tests.readers import reader_001, reader_003
 from tests.rig.history_child import SUMMARY, look
 
@@ -48,9 +53,15 @@ SETTINGS: Final[tuple[dict[str, Any], ...]] = (
 ACTIONS: Final = (
     *("prompt",) * 8,
     *("rewind", "unrewind", "goto", "branch", "compact") * 2,
-    *("abort", "answer", "deny", "send_edited", "there_and_back", "slice", "fork", "queue", "go_on"),
+    *("abort", "answer", "deny", "send_edited", "again", "there_and_back", "slice", "fork", "queue", "go_on"),
     *("prune", "prune", "restart", "settings"),
 )
+GOING_BACK: Final = (
+    *("prompt", "condense", "rewind") * 4,
+    *("branch", "send_edited", "again", "branch", "there_and_back") * 2,
+    *("unrewind", "goto", "fork", "slice", "compact"),
+)
+"""What is done most where summaries are gone back before, and inside of what they kept."""
 _IDS: Final = re.compile(rb'"((?:msg|trn)_[0-9a-f]{12}[0-9A-Za-z]{14})')
 
 
@@ -217,7 +228,8 @@ class Machine:
         before, moves = await self.rows(session_id), await self._moves(session_id)
         waited = (await self.engine.get_status(session_id)).waiting
         strange = await self._taken_back(session_id)
-        await self.engine.rewind(session_id, target, mode=mode, run=run)
+        go_back = partial(self.engine.rewind, session_id, target, mode=mode, run=run)
+        await self._keeping_the_summary(session_id, target, go_back)
         self.happened["rewound"] += 1
         assert await self._taken_back(session_id) <= strange, "a summary tells of what was taken back"
         if not run and not waited and await self._moves(session_id) == moves + 1:
@@ -236,8 +248,27 @@ class Machine:
 
     async def do_send_edited(self, session_id: str) -> None:
         target = await self._user_message(session_id)
-        await self.engine.rewind(session_id, target, mode="edit", text=self.words(10, 800), run=True)
+        text = self.words(10, 800)
+        go_back = partial(self.engine.rewind, session_id, target, mode="edit", text=text, run=True)
+        await self._keeping_the_summary(session_id, target, go_back)
         self.happened["edited"] += 1
+
+    async def do_again(self, session_id: str) -> None:
+        line = (await self.engine.store.load_line(session_id)).turns
+        target = next((entry.messages[0].id for entry in reversed(line) if entry.turn.kind == "normal"), None)
+        if target is not None:
+            ask_again = partial(self.engine.continue_turn, session_id, mode="again")
+            await self._keeping_the_summary(session_id, target, ask_again)
+            self.happened["asked again"] += 1
+
+    async def _keeping_the_summary(
+        self, session_id: str, target: str, go_back: Callable[[], Coroutine[Any, Any, object]]
+    ) -> None:
+        async def done() -> None:
+            await go_back()
+            await self.quiet(session_id)
+
+        self.happened["carried"] += await holds(self.engine.store, session_id, target, done)
 
     async def do_unrewind(self, session_id: str, before: tuple[MessageRow, ...] | None) -> None:
         await self.engine.unrewind(session_id)
@@ -266,6 +297,17 @@ class Machine:
         done = await self.engine.compact(session_id, self.rng.choice((None, "the words")))
         self.happened["compacted by hand"] += done.compacted
 
+    async def do_condense(self, session_id: str) -> None:
+        """A summary that is cut wherever one may be: at a message, or at a step of one, from the last cut on."""
+        scenario = Scenario(self.engine, self.model, self.path.parent)
+        scenario.session = await self.engine.get_session(session_id)
+        cuts = cuts_of((await self.engine.store.load_line(session_id)).turns)
+        if cuts and (await self.engine.store.load_tree(session_id)).open_turn_id is None:
+            tail, split = self.rng.choice(cuts)
+            more = {"split": {"message_id": tail, "from_part": split}} if split else {}
+            await summarise(scenario, tail, self.words(10), strategy="summary", **more)
+            self.happened["condensed"] += 1
+
     async def do_prune(self, session_id: str) -> None:
         self.happened["pruned"] += (await self.engine.prune(session_id)).compacted
 
@@ -282,7 +324,7 @@ class Machine:
         users = [row.id for entry in line for row in entry.messages if row.role == "user"]
         if not users:
             raise InvalidInput("nothing was said yet")
-        return self.rng.choice(users)
+        return self.rng.choice(users[-3:] if self.rng.random() < 0.5 else users)
 
     async def _moves(self, session_id: str) -> int:
         return len((await self.engine.store.load_tree(session_id)).moves)
@@ -295,9 +337,9 @@ class Machine:
     async def do_branch(self, session_id: str) -> None:
         every = await self.engine.messages(session_id, view="all")
         line = (await self.engine.store.load_line(session_id)).turns
-        ends = [row.id for entry in line for row in entry.messages][-1:]
+        ends = [row.id for entry in line for row in entry.messages][self.rng.choice((-1, -6)) :]
         if every:
-            point = self.rng.choice(ends if ends and self.rng.random() < 0.4 else [message.id for message in every])
+            point = self.rng.choice(ends if ends and self.rng.random() < 0.7 else [message.id for message in every])
             await self._branch(session_id, point, None)
 
     async def do_slice(self, session_id: str) -> None:
@@ -326,17 +368,24 @@ class Machine:
         assert await self.everything(session_id) == before, "a branch changed its parent"
         assert await self._ids(child) & await self._ids(session_id) == set()
         tree = await store.load_tree(session_id)
-        turn_id = fork
+        turn_id, on_line = fork, False
         if turn_id is None:
             pointed = await get_place(store, session_id, point, tree)
             assert pointed.turn is not None
-            turn_id = pointed.turn.id
+            turn_id, on_line = pointed.turn.id, pointed.on_line
         path = (await store.load_line(session_id, through=turn_id)).turns
         line = (await store.load_line(child)).turns
         expected, copied = said_on_line(path, point), said_on_line(line)
         if start is None:
             assert copied == expected
-            assert [one.summary for one in compactions_of(line)] == await self._summaries_then(session_id, path, point)
+            summaries = await self._summaries_then(session_id, path, point)
+            if on_line and path[-1].turn.kind == "normal":
+                then = in_force_then((await store.load_line(session_id)).turns, turn_id, point)
+                if then is not None and then.turn_id not in {entry.turn.id for entry in path}:
+                    summaries.append(then.summary)
+                    self.happened["carried into a branch"] += 1
+                assert summaries[-1:] == ([then.summary] if then is not None else [])
+            assert [one.summary for one in compactions_of(line)] == summaries
         else:
             assert copied == expected[len(expected) - len(copied) :]
             self.partial.add(child)
@@ -368,7 +417,10 @@ class Machine:
         """Every message and turn that anything stored for a session names, but for where it came from."""
         whole, steps = await self.everything(session_id)
         session = msgspec.structs.replace(whole.session, parent_id=None, parent_message_id=None)
-        turns = [msgspec.structs.replace(turn, origin_turn_id=None) for turn in whole.tree.turns.values()]
+        turns = [
+            msgspec.structs.replace(turn, origin_turn_id=None, data=merge(turn.data, {}, ("carried_from",)))
+            for turn in whole.tree.turns.values()
+        ]
         tree = (turns, dict(whole.tree.links), whole.tree.moves, whole.tree.head_turn_id, whole.tree.open_turn_id)
         stored = (session, whole.messages, tree, whole.seals, whole.pruned, steps)
         return set(_IDS.findall(orjson.dumps(msgspec.to_builtins(stored))))
@@ -431,34 +483,7 @@ class Machine:
         await engine.context(session_id)
         await engine.messages(session_id)
         await engine.messages(session_id, view="all")
-        tree = await engine.store.load_tree(session_id)
-        line = (await engine.store.load_line(session_id)).turns
-        told: dict[str, list[list[Any]]] = {}
-        on_line = {row.id for entry in line for row in entry.messages}
-        compactions = list(compactions_of(line))
-        for before, compaction in zip((None, *compactions), compactions, strict=False):
-            report = await engine.compaction(session_id, compaction.marker.id)
-            # Once the head has left the turn a summary made room in, the summary tells of more than is on the line.
-            found = [message for message in report.messages if message.id in on_line]
-            assert found == summarised_messages(line, compaction, before)
-            for message in found:
-                told.setdefault(message.id, []).append(known_parts(message.parts))
-        model = await engine.messages(session_id, view="model")
-        for message in model:
-            if not message.metadata.get("summary"):
-                told.setdefault(message.id, []).append(known_parts(message.parts))
-        normal = [entry for entry in line if entry.turn.kind == "normal"]
-        for turn, row in ((entry.turn, row) for entry in normal for row in entry.messages):
-            # What a step that was cut had said is told to nobody once the turn went on.
-            self.happened["unsent"] += row.id in turn.unsent
-            sent = [part.data for part in row.parts][: turn.unsent.get(row.id)]
-            held, pieces = known_parts(sent), told.get(row.id, [])
-            assert lost_parts(held, pieces) == []
-            self.happened["told twice"] += sum(map(len, pieces)) > len(held)
-        calls = [part for message in model for part in message.parts if "toolCallId" in part]
-        assert len({part["toolCallId"] for part in calls}) == len(calls)
-        if tree.open_turn_id is None:
-            assert [part for part in calls if not part["state"].startswith("output-")] == []
+        self.happened += await judge_told(engine, session_id)
 
     async def _prove(self, session_id: str) -> None:
         """What one of the steps was sent can be put together again."""

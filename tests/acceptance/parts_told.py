@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from clew.engine import Engine
 from clew.history.branch_plan import LEFT_BEHIND
 from clew.transcript.line import LineTurn
 from clew.transcript.message import Message
+from clew.transcript.view import compactions_of, summarised_messages
 
 
 def known_parts(parts: Iterable[dict[str, Any]]) -> list[Any]:
@@ -48,3 +51,37 @@ def said_on_line(line: Sequence[LineTurn], through: str | None = None) -> list[A
 
 def sent_messages(messages: Iterable[Message]) -> list[Any]:
     return [(message.role, [settled_part(part) for part in message.parts]) for message in messages]
+
+
+async def judge_told(engine: Engine, session_id: str) -> Counter[str]:
+    """Every part of the line is told by a summary or sent; every call has one result. What there was to be seen."""
+    happened: Counter[str] = Counter()
+    tree = await engine.store.load_tree(session_id)
+    line = (await engine.store.load_line(session_id)).turns
+    told: dict[str, list[list[Any]]] = {}
+    on_line = {row.id for entry in line for row in entry.messages}
+    compactions = list(compactions_of(line))
+    for before, compaction in zip((None, *compactions), compactions, strict=False):
+        report = await engine.compaction(session_id, compaction.marker.id)
+        # Once the head has left the turn a summary made room in, the summary tells of more than is on the line.
+        found = [message for message in report.messages if message.id in on_line]
+        assert found == summarised_messages(line, compaction, before)
+        for message in found:
+            told.setdefault(message.id, []).append(known_parts(message.parts))
+    model = await engine.messages(session_id, view="model")
+    for message in model:
+        if not message.metadata.get("summary"):
+            told.setdefault(message.id, []).append(known_parts(message.parts))
+    normal = [entry for entry in line if entry.turn.kind == "normal"]
+    for turn, row in ((entry.turn, row) for entry in normal for row in entry.messages):
+        # What a step that was cut had said is told to nobody once the turn went on.
+        happened["unsent"] += row.id in turn.unsent
+        sent = [part.data for part in row.parts][: turn.unsent.get(row.id)]
+        held, pieces = known_parts(sent), told.get(row.id, [])
+        assert lost_parts(held, pieces) == []
+        happened["told twice"] += sum(map(len, pieces)) > len(held)
+    calls = [part for message in model for part in message.parts if "toolCallId" in part]
+    assert len({part["toolCallId"] for part in calls}) == len(calls)
+    if tree.open_turn_id is None:
+        assert [part for part in calls if not part["state"].startswith("output-")] == []
+    return happened

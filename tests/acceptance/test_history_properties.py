@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from clew.store.files import folder
-from tests.acceptance.history_machine import ACTIONS, SETTINGS, Machine
+from tests.acceptance.history_machine import ACTIONS, GOING_BACK, SETTINGS, Machine
 from tests.rounds import rounds
 
 HISTORIES: Final = rounds(120)
@@ -75,16 +75,29 @@ async def test_nothing_of_a_history_in_files_is_lost_over_restarts(
 
 
 @pytest.mark.slow
+@pytest.mark.rule("CP-13", "CP-3", "RW-4", "BR-4")
+@settings(max_examples=max(HISTORIES // 3, 1))
+@given(seed=st.integers(0, 10**6), actions=st.lists(st.sampled_from(GOING_BACK), min_size=8, max_size=30))
+async def test_a_summary_is_in_force_on_exactly_the_lines_that_hold_what_it_tells_of(
+    seed: int, actions: list[str]
+) -> None:
+    """Summaries cut anywhere, over rewinds, edits, answers asked for anew, branches, forks, and more summaries."""
+    await _play(seed, ["prompt", "prompt", *actions], kind="memory")
+
+
+@pytest.mark.slow
 async def test_the_histories_have_everything_in_them(record_property: Any) -> None:
     """The control: over a few long histories, one for each way to make room, every kind of step did what it is for."""
     happened: Counter[str] = Counter()
     for seed, own in enumerate(SETTINGS):
         actions = [*["prompt"] * 5, "answer", "prune"] * 3 + Random(seed).choices(ACTIONS, k=50)
         happened += await _play(seed, actions, kind="memory", settings=own)
+        happened += await _play(seed, Random(seed).choices(GOING_BACK, k=40), kind="memory", settings=own)
     record_property("figure", f"{len(SETTINGS)} long histories: {dict(sorted(happened.items()))}")
     for what in (
         *("rewound", "unrewound", "restored", "edited", "went", "answered", "proven"),
         *("branched", "branched at the end", "sliced", "pruned", "pruned outputs"),
+        *("carried", "carried into a branch", "asked again", "condensed"),
         *("compacted by hand", "summary by itself", "summary by hand", "split", "pair"),
     ):
         assert happened[what] > 0, what

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 
-import msgspec
 import pytest
 
 from clew.errors import BranchPointInvalid, InvalidInput, NewerTurns, NothingToUndo, RewindTargetInvalid

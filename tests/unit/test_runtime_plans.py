@@ -18,7 +18,7 @@ from clew.runtime.race import race
 from clew.runtime.submission import Outcomes, TurnOutcome
 from clew.runtime.waiting import open_waits
 from clew.transcript.fold import Fold
-from clew.transcript.head import moved, newly_hidden, parent_before, with_turn
+from clew.transcript.head import begin_anew, moved, newly_hidden, with_turn
 from clew.transcript.line import LineTurn
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.projection import Hidden
@@ -137,8 +137,8 @@ def test_a_move_hides_what_leaves_the_line_and_shows_what_comes_back() -> None:
     assert newly_hidden(back, moved(back, "s", "t2", 3, "unrewind"), ()) == {"u2": None}
     grown = with_turn(back, turn("t3", "t1"), ("u3",))
     assert (grown.turns["t3"].depth, grown.links["t3"]) == (1, ("u3",))
-    assert parent_before(tree, (), tree.turns["t2"]) == "t1"
-    assert parent_before(tree, (), tree.turns["t1"]) is None
+    assert begin_anew(tree, (), tree.turns["t2"], "new") == ("t1", ())
+    assert begin_anew(tree, (), tree.turns["t1"], "new") == (None, ())
 
 
 # Room
