@@ -176,7 +176,7 @@ async def test_by_hand_with_a_focus(tmp_path: Path) -> None:
             compacted=True,
             message_id=visible[0].id,
             strategy="summary",
-            tokens_before=7_000,
+            tokens_before=part["tokens_before"],
             tokens_after=used,
             turns=2,
         )

@@ -12,14 +12,23 @@ import pytest
 
 import clew
 from clew.agents.catalog import builtin_agents
+from clew.compaction.budget import estimate_message
 from clew.errors import MessageNotFound, SessionBusy
 from clew.testing.clock import FakeClock
 from clew.testing.scripted import Gate, ScriptedModel, call, fail, say, then, wait
+from clew.tools.decorator import tool
 from clew.transcript.session import Model
 from clew.transcript.usage import Usage
 from tests.acceptance.large_talks import THRESHOLD, large, pairs, talk, talk_on
 
 from .compacting import answer, bulk, info, opened, settings, summary, texts
+
+
+@tool(name="read")
+async def read_anything(path: str) -> str:
+    """Read a file, wherever it is."""
+    return f"what is in {len(path)} letters"
+
 
 # CP-2, CP-3, CP-4: what is written and what is seen
 
@@ -41,8 +50,9 @@ async def test_the_part_says_all_there_is_to_say(tmp_path: Path) -> None:
             "tail_start_id": rows[2].id,
             "auto": True,
             "summary_tokens": -(-len(text) * 11 // 40),
-            "tokens_before": THRESHOLD + 10,
+            "tokens_before": part["tokens_before"],
             "tokens_after": part["tokens_after"],
+            "summarised_tokens": part["summarised_tokens"],
             "strategy": "summary",
             "turns": 2,
             "messages": 4,
@@ -57,6 +67,43 @@ async def test_the_part_says_all_there_is_to_say(tmp_path: Path) -> None:
         marker = (await s.engine.messages(s.id))[0]
         assert (marker.role, marker.metadata["synthetic"], marker.metadata["summary"]) == ("assistant", True, True)
         assert (await s.engine.get_session(s.id)).total_tokens == before + 15
+
+
+@pytest.mark.rule("CP-14")
+async def test_the_figures_of_a_compaction_compare_like_with_like(tmp_path: Path) -> None:
+    """The context before and after by one measure, whatever a provider counted; what was summarised is between them."""
+    async with opened(tmp_path, summaries=[say(summary("first")), say(summary("second"))]) as s:
+        await s.begin()
+        await talk(s, 4, used=7_000)
+        gone = 0
+        for _ in range(2):
+            await s.engine.compact(s.id)
+            part = (await s.parts())[-1]
+            now = estimate_message((await s.engine.messages(s.id, view="model"))[0])
+            assert part["tokens_before"] - part["tokens_after"] == part["summarised_tokens"] + gone - now
+            assert part["tokens_after"] == (await s.engine.context(s.id)).used
+            gone = now
+            await talk_on(s, 4, 7)
+
+
+@pytest.mark.rule("CP-14", "CP-7")
+async def test_each_file_has_one_name_from_the_workspace_on(tmp_path: Path) -> None:
+    """However a call named it; what lies outside keeps its whole path."""
+    (tmp_path / "workspace" / "src").mkdir(parents=True)
+    inside, outside = tmp_path / "workspace" / "src" / "a.py", tmp_path / "b.py"
+    for path in (inside, outside):
+        path.write_text("x = 1\n")
+    named = ["src/a.py", "./src/../src/a.py", str(inside), str(outside), "../b.py"]
+    script = [then(*(call("read", {"path": path}) for path in named)), answer(bulk("word"))]
+    async with opened(tmp_path, script, tools=[read_anything]) as s:
+        await s.begin(workspace_root=str(tmp_path / "workspace"))
+        await s.allow("read")
+        await s.say("look at them")
+        await talk(s, 3, used=500)
+        await s.engine.compact(s.id)
+        [part] = await s.parts()
+        assert (part["read_files"], part["modified_files"]) == ([str(outside), "src/a.py"], [])
+        assert f"<read-files>\n{outside}\nsrc/a.py\n</read-files>" in part["summary"]
 
 
 @pytest.mark.rule("CP-2", "BR-8")

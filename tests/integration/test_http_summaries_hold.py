@@ -45,8 +45,8 @@ async def test_an_answer_asked_for_anew_is_asked_with_the_summary(way: str) -> N
     async with served(providers=script()) as client:
         session_id, messages, done = await compacted(client)
         path, last = f"/api/sessions/{session_id}", messages[-2]
-        full, after = done["tokens_before"], await gauge(client, session_id)
-        assert after == done["tokens_after"] < full // 2
+        after = await gauge(client, session_id)
+        assert after == done["tokens_after"] < done["tokens_before"] * 3 // 4
         if way == "again":
             answer = await client.post(f"{path}/continue", {"mode": "again"})
         elif way == "resend":
@@ -139,7 +139,7 @@ async def test_a_branch_inside_what_was_kept_has_the_summary_and_a_fork_has_the_
             point = messages[place]["id"]
             branch = (await client.post(f"/api/sessions/{session_id}/branch", {"from_message_id": point})).json()["id"]
             assert await sent(client, branch) == ["summary", *left]
-            assert await gauge(client, branch) < done["tokens_before"] // 2
+            assert await gauge(client, branch) <= done["tokens_after"]
             tree = (await client.get(f"/api/sessions/{branch}/tree")).json()
             assert [turn["kind"] for turn in tree["turns"]] == kinds
         point = messages[3]["id"]

@@ -138,6 +138,12 @@ class Context:
             return msgspec.structs.replace(size, used=used, measured=True, history=history) if used else size
         return size
 
+    @property
+    def estimated(self) -> int:
+        """The whole by estimate alone: the one measure that there is before and after a compaction."""
+        frame = b.estimate_tokens(self.frame.system_chars) + b.estimate_tokens(self.frame.tools_chars)
+        return frame + sum(map(b.estimate_message, self.messages))
+
     def plan_prune(self, at: int, *, aggressive: bool = False, by_hand: bool = False) -> tuple[Pruned, ...]:
         """Which tool outputs would become stubs now."""
         return plan_prune(

@@ -54,14 +54,24 @@ def file_path(part: Part) -> str | None:
     return None if path is None else posixpath.normpath(path)
 
 
-def files_of(messages: Iterable[Message], previous: Files) -> Files:
+def _name_of(path: str, workspace_root: str | None) -> str:
+    """One name for each file: from the workspace on where it lies in there, else its whole path."""
+    if workspace_root is None:
+        return path
+    whole = posixpath.normpath(posixpath.join(workspace_root, path))
+    return whole.removeprefix(posixpath.join(posixpath.normpath(workspace_root), ""))
+
+
+def files_of(messages: Iterable[Message], previous: Files, workspace_root: str | None = None) -> Files:
     """The files that completed calls in these messages read and changed, with those known before."""
-    read, modified = set(previous.read), set(previous.modified)
+    read, modified = (
+        {_name_of(path, workspace_root) for path in known} for known in (previous.read, previous.modified)
+    )
     for message in messages:
         for part in message.parts:
             path = file_path(part)
             if path is not None:
-                (read if tool_name(part) in _READING else modified).add(path)
+                (read if tool_name(part) in _READING else modified).add(_name_of(path, workspace_root))
     return Files(tuple(sorted(read - modified)), tuple(sorted(modified)))
 
 
@@ -100,14 +110,13 @@ def _first(paths: Sequence[str], most: int) -> tuple[str, ...]:
 def touched_files(line: Iterable[LineTurn], workspace_root: str | None = None) -> list[TouchedFile]:
     """The files of a line, the one touched last first. A path below the workspace is shown from there on."""
     found: dict[str, TouchedFile] = {}
-    below = None if workspace_root is None else posixpath.join(workspace_root, "")
     for entry in line:
         for row in entry.messages:
             for part in row.parts:
                 given = file_path(part.data)
                 if given is None:
                     continue
-                path = given.removeprefix(below) if below else given
+                path = _name_of(given, workspace_root)
                 reading = tool_name(part.data) in _READING
                 known = found.pop(path, None)
                 # Put in again: the order is that of the last touch.

@@ -53,6 +53,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     cut: Cut
     summary_tokens: int
     replaced_tokens: int
+    summarised_tokens: int
     tokens_before: int
     auto: bool
     must: bool
@@ -127,7 +128,8 @@ def plan_compaction(
         cut=_absolute(cut, context),
         summary_tokens=cap,
         replaced_tokens=fresh + size.summary,
-        tokens_before=size.used,
+        summarised_tokens=fresh,
+        tokens_before=context.estimated,
         auto=auto,
         must=must,
         focus=focus,
@@ -146,7 +148,7 @@ def _absolute(cut: Cut, context: Context) -> Cut:
     return cut
 
 
-def plan_summary(context: Context, plan: Plan) -> SummaryTask:
+def plan_summary(context: Context, plan: Plan, workspace_root: str | None = None) -> SummaryTask:
     """What the summariser is given: outputs whole, and what the compaction before this one recorded."""
     originals = context.unpruned()
     messages: list[Message] = []
@@ -162,7 +164,7 @@ def plan_summary(context: Context, plan: Plan) -> SummaryTask:
         previous=context.compaction.summary if context.compaction else None,
         focus=plan.focus,
         directives=_newest((*directives, *directives_of(messages)), plan.summary_tokens // 2),
-        files=files_of(messages, files),
+        files=files_of(messages, files, workspace_root),
         summary_tokens=plan.summary_tokens,
     )
 
@@ -233,10 +235,11 @@ def compaction_data_of(
 ) -> CompactionData:
     """All that the compaction's part will say."""
     cut, paired = plan.cut, context.policy.frame == "pair"
-    # What the next request will take, estimated as the gauge does.
+    # What the next request will take, by the measure of what the last one took: estimated, as the gauge then does.
     marker = MessageRow("", "", "assistant", 0, 0, {}, ())
     sent = summary_messages(Compaction(marker, "", written.text, None, None, paired))
-    after = context.size.system + context.size.tools + sum(map(estimate_message, sent)) + cut.kept_tokens
+    frame = estimate_tokens(context.frame.system_chars) + estimate_tokens(context.frame.tools_chars)
+    after = frame + sum(map(estimate_message, sent)) + cut.kept_tokens
     return CompactionData(
         summary=written.text,
         tail_start_id=cut.tail_start_id or marker_id,
@@ -245,6 +248,7 @@ def compaction_data_of(
         summary_tokens=written.tokens,
         tokens_before=plan.tokens_before,
         tokens_after=after,
+        summarised_tokens=plan.summarised_tokens,
         strategy=written.strategy,
         read_files=written.files.read,
         modified_files=written.files.modified,

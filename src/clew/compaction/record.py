@@ -26,7 +26,8 @@ class Range(msgspec.Struct, frozen=True):
 class CompactionData(msgspec.Struct, frozen=True, kw_only=True):
     """What a ``data-compaction`` part holds. ``tail_start_id`` names the marker itself when nothing was kept.
 
-    ``turns`` and ``messages`` count what was summarised. ``read_files``, ``modified_files`` and ``directives`` are
+    ``tokens_before`` and ``tokens_after`` are the whole context, both estimated; ``summarised_tokens``, ``turns`` and
+    ``messages`` count what was summarised. ``read_files``, ``modified_files`` and ``directives`` are
     those of all compactions so far. ``usage`` is the summariser's, and in no rollup. ``previous_id`` is the marker
     of the compaction before, whose summary this one carries on.
     """
@@ -37,6 +38,7 @@ class CompactionData(msgspec.Struct, frozen=True, kw_only=True):
     summary_tokens: int
     tokens_before: int
     tokens_after: int
+    summarised_tokens: int
     strategy: Strategy
     turns: int
     messages: int

@@ -72,7 +72,7 @@ class Compactor:
         self, context: Context, plan: plans.Plan, open_turn: Turn | None
     ) -> tuple[plans.WrittenSummary, str | None]:
         """The summary and, where it is not what was hoped for, why."""
-        task = plans.plan_summary(context, plan)
+        task = plans.plan_summary(context, plan, self._session.workspace_root)
         turn_id = open_turn.id if open_turn is not None else None
         model, policy = context.frame.model, context.policy
         summariser = Summariser(self._host, self._session, model, policy, self._waiting, turn_id=turn_id)

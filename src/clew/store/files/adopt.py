@@ -116,7 +116,7 @@ class _Adoption:
             "summary": str(record.get("summary", "")),
             "tail_start_id": tail or self._id("msg_"),
             "auto": True,
-            "tokens_before": record.get("tokensBefore", 0),
+            "summarised_tokens": record.get("tokensBefore", 0),
             "read_files": list(record.get("readFiles") or ()),
             "modified_files": list(record.get("modifiedFiles") or ()),
         }

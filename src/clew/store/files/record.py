@@ -144,12 +144,13 @@ def compaction_record(row: MessageRow, first_kept_seq: int) -> Record:
         if part.type == COMPACTION_PART and part.data["data"] is said and isinstance(said.get("summary"), str):
             data, hole = {**data, "data": {**said, "summary": None}}, {"data": "summary"}
         specs.append(spec_of(part, data, hole))
-    before = said.get("tokens_before")
+    # Records of older versions tell only of the whole context.
+    told = said.get("summarised_tokens", said.get("tokens_before"))
     return {
         "recordType": "compaction",
         "firstKeptSeq": first_kept_seq,
         "summary": str(said.get("summary", "")),
-        "tokensBefore": before if isinstance(before, int) and not isinstance(before, bool) else 0,
+        "tokensBefore": told if isinstance(told, int) and not isinstance(told, bool) else 0,
         "readFiles": _names(said.get("read_files")),
         "modifiedFiles": _names(said.get("modified_files")),
         "timestamp": iso(row.created_at),
