@@ -257,15 +257,35 @@ def test_recent_tokens_are_never_more_than_there_is_room_for() -> None:
     assert found.tail_start_id == "a3"
 
 
+@pytest.mark.rule("CP-14", "CP-9")
+@pytest.mark.parametrize("room", [BIG, 900, 300])
+@pytest.mark.parametrize("open_turn_id", [None, "t3"])
+def test_the_turn_preset_cuts_between_turns_only(room: int, open_turn_id: str | None) -> None:
+    """Not inside one, though it is larger than what should be kept, or than there is room for."""
+    long = [user("3"), reply("3", START, call(chars=1_000), START, call(chars=1_000), START, text(40))]
+    body = [*turn("1", 400), *turn("2", 400), *long]
+    for keep in (1, 200, 500, 700):
+        rules = policy("turn", keep_recent_tokens=keep)
+        for inside in (False, True) if open_turn_id else (False,):
+            made = cut(body, rules, room=room, open_turn_id=open_turn_id, inside=inside)
+            if made is None:
+                continue
+            assert made.split is None
+            assert made.tail_start_id in ("u1", "u2", "u3", *([] if open_turn_id else [None]))
+            assert [*made.summarised, *made.kept] == body
+    assert getattr(cut(body, policy("overlay", keep_recent_tokens=200), open_turn_id="t3"), "split", None) is not None
+    assert getattr(cut(body, policy("turn", keep_recent_tokens=200), open_turn_id="t3"), "tail_start_id", "") == "u3"
+
+
 @pytest.mark.rule("CP-5", "CP-1")
 def test_recent_tokens_keep_the_message_of_the_open_turn() -> None:
     """Although enough tokens lie behind it."""
     long = reply("2", START, call(chars=4_000), START, text(400), START)
     body = [*turn("1"), user("2"), long]
-    found = cut(body, policy("turn", keep_recent_tokens=50), open_turn_id="t2", inside=True)
+    found = cut(body, policy("overlay", keep_recent_tokens=50), open_turn_id="t2", inside=True)
     assert found is not None
     assert (found.tail_start_id, found.split, found.kept) == ("u2", Split("a2", 2), (body[2], of(long, 2)))
-    assert cut(body, policy("turn"), open_turn_id="t2", inside=False) is None
+    assert cut(body, policy("overlay"), open_turn_id="t2", inside=False) is None
 
 
 # Any body

@@ -77,7 +77,9 @@ def test_the_presets_that_keep_tokens_have_the_figures_of_their_sources() -> Non
     pruning = Pruning(hard_pct=0.6, until_pct=0.4)
     assert [policy("overlay"), policy("turn")] == [
         Policy(preset="overlay", pruning=pruning, reserve_tokens=16_384, strict=True, tail="tokens"),
-        Policy(preset="turn", pruning=pruning, strict=True, tail="tokens", keep_recent_tokens=30_000),
+        Policy(
+            preset="turn", pruning=pruning, strict=True, tail="tokens", between_turns=True, keep_recent_tokens=30_000
+        ),
     ]
 
 

@@ -115,7 +115,10 @@ class _Plan:
         for place, _ in entries[reached:]:
             if self._is_boundary(place) and self.tokens(place) <= self.room:
                 return place
-        return self._last_resort(_Place(min(self.newest, self.last_start)))
+        newest = _Place(min(self.newest, self.last_start))
+        if self.policy.between_turns and self.tokens(newest) <= self.room:
+            return newest
+        return self._last_resort(newest)
 
     # Inside the newest turn
 
@@ -134,7 +137,7 @@ class _Plan:
         bare = [place for place in (*self._splits(whole.start), self._behind(whole.start)) if place is not None]
         choices = [place for place in bare if not self._has_rest(place)]
         warned = max((i for i in range(whole.start + 1, len(self.body)) if self.body[i].role == "user"), default=0)
-        if warned and self.last_start == len(self.body):
+        if warned and self.last_start == len(self.body) and not self.policy.between_turns:
             later = self._behind(warned)
             choices += [place for place in (self._split(warned), _Place(warned), later) if place is not None]
         for place in choices:
@@ -147,7 +150,7 @@ class _Plan:
         """Every start of a step in the messages from ``start`` on at which something is dropped, in order."""
         for at in range(start, len(self.body)):
             message = self.body[at]
-            if message.role != "assistant":
+            if message.role != "assistant" or self.policy.between_turns:
                 continue
             for part in steps_in(message.parts):
                 if part and not any(map(is_open_call, message.parts[:part])):
@@ -158,6 +161,8 @@ class _Plan:
         at = len(self.body) - 1
         message = self.body[at]
         if at <= start or message.role != "assistant" or any(map(is_open_call, message.parts)):
+            return None
+        if self.policy.between_turns:
             return None
         if message.parts and kind_of(message.parts[-1]) == STEP_START:
             return None
@@ -184,6 +189,8 @@ class _Plan:
     def _is_boundary(self, place: _Place) -> bool:
         if place.start > self.last_start:
             return False
+        if self.policy.between_turns:
+            return place.at < 0 and self.body[place.start].is_prompt
         if place.at < 0:
             message = self.body[place.start]
             return message.is_prompt or (message.role == "assistant" and not any(map(is_open_call, message.parts)))

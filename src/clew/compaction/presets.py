@@ -42,7 +42,7 @@ class Pruning(msgspec.Struct, frozen=True, kw_only=True):
 class Preset(msgspec.Struct, frozen=True, kw_only=True):
     """The figures of one source. ``reserve_tokens`` None: the default reserve; ``at_pct`` None: the reserve decides.
 
-    ``strict``: fires above the threshold, not at it.
+    ``strict``: fires above the threshold, not at it. ``between_turns``: no turn is cut, whatever its size.
     """
 
     pruning: Pruning
@@ -53,6 +53,7 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True):
     when: When = "before_call"
     frame: Frame = "single"
     tail: TailMode = "turns"
+    between_turns: bool = False
     tail_turns: int = 2
     tail_budget_pct: float = 0.25
     keep_recent_tokens: int = 20_000
