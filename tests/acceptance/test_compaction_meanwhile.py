@@ -252,6 +252,28 @@ async def test_a_preset_that_keeps_tokens_keeps_the_newest_messages(tmp_path: Pa
         await s.is_sound()
 
 
+@pytest.mark.rule("CP-14", "CP-8")
+async def test_with_the_turn_preset_a_turn_that_outgrows_the_window_ends_and_the_next_goes_on(tmp_path: Path) -> None:
+    """It is not cut inside: the refusal is plain, and the next prompt finds all of it in a summary."""
+
+    @clew.tool
+    async def look(number: int) -> str:
+        """Gives much back."""
+        return bulk("out", 2_000)
+
+    script = [call("look", {"number": number}) for number in range(5)]
+    async with opened(tmp_path, [answer(), *script], tools=[look], config=settings(preset="turn")) as s:
+        await s.begin()
+        await s.allow("look")
+        await s.say("hello")
+        outcome = await s.say("go")
+        assert (outcome.status, (outcome.error or {})["code"]) == ("failed", "context_too_large")
+        assert (await s.say("and now?")).status == "completed"
+        assert await s.view() == ["user: summary the goal", "user: and now?", "assistant: ok"]
+        assert ["split" in part for part in await s.parts()] == [False] * len(await s.parts())
+        await s.is_sound()
+
+
 @pytest.mark.rule("CP-3", "CP-5", "CP-11", "RN-2")
 async def test_a_tail_may_begin_at_a_warning_inside_a_turn_and_nothing_falls_between(tmp_path: Path) -> None:
     """What stood before the warning is told by the summary that made room, and is found under it."""

@@ -17,9 +17,10 @@ from clew.store.files.opening import open_files
 from clew.testing.chunks import text
 from clew.testing.clock import FakeClock
 from clew.testing.scribe import Scribe
-from clew.testing.scripted import Gate, call, say, wait
+from clew.testing.scripted import Gate, call, say, then, wait
 from clew.tools.decorator import tool
 from clew.transcript.rule import Target
+from clew.transcript.usage import Usage
 from tests.acceptance.jsonl_sessions import ULID, ask, engine, no_sync, place, reads, url
 from tests.integration.http_client import served
 from tests.readers import reader_003
@@ -42,12 +43,12 @@ async def edit(path: str) -> str:
 
 
 @asynccontextmanager
-async def compacting(tmp_path: Path, *script: Any, summaries: Any = (), **fields: Any) -> Any:
+async def compacting(tmp_path: Path, *script: Any, summaries: Any = (), window: int = 20_000, **fields: Any) -> Any:
     """A session of the preset this store has, with less to keep than its figures say."""
     fields.setdefault("keep_recent_tokens", 400)
     config = settings(reserve_tokens=1_000, **fields)
     async with opened(
-        tmp_path, script, summaries, url=url(tmp_path), config=config, tools=(read, edit), window=20_000
+        tmp_path, script, summaries, url=url(tmp_path), config=config, tools=(read, edit), window=window
     ) as s:
         await s.begin()
         await s.allow("read", "edit", "todo")
@@ -290,6 +291,39 @@ async def test_s7_11_after_a_compaction_the_context_is_the_summary_and_what_was_
         ]
         assert [role for role, _ in context[1:]] == [message.role for message in sent[1:]]
         assert len(context) < 1 + 8
+
+
+@pytest.mark.rule("CP-14", "FS-1", "CP-3")
+async def test_a_reader_gets_the_request_of_a_turn_that_was_cut_inside(tmp_path: Path) -> None:
+    """It is appended again, once, since what is kept begins behind it; to clew the copy says nothing."""
+    words = "do all of it, and never stop"
+    off = {"enabled": False}
+    counted = [Usage(input=3_000 if number in (7, 15) else 500, output=5) for number in range(20)]
+    script = [then(call("read", {"path": f"{n}.txt"}), usage=usage) for n, usage in enumerate(counted)]
+    async with compacting(
+        tmp_path, say("hi"), *script, say("done"), keep_recent_tokens=300, window=3_400, pruning=off
+    ) as s:
+        await s.say("hello")
+        await s.say(words)
+        at = place(tmp_path, s.id)
+        assert ["split" in part for part in await s.parts()] == [True, True]
+        sent = await s.engine.messages(s.id, view="model")
+        assert [message.role for message in sent] == ["user", "user", "assistant"]
+        context = reader_003.build_context(at)
+        assert [said for role, said in context if role == "user"] == [[words]]
+        kept = [("read", part["input"]) for part in sent[-1].parts if "toolCallId" in part]
+        assert [one for role, said in context if role == "assistant" for one in said] == [*kept, "done"]
+        assert 4 < len(kept) < 20
+        records = reader_003.read_records(at)
+        [request] = [one["seq"] for one in records if one.get("content") == [{"type": "text", "text": words}]][:1]
+        copies = [one for one in records if "copyOf" in one]
+        assert {(one["role"], one["copyOf"]) for one in copies} == {("user", request)}
+        assert reader_003.read_metadata(at)["messageCount"] == sum(one["recordType"] == "message" for one in records)
+        before = await s.engine.store.find_whole(s.id)
+    store = await open_files("jsonl", tmp_path / "store")
+    assert await store.find_whole(s.id) == before
+    assert await check(store) == []
+    await store.close()
 
 
 @pytest.mark.rule("FS-1")

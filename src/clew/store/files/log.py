@@ -7,7 +7,7 @@ numbers, so that together they can be read in the order in which they were writt
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -21,6 +21,7 @@ from clew.store.files.memo import AHEAD, Memo
 from clew.store.files.tables import TABLES
 from clew.store.memory.change import ABSENT
 from clew.store.memory.session_value import SessionValue
+from clew.transcript.line import line_messages
 from clew.transcript.message import MessageRow
 from clew.transcript.view import read_compaction
 
@@ -193,7 +194,14 @@ def _add_messages(writer: _Writer, value: SessionValue, wanted: dict[str, tuple[
             for record in r.message_records(after, after.parts, whole=True):
                 writer.tell(_in_turn(record, order[after.id][1]), after.id)
     for row in markers:
-        writer.tell(_in_turn(r.compaction_record(row, _first_kept(writer, row)), order[row.id][1]), row.id)
+        first = _first_kept(writer, row)
+        for kept in _kept_before(writer, value, row, first):
+            # Only for others: without parts of clew's it says nothing here that is not there already.
+            more = {"copyOf": writer.memo.places[kept.id][0][0], "clew": {"id": kept.id, "parts": []}}
+            for record in r.message_records(kept, kept.parts, whole=False):
+                if record["recordType"] == "message":
+                    writer.tell({**record, **more}, kept.id)
+        writer.tell(_in_turn(r.compaction_record(row, first), order[row.id][1]), row.id)
 
 
 _LAST: Final = (1 << 62, 0, 0)
@@ -232,6 +240,20 @@ def _add_difference(writer: _Writer, before: MessageRow, after: MessageRow) -> N
     _add_metadata(writer, before, after)
 
 
+def _kept_before(writer: _Writer, value: SessionValue, row: MessageRow, first_kept: int) -> Iterator[MessageRow]:
+    """What a cut inside a message kept of the messages before it, the request above all: whoever keeps records from a
+    number on gets none of it."""
+    compaction = read_compaction(row, "")
+    if compaction is None or compaction.split is None:
+        return
+    line = [message_id for _, message_id in line_messages(value.tree())]
+    if compaction.tail_start_id in line and compaction.split.message_id in line:
+        for message_id in line[line.index(compaction.tail_start_id) : line.index(compaction.split.message_id)]:
+            kept, places = value.messages.get(message_id), writer.memo.places.get(message_id, ())
+            if kept is not None and places and not r.is_marker(kept) and all(seq < first_kept for seq, _ in places):
+                yield kept
+
+
 def _first_kept(writer: _Writer, row: MessageRow) -> int:
     """The number from which on a reader keeps records."""
     compaction = read_compaction(row, "")
@@ -240,7 +262,7 @@ def _first_kept(writer: _Writer, row: MessageRow) -> int:
     tail, split = compaction.tail_start_id, compaction.split
     if split is not None and split.message_id in writer.memo.places:
         kept = [seq for seq, first in writer.memo.places[split.message_id] if first >= split.from_part]
-        if kept:
-            return kept[0]
+        # Of a message that was cut behind its last part nothing is kept; what comes before it is appended again.
+        return kept[0] if kept else writer.memo.seq + 1
     places = writer.memo.places.get(tail)
     return places[0][0] if places else writer.memo.seq + 1
