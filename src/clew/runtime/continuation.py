@@ -137,7 +137,8 @@ class Continuation:
         user = next(row for row in rows if row.role == "user")
         setting = await resolve_for(host, session, user)
         steps = await host.store.load_steps(turn.id)
-        cuts = find_cuts(rows, steps, await host.store.load_calls(session.id))
+        # A copy has no calls to tell a cut by, and says what was cut before it was made.
+        cuts = {**turn.unsent, **find_cuts(rows, steps, await host.store.load_calls(session.id))}
         data: dict[str, Any] = {"stopped": None, "error": None, "resumed": turn.resumed + 1}
         if not by_itself:
             data |= {"budget_from": len(steps), "max_steps": None, "warned": None, "resumed": None}
