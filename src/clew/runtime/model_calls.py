@@ -46,13 +46,17 @@ NO_END: Final = "the model's stream ended without saying how"
 
 
 class AskedCall:
-    """A model call from the moment it is asked. ``keep`` is given its row then, and whenever more is known."""
+    """A model call from the moment it is asked. ``keep`` is given its row then, and whenever much more is known.
+
+    Some providers count with every word. What was counted since is in the words, which are kept anyway.
+    """
 
     def __init__(self, host: Host, call: ModelCall, keep: Callable[[ModelCall], None]) -> None:
         self._host = host
         self._keep = keep
         self._guess = call.usage
         self._said = False
+        self._kept: Usage | None = None
         self._call = call
         self._note(call.usage)
 
@@ -97,7 +101,9 @@ class AskedCall:
     def _note(self, usage: Usage) -> None:
         cost = self._host.providers.cost(self._call.model, usage) or 0.0
         self._call = msgspec.structs.replace(self._call, usage=usage, cost_usd=cost, estimated=True)
-        self._keep(self._call)
+        if self._kept is None or _is_news(usage, self._kept):
+            self._kept = usage
+            self._keep(self._call)
 
     def _closed(self, ended: CallEnd, usage: Usage, *, estimated: bool) -> ModelCall:
         self._call = msgspec.structs.replace(
@@ -205,6 +211,12 @@ def newest_step(parts: Sequence[Part]) -> Sequence[Part]:
     """What came of the newest step of a message."""
     starts = steps_in(parts)
     return parts[starts[-1] :] if starts else parts
+
+
+def _is_news(usage: Usage, kept: Usage) -> bool:
+    """Whether the input was counted anew, or a quarter has come to what the model has said."""
+    sent = [(one.input, one.cache_read, one.cache_write) for one in (usage, kept)]
+    return sent[0] != sent[1] or 4 * (usage.output + usage.reasoning) > 5 * (kept.output + kept.reasoning)
 
 
 def _with_guess(said: Usage, guess: Usage) -> Usage:
