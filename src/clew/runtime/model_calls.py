@@ -51,7 +51,7 @@ class AskedCall:
     Some providers count with every word. What was counted since is in the words, which are kept anyway.
     """
 
-    def __init__(self, host: Host, call: ModelCall, keep: Callable[[ModelCall], None]) -> None:
+    def __init__(self, host: Host, call: ModelCall, keep: Callable[[ModelCall], object]) -> None:
         self._host = host
         self._keep = keep
         self._guess = call.usage
@@ -122,7 +122,7 @@ async def ask_text(
 ) -> tuple[str, Usage]:
     """What a model says to a request that is no step of a turn, and what that used."""
 
-    def keep(call: ModelCall) -> None:
+    def keep(call: ModelCall) -> asyncio.Future[Outcome] | None:
         def written(done: asyncio.Future[Outcome]) -> None:
             if done.cancelled() or done.exception() is not None:
                 log.warning("model call %s could not be written down", call.id)
@@ -130,9 +130,13 @@ async def ask_text(
                 # The session was deleted meanwhile. What it cost was spent all the same.
                 keep(without_session(call))
 
-        # Nobody waits for it. A store that takes no more leaves the row to whoever opens it next.
-        with contextlib.suppress(ClewError):
-            host.store.submit(Unit(call.session_id or STORE_WIDE, (PutCall(call),))).add_done_callback(written)
+        try:
+            stored = host.store.submit(Unit(call.session_id or STORE_WIDE, (PutCall(call),)))
+        except ClewError:
+            # A store that takes no more leaves the row to whoever opens it next.
+            return None
+        stored.add_done_callback(written)
+        return stored
 
     chars = len(request.system) + sum(len(text) for message in request.messages for text in message.texts)
     row = ModelCall(
@@ -158,7 +162,10 @@ async def ask_text(
         async with contextlib.aclosing(asked.stream(request)) as stream:
             async for item in stream:
                 if isinstance(item, StepEnd):
-                    keep(asked.complete(item, parts()))
+                    stored = keep(asked.complete(item, parts()))
+                    if stored is not None:
+                        # What was paid is on disk before anything is made of what was bought.
+                        await asyncio.wait([stored])
                     return "".join(said), item.usage
                 if isinstance(item, c.TextDelta | c.ReasoningDelta):
                     (said if isinstance(item, c.TextDelta) else thought).append(item.delta)
