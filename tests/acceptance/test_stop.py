@@ -9,7 +9,7 @@ import pytest
 
 from clew.errors import NothingToContinue
 from clew.testing.scenario import Scenario, transcript
-from clew.testing.scripted import Gate, call, fail, hang, say, wait
+from clew.testing.scripted import Gate, ScriptedModel, call, fail, hang, say, wait
 from clew.triggers.routing import Routing
 from tests.acceptance.triggered import answered, ended, napping
 
@@ -258,3 +258,19 @@ async def test_whoever_watches_is_told_of_the_pause_and_of_its_end(open_scenario
         await until("idle", "abort")
         await s.engine.continue_turn(s.id, queue=True)
         await until("idle", None)
+
+
+@pytest.mark.rule("SR-10", "SR-7")
+async def test_an_abort_at_the_moment_the_last_message_is_fired_leaves_no_pause_behind(open_scenario: Open) -> None:
+    """Whichever comes first: a queue that is empty is not paused, and one that is not is."""
+    for moment in range(40):
+        async with open_scenario(ScriptedModel(otherwise=say("done")), url="memory:") as s:
+            await s.begin()
+            for words in ("one", "two", "three"):
+                await s.send(words)
+            for _ in range(moment):
+                await asyncio.sleep(0)
+            await s.engine.abort(s.id)
+            await ended(s.engine)
+            waits, is_paused, by = await paused(s)
+            assert (moment, is_paused, by) == (moment, bool(waits), "abort" if waits else None)
