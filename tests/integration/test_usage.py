@@ -23,7 +23,7 @@ from clew.testing.scribe import Scribe
 from clew.testing.scripted import FakeProviders, ScriptedModel, call, fail, say, then
 from clew.transcript.model_call import ModelCall
 from clew.transcript.session import Model
-from clew.transcript.spend import GROUPINGS, parse_bound
+from clew.transcript.spend import GROUPINGS, UsageGroup, UsageQuery, parse_bound
 from clew.transcript.usage import Usage
 from tests.acceptance.compacting import bulk, summary
 from tests.integration.command_line import Run, run
@@ -323,3 +323,22 @@ async def test_what_other_sessions_have_spent_makes_neither_a_turn_nor_a_deletio
         await engine.delete_session(ids[1])
         assert written == ["2026-01-31"]
         assert (await engine.usage()).total.calls == 61
+
+
+@pytest.mark.rule("US-5")
+async def test_usage_is_added_up_for_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many ask at once: who opens a session meanwhile must find a reader of the store."""
+    async with clew.open("memory:", config=clew.Config(), providers=FakeProviders(ScriptedModel())) as engine:
+        load, under_way, most = engine.store.load_usage, 0, 0
+
+        async def slowly(query: UsageQuery) -> tuple[UsageGroup, ...]:
+            nonlocal under_way, most
+            under_way += 1
+            most = max(most, under_way)
+            await asyncio.sleep(0)
+            under_way -= 1
+            return await load(query)
+
+        monkeypatch.setattr(engine.store, "load_usage", slowly)
+        await asyncio.gather(*(engine.usage(by) for by in GROUPINGS))
+        assert most == 1
