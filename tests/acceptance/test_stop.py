@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -87,6 +88,23 @@ async def test_continue_with_queue_starts_the_queue_and_nothing_else(open_scenar
         assert await paused(s) == ([], False, None)
         with pytest.raises(NothingToContinue):
             await s.engine.continue_turn(s.id, queue=True)
+
+
+@pytest.mark.rule("SR-10")
+@pytest.mark.parametrize("mode", ["on", "again"])
+async def test_going_on_with_the_stopped_turn_leaves_the_queue_stopped(
+    open_scenario: Open, mode: Literal["on", "again"]
+) -> None:
+    """That is a word about the turn; the queue goes on with a prompt, or a word about itself."""
+    async with open_scenario([hang(), say("1"), say("2")]) as s:
+        await s.begin()
+        await stopped(s, "second")
+        assert (await (await s.engine.continue_turn(s.id, mode=mode)).wait()).status == "completed"
+        await ended(s.engine)
+        assert await s.transcript() == ["user: first", "assistant: 1"]
+        assert await paused(s) == (["user: second"], True, "abort")
+        await (await s.engine.continue_turn(s.id, queue=True)).wait()
+        assert (await s.transcript())[-2:] == ["user: second", "assistant: 2"]
 
 
 @pytest.mark.rule("SR-10")

@@ -94,7 +94,7 @@ class Continuation:
 
     async def answer(self, session: Session, turn: Turn, user: MessageRow) -> Submission:
         """Run a turn that was just made and that nobody has answered. Called under the session's lock."""
-        return await self._reopen(session, turn, (user,), await make_ready(self._host, session.id))
+        return await self._reopen(session, turn, (user,), await make_ready(self._host, session.id), speaks=True)
 
     async def resume(self, session_id: str) -> None:
         """Go on with a turn that a restart has interrupted, of which nothing was in flight; not for ever."""
@@ -130,9 +130,18 @@ class Continuation:
         return self._runner.start(taken)
 
     async def _reopen(
-        self, session: Session, turn: Turn, rows: Sequence[MessageRow], standing: Standing, *, by_itself: bool = False
+        self,
+        session: Session,
+        turn: Turn,
+        rows: Sequence[MessageRow],
+        standing: Standing,
+        *,
+        by_itself: bool = False,
+        speaks: bool = False,
     ) -> Submission:
-        """Go on with the turn after its last complete step. ``by_itself``: nobody said so, and what limits it holds."""
+        """Go on with the turn after its last complete step. ``by_itself``: nobody said so, and what limits it holds;
+        ``speaks``: somebody sent its prompt just now.
+        """
         host, now = self._host, self._host.clock.now_ms()
         user = next(row for row in rows if row.role == "user")
         setting = await resolve_for(host, session, user)
@@ -145,7 +154,7 @@ class Continuation:
         if cuts:
             data["unsent"] = unsent_data(cuts)
         # Nobody's word ends no pause.
-        resumed = () if by_itself else plan_resume(session)
+        resumed = () if by_itself else plan_resume(session, speaks=speaks)
         writes: tuple[Write, ...] = (SetTurn(turn.id, "running", data=data), *resumed)
         if ends_in_words(rows, cuts):
             # The history must not end in the model's own words: not every wire takes that.
@@ -166,7 +175,7 @@ class Continuation:
         parent = parent_before(tree, await load_compactions(host.store, session.id, tree), turn)
         sibling = Turn(id=host.mint.turn(), session_id=session.id, parent_turn_id=parent, created_at=now)
         writes = plan_move(tree, tails, session.id, parent, now, "rewind", new=sibling, holding=(user.id,))
-        await self._sessions.commit(plan_take(standing, now, (*writes, *plan_resume(session))))
+        await self._sessions.commit(plan_take(standing, now, (*writes, *plan_resume(session, speaks=False))))
         return self._runner.start(TakenSession(setting, sibling, standing.next_epoch, user.id))
 
 

@@ -180,9 +180,14 @@ class Queue:
 _RESUMED: Final = u.PatchSession(drop=(PAUSED_KEY,))
 
 
-def plan_resume(session: Session) -> tuple[u.Write, ...]:
-    """The write of whoever's word ends a pause, where there is one."""
-    return () if session.paused_by is None else (_RESUMED,)
+def plan_resume(session: Session, *, speaks: bool = True) -> tuple[u.Write, ...]:
+    """The write of whoever's word ends a pause, where there is one.
+
+    Who only goes on with a turn does not speak: stop means stop, and what an abort holds back stays until a prompt or
+    a word about the queue itself.
+    """
+    ends = session.paused_by is not None and (speaks or session.paused_by != "abort")
+    return (_RESUMED,) if ends else ()
 
 
 async def with_pause(store: Store, session: Session, status: Status) -> Status:
