@@ -279,6 +279,19 @@ async def test_a_branch_of_a_turn_that_broke_off_goes_on_there(open_scenario: Op
         assert shop.charged == [1]
 
 
+async def test_a_branch_that_goes_on_again_does_not_send_what_was_cut_before_it_was_made(open_scenario: Open) -> None:
+    """It has no calls of its own to tell by: that a step with a call in it was cut, its turn says."""
+    async with opened_shop(open_scenario) as shop:
+        await shop.break_off(cut_after(6, say("cut words"), call("charge", {"card": 2}), say("never")))
+        shop.s.model.add(cut_after(2, say("cut again")))
+        assert (await (await shop.s.engine.continue_turn(shop.s.id)).wait()).status == "failed"
+        branch = await shop.s.engine.branch(shop.s.id, (await shop.s.engine.messages(shop.s.id))[-1].id)
+        shop.s.model.add(say("there"))
+        assert (await (await shop.s.engine.continue_turn(branch.id)).wait()).status == "completed"
+        assert transcript(shop.s.model.requests[-1].messages) == ["user: buy", PAID]
+        assert shop.charged == [1]
+
+
 async def test_a_summary_is_not_told_what_was_not_sent(open_scenario: Open) -> None:
     """Neither the summariser nor the model after it; people still find it."""
     async with opened_shop(open_scenario) as shop:

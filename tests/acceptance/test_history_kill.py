@@ -51,6 +51,7 @@ ROOM: Final = (
     *(f"writer.after_commit_before_ack=kill@{nth}" for nth in (1, 2, 3, 5, 8, 12)),
 )
 """A turn that has to make room, before its first call and inside of it."""
+_BESIDE: Final = ('INSERT INTO "store_marks"', 'INSERT INTO "model_calls"')
 _CHANCE: Final = re.compile(r"(prt_[0-9a-f]{22})[0-9a-f]{4}")
 """The end of the id of a copied part, which SQLite makes up."""
 
@@ -74,9 +75,10 @@ def dump(path: Path) -> list[str]:
     """Every table of the file with every row, as SQL text; copied parts without the chance in their ids.
 
     But not how many commits there were: units that arrive together are committed together, as the machine has time.
+    And not what models were asked: that was spent, whatever came of it.
     """
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
-        lines = [line for line in connection.iterdump() if not line.startswith('INSERT INTO "store_marks"')]
+        lines = [line for line in connection.iterdump() if not line.startswith(_BESIDE)]
         return [_CHANCE.sub(r"\1", line) for line in lines]
 
 

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pytest
@@ -17,7 +17,7 @@ from clew.engine import Engine
 from clew.errors import RunAborted
 from clew.history.check import check
 from clew.providers.base import ModelInfo
-from clew.store.unit import PatchSession, Unit
+from clew.store.unit import PatchSession, PutCall, Unit
 from clew.testing.clock import FakeClock
 from clew.testing.scripted import (
     FakeProviders,
@@ -278,6 +278,41 @@ async def test_only_a_step_with_tools_is_synced_once_more(tmp_path: Path) -> Non
         await (await engine.submit(id_, "go")).wait()
     synced = [[name for name in names if name in ("OpenTurn", "BookStep", "FinishStep", "SetTurn")] for names in units]
     assert synced == [["OpenTurn"], ["BookStep"], ["FinishStep"], ["BookStep", "FinishStep"], ["SetTurn"]]
+
+
+async def test_a_provider_that_counts_with_every_word_does_not_have_every_word_written_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its row is written anew when a quarter has come to it. An abort books the last that was said all the same."""
+    gate = Gate()
+    counted = [report(Usage(100, n)) for n in range(1, 401)]
+    words = [piece for one in counted for piece in (one, chunks(c.TextDelta("t", "w ")), wait(_Breath()))]
+    model = ScriptedModel([[chunks(c.TextStart("t")), *words, wait(gate)]])
+    async with opened(tmp_path, model, kind="json") as engine:
+        session_id = await begin(engine)
+        written: list[Unit] = []
+        submit = engine.store.submit
+
+        def noting(unit: Unit) -> Any:
+            written.append(unit)
+            return submit(unit)
+
+        monkeypatch.setattr(engine.store, "submit", noting)
+        submission = await engine.submit(session_id, "go")
+        await gate.reached.wait()
+        rows = [write for unit in written for write in unit.writes if isinstance(write, PutCall)]
+        assert 3 < len(rows) < 30
+        await engine.abort(session_id)
+        await submission.wait()
+        assert await books(engine, session_id) == expected("aborted", Usage(100, 400))
+
+
+class _Breath(asyncio.Event):
+    """As between two events of a wire: what was written meanwhile can be stored."""
+
+    async def wait(self) -> Literal[True]:
+        await asyncio.sleep(0)
+        return True
 
 
 async def test_model_time_and_tool_time_are_apart(tmp_path: Path) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from clew.errors import NothingToContinue
 from clew.testing.scenario import Scenario, transcript
-from clew.testing.scripted import Gate, call, fail, hang, say, wait
+from clew.testing.scripted import Gate, ScriptedModel, call, fail, hang, say, wait
 from clew.triggers.routing import Routing
 from tests.acceptance.triggered import answered, ended, napping
 
@@ -87,6 +88,23 @@ async def test_continue_with_queue_starts_the_queue_and_nothing_else(open_scenar
         assert await paused(s) == ([], False, None)
         with pytest.raises(NothingToContinue):
             await s.engine.continue_turn(s.id, queue=True)
+
+
+@pytest.mark.rule("SR-10")
+@pytest.mark.parametrize("mode", ["on", "again"])
+async def test_going_on_with_the_stopped_turn_leaves_the_queue_stopped(
+    open_scenario: Open, mode: Literal["on", "again"]
+) -> None:
+    """That is a word about the turn; the queue goes on with a prompt, or a word about itself."""
+    async with open_scenario([hang(), say("1"), say("2")]) as s:
+        await s.begin()
+        await stopped(s, "second")
+        assert (await (await s.engine.continue_turn(s.id, mode=mode)).wait()).status == "completed"
+        await ended(s.engine)
+        assert await s.transcript() == ["user: first", "assistant: 1"]
+        assert await paused(s) == (["user: second"], True, "abort")
+        await (await s.engine.continue_turn(s.id, queue=True)).wait()
+        assert (await s.transcript())[-2:] == ["user: second", "assistant: 2"]
 
 
 @pytest.mark.rule("SR-10")
@@ -258,3 +276,19 @@ async def test_whoever_watches_is_told_of_the_pause_and_of_its_end(open_scenario
         await until("idle", "abort")
         await s.engine.continue_turn(s.id, queue=True)
         await until("idle", None)
+
+
+@pytest.mark.rule("SR-10", "SR-7")
+async def test_an_abort_at_the_moment_the_last_message_is_fired_leaves_no_pause_behind(open_scenario: Open) -> None:
+    """Whichever comes first: a queue that is empty is not paused, and one that is not is."""
+    for moment in range(40):
+        async with open_scenario(ScriptedModel(otherwise=say("done")), url="memory:") as s:
+            await s.begin()
+            for words in ("one", "two", "three"):
+                await s.send(words)
+            for _ in range(moment):
+                await asyncio.sleep(0)
+            await s.engine.abort(s.id)
+            await ended(s.engine)
+            waits, is_paused, by = await paused(s)
+            assert (moment, is_paused, by) == (moment, bool(waits), "abort" if waits else None)

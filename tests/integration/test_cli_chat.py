@@ -295,7 +295,7 @@ def test_going_back_and_aside(chat: Open, tmp_path: Path) -> None:
     ]
     screen.send(f"/goto {first}", "2 messages left the conversation")
     assert texts(stored(tmp_path)) == ["one", "one"]
-    screen.send("/branch", " · one · demo/echo\n\n› one\none\n")
+    screen.send("/branch", " · one (branch) · demo/echo\n\n› one\none\n")
     screen.send("aside", "› aside\naside\n")
     screen.send("/title Beside it", "called Beside it")
     listed = screen.send("/sessions", "  Beside it\n", "  one\n")

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+import clew
 from clew.fronts.cli.render import Look, call_details
 from tests.integration.command_line import Run, run
-from tests.integration.processes import environment, on_a_terminal
+from tests.integration.processes import command, environment, on_a_terminal
 
 __all__ = ["run"]
 
@@ -98,3 +99,35 @@ def test_a_misspelt_setting_is_named(tmp_path: Path, run: Run) -> None:
     code, out, err = run("config")
     assert (code, "tools.sandbox" in out) == (0, True)
     assert err == "clew: the config file has keys that clew does not know, and ignores: tools.sandbx\n"
+
+
+async def test_a_command_sees_the_queue_that_it_starts_through(tmp_path: Path) -> None:
+    """Without a server nobody else would run it, and leaving would cut it off."""
+    store = f"sqlite:///{tmp_path / 'store.db'}"
+
+    async def stopped() -> str:
+        async with clew.open(store) as engine:
+            session = await engine.create_session(model="demo/echo")
+            await engine.submit(session.id, "500", model="demo/long:slow")
+            for words in ("second", "third"):
+                await engine.submit(session.id, words, model="demo/echo")
+            await engine.abort(session.id)
+        return session.id
+
+    first = ("run", "first", "--model", "demo/echo", "--session")
+    for words, said in ((("continue", "--queue"), "second\n"), (first, "first\n")):
+        session_id = await stopped()
+        code, out, err = await command(tmp_path, *words, session_id)
+        goes_on = f"clew: the queue goes on; `clew show {session_id}` tells what comes of it, Ctrl-C stops it\n"
+        assert (code, out, err) == (0, said, goes_on)
+        async with clew.open(store, read_only=True) as engine:
+            assert await engine.queue(session_id) == []
+            turns = (await engine.tree(session_id)).turns
+        assert {turn.status for turn in turns[1:]} == {"completed"}
+
+
+def test_a_file_is_called_by_its_name(tmp_path: Path, run: Run) -> None:
+    (tmp_path / "Makefile").write_text("all:\n")
+    run("run", "look", "--file", "Makefile", "--model", "demo/echo")
+    [session] = json.loads(run("ls", "--json")[1])["sessions"]
+    assert run("show", session["id"])[1].splitlines()[:2] == ["user: look", "user: [file Makefile]"]

@@ -204,3 +204,27 @@ async def test_an_agent_runs_on_its_manifests_model_in_its_variant(tmp_path: Pat
         assert (refused.status, refused.code) == (422, "unknown_variant")
         agents = (await client.get(f"/api/agents?workspace={tmp_path}")).json()
         assert [notice for notice in agents["notices"] if SPELT in notice]
+
+
+@pytest.mark.rule("MS-3", "RN-8")
+async def test_a_turn_that_goes_on_takes_no_model_away_that_was_picked_since() -> None:
+    """It goes on with its own; one that was to swap the session's still does."""
+    model, fake = providers(fail(400), say("one"), say("two"), fail(400), say("three"), say("four"))
+    async with served(providers=fake) as client:
+        session_id = await client.session()
+        path = f"/api/sessions/{session_id}"
+        await client.prompt(session_id, "hello")
+        assert (await client.idle(session_id))["state"] == "error"
+        assert (await client.request("PATCH", path, {"model": "test/good"})).status == 200
+        assert (await client.post(f"{path}/continue", {})).status == 202
+        assert (await client.idle(session_id))["state"] == "idle"
+        assert await model_of(client, session_id) == {"provider_id": "test", "model_id": "good"}
+        await client.prompt(session_id, "again")
+        await client.idle(session_id)
+        await client.prompt(session_id, "swap", model="test/other")
+        assert (await client.idle(session_id))["state"] == "error"
+        assert (await client.post(f"{path}/continue", {})).status == 202
+        await client.idle(session_id)
+        await client.prompt(session_id, "on")
+        await client.idle(session_id)
+        assert asked(model) == ["test/big", "test/big", "test/good", *["test/other"] * 3]

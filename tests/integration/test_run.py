@@ -85,7 +85,7 @@ async def test_run_on_a_terminal_asks(tmp_path: Path, answers: list[bytes], code
     assert (tmp_path / "made").exists() is made
     [session] = json.loads((await command(tmp_path, "ls", "--json"))[1])["sessions"]
     assert seen.startswith(f"clew: session {session['id']}\n")
-    assert (f"kept in {session['id']}; go on with `clew run --session {session['id']}" in seen) is (code == 130)
+    assert (f"kept in {session['id']}; go on with `clew continue {session['id']}`" in seen) is (code == 130)
 
 
 @pytest.mark.parametrize("pause", ["", "sleep 0.2; "])

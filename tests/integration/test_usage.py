@@ -16,13 +16,14 @@ from clew.errors import InvalidInput
 from clew.history.convert import convert
 from clew.ids import Mint
 from clew.providers.base import ModelInfo
+from clew.store.memory.change import Change
 from clew.store.unit import PatchSession, PutCall, PutProjectRules, Unit
 from clew.testing.chunks import text
 from clew.testing.scribe import Scribe
 from clew.testing.scripted import FakeProviders, ScriptedModel, call, fail, say, then
 from clew.transcript.model_call import ModelCall
 from clew.transcript.session import Model
-from clew.transcript.spend import GROUPINGS, parse_bound
+from clew.transcript.spend import GROUPINGS, UsageGroup, UsageQuery, parse_bound
 from clew.transcript.usage import Usage
 from tests.acceptance.compacting import bulk, summary
 from tests.integration.command_line import Run, run
@@ -290,3 +291,54 @@ async def test_what_was_spent_moves_to_another_store_and_is_counted_once(kind: s
         exported = await old.export(first, "json")
         taken = await old.import_session(exported)
         assert (taken.spend.calls, await old.usage("day")) == (0, before)
+
+
+@pytest.mark.rule("US-5")
+async def test_what_other_sessions_have_spent_makes_neither_a_turn_nor_a_deletion_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Before a turn only its own session's calls are looked at; a deletion writes each day down once."""
+    providers = FakeProviders(ScriptedModel([say("hi")]))
+    async with clew.open("memory:", config=clew.Config(), providers=providers) as engine:
+        ids = [(await engine.create_session(title="one")).id for _ in range(3)]
+        for session_id in ids:
+            for n in range(20):
+                await spend(engine, session_id, JAN_31 + n)
+        looked: list[ModelCall] = []
+        written: list[Any] = []
+        put = Change.put
+
+        def look(call: ModelCall) -> bool:
+            looked.append(call)
+            return call.ended == "asked"
+
+        def note(change: Change, table: dict[Any, Any], key: Any, value: Any) -> None:
+            written.extend([key] if key == "2026-01-31" else [])
+            put(change, table, key, value)
+
+        monkeypatch.setattr(ModelCall, "is_open", property(look))
+        monkeypatch.setattr(Change, "put", note)
+        assert (await (await engine.submit(ids[0], "hello")).wait()).status == "completed"
+        assert {call.session_id for call in looked} == {ids[0]}
+        await engine.delete_session(ids[1])
+        assert written == ["2026-01-31"]
+        assert (await engine.usage()).total.calls == 61
+
+
+@pytest.mark.rule("US-5")
+async def test_usage_is_added_up_for_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many ask at once: who opens a session meanwhile must find a reader of the store."""
+    async with clew.open("memory:", config=clew.Config(), providers=FakeProviders(ScriptedModel())) as engine:
+        load, under_way, most = engine.store.load_usage, 0, 0
+
+        async def slowly(query: UsageQuery) -> tuple[UsageGroup, ...]:
+            nonlocal under_way, most
+            under_way += 1
+            most = max(most, under_way)
+            await asyncio.sleep(0)
+            under_way -= 1
+            return await load(query)
+
+        monkeypatch.setattr(engine.store, "load_usage", slowly)
+        await asyncio.gather(*(engine.usage(by) for by in GROUPINGS))
+        assert most == 1

@@ -10,7 +10,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 from signal import SIGKILL
-from typing import Any
+from typing import Any, Final
 
 import clew
 from clew.config import Config
@@ -25,6 +25,8 @@ from clew.transcript.metadata import from_stream
 from tests.rig.child import Child, Orders, StreamOf
 
 __all__ = ["FileWitness", "Witness", "dump", "life"]
+
+UNRUN: Final = "aborted by host restart; it was not run"
 
 
 class Witness:
@@ -179,15 +181,20 @@ def _prefix(script: list[Chunk], message_id: str, found: object, shortest: int) 
 
 def _restarted(part: dict[str, Any]) -> dict[str, Any]:
     """A call of a turn that ended well says only that it was aborted; here it is told like those of all others."""
-    return {**part, "errorText": RESTART} if part.get("errorText") == LOST else part
+    words = {LOST: RESTART, "aborted; it was not run": UNRUN}.get(str(part.get("errorText")))
+    return part if words is None else {**part, "errorText": words}
 
 
 def _ended(part: dict[str, Any]) -> dict[str, Any]:
-    """The part after a restart: a call without a result has failed, what it did is unknown, what it was told stays."""
+    """The part after a restart: a call without a result has failed, what it was told stays.
+
+    What it did is unknown, but that one whose arguments were still being written did nothing.
+    """
     if part.get("state") not in ("input-streaming", "input-available", "approval-requested"):
         return part
     kept = {key: value for key, value in part.items() if key not in ("approval", "inputEncoding", "rawInput")}
-    return {"input": {}, **kept, "state": "output-error", "errorText": RESTART}
+    words = UNRUN if part["state"] == "input-streaming" else RESTART
+    return {"input": {}, **kept, "state": "output-error", "errorText": words}
 
 
 def dump(path: Path) -> str:

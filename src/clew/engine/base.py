@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -25,6 +26,7 @@ class EnginePart:
         self._host = host
         self._runtime = runtime
         self._store = host.store
+        self._adding_up = asyncio.Lock()
 
     async def get_session(self, session_id: str) -> Session:
         """The session as it is now, with what it has spent."""

@@ -106,7 +106,9 @@ class Operations(Sessions, Runs, History, Permissions, Transfer):
         if by not in GROUPINGS:
             raise InvalidInput(f"by must be {', '.join(GROUPINGS[:-1])} or {GROUPINGS[-1]}, not {by!r}")
         query = UsageQuery(by, parse_bound(since), parse_bound(until, is_end=True))
-        return report(await self._store.load_usage(query))
+        # One at a time: over many calls it takes a while, and together they would have every reader of the store.
+        async with self._adding_up:
+            return report(await self._store.load_usage(query))
 
     async def losses(self) -> tuple[Damage, ...]:
         """What was acknowledged and is not in the store any more, until somebody has accepted it."""

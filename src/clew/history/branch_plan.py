@@ -30,7 +30,7 @@ from clew.transcript.view import compaction_data, compactions_of
 __all__ = ["LEFT_BEHIND", "check_point", "check_turn", "cut_line", "plan_branch", "start_line"]
 
 LEFT_BEHIND: Final = "left behind by a branch"
-_ENDINGS: Final = frozenset({"error", "stopped", "max_steps", "budget_from", "warned", "resumed"})
+_ENDINGS: Final = frozenset({"error", "stopped", "max_steps", "budget_from", "warned", "resumed", "swapped_from"})
 """Turn data that tells how the whole turn went and ended, which a part of it did not."""
 replace = msgspec.structs.replace
 

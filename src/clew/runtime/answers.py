@@ -247,7 +247,7 @@ class Answers:
         session = await get_session(store, session_id)
         setting = await resolve_for(self._host, session, user)
         standing = await load_standing(store, session_id)
-        writes = (SetTurn(turn.id, "running", data={"waiting": []}), *plan_resume(session))
+        writes = (SetTurn(turn.id, "running", data={"waiting": []}), *plan_resume(session, speaks=False))
         await self._sessions.commit(plan_take(standing, self._host.clock.now_ms(), writes, goes_on=turn))
         # Read once it is taken: a call of the step that nobody was asked about has its result by now.
         _, message = await self._load_asked(session_id, turn)

@@ -95,7 +95,7 @@ class Continuation:
 
     async def answer(self, session: Session, turn: Turn, user: MessageRow) -> Submission:
         """Run a turn that was just made and that nobody has answered. Called under the session's lock."""
-        return await self._reopen(session, turn, (user,), await make_ready(self._host, session.id))
+        return await self._reopen(session, turn, (user,), await make_ready(self._host, session.id), speaks=True)
 
     async def resume(self, session_id: str) -> None:
         """Go on with a turn that a restart has interrupted, of which nothing was in flight; not for ever."""
@@ -131,21 +131,31 @@ class Continuation:
         return self._runner.start(taken)
 
     async def _reopen(
-        self, session: Session, turn: Turn, rows: Sequence[MessageRow], standing: Standing, *, by_itself: bool = False
+        self,
+        session: Session,
+        turn: Turn,
+        rows: Sequence[MessageRow],
+        standing: Standing,
+        *,
+        by_itself: bool = False,
+        speaks: bool = False,
     ) -> Submission:
-        """Go on with the turn after its last complete step. ``by_itself``: nobody said so, and what limits it holds."""
+        """Go on with the turn after its last complete step. ``by_itself``: nobody said so, and what limits it holds;
+        ``speaks``: somebody sent its prompt just now.
+        """
         host, now = self._host, self._host.clock.now_ms()
         user = next(row for row in rows if row.role == "user")
         setting = await resolve_for(host, session, user)
         steps = await host.store.load_steps(turn.id)
-        cuts = find_cuts(rows, steps, await host.store.load_calls(session.id))
+        # A copy has no calls to tell a cut by, and says what was cut before it was made.
+        cuts = {**turn.unsent, **find_cuts(rows, steps, await host.store.load_calls(session.id))}
         data: dict[str, Any] = {"stopped": None, "error": None, "resumed": turn.resumed + 1}
         if not by_itself:
             data |= {"budget_from": len(steps), "max_steps": None, "warned": None, "resumed": None}
         if cuts:
             data["unsent"] = unsent_data(cuts)
         # Nobody's word ends no pause.
-        resumed = () if by_itself else plan_resume(session)
+        resumed = () if by_itself else plan_resume(session, speaks=speaks)
         writes: tuple[Write, ...] = (SetTurn(turn.id, "running", data=data), *resumed)
         if ends_in_words(rows, cuts):
             # The history must not end in the model's own words: not every wire takes that.
@@ -172,7 +182,7 @@ class Continuation:
         sibling = Turn(id=host.mint.turn(), session_id=session.id, parent_turn_id=parent, created_at=now)
         new = (*carried, Added(sibling, (user.id,)))
         _, writes = plan_move(tree, tails, session.id, parent, now, "rewind", new=new)
-        await self._sessions.commit(plan_take(standing, now, (*writes, *plan_resume(session))))
+        await self._sessions.commit(plan_take(standing, now, (*writes, *plan_resume(session, speaks=False))))
         return self._runner.start(TakenSession(setting, sibling, standing.next_epoch, user.id))
 
 

@@ -46,13 +46,17 @@ NO_END: Final = "the model's stream ended without saying how"
 
 
 class AskedCall:
-    """A model call from the moment it is asked. ``keep`` is given its row then, and whenever more is known."""
+    """A model call from the moment it is asked. ``keep`` is given its row then, and whenever much more is known.
 
-    def __init__(self, host: Host, call: ModelCall, keep: Callable[[ModelCall], None]) -> None:
+    Some providers count with every word. What was counted since is in the words, which are kept anyway.
+    """
+
+    def __init__(self, host: Host, call: ModelCall, keep: Callable[[ModelCall], object]) -> None:
         self._host = host
         self._keep = keep
         self._guess = call.usage
         self._said = False
+        self._kept: Usage | None = None
         self._call = call
         self._note(call.usage)
 
@@ -97,7 +101,9 @@ class AskedCall:
     def _note(self, usage: Usage) -> None:
         cost = self._host.providers.cost(self._call.model, usage) or 0.0
         self._call = msgspec.structs.replace(self._call, usage=usage, cost_usd=cost, estimated=True)
-        self._keep(self._call)
+        if self._kept is None or _is_news(usage, self._kept):
+            self._kept = usage
+            self._keep(self._call)
 
     def _closed(self, ended: CallEnd, usage: Usage, *, estimated: bool) -> ModelCall:
         self._call = msgspec.structs.replace(
@@ -116,7 +122,7 @@ async def ask_text(
 ) -> tuple[str, Usage]:
     """What a model says to a request that is no step of a turn, and what that used."""
 
-    def keep(call: ModelCall) -> None:
+    def keep(call: ModelCall) -> asyncio.Future[Outcome] | None:
         def written(done: asyncio.Future[Outcome]) -> None:
             if done.cancelled() or done.exception() is not None:
                 log.warning("model call %s could not be written down", call.id)
@@ -124,9 +130,13 @@ async def ask_text(
                 # The session was deleted meanwhile. What it cost was spent all the same.
                 keep(without_session(call))
 
-        # Nobody waits for it. A store that takes no more leaves the row to whoever opens it next.
-        with contextlib.suppress(ClewError):
-            host.store.submit(Unit(call.session_id or STORE_WIDE, (PutCall(call),))).add_done_callback(written)
+        try:
+            stored = host.store.submit(Unit(call.session_id or STORE_WIDE, (PutCall(call),)))
+        except ClewError:
+            # A store that takes no more leaves the row to whoever opens it next.
+            return None
+        stored.add_done_callback(written)
+        return stored
 
     chars = len(request.system) + sum(len(text) for message in request.messages for text in message.texts)
     row = ModelCall(
@@ -152,7 +162,10 @@ async def ask_text(
         async with contextlib.aclosing(asked.stream(request)) as stream:
             async for item in stream:
                 if isinstance(item, StepEnd):
-                    keep(asked.complete(item, parts()))
+                    stored = keep(asked.complete(item, parts()))
+                    if stored is not None:
+                        # What was paid is on disk before anything is made of what was bought.
+                        await asyncio.wait([stored])
                     return "".join(said), item.usage
                 if isinstance(item, c.TextDelta | c.ReasoningDelta):
                     (said if isinstance(item, c.TextDelta) else thought).append(item.delta)
@@ -205,6 +218,12 @@ def newest_step(parts: Sequence[Part]) -> Sequence[Part]:
     """What came of the newest step of a message."""
     starts = steps_in(parts)
     return parts[starts[-1] :] if starts else parts
+
+
+def _is_news(usage: Usage, kept: Usage) -> bool:
+    """Whether the input was counted anew, or a quarter has come to what the model has said."""
+    sent = [(one.input, one.cache_read, one.cache_write) for one in (usage, kept)]
+    return sent[0] != sent[1] or 4 * (usage.output + usage.reasoning) > 5 * (kept.output + kept.reasoning)
 
 
 def _with_guess(said: Usage, guess: Usage) -> Usage:

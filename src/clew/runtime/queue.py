@@ -61,9 +61,13 @@ class Queue:
         # An abort counts above all else: it alone holds back what triggers sent, too.
         if paused == "abort" or (paused is not None and why != "abort"):
             return
-        if await self._host.store.load_queue(session_id):
-            await self._sessions.commit(u.Unit(session_id, (u.PatchSession(metadata={PAUSED_KEY: why}),), sync="power"))
-            await self.show(session_id)
+        while queue := await self._host.store.load_queue(session_id):
+            # What is fired at this moment is not paused any more: a queue that is empty then would stay so for ever.
+            guards = (u.StillQueued(queue[-1].message.id),)
+            unit = u.Unit(session_id, (u.PatchSession(metadata={PAUSED_KEY: why}),), guards, sync="power")
+            if not isinstance(await self._host.store.commit(unit), u.Refused):
+                await self.show(session_id)
+                return
 
     async def resume(self, session_id: str) -> None:
         """End the pause. For whoever fires what waits; who takes the session joins :func:`plan_resume` to its unit."""
@@ -140,7 +144,8 @@ class Queue:
         standing = await make_ready(host, session_id)
         now = max(host.clock.now_ms(), await host.store.newest_message_at(session_id) + 1)
         turn = Turn(id=host.mint.turn(), session_id=session_id, parent_turn_id=standing.head_turn_id, created_at=now)
-        resumed = plan_resume(session) if resume else ()
+        # A pause that came after the session was read ends with it, too.
+        resumed = (_RESUMED,) if resume else ()
         outcome = await host.store.commit(plan_fire(standing, queued, row, turn, *resumed))
         if isinstance(outcome, u.Refused):
             return None, outcome.reason
@@ -158,10 +163,10 @@ class Queue:
 
     async def _cancel(self, session_id: str, message_id: str, why: str) -> bool:
         now = self._host.clock.now_ms()
-        session, queue = await get_session(self._host.store, session_id), await self._host.store.load_queue(session_id)
+        queue = await self._host.store.load_queue(session_id)
         noted = u.PatchMessage(message_id, now, {"cancelled_at": now, "cancelled_why": why})
         # A queue that is empty is not paused.
-        resumed = plan_resume(session) if [one.message.id for one in queue] == [message_id] else ()
+        resumed = (_RESUMED,) if [one.message.id for one in queue] == [message_id] else ()
         writes = (u.Dequeue(message_id), noted, *resumed)
         unit = u.Unit(session_id, writes, (u.StillQueued(message_id),), sync="power")
         if isinstance(await self._host.store.commit(unit), u.Refused):
@@ -175,9 +180,14 @@ class Queue:
 _RESUMED: Final = u.PatchSession(drop=(PAUSED_KEY,))
 
 
-def plan_resume(session: Session) -> tuple[u.Write, ...]:
-    """The write of whoever's word ends a pause, where there is one."""
-    return () if session.paused_by is None else (_RESUMED,)
+def plan_resume(session: Session, *, speaks: bool = True) -> tuple[u.Write, ...]:
+    """The write of whoever's word ends a pause, where there is one.
+
+    Who only goes on with a turn does not speak: stop means stop, and what an abort holds back stays until a prompt or
+    a word about the queue itself.
+    """
+    ends = session.paused_by is not None and (speaks or session.paused_by != "abort")
+    return (_RESUMED,) if ends else ()
 
 
 async def with_pause(store: Store, session: Session, status: Status) -> Status:

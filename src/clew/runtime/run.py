@@ -155,9 +155,15 @@ class Run:
         steps = len(await self._host.store.load_steps(self.turn.id))
         budget = self._max_steps - (steps - self.turn.budget_from)
         if resumption is None and steps == 0:
+            picked, goes_on = self._setting.session.model, self.turn.status in ("failed", "aborted")
+            noted: dict[str, Any] = {}
             if self._setting.change is not None:
-                noted = SetTurn(self.turn.id, None, data={"environment": self._setting.change})
-                await self._host.store.commit(Unit(self.session_id, (noted,), (EpochIs(self._epoch),)))
+                noted["environment"] = self._setting.change
+            if picked != self._setting.model.plain and not goes_on:
+                noted["swapped_from"] = msgspec.to_builtins(picked)
+            if noted:
+                write = SetTurn(self.turn.id, None, data=noted)
+                await self._host.store.commit(Unit(self.session_id, (write,), (EpochIs(self._epoch),)))
             # Before anything of an answer exists the turn can still be refused as if it had not been.
             _, failure = await self._until_aborted(self._room.fit(None))
             if isinstance(failure, ContextTooLarge) and self.turn.status not in ("failed", "aborted"):
@@ -167,8 +173,9 @@ class Run:
                 recorder.write(self._start_chunk())
                 return await self._settle(recorder, None, failure)
             # Only now: a model that cannot take the conversation is not the session's.
-            moved = await self._plan_model(self._setting.session.model, self._setting.model.plain)
-            if moved:
+            moved = await self._plan_model(picked, self._setting.model.plain)
+            # A turn that goes on still swaps what it was to swap. What was picked since it broke off stays picked.
+            if moved and (not goes_on or self.turn.data.get("swapped_from") == msgspec.to_builtins(picked)):
                 await self._host.store.commit(Unit(self.session_id, moved, (EpochIs(self._epoch),)))
         while True:
             recorder = self._recorder(resumption)

@@ -27,6 +27,7 @@ __all__ = [
     "call_line",
     "damage_of",
     "history_lines",
+    "mark_of",
     "pause_reason",
     "split_blocks",
     "summary_line",
@@ -273,7 +274,13 @@ def summary_line(data: Mapping[str, Any] | None) -> str:
     return f"── summarised {turns} earlier turn{'' if turns == 1 else 's'} ──" if turns else "── summarised ──"
 
 
+def mark_of(part: p.Part) -> str:
+    """What stands for a part that is no text: its kind, and the name of a file."""
+    name = p.file_name_of(part) if p.kind_of(part) == "file" else None
+    return f"[{p.kind_of(part)} {name}]" if name else f"[{p.kind_of(part)}]"
+
+
 def user_lines(message: Message, look: Look) -> str:
     """What the user said, as it was said."""
-    texts = [f"[{p.kind_of(part)}]" if (text := p.text_of(part)) is None else text for part in message.parts]
+    texts = [mark_of(part) if (text := p.text_of(part)) is None else text for part in message.parts]
     return "\n" + look.style(f"› {plain(chr(10).join(texts).translate(_SPACES))}", "bold") + "\n"

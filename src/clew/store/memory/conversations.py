@@ -109,9 +109,12 @@ class MemoryConversations(MemoryTables):
         return tuple(sorted(gone, key=lambda call: (call.asked_at, call.id)))
 
     async def open_model_calls(self, session_id: str | None = None) -> tuple[ModelCall, ...]:
+        if session_id is not None:
+            # Asked before every turn: what other sessions have spent must not make that longer.
+            return tuple(call for call in (await self._read(session_id)).all_calls() if call.is_open)
         await self._bring_all()
-        of_one = (call for call in self._calls() if call.is_open and session_id in (None, call.session_id))
-        return tuple(sorted(of_one, key=lambda call: (call.asked_at, call.id)))
+        found = (call for call in self._calls() if call.is_open)
+        return tuple(sorted(found, key=lambda call: (call.asked_at, call.id)))
 
     async def load_pruned(self, session_id: str) -> tuple[Pruned, ...]:
         return (await self._read(session_id)).all_pruned()

@@ -7,7 +7,7 @@ and let go of alone, and a unit touches exactly one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -137,14 +137,13 @@ class MemoryStore(MemoryConversations, MemoryTriggers):
             case u.PutCall(call) if session_id == u.STORE_WIDE:
                 if call.session_id is not None:
                     raise InternalError("a model call is of another session", call_id=call.id)
-                self._keep_call(change, call)
+                self._keep_calls(change, [call])
             case _:
                 self._values[session_id].apply(change, write)
 
     def _delete_session(self, change: Change, session_id: str) -> None:
         shared, blobs = self._shared, self._values[session_id].blobs
-        for call in self._values[session_id].all_calls():
-            self._keep_call(change, without_session(call))
+        self._keep_calls(change, map(without_session, self._values[session_id].all_calls()))
         change.drop(self._values, session_id)
         for key in [key for key, event in shared.events.items() if event.session_id == session_id]:
             change.drop(shared.events, key)
@@ -160,11 +159,16 @@ class MemoryStore(MemoryConversations, MemoryTriggers):
                 if self._log is not None:
                     change.drop(self._log, f"{PROMPT_STREAM}{digest}")
 
-    def _keep_call(self, change: Change, call: ModelCall) -> None:
-        """Keep a call whose session is gone."""
-        held = {one.id: one for one in self._shared.calls.get(call.day, ())}
-        held[call.id] = brought_up_to_date(held.get(call.id), call)
-        change.put(self._shared.calls, call.day, tuple(held.values()))
+    def _keep_calls(self, change: Change, calls: Iterable[ModelCall]) -> None:
+        """Keep calls whose session is gone: each day is written once, however many of them were asked in it."""
+        days: dict[str, dict[str, ModelCall]] = {}
+        for call in calls:
+            if call.day not in days:
+                days[call.day] = {one.id: one for one in self._shared.calls.get(call.day, ())}
+            day = days[call.day]
+            day[call.id] = brought_up_to_date(day.get(call.id), call)
+        for name, held in days.items():
+            change.put(self._shared.calls, name, tuple(held.values()))
 
     def _may_collect(self) -> bool:
         """Whether it is known of everything that is there what names what."""

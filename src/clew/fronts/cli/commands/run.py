@@ -23,12 +23,13 @@ from typing import Annotated, Any, Final
 import cyclopts
 import msgspec
 
+from clew.engine.facade import Engine
 from clew.errors import AlreadyAnswered, ClewError, InvalidInput
 from clew.fronts.cli.command import AnyEngine, Json, Store, flag, open_store, plural
 from clew.fronts.cli.commands.printer import Printer
 from clew.fronts.cli.question import Question
 from clew.fronts.cli.remote import RemoteEngine
-from clew.fronts.cli.render import Look, stop_reason, summary_of
+from clew.fronts.cli.render import Look, pause_reason, stop_reason, summary_of
 from clew.fronts.cli.safe_text import plain
 from clew.live.base import Waiting
 from clew.runtime.admission import MAX_FILE_BYTES
@@ -50,6 +51,7 @@ Files = Annotated[
     ),
 ]
 _POLL_S: Final = 0.02
+_IDLE_S: Final = 1.0
 _FAILURES: Final = {"permission_denied": 5, "context_too_large": 6, "storage_full": 7}
 
 
@@ -178,10 +180,38 @@ async def follow_turn(
         print(f"clew: aborted; what was written is kept in {session}; go on with {again}", file=sys.stderr)
         return 130
     if outcome.status not in ("failed", "refused"):
+        await _see_through(engine, session)
         return 0
     if outcome.error is not None:
         printer.show_error(str(outcome.error.get("message")))
+    if outcome.status == "failed" and sys.stderr.isatty():
+        print(f"clew: `clew continue {session}` goes on after its last complete step", file=sys.stderr)
     return _FAILURES.get(str((outcome.error or {}).get("code")), 1)
+
+
+async def _see_through(engine: AnyEngine, session_id: str) -> None:
+    """Stay until what was queued behind the turn has run, too: in this process nobody else would run it."""
+    if isinstance(engine, RemoteEngine) or await _is_through(engine, session_id):
+        return
+    told = f"`clew show {session_id}` tells what comes of it"
+    print(f"clew: the queue goes on; {told}, Ctrl-C stops it", file=sys.stderr)
+    idle = 0.0
+    # A message that cannot be fired, such as a damaged one, is not waited for.
+    while not await _is_through(engine, session_id) and idle < _IDLE_S:
+        idle = idle + _POLL_S if engine.is_idle(session_id) else 0.0
+        await asyncio.sleep(_POLL_S)
+    go_on = f"`clew continue {session_id} --queue` goes on, and so does a prompt"
+    if why := pause_reason(await engine.get_status(session_id), go_on):
+        print(f"clew: the queue is {why}", file=sys.stderr)
+
+
+async def _is_through(engine: Engine, session_id: str) -> bool:
+    """Nothing runs, and nothing will by itself."""
+    # In this order: a message leaves the queue and opens its turn in one unit.
+    queue = await engine.queue(session_id)
+    open_turn = (await engine.store.load_state(session_id)).open_turn_id
+    status = await engine.get_status(session_id)
+    return bool(status.waiting) or (open_turn is None and (status.paused or not queue))
 
 
 async def _show_stream(engine: AnyEngine, session_id: str, texts_so_far: TextsSoFar, printer: Printer) -> bool:

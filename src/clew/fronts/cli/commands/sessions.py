@@ -10,7 +10,7 @@ import msgspec
 
 from clew.errors import InvalidInput
 from clew.fronts.cli.command import Json, Store, flag, open_store, option, print_json, session_shapes, show
-from clew.fronts.cli.render import damage_of, pause_reason
+from clew.fronts.cli.render import damage_of, mark_of, pause_reason
 from clew.fronts.cli.safe_text import plain
 from clew.fronts.operations.results import QueueShape
 from clew.transcript import part as p
@@ -81,7 +81,7 @@ def _part_text(part: p.Part) -> str:
         came = p.output_text(part) or p.error_text(part) or f"[{p.state_of(part)}]"
         return f"{p.tool_name(part)} {given} → {came}"
     text = p.text_of(part, "text", "reasoning")
-    return f"[{p.kind_of(part)}]" if text is None else text
+    return mark_of(part) if text is None else text
 
 
 async def queue(
@@ -107,7 +107,7 @@ async def queue(
 
 def words_of(message: Message, length: int = 70) -> str:
     """What a message begins with, on one line."""
-    texts = (p.text_of(part, "text", "reasoning") or f"[{p.kind_of(part)}]" for part in message.parts)
+    texts = (p.text_of(part, "text", "reasoning") or mark_of(part) for part in message.parts)
     return p.first_words(" ".join(texts), length)
 
 
