@@ -175,7 +175,7 @@ class Run:
             # Only now: a model that cannot take the conversation is not the session's.
             moved = await self._plan_model(picked, self._setting.model.plain)
             # A turn that goes on still swaps what it was to swap. What was picked since it broke off stays picked.
-            if moved and (not goes_on or self.turn.data.get("swapped_from") == msgspec.to_builtins(picked)):
+            if moved and (not goes_on or self.turn.swapped_from == msgspec.to_builtins(picked)):
                 await self._host.store.commit(Unit(self.session_id, moved, (EpochIs(self._epoch),)))
         while True:
             recorder = self._recorder(resumption)

@@ -99,6 +99,11 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     environment = TextKey("environment", "data")
     """What had changed around the session when it began, as its model was told it in front of its message."""
 
+    @property
+    def swapped_from(self) -> Any:
+        """The session's model when it began, as JSON, where it was asked of another."""
+        return self.data.get("swapped_from")
+
     tail_start_id = TextKey("tail_start_id", "data")
     """Of a compaction: the first message it kept, should its marker no longer read."""
 
