@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from itertools import pairwise, takewhile
+from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import clew
 from clew.engine import Engine
-from tests.integration.wire_server import ANTHROPIC, OPENAI, RESPONSES, WireServer, ok
+from tests.integration.prefixes import SPEAKS, characters, common, opened
+from tests.integration.wire_server import ANTHROPIC, WireServer, ok
 from tests.integration.wire_talk import wire
 
 __all__ = ["wire"]
@@ -23,23 +22,6 @@ SUMMARY = "\n".join(
     f"## {heading}\n- something"
     for heading in ("Goal", "Constraints & Preferences", "Progress", "Key Decisions", "Next Steps", "Critical Context")
 )
-SPEAKS: dict[str, list[bytes]] = {
-    "anthropic": ANTHROPIC.text("fine"),
-    "openai": OPENAI.text("fine"),
-    "openai-responses": RESPONSES.text("fine"),
-}
-
-
-@asynccontextmanager
-async def opened(wire: WireServer, kind: str, folder: Path) -> AsyncIterator[tuple[Engine, str]]:
-    """An engine whose model is behind the wire, and a session in a folder."""
-    wire.always(*ok(), *SPEAKS[kind])
-    address = wire.url if kind == "anthropic" else f"{wire.url}/v1"
-    provider = {"kind": kind, "base_url": address, "api_key": "sk-a-key", "models": {"m": {"window": 100_000}}}
-    config = clew.Config(providers={"far": provider}, default_model="far/m")
-    async with clew.open("memory:", config=config) as engine:
-        session = await engine.create_session(title="named", workspace_root=folder)
-        yield engine, session.id
 
 
 async def say(engine: Engine, session_id: str, text: str) -> str:
@@ -144,17 +126,6 @@ async def test_a_compaction_and_another_model_tell_the_environment_anew(wire: Wi
     assert told == [plain, plain, plain, plain, "", one, two, two]
     last = [sent(wire.requests[n].json)[-1] for n in (3, 5, 6, 7)]
     assert last == [("user", f"{changed('1 file')}four"), ("user", "five"), ("user", "six"), ("user", "seven")]
-
-
-def characters(body: Any) -> str:
-    """A request in the order in which a provider reads it, without the marks for its cache."""
-    kept = json.loads(json.dumps(body), object_hook=lambda one: {k: v for k, v in one.items() if k != "cache_control"})
-    return "\n".join(map(json.dumps, [*kept["tools"], *kept["system"], *kept["messages"]]))
-
-
-def common(before: str, after: str) -> str:
-    """The beginning that both have."""
-    return "".join(a for a, _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, after, strict=False)))
 
 
 @pytest.mark.rule("PR-5")

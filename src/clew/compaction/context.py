@@ -148,6 +148,8 @@ class Context:
             at=at,
             already=self.prunes,
             base_index=self.offsets,
+            running=self.live.turn_id if self.live is not None else None,
+            pressing=self.fires or self.overflows,
             aggressive=aggressive,
             by_hand=by_hand,
         )
@@ -156,6 +158,12 @@ class Context:
     def fires(self) -> bool:
         """The threshold is reached, by the preset's own way of comparing."""
         return b.fires(self.policy, self.window, self.size.used, len(self.messages))
+
+    @property
+    def crowded(self) -> bool:
+        """It is as large as what outputs are pruned at."""
+        share = self.policy.pruning.hard_pct
+        return share is not None and b.reaches(self.size.used, self.window.limit, share, strict=False)
 
     @property
     def overflows(self) -> bool:

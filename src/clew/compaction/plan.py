@@ -21,6 +21,8 @@ from clew.compaction.serialise import without_tags
 from clew.compaction.summary import mechanical_summary
 from clew.errors import CompactionError
 from clew.transcript.message import Message, MessageRow
+from clew.transcript.part import output_text
+from clew.transcript.pruned import Pruned, prune_part
 from clew.transcript.turn import Tree, Turn
 from clew.transcript.usage import Usage
 from clew.transcript.view import Compaction, Split, compaction_data, summary_messages
@@ -41,12 +43,15 @@ __all__ = [
 
 _LEAST_SUMMARY: Final = 48
 """Tokens below which a summary could not hold its headings."""
+_TOLD_CHARS: Final = 500
+"""Of each end of an output. What came of it stands in what the model said since; the rest can be recalled."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What a compaction would do: where it cuts, and how long its summary may be. A hook may change ``focus``.
 
-    ``must``: what is there now cannot be sent, so that a poor summary is better than none.
+    ``must``: what is there now cannot be sent, so that a poor summary is better than none. ``inside``: made between two
+    steps of a turn.
     """
 
     session_id: str
@@ -56,6 +61,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     tokens_before: int
     auto: bool
     must: bool
+    inside: bool = False
     focus: str | None = None
 
 
@@ -130,6 +136,7 @@ def plan_compaction(
         tokens_before=size.used,
         auto=auto,
         must=must,
+        inside=inside,
         focus=focus,
     )
 
@@ -147,15 +154,18 @@ def _absolute(cut: Cut, context: Context) -> Cut:
 
 
 def plan_summary(context: Context, plan: Plan) -> SummaryTask:
-    """What the summariser is given: outputs whole, and what the compaction before this one recorded."""
+    """What the summariser is given, and what the compaction before this one recorded.
+
+    Outputs go whole; between the steps of a long turn, which prunes its own first, only the ends of long ones.
+    """
     originals = context.unpruned()
+    ends = plan.inside and context.policy.prunes
     messages: list[Message] = []
     for message in plan.cut.summarised:
         whole = originals.get(message.id)
         # Of a split message only the parts that are summarised.
-        if whole is not None and len(whole.parts) >= len(message.parts):
-            message = msgspec.structs.replace(message, parts=whole.parts[: len(message.parts)])
-        messages.append(message)
+        parts = whole.parts[: len(message.parts)] if whole and len(whole.parts) >= len(message.parts) else message.parts
+        messages.append(msgspec.structs.replace(message, parts=[_told(part) if ends else part for part in parts]))
     directives, files = _recorded_before(context.compaction)
     return SummaryTask(
         messages=tuple(messages),
@@ -165,6 +175,14 @@ def plan_summary(context: Context, plan: Plan) -> SummaryTask:
         files=files_of(messages, files),
         summary_tokens=plan.summary_tokens,
     )
+
+
+def _told(part: dict[str, Any]) -> dict[str, Any]:
+    """The part, of a long output only its ends."""
+    text = output_text(part) or ""
+    if len(text) <= 2 * _TOLD_CHARS:
+        return part
+    return prune_part(part, Pruned(0, "", 0, estimate_tokens(len(text)), _TOLD_CHARS, 0))
 
 
 def _recorded_before(compaction: Compaction | None) -> tuple[tuple[Directive, ...], Files]:

@@ -1,7 +1,8 @@
 """Pruning: which tool outputs the model is shown as a stub, or only the ends of. The stored output is not touched.
 
 Oldest first, and in one large step until there is room for many more. Some outputs are protected: what the loop steers
-by (``todo``, ``task``, ``skill``), the newest assistant messages, and the newest output for each file last worked on.
+by (``todo``, ``task``, ``skill``), the newest answers of earlier turns, the newest steps of the running one, and the
+newest output for each file last worked on.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from clew.compaction.budget import estimate_tokens, reaches
 from clew.compaction.files import file_path
 from clew.compaction.policy import Policy
 from clew.transcript.message import Message
-from clew.transcript.part import is_growing, output_text, tool_name
+from clew.transcript.part import is_growing, output_text, steps_in, tool_name
 from clew.transcript.pruned import Pruned, prune_part
 
 __all__ = ["plan_prune"]
 
 PROTECTED_TOOLS: Final = frozenset({"todo", "task", "skill"})
 PROTECTED_MESSAGES: Final = 3
+PROTECTED_STEPS: Final = 5
 PROTECTED_FILES: Final = 5
 AGGRESSIVE_CHARS: Final = 400
 """Outputs over so many characters go when a provider has said that the request is too long."""
@@ -48,24 +50,29 @@ def plan_prune(
     at: int,
     already: Mapping[_Key, Pruned],
     base_index: Mapping[str, int],
+    running: str | None = None,
+    pressing: bool = False,
     aggressive: bool = False,
     by_hand: bool = False,
 ) -> tuple[Pruned, ...]:
     """The outputs to prune now, oldest first. ``seq`` is 0: the store numbers a prune.
 
     ``messages`` are as they are sent, with what is ``already`` pruned. ``base_index`` tells how many parts of a
-    message are cut off at its front. ``by_hand``: all that may go, whatever the threshold. ``aggressive``: the same,
-    and smaller outputs too; for once after a provider refused a request as too long. Both also when pruning by
-    itself is switched off.
+    message are cut off at its front. ``running`` is the turn that is being answered: its old steps count like earlier
+    turns. Between its steps a prune that would not get there is left until it is ``pressing``: it would come back with
+    every step, and each time a provider reads all behind the first stub anew. ``by_hand``: all that may go, whatever
+    the threshold. ``aggressive``: the same, and smaller outputs too; for once after a provider refused a request as
+    too long. Both also when pruning by itself is switched off.
     """
     rules = policy.pruning
     over = min(rules.over_chars, AGGRESSIVE_CHARS) if aggressive else rules.over_chars
-    outputs = [one for one in _outputs(messages, already, base_index) if one.trimmed or one.chars > over]
+    outputs = [one for one in _outputs(messages, already, base_index, running) if one.trimmed or one.chars > over]
     if by_hand or aggressive:
         return _records(((one, 0) for one in outputs if _saved(one, 0, None) > 0), at)
     if not policy.prunes or sum(one.chars for one in outputs) < rules.min_total_chars:
         return ()
     planned: dict[_Key, tuple[_Output, int]] = {}
+    goal = 1.0
     for pct, keep in ((rules.soft_pct, rules.keep_chars), (rules.hard_pct, 0)):
         if pct is None or not reaches(used, limit, pct, strict=rules.strict):
             continue
@@ -77,6 +84,9 @@ def plan_prune(
             if saved > 0:
                 planned[one.key] = one, keep
                 used -= saved
+    inside = any(message.role == "assistant" and message.turn_id == running for message in messages if running)
+    if inside and not pressing and reaches(used, limit, goal, strict=rules.strict):
+        return ()
     return _records((planned[one.key] for one in outputs if one.key in planned), at)
 
 
@@ -98,16 +108,17 @@ def _records(planned: Iterable[tuple[_Output, int]], at: int) -> tuple[Pruned, .
 
 
 def _outputs(
-    messages: Sequence[Message], already: Mapping[_Key, Pruned], base_index: Mapping[str, int]
+    messages: Sequence[Message],
+    already: Mapping[_Key, Pruned],
+    base_index: Mapping[str, int],
+    running: str | None,
 ) -> Iterator[_Output]:
     """Every completed output that is not protected and not a stub yet, oldest first."""
-    replies = [message.id for message in messages if message.role == "assistant" and not message.is_summary]
-    newest = set(replies[-PROTECTED_MESSAGES:])
-    files = _newest_of_files(messages)
+    files, protected = _newest_of_files(messages), _newest_parts(messages, running)
     for message in messages:
-        if message.role != "assistant" or message.id in newest:
+        if message.role != "assistant":
             continue
-        for index, part in enumerate(message.parts):
+        for index, part in enumerate(message.parts[: protected.get(message.id)]):
             text = output_text(part)
             if text is None or is_growing(part):
                 continue
@@ -119,6 +130,24 @@ def _outputs(
                 yield _Output(key, part, len(text), estimate_tokens(len(text)), False)
             elif before.keep > 0:
                 yield _Output(key, part, len(text), before.tokens, True)
+
+
+def _newest_parts(messages: Sequence[Message], running: str | None) -> dict[str, int]:
+    """The messages whose end is protected, each with the index of its first part that is."""
+    found: dict[str, int] = {}
+    earlier, steps = PROTECTED_MESSAGES, PROTECTED_STEPS
+    for message in reversed(messages):
+        if message.role != "assistant" or message.is_summary:
+            continue
+        if running is None or message.turn_id != running:
+            if earlier:
+                found[message.id] = 0
+            earlier = max(earlier - 1, 0)
+        elif steps:
+            starts = steps_in(message.parts)
+            found[message.id] = starts[-steps] if len(starts) >= steps else 0
+            steps = max(steps - len(starts), 0)
+    return found
 
 
 def _newest_of_files(messages: Sequence[Message]) -> set[_Key]:

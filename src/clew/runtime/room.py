@@ -65,9 +65,12 @@ class Room:
         ``flush`` makes what the run has said so far durable; a compaction may name any of it. Raises
         :class:`ContextTooLarge` when nothing helps.
         """
-        # A stub costs nothing and a summary a call, so outputs are pruned first; often that is enough.
-        context = await self._prune(await self._context(live))
-        if self._policy.enabled and (context.overflows or (context.fires and self._policy.when == "before_call")):
+        # A stub costs no call as a summary does, so outputs are pruned first; often that is enough.
+        whole = await self._context(live)
+        context = await self._prune(whole)
+        # Between steps it has to be more than just enough: else the next ones would be here again, one after the other.
+        due = context.fires or (inside and whole.fires and context.crowded)
+        if self._policy.enabled and (context.overflows or (due and self._policy.when == "before_call")):
             context = await self._compact(context, live, inside=inside, flush=flush)
         # Refused only by the plain count, never by the tenth that is put on top of an estimate.
         if context.overflows:
