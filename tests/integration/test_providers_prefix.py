@@ -68,6 +68,13 @@ def sent(body: Any) -> list[tuple[str, str]]:
     return [(one["role"], "|".join(part["text"] for part in one["content"])) for one in body["messages"]]
 
 
+def git_told(body: Any) -> str:
+    """The line about git in a system prompt. What is not marked to be kept goes as a plain text."""
+    system = body["system"]
+    text = system if isinstance(system, str) else system[0]["text"]
+    return str(text.partition("\nGit: ")[2].split("\n")[0])
+
+
 def changed(count: str) -> str:
     return f"[The environment has changed:]\nGit: branch main, {count} changed|"
 
@@ -121,11 +128,36 @@ async def test_a_compaction_and_another_model_tell_the_environment_anew(wire: Wi
         (tmp_path / "b").touch()
         await (await engine.submit(session_id, "six", model="far/other")).wait()
         await (await engine.submit(session_id, "seven", model="far/other")).wait()
-    told = [request.json["system"][0]["text"].partition("\nGit: ")[2].split("\n")[0] for request in wire.requests]
+    told = [git_told(request.json) for request in wire.requests]
     plain, one, two = (f"branch main, {count} changed" for count in ("nothing", "1 file", "2 files"))
     assert told == [plain, plain, plain, plain, "", one, two, two]
     last = [sent(wire.requests[n].json)[-1] for n in (3, 5, 6, 7)]
     assert last == [("user", f"{changed('1 file')}four"), ("user", "five"), ("user", "six"), ("user", "seven")]
+
+
+@pytest.mark.rule("SP-1", "PR-5")
+async def test_a_compaction_that_a_turn_makes_for_itself_tells_the_environment_anew(
+    wire: WireServer, tmp_path: Path
+) -> None:
+    """In the very request it makes room for, and so in the turns after it. Nobody is asked to keep the summary's own
+    request: nothing sent later begins with it."""
+    working_copy(tmp_path)
+    async with opened(wire, "anthropic", tmp_path, window=10_000, max_output=1_000) as (engine, session_id):
+        await say(engine, session_id, "one " * 1_500)
+        await say(engine, session_id, "two " * 400)
+        full = ANTHROPIC.start(input_tokens=9_500), *ANTHROPIC.text_block(0, "fine"), *ANTHROPIC.stop()
+        wire.reply(*ok(), *full)
+        await say(engine, session_id, "three")
+        (tmp_path / "a").touch()
+        wire.reply(*ok(), *ANTHROPIC.text(SUMMARY))
+        turns = [await say(engine, session_id, text) for text in ("four", "five")]
+        assert [(await engine.request(turn_id)).proven for turn_id in turns] == [True, True]
+    bodies = [request.json for request in wire.requests]
+    told = [*map(git_told, bodies)]
+    plain, one = "branch main, nothing changed", "branch main, 1 file changed"
+    assert told == [plain, plain, plain, "", one, one]
+    assert [sent(body)[-1] for body in bodies[4:]] == [("user", f"{changed('1 file')}four"), ("user", "five")]
+    assert ["cache_control" in json.dumps(body) for body in bodies] == [True, True, True, False, True, True]
 
 
 @pytest.mark.rule("PR-5")

@@ -225,6 +225,9 @@ class Loop(msgspec.Struct):
 
     async def _prepared(self, context: Context) -> ModelRequest:
         """The request as hooks leave it, files put in; what it was is kept with the step as a digest."""
+        if self.room.setting is not self.setting:
+            # A compaction has told the environment anew: another prompt, to be kept with the next step.
+            self.setting, self.kept_prompt = self.room.setting, False
         setting = self.setting
         asked = ModelRequest(
             model=setting.model,

@@ -128,6 +128,7 @@ async def ask_text(
         with contextlib.suppress(ClewError):
             host.store.submit(Unit(call.session_id or STORE_WIDE, (PutCall(call),))).add_done_callback(written)
 
+    request = msgspec.structs.replace(request, once=True)
     chars = len(request.system) + sum(len(text) for message in request.messages for text in message.texts)
     row = ModelCall(
         id=host.mint.call(),

@@ -20,7 +20,7 @@ from clew.runtime.hooks import HookRefused
 from clew.runtime.host import Host
 from clew.runtime.progress import Progress
 from clew.runtime.prune import commit_pruned
-from clew.runtime.setting import Setting
+from clew.runtime.setting import Setting, tell_anew
 from clew.store.base import LineSlice
 from clew.store.unit import AddPruned
 from clew.transcript.message import Message
@@ -40,7 +40,8 @@ class Room:
 
     def __init__(self, host: Host, setting: Setting, turn: Turn, epoch: int, progress: Progress) -> None:
         self._host = host
-        self._setting = setting
+        self.setting = setting
+        """As the run was given it; after a compaction with the environment told anew."""
         self._frame = frame_of(setting)
         self._policy = session_policy(host.config, setting.session)
         self._turn = turn
@@ -95,9 +96,9 @@ class Room:
 
     async def _context(self, live: Message | None) -> Context:
         if self._line is None:
-            self._line = await self._host.store.find_view(self._setting.session.id, keep_damaged=True)
+            self._line = await self._host.store.find_view(self.setting.session.id, keep_damaged=True)
             if self._line is None:
-                raise SessionNotFound("the session was deleted", session_id=self._setting.session.id)
+                raise SessionNotFound("the session was deleted", session_id=self.setting.session.id)
         if self._measured is None:
             return await measured_context(self._host.store, self._frame, self._policy, self._line, live)
         # A part is noted by its place in the stored message, of which the first ones may no longer be sent.
@@ -113,7 +114,7 @@ class Room:
         planned = context.plan_prune(self._host.clock.now_ms(), aggressive=aggressive)
         if not planned:
             return context
-        await commit_pruned(self._host, self._setting.session.id, AddPruned(planned), self._epoch)
+        await commit_pruned(self._host, self.setting.session.id, AddPruned(planned), self._epoch)
         self._changed()
         return await self._context(context.live)
 
@@ -122,7 +123,7 @@ class Room:
     ) -> Context:
         plan = plan_compaction(
             context,
-            self._setting.session.id,
+            self.setting.session.id,
             open_turn_id=self._turn.id,
             inside=inside,
             auto=True,
@@ -139,13 +140,15 @@ class Room:
             if flush is not None:
                 # The marker may name parts of the message that is being made: they must be stored before it is.
                 await flush()
-            compactor = Compactor(self._host, self._setting.session, self._progress.compacting)
+            compactor = Compactor(self._host, self.setting.session, self._progress.compacting)
             await compactor.compact(context, plan, epoch=self._epoch, open_turn=self._turn)
         except (CompactionError, HookRefused) as error:
-            log.warning("session %s goes on uncompacted: %s", self._setting.session.id, error)
+            log.warning("session %s goes on uncompacted: %s", self.setting.session.id, error)
             await self._progress.running()
             return context
         self._changed()
+        self.setting = await tell_anew(self._host, self.setting)
+        self._frame = frame_of(self.setting)
         await self._progress.running()
         return await self._context(live)
 
@@ -158,7 +161,7 @@ class Room:
 
         ``told``: the provider said so, whatever its window is thought to be.
         """
-        model, limit = self._setting.model, context.window.limit
+        model, limit = self.setting.model, context.window.limit
         branch = find_branch(context, self._turn.id)
         ways = "send less, or choose a model with a larger window"
         if not self._policy.enabled:
@@ -168,4 +171,4 @@ class Room:
         why = f"the next request needs about {context.size.floor} tokens and {model} takes {limit}"
         if told:
             why = f"{model} says that the request, about {context.size.floor} tokens, is too large for it"
-        return ContextTooLarge(f"{why}: {ways}", session_id=self._setting.session.id, branch=branch)
+        return ContextTooLarge(f"{why}: {ways}", session_id=self.setting.session.id, branch=branch)
