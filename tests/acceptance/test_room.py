@@ -9,12 +9,14 @@ import pytest
 
 import clew
 from clew.compaction.context import ContextParts, ContextReport
+from clew.providers.base import ModelRequest
+from clew.providers.evidence import encode_tools
 from clew.runtime.compact import Compacted
-from clew.testing.scripted import call, fail, then
+from clew.testing.scripted import call, fail, say, then
 from clew.transcript.usage import Usage
 from tests.acceptance.looking import look, looks, outputs
 
-from .compacting import answer, bulk, info, opened, settings
+from .compacting import Playing, answer, bulk, info, opened, settings
 
 
 @clew.tool
@@ -244,3 +246,32 @@ async def test_a_branch_that_starts_later_is_not_measured_by_its_parent(tmp_path
         assert (await s.engine.context(whole.id)).used == 9_500
         report = await s.engine.context(later.id)
         assert (report.measured, report.used) == (False, report.parts.system + 1_008)
+
+
+def dense(request: ModelRequest) -> int:
+    """What a provider counts for whom every second character is a token."""
+    tools = len(encode_tools(request.tools)) if request.tools else 0
+    return (len(request.system) + tools + sum(len(text) for m in request.messages for text in m.texts)) // 2
+
+
+@pytest.mark.rule("US-3")
+async def test_after_a_compaction_the_gauge_goes_by_what_characters_took_in_the_calls_before(tmp_path: Path) -> None:
+    """It is an estimate, and at most a tenth above what the next call is counted at. Before three calls were counted it
+    is half of that."""
+
+    def play(request: ModelRequest) -> Any:
+        return then(say(bulk("re", 1_000)), usage=Usage(input=dense(request), output=1_800))
+
+    async with opened(tmp_path, Playing(otherwise=play), window=60_000) as s:
+        await s.begin()
+        empty = await s.engine.context(s.id)
+        for n in range(5):
+            await s.say(bulk(f"ask{n}", 1_000))
+        assert (await s.engine.compact(s.id)).compacted
+        after = await s.engine.context(s.id)
+        await s.say("go on")
+        counted = dense(s.model.requests[-1])
+        assert (after.measured, adds_up(after)) == (False, True)
+        assert counted * 0.98 < after.used < counted * 1.15
+        assert empty.used < (dense(s.model.requests[0]) - len(bulk("ask0", 1_000)) // 2) * 0.6
+        await s.is_sound()

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from clew.compaction.budget import estimate_message, estimate_tokens
+from clew.compaction.budget import USUAL, Ruler, estimate_message, estimate_tokens
 from clew.compaction.context import Context
 from clew.compaction.cut import Cut, plan_cut
 from clew.compaction.directive import Directive, directives_of, with_directives
@@ -61,6 +61,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     tokens_before: int
     auto: bool
     must: bool
+    ruler: Ruler = USUAL
     inside: bool = False
     focus: str | None = None
 
@@ -85,10 +86,7 @@ class WrittenSummary(msgspec.Struct, frozen=True):
     files: Files
     usage: Usage
     model: str | None
-
-    @property
-    def tokens(self) -> int:
-        return estimate_tokens(len(self.text))
+    tokens: int
 
 
 def plan_compaction(
@@ -113,14 +111,17 @@ def plan_compaction(
     cap = policy.summary_cap(usable)
     # Behind the summary stand the user's directives and the lists of files: half as much again.
     room = max(usable - fixed - cap * 3 // 2, 0)
-    cut = plan_cut(context.body, policy, usable=usable, room=room, open_turn_id=open_turn_id, inside=inside)
+    ruler = context.ruler
+    cut = plan_cut(
+        context.body, policy, usable=usable, room=room, open_turn_id=open_turn_id, inside=inside, ruler=ruler
+    )
     if cut is None:
         return None
     # A large message that has to stay leaves less for the summary, down to what its headings need.
     # Where nothing can be sent otherwise, a request without room to spare is better than none.
     must = force or context.overflows
     left = limit - fixed - cut.kept_tokens - (0 if must else min(window.reserve, limit // 10))
-    fresh = sum(map(estimate_message, cut.summarised))
+    fresh = sum(estimate_message(message, ruler) for message in cut.summarised)
     # With what stands behind it a summary must still be smaller than what it replaces.
     cap = min(cap, left * 2 // 3, (fresh + size.summary) * 3 // 5)
     if cap < _LEAST_SUMMARY:
@@ -136,6 +137,7 @@ def plan_compaction(
         tokens_before=size.used,
         auto=auto,
         must=must,
+        ruler=ruler,
         inside=inside,
         focus=focus,
     )
@@ -218,7 +220,8 @@ def written_by_model(
     text, kept = with_directives(text, task.directives, limit_tokens=plan.summary_tokens // 4)
     # What stands in it was written by a model, and by the user it quotes: none of it may close the frame around it.
     text = without_tags(text).rstrip() + "\n" + file_tags(task.files, plan.summary_tokens // 4)
-    written = WrittenSummary(text, strategy, kept, task.files, usage, model)
+    tokens = estimate_tokens(len(text), plan.ruler)
+    written = WrittenSummary(text, strategy, kept, task.files, usage, model, tokens)
     check_smaller(written.tokens, plan.replaced_tokens)
     return written
 
@@ -228,8 +231,9 @@ def written_by_rule(task: SummaryTask, plan: Plan, usage: Usage) -> WrittenSumma
     text = mechanical_summary(
         task.messages, task.previous, task.directives, task.files, limit_tokens=plan.summary_tokens
     )
-    kept = tuple(one for one in task.directives if one.text in text)
-    written = WrittenSummary(without_tags(text), "drop_middle", kept, task.files, usage, None)
+    kept, told = tuple(one for one in task.directives if one.text in text), without_tags(text)
+    tokens = estimate_tokens(len(told), plan.ruler)
+    written = WrittenSummary(told, "drop_middle", kept, task.files, usage, None, tokens)
     check_smaller(written.tokens, plan.replaced_tokens)
     return written
 
@@ -254,7 +258,8 @@ def compaction_data_of(
     # What the next request will take, estimated as the gauge does.
     marker = MessageRow("", "", "assistant", 0, 0, {}, ())
     sent = summary_messages(Compaction(marker, "", written.text, None, None, paired))
-    after = context.size.system + context.size.tools + sum(map(estimate_message, sent)) + cut.kept_tokens
+    after = context.size.system + context.size.tools + cut.kept_tokens
+    after += sum(estimate_message(message, plan.ruler) for message in sent)
     return CompactionData(
         summary=written.text,
         tail_start_id=cut.tail_start_id or marker_id,
@@ -299,10 +304,11 @@ def find_branch(context: Context, turn_id: str) -> dict[str, Any] | None:
     """A ready request for a branch with the longest tail that fits beside the turn that does not."""
     own = [message for message in context.body if message.turn_id == turn_id]
     before = [message for message in context.body if message.turn_id != turn_id]
-    used = context.size.system + context.size.tools + sum(map(estimate_message, own))
+    used = context.size.system + context.size.tools
+    used += sum(estimate_message(message, context.ruler) for message in own)
     start: str | None = None
     for message in reversed(before):
-        used += estimate_message(message)
+        used += estimate_message(message, context.ruler)
         if used >= context.window.threshold:
             break
         if message.is_prompt:

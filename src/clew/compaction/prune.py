@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from clew.compaction.budget import estimate_tokens, reaches
+from clew.compaction.budget import USUAL, Ruler, estimate_tokens, reaches
 from clew.compaction.files import file_path
 from clew.compaction.policy import Policy
 from clew.transcript.message import Message
@@ -50,6 +50,7 @@ def plan_prune(
     at: int,
     already: Mapping[_Key, Pruned],
     base_index: Mapping[str, int],
+    ruler: Ruler = USUAL,
     running: str | None = None,
     pressing: bool = False,
     aggressive: bool = False,
@@ -66,9 +67,10 @@ def plan_prune(
     """
     rules = policy.pruning
     over = min(rules.over_chars, AGGRESSIVE_CHARS) if aggressive else rules.over_chars
-    outputs = [one for one in _outputs(messages, already, base_index, running) if one.trimmed or one.chars > over]
+    found = _outputs(messages, already, base_index, ruler, running)
+    outputs = [one for one in found if one.trimmed or one.chars > over]
     if by_hand or aggressive:
-        return _records(((one, 0) for one in outputs if _saved(one, 0, None) > 0), at)
+        return _records(((one, 0) for one in outputs if _saved(one, 0, None, ruler) > 0), at)
     if not policy.prunes or sum(one.chars for one in outputs) < rules.min_total_chars:
         return ()
     planned: dict[_Key, tuple[_Output, int]] = {}
@@ -80,7 +82,7 @@ def plan_prune(
         for one in outputs:
             if not reaches(used, limit, goal, strict=rules.strict):
                 break
-            saved = _saved(one, keep, planned.get(one.key))
+            saved = _saved(one, keep, planned.get(one.key), ruler)
             if saved > 0:
                 planned[one.key] = one, keep
                 used -= saved
@@ -90,12 +92,12 @@ def plan_prune(
     return _records((planned[one.key] for one in outputs if one.key in planned), at)
 
 
-def _saved(one: _Output, keep: int, before: tuple[_Output, int] | None) -> int:
+def _saved(one: _Output, keep: int, before: tuple[_Output, int] | None, ruler: Ruler) -> int:
     """Tokens that are gained over what is sent now, or over what was planned ``before``."""
     if keep and (one.trimmed or one.chars <= 2 * keep):
         return 0  # there is no middle to take out
-    now = estimate_tokens(_shown_chars(one, before[1]) if before else one.chars)
-    return now - estimate_tokens(_shown_chars(one, keep))
+    now = estimate_tokens(_shown_chars(one, before[1]) if before else one.chars, ruler)
+    return now - estimate_tokens(_shown_chars(one, keep), ruler)
 
 
 def _shown_chars(one: _Output, keep: int) -> int:
@@ -111,6 +113,7 @@ def _outputs(
     messages: Sequence[Message],
     already: Mapping[_Key, Pruned],
     base_index: Mapping[str, int],
+    ruler: Ruler,
     running: str | None,
 ) -> Iterator[_Output]:
     """Every completed output that is not protected and not a stub yet, oldest first."""
@@ -127,7 +130,7 @@ def _outputs(
             key = (message.id, index + base_index.get(message.id, 0))
             before = already.get(key)
             if before is None:
-                yield _Output(key, part, len(text), estimate_tokens(len(text)), False)
+                yield _Output(key, part, len(text), estimate_tokens(len(text), ruler), False)
             elif before.keep > 0:
                 yield _Output(key, part, len(text), before.tokens, True)
 

@@ -244,6 +244,7 @@ class Loop(msgspec.Struct):
             "request": request_digest(request),
             "tools": tools_digest(encode_tools(request.tools)),
             "view": [context.compaction_depth, context.prune_seq, len(context.messages)],
+            "sized": [context.size.chars, context.size.others],
             "limits": [request.max_output_tokens, request.temperature],
         }
         info = setting.info if request.model == setting.model else self.host.providers.info(request.model)

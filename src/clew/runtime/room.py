@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from clew.compaction.budget import Measured
+from clew.compaction.budget import Count, Measured, Size, count_of
 from clew.compaction.context import Context
 from clew.compaction.plan import find_branch, plan_compaction
 from clew.errors import CompactionError, ContextTooLarge, SessionNotFound
@@ -49,6 +49,8 @@ class Room:
         self._progress = progress
         self._line: LineSlice | None = None
         self._measured: Measured | None = None
+        self._counts: tuple[Count, ...] = ()
+        self._asked: Size | None = None
         self._tried: set[Any] = set()
 
     def renew(self) -> None:
@@ -59,6 +61,8 @@ class Room:
         """A step has ended: the provider has counted everything up to that part of the message."""
         # A step that nobody counted says nothing.
         self._measured = Measured(message_id, parts, usage.total) if usage.total else None
+        if usage.total and self._asked is not None:
+            self._counts = (*self._counts[-5:], count_of(usage, self._asked.chars, self._asked.others))
 
     async def fit(self, live: Message | None, *, inside: bool = False, flush: Flush | None = None) -> Context:
         """What to send next, sized, pruned and compacted as the settings say. ``inside``: the turn has steps already.
@@ -76,6 +80,7 @@ class Room:
         # Refused only by the plain count, never by the tenth that is put on top of an estimate.
         if context.overflows:
             raise self._too_large(context)
+        self._asked = context.size
         return context
 
     async def overflowed(self, live: Message, *, inside: bool, flush: Flush, again: bool) -> Context:
@@ -92,6 +97,7 @@ class Room:
         # By plain count: what was measured and what is estimated do not compare.
         if context.size.floor >= before:
             raise self._too_large(context, told=True)
+        self._asked = context.size
         return context
 
     async def _context(self, live: Message | None) -> Context:
@@ -100,13 +106,16 @@ class Room:
             if self._line is None:
                 raise SessionNotFound("the session was deleted", session_id=self.setting.session.id)
         if self._measured is None:
-            return await measured_context(self._host.store, self._frame, self._policy, self._line, live)
+            context = await measured_context(self._host.store, self._frame, self._policy, self._line, live)
+            self._counts = context.counts
+            return context
         # A part is noted by its place in the stored message, of which the first ones may no longer be sent.
         compaction = find_compaction(self._line.turns)
         split, measured = compaction.split if compaction else None, self._measured
         if split is not None and split.message_id == measured.message_id:
             measured = Measured(measured.message_id, max(measured.parts - split.from_part, 0), measured.tokens)
-        return Context(self._frame, self._policy, self._line.turns, self._line.pruned, live=live, measured=measured)
+        turns, pruned, counts = self._line.turns, self._line.pruned, self._counts
+        return Context(self._frame, self._policy, turns, pruned, live=live, measured=measured, counts=counts)
 
     async def _prune(self, context: Context, *, aggressive: bool = False) -> Context:
         if not (self._policy.prune_tool_outputs if aggressive else self._policy.prunes):
@@ -130,7 +139,8 @@ class Room:
             limit=limit,
             force=limit is not None,
         )
-        key = plan and (plan.cut.tail_start_id, plan.cut.split, len(plan.cut.summarised))
+        # What has to be made room for may be done without a summary, so it is another try.
+        key = plan and (plan.cut.tail_start_id, plan.cut.split, len(plan.cut.summarised), plan.must)
         if plan is None or key in self._tried:
             return context
         # Noted before it is known what it gains: what failed once in a run fails again, and costs a call each time.
