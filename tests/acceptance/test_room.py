@@ -52,6 +52,33 @@ async def test_old_outputs_become_stubs_at_sixty_percent_oldest_first_and_until_
         await s.is_sound()
 
 
+@pytest.mark.rule("PR-2", "PR-4")
+@pytest.mark.parametrize("kind", ["sqlite:///{}/store.db", "json:{}/store", "jsonl:{}/store"])
+async def test_a_prune_in_the_middle_of_a_turn_is_in_every_store_and_holds_after_a_restart(
+    tmp_path: Path, kind: str
+) -> None:
+    """A row of its own beside the message that is still being written; steps before and after it stay provable."""
+    url = kind.format(tmp_path)
+    config = settings(preset="guide")
+    async with opened(tmp_path, tools=[look], url=url, window=20_000, config=config) as s:
+        await s.begin()
+        await s.allow("look")
+        for n in range(12):
+            s.model.add(then(call("look", {"n": n}), usage=Usage(3_600 + 850 * n - (4_000 if n > 9 else 0), 20)))
+        turn = await s.say("look at all of it")
+        sent = [outputs(request.messages) for request in s.model.requests]
+        assert [[n for n, text in enumerate(found) if "[output pruned" in text] for found in sent] == [
+            *[[]] * 10,
+            *[[*range(4)]] * 3,
+        ]
+        session_id = s.id
+    async with opened(tmp_path, tools=[look], url=url, window=20_000) as s:
+        assert [(await s.engine.request(turn.turn_id, n)).proven for n in range(13)] == [True] * 13
+        assert outputs(await s.engine.messages(session_id, view="model")) == sent[-1]
+        assert outputs(await s.engine.messages(session_id)) == [bulk(f"out{n}", 800) for n in range(12)]
+        await s.is_sound()
+
+
 @pytest.mark.rule("PR-1")
 async def test_below_the_threshold_nothing_is_pruned(tmp_path: Path) -> None:
     """One token below sixty percent."""
