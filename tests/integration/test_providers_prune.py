@@ -110,3 +110,22 @@ async def test_between_steps_a_prune_waits_until_it_would_be_one_for_long(wire: 
     assert "the middle was pruned to save room" in told
     assert len(told) < 6 * 1_500 + 4_000
     assert proven == [True] * 7
+
+
+@pytest.mark.rule("US-3")
+async def test_reasoning_that_goes_back_signed_is_in_the_gauge(wire: WireServer, tmp_path: Path) -> None:
+    """After a compaction all is estimated: what is then sent is no more than a tenth away from it."""
+    async with opened(wire, "anthropic", tmp_path) as (engine, session_id):
+        for _ in range(3):
+            await (await engine.submit(session_id, "one " * 400)).wait()
+        thought = ANTHROPIC.thinking_block(0, "a long thought " * 800, signature="seal" * 100)
+        wire.reply(*ok(), ANTHROPIC.start(), *thought, *ANTHROPIC.text_block(1, "fine"), *ANTHROPIC.stop())
+        await (await engine.submit(session_id, "think")).wait()
+        wire.reply(*ok(), *ANTHROPIC.text(ENDS))
+        assert (await engine.compact(session_id)).compacted
+        gauge = await engine.context(session_id)
+        await (await engine.submit(session_id, "go on")).wait()
+    body = wire.requests[-1].json
+    assert [part["type"] for message in body["messages"] for part in message["content"]].count("thinking") == 1
+    sent = len(characters(body)) / 4
+    assert (gauge.measured, 0.9 < gauge.used / 1.1 / sent < 1.1) == (False, True)
