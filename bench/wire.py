@@ -80,7 +80,9 @@ async def open_wire(kind: EndpointKind, models: Mapping[str, str]) -> AsyncItera
 def _blocks(body: Mapping[str, Any]) -> Iterator[Block]:
     for tool in body.get("tools", ()):
         yield _block("tool", tool)
-    for piece in body.get("system", ()):
+    system = body.get("system", ())
+    # What nobody is asked to keep goes as a plain text.
+    for piece in [{"type": "text", "text": system}] if isinstance(system, str) else system:
         yield _block("system", piece)
     for message in body["messages"]:
         content = message.get("content")

@@ -9,12 +9,14 @@ import pytest
 
 import clew
 from clew.compaction.context import ContextParts, ContextReport
+from clew.providers.base import ModelRequest
+from clew.providers.evidence import encode_tools
 from clew.runtime.compact import Compacted
-from clew.testing.scripted import call, fail, then
+from clew.testing.scripted import call, fail, say, then
 from clew.transcript.usage import Usage
 from tests.acceptance.looking import look, looks, outputs
 
-from .compacting import answer, bulk, info, opened, settings
+from .compacting import Playing, answer, bulk, info, opened, settings
 
 
 @clew.tool
@@ -47,6 +49,33 @@ async def test_old_outputs_become_stubs_at_sixty_percent_oldest_first_and_until_
         part = s.model.requests[-1].messages[1].parts[1]
         assert (part["state"], part["input"]) == ("output-available", {"n": 0, "size": 800})
         assert await s.kinds() == ["normal"] * 9
+        await s.is_sound()
+
+
+@pytest.mark.rule("PR-2", "PR-4")
+@pytest.mark.parametrize("kind", ["sqlite:///{}/store.db", "json:{}/store", "jsonl:{}/store"])
+async def test_a_prune_in_the_middle_of_a_turn_is_in_every_store_and_holds_after_a_restart(
+    tmp_path: Path, kind: str
+) -> None:
+    """A row of its own beside the message that is still being written; steps before and after it stay provable."""
+    url = kind.format(tmp_path)
+    config = settings(preset="guide")
+    async with opened(tmp_path, tools=[look], url=url, window=20_000, config=config) as s:
+        await s.begin()
+        await s.allow("look")
+        for n in range(12):
+            s.model.add(then(call("look", {"n": n}), usage=Usage(3_600 + 850 * n - (4_000 if n > 9 else 0), 20)))
+        turn = await s.say("look at all of it")
+        sent = [outputs(request.messages) for request in s.model.requests]
+        assert [[n for n, text in enumerate(found) if "[output pruned" in text] for found in sent] == [
+            *[[]] * 10,
+            *[[*range(4)]] * 3,
+        ]
+        session_id = s.id
+    async with opened(tmp_path, tools=[look], url=url, window=20_000) as s:
+        assert [(await s.engine.request(turn.turn_id, n)).proven for n in range(13)] == [True] * 13
+        assert outputs(await s.engine.messages(session_id, view="model")) == sent[-1]
+        assert outputs(await s.engine.messages(session_id)) == [bulk(f"out{n}", 800) for n in range(12)]
         await s.is_sound()
 
 
@@ -244,3 +273,32 @@ async def test_a_branch_that_starts_later_is_not_measured_by_its_parent(tmp_path
         assert (await s.engine.context(whole.id)).used == 9_500
         report = await s.engine.context(later.id)
         assert (report.measured, report.used) == (False, report.parts.system + 1_008)
+
+
+def dense(request: ModelRequest) -> int:
+    """What a provider counts for whom every second character is a token."""
+    tools = len(encode_tools(request.tools)) if request.tools else 0
+    return (len(request.system) + tools + sum(len(text) for m in request.messages for text in m.texts)) // 2
+
+
+@pytest.mark.rule("US-3")
+async def test_after_a_compaction_the_gauge_goes_by_what_characters_took_in_the_calls_before(tmp_path: Path) -> None:
+    """It is an estimate, and at most a tenth above what the next call is counted at. Before three calls were counted it
+    is half of that."""
+
+    def play(request: ModelRequest) -> Any:
+        return then(say(bulk("re", 1_000)), usage=Usage(input=dense(request), output=1_800))
+
+    async with opened(tmp_path, Playing(otherwise=play), window=60_000) as s:
+        await s.begin()
+        empty = await s.engine.context(s.id)
+        for n in range(5):
+            await s.say(bulk(f"ask{n}", 1_000))
+        assert (await s.engine.compact(s.id)).compacted
+        after = await s.engine.context(s.id)
+        await s.say("go on")
+        counted = dense(s.model.requests[-1])
+        assert (after.measured, adds_up(after)) == (False, True)
+        assert counted * 0.98 < after.used < counted * 1.15
+        assert empty.used < (dense(s.model.requests[0]) - len(bulk("ask0", 1_000)) // 2) * 0.6
+        await s.is_sound()

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from itertools import pairwise, takewhile
+from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import clew
 from clew.engine import Engine
-from tests.integration.wire_server import ANTHROPIC, OPENAI, RESPONSES, WireServer, ok
+from tests.integration.prefixes import SPEAKS, characters, common, opened
+from tests.integration.wire_server import ANTHROPIC, WireServer, ok
 from tests.integration.wire_talk import wire
 
 __all__ = ["wire"]
@@ -23,23 +22,6 @@ SUMMARY = "\n".join(
     f"## {heading}\n- something"
     for heading in ("Goal", "Constraints & Preferences", "Progress", "Key Decisions", "Next Steps", "Critical Context")
 )
-SPEAKS: dict[str, list[bytes]] = {
-    "anthropic": ANTHROPIC.text("fine"),
-    "openai": OPENAI.text("fine"),
-    "openai-responses": RESPONSES.text("fine"),
-}
-
-
-@asynccontextmanager
-async def opened(wire: WireServer, kind: str, folder: Path) -> AsyncIterator[tuple[Engine, str]]:
-    """An engine whose model is behind the wire, and a session in a folder."""
-    wire.always(*ok(), *SPEAKS[kind])
-    address = wire.url if kind == "anthropic" else f"{wire.url}/v1"
-    provider = {"kind": kind, "base_url": address, "api_key": "sk-a-key", "models": {"m": {"window": 100_000}}}
-    config = clew.Config(providers={"far": provider}, default_model="far/m")
-    async with clew.open("memory:", config=config) as engine:
-        session = await engine.create_session(title="named", workspace_root=folder)
-        yield engine, session.id
 
 
 async def say(engine: Engine, session_id: str, text: str) -> str:
@@ -84,6 +66,13 @@ def working_copy(folder: Path) -> None:
 def sent(body: Any) -> list[tuple[str, str]]:
     """The messages of a request on Anthropic's wire, each with all of its text."""
     return [(one["role"], "|".join(part["text"] for part in one["content"])) for one in body["messages"]]
+
+
+def git_told(body: Any) -> str:
+    """The line about git in a system prompt. What is not marked to be kept goes as a plain text."""
+    system = body["system"]
+    text = system if isinstance(system, str) else system[0]["text"]
+    return str(text.partition("\nGit: ")[2].split("\n")[0])
 
 
 def changed(count: str) -> str:
@@ -139,22 +128,36 @@ async def test_a_compaction_and_another_model_tell_the_environment_anew(wire: Wi
         (tmp_path / "b").touch()
         await (await engine.submit(session_id, "six", model="far/other")).wait()
         await (await engine.submit(session_id, "seven", model="far/other")).wait()
-    told = [request.json["system"][0]["text"].partition("\nGit: ")[2].split("\n")[0] for request in wire.requests]
+    told = [git_told(request.json) for request in wire.requests]
     plain, one, two = (f"branch main, {count} changed" for count in ("nothing", "1 file", "2 files"))
     assert told == [plain, plain, plain, plain, "", one, two, two]
     last = [sent(wire.requests[n].json)[-1] for n in (3, 5, 6, 7)]
     assert last == [("user", f"{changed('1 file')}four"), ("user", "five"), ("user", "six"), ("user", "seven")]
 
 
-def characters(body: Any) -> str:
-    """A request in the order in which a provider reads it, without the marks for its cache."""
-    kept = json.loads(json.dumps(body), object_hook=lambda one: {k: v for k, v in one.items() if k != "cache_control"})
-    return "\n".join(map(json.dumps, [*kept["tools"], *kept["system"], *kept["messages"]]))
-
-
-def common(before: str, after: str) -> str:
-    """The beginning that both have."""
-    return "".join(a for a, _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, after, strict=False)))
+@pytest.mark.rule("SP-1", "PR-5")
+async def test_a_compaction_that_a_turn_makes_for_itself_tells_the_environment_anew(
+    wire: WireServer, tmp_path: Path
+) -> None:
+    """In the very request it makes room for, and so in the turns after it. Nobody is asked to keep the summary's own
+    request: nothing sent later begins with it."""
+    working_copy(tmp_path)
+    async with opened(wire, "anthropic", tmp_path, window=10_000, max_output=1_000) as (engine, session_id):
+        await say(engine, session_id, "one " * 1_500)
+        await say(engine, session_id, "two " * 400)
+        full = ANTHROPIC.start(input_tokens=9_500), *ANTHROPIC.text_block(0, "fine"), *ANTHROPIC.stop()
+        wire.reply(*ok(), *full)
+        await say(engine, session_id, "three")
+        (tmp_path / "a").touch()
+        wire.reply(*ok(), *ANTHROPIC.text(SUMMARY))
+        turns = [await say(engine, session_id, text) for text in ("four", "five")]
+        assert [(await engine.request(turn_id)).proven for turn_id in turns] == [True, True]
+    bodies = [request.json for request in wire.requests]
+    told = [*map(git_told, bodies)]
+    plain, one = "branch main, nothing changed", "branch main, 1 file changed"
+    assert told == [plain, plain, plain, "", one, one]
+    assert [sent(body)[-1] for body in bodies[4:]] == [("user", f"{changed('1 file')}four"), ("user", "five")]
+    assert ["cache_control" in json.dumps(body) for body in bodies] == [True, True, True, False, True, True]
 
 
 @pytest.mark.rule("PR-5")

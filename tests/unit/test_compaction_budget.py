@@ -9,14 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clew.compaction.budget import (
+    Count,
     Measured,
+    Ruler,
     Size,
     Window,
+    count_of,
     estimate_message,
     estimate_part,
     estimate_tokens,
     find_measured,
     fires,
+    learn,
     plain_tokens,
     reaches,
     rollup_used,
@@ -164,7 +168,7 @@ def test_without_a_count_everything_is_estimated() -> None:
     size = size_request(system_chars=40, tools_chars=80, messages=messages, measured=None)
     assert size == Size(
         used=11 + 22 + 114 + 15 + 15, measured=False, floor=(40 + 80 + 400 + 40 + 40) // 4,
-        system=11, tools=22, summary=114, history=30,
+        system=11, tools=22, summary=114, history=30, chars=600, others=12,
     )  # fmt: skip
 
 
@@ -179,8 +183,43 @@ def test_a_count_is_used_and_only_what_came_after_it_estimated() -> None:
     size = size_request(system_chars=400, tools_chars=0, messages=messages, measured=Measured("a", 5, 5_000))
     assert size == Size(
         used=5_000 + (11 + 22) + 11 + 15, measured=True, floor=(400 + 4_000 + 4_000 + 40 + 80 + 40 + 40 + 48) // 4,
-        system=110, tools=0, summary=0, history=5_059 - 110,
+        system=110, tools=0, summary=0, history=5_059 - 110, chars=8_648, others=12,
     )  # fmt: skip
+
+
+@pytest.mark.rule("US-3")
+def test_three_counts_that_agree_tell_what_characters_take() -> None:
+    """In between, with a tenth on top; fewer, small ones, unlikely ones and such that differ tell nothing."""
+    usual = Ruler(provider_id="demo")
+    dense = [Count(5_000, 10_000), Count(6_000, 11_000), Count(5_500, 11_000)]
+    assert learn(dense, "demo") == Ruler(16_500, 32_000, "demo")
+    assert learn([Count(1, 10_000), *dense], "demo") == Ruler(16_500, 32_000, "demo")
+    assert estimate_tokens(3_200, Ruler(16_500, 32_000)) == 1_815
+    for counts in (
+        dense[1:],
+        [Count(500, 1_000)] * 3,
+        [Count(900, 10_000)] * 3,
+        [Count(21_000, 10_000)] * 3,
+        [*dense[1:], Count(2_500, 10_000)],
+        [*dense[1:], Count(-9, 10_000)],
+    ):
+        assert learn(counts, "demo") == usual
+    assert [plain_tokens(1_000, ruler) for ruler in (usual, Ruler(1, 2), Ruler(1, 5))] == [250, 250, 200]
+    assert count_of(Usage(input=100, output=9, cache_read=20, cache_write=3), 500, 23) == Count(100, 500)
+
+
+@pytest.mark.rule("US-3")
+def test_signed_reasoning_counts_for_the_provider_it_came_from() -> None:
+    """By what is shown or by what is sealed, whichever is longer; a message is never refused for it."""
+    sealed = {"type": "reasoning", "text": "x" * 40, "providerMetadata": {"demo": {"signature": "s" * 400}}}
+    shown = {**sealed, "text": "x" * 800}
+    found = [[estimate_part(part, Ruler(provider_id=name)) for part in (sealed, shown)] for name in ("demo", "else")]
+    assert found == [[110, 220], [0, 0]]
+    assert estimate_part({"type": "reasoning", "text": "x" * 40}, Ruler(provider_id="demo")) == 0
+    size = size_request(
+        system_chars=0, tools_chars=0, messages=[reply("a", START, shown)], measured=None, ruler=Ruler(1, 4, "demo")
+    )
+    assert (size.used, size.floor, size.chars) == (224, 0, 800)
 
 
 @pytest.mark.rule("US-3")

@@ -133,6 +133,42 @@ def test_the_last_three_assistant_messages_are_protected() -> None:
     assert taken(found) == [("a", 0, 0)]
 
 
+def running(id_: str, *parts: dict[str, Any]) -> Message:
+    return Message(id_, "assistant", list(parts), {"turn_id": "now"})
+
+
+@pytest.mark.rule("PR-2")
+def test_of_the_running_turn_the_last_five_steps_are_protected() -> None:
+    """Over all of its messages, and beside the last three answers of earlier turns."""
+    before = [reply(name, call(900)) for name in "abcd"]
+    first = running("x", *[START, call(900), call(900)] * 4)
+    second = running("y", *[START, call(900)] * 3)
+    found = plan_prune(
+        [*before, first, second],
+        policy(),
+        used=9,
+        limit=9,
+        at=7,
+        already={},
+        base_index={},
+        running="now",
+        by_hand=True,
+    )
+    assert taken(found) == [("a", 0, 0), ("x", 1, 0), ("x", 2, 0), ("x", 4, 0), ("x", 5, 0)]
+    alone = running("z", *[START, call(900)] * 7)
+    assert taken(plan([alone], running="now", base_index={"z": 10}, by_hand=True)) == [("z", 11, 0), ("z", 13, 0)]
+
+
+@pytest.mark.rule("PR-1", "PR-2")
+def test_between_steps_a_prune_that_does_not_get_there_waits_until_it_presses() -> None:
+    """Else each step would prune the one output that is five steps old by then."""
+    messages = [running("x", *[START, call(4_000)] * 7)]
+    few: dict[str, Any] = {"limit": 10_000, "running": "now"}
+    assert [len(plan(messages, used=used, **few)) for used in (6_000, 6_200, 9_000)] == [2, 0, 0]
+    assert len(plan(messages, used=9_000, pressing=True, **few)) == 2
+    assert len(plan([reply("a", call(4_000))], used=9_000, **few)) == 1
+
+
 @pytest.mark.rule("PR-2")
 def test_the_newest_output_for_each_of_the_five_files_last_worked_on_is_protected() -> None:
     """By path, whatever the tool and the key it is given under; the sixth file is not."""

@@ -1,7 +1,8 @@
 """The budget: how large the next request is, how much of that a provider has counted, and when that is too much.
 
 What a provider has counted is taken as it is; the rest is estimated from characters, a little too high rather than
-too low. Reasoning is not sent again and not counted; parts of data are never sent.
+too low, and by what characters took in the session's own calls once a provider has counted one. Reasoning counts where
+it goes back to the provider that sealed it; parts of data are never sent.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from math import ceil
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -21,14 +22,19 @@ from clew.transcript.turn import Step
 from clew.transcript.usage import Usage
 
 __all__ = [
+    "USUAL",
+    "Count",
     "Measured",
+    "Ruler",
     "Size",
     "Window",
+    "count_of",
     "estimate_message",
     "estimate_part",
     "estimate_tokens",
     "find_measured",
     "fires",
+    "learn",
     "message_tokens",
     "plain_tokens",
     "reaches",
@@ -45,6 +51,32 @@ IMAGE_TOKENS: Final = 1_500
 """What one image takes, whatever its size: providers scale large ones down."""
 MESSAGE_TOKENS: Final = 4
 """What a message takes beside its content: its role and its borders."""
+
+
+_LEARNS_FROM: Final = 2_000
+"""Characters a request needs for its count to say what characters take."""
+_LIKELY: Final = (Fraction(1, 10), Fraction(2))
+"""Tokens a character takes in any language, at least and at most."""
+_AGREE: Final = 3
+_WITHIN: Final = Fraction(5, 4)
+
+
+class Count(NamedTuple):
+    """What a provider counted for the characters of one call."""
+
+    tokens: int
+    chars: int
+
+
+class Ruler(msgspec.Struct, frozen=True):
+    """What characters take: ``tokens`` for so many ``chars``. ``provider_id``: to whom reasoning may go back."""
+
+    tokens: int = 1
+    chars: int = 4
+    provider_id: str | None = None
+
+
+USUAL: Final = Ruler()
 
 
 class Window(msgspec.Struct, frozen=True):
@@ -75,6 +107,7 @@ class Size(msgspec.Struct, frozen=True):
     """The next request in tokens: ``used`` is the sum of the last four.
 
     ``measured`` says that a provider counted most of it. ``floor`` is the whole by plain count, without any safety.
+    ``chars`` are the characters it holds, and ``others`` estimates what is not told by characters.
     """
 
     used: int
@@ -84,26 +117,47 @@ class Size(msgspec.Struct, frozen=True):
     tools: int
     summary: int
     history: int
+    chars: int
+    others: int
 
 
-def estimate_tokens(chars: int) -> int:
-    """Tokens of so many characters: a quarter, with a tenth on top, rounded up."""
-    return -(-chars * 11 // 40)
+def estimate_tokens(chars: int, ruler: Ruler = USUAL) -> int:
+    """Tokens of so many characters: a quarter unless it is known better, with a tenth on top, rounded up."""
+    return -(-chars * ruler.tokens * 11 // (ruler.chars * 10))
 
 
-def plain_tokens(chars: int) -> int:
-    """A quarter of the characters, rounded down: the least they are likely to take."""
-    return chars // 4
+def plain_tokens(chars: int, ruler: Ruler = USUAL) -> int:
+    """A quarter of the characters, or less where that was counted, rounded down: the least they are likely to take."""
+    return min(chars // 4, chars * ruler.tokens // ruler.chars)
 
 
-def estimate_part(part: p.Part) -> int:
+def learn(counts: Sequence[Count], provider_id: str) -> Ruler:
+    """What characters take by the newest counts of a session's calls, as soon as there are three that agree.
+
+    One alone may have counted something else: a gateway leaves out what was cached, a scripted model says anything.
+    """
+    newest = counts[-_AGREE:]
+    shares = [Fraction(max(one.tokens, 0), max(one.chars, 1)) for one in newest]
+    if len(newest) < _AGREE or min(one.chars for one in newest) < _LEARNS_FROM:
+        return Ruler(provider_id=provider_id)
+    if min(shares) < _LIKELY[0] or max(shares) > _LIKELY[1] or max(shares) > min(shares) * _WITHIN:
+        return Ruler(provider_id=provider_id)
+    return Ruler(sum(one.tokens for one in newest), sum(one.chars for one in newest), provider_id)
+
+
+def count_of(usage: Usage, chars: int, others: int) -> Count:
+    """What a call that was sent so many characters, and ``others`` tokens of files beside them, says about these."""
+    return Count(usage.input + usage.cache_read + usage.cache_write - others, chars)
+
+
+def estimate_part(part: p.Part, ruler: Ruler = USUAL) -> int:
     """Tokens of one part as it is sent."""
-    return IMAGE_TOKENS if _is_image(part) else estimate_tokens(_chars(part)) + _file_tokens(part)
+    return estimate_tokens(_chars(part, ruler.provider_id), ruler) + _file_tokens(part)
 
 
-def estimate_message(message: Message) -> int:
+def estimate_message(message: Message, ruler: Ruler = USUAL) -> int:
     """Tokens of a message: its parts and its borders; none when it holds nothing that is sent."""
-    return message_tokens(sum(map(estimate_part, message.parts)))
+    return message_tokens(sum(estimate_part(part, ruler) for part in message.parts))
 
 
 def message_tokens(parts: int) -> int:
@@ -146,23 +200,31 @@ def reaches(used: int, limit: int, pct: float, *, strict: bool) -> bool:
 
 
 def size_request(
-    *, system_chars: int, tools_chars: int, messages: Sequence[Message], measured: Measured | None
+    *,
+    system_chars: int,
+    tools_chars: int,
+    messages: Sequence[Message],
+    measured: Measured | None,
+    ruler: Ruler = USUAL,
 ) -> Size:
     """How large a request with this system prompt, these tools and these messages is."""
-    system, tools = estimate_tokens(system_chars), estimate_tokens(tools_chars)
-    summary = sum(estimate_message(message) for message in messages if message.is_summary)
-    chars = system_chars + tools_chars + sum(_chars(part) for message in messages for part in message.parts)
+    system, tools = estimate_tokens(system_chars, ruler), estimate_tokens(tools_chars, ruler)
+    summary = sum(estimate_message(message, ruler) for message in messages if message.is_summary)
+    parts = [part for message in messages for part in message.parts]
+    plain = system_chars + tools_chars + sum(map(_chars, parts))
+    sealed = sum(_sealed_chars(part, ruler.provider_id) for part in parts)
     places = {message.id: place for place, message in enumerate(messages)}
     place = places.get(measured.message_id) if measured is not None else None
     if measured is None or place is None:
-        used = system + tools + sum(map(estimate_message, messages))
+        used = system + tools + sum(estimate_message(message, ruler) for message in messages)
     else:
-        parts = messages[place].parts
-        counted, beyond = parts[: measured.parts], parts[measured.parts :]
+        own = messages[place].parts
+        counted, beyond = own[: measured.parts], own[measured.parts :]
         starts = p.steps_in(counted)
-        unseen = sum(estimate_tokens(len(p.result_text(part))) for part in counted[starts[-1] if starts else 0 :])
-        used = measured.tokens + unseen + sum(map(estimate_part, beyond))
-        used += sum(map(estimate_message, messages[place + 1 :]))
+        results = (len(p.result_text(part)) for part in counted[starts[-1] if starts else 0 :])
+        used = measured.tokens + sum(estimate_tokens(chars, ruler) for chars in results)
+        used += sum(estimate_part(part, ruler) for part in beyond)
+        used += sum(estimate_message(message, ruler) for message in messages[place + 1 :])
     # The provider's count is the truth about the sum; what we estimated must not say otherwise.
     system = min(system, used)
     tools = min(tools, used - system)
@@ -170,11 +232,14 @@ def size_request(
     return Size(
         used=used,
         measured=measured is not None and place is not None,
-        floor=plain_tokens(chars),
+        # What a seal takes only the provider knows, so nothing is refused for it.
+        floor=plain_tokens(plain, ruler),
         system=system,
         tools=tools,
         summary=summary,
         history=used - system - tools - summary,
+        chars=plain + sealed,
+        others=sum(map(_file_tokens, parts)) + MESSAGE_TOKENS * len(messages),
     )
 
 
@@ -233,12 +298,14 @@ def _is_image(part: p.Part) -> bool:
 
 
 def _file_tokens(part: p.Part) -> int:
-    """What the bytes of a file may take: a text its characters, a PDF a guess by its size, anything else a line.
+    """What the bytes of a file may take: an image the most one does, a text its characters, a PDF a guess by its size.
 
     Only ever an estimate. How a provider reads a file is its own affair, so no message is refused on this count.
     """
-    if p.kind_of(part) != "file" or _is_image(part):
+    if p.kind_of(part) != "file":
         return 0
+    if _is_image(part):
+        return IMAGE_TOKENS
     size = max(p.size_of(part) or 0, 0)
     media_type = p.media_type_of(part) or ""
     if p.is_text_type(media_type):
@@ -246,8 +313,16 @@ def _file_tokens(part: p.Part) -> int:
     return estimate_tokens(size // _BYTES_A_CHARACTER) if media_type == "application/pdf" else 0
 
 
-def _chars(part: p.Part) -> int:
-    """Characters of a part as it is sent; an image has none."""
+def _sealed_chars(part: p.Part, provider_id: str | None) -> int:
+    """Characters of reasoning that goes back to its provider. What it shows may be shorter than what it sealed."""
+    own = p.provider_data(part, provider_id) if provider_id and p.kind_of(part) == "reasoning" else None
+    return 0 if own is None else max(len(p.text_of(part, "reasoning") or ""), len(p.text_at(own, "signature") or ""))
+
+
+def _chars(part: p.Part, provider_id: str | None = None) -> int:
+    """Characters of a part as it is sent; an image has none, and reasoning only for the provider it came from."""
+    if sealed := _sealed_chars(part, provider_id):
+        return sealed
     if p.is_call(part):
         return len(p.tool_name(part)) + len(p.input_text(part)) + len(p.result_text(part))
     if p.kind_of(part) == "file" and not _is_image(part):

@@ -66,6 +66,7 @@ class Context:
         *,
         live: Message | None = None,
         measured: b.Measured | None = None,
+        counts: Sequence[b.Count] = (),
     ) -> None:
         self.frame = frame
         self.policy = policy
@@ -77,6 +78,8 @@ class Context:
         self.window: b.Window = b.window_of(policy, frame.window, frame.max_output)
         self._all: list[Message] = self._messages(self.prunes)
         self.messages: list[Message] = without_begun(self._all)
+        self.counts: tuple[b.Count, ...] = tuple(counts)
+        self.ruler: b.Ruler = b.learn(self.counts, frame.model.provider_id)
         self.size: b.Size = self._size(measured)
 
     # What is sent
@@ -112,8 +115,15 @@ class Context:
 
     # How large it is
 
-    def measure(self, steps: Sequence[Step]) -> None:
-        """Size it anew by what a provider counted, where the newest of these steps still says something about it."""
+    def measure(self, steps: Sequence[Step], earlier: Sequence[Step] = ()) -> None:
+        """Size it anew by what a provider counted, where the newest of these steps still says something about it.
+
+        What characters take, ``earlier`` steps say too, whatever was compacted or pruned since.
+        """
+        told = [step for step in (*earlier, *steps) if step.model.plain == self.frame.model.plain]
+        told = [step for step in told if len(step.sized) == 2 and not step.is_estimated]
+        self.counts = tuple(b.count_of(step.usage, *step.sized) for step in told)
+        self.ruler = b.learn(self.counts, self.frame.model.provider_id)
         by_message: dict[str, list[Step]] = {}
         for step in steps:
             by_message.setdefault(step.message_id, []).append(step)
@@ -122,8 +132,7 @@ class Context:
         dropped = _dropped_steps(self)
         seen = {message_id: held for message_id, held in by_message.items() if _saw_this(self, held, dropped)}
         measured = b.find_measured(self.messages, seen, self.frame.model, since=since, dropped=dropped)
-        if measured is not None:
-            self.size = self._size(measured)
+        self.size = self._size(measured)
 
     def _size(self, measured: b.Measured | None) -> b.Size:
         size = b.size_request(
@@ -131,6 +140,7 @@ class Context:
             tools_chars=self.frame.tools_chars,
             messages=self.messages,
             measured=measured,
+            ruler=self.ruler,
         )
         if self.policy.measure == "rollup":
             used = b.rollup_used(self.messages)
@@ -141,8 +151,14 @@ class Context:
     @property
     def estimated(self) -> int:
         """The whole by estimate alone: the one measure that there is before and after a compaction."""
-        frame = b.estimate_tokens(self.frame.system_chars) + b.estimate_tokens(self.frame.tools_chars)
-        return frame + sum(map(b.estimate_message, self.messages))
+        return self.estimated_frame + sum(b.estimate_message(message, self.ruler) for message in self.messages)
+
+    @property
+    def estimated_frame(self) -> int:
+        """The system prompt and the tools, by the same measure."""
+        return b.estimate_tokens(self.frame.system_chars, self.ruler) + b.estimate_tokens(
+            self.frame.tools_chars, self.ruler
+        )
 
     def plan_prune(self, at: int, *, aggressive: bool = False, by_hand: bool = False) -> tuple[Pruned, ...]:
         """Which tool outputs would become stubs now."""
@@ -154,6 +170,9 @@ class Context:
             at=at,
             already=self.prunes,
             base_index=self.offsets,
+            ruler=self.ruler,
+            running=self.live.turn_id if self.live is not None else None,
+            pressing=self.fires or self.overflows,
             aggressive=aggressive,
             by_hand=by_hand,
         )
@@ -162,6 +181,12 @@ class Context:
     def fires(self) -> bool:
         """The threshold is reached, by the preset's own way of comparing."""
         return b.fires(self.policy, self.window, self.size.used, len(self.messages))
+
+    @property
+    def crowded(self) -> bool:
+        """It is as large as what outputs are pruned at."""
+        share = self.policy.pruning.hard_pct
+        return share is not None and b.reaches(self.size.used, self.window.limit, share, strict=False)
 
     @property
     def overflows(self) -> bool:
@@ -225,7 +250,7 @@ def report(context: Context) -> ContextReport:
     """The context as the gauge shows it: where the provider counted less than was estimated, each part its share."""
     size, window = context.size, context.window
     system, tools, summary = size.system, size.tools, size.summary
-    history = sum(map(b.estimate_message, context.body))
+    history = sum(b.estimate_message(message, context.ruler) for message in context.body)
     whole = system + tools + summary + history
     if size.used < whole:
         system, tools, summary = (size.used * part // whole for part in (system, tools, summary))

@@ -12,7 +12,7 @@ from itertools import accumulate
 
 import msgspec
 
-from clew.compaction.budget import estimate_part, message_tokens
+from clew.compaction.budget import USUAL, Ruler, estimate_part, message_tokens
 from clew.compaction.policy import Policy
 from clew.transcript.message import Message
 from clew.transcript.part import STEP_START, is_open_call, kind_of, steps_in
@@ -46,7 +46,14 @@ class _Place(msgspec.Struct, frozen=True):
 
 
 def plan_cut(
-    body: Sequence[Message], policy: Policy, *, usable: int, room: int, open_turn_id: str | None, inside: bool
+    body: Sequence[Message],
+    policy: Policy,
+    *,
+    usable: int,
+    room: int,
+    open_turn_id: str | None,
+    inside: bool,
+    ruler: Ruler = USUAL,
 ) -> Cut | None:
     """Where to cut; None when there is nothing to summarise.
 
@@ -56,14 +63,21 @@ def plan_cut(
     """
     if not body:
         return None
-    plan = _Plan(body, policy, usable=usable, room=room, open_turn_id=open_turn_id)
+    plan = _Plan(body, policy, usable=usable, room=room, open_turn_id=open_turn_id, ruler=ruler)
     place = plan.by_tokens(inside) if policy.tail == "tokens" else plan.by_turns(inside)
     return None if place is None else plan.cut(place)
 
 
 class _Plan:
     def __init__(
-        self, body: Sequence[Message], policy: Policy, *, usable: int, room: int, open_turn_id: str | None
+        self,
+        body: Sequence[Message],
+        policy: Policy,
+        *,
+        usable: int,
+        room: int,
+        open_turn_id: str | None,
+        ruler: Ruler,
     ) -> None:
         self.body = tuple(body)
         self.policy = policy
@@ -71,7 +85,7 @@ class _Plan:
         self.budget = min(policy.tail_budget(usable), room)
         self.warning: str | None = None
         # What each message takes from each of its parts on, and the body from each of its messages on.
-        self.inner = [_sums(map(estimate_part, message.parts)) for message in body]
+        self.inner = [_sums(estimate_part(part, ruler) for part in message.parts) for message in body]
         self.sums = _sums(self._size(at, 0) for at in range(len(body)))
         self.leads = [index for index, message in enumerate(body) if message.is_prompt]
         own = (i for i, message in enumerate(body) if message.turn_id == open_turn_id)

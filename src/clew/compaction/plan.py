@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from clew.compaction.budget import estimate_message, estimate_tokens
+from clew.compaction.budget import USUAL, Ruler, estimate_message, estimate_tokens
 from clew.compaction.context import Context
 from clew.compaction.cut import Cut, plan_cut
 from clew.compaction.directive import Directive, directives_of, with_directives
@@ -21,6 +21,8 @@ from clew.compaction.serialise import without_tags
 from clew.compaction.summary import mechanical_summary
 from clew.errors import CompactionError
 from clew.transcript.message import Message, MessageRow
+from clew.transcript.part import output_text
+from clew.transcript.pruned import Pruned, prune_part
 from clew.transcript.turn import Tree, Turn
 from clew.transcript.usage import Usage
 from clew.transcript.view import Compaction, Split, compaction_data, summary_messages
@@ -41,12 +43,15 @@ __all__ = [
 
 _LEAST_SUMMARY: Final = 48
 """Tokens below which a summary could not hold its headings."""
+_TOLD_CHARS: Final = 500
+"""Of each end of an output. What came of it stands in what the model said since; the rest can be recalled."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What a compaction would do: where it cuts, and how long its summary may be. A hook may change ``focus``.
 
-    ``must``: what is there now cannot be sent, so that a poor summary is better than none.
+    ``must``: what is there now cannot be sent, so that a poor summary is better than none. ``inside``: made between two
+    steps of a turn.
     """
 
     session_id: str
@@ -57,6 +62,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     tokens_before: int
     auto: bool
     must: bool
+    ruler: Ruler = USUAL
+    inside: bool = False
     focus: str | None = None
 
 
@@ -80,10 +87,7 @@ class WrittenSummary(msgspec.Struct, frozen=True):
     files: Files
     usage: Usage
     model: str | None
-
-    @property
-    def tokens(self) -> int:
-        return estimate_tokens(len(self.text))
+    tokens: int
 
 
 def plan_compaction(
@@ -108,14 +112,17 @@ def plan_compaction(
     cap = policy.summary_cap(usable)
     # Behind the summary stand the user's directives and the lists of files: half as much again.
     room = max(usable - fixed - cap * 3 // 2, 0)
-    cut = plan_cut(context.body, policy, usable=usable, room=room, open_turn_id=open_turn_id, inside=inside)
+    ruler = context.ruler
+    cut = plan_cut(
+        context.body, policy, usable=usable, room=room, open_turn_id=open_turn_id, inside=inside, ruler=ruler
+    )
     if cut is None:
         return None
     # A large message that has to stay leaves less for the summary, down to what its headings need.
     # Where nothing can be sent otherwise, a request without room to spare is better than none.
     must = force or context.overflows
     left = limit - fixed - cut.kept_tokens - (0 if must else min(window.reserve, limit // 10))
-    fresh = sum(map(estimate_message, cut.summarised))
+    fresh = sum(estimate_message(message, ruler) for message in cut.summarised)
     # With what stands behind it a summary must still be smaller than what it replaces.
     cap = min(cap, left * 2 // 3, (fresh + size.summary) * 3 // 5)
     if cap < _LEAST_SUMMARY:
@@ -132,6 +139,8 @@ def plan_compaction(
         tokens_before=context.estimated,
         auto=auto,
         must=must,
+        ruler=ruler,
+        inside=inside,
         focus=focus,
     )
 
@@ -149,15 +158,18 @@ def _absolute(cut: Cut, context: Context) -> Cut:
 
 
 def plan_summary(context: Context, plan: Plan, workspace_root: str | None = None) -> SummaryTask:
-    """What the summariser is given: outputs whole, and what the compaction before this one recorded."""
+    """What the summariser is given, and what the compaction before this one recorded.
+
+    Outputs go whole; between the steps of a long turn, which prunes its own first, only the ends of long ones.
+    """
     originals = context.unpruned()
+    ends = plan.inside and context.policy.prunes
     messages: list[Message] = []
     for message in plan.cut.summarised:
         whole = originals.get(message.id)
         # Of a split message only the parts that are summarised.
-        if whole is not None and len(whole.parts) >= len(message.parts):
-            message = msgspec.structs.replace(message, parts=whole.parts[: len(message.parts)])
-        messages.append(message)
+        parts = whole.parts[: len(message.parts)] if whole and len(whole.parts) >= len(message.parts) else message.parts
+        messages.append(msgspec.structs.replace(message, parts=[_told(part) if ends else part for part in parts]))
     directives, files = _recorded_before(context.compaction)
     return SummaryTask(
         messages=tuple(messages),
@@ -167,6 +179,14 @@ def plan_summary(context: Context, plan: Plan, workspace_root: str | None = None
         files=files_of(messages, files, workspace_root),
         summary_tokens=plan.summary_tokens,
     )
+
+
+def _told(part: dict[str, Any]) -> dict[str, Any]:
+    """The part, of a long output only its ends."""
+    text = output_text(part) or ""
+    if len(text) <= 2 * _TOLD_CHARS:
+        return part
+    return prune_part(part, Pruned(0, "", 0, estimate_tokens(len(text)), _TOLD_CHARS, 0))
 
 
 def _recorded_before(compaction: Compaction | None) -> tuple[tuple[Directive, ...], Files]:
@@ -202,7 +222,8 @@ def written_by_model(
     text, kept = with_directives(text, task.directives, limit_tokens=plan.summary_tokens // 4)
     # What stands in it was written by a model, and by the user it quotes: none of it may close the frame around it.
     text = without_tags(text).rstrip() + "\n" + file_tags(task.files, plan.summary_tokens // 4)
-    written = WrittenSummary(text, strategy, kept, task.files, usage, model)
+    tokens = estimate_tokens(len(text), plan.ruler)
+    written = WrittenSummary(text, strategy, kept, task.files, usage, model, tokens)
     check_smaller(written.tokens, plan.replaced_tokens)
     return written
 
@@ -212,8 +233,9 @@ def written_by_rule(task: SummaryTask, plan: Plan, usage: Usage) -> WrittenSumma
     text = mechanical_summary(
         task.messages, task.previous, task.directives, task.files, limit_tokens=plan.summary_tokens
     )
-    kept = tuple(one for one in task.directives if one.text in text)
-    written = WrittenSummary(without_tags(text), "drop_middle", kept, task.files, usage, None)
+    kept, told = tuple(one for one in task.directives if one.text in text), without_tags(text)
+    tokens = estimate_tokens(len(told), plan.ruler)
+    written = WrittenSummary(told, "drop_middle", kept, task.files, usage, None, tokens)
     check_smaller(written.tokens, plan.replaced_tokens)
     return written
 
@@ -238,8 +260,8 @@ def compaction_data_of(
     # What the next request will take, by the measure of what the last one took: estimated, as the gauge then does.
     marker = MessageRow("", "", "assistant", 0, 0, {}, ())
     sent = summary_messages(Compaction(marker, "", written.text, None, None, paired))
-    frame = estimate_tokens(context.frame.system_chars) + estimate_tokens(context.frame.tools_chars)
-    after = frame + sum(map(estimate_message, sent)) + cut.kept_tokens
+    after = context.estimated_frame + cut.kept_tokens
+    after += sum(estimate_message(message, plan.ruler) for message in sent)
     return CompactionData(
         summary=written.text,
         tail_start_id=cut.tail_start_id or marker_id,
@@ -285,10 +307,11 @@ def find_branch(context: Context, turn_id: str) -> dict[str, Any] | None:
     """A ready request for a branch with the longest tail that fits beside the turn that does not."""
     own = [message for message in context.body if message.turn_id == turn_id]
     before = [message for message in context.body if message.turn_id != turn_id]
-    used = context.size.system + context.size.tools + sum(map(estimate_message, own))
+    used = context.size.system + context.size.tools
+    used += sum(estimate_message(message, context.ruler) for message in own)
     start: str | None = None
     for message in reversed(before):
-        used += estimate_message(message)
+        used += estimate_message(message, context.ruler)
         if used >= context.window.threshold:
             break
         if message.is_prompt:

@@ -1,7 +1,8 @@
 """Pruning: which tool outputs the model is shown as a stub, or only the ends of. The stored output is not touched.
 
 Oldest first, and in one large step until there is room for many more. Some outputs are protected: what the loop steers
-by (``todo``, ``task``, ``skill``), the newest assistant messages, and the newest output for each file last worked on.
+by (``todo``, ``task``, ``skill``), the newest answers of earlier turns, the newest steps of the running one, and the
+newest output for each file last worked on.
 """
 
 from __future__ import annotations
@@ -11,17 +12,18 @@ from typing import Any, Final
 
 import msgspec
 
-from clew.compaction.budget import estimate_tokens, reaches
+from clew.compaction.budget import USUAL, Ruler, estimate_tokens, reaches
 from clew.compaction.files import file_path
 from clew.compaction.policy import Policy
 from clew.transcript.message import Message
-from clew.transcript.part import is_growing, output_text, tool_name
+from clew.transcript.part import is_growing, output_text, steps_in, tool_name
 from clew.transcript.pruned import Pruned, prune_part
 
 __all__ = ["plan_prune"]
 
 PROTECTED_TOOLS: Final = frozenset({"todo", "task", "skill"})
 PROTECTED_MESSAGES: Final = 3
+PROTECTED_STEPS: Final = 5
 PROTECTED_FILES: Final = 5
 AGGRESSIVE_CHARS: Final = 400
 """Outputs over so many characters go when a provider has said that the request is too long."""
@@ -48,24 +50,31 @@ def plan_prune(
     at: int,
     already: Mapping[_Key, Pruned],
     base_index: Mapping[str, int],
+    ruler: Ruler = USUAL,
+    running: str | None = None,
+    pressing: bool = False,
     aggressive: bool = False,
     by_hand: bool = False,
 ) -> tuple[Pruned, ...]:
     """The outputs to prune now, oldest first. ``seq`` is 0: the store numbers a prune.
 
     ``messages`` are as they are sent, with what is ``already`` pruned. ``base_index`` tells how many parts of a
-    message are cut off at its front. ``by_hand``: all that may go, whatever the threshold. ``aggressive``: the same,
-    and smaller outputs too; for once after a provider refused a request as too long. Both also when pruning by
-    itself is switched off.
+    message are cut off at its front. ``running`` is the turn that is being answered: its old steps count like earlier
+    turns. Between its steps a prune that would not get there is left until it is ``pressing``: it would come back with
+    every step, and each time a provider reads all behind the first stub anew. ``by_hand``: all that may go, whatever
+    the threshold. ``aggressive``: the same, and smaller outputs too; for once after a provider refused a request as
+    too long. Both also when pruning by itself is switched off.
     """
     rules = policy.pruning
     over = min(rules.over_chars, AGGRESSIVE_CHARS) if aggressive else rules.over_chars
-    outputs = [one for one in _outputs(messages, already, base_index) if one.trimmed or one.chars > over]
+    found = _outputs(messages, already, base_index, ruler, running)
+    outputs = [one for one in found if one.trimmed or one.chars > over]
     if by_hand or aggressive:
-        return _records(((one, 0) for one in outputs if _saved(one, 0, None) > 0), at)
+        return _records(((one, 0) for one in outputs if _saved(one, 0, None, ruler) > 0), at)
     if not policy.prunes or sum(one.chars for one in outputs) < rules.min_total_chars:
         return ()
     planned: dict[_Key, tuple[_Output, int]] = {}
+    goal = 1.0
     for pct, keep in ((rules.soft_pct, rules.keep_chars), (rules.hard_pct, 0)):
         if pct is None or not reaches(used, limit, pct, strict=rules.strict):
             continue
@@ -73,19 +82,22 @@ def plan_prune(
         for one in outputs:
             if not reaches(used, limit, goal, strict=rules.strict):
                 break
-            saved = _saved(one, keep, planned.get(one.key))
+            saved = _saved(one, keep, planned.get(one.key), ruler)
             if saved > 0:
                 planned[one.key] = one, keep
                 used -= saved
+    inside = any(message.role == "assistant" and message.turn_id == running for message in messages if running)
+    if inside and not pressing and reaches(used, limit, goal, strict=rules.strict):
+        return ()
     return _records((planned[one.key] for one in outputs if one.key in planned), at)
 
 
-def _saved(one: _Output, keep: int, before: tuple[_Output, int] | None) -> int:
+def _saved(one: _Output, keep: int, before: tuple[_Output, int] | None, ruler: Ruler) -> int:
     """Tokens that are gained over what is sent now, or over what was planned ``before``."""
     if keep and (one.trimmed or one.chars <= 2 * keep):
         return 0  # there is no middle to take out
-    now = estimate_tokens(_shown_chars(one, before[1]) if before else one.chars)
-    return now - estimate_tokens(_shown_chars(one, keep))
+    now = estimate_tokens(_shown_chars(one, before[1]) if before else one.chars, ruler)
+    return now - estimate_tokens(_shown_chars(one, keep), ruler)
 
 
 def _shown_chars(one: _Output, keep: int) -> int:
@@ -98,16 +110,18 @@ def _records(planned: Iterable[tuple[_Output, int]], at: int) -> tuple[Pruned, .
 
 
 def _outputs(
-    messages: Sequence[Message], already: Mapping[_Key, Pruned], base_index: Mapping[str, int]
+    messages: Sequence[Message],
+    already: Mapping[_Key, Pruned],
+    base_index: Mapping[str, int],
+    ruler: Ruler,
+    running: str | None,
 ) -> Iterator[_Output]:
     """Every completed output that is not protected and not a stub yet, oldest first."""
-    replies = [message.id for message in messages if message.role == "assistant" and not message.is_summary]
-    newest = set(replies[-PROTECTED_MESSAGES:])
-    files = _newest_of_files(messages)
+    files, protected = _newest_of_files(messages), _newest_parts(messages, running)
     for message in messages:
-        if message.role != "assistant" or message.id in newest:
+        if message.role != "assistant":
             continue
-        for index, part in enumerate(message.parts):
+        for index, part in enumerate(message.parts[: protected.get(message.id)]):
             text = output_text(part)
             if text is None or is_growing(part):
                 continue
@@ -116,9 +130,27 @@ def _outputs(
             key = (message.id, index + base_index.get(message.id, 0))
             before = already.get(key)
             if before is None:
-                yield _Output(key, part, len(text), estimate_tokens(len(text)), False)
+                yield _Output(key, part, len(text), estimate_tokens(len(text), ruler), False)
             elif before.keep > 0:
                 yield _Output(key, part, len(text), before.tokens, True)
+
+
+def _newest_parts(messages: Sequence[Message], running: str | None) -> dict[str, int]:
+    """The messages whose end is protected, each with the index of its first part that is."""
+    found: dict[str, int] = {}
+    earlier, steps = PROTECTED_MESSAGES, PROTECTED_STEPS
+    for message in reversed(messages):
+        if message.role != "assistant" or message.is_summary:
+            continue
+        if running is None or message.turn_id != running:
+            if earlier:
+                found[message.id] = 0
+            earlier = max(earlier - 1, 0)
+        elif steps:
+            starts = steps_in(message.parts)
+            found[message.id] = starts[-steps] if len(starts) >= steps else 0
+            steps = max(steps - len(starts), 0)
+    return found
 
 
 def _newest_of_files(messages: Sequence[Message]) -> set[_Key]:

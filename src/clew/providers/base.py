@@ -59,7 +59,10 @@ class ToolSchema(msgspec.Struct, frozen=True):
 
 
 class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One model call. ``messages`` is the model view: AI SDK messages in order, every tool call with its result."""
+    """One model call. ``messages`` is the model view: AI SDK messages in order, every tool call with its result.
+
+    ``once``: nothing that is sent later begins with it, so a provider need not keep it.
+    """
 
     model: Model
     system: str
@@ -67,6 +70,7 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     tools: Sequence[ToolSchema] = ()
     max_output_tokens: int | None = None
     temperature: float | None = None
+    once: bool = False
 
 
 class UsageSaid(msgspec.Struct, frozen=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import Any, Final
 
 from clew.compaction.context import Context, ContextReport, RequestFrame, report
 from clew.compaction.policy import Policy, policy_for
@@ -15,10 +15,14 @@ from clew.runtime.setting import Setting, resolve
 from clew.store.base import LineSlice, Store, get_session
 from clew.transcript.message import Message
 from clew.transcript.session import Model, Session
+from clew.transcript.turn import Step
 
 __all__ = ["frame_of", "load_context", "load_idle_context", "load_report", "measured_context", "session_policy"]
 
 log = logging.getLogger("clew.context")
+
+_COUNTED: Final = 3
+"""Turns with calls that are looked at for what characters take; and so many above the newest compaction's tail."""
 
 
 def session_policy(config: Config, session: Session) -> Policy:
@@ -63,11 +67,22 @@ async def load_report(host: Host, session_id: str, model: str | Model | dict[str
 async def measured_context(
     store: Store, frame: RequestFrame, policy: Policy, line: LineSlice, live: Message | None = None
 ) -> Context:
-    """The context of a line, measured by the newest turn that has steps."""
+    """The context of a line, measured by the newest turn that has steps.
+
+    What characters take is asked of a few turns: most have one call, and some none.
+    """
     context = Context(frame, policy, line.turns, line.pruned, live=live)
-    for entry in reversed(line.turns):
-        steps = await store.load_steps(entry.turn.id) if entry.turn.kind == "normal" else ()
-        if steps:
-            context.measure(steps)
+    found: list[tuple[Step, ...]] = []
+    turns, above = [entry.turn for entry in line.turns], None
+    for _ in range(len(turns) + _COUNTED):
+        # Above the line too: what was summarised was counted.
+        turn = turns.pop() if turns else await store.find_turn(above) if above is not None else None
+        if turn is None or len(found) == _COUNTED:
             break
+        above = turn.parent_turn_id
+        steps = await store.load_steps(turn.id) if turn.kind == "normal" else ()
+        if steps:
+            found.append(steps)
+    if found:
+        context.measure(found[0], [step for steps in reversed(found[1:]) for step in steps])
     return context

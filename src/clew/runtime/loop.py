@@ -225,6 +225,9 @@ class Loop(msgspec.Struct):
 
     async def _prepared(self, context: Context) -> ModelRequest:
         """The request as hooks leave it, files put in; what it was is kept with the step as a digest."""
+        if self.room.setting is not self.setting:
+            # A compaction has told the environment anew: another prompt, to be kept with the next step.
+            self.setting, self.kept_prompt = self.room.setting, False
         setting = self.setting
         asked = ModelRequest(
             model=setting.model,
@@ -241,6 +244,7 @@ class Loop(msgspec.Struct):
             "request": request_digest(request),
             "tools": tools_digest(encode_tools(request.tools)),
             "view": [context.compaction_depth, context.prune_seq, len(context.messages)],
+            "sized": [context.size.chars, context.size.others],
             "limits": [request.max_output_tokens, request.temperature],
         }
         info = setting.info if request.model == setting.model else self.host.providers.info(request.model)

@@ -138,6 +138,7 @@ async def ask_text(
         stored.add_done_callback(written)
         return stored
 
+    request = msgspec.structs.replace(request, once=True)
     chars = len(request.system) + sum(len(text) for message in request.messages for text in message.texts)
     row = ModelCall(
         id=host.mint.call(),

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from clew.compaction.budget import Measured
+from clew.compaction.budget import Count, Measured, Size, count_of
 from clew.compaction.context import Context
 from clew.compaction.plan import find_branch, plan_compaction
 from clew.errors import CompactionError, ContextTooLarge, SessionNotFound
@@ -20,7 +20,7 @@ from clew.runtime.hooks import HookRefused
 from clew.runtime.host import Host
 from clew.runtime.progress import Progress
 from clew.runtime.prune import commit_pruned
-from clew.runtime.setting import Setting
+from clew.runtime.setting import Setting, tell_anew
 from clew.store.base import LineSlice
 from clew.store.unit import AddPruned
 from clew.transcript.message import Message
@@ -40,7 +40,8 @@ class Room:
 
     def __init__(self, host: Host, setting: Setting, turn: Turn, epoch: int, progress: Progress) -> None:
         self._host = host
-        self._setting = setting
+        self.setting = setting
+        """As the run was given it; after a compaction with the environment told anew."""
         self._frame = frame_of(setting)
         self._policy = session_policy(host.config, setting.session)
         self._turn = turn
@@ -48,6 +49,8 @@ class Room:
         self._progress = progress
         self._line: LineSlice | None = None
         self._measured: Measured | None = None
+        self._counts: tuple[Count, ...] = ()
+        self._asked: Size | None = None
         self._tried: set[Any] = set()
 
     def renew(self) -> None:
@@ -58,6 +61,8 @@ class Room:
         """A step has ended: the provider has counted everything up to that part of the message."""
         # A step that nobody counted says nothing.
         self._measured = Measured(message_id, parts, usage.total) if usage.total else None
+        if usage.total and self._asked is not None:
+            self._counts = (*self._counts[-5:], count_of(usage, self._asked.chars, self._asked.others))
 
     async def fit(self, live: Message | None, *, inside: bool = False, flush: Flush | None = None) -> Context:
         """What to send next, sized, pruned and compacted as the settings say. ``inside``: the turn has steps already.
@@ -65,13 +70,17 @@ class Room:
         ``flush`` makes what the run has said so far durable; a compaction may name any of it. Raises
         :class:`ContextTooLarge` when nothing helps.
         """
-        # A stub costs nothing and a summary a call, so outputs are pruned first; often that is enough.
-        context = await self._prune(await self._context(live))
-        if self._policy.enabled and (context.overflows or (context.fires and self._policy.when == "before_call")):
+        # A stub costs no call as a summary does, so outputs are pruned first; often that is enough.
+        whole = await self._context(live)
+        context = await self._prune(whole)
+        # Between steps it has to be more than just enough: else the next ones would be here again, one after the other.
+        due = context.fires or (inside and whole.fires and context.crowded)
+        if self._policy.enabled and (context.overflows or (due and self._policy.when == "before_call")):
             context = await self._compact(context, live, inside=inside, flush=flush)
         # Refused only by the plain count, never by the tenth that is put on top of an estimate.
         if context.overflows:
             raise self._too_large(context)
+        self._asked = context.size
         return context
 
     async def overflowed(self, live: Message, *, inside: bool, flush: Flush, again: bool) -> Context:
@@ -88,21 +97,25 @@ class Room:
         # By plain count: what was measured and what is estimated do not compare.
         if context.size.floor >= before:
             raise self._too_large(context, told=True)
+        self._asked = context.size
         return context
 
     async def _context(self, live: Message | None) -> Context:
         if self._line is None:
-            self._line = await self._host.store.find_view(self._setting.session.id, keep_damaged=True)
+            self._line = await self._host.store.find_view(self.setting.session.id, keep_damaged=True)
             if self._line is None:
-                raise SessionNotFound("the session was deleted", session_id=self._setting.session.id)
+                raise SessionNotFound("the session was deleted", session_id=self.setting.session.id)
         if self._measured is None:
-            return await measured_context(self._host.store, self._frame, self._policy, self._line, live)
+            context = await measured_context(self._host.store, self._frame, self._policy, self._line, live)
+            self._counts = context.counts
+            return context
         # A part is noted by its place in the stored message, of which the first ones may no longer be sent.
         compaction = find_compaction(self._line.turns)
         split, measured = compaction.split if compaction else None, self._measured
         if split is not None and split.message_id == measured.message_id:
             measured = Measured(measured.message_id, max(measured.parts - split.from_part, 0), measured.tokens)
-        return Context(self._frame, self._policy, self._line.turns, self._line.pruned, live=live, measured=measured)
+        turns, pruned, counts = self._line.turns, self._line.pruned, self._counts
+        return Context(self._frame, self._policy, turns, pruned, live=live, measured=measured, counts=counts)
 
     async def _prune(self, context: Context, *, aggressive: bool = False) -> Context:
         if not (self._policy.prune_tool_outputs if aggressive else self._policy.prunes):
@@ -110,7 +123,7 @@ class Room:
         planned = context.plan_prune(self._host.clock.now_ms(), aggressive=aggressive)
         if not planned:
             return context
-        await commit_pruned(self._host, self._setting.session.id, AddPruned(planned), self._epoch)
+        await commit_pruned(self._host, self.setting.session.id, AddPruned(planned), self._epoch)
         self._changed()
         return await self._context(context.live)
 
@@ -119,14 +132,15 @@ class Room:
     ) -> Context:
         plan = plan_compaction(
             context,
-            self._setting.session.id,
+            self.setting.session.id,
             open_turn_id=self._turn.id,
             inside=inside,
             auto=True,
             limit=limit,
             force=limit is not None,
         )
-        key = plan and (plan.cut.tail_start_id, plan.cut.split, len(plan.cut.summarised))
+        # What has to be made room for may be done without a summary, so it is another try.
+        key = plan and (plan.cut.tail_start_id, plan.cut.split, len(plan.cut.summarised), plan.must)
         if plan is None or key in self._tried:
             return context
         # Noted before it is known what it gains: what failed once in a run fails again, and costs a call each time.
@@ -136,13 +150,15 @@ class Room:
             if flush is not None:
                 # The marker may name parts of the message that is being made: they must be stored before it is.
                 await flush()
-            compactor = Compactor(self._host, self._setting.session, self._progress.compacting)
+            compactor = Compactor(self._host, self.setting.session, self._progress.compacting)
             await compactor.compact(context, plan, epoch=self._epoch, open_turn=self._turn)
         except (CompactionError, HookRefused) as error:
-            log.warning("session %s goes on uncompacted: %s", self._setting.session.id, error)
+            log.warning("session %s goes on uncompacted: %s", self.setting.session.id, error)
             await self._progress.running()
             return context
         self._changed()
+        self.setting = await tell_anew(self._host, self.setting)
+        self._frame = frame_of(self.setting)
         await self._progress.running()
         return await self._context(live)
 
@@ -155,7 +171,7 @@ class Room:
 
         ``told``: the provider said so, whatever its window is thought to be.
         """
-        model, limit = self._setting.model, context.window.limit
+        model, limit = self.setting.model, context.window.limit
         branch = find_branch(context, self._turn.id)
         ways = "send less, or choose a model with a larger window"
         if not self._policy.enabled:
@@ -165,4 +181,4 @@ class Room:
         why = f"the next request needs about {context.size.floor} tokens and {model} takes {limit}"
         if told:
             why = f"{model} says that the request, about {context.size.floor} tokens, is too large for it"
-        return ContextTooLarge(f"{why}: {ways}", session_id=self._setting.session.id, branch=branch)
+        return ContextTooLarge(f"{why}: {ways}", session_id=self.setting.session.id, branch=branch)

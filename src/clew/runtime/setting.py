@@ -21,7 +21,7 @@ from clew.store.unit import PutPrompt
 from clew.system_prompt.assemble import SystemPrompt, assemble, sections_of
 from clew.system_prompt.change import environment_change
 from clew.system_prompt.environment import collect_environment
-from clew.system_prompt.inputs import Delegate, PromptInputs
+from clew.system_prompt.inputs import Delegate, Environment, PromptInputs
 from clew.system_prompt.instructions import load_instructions
 from clew.system_prompt.sections import environment
 from clew.system_prompt.skills import SkillCatalog
@@ -31,7 +31,7 @@ from clew.transcript.rule import Rule
 from clew.transcript.session import Model, Session
 from clew.transcript.turn import Step, Turn
 
-__all__ = ["Setting", "load_permit", "prompt_writes", "resolve", "resolve_for", "schemas_of"]
+__all__ = ["Setting", "load_permit", "prompt_writes", "resolve", "resolve_for", "schemas_of", "tell_anew"]
 
 log = logging.getLogger("clew.agents")
 
@@ -42,7 +42,8 @@ _LOOKS_BACK: Final = 8
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
     """What is resolved once per turn: who answers, with what, under which rules and which system prompt.
 
-    ``change`` is what has changed around the session since that prompt, for a turn that begins now.
+    ``inputs`` are what the prompt was made from, with the environment as it is. ``change`` is what has changed around
+    the session since that prompt, for a turn that begins now.
     """
 
     session: Session
@@ -52,6 +53,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     workspace: Path | None
     tools: Mapping[str, Tool]
     skills: SkillCatalog
+    inputs: PromptInputs
     system_prompt: SystemPrompt
     change: str | None = None
     permit: Permit
@@ -124,6 +126,7 @@ async def resolve(
         workspace=workspace,
         tools=tools,
         skills=skills,
+        inputs=inputs,
         system_prompt=assemble(msgspec.structs.replace(inputs, frozen_environment=frozen)),
         change=environment_change(now, frozen, last.environment) if last is not None and frozen is not None else None,
         permit=await load_permit(host, session, manifest.rules, attended=attended, parent=parent),
@@ -135,8 +138,8 @@ async def resolve(
 async def _frozen_environment(store: Store, last: Turn | None, model: Model) -> str | None:
     """The environment as the newest turn that called this model was told it; None when it is to be told anew.
 
-    After a compaction between two turns it is. One that a turn made room with for itself changes nothing in it: to tell
-    it anew only with the turn after would have the provider read everything once more.
+    After a compaction between two turns it is; one that a turn makes for itself tells it anew in that turn
+    (:func:`tell_anew`).
     """
     steps: tuple[Step, ...] = ()
     for _ in range(_LOOKS_BACK):
@@ -151,6 +154,16 @@ async def _frozen_environment(store: Store, last: Turn | None, model: Model) -> 
     except (InvalidInput, RowUndecodable):
         return None
     return next((section.text for section in sections if section.name == environment.__name__), None)
+
+
+async def tell_anew(host: Host, setting: Setting) -> Setting:
+    """The same with the environment as it is now: after a compaction the provider has to read everything anyway."""
+
+    def collect() -> Environment:
+        return collect_environment(clock=host.clock, model=setting.model, workspace=setting.workspace)
+
+    inputs = msgspec.structs.replace(setting.inputs, environment=await asyncio.to_thread(collect))
+    return msgspec.structs.replace(setting, inputs=inputs, system_prompt=assemble(inputs))
 
 
 def _standing_model(host: Host, session: Session, manifest: Agent) -> Model:

@@ -167,6 +167,11 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(view) if isinstance(view, list | tuple) else ()
 
     @property
+    def sized(self) -> tuple[int, ...]:
+        """Characters it was sent, and an estimate of what else in tokens; empty if not noted."""
+        return tuple(self.data.get("sized") or ())
+
+    @property
     def limits(self) -> tuple[Any, ...]:
         """The largest output and the temperature it was asked with; empty if not noted."""
         return tuple(self.data.get("limits") or ())

@@ -164,9 +164,10 @@ class PydanticAIProvider:
                 settings.update(_within_output(model.profile, variant, request.max_output_tokens))
         elif request.temperature is not None and _takes_temperature(model.profile):
             settings["temperature"] = request.temperature
-        if self.endpoint.kind != "openai-compatible":
+        if self.endpoint.kind != "openai-compatible" and not request.once:
             # A conversation is sent again with every step: worth caching wherever that must be asked for, through a
-            # gateway too. A server that merely speaks OpenAI's dialect may refuse a field it does not know.
+            # gateway too; to write what nobody reads costs more. A server that merely speaks OpenAI's dialect may
+            # refuse a field it does not know.
             settings["cache"] = True
         if not request.tools and sent_calls(request.messages):
             settings["tool_choice"] = "none"
