@@ -19,12 +19,13 @@ async def model_view(s: Scenario, session_id: str) -> list[list[dict[str, Any]]]
 
 
 async def all_ids(s: Scenario, session_id: str) -> set[bytes]:
-    """Every id that anything stored for a session holds."""
+    """Every id that anything stored for a session holds, but for the turns it names as those it was made from."""
     whole = await s.engine.store.find_whole(session_id)
     assert whole is not None
     steps = [await s.engine.store.load_steps(turn_id) for turn_id in whole.tree.turns]
     pruned = await s.engine.store.load_pruned(session_id)
-    origins = {(turn.origin_turn_id or "").encode() for turn in whole.tree.turns.values()}
+    turns = whole.tree.turns.values()
+    origins = {(named or "").encode() for turn in turns for named in (turn.origin_turn_id, turn.carried_from)}
     session = msgspec.structs.replace(whole.session, parent_id=None, parent_message_id=None)
     stored = msgspec.to_builtins((session, whole.messages, whole.tree, whole.seals, steps, pruned))
     return set(_IDS.findall(orjson.dumps(stored))) - origins
