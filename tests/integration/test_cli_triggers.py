@@ -70,7 +70,7 @@ def test_a_webhook_prints_its_secret_once(say: Say) -> None:
     """When it is made and when it is made anew, and nowhere else."""
     code, secret, _ = say("hook", "add", "builds", "--prompt", "look", "--label", "inbox", "--model", "demo/echo")
     assert (code, secret.startswith("whsec_")) == (0, True)
-    assert say("hook", "ls") == (0, "builds  open  label inbox\n", "")
+    assert say("hook", "ls") == (0, "builds  open  standard  label inbox\n", "")
     assert say("hook", "pause", "builds")[1].splitlines()[:2] == ["name    builds", "state   paused"]
     assert "state   open" in say("hook", "resume", "builds")[1]
     code, other, _ = say("hook", "rotate", "builds")
@@ -83,6 +83,23 @@ def test_a_webhook_prints_its_secret_once(say: Say) -> None:
     assert say("hook", "rm", "builds") == (0, "builds is removed\n", "")
     for verb in ("show", "pause", "resume", "rotate", "rm"):
         failed(say("hook", verb, "builds"), 3, "trigger_not_found")
+
+
+@pytest.mark.rule("EV-2")
+def test_a_webhook_is_signed_as_its_sender_does(say: Say, tmp_path: Path) -> None:
+    """With the secret that the sender made, from a file: it is printed neither then nor later."""
+    failed(say("hook", "add", "pay", "--scheme", "stripe"), 2, "invalid_input")
+    failed(say("hook", "add", "pay", "--scheme", "stripe", "--secret-file", str(tmp_path / "no")), 2, "invalid_input")
+    failed(say("hook", "add", "pay", "--scheme", "paypal"), 2, "usage")
+    kept = tmp_path / "secret"
+    kept.write_text("whsec_0123456789abcdef\n")
+    assert say("hook", "add", "pay", "--scheme", "stripe", "--secret-file", str(kept)) == (0, "pay is kept\n", "")
+    assert say("hook", "ls") == (0, "pay  open  stripe  a new session each time\n", "")
+    assert "scheme  stripe\n" in say("hook", "show", "pay")[1]
+    failed(say("hook", "rotate", "pay"), 2, "invalid_input")
+    kept.write_text("whsec_another0123456789")
+    code, out, _ = say("hook", "rotate", "pay", "--secret-file", str(kept), "--json")
+    assert (code, "whsec_" in out, json.loads(out)["scheme"]) == (0, False, "stripe")
 
 
 def test_json_of_these_commands_is_an_answer_of_the_api(say: Say) -> None:

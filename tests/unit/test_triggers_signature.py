@@ -8,9 +8,10 @@ import hmac
 
 import pytest
 
+from clew.errors import InvalidInput
 from clew.triggers.envelope import Trigger, safe_headers
-from clew.triggers.signature import TOLERANCE_S, is_signed, new_secret, sign
-from clew.triggers.webhook import Webhook, payload_of
+from clew.triggers.signature import TOLERANCE_S, Scheme, check_secret, is_signed, new_secret, sign
+from clew.triggers.webhook import Webhook, delivery_id_of, payload_of
 
 SECRET = "whsec_" + base64.b64encode(b"k" * 32).decode()
 NOW = 1_800_000_000
@@ -23,7 +24,9 @@ def told(body: bytes = BODY, now: int = NOW, secret: str = SECRET, **changes: st
         "timestamp": str(NOW),
         "signature": sign(SECRET, "d1", NOW, BODY),
     }
-    return is_signed(secret, body, now * 1000 + 999, **{**headers, **changes})
+    given = {{"delivery_id": "id"}.get(name, name): value for name, value in {**headers, **changes}.items()}
+    sent = {f"webhook-{name}": value for name, value in given.items() if value is not None}
+    return is_signed("standard", secret, body, sent, now * 1000 + 999)
 
 
 @pytest.mark.rule("EV-2")
@@ -89,6 +92,162 @@ def test_what_is_signed_can_be_read_in_one_way_only(delivery_id: str, body: byte
 def test_a_payload_is_what_was_sent(body: bytes, payload: object) -> None:
     """A number that no store keeps stays what it is until it is refused; what is no JSON is text."""
     assert payload_of(body) == payload
+
+
+# The schemes of single senders. What they sign is put together here by the words of their documentation.
+
+HUSH = "It's-a-Secret-to-Everybody"
+AT = {"stripe": NOW, "slack": NOW}
+
+
+def mac(text: bytes, secret: str = HUSH) -> str:
+    return hmac.new(secret.encode(), text, hashlib.sha256).hexdigest()
+
+
+SENT: dict[Scheme, dict[str, str]] = {
+    "github": {
+        "x-hub-signature-256": f"sha256={mac(BODY)}",
+        "x-github-delivery": "72d3162e-cc78-11e3-81ab-4c9367dc0958",
+    },
+    "stripe": {"stripe-signature": f"t={NOW},v0={'0' * 64},v1={mac(f'{NOW}.'.encode() + BODY)}"},
+    "slack": {
+        "x-slack-signature": f"v0={mac(f'v0:{NOW}:'.encode() + BODY)}",
+        "x-slack-request-timestamp": str(NOW),
+    },
+}
+
+
+@pytest.mark.rule("EV-2")
+def test_published_examples_are_signed() -> None:
+    """GitHub's own test values, and Slack's, as their documentation has them."""
+    github = {
+        "x-hub-signature-256": "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17",
+        "x-github-delivery": "d",
+    }
+    assert is_signed("github", "It's a Secret to Everybody", b"Hello, World!", github, 0)
+    slack = {
+        "x-slack-request-timestamp": "1531420618",
+        "x-slack-signature": "v0=a2114d57b48eac39b9ad189dd8316235a7b4a8d21a10bd27519666489c69b503",
+    }
+    body = (
+        b"token=xyzz0WbapA4vBCDEFasx0q6G&team_id=T1DC2JH3J&team_domain=testteamnow&channel_id=G8PSS9T3V"
+        b"&channel_name=foobar&user_id=U2CERLKJA&user_name=roadrunner&command=%2Fwebhook-collect&text="
+        b"&response_url=https%3A%2F%2Fhooks.slack.com%2Fcommands%2FT1DC2JH3J%2F397700885554%2F96rGlfmibIGlgcZRskXaIFfN"
+        b"&trigger_id=398738663015.47445629121.803a0bc887a14d10d2c447fce8b6703c"
+    )
+    assert is_signed("slack", "8f742231b10e8888abcd99yyyzzz85a5", body, slack, 1531420618_000)
+
+
+@pytest.mark.rule("EV-2")
+@pytest.mark.parametrize("scheme", SENT)
+def test_a_sender_with_a_scheme_of_its_own_is_known_by_it_and_by_no_other(scheme: Scheme) -> None:
+    """Its secret is the text itself. Another body, secret or scheme is none; a time within five minutes counts."""
+    sent = SENT[scheme]
+    assert is_signed(scheme, HUSH, BODY, sent, NOW * 1000)
+    assert not is_signed(scheme, HUSH, BODY + b" ", sent, NOW * 1000)
+    assert not is_signed(scheme, HUSH + "x", BODY, sent, NOW * 1000)
+    others = [is_signed(other, HUSH, BODY, sent, NOW * 1000) for other in SENT if other != scheme]
+    assert not any([*others, is_signed("standard", SECRET, BODY, sent, NOW * 1000)])
+    for off in (TOLERANCE_S, -TOLERANCE_S):
+        assert is_signed(scheme, HUSH, BODY, sent, (NOW + off) * 1000)
+        late = is_signed(scheme, HUSH, BODY, sent, (NOW + off + (1 if off > 0 else -1)) * 1000)
+        assert late == (scheme not in AT), "only a time that is signed can be too old"
+
+
+GARBAGE = (
+    "",
+    "=",
+    "\u20ac",
+    "sha256",
+    "\x00",
+    "v1=,t=",
+    "0" * 64,
+    "sha256=" + "0" * 64,
+    "9" * 5000,
+    "t=1,t=2,v1=" * 900,
+)
+
+
+@pytest.mark.rule("EV-2")
+@pytest.mark.parametrize(("scheme", "header"), [(scheme, name) for scheme, sent in SENT.items() for name in sent])
+def test_garbage_in_any_header_is_not_signed(scheme: Scheme, header: str) -> None:
+    """Nor is one that is missing, cut, in capitals, or of another time."""
+    good = SENT[scheme][header]
+    wrong = [*GARBAGE, good[:-1], good + "0", good + " ", " " + good, good.upper(), good.replace(str(NOW), f"0{NOW}")]
+    wrong.append(good.replace(str(NOW), str(NOW + 1)))
+    if header == "x-github-delivery":
+        # Not signed: any name will do, but it must be one.
+        wrong = ["", "a b", "\u20ac", "x" * 300, "d\n"]
+    for value in [one for one in wrong if one != good]:
+        assert not is_signed(scheme, HUSH, BODY, {**SENT[scheme], header: value}, NOW * 1000), value
+    missing = {name: value for name, value in SENT[scheme].items() if name != header}
+    assert not is_signed(scheme, HUSH, BODY, missing, NOW * 1000)
+
+
+def test_stripe_signs_by_two_secrets_while_one_is_rolled() -> None:
+    """Any of the signatures counts, wherever it stands; the old scheme v0, and two times, never do."""
+    good, other = mac(f"{NOW}.".encode() + BODY), mac(f"{NOW}.".encode() + BODY, "another")
+
+    def told(header: str) -> bool:
+        return is_signed("stripe", HUSH, BODY, {"stripe-signature": header}, NOW * 1000)
+
+    assert told(f"t={NOW},v1={other},v1={good}")
+    assert told(f"v1={good},t={NOW}")
+    assert not told(f"t={NOW},v0={good}")
+    assert not told(f"t={NOW},t={NOW},v1={good}")
+    assert not told(f"t={NOW}," + f"v1={other}," * 5000 + f"v1={good}")
+
+
+@pytest.mark.rule("EV-2")
+def test_a_delivery_is_named_by_what_its_sender_signed() -> None:
+    """By the id in its body where that has one, else by the bytes themselves; GitHub's header is all there is."""
+    sent = SENT["stripe"]
+    assert delivery_id_of("stripe", {"id": "evt_1"}, b"", sent) == "evt_1"
+    assert delivery_id_of("slack", {"event_id": "Ev1"}, b"", SENT["slack"]) == "Ev1"
+    assert delivery_id_of("github", {"id": "x"}, b"", SENT["github"]) == SENT["github"]["x-github-delivery"]
+    named = hashlib.sha256(f"{NOW}.".encode() + BODY).hexdigest()
+    for payload in ("text", {}, {"id": 7}, {"id": "a b"}, {"id": ""}):
+        assert delivery_id_of("stripe", payload, BODY, sent) == f"sha256-{named}"
+
+
+@pytest.mark.parametrize(
+    ("scheme", "secret", "taken"),
+    [
+        ("standard", None, True),
+        ("github", None, True),
+        ("stripe", None, False),
+        ("slack", None, False),
+        ("standard", SECRET, True),
+        ("standard", "k" * 32, False),
+        ("standard", "whsec_%%%%%%%%%%%%", False),
+        ("github", "too-short", False),
+        ("github", "with a space in it", False),
+        ("stripe", "whsec_0123456789abcdef", True),
+        ("slack", "8f742231b10e8888abcd99yyyzzz85a5", True),
+    ],
+)
+def test_a_secret_is_made_or_taken_as_the_sender_needs_it(scheme: Scheme, secret: str | None, taken: bool) -> None:
+    """Stripe and Slack make theirs; what could be guessed, or decodes to nothing, is refused."""
+    if taken:
+        assert check_secret(scheme, secret).startswith(secret or "whsec_")
+    else:
+        with pytest.raises(InvalidInput):
+            check_secret(scheme, secret)
+
+
+@pytest.mark.parametrize(
+    ("body", "payload"),
+    [
+        (b"payload=%7B%22zen%22%3A%22x%22%7D", {"zen": "x"}),
+        (b"command=%2Fask&text=hi+there&empty=", {"command": "/ask", "text": "hi there", "empty": ""}),
+        (b"payload=%7B&more=1", {"payload": "{", "more": "1"}),
+        (b"no form at all", "no form at all"),
+        (b'{"a": 1}', {"a": 1}),
+    ],
+)
+def test_a_form_is_its_fields(body: bytes, payload: object) -> None:
+    """As GitHub sends unless it is told otherwise, and Slack for commands."""
+    assert payload_of(body, "application/x-www-form-urlencoded; charset=utf-8") == payload
 
 
 def test_a_delivery_is_good_for_five_minutes() -> None:

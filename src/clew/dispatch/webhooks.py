@@ -7,7 +7,7 @@ not, and the same delivery again changes nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import msgspec
@@ -20,15 +20,21 @@ from clew.store.unit import STORE_WIDE, DropWebhook, PutWebhook, Unit, Write
 from clew.transcript.gate import check_value
 from clew.transcript.part import text_part
 from clew.triggers.envelope import Trigger, safe_headers
-from clew.triggers.ledger import check_type, event_text
+from clew.triggers.ledger import event_text
 from clew.triggers.routing import Routing, check_routing
-from clew.triggers.signature import is_signed, new_secret
-from clew.triggers.webhook import Webhook, check_name, payload_of
+from clew.triggers.signature import SCHEMES, Scheme, check_secret, is_signed, new_secret
+from clew.triggers.webhook import Webhook, check_name, delivery_id_of, payload_of, type_of
 
-__all__ = ["MAX_DELIVERY", "MAX_WEBHOOKS", "Webhooks"]
+__all__ = ["MAX_DELIVERY", "MAX_WEBHOOKS", "Challenge", "Webhooks"]
 
 MAX_DELIVERY: Final = 1024 * 1024
 MAX_WEBHOOKS: Final = 1_000
+
+
+class Challenge(msgspec.Struct, frozen=True):
+    """What Slack asks to hear back before it sends anything to a webhook. It starts no turn."""
+
+    challenge: str
 
 
 class Webhooks:
@@ -42,16 +48,27 @@ class Webhooks:
         self._lock = asyncio.Lock()
 
     async def add(
-        self, name: str, *, prompt: str | None = None, paused: bool = False, routing: Routing | None = None
+        self,
+        name: str,
+        *,
+        scheme: Scheme = "standard",
+        secret: str | None = None,
+        prompt: str | None = None,
+        paused: bool = False,
+        routing: Routing | None = None,
     ) -> Webhook:
         """Keep a webhook under a new secret, which is in the answer and is never shown again.
 
-        The message of a delivery is the ``prompt``, and what was sent after it. Without a routing each delivery has a
-        session of its own.
+        ``scheme`` is how its sender signs. ``secret`` is one that the sender made, as Stripe and Slack do. The message
+        of a delivery is the ``prompt``, and what was sent after it. Without a routing each delivery has a session of
+        its own.
         """
         routing = check_routing(routing or Routing())
         check_value([name, prompt, msgspec.to_builtins(routing)], "webhook")
         check_name(name)
+        if scheme not in SCHEMES:
+            raise InvalidInput(f"scheme is one of {', '.join(SCHEMES)}, not {scheme!r}")
+        secret = check_secret(scheme, secret)
         if prompt is not None:
             check_prompt(prompt)
         routing = await self._router.check(routing)
@@ -63,7 +80,13 @@ class Webhooks:
                 raise InvalidInput(f"there are {MAX_WEBHOOKS} webhooks already; remove some first")
             now = self._host.clock.now_ms()
             webhook = Webhook(
-                name=name, secret=new_secret(), created_at=now, prompt=prompt, paused=paused, routing=routing
+                name=name,
+                secret=secret,
+                created_at=now,
+                scheme=scheme,
+                prompt=prompt,
+                paused=paused,
+                routing=routing,
             )
             await self._commit(PutWebhook(webhook))
             return webhook
@@ -87,11 +110,11 @@ class Webhooks:
         changes: dict[str, Any] = {} if paused is None else {"paused": paused}
         if prompt is not None:
             changes["prompt"] = prompt or None
-        return await self._replace(name, **changes)
+        return await self._replace(name, lambda _: changes)
 
-    async def rotate(self, name: str) -> Webhook:
-        """A new secret, shown once; the old one counts no more."""
-        return await self._replace(name, secret=new_secret())
+    async def rotate(self, name: str, *, secret: str | None = None) -> Webhook:
+        """A new secret, shown once, or the sender's own new one; the old one counts no more."""
+        return await self._replace(name, lambda webhook: {"secret": check_secret(webhook.scheme, secret)})
 
     async def remove(self, name: str) -> None:
         """Take it out. What came in stays."""
@@ -99,9 +122,10 @@ class Webhooks:
             await self.get(name)
             await self._commit(DropWebhook(name))
 
-    async def _replace(self, name: str, **changes: Any) -> Webhook:
+    async def _replace(self, name: str, changes: Callable[[Webhook], dict[str, Any]]) -> Webhook:
         async with self._lock:
-            webhook = msgspec.structs.replace(await self.get(name), **changes)
+            webhook = await self.get(name)
+            webhook = msgspec.structs.replace(webhook, **changes(webhook))
             try:
                 await self._commit(PutWebhook(webhook))
             except ClewError:
@@ -110,28 +134,24 @@ class Webhooks:
                 raise
             return webhook
 
-    async def deliver(self, name: str, body: bytes, headers: Iterable[tuple[str, str]]) -> Received:
+    async def deliver(self, name: str, body: bytes, headers: Iterable[tuple[str, str]]) -> Received | Challenge:
         """Take a delivery in: signed, new, and not too large, or refused."""
         given: dict[str, str] = {}
         for key, value in headers:
             given.setdefault(key.lower(), value)
         webhook = next((one for one in await self.list() if one.name == name), None)
-        delivery_id = given.get("webhook-id")
-        signed = is_signed(
-            webhook.secret if webhook is not None else self._nobodys,
-            body,
-            self._host.clock.now_ms(),
-            delivery_id=delivery_id,
-            timestamp=given.get("webhook-timestamp"),
-            signature=given.get("webhook-signature"),
-        )
-        if webhook is None or delivery_id is None or not signed:
+        scheme, secret = (webhook.scheme, webhook.secret) if webhook is not None else ("standard", self._nobodys)
+        signed = is_signed(scheme, secret, body, given, self._host.clock.now_ms())
+        if webhook is None or not signed:
             raise SignatureInvalid("this delivery is not signed for this webhook, or not within five minutes")
-        if webhook.paused:
-            raise TriggerPaused(f"the webhook {name} is paused", webhook=name)
         if len(body) > MAX_DELIVERY:
             raise InvalidInput(f"a delivery has at most {MAX_DELIVERY} bytes")
-        return await self._take(webhook, delivery_id, payload_of(body), given)
+        payload = payload_of(body, given.get("content-type", ""))
+        if scheme == "slack" and isinstance(payload, dict) and payload.get("type") == "url_verification":
+            return Challenge(str(payload.get("challenge", "")))
+        if webhook.paused:
+            raise TriggerPaused(f"the webhook {name} is paused", webhook=name)
+        return await self._take(webhook, delivery_id_of(scheme, payload, body, given), payload, given)
 
     async def _take(self, webhook: Webhook, delivery_id: str, payload: Any, headers: dict[str, str]) -> Received:
         if payload in ("", None):
@@ -152,19 +172,10 @@ class Webhooks:
             content={"payload": payload},
             parts=(text_part(said), text_part(event_text(payload))),
             routing=webhook.routing,
-            type=_type_of(payload),
+            type=type_of(webhook.scheme, payload, headers),
             tags={"source": "webhook", "webhook": webhook.name},
         )
         return (await self._router.receive(inbound))[0]
 
     async def _commit(self, write: Write) -> None:
         await self._host.store.commit(Unit(STORE_WIDE, (write,), sync="power"))
-
-
-def _type_of(payload: Any) -> str | None:
-    """What a delivery says it is, where it says so."""
-    named = payload.get("type") if isinstance(payload, dict) else None
-    try:
-        return check_type(named) if isinstance(named, str) else None
-    except InvalidInput:
-        return None

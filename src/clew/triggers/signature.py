@@ -1,8 +1,14 @@
-"""Signatures of deliveries: who knows the secret sent exactly this, under this id, just now.
+"""Signatures of deliveries: who knows the secret sent exactly this, just now.
 
-The form is that of Standard Webhooks, which senders and libraries have: the headers ``webhook-id``,
-``webhook-timestamp`` in seconds and ``webhook-signature``, which holds ``v1,`` and the base64 of an HMAC-SHA256 over
-id, timestamp and body, joined by dots; several may stand in it, between spaces. A secret is ``whsec_`` and base64.
+Every scheme is an HMAC-SHA256 over bytes that hold the body. ``standard`` is that of Standard Webhooks, which senders
+and libraries have: the headers ``webhook-id``, ``webhook-timestamp`` in seconds and ``webhook-signature``, which holds
+``v1,`` and the base64 of the HMAC over id, timestamp and body, joined by dots; several may stand in it, between
+spaces; a secret is ``whsec_`` and base64. The others are those of senders with a scheme of their own, whose secret is
+the text itself and whose digest is in hex:
+
+- ``github``: ``X-Hub-Signature-256: sha256=…`` over the body alone. Neither a time nor its id is signed.
+- ``stripe``: ``Stripe-Signature: t=…,v1=…`` over time, a dot and the body; several ``v1`` while a secret is rolled.
+- ``slack``: ``X-Slack-Signature: v0=…`` over ``v0:``, ``X-Slack-Request-Timestamp``, ``:`` and the body.
 """
 
 from __future__ import annotations
@@ -12,9 +18,16 @@ import binascii
 import hmac
 import re
 import secrets
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal, NamedTuple
 
-__all__ = ["TOLERANCE_S", "is_signed", "new_secret", "sign"]
+from clew.errors import InvalidInput
+
+__all__ = ["SCHEMES", "TOLERANCE_S", "Scheme", "check_secret", "is_signed", "new_secret", "sign", "signed_bytes"]
+
+Scheme = Literal["standard", "github", "stripe", "slack"]
+
+SCHEMES: Final[tuple[Scheme, ...]] = ("standard", "github", "stripe", "slack")
 
 TOLERANCE_S: Final = 300
 """How far the sender's clock may be from ours; older deliveries are refused however well they are signed."""
@@ -23,36 +36,109 @@ _PREFIX: Final = "whsec_"
 # A number after a dot could be the time: the same signed bytes would be another delivery, under another id.
 _DELIVERY: Final = re.compile(r"(?!.*\.[0-9]+(\.|$))[\x21-\x7e]{1,200}", re.ASCII)
 _STAMP: Final = re.compile(r"[0-9]{1,12}", re.ASCII)
+_HEX: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_SECRET: Final = re.compile(r"[\x21-\x7e]{16,200}", re.ASCII)
 _MOST: Final = 8
+
+
+class _Claim(NamedTuple):
+    """What the headers of a delivery say: the bytes that were signed, the digests of them, when, and whether all of it
+    has the form it must have. ``stamp`` is None where a scheme signs no time."""
+
+    signed: bytes
+    digests: Sequence[bytes]
+    stamp: int | None
+    sound: bool = True
 
 
 def new_secret() -> str:
     return _PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()
 
 
+def check_secret(scheme: Scheme, secret: str | None) -> str:
+    """The secret of a webhook: one that was handed in, or a new one where the sender takes ours."""
+    if secret is None:
+        if scheme in ("stripe", "slack"):
+            raise InvalidInput(f"{scheme} makes the secret itself; hand in the signing secret that it shows")
+        return new_secret()
+    if not _SECRET.fullmatch(secret):
+        raise InvalidInput("a secret is 16 to 200 printable ASCII characters without spaces")
+    if scheme == "standard" and not (secret.startswith(_PREFIX) and len(_from_base64(secret[len(_PREFIX) :])) >= 16):
+        raise InvalidInput("the secret of a standard webhook is whsec_ and the base64 of at least 16 bytes")
+    return secret
+
+
 def sign(secret: str, delivery_id: str, timestamp: int, body: bytes) -> str:
-    """The signature a sender puts into its header."""
-    key = base64.b64decode(secret.removeprefix(_PREFIX))
-    digest = hmac.digest(key, f"{delivery_id}.{timestamp}.".encode() + body, "sha256")
+    """The signature a sender of Standard Webhooks puts into its header."""
+    digest = hmac.digest(_key("standard", secret), f"{delivery_id}.{timestamp}.".encode() + body, "sha256")
     return "v1," + base64.b64encode(digest).decode()
 
 
-def is_signed(
-    secret: str, body: bytes, now_ms: int, *, delivery_id: str | None, timestamp: str | None, signature: str | None
-) -> bool:
-    """Whether the delivery is from somebody who knows the secret, and new. Takes the same time whatever is wrong."""
-    stamp = int(timestamp) if timestamp is not None and _STAMP.fullmatch(timestamp) else 0
-    named = delivery_id if delivery_id is not None and _DELIVERY.fullmatch(delivery_id) else ""
-    expected = base64.b64decode(sign(secret, named, stamp, body).removeprefix("v1,"))
-    given = [one for one in (signature or "").split(" ", _MOST)[:_MOST] if one.startswith("v1,")]
+def is_signed(scheme: Scheme, secret: str, body: bytes, headers: Mapping[str, str], now_ms: int) -> bool:
+    """Whether the delivery is from somebody who knows the secret, and new; names of headers are in small letters.
+
+    Takes the same time whatever is wrong.
+    """
+    claim = _CLAIMS[scheme](body, headers)
+    expected = hmac.digest(_key(scheme, secret), claim.signed, "sha256")
     # All are looked at, so that how long it takes tells nothing.
-    matches = [hmac.compare_digest(_digest(one), expected) for one in given or ["v1,"]]
-    fresh = abs(now_ms // 1000 - stamp) <= TOLERANCE_S
-    return any(matches) and fresh and bool(named)
+    matches = [hmac.compare_digest(one, expected) for one in claim.digests or [b""]]
+    fresh = claim.stamp is None or abs(now_ms // 1000 - claim.stamp) <= TOLERANCE_S
+    return any(matches) and fresh and claim.sound
 
 
-def _digest(signature: str) -> bytes:
+def signed_bytes(scheme: Scheme, body: bytes, headers: Mapping[str, str]) -> bytes:
+    """What the signature of a delivery is over: two deliveries with the same are one."""
+    return _CLAIMS[scheme](body, headers).signed
+
+
+def _key(scheme: Scheme, secret: str) -> bytes:
+    return base64.b64decode(secret.removeprefix(_PREFIX)) if scheme == "standard" else secret.encode()
+
+
+def _standard(body: bytes, headers: Mapping[str, str]) -> _Claim:
+    delivery_id = headers.get("webhook-id", "")
+    is_named = _DELIVERY.fullmatch(delivery_id) is not None
+    stamp = _stamp(headers.get("webhook-timestamp", ""))
+    given = headers.get("webhook-signature", "").split(" ", _MOST)[:_MOST]
+    signed = f"{delivery_id if is_named else ''}.{stamp}.".encode() + body
+    return _Claim(signed, [_from_base64(one[3:]) for one in given if one.startswith("v1,")], stamp, is_named)
+
+
+def _github(body: bytes, headers: Mapping[str, str]) -> _Claim:
+    method, _, digest = headers.get("x-hub-signature-256", "").partition("=")
+    is_named = _DELIVERY.fullmatch(headers.get("x-github-delivery", "")) is not None
+    return _Claim(body, [_from_hex(digest)], None, is_named and method == "sha256")
+
+
+def _stripe(body: bytes, headers: Mapping[str, str]) -> _Claim:
+    pairs = [item.partition("=") for item in headers.get("stripe-signature", "").split(",", 2 * _MOST)[: 2 * _MOST]]
+    stamps = [value for name, _, value in pairs if name == "t"]
+    stamp = _stamp(stamps[0] if len(stamps) == 1 else "")
+    digests = [_from_hex(value) for name, _, value in pairs if name == "v1"][:_MOST]
+    return _Claim(f"{stamp}.".encode() + body, digests, stamp)
+
+
+def _slack(body: bytes, headers: Mapping[str, str]) -> _Claim:
+    version, _, digest = headers.get("x-slack-signature", "").partition("=")
+    stamp = _stamp(headers.get("x-slack-request-timestamp", ""))
+    return _Claim(f"v0:{stamp}:".encode() + body, [_from_hex(digest)], stamp, version == "v0")
+
+
+_CLAIMS: Final = {"standard": _standard, "github": _github, "stripe": _stripe, "slack": _slack}
+
+
+def _stamp(text: str) -> int:
+    # A zero in front would be signed and is not in the number: such a time is none.
+    return int(text) if _STAMP.fullmatch(text) and str(int(text)) == text else 0
+
+
+def _from_hex(text: str) -> bytes:
+    return bytes.fromhex(text) if _HEX.fullmatch(text) else b""
+
+
+def _from_base64(text: str) -> bytes:
     try:
-        return base64.b64decode(signature.removeprefix("v1,"), validate=True)
+        return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         return b""

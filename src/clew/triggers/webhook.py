@@ -1,26 +1,33 @@
-"""Webhooks: doors for other programs, each with a name and a secret of its own."""
+"""Webhooks: doors for other programs, each with a name, a secret of its own, and the scheme its sender signs by."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from hashlib import sha256
 from typing import Any, Final
+from urllib.parse import parse_qsl
 
 import msgspec
 
 from clew.errors import InvalidInput
+from clew.triggers.ledger import check_source_id, check_type
 from clew.triggers.routing import Routing
+from clew.triggers.signature import Scheme, signed_bytes
 
-__all__ = ["Webhook", "check_name", "payload_of"]
+__all__ = ["Webhook", "check_name", "delivery_id_of", "payload_of", "type_of"]
 
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}", re.ASCII)
+_FORM: Final = "application/x-www-form-urlencoded"
 
 
 class Webhook(msgspec.Struct, frozen=True, kw_only=True):
-    """Who knows ``secret`` may start a turn with what they send, after ``prompt``."""
+    """Who knows ``secret`` may start a turn with what they send, after ``prompt``. ``scheme`` is how it is signed."""
 
     name: str
     secret: str
     created_at: int
+    scheme: Scheme = "standard"
     prompt: str | None = None
     paused: bool = False
     routing: Routing = Routing()
@@ -41,14 +48,53 @@ def check_name(name: str) -> str:
     return name
 
 
-def payload_of(body: bytes) -> Any:
-    """What was sent: a JSON value, else text."""
+def payload_of(body: bytes, content_type: str = "") -> Any:
+    """What was sent: a JSON value, the fields of a form, else text. A form's field ``payload`` alone is JSON in it."""
     try:
         text = body.decode()
     except UnicodeDecodeError as error:
         raise InvalidInput("a delivery is JSON or text in UTF-8") from error
+    if content_type.partition(";")[0].strip().lower() == _FORM:
+        try:
+            fields = dict(parse_qsl(text, keep_blank_values=True, strict_parsing=True, max_num_fields=1_000))
+        except ValueError:
+            fields = {}
+        if fields.keys() == {"payload"}:
+            text = fields["payload"]
+        elif fields:
+            return fields
     try:
         # Whole numbers stay whole, however long: one that cannot be kept is refused, not rounded.
-        return msgspec.json.decode(body)
+        return msgspec.json.decode(text)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return text
+
+
+def delivery_id_of(scheme: Scheme, payload: Any, body: bytes, headers: Mapping[str, str]) -> str:
+    """What the sender calls a delivery that is signed: the same when it is sent again.
+
+    Where a body names itself the id is signed with it; where nothing does, the delivery is named by what was signed.
+    """
+    if scheme == "standard":
+        return headers["webhook-id"]
+    if scheme == "github":
+        return headers["x-github-delivery"]
+    named = payload.get("id" if scheme == "stripe" else "event_id") if isinstance(payload, dict) else None
+    try:
+        return check_source_id(named if isinstance(named, str) else "")
+    except InvalidInput:
+        return f"sha256-{sha256(signed_bytes(scheme, body, headers)).hexdigest()}"
+
+
+def type_of(scheme: Scheme, payload: Any, headers: Mapping[str, str]) -> str | None:
+    """What a delivery says it is, where it says so."""
+    named = payload.get("type") if isinstance(payload, dict) else None
+    if scheme == "github":
+        named = headers.get("x-github-event")
+    elif scheme == "slack" and isinstance(payload, dict) and isinstance(payload.get("event"), dict):
+        # The envelope of every event is of type event_callback.
+        named = payload["event"].get("type")
+    try:
+        return check_type(named) if isinstance(named, str) else None
+    except InvalidInput:
+        return None

@@ -46,6 +46,11 @@ export interface BranchBody {
   start_message_id?: string | null;
 }
 
+/** What Slack asks to hear back before it sends anything to a webhook. It starts no turn. */
+export interface Challenge {
+  challenge: string;
+}
+
 /** What a v6 transport posts. Messages stay raw: they are the client's memory, not ours. */
 export interface ChatBody {
   id: string;
@@ -259,6 +264,11 @@ export interface NewSchedule {
   title?: string | null;
 }
 
+/** The sender's own new secret, where it makes them. */
+export interface NewSecret {
+  secret?: string | null;
+}
+
 /** What a new session may be given. */
 export interface NewSession {
   agent?: string | null;
@@ -272,6 +282,8 @@ export interface NewSession {
 /** A door and where it leads. Without a routing each delivery has a session of its own. */
 export interface NewWebhook {
   name: string;
+  scheme?: "github" | "slack" | "standard" | "stripe";
+  secret?: string | null;
   prompt?: string | null;
   paused?: boolean;
   routing?: RoutingBody | null;
@@ -716,6 +728,7 @@ export interface WebhookPatch {
 /** A webhook as clients see it. The secret is there once, when it was made. */
 export interface WebhookShape {
   name: string;
+  scheme: "github" | "slack" | "standard" | "stripe";
   prompt: string | null;
   paused: boolean;
   routing: Routing;
@@ -1168,13 +1181,13 @@ export interface Operations {
     path: { name: string };
     query: Record<string, never>;
     body: Record<string, unknown>;
-    answer: Received;
+    answer: Received | Challenge;
   };
   /** A new secret, in this answer and in no other. The old one counts no more. */
   "POST /api/hooks/{name}/rotate": {
     path: { name: string };
     query: Record<string, never>;
-    body: undefined;
+    body: NewSecret | undefined;
     answer: WebhookShape;
   };
   /** This document. */

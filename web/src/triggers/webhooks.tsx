@@ -36,6 +36,7 @@ export function Webhooks() {
               <p className="truncate font-mono text-sm">{hook.name}</p>
               <p className="text-xs text-quiet">
                 {hook.paused ? 'paused · ' : ''}
+                {hook.scheme === 'standard' ? '' : `signed as ${hook.scheme} does · `}
                 {whereTo(hook.routing)}
               </p>
             </div>

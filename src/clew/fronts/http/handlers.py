@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from clew import __version__
-from clew.dispatch.webhooks import MAX_DELIVERY
+from clew.dispatch.webhooks import MAX_DELIVERY, Challenge
 from clew.engine import Engine
 from clew.errors import Conflict, SignatureInvalid
 from clew.fronts.http.answer import HEADERS, answer
@@ -148,7 +148,8 @@ class Handlers:
         body = await read_bytes(request, MAX_DELIVERY)
         headers = list(request.headers.items())
         try:
-            return answer(await self._engine.webhooks.deliver(request.path_params["name"], body, headers), 202)
+            taken = await self._engine.webhooks.deliver(request.path_params["name"], body, headers)
+            return answer(taken, 200 if isinstance(taken, Challenge) else 202)
         except SignatureInvalid:
             if self._unsigned.too_many():
                 raise RateLimited("too many deliveries that are not signed; wait a little") from None

@@ -23,6 +23,7 @@ from clew.transcript.metadata import PausedBy
 from clew.transcript.session import Model, Session, Spend
 from clew.triggers.routing import Routing
 from clew.triggers.schedule import Schedule
+from clew.triggers.signature import Scheme
 from clew.triggers.webhook import Webhook
 
 ModelName = Annotated[str, Meta(description="provider/model[:variant]", examples=["demo/echo"])] | dict[str, Any]
@@ -237,6 +238,7 @@ class WebhookShape(msgspec.Struct, frozen=True, kw_only=True):
     """A webhook as clients see it. The secret is there once, when it was made."""
 
     name: str
+    scheme: Scheme
     prompt: str | None
     paused: bool
     routing: Routing

@@ -10,11 +10,13 @@ from msgspec import UNSET, Meta, UnsetType
 
 from clew.dispatch.events import EventList
 from clew.dispatch.router import Received
+from clew.dispatch.webhooks import Challenge
 from clew.fronts.operations.operation import Arguments, Operation
 from clew.fronts.operations.results import EventFrame, ModelName, ScheduleList, WebhookList, WebhookShape
 from clew.transcript.session import read_model
 from clew.triggers.routing import Routing
 from clew.triggers.schedule import Schedule
+from clew.triggers.signature import Scheme
 
 __all__ = ["OPERATIONS"]
 
@@ -109,8 +111,16 @@ class NewWebhook(_NewTrigger):
     """A door and where it leads. Without a routing each delivery has a session of its own."""
 
     name: str
+    scheme: Scheme = "standard"
+    secret: str | None = None
     prompt: str | None = None
     paused: bool = False
+
+
+class NewSecret(Arguments):
+    """The sender's own new secret, where it makes them."""
+
+    secret: str | None = None
 
 
 class WebhookPatch(Arguments):
@@ -190,7 +200,7 @@ OPERATIONS: Final = (
         "webhooks.deliver",
         "POST /api/hooks/{name}",
         "A delivery, signed with the secret of the webhook; no token. The same again is answered alike.",
-        {202: Received},
+        {202: Received, 200: Challenge},
         dict[str, Any],
         refusals=(401, 409, 429),
         open=True,
@@ -201,5 +211,7 @@ OPERATIONS: Final = (
         "POST /api/hooks/{name}/rotate",
         "A new secret, in this answer and in no other. The old one counts no more.",
         {200: WebhookShape},
+        NewSecret,
+        optional=True,
     ),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,11 +13,13 @@ import cyclopts
 
 from clew.dispatch.router import Received
 from clew.engine import Engine
+from clew.errors import InvalidInput
 from clew.fronts.cli.command import AnyEngine, Json, Store, flag, moment, open_store, option, show
 from clew.fronts.cli.safe_text import plain
 from clew.fronts.operations.results import show_webhook
 from clew.triggers.routing import Routing
 from clew.triggers.schedule import Schedule
+from clew.triggers.signature import Scheme
 from clew.triggers.webhook import Webhook
 
 __all__ = ["COMMANDS"]
@@ -204,7 +207,23 @@ def _show_schedule(schedule: Schedule, json: bool) -> None:
     show(json, schedule, _rows(rows))
 
 
-# Webhooks. Their secrets are printed once, when they are made.
+# Webhooks. Their secrets are printed once, when they are made; one that came from outside is not.
+
+SecretFile = Annotated[Path | None, option("The file with the secret that the sender made; - is standard input.")]
+
+
+def _secret_in(file: Path | None) -> str | None:
+    """A secret never stands on the command line, where every process of the machine can read it."""
+    if file is None:
+        return None
+    try:
+        return (sys.stdin.read() if str(file) == "-" else file.expanduser().read_text(encoding="utf-8")).strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"the secret in {file} cannot be read: {error}") from error
+
+
+def _show_secret(made: Webhook, file: Path | None, json: bool) -> None:
+    show(json, show_webhook(made, secret=file is None), [made.secret if file is None else f"{made.name} is kept"])
 
 
 @hooks.command(name="add")
@@ -212,6 +231,8 @@ async def add_hook(
     name: str,
     /,
     *,
+    scheme: Annotated[Scheme, option("How the sender signs: Standard Webhooks, or a scheme of its own.")] = "standard",
+    secret_file: SecretFile = None,
     prompt: Annotated[str | None, option("What is said before what was sent.")] = None,
     paused: Annotated[bool, flag("Refuse deliveries until resumed.")] = False,
     to: Destination = _NOWHERE,
@@ -220,23 +241,27 @@ async def add_hook(
 ) -> None:
     """Keep a webhook; prints its secret, this once. Without a routing each delivery has a session of its own.
 
+    Stripe and Slack make the secret themselves: put what they show into a file and name it, - for what is typed in.
+
     Example: clew hook add builds --prompt "A build ended. What is to do?" --label builds
     """
     async with open_store(store, write=True, make=True) as engine:
         routing = to.routing()
-        made = await engine.webhooks.add(name, prompt=prompt, paused=paused, routing=routing)
-    show(json, show_webhook(made, secret=True), [made.secret])
+        made = await engine.webhooks.add(
+            name, scheme=scheme, secret=_secret_in(secret_file), prompt=prompt, paused=paused, routing=routing
+        )
+    _show_secret(made, secret_file, json)
 
 
 @hooks.command(name="ls")
 async def list_hooks(*, store: Store = None, json: Json = False) -> None:
-    """List the webhooks: name, whether it is open, where it leads.
+    """List the webhooks: name, whether it is open, how it is signed, where it leads.
 
     Example: clew hook ls
     """
     async with open_store(store) as engine:
         found = await engine.webhooks.list()
-    lines = (f"{one.name}  {_state(one)}  {_where(one.routing)}" for one in found)
+    lines = (f"{one.name}  {_state(one)}  {one.scheme}  {_where(one.routing)}" for one in found)
     show(json, {"webhooks": [show_webhook(one) for one in found]}, lines)
 
 
@@ -271,14 +296,14 @@ async def resume_hook(name: str, /, *, store: Store = None, json: Json = False) 
 
 
 @hooks.command(name="rotate")
-async def rotate_hook(name: str, /, *, store: Store = None, json: Json = False) -> None:
-    """Print a new secret, this once; the old one counts no more.
+async def rotate_hook(name: str, /, *, secret_file: SecretFile = None, store: Store = None, json: Json = False) -> None:
+    """Print a new secret, this once, or take the sender's own; the old one counts no more.
 
     Example: clew hook rotate builds
     """
     async with open_store(store, write=True) as engine:
-        made = await engine.webhooks.rotate(name)
-    show(json, show_webhook(made, secret=True), [made.secret])
+        made = await engine.webhooks.rotate(name, secret=_secret_in(secret_file))
+    _show_secret(made, secret_file, json)
 
 
 @hooks.command(name="rm")
@@ -300,6 +325,7 @@ def _show_hook(webhook: Webhook, json: bool) -> None:
     rows = {
         "name": webhook.name,
         "state": _state(webhook),
+        "scheme": webhook.scheme,
         "where": _where(webhook.routing),
         "path": f"/api/hooks/{webhook.name}",
         "prompt": webhook.prompt,

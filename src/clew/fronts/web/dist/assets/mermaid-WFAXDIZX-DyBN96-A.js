@@ -1,1 +1,0 @@
-export{a as Mermaid}from"./index-DNsrm2F3.js";
