@@ -201,8 +201,8 @@ async def test_a_point_that_cannot_be_branched_from_is_refused(open_both: Open) 
         queued, cancelled = await s.send("3"), await s.send("4")
         await s.engine.cancel_queued(s.id, cancelled.message_id)
         await gate.reached.wait()
-        turn = (await turn_of(s, one)).id
-        for attempt in (s.engine.branch(s.id, one), s.engine.fork(turn)):
+        running = str((await s.engine.tree(s.id)).open_turn_id)
+        for attempt in (s.engine.branch(s.id, one), s.engine.fork(running)):
             with pytest.raises(SessionBusy):
                 await attempt
         gate.set()

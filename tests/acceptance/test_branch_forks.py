@@ -12,12 +12,14 @@ from hypothesis import strategies as st
 
 import clew
 from clew.errors import InvalidId, TurnNotFound
+from clew.failpoints import FailpointRaised, arm, disarm
 from clew.history.check import check
 from clew.history.tree import TreeBranch
 from clew.store.unit import PatchSession
 from clew.testing.scenario import Scenario, transcript
 from clew.testing.scripted import FakeProviders, call, say
 from clew.transcript.line import line_messages, line_turns
+from clew.triggers.routing import Routing
 from tests.acceptance.branches import all_ids, model_view
 from tests.acceptance.conversations import (
     ACTIONS,
@@ -31,6 +33,7 @@ from tests.acceptance.conversations import (
     tree_of,
     turn_of,
 )
+from tests.acceptance.triggered import answered
 from tests.rounds import rounds
 
 from .conftest import Open
@@ -116,6 +119,50 @@ async def test_deleting_a_parent_or_a_branch_leaves_the_other_whole(open_both: O
         await (await s.engine.submit(two.id, "go on")).wait()
         assert len(await s.engine.messages(two.id)) == 4
         await is_sound(s)
+
+
+@pytest.mark.rule("BR-7")
+async def test_a_fork_and_its_first_prompt_are_stored_as_one(open_scenario: Open) -> None:
+    """A host that dies before it runs leaves it in the queue of the fork, where it goes on; or it leaves neither."""
+    async with open_scenario([say("1"), say("aside")]) as s:
+        await s.begin()
+        turn = (await turn_of(s, (await talk(s, "one"))[0])).id
+        for point in ("history.before_branch", "history.before_fork_runs"):
+            arm(f"{point}=raise")
+            try:
+                with pytest.raises(FailpointRaised):
+                    await s.engine.fork(turn, text="and if?")
+            finally:
+                disarm()
+    async with open_scenario([say("aside")]) as s:
+        [fork] = [one for one in (await s.engine.list_sessions()).sessions if one.parent_id is not None]
+        assert [message.parts[0]["text"] for message in await s.engine.queue(fork.id)] == ["and if?"]
+        await (await s.engine.continue_turn(fork.id)).wait()
+        said = ["user: one", "assistant: 1", "user: and if?", "assistant: aside"]
+        assert transcript(await s.engine.messages(fork.id)) == said
+        assert await s.check() == []
+
+
+@pytest.mark.rule("EV-4")
+async def test_what_comes_to_a_session_does_not_come_to_its_branches(open_both: Open) -> None:
+    """Branches and forks are not found by its key and do not say that a trigger made them; they may be given a key."""
+    async with open_both(echo()) as s:
+        took = await s.engine.events.receive("mail", "1", Routing(key="room-7"), text="hello")
+        await answered(s.engine, 1)
+        parent = await s.engine.get_session(took.session_id)
+        assert (parent.metadata["source"], parent.metadata["routing_key"]) == ("api", "room-7")
+        message = (await s.engine.messages(parent.id))[-1]
+        branch = await s.engine.branch(parent.id, message.id)
+        fork = await s.engine.fork(message.metadata["turn_id"])
+        given = await s.engine.branch(parent.id, message.id, metadata={"routing_key": "other"})
+        for made, key in ((branch, None), (fork, None), (given, "other")):
+            assert (made.metadata.get("routing_key"), "source" in made.metadata) == (key, False)
+        again = await s.engine.events.receive("mail", "2", Routing(key="room-7"), text="hello")
+        await answered(s.engine, 2)
+        assert again.session_id == parent.id
+        await s.engine.delete_session(parent.id)
+        anew = await s.engine.events.receive("mail", "3", Routing(key="room-7"), text="hello")
+        assert anew.session_id not in (parent.id, branch.id, fork.id, given.id)
 
 
 @pytest.mark.rule("BR-10")

@@ -190,6 +190,22 @@ def test_branch_and_fork_print_the_new_session(say: Say) -> None:
     assert json.loads(say("branch", session_id, u1.id, "--json")[1]).keys() == shape.keys()
 
 
+@pytest.mark.rule("BR-7")
+def test_a_fork_with_a_text_prints_its_answer(say: Say) -> None:
+    """The id first; with --json the session and then the chunks. One that cannot be sent leaves no fork."""
+    [u1, *_] = messages(talk("one", "two"))
+    code, out, err = say("fork", turn_of(u1), "--text", "and if?")
+    fork_id, answer = out.split("\n", 1)
+    assert (code, answer, err) == (0, "and if?\n", "")
+    assert [m.parts[-1]["text"] for m in messages(fork_id)] == ["one", "one", "and if?", "and if?"]
+    code, out, _ = say("fork", turn_of(u1), "--text", "so", "--json")
+    shape, *chunks = [json.loads(line) for line in out.splitlines()]
+    assert (code, shape["label"][:5], chunks[-1]["type"]) == (0, "fork-", "finish")
+    before = len(ask(lambda engine: engine.list_sessions()).sessions)
+    assert say("fork", turn_of(u1), "--text", "")[0] == 2
+    assert len(ask(lambda engine: engine.list_sessions()).sessions) == before
+
+
 def test_tree_draws_what_is_there(say: Say) -> None:
     """The line full, the rest hollow, the head by name; the JSON is the engine's view."""
     session_id = talk("one", "two")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from clew.errors import SnapshotFailed
-from clew.testing.scripted import call, hang, say
+from clew.testing.scripted import Gate, call, hang, say, wait
 from tests.integration.http_client import served, texts
 from tests.integration.http_history import NO_TURN, refused, said, talked, turn_of
 
@@ -148,7 +148,7 @@ async def test_nothing_of_it_happens_under_a_live_run() -> None:
             (f"{base}/branch", {"from_message_id": a1["id"]}),
             (f"{base}/compact", None),
             (f"{base}/prune", None),
-            (f"/api/turns/{turn_of(u1)}/fork", None),
+            (f"/api/turns/{(await client.get(f'{base}/tree')).json()['open_turn_id']}/fork", None),
         ]:
             assert refused(await client.post(path, body)) == (409, "run_in_flight"), path
         await client.post(f"{base}/abort")
@@ -262,6 +262,34 @@ async def test_a_fork_starts_at_any_turn() -> None:
         labels: list[Any] = [7, [], "x" * 501, "\0"]
         for bad in labels:
             assert (await client.post(path, {"label": bad})).status == 422, bad
+
+
+@pytest.mark.rule("BR-7")
+async def test_a_settled_turn_is_forked_while_its_session_runs_and_the_fork_answers_its_first_prompt() -> None:
+    """The fork runs beside its parent, which goes on; what cannot be sent leaves no fork behind."""
+    gate = Gate()
+    async with served(say("one"), [wait(gate), say("slow")], say("aside")) as client:
+        session_id, [u1, *_] = await talked(client, "first")
+        await client.prompt(session_id, "second")
+        await gate.reached.wait()
+        path = f"/api/turns/{turn_of(u1)}/fork"
+        plain = (await client.post(path)).json()
+        answer = await client.post(path, {"label": "try", "text": "and if?"})
+        fork = answer.json()
+        assert (answer.status, fork["label"], fork["parent_id"]) == (201, "try", session_id)
+        await client.idle(fork["id"])
+        assert await said(client, plain["id"]) == ["first", "one"]
+        assert await said(client, fork["id"]) == ["first", "one", "and if?", "aside"]
+        assert (await client.get(f"/api/sessions/{fork['id']}/queue")).json() == {"messages": []}
+        texts: list[Any] = [7, [], "\0", ""]
+        for bad in texts:
+            assert (await client.post(path, {"text": bad})).status == 422, bad
+        assert (await client.status(session_id))["state"] == "busy"
+        gate.set()
+        await client.idle(session_id)
+        assert await said(client, session_id) == ["first", "one", "second", "slow"]
+        listed = (await client.get("/api/sessions")).json()["sessions"]
+        assert {one["id"] for one in listed} == {session_id, plain["id"], fork["id"]}
 
 
 @pytest.mark.rule("BR-6")

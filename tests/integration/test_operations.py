@@ -205,7 +205,7 @@ async def test_every_operation_arrives_whole_and_gives_what_the_facade_gives(tmp
         await walk("prune", session_id=s)
         await walk("compaction", session_id=s, message_id=a2.id)
         await walk("branch", session_id=s, from_message_id=a2.id, metadata={"b": 1}, model=ECHO, start_message_id=u2.id)
-        await walk("fork", turn_id=turn, label="aside")
+        await walk("fork", turn_id=turn, label="aside", text="go on")
         back = await walk(
             "rewind",
             session_id=s,

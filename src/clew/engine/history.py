@@ -93,11 +93,14 @@ class History(EnginePart):
             self._own(session_id), from_message_id, metadata=metadata, model=model, start_message_id=start_message_id
         )
 
-    async def fork(self, turn_id: str, *, label: str | None = None) -> Session:
-        """A branch at a turn, also one with children; labelled ``fork-…`` unless said otherwise."""
+    async def fork(self, turn_id: str, *, label: str | None = None, text: str | None = None) -> Session:
+        """A branch at a turn, also one with children; labelled ``fork-…`` unless said otherwise.
+
+        A turn that has settled can be forked while its session runs. ``text`` is its first prompt, and runs.
+        """
         from clew.history.branch import Branching
 
-        return await Branching(self._host, self._runtime).fork(await self._own_turn(turn_id), label=label)
+        return await Branching(self._host, self._runtime).fork(await self._own_turn(turn_id), label=label, text=text)
 
     async def tree(self, session_id: str) -> TreeView:
         """Every turn of the session with its place, and the branches that left it."""

@@ -18,8 +18,10 @@ from clew.errors import BranchPointInvalid, InvalidInput
 from clew.failpoints import failpoint
 from clew.history.branch_plan import check_point, check_turn, cut_line, plan_branch, start_line
 from clew.history.lookup import get_place, turn_of
+from clew.runtime.admission import admit, user_row
 from clew.runtime.host import Host
-from clew.runtime.ready import idle_session
+from clew.runtime.queue import plan_wait
+from clew.runtime.ready import idle_session, settle_idle
 from clew.runtime.runtime import Runtime
 from clew.runtime.title import branch_title
 from clew.store.base import get_session, get_turn
@@ -31,11 +33,15 @@ from clew.transcript.metadata import NAMING_KEY, PAUSED_KEY
 from clew.transcript.portable import PortableSession
 from clew.transcript.session import Model, Session
 from clew.transcript.turn import Tree, Turn
+from clew.transcript.turn_state import OPEN
 
 __all__ = ["Branching"]
 
-_OWN_METADATA: Final = frozenset({"kind", "depth", "label", NAMING_KEY, PAUSED_KEY})
-"""Session metadata that says what a session is to its parent, of its queue or its title; a branch is none of that."""
+_OWN_METADATA: Final = frozenset(
+    {"kind", "depth", "label", "routing_key", "source", "cron_job_id", "webhook", NAMING_KEY, PAUSED_KEY}
+)
+"""Session metadata that says what a session is to its parent, what comes to it, who made it, or tells of its queue or
+its title; a branch is none of that."""
 
 
 class Branching:
@@ -43,6 +49,7 @@ class Branching:
 
     def __init__(self, host: Host, runtime: Runtime) -> None:
         self._host = host
+        self._runtime = runtime
         self._sessions = runtime.sessions
 
     async def branch(
@@ -67,16 +74,24 @@ class Branching:
             line = line_turns(tree) if place.on_line else path_to(tree.turns, turn.id)
             return await self._copy(source, tree, line, turn, place.row.id, changes, chosen, start_message_id)
 
-    async def fork(self, turn_id: str, *, label: str | None = None) -> Session:
-        """A new session at a turn, whatever came after it there."""
+    async def fork(self, turn_id: str, *, label: str | None = None, text: str | None = None) -> Session:
+        """A new session at a turn, whatever came after it there, or still runs; ``text`` is its first prompt."""
         changes = _check_metadata({"label": label if label is not None else f"fork-{self._host.mint.turn()[-8:]}"})
-        session_id = (await get_turn(self._host.store, ids.check_turn_id(turn_id))).session_id
-        async with idle_session(self._host, self._sessions, session_id) as (source, tree):
+        store = self._host.store
+        session_id = (await get_turn(store, ids.check_turn_id(turn_id))).session_id
+        async with self._sessions.lock(session_id):
+            source = await self._sessions.get_open(session_id)
+            turn = turn_of(await store.load_tree(session_id), turn_id)
+            # What has settled, and all above it, stays as it is while something runs below: nobody else can reopen it.
+            if turn.status in OPEN or not self._sessions.is_live(session_id):
+                await settle_idle(self._host, self._sessions, session_id)
+            tree = await store.load_tree(session_id)
             turn = check_turn(turn_of(tree, turn_id))
             held = tree.links.get(turn.id, ())
             if not held:
                 raise BranchPointInvalid("this turn holds no message to fork from", turn_id=turn.id)
-            return await self._copy(source, tree, path_to(tree.turns, turn.id), turn, held[-1], changes, None, None)
+            path = path_to(tree.turns, turn.id)
+            return await self._copy(source, tree, path, turn, held[-1], changes, None, None, text)
 
     async def _copy(
         self,
@@ -88,6 +103,7 @@ class Branching:
         changes: Mapping[str, Any],
         model: Model | None,
         start_message_id: str | None,
+        text: str | None = None,
     ) -> Session:
         host, now = self._host, self._host.clock.now_ms()
         links = {one.id: tree.links.get(one.id, ()) for one in turns}
@@ -114,10 +130,19 @@ class Branching:
             updated_at=now,
         )
         writes = plan_branch(line, child, host.mint, now, whole=links[turn.id][-1] == point_id)
+        if text is not None:
+            # It waits in the copy's queue, in the unit that makes the copy: a kill leaves both, or neither.
+            _, content = await admit(host, child, text, model=None, agent=None, attended=True)
+            row = await user_row(host, child, None, content, None, None)
+            writes = (*writes, *plan_wait(row, content))
         failpoint("history.before_branch")
         await self._sessions.commit(Unit(child.id, writes, sync="power"))
+        self._sessions.publish("session_created", child.id)
+        if text is not None:
+            failpoint("history.before_fork_runs")
+            async with self._sessions.lock(child.id):
+                await self._runtime.runner.fire(child.id)
         session = await get_session(host.store, child.id)
-        self._sessions.publish("session_created", session.id)
         host.hooks.observe("session_create", session)
         return session
 

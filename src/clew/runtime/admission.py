@@ -77,15 +77,18 @@ async def admit(
 async def user_row(
     host: Host,
     session: Session,
-    setting: Setting,
+    setting: Setting | None,
     content: PromptContent,
     client_id: str | None,
     given: Mapping[str, Any] | None,
 ) -> MessageRow:
-    """The message of an admitted prompt, as it will be stored."""
+    """The message of an admitted prompt, as it will be stored. Without a ``setting`` who answers is known when its
+    turn comes."""
     now = max(host.clock.now_ms(), await host.store.newest_message_at(session.id))
-    metadata: dict[str, Any] = {**(given or {}), "model": msgspec.to_builtins(setting.model)}
-    if setting.agent.name != session.agent:
+    metadata: dict[str, Any] = dict(given or {})
+    if setting is not None:
+        metadata["model"] = msgspec.to_builtins(setting.model)
+    if setting is not None and setting.agent.name != session.agent:
         metadata["agent"] = setting.agent.name
     if client_id is not None:
         metadata["client_message_id"] = client_id

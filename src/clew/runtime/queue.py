@@ -36,7 +36,7 @@ from clew.transcript.metadata import PAUSED_KEY, PausedBy
 from clew.transcript.session import Session
 from clew.transcript.turn import Turn
 
-__all__ = ["Queue", "plan_fire", "plan_resume", "with_pause"]
+__all__ = ["Queue", "plan_fire", "plan_resume", "plan_wait", "with_pause"]
 
 log = logging.getLogger("clew.queue")
 
@@ -89,14 +89,7 @@ class Queue:
     ) -> Submission:
         """Store a message that waits, in one unit with what belongs to it. A person's ends a pause."""
         resumed = () if row.is_triggered else plan_resume(session)
-        writes: tuple[u.Write, ...] = (
-            u.InsertMessage(row),
-            u.SealMessage(row.id, row.seal),
-            u.Enqueue(row.id, row.created_at, interrupt),
-            *content.blobs,
-            *resumed,
-            *also.writes,
-        )
+        writes = (*plan_wait(row, content, interrupt=interrupt), *resumed, *also.writes)
         await self._sessions.commit(u.Unit(row.session_id, writes, also.guards, sync="power"))
         await self.show(row.session_id)
         return Submission(row.id, self._outcomes.expect(row.session_id, row.id), queued=True)
@@ -178,6 +171,16 @@ class Queue:
 
 
 _RESUMED: Final = u.PatchSession(drop=(PAUSED_KEY,))
+
+
+def plan_wait(row: MessageRow, content: PromptContent, *, interrupt: bool = False) -> tuple[u.Write, ...]:
+    """The writes of a message that waits for its turn."""
+    return (
+        u.InsertMessage(row),
+        u.SealMessage(row.id, row.seal),
+        u.Enqueue(row.id, row.created_at, interrupt),
+        *content.blobs,
+    )
 
 
 def plan_resume(session: Session, *, speaks: bool = True) -> tuple[u.Write, ...]:

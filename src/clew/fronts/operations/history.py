@@ -56,9 +56,10 @@ class BranchBody(Arguments):
 
 
 class ForkBody(Arguments):
-    """What a fork is called."""
+    """What a fork is called, and its first prompt, which runs."""
 
     label: str | None = None
+    text: str | None = None
 
 
 class CompactBody(Arguments):

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Final
 
+from clew.errors import ClewError
 from clew.fronts.cli.command import Json, Store, flag, moment, open_store, option, plural, session_shapes, show
 from clew.fronts.cli.commands.run import follow_turn
 from clew.fronts.cli.safe_text import plain
@@ -119,14 +120,32 @@ async def branch(
     show(json, shape, [made.id])
 
 
-async def fork(turn: str, /, *, label: str | None = None, store: Store = None, json: Json = False) -> None:
+async def fork(
+    turn: str,
+    /,
+    *,
+    label: str | None = None,
+    text: Annotated[str | None, option("Send this as its first prompt, and print the answer.")] = None,
+    store: Store = None,
+    json: Json = False,
+) -> int:
     """Make a new session at a turn, whatever came after it. Prints its id.
 
-    Example: clew fork trn_… --label "another way"
+    With --text the answer is printed too; with --json the session on the first line and a chunk on each after it.
+
+    Example: clew fork trn_… --label "another way" --text "and if it rains?"
     """
     async with open_store(store, write=True) as engine:
-        [shape] = await session_shapes(engine, [await engine.fork(turn, label=label)])
-    show(json, shape, [shape.id])
+        made = await engine.fork(turn, label=label)
+        try:
+            sent = None if text is None else await engine.submit(made.id, text)
+        except ClewError:
+            # One whose first prompt is refused does not stay.
+            await engine.delete_session(made.id)
+            raise
+        [shape] = await session_shapes(engine, [made])
+        show(json, shape, [shape.id])
+        return 0 if sent is None else await follow_turn(engine, made.id, sent, json)
 
 
 async def diff(turn: str, other: str, /, *, store: Store = None, json: Json = False) -> None:
