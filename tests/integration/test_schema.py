@@ -195,6 +195,7 @@ async def test_everything_else_is_a_table_of_its_own(file: Path) -> None:
             "blobs",
             "blob_links",
             "project_rules",
+            "adopted_messages",
             "search_docs",
             "search_marks",
             "ledger_events",

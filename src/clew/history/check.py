@@ -215,6 +215,9 @@ def wrong_projections(tree: Tree, messages: Mapping[str, MessageRow]) -> dict[st
     wrong: dict[str, Hidden | None] = {}
     for row in messages.values():
         hidden = truth.get(row.id)
+        # In no turn, and hidden since it was cancelled; older versions, and file stores, may not have said so.
+        if row.is_cancelled:
+            continue
         if projection_of(row.metadata) != ((hidden.at, hidden.by) if hidden else (None, None)):
             wrong[row.id] = hidden
     return wrong

@@ -32,7 +32,7 @@ from clew.runtime.waiting import idle_status
 from clew.store import unit as u
 from clew.store.base import QueuedMessage, Store, get_session
 from clew.transcript.message import MessageRow
-from clew.transcript.metadata import PAUSED_KEY, PausedBy
+from clew.transcript.metadata import PAUSED_KEY, PausedBy, cancelled
 from clew.transcript.session import Session
 from clew.transcript.turn import Turn
 
@@ -157,7 +157,7 @@ class Queue:
     async def _cancel(self, session_id: str, message_id: str, why: str) -> bool:
         now = self._host.clock.now_ms()
         queue = await self._host.store.load_queue(session_id)
-        noted = u.PatchMessage(message_id, now, {"cancelled_at": now, "cancelled_why": why})
+        noted = u.PatchMessage(message_id, now, cancelled(now, why))
         # A queue that is empty is not paused.
         resumed = (_RESUMED,) if [one.message.id for one in queue] == [message_id] else ()
         writes = (u.Dequeue(message_id), noted, *resumed)

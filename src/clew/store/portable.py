@@ -11,6 +11,7 @@ import msgspec
 from clew.errors import RowUndecodable, SessionNotFound
 from clew.store import unit as u
 from clew.store.base import Store
+from clew.transcript.message import MessageRow
 from clew.transcript.metadata import merge
 from clew.transcript.portable import Blob, PortableSession, Prompt, Queued, in_order, named_blobs, tree_of
 from clew.transcript.projection import Hidden, hidden_messages, kept_tails_of
@@ -20,8 +21,6 @@ from clew.transcript.turn_state import OPEN, START
 __all__ = ["load_portable", "plan_insert"]
 
 log = logging.getLogger("clew.store")
-
-_SET_BY_WRITES = ("hidden_at", "hidden_by", "queued_at")
 
 
 async def load_portable(store: Store, session_id: str, *, keep_damaged: bool = False) -> PortableSession:
@@ -92,7 +91,7 @@ def plan_insert(portable: PortableSession, now: int) -> tuple[u.Write, ...]:
         writes.append(u.PutProjectRules(session.workspace_root, portable.rules, now))
     for row in rows.values():
         # What other writes set, they set: the queue, the projections, the steps.
-        bare = msgspec.structs.replace(row, metadata=merge(row.metadata, {}, (*_SET_BY_WRITES, "usage")))
+        bare = msgspec.structs.replace(row, metadata=merge(row.metadata, {}, (*_set_by_writes(row), "usage")))
         writes.append(u.InsertMessage(bare))
         if row.id in portable.seals:
             writes.append(u.SealMessage(row.id, row.seal))
@@ -122,12 +121,17 @@ def _book_steps(portable: PortableSession) -> Iterator[u.Write]:
     A step notes its model, its prompt and its usage on its message; one that says otherwise is given its word back.
     """
     booked: dict[str, dict[str, Any]] = {
-        row.id: merge(row.metadata, {}, (*_SET_BY_WRITES, "usage")) for row in portable.messages
+        row.id: merge(row.metadata, {}, (*_set_by_writes(row), "usage")) for row in portable.messages
     }
     for step in sorted(portable.steps, key=lambda step: step.finished_at):
         booked[step.message_id] = book_message(booked[step.message_id], step)
         yield u.BookStep(step)
     for row in portable.messages:
-        noted, wanted = booked[row.id], merge(row.metadata, {}, _SET_BY_WRITES)
+        noted, wanted = booked[row.id], merge(row.metadata, {}, _set_by_writes(row))
         if noted != wanted:
             yield u.PatchMessage(row.id, row.updated_at, wanted, tuple(key for key in noted if key not in wanted))
+
+
+def _set_by_writes(row: MessageRow) -> tuple[str, ...]:
+    """Keys that other writes set. A cancelled message is in no turn: that it is hidden, it says itself."""
+    return ("queued_at",) if row.is_cancelled else ("hidden_at", "hidden_by", "queued_at")

@@ -25,6 +25,7 @@ __all__ = [
     "MessageMetadata",
     "PausedBy",
     "SessionMetadata",
+    "cancelled",
     "from_stream",
     "is_estimated",
     "merge",
@@ -191,6 +192,11 @@ def is_estimated(metadata: Mapping[str, Any]) -> bool:
 def projection_of(metadata: Mapping[str, object]) -> tuple[object, object]:
     """When and by what a message was hidden from other readers, as it says (:mod:`clew.transcript.projection`)."""
     return metadata.get("hidden_at"), metadata.get("hidden_by")
+
+
+def cancelled(at: int, why: str) -> dict[str, Any]:
+    """What is noted on a message that was taken from the queue. It is in no turn, so for other readers it is hidden."""
+    return {"cancelled_at": at, "cancelled_why": why, "hidden_at": at, "hidden_by": "cancelled"}
 
 
 def from_stream(metadata: Mapping[str, Any] | None) -> dict[str, Any]:

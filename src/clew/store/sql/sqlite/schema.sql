@@ -488,3 +488,11 @@ CREATE TRIGGER model_calls_outlive_their_session AFTER DELETE ON chat_sessions
 BEGIN
     UPDATE model_calls SET session_id = NULL, turn_id = NULL, message_id = NULL WHERE session_id = OLD.id;
 END;
+
+CREATE TABLE adopted_messages (
+    session_id TEXT NOT NULL,
+    message_id TEXT NOT NULL REFERENCES chat_messages (id) ON DELETE CASCADE,
+    PRIMARY KEY (session_id, message_id)
+) WITHOUT ROWID;
+
+CREATE INDEX adopted_messages_by_message ON adopted_messages (message_id);
