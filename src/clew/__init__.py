@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from clew.compaction.files import TouchedFile
     from clew.dispatch.events import EventList
     from clew.dispatch.router import Received
+    from clew.dispatch.webhooks import Challenge
     from clew.history.compactions import CompactionReport
     from clew.history.report import RequestReport, StepReport, TurnReport
     from clew.history.rewind import Rewound
@@ -52,6 +53,7 @@ _LATER = {
     "clew.compaction.files": ("TouchedFile",),
     "clew.dispatch.events": ("EventList",),
     "clew.dispatch.router": ("Received",),
+    "clew.dispatch.webhooks": ("Challenge",),
     "clew.history.compactions": ("CompactionReport",),
     "clew.history.report": ("RequestReport", "StepReport", "TurnReport"),
     "clew.history.rewind": ("Rewound",),
@@ -69,6 +71,7 @@ __all__ = [
     "AgentList",
     "AgentShape",
     "Blob",
+    "Challenge",
     "Compacted",
     "CompactionReport",
     "Config",

@@ -6,7 +6,8 @@
     ├── NotFound            SessionNotFound · MessageNotFound · TurnNotFound · ApprovalNotFound · TriggerNotFound
     │                       BlobNotFound
     ├── Conflict            SessionBusy · WaitingForHuman · NothingToContinue · AlreadyAnswered · DuplicateMessage
-    │                       DuplicateEvent · TriggerPaused · NewerTurns · NothingToUndo · OwnedByAnotherProcess
+    │                       DuplicateEvent · TriggerPaused · RoutingConflict · NewerTurns · NothingToUndo ·
+    │                       OwnedByAnotherProcess
     ├── Invalid             InvalidId · InvalidInput · UnsupportedValue · UnknownVariant · MessageTooLarge
     │                       TooManyFiles · UnsupportedFile · RewindTargetInvalid · BranchPointInvalid
     │                       IllegalChunk · IllegalTransition
@@ -55,6 +56,7 @@ __all__ = [
     "OwnedByAnotherProcess",
     "PermissionDenied",
     "RewindTargetInvalid",
+    "RoutingConflict",
     "RowUndecodable",
     "RunAborted",
     "RunError",
@@ -158,6 +160,10 @@ class DuplicateEvent(Conflict, code="duplicate_event"): ...
 
 
 class TriggerPaused(Conflict, code="trigger_paused"): ...
+
+
+class RoutingConflict(Conflict, code="routing_conflict"):
+    """Several sessions have the label, or the routing key, that something is to go to; ``session_ids`` names them."""
 
 
 class NewerTurns(Conflict, code="newer_turns"): ...

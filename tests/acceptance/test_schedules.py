@@ -14,10 +14,11 @@ from zoneinfo import ZoneInfo
 import pytest
 
 import clew
-from clew.errors import InvalidId, InvalidInput, SessionBusy, TriggerNotFound
+from clew.errors import InvalidId, InvalidInput, RoutingConflict, SessionBusy, TriggerNotFound
+from clew.store.unit import PatchSession, Unit
 from clew.testing.clock import FakeClock
 from clew.testing.scenario import transcript
-from clew.testing.scripted import FakeProviders, Gate, ScriptedModel, say, wait
+from clew.testing.scripted import FakeProviders, Gate, ScriptedModel, fail, say, wait
 from clew.triggers.routing import Routing
 from clew.triggers.schedule import Schedule
 from tests.acceptance.conftest import Open
@@ -113,7 +114,7 @@ async def test_a_clock_that_jumps_ahead_makes_up_for_at_most_one_run(engine: tup
     await made.schedules.tick()
     await ended(made)
     assert await runs(made) == ["05-03 17:30+0200"]
-    assert (await made.schedules.get(skip.id)).skipped == 1
+    assert [(await made.schedules.get(one.id)).skipped for one in (skip, once)] == [5, 5]
     assert (await made.schedules.get(once.id)).next_fire_at == NOON + 6 * HOUR + 30 * MINUTE
     await passing(made, clock, NOON + 7 * HOUR, 15 * MINUTE)
     assert await runs(made) == ["05-03 17:30+0200", "05-03 18:00+0200", "05-03 18:30+0200", "05-03 19:00+0200"]
@@ -146,7 +147,7 @@ async def test_a_restart_keeps_schedules_and_deals_with_what_was_missed(open_sce
         assert await runs(engine) == ["05-03 15:00+0200"]
         assert (await engine.events.list()).events[0].source == once.source
         found = {one.id: (one.skipped, one.next_fire_at) for one in await engine.schedules.list()}
-        assert found == {skip.id: (1, NOON + 4 * HOUR), once.id: (0, NOON + 4 * HOUR), paused.id: (0, None)}
+        assert found == {skip.id: (3, NOON + 4 * HOUR), once.id: (2, NOON + 4 * HOUR), paused.id: (0, None)}
 
 
 @pytest.mark.rule("EV-2")
@@ -167,7 +168,12 @@ async def test_a_schedule_never_overlaps_itself(open_scenario: Open) -> None:
             if (await engine.schedules.get(other.id)).last_id is not None:
                 await engine.schedules.pause(other.id)
         assert await runs(engine) == ["05-03 12:01+0200", "05-03 12:02+0200"]
-        assert (await engine.schedules.get(slow.id)).skipped == 3
+        held = await engine.schedules.get(slow.id)
+        [session] = [one for one in (await engine.list_sessions()).sessions if one.title == "slow"]
+        why = (
+            f"run_in_flight: the last run of this schedule has not ended: it goes on, or waits, in session {session.id}"
+        )
+        assert (held.skipped, held.last_error) == (3, why)
         with pytest.raises(SessionBusy):
             await engine.schedules.run(slow.id)
         gate.set()
@@ -176,6 +182,7 @@ async def test_a_schedule_never_overlaps_itself(open_scenario: Open) -> None:
         await engine.schedules.tick()
         await ended(engine)
         assert (await runs(engine))[-1] == "05-03 12:05+0200"
+        assert (await engine.schedules.get(slow.id)).last_error is None
 
 
 async def test_pause_resume_change_run_and_remove(engine: tuple[clew.Engine, FakeClock]) -> None:
@@ -320,11 +327,96 @@ async def test_a_run_that_cannot_begin_is_noted_and_the_next_one_is_tried(
 
     router._draft = refuse
     await passing(made, clock, NOON + HOUR, 30 * MINUTE)
-    assert (await made.schedules.get(schedule.id)).last_error == "invalid_input: the agent is gone"
+    stuck = await made.schedules.get(schedule.id)
+    told = (stuck.last_error, stuck.skipped, stuck.last_fired_at)
+    assert told == ("invalid_input: the agent is gone", 1, None)
     router._draft = draft
     await passing(made, clock, NOON + 2 * HOUR, 30 * MINUTE)
     assert (await made.schedules.get(schedule.id)).last_error is None
     assert await runs(made) == ["05-03 14:00+0200"]
+
+
+async def test_a_bug_in_one_run_is_noted_and_the_others_are_fired(engine: tuple[clew.Engine, FakeClock]) -> None:
+    """Whatever it raises: the schedule says so, and those after it in the same look run."""
+    made, clock = engine
+    broken, whole = [await made.schedules.add("0 * * * *", name) for name in ("broken", "whole")]
+    router: Any = made.dispatcher._router
+    receive = router.receive
+
+    async def failing(inbound: Any, also: Any) -> Any:
+        if inbound.source == broken.source:
+            raise ValueError("out of luck")
+        return await receive(inbound, also)
+
+    router.receive = failing
+    await passing(made, clock, NOON + HOUR, 30 * MINUTE)
+    assert (await made.schedules.get(broken.id)).last_error == "internal_error: out of luck"
+    assert [one.source for one in (await made.events.list(direction="in")).events] == [whole.source]
+
+
+@pytest.mark.rule("EV-2")
+async def test_a_run_that_began_and_failed_says_so_until_the_next_one_begins() -> None:
+    """One that fails every day must not look well; the reason is the turn's own, and is not stored twice."""
+    clock = FakeClock(NOON)
+    providers = FakeProviders(ScriptedModel([[fail(404, "no such model")], say("done")]))
+    async with clew.open("memory:", config=clew.Config(), clock=clock, providers=providers, triggers=False) as made:
+        schedule = await made.schedules.add("0 * * * *", "go")
+        await passing(made, clock, NOON + HOUR, 30 * MINUTE)
+        [session] = (await made.list_sessions()).sessions
+        error = str((await made.schedules.get(schedule.id)).last_error)
+        assert error.startswith(f"the run in {session.id} failed: ")
+        assert "no such model" in error
+        assert [one.last_error for one in await made.schedules.list()] == [error]
+        assert [one.last_error for one in await made.store.list_schedules()] == [None]
+        await passing(made, clock, NOON + 2 * HOUR, 30 * MINUTE)
+        assert (await made.schedules.get(schedule.id)).last_error is None
+
+
+@pytest.mark.rule("EV-2")
+async def test_two_sessions_of_one_label_are_a_conflict_that_names_them(
+    engine: tuple[clew.Engine, FakeClock],
+) -> None:
+    """Nothing is stored and nobody is guessed, until one of them is archived; a schedule says it in its last error."""
+    made, clock = engine
+    schedule = await made.schedules.add("0 * * * *", "go", routing=Routing(label="inbox"))
+    ids = [(await made.create_session(model="test/scripted", metadata={"label": "inbox"})).id for _ in range(2)]
+    said = (
+        f"2 sessions have the label 'inbox': {ids[0]}, {ids[1]}; archive or delete all but one, or name a session "
+        "by its id"
+    )
+    for call in (
+        made.events.receive("test", "1", Routing(label="inbox"), text="x"),
+        made.schedules.add("0 * * * *", "go", routing=Routing(label="inbox")),
+        made.webhooks.add("door", routing=Routing(label="inbox")),
+        made.schedules.run(schedule.id),
+    ):
+        with pytest.raises(RoutingConflict) as conflict:
+            await call
+        assert (str(conflict.value), conflict.value.ids["session_ids"]) == (said, ids)
+    await passing(made, clock, NOON + HOUR, 30 * MINUTE)
+    assert (await made.schedules.get(schedule.id)).last_error == f"routing_conflict: {said}"
+    assert (await made.events.list()).events == ()
+    await made.archive_session(ids[0])
+    received = await made.events.receive("test", "1", Routing(label="inbox"), text="x")
+    assert received.session_id == ids[1]
+    await ended(made)
+
+
+async def test_a_branch_does_not_take_what_comes_for_the_key_it_was_made_with(
+    engine: tuple[clew.Engine, FakeClock],
+) -> None:
+    """Older versions copied the key of its parent, who alone is meant. Two that have it of their own are a conflict."""
+    made, _ = engine
+    first = await made.events.receive("test", "1", Routing(key="k"), text="x")
+    await ended(made)
+    branch = await made.branch(first.session_id, first.message_id)
+    await made.store.commit(Unit(branch.id, (PatchSession(metadata={"routing_key": "k"}),)))
+    again = await made.events.receive("test", "2", Routing(key="k"), text="x")
+    assert again.session_id == first.session_id
+    await ended(made)
+    await made.create_session(model="test/scripted", metadata={"routing_key": "k"})
+    with pytest.raises(RoutingConflict):
+        await made.events.receive("test", "3", Routing(key="k"), text="x")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clew.errors import InvalidInput
-from clew.triggers.schedule import GRACE_MS, Plan, Schedule, check_cron, latest_fire, next_fire, plan
+from clew.triggers.schedule import GRACE_MS, Plan, Schedule, check_cron, count_fires, latest_fire, next_fire, plan
 
 VIENNA = "Europe/Vienna"
 HOUR, DAY = 3_600_000, 86_400_000
@@ -115,10 +115,26 @@ def test_a_run_is_due_at_its_time_and_not_before() -> None:
 def test_missed_runs_are_left_out_or_made_up_for_by_one() -> None:
     """After three days away: none, or one for the newest. A run that has just come due is not a missed one."""
     late = NINE + 2 * DAY + HOUR
-    assert plan(DAILY, late) == Plan(None, NINE + 3 * DAY, missed=True)
+    assert plan(DAILY, late) == Plan(None, NINE + 3 * DAY, missed=3)
     once = msgspec.structs.replace(DAILY, missed="once")
-    assert plan(once, late) == Plan(NINE + 2 * DAY, NINE + 3 * DAY)
-    assert plan(DAILY, NINE + 2 * DAY + 20_000) == Plan(NINE + 2 * DAY, NINE + 3 * DAY)
+    assert plan(once, late) == Plan(NINE + 2 * DAY, NINE + 3 * DAY, missed=2)
+    assert plan(DAILY, NINE + 2 * DAY + 20_000) == Plan(NINE + 2 * DAY, NINE + 3 * DAY, missed=2)
+
+
+@pytest.mark.parametrize(
+    ("cron", "since", "until", "count"),
+    [
+        ("* * * * *", "2027-05-03T09:00", "2027-05-04T09:00", 1440),
+        ("0 9 * * MON-FRI", "2027-05-03T09:00", "2027-05-17T09:00", 10),
+        ("30 2 * * *", "2027-03-26T02:30", "2027-03-30T02:30", 4),
+        ("30 2 * * *", "2027-10-29T02:30", "2027-11-02T02:30", 4),
+        ("*/30 2 * * *", "2027-10-30T02:30", "2027-10-31T03:00", 4),
+        ("0 9 * * *", "2027-05-03T09:00", "2027-05-03T09:00", 0),
+    ],
+)
+def test_what_was_missed_is_counted_one_by_one(cron: str, since: str, until: str, count: int) -> None:
+    """Also over weekends and changes of the clocks: after the one, up to and with the other."""
+    assert count_fires(cron, VIENNA, at(since), at(until)) == count
 
 
 @pytest.mark.rule("EV-2")
@@ -134,7 +150,7 @@ def test_a_clock_that_was_wrong_while_a_run_was_left_out_does_not_put_the_next_o
     """What was left out under the wrong time counts as little as what was run under it."""
     ran = msgspec.structs.replace(DAILY, next_fire_at=NINE + DAY, last_fired_at=NINE)
     wrong = plan(ran, NINE + 400 * DAY + 3 * HOUR)
-    assert wrong == Plan(None, NINE + 401 * DAY, missed=True)
+    assert wrong == Plan(None, NINE + 401 * DAY, missed=400)
     put_off = msgspec.structs.replace(ran, next_fire_at=wrong.next_at)
     assert plan(put_off, NINE + HOUR) == Plan(None, NINE + DAY)
     assert plan(put_off, NINE + 400 * DAY - HOUR) == Plan(None, NINE + 401 * DAY)

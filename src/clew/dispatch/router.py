@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from clew.errors import DuplicateEvent, SessionNotFound
+from clew.errors import DuplicateEvent, RoutingConflict, SessionNotFound
 from clew.runtime.admission import admit, user_row
 from clew.runtime.host import Host
 from clew.runtime.prompts import UnitFor
@@ -28,7 +28,7 @@ from clew.transcript.message import MessageRow
 from clew.transcript.session import Session
 from clew.triggers.envelope import Trigger
 from clew.triggers.ledger import LedgerEvent, digest_event
-from clew.triggers.routing import Routing
+from clew.triggers.routing import RouteKind, Routing
 
 __all__ = ["MAX_CONTENT", "Draft", "Inbound", "Own", "Received", "Router"]
 
@@ -96,6 +96,8 @@ class Router:
         """
         if routing.session_id is not None:
             await get_session(self._host.store, self._own(routing.session_id))
+        elif routing.name is not None:
+            await self._find_named(*routing.name)
         if routing.session_id is None or routing.model is not None or routing.agent is not None:
             session = await self._draft_of(routing, {})
             if routing.workspace_root is not None:
@@ -133,7 +135,7 @@ class Router:
             session, submission = await self._begin(inbound, event_unit)
         else:
             async with self._lock(*routing.name):
-                found = await self._host.store.find_routed(*routing.name)
+                found = await self._find_named(*routing.name)
                 taken: tuple[Session, Submission] | None = None
                 if found is not None:
                     # Deleted under our hands, it is one that has to be made.
@@ -143,6 +145,21 @@ class Router:
         # Once more: somebody else's end may have come between.
         self._runtime.outbound.expect(session.id)
         return Received(event.id, session.id, submission.message_id)
+
+    async def _find_named(self, kind: RouteKind, name: str) -> Session | None:
+        """The one session of this label or key. Which of several was meant is not guessed."""
+        found = await self._host.store.load_routed(kind, name)
+        if kind == "routing_key":
+            # Branches of older versions kept the key of what they are a branch of; it was never theirs.
+            found = tuple(one for one in found if one.parent_id is None) or found[:1]
+        if len(found) > 1:
+            ids = [session.id for session in found]
+            raise RoutingConflict(
+                f"{len(ids)} sessions have the {kind.replace('_', ' ')} {name!r}: {', '.join(ids)}; archive or delete "
+                "all but one, or name a session by its id",
+                session_ids=ids,
+            )
+        return found[0] if found else None
 
     async def _submit(self, inbound: Inbound, session: Session, also: UnitFor) -> Submission:
         return await self._runtime.prompts.submit(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -10,7 +11,15 @@ import msgspec
 
 from clew import ids
 from clew.dispatch.router import Inbound, Received, Router
-from clew.errors import ClewError, InvalidInput, RowUndecodable, SessionBusy, StoreError, TriggerNotFound
+from clew.errors import (
+    ClewError,
+    InternalError,
+    InvalidInput,
+    RowUndecodable,
+    SessionBusy,
+    StoreError,
+    TriggerNotFound,
+)
 from clew.runtime.host import Host
 from clew.store.unit import STORE_WIDE, DropSchedule, PutSchedule, Unit, Write
 from clew.transcript.gate import check_value
@@ -21,8 +30,12 @@ from clew.triggers.schedule import MissedPolicy, Schedule, check_cron, next_fire
 
 __all__ = ["MAX_PROMPT", "MAX_SCHEDULES", "Schedules", "check_prompt"]
 
+log = logging.getLogger("clew.dispatch")
+
 MAX_PROMPT: Final = 64 * 1024
 MAX_SCHEDULES: Final = 1_000
+_FAILED: Final = frozenset({"failed", "refused", "unanswered"})
+_LONG_MS: Final = 7 * 86_400_000
 
 
 class Schedules:
@@ -79,14 +92,30 @@ class Schedules:
         return schedule
 
     async def list(self) -> tuple[Schedule, ...]:
-        return await self._host.store.list_schedules()
+        """All of them. ``last_error`` says why the newest run could not begin, or how it failed."""
+        return tuple([await self._told(schedule) for schedule in await self._host.store.list_schedules()])
 
     async def get(self, schedule_id: str) -> Schedule:
+        return await self._told(await self._stored(schedule_id))
+
+    async def _stored(self, schedule_id: str) -> Schedule:
         ids.check_schedule_id(schedule_id)
-        found = next((one for one in await self.list() if one.id == schedule_id), None)
+        found = next((one for one in await self._host.store.list_schedules() if one.id == schedule_id), None)
         if found is None:
             raise TriggerNotFound(f"there is no schedule {schedule_id}", schedule_id=schedule_id)
         return found
+
+    async def _told(self, schedule: Schedule) -> Schedule:
+        """The schedule with what its newest run failed of, which the ledger knows: one that begins every day and fails
+        every day must not look well."""
+        if schedule.last_error is not None or schedule.last_id is None:
+            return schedule
+        out = await self._host.store.find_event("out", schedule.source, schedule.last_id)
+        if out is None or out.status not in _FAILED:
+            return schedule
+        error = out.data.get("error")
+        said = f"{error.get('code')}: {error.get('message')}" if isinstance(error, dict) else f"it was {out.status}"
+        return msgspec.structs.replace(schedule, last_error=f"the run in {out.session_id} failed: {said}"[:1000])
 
     async def change(self, schedule_id: str, **changes: Any) -> Schedule:
         """Change ``cron``, ``timezone``, ``prompt``, ``name``, ``missed`` or ``paused``.
@@ -101,7 +130,7 @@ class Schedules:
         check_value(changes, "schedule")
         async with self._lock:
             self._changes += 1
-            old = await self.get(schedule_id)
+            old = await self._stored(schedule_id)
             schedule = msgspec.structs.replace(old, **changes)
             timing = ("cron", "timezone", "paused")
             if [getattr(old, name) for name in timing] != [getattr(schedule, name) for name in timing]:
@@ -121,7 +150,7 @@ class Schedules:
         """Take it out. What it has run stays."""
         async with self._lock:
             self._changes += 1
-            await self.get(schedule_id)
+            await self._stored(schedule_id)
             await self._commit(DropSchedule(schedule_id))
         self.on_change()
 
@@ -129,9 +158,8 @@ class Schedules:
         """Run it now, also while it is paused; its next time stays. ``SessionBusy`` while an earlier run goes on."""
         async with self._lock:
             self._changes += 1
-            schedule = await self.get(schedule_id)
-            if await self._is_running(schedule):
-                raise SessionBusy("the last run of this schedule has not ended", schedule_id=schedule_id)
+            schedule = await self._stored(schedule_id)
+            await self._check_idle(schedule)
             now = self._host.clock.now_ms()
             own_id = self._host.mint.event().removeprefix("evt_")
             after = msgspec.structs.replace(schedule, last_fired_at=now, last_id=f"now-{own_id}", last_error=None)
@@ -144,7 +172,7 @@ class Schedules:
         now = self._host.clock.now_ms()
         steady = self._looked_at is not None and self._looked_at <= now
         changes = self._changes
-        for known in await self.list():
+        for known in await self._host.store.list_schedules():
             next_at = known.next_fire_at
             if known.paused:
                 continue
@@ -161,7 +189,8 @@ class Schedules:
             schedule: Schedule | None = known
             if self._changes != changes:
                 # Changed or removed while another was fired: what is stored now counts.
-                schedule = next((one for one in await self.list() if one.id == known.id), None)
+                stored = await self._host.store.list_schedules()
+                schedule = next((one for one in stored if one.id == known.id), None)
             if schedule is None or schedule.paused:
                 return None
             try:
@@ -171,22 +200,27 @@ class Schedules:
                 return None
 
     async def _advance(self, schedule: Schedule, now: int) -> int | None:
-        """Fire the schedule or leave a run out, and note when the next one is."""
-        due, next_at, missed = plan(schedule, now)
-        after = msgspec.structs.replace(schedule, next_fire_at=next_at)
-        if missed or (due is not None and await self._is_running(schedule)):
-            after = msgspec.structs.replace(after, skipped=schedule.skipped + 1)
-        elif due is not None:
-            after = msgspec.structs.replace(after, last_fired_at=now, last_id=str(due), last_error=None)
+        """Fire the schedule or leave a run out, and note when the next one is, how many were left out, and why."""
+        # Counting what was missed in months takes longer than others should wait.
+        is_long = now - (schedule.next_fire_at or now) > _LONG_MS
+        due, next_at, missed = await asyncio.to_thread(plan, schedule, now) if is_long else plan(schedule, now)
+        after = msgspec.structs.replace(schedule, next_fire_at=next_at, skipped=schedule.skipped + missed)
+        if due is not None:
+            fired = msgspec.structs.replace(after, last_fired_at=now, last_id=str(due), last_error=None)
             try:
-                _, new = await self._fire(after, now)
+                await self._check_idle(schedule)
+                _, new = await self._fire(fired, now)
                 if new:
                     return next_at
-            except ClewError as error:
+                after = fired
+            except Exception as error:
                 # A row that cannot be read costs the schedule that needs it; a store that fails costs the whole look.
                 if isinstance(error, StoreError) and not isinstance(error, RowUndecodable):
                     raise
-                after = msgspec.structs.replace(after, last_error=f"{error.code}: {error}"[:1000])
+                if not isinstance(error, ClewError):
+                    log.exception("schedule %s could not be fired", schedule.id)
+                why = f"{error.code if isinstance(error, ClewError) else InternalError.code}: {error}"[:1000]
+                after = msgspec.structs.replace(after, skipped=after.skipped + 1, last_error=why)
         if after != schedule:
             await self._keep(after)
         return next_at
@@ -205,13 +239,16 @@ class Schedules:
         )
         return await self._router.receive(inbound, (PutSchedule(after),))
 
-    async def _is_running(self, schedule: Schedule) -> bool:
-        """The last run has come in and nothing went out for it."""
-        if schedule.last_id is None:
-            return False
+    async def _check_idle(self, schedule: Schedule) -> None:
+        """Refuse a run while the last one has come in and nothing went out for it."""
         find = self._host.store.find_event
-        began = await find("in", schedule.source, schedule.last_id)
-        return began is not None and await find("out", schedule.source, schedule.last_id) is None
+        began = await find("in", schedule.source, schedule.last_id) if schedule.last_id is not None else None
+        if began is not None and await find("out", began.source, began.source_id) is None:
+            raise SessionBusy(
+                f"the last run of this schedule has not ended: it goes on, or waits, in session {began.session_id}",
+                schedule_id=schedule.id,
+                session_id=began.session_id,
+            )
 
     def _checked(self, schedule: Schedule, now: int) -> Schedule:
         """The schedule with its next time, or why it cannot be one."""
@@ -233,7 +270,7 @@ class Schedules:
         try:
             await self._commit(PutSchedule(schedule))
         except ClewError:
-            await self.get(schedule.id)
+            await self._stored(schedule.id)
             raise
 
     async def _commit(self, write: Write) -> None:

@@ -292,8 +292,8 @@ class Conversations(Protocol):
 class Triggers(Protocol):
     """Reading what no human typed: the events ledger, schedules, webhooks, and whom they are for."""
 
-    async def find_routed(self, kind: RouteKind, name: str) -> Session | None:
-        """The oldest session, by (created_at, id), whose metadata has this name under that key.
+    async def load_routed(self, kind: RouteKind, name: str) -> tuple[Session, ...]:
+        """The sessions whose metadata has this name under that key, oldest first by (created_at, id), 20 at most.
 
         Archived ones and those of subagents are passed over.
         """

@@ -8,7 +8,9 @@ of every so many minutes goes by what the clock shows. Pure: the time is always 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from datetime import UTC, datetime, tzinfo
+from itertools import islice, takewhile
 from typing import Final, Literal, NamedTuple
 
 import msgspec
@@ -16,13 +18,26 @@ import msgspec
 from clew.errors import InvalidInput
 from clew.triggers.routing import Routing
 
-__all__ = ["GRACE_MS", "MissedPolicy", "Plan", "Schedule", "check_cron", "latest_fire", "next_fire", "plan"]
+__all__ = [
+    "GRACE_MS",
+    "MissedPolicy",
+    "Plan",
+    "Schedule",
+    "check_cron",
+    "count_fires",
+    "latest_fire",
+    "next_fire",
+    "plan",
+]
 
 MissedPolicy = Literal["skip", "once"]
 """What becomes of runs that were due while nobody was there: left out, or made up for by one."""
 
 GRACE_MS: Final = 60_000
 """A run that is at most this late is not a missed one."""
+
+MOST_COUNTED: Final = 1_000_000
+"""Of a clock that was wrong by decades no more missed runs are counted: two years of one every minute."""
 
 _DAY_MS: Final = 86_400_000
 _ZONE: Final = re.compile(r"[A-Za-z0-9_+/-]{1,64}", re.ASCII)
@@ -53,11 +68,12 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(NamedTuple):
-    """What is to be done now: the moment a run is due for, None for no run; and when the next one is."""
+    """What is to be done now: the moment a run is due for, None for no run; when the next one is; and how many were due
+    before now and are left out."""
 
     due: int | None
     next_at: int | None
-    missed: bool = False
+    missed: int = 0
 
 
 def check_cron(cron: str, timezone: str) -> None:
@@ -77,12 +93,12 @@ def check_cron(cron: str, timezone: str) -> None:
 
 def next_fire(cron: str, timezone: str, after: int) -> int | None:
     """The first moment after ``after`` that the expression names; None when there is none for decades."""
-    return _step(cron, timezone, after, reverse=False)
+    return next(_fires(cron, timezone, after, reverse=False), None)
 
 
 def latest_fire(cron: str, timezone: str, now: int) -> int | None:
     """The last moment up to and with ``now`` that the expression names."""
-    found = _step(cron, timezone, now + 1, reverse=True)
+    found = next(_fires(cron, timezone, now + 1, reverse=True), None)
     # Looking back from the hour that comes twice misses what was in it the first time.
     while found is not None and (later := next_fire(cron, timezone, found)) is not None and later <= now:
         found = later
@@ -103,9 +119,16 @@ def plan(schedule: Schedule, now: int) -> Plan:
         return Plan(None, following if went_back and _was_wrong(schedule, waiting, now) else waiting)
     latest = latest_fire(schedule.cron, schedule.timezone, now)
     due = waiting if latest is None else max(latest, waiting)
+    before = count_fires(schedule.cron, schedule.timezone, waiting, due) if due > waiting else 0
     if schedule.missed == "skip" and now - due > GRACE_MS:
-        return Plan(None, following, missed=True)
-    return Plan(due, following)
+        return Plan(None, following, before + 1)
+    return Plan(due, following, before)
+
+
+def count_fires(cron: str, timezone: str, since: int, until: int) -> int:
+    """How many moments the expression names after ``since``, up to and with ``until``."""
+    found = _fires(cron, timezone, since, reverse=False)
+    return sum(1 for _ in islice(takewhile(lambda moment: moment <= until, found), MOST_COUNTED))
 
 
 def _was_wrong(schedule: Schedule, waiting: int, now: int) -> bool:
@@ -116,7 +139,8 @@ def _was_wrong(schedule: Schedule, waiting: int, now: int) -> bool:
     return max(schedule.last_fired_at, before) - now > _DAY_MS
 
 
-def _step(cron: str, timezone: str, at: int, *, reverse: bool) -> int | None:
+def _fires(cron: str, timezone: str, at: int, *, reverse: bool) -> Iterator[int]:
+    """The moments after ``at``, or before it, one by one."""
     from cronsim import CronSim, CronSimError
 
     # From whole seconds and microseconds, so that no fraction of a millisecond comes of it.
@@ -126,10 +150,10 @@ def _step(cron: str, timezone: str, at: int, *, reverse: bool) -> int | None:
             moment = int(found.timestamp()) * 1000
             # In the hour that comes twice a fixed time is found where it was the first time, which may be behind.
             if (moment < at) if reverse else (moment > at):
-                return moment
+                yield moment
+                at = moment
     except (OverflowError, CronSimError):
-        pass
-    return None
+        return
 
 
 def _zone(name: str) -> tzinfo:

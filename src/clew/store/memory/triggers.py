@@ -17,10 +17,10 @@ __all__ = ["MemoryTriggers"]
 class MemoryTriggers(MemoryTables):
     """See :class:`clew.store.base.Triggers` for what each method promises."""
 
-    async def find_routed(self, kind: RouteKind, name: str) -> Session | None:
+    async def load_routed(self, kind: RouteKind, name: str) -> tuple[Session, ...]:
         found = [session for session in self._sessions() if session.metadata.get(kind) == name]
         named = [session for session in found if session.archived_at is None and session.kind == "chat"]
-        return min(named, key=lambda session: (session.created_at, session.id), default=None)
+        return tuple(sorted(named, key=lambda session: (session.created_at, session.id))[:20])
 
     async def find_event(self, direction: Direction, source: str, source_id: str) -> LedgerEvent | None:
         found = self._shared.events.get((direction, source, source_id))

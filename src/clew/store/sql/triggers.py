@@ -90,9 +90,8 @@ class SqlTriggers(SqlReader):
     """See :class:`clew.store.base.Triggers` for what each method promises."""
 
     @reading
-    def find_routed(self, sql: Statements, kind: RouteKind, name: str) -> Session | None:
-        row = sql.first("find_labelled" if kind == "label" else "find_keyed", {"name": name})
-        return to_session(row) if row else None
+    def load_routed(self, sql: Statements, kind: RouteKind, name: str) -> tuple[Session, ...]:
+        return tuple(map(to_session, sql.rows("load_labelled" if kind == "label" else "load_keyed", {"name": name})))
 
     @reading
     def find_event(self, sql: Statements, direction: Direction, source: str, source_id: str) -> LedgerEvent | None:

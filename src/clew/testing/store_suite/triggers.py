@@ -175,7 +175,7 @@ async def test_what_hangs_on_a_session_goes_with_it(store: Store, mint: Mint, cl
 
 
 async def test_a_session_is_found_by_its_label_or_its_routing_key(store: Store, mint: Mint, clock: FakeClock) -> None:
-    """The oldest that is neither archived nor a subagent's."""
+    """All that are neither archived nor a subagent's, oldest first."""
     made = {}
     for name, metadata in (
         ("subagent", {"label": "inbox", "kind": "subagent"}),
@@ -188,14 +188,13 @@ async def test_a_session_is_found_by_its_label_or_its_routing_key(store: Store, 
         made[name] = await Scribe.create(store, clock=clock, mint=mint, metadata=metadata)
     await made["archived"].commit(u.PatchSession(archived_at=9))
     for kind, name, expected in (
-        ("label", "inbox", "first"),
-        ("routing_key", "k", "first"),
-        ("label", "k", None),
-        ("routing_key", "", None),
+        ("label", "inbox", ("first", "second")),
+        ("routing_key", "k", ("first",)),
+        ("label", "k", ()),
+        ("routing_key", "", ()),
     ):
-        found = await store.find_routed(kind, name)  # type: ignore[arg-type]
-        assert (found.id if found else None) == (made[expected].session_id if expected else None)
+        found = await store.load_routed(kind, name)  # type: ignore[arg-type]
+        assert [one.id for one in found] == [made[each].session_id for each in expected]
     await made["first"].commit(u.DeleteSession())
-    found = await store.find_routed("label", "inbox")
-    assert found is not None
-    assert found.id == made["second"].session_id
+    [left] = await store.load_routed("label", "inbox")
+    assert left.id == made["second"].session_id

@@ -99,7 +99,7 @@ async def add_schedule(
 
 @schedules.command(name="ls")
 async def list_schedules(*, store: Store = None, json: Json = False) -> None:
-    """List the schedules: id, when it fires next in UTC, expression and zone, name or prompt.
+    """List the schedules: id, when it fires next in UTC, expression and zone, name or prompt, what is wrong after !.
 
     Example: clew schedule ls
     """
@@ -107,6 +107,7 @@ async def list_schedules(*, store: Store = None, json: Json = False) -> None:
         found = await engine.schedules.list()
     lines = (
         f"{one.id}  {_next(one):<20}  {one.cron} {one.timezone}  {' '.join((one.name or one.prompt).split())[:60]}"
+        + (f"  ! {' '.join(one.last_error.split())}" if one.last_error else "")
         for one in found
     )
     show(json, {"schedules": found}, lines)

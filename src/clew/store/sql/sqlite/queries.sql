@@ -760,21 +760,21 @@ e.seq, e.id, e.direction, e.source, e.source_id, e.session_id, e.message_id,
 ifnull(e.turn_id, (SELECT min(l.turn_id) FROM turn_messages l WHERE l.message_id = e.message_id)),
 e.type, e.status, e.digest, e.data_json, e.at
 
--- name: find_labelled
+-- name: load_labelled
 SELECT {session_columns} FROM chat_sessions s INDEXED BY chat_sessions_by_label
 LEFT JOIN session_state t ON t.session_id = s.id
 WHERE iif(json_valid(metadata_json), json_extract(metadata_json, '$.label'), NULL) IS NOT NULL
 AND iif(json_valid(metadata_json), json_extract(metadata_json, '$.label'), NULL) = :name
 AND s.archived_at IS NULL AND {kind} <> 'subagent'
-ORDER BY s.created_at, s.id LIMIT 1
+ORDER BY s.created_at, s.id LIMIT 20
 
--- name: find_keyed
+-- name: load_keyed
 SELECT {session_columns} FROM chat_sessions s INDEXED BY chat_sessions_by_routing_key
 LEFT JOIN session_state t ON t.session_id = s.id
 WHERE iif(json_valid(metadata_json), json_extract(metadata_json, '$.routing_key'), NULL) IS NOT NULL
 AND iif(json_valid(metadata_json), json_extract(metadata_json, '$.routing_key'), NULL) = :name
 AND s.archived_at IS NULL AND {kind} <> 'subagent'
-ORDER BY s.created_at, s.id LIMIT 1
+ORDER BY s.created_at, s.id LIMIT 20
 
 -- name: has_event
 SELECT 1 FROM ledger_events WHERE source = :source AND source_id = :source_id AND direction = :direction
