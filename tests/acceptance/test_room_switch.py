@@ -175,6 +175,34 @@ async def test_recall_finds_what_is_out_of_sight_and_is_offered_from_the_first_t
         await s.is_sound()
 
 
+async def test_recall_does_not_find_what_it_was_asked_before(tmp_path: Path) -> None:
+    """Once its own calls are out of sight too, the question would be nearer to itself than the answer is. What is still
+    in sight of a message that was pruned is not shown either."""
+    async with opened(tmp_path, tools=[look], window=100_000) as s:
+        await s.begin()
+        await s.allow("look")
+        s.model.add(answer(f"{bulk('wall', 2_000)} where the key hangs: at hook 4471. {bulk('wall', 2_000)}", 100))
+        held = await s.say("look around")
+        for n in range(8):
+            s.model.add(call("recall", {"query": "where is the key, please?"}), answer(f"not yet {n}", 100))
+            await s.say(f"try {n}")
+        await s.engine.compact(s.id)
+        await looks(s, 4, used=100)
+        await s.engine.prune(s.id)
+        s.model.add(
+            call("recall", {"query": "where is the key, please?"}), call("recall", {"query": "re0"}), answer("found")
+        )
+        await s.say("where is it?")
+        key, visible = outputs([(await s.engine.messages(s.id))[-1]])
+        at = next(
+            m.id for m in await s.engine.messages(s.id, view="all") if m.turn_id == held.turn_id and m.role != "user"
+        )
+        assert key.startswith(f"({at})\n…")
+        assert "the key hangs: at hook 4471." in key.split("\n\n")[0]
+        assert "recall(" not in key
+        assert visible.startswith("nothing in the")
+
+
 # Proof
 
 

@@ -20,6 +20,7 @@ from clew.errors import ClewError, RunAborted, SessionBusy
 from clew.failpoints import failpoint
 from clew.live.base import Event
 from clew.runtime.context import load_idle_context, session_policy
+from clew.runtime.files import with_files
 from clew.runtime.head_move import load_kept_tails
 from clew.runtime.host import Host
 from clew.runtime.live_sessions import LiveSessions, Occupancy
@@ -77,7 +78,9 @@ class Compactor:
         model, policy = context.frame.model, context.policy
         summariser = Summariser(self._host, self._session, model, policy, self._waiting, turn_id=turn_id)
         try:
-            text, strategy = await summariser.summarise(task)
+            # A summary by rule quotes what was asked, and there a file's text is not the user's.
+            told = await with_files(self._host.store, task.messages, None)
+            text, strategy = await summariser.summarise(msgspec.structs.replace(task, messages=tuple(told)))
             by = str(summariser.model)
             return plans.written_by_model(text, task, plan, strategy, summariser.usage, by), plan.cut.warning
         except (SummaryFailed, SummaryRejected) as failure:

@@ -11,7 +11,7 @@ import base64
 import codecs
 import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -96,8 +96,11 @@ _KINDS: Final[tuple[tuple[re.Pattern[bytes], str, Callable[[bytes], bool]], ...]
 """How what models take begins, and whether it is all there; one that is cut off fails the call that sends it."""
 
 
-async def with_files(store: Store, messages: Sequence[Message], info: ModelInfo) -> list[Message]:
-    """The messages as a model takes them: every file of a user's by value, as text, or named in a line."""
+async def with_files(store: Store, messages: Iterable[Message], info: ModelInfo | None) -> list[Message]:
+    """The messages as a model takes them: every file of a user's by value, as text, or named in a line.
+
+    ``info`` None, for what is written about them or looked up in them: only texts, other files stay as they are.
+    """
     given: list[Message] = []
     for message in messages:
         if message.role == "user" and any(kind_of(part) == "file" for part in message.parts):
@@ -107,7 +110,7 @@ async def with_files(store: Store, messages: Sequence[Message], info: ModelInfo)
     return given
 
 
-async def _given(store: Store, part: dict[str, Any], info: ModelInfo) -> dict[str, Any]:
+async def _given(store: Store, part: dict[str, Any], info: ModelInfo | None) -> dict[str, Any]:
     digest = blob_of(part)
     data = bytes_in(url_of(part) or "") if digest is None else None
     if digest is not None:
@@ -126,6 +129,8 @@ async def _given(store: Store, part: dict[str, Any], info: ModelInfo) -> dict[st
     content = content_of(data, claimed)
     if content.text is not None:
         return text_part(f"[{name or 'a file'}]\n{content.text or '(the file is empty)'}")
+    if info is None:
+        return part
     if content.whole and info.takes(content.media_type):
         body = base64.b64encode(data).decode()
         return {**part, "mediaType": content.media_type, "url": f"data:{content.media_type};base64,{body}"}
