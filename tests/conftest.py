@@ -30,6 +30,14 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whoever speaks over a provider's wire is slow: each worker would import the libraries, seconds of them."""
+    for item in items:
+        if isinstance(item, pytest.Function) and "wire" in item.fixturenames:
+            item.add_marker("slow")
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """One line per suite, then the figures that tests reported."""
     seconds: defaultdict[str, float] = defaultdict(float)

@@ -247,6 +247,7 @@ async def test_a_new_branch_is_told_of_like_any_new_session(open_both: Open) -> 
         assert made == [branch]
 
 
+@pytest.mark.slow
 @pytest.mark.rule("BR-1", "BR-3", "BR-4")
 @settings(max_examples=rounds(25))
 @given(seed=st.integers(0, 10**6), actions=st.lists(st.sampled_from(ACTIONS), min_size=1, max_size=10))

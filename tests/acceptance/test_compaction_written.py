@@ -313,6 +313,7 @@ async def test_what_the_user_demanded_is_kept_word_for_word(tmp_path: Path) -> N
 # CP-9: presets
 
 
+@pytest.mark.slow
 @pytest.mark.rule("CP-9")
 @pytest.mark.parametrize(
     ("preset", "window", "fires_at"),

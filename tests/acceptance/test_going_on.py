@@ -86,7 +86,7 @@ async def opened_shop(open_scenario: Open, **options: Any) -> AsyncIterator[Shop
 
 
 async def acceptable(request: ModelRequest) -> list[str]:
-    """What the real providers would have against a request, on each wire."""
+    """What the real providers would have against a request, on each wire. Whoever asks is slow, as over any wire."""
     found: list[str] = []
     kinds: list[tuple[EndpointKind, str]] = [("anthropic", "anthropic"), ("openai-compatible", "local")]
     async with WireServer() as wire:
@@ -116,6 +116,7 @@ def dying() -> dict[str, tuple[Any, list[str]]]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", list(dying()))
 async def test_a_lost_connection_costs_the_step_it_was_lost_in_and_no_effect_comes_twice(
     open_scenario: Open, place: str
@@ -138,6 +139,7 @@ async def test_a_lost_connection_costs_the_step_it_was_lost_in_and_no_effect_com
             await shop.s.engine.continue_turn(shop.s.id)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["in text", "in reasoning", "in a call"])
 async def test_an_abort_while_a_model_speaks_costs_the_step_it_spoke_in(open_scenario: Open, place: str) -> None:
     """What it had done before is sent with its results, whoever ended the turn."""
@@ -150,6 +152,7 @@ async def test_an_abort_while_a_model_speaks_costs_the_step_it_spoke_in(open_sce
         assert (shop.charged, len(await shop.turn_ids())) == ([1], 1)
 
 
+@pytest.mark.slow
 async def test_an_abort_in_a_tool_tells_the_model_that_its_effects_are_unknown(open_scenario: Open) -> None:
     """The step is complete: its call is sent, as interrupted, and not run again."""
     async with opened_shop(open_scenario) as shop:
@@ -161,6 +164,7 @@ async def test_an_abort_in_a_tool_tells_the_model_that_its_effects_are_unknown(o
         assert [m.metadata.get("unsent_from") for m in await shop.s.engine.messages(shop.s.id)] == [None] * 3
 
 
+@pytest.mark.slow
 async def test_an_abort_between_two_tools_keeps_the_result_of_the_first(open_scenario: Open) -> None:
     """One was paid, the other is unknown; neither is done again."""
     async with opened_shop(open_scenario) as shop:
@@ -171,6 +175,7 @@ async def test_an_abort_between_two_tools_keeps_the_result_of_the_first(open_sce
         assert shop.charged == [1, 2, 0]
 
 
+@pytest.mark.slow
 async def test_a_turn_that_breaks_off_again_and_again_loses_nothing(open_scenario: Open) -> None:
     """Each attempt leaves a message that is seen; each goes on after the last complete step of all."""
     async with opened_shop(open_scenario) as shop:
@@ -189,6 +194,7 @@ async def test_a_turn_that_breaks_off_again_and_again_loses_nothing(open_scenari
         assert [step.index for step in steps] == [0, 1, 2]
 
 
+@pytest.mark.slow
 async def test_what_ended_at_its_length_and_then_broke_off_has_one_line_between(open_scenario: Open) -> None:
     """The line of going on stands already; a second one would be one too many."""
     async with opened_shop(open_scenario) as shop:

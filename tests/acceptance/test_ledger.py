@@ -223,6 +223,7 @@ async def test_tool_calls_and_subagents_are_in_the_ledger(open_scenario: Open) -
         assert await disagreements(path, s.engine.store) == []
 
 
+@pytest.mark.slow
 @pytest.mark.rule("BR-8")
 async def test_many_tasks_that_fire_at_one_session_make_one_chain(open_scenario: Open) -> None:
     """Forty at once: each turn hangs below the one before, nobody is routed to a turn that has moved on."""

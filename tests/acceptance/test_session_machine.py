@@ -172,6 +172,7 @@ def _answerless(part: dict[str, Any]) -> dict[str, Any]:
     return part
 
 
+@pytest.mark.slow
 @pytest.mark.rule("SR-6", "SR-7", "SR-4")
 @settings(max_examples=rounds(30))
 @given(seed=st.integers(0, 10**6), actions=st.lists(st.sampled_from(ACTIONS), min_size=3, max_size=25))

@@ -278,6 +278,7 @@ async def test_whoever_watches_is_told_of_the_pause_and_of_its_end(open_scenario
         await until("idle", None)
 
 
+@pytest.mark.slow
 @pytest.mark.rule("SR-10", "SR-7")
 async def test_an_abort_at_the_moment_the_last_message_is_fired_leaves_no_pause_behind(open_scenario: Open) -> None:
     """Whichever comes first: a queue that is empty is not paused, and one that is not is."""

@@ -294,6 +294,7 @@ def _infos() -> list[ModelInfo]:
     return [*DEMO_MODELS.values(), *own.values()]
 
 
+@pytest.mark.slow
 @pytest.mark.rule("CP-1", "CP-3", "CP-5", "CP-8", "MS-2", "RN-4")
 @pytest.mark.parametrize(
     ("store", "turns"),

@@ -246,6 +246,7 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 @settings(max_examples=rounds(150))
 @given(wanted=st.text(st.characters(), max_size=40) | st.text('ab"*^:(){}-+ ,.NOTADR\\天', max_size=30))
 async def test_no_text_makes_a_search_fail(searched: Path, wanted: str) -> None:

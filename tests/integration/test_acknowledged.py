@@ -57,6 +57,7 @@ def cut(path: Path, share: float = 0.5) -> None:
     os.truncate(wal(path), int(wal(path).stat().st_size * share))
 
 
+@pytest.mark.slow
 async def test_a_log_that_was_broken_off_is_named_over_http_until_a_human_accepts_it(path: Path) -> None:
     """How many commits, and which sessions; the server runs on with what is left."""
     killed(path, streams=2)
@@ -75,6 +76,7 @@ async def test_a_log_that_was_broken_off_is_named_over_http_until_a_human_accept
         assert (await client.get("/api/server")).json()["losses"] == []
 
 
+@pytest.mark.slow
 def test_the_check_of_a_file_that_nobody_opened_since_names_the_loss(command: Say, tmp_path: Path) -> None:
     """Reading is enough to notice; with the word given it is told no more."""
     path = tmp_path / "store.db"
@@ -132,6 +134,7 @@ def test_after_another_boot_only_what_was_synced_counts() -> None:
     assert find_loss([Note(here, store, 9, 5, 1, "ses_a")], "another", 0) is None
 
 
+@pytest.mark.slow
 async def test_a_store_that_shrank_to_nothing_is_not_a_new_one(path: Path) -> None:
     """A file that is a database and holds nothing: what was acknowledged here was not acknowledged for nothing."""
     killed(path, streams=1)

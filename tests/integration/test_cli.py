@@ -79,6 +79,7 @@ def test_each_kind_of_failure_has_its_exit_code(tmp_path: Path, run: Run) -> Non
         assert code_word in err
 
 
+@pytest.mark.slow
 def test_whoever_has_read_enough_may_close_the_pipe(tmp_path: Path) -> None:
     """No complaint, and no failure; also where the terminal cannot show what is to be shown."""
     env = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path), "PYTHONIOENCODING": "ascii"}

@@ -183,6 +183,7 @@ def test_config_says_where_each_setting_was_read_and_no_secret(say: Say, tmp_pat
 # Samples and care
 
 
+@pytest.mark.slow
 def test_demo_fills_a_store_once(say: Say) -> None:
     """Branches and a reflog, two summaries, an approval, a queue, 2,000 turns; all sound; twice changes nothing."""
     code, out, err = say("demo")

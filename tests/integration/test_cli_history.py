@@ -377,6 +377,7 @@ def test_a_run_that_fails_is_1_and_one_that_does_not_fit_6(say: Say) -> None:
     assert len(messages(session_id)) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.rule("ST-9")
 def test_a_store_that_somebody_else_has_is_4(say: Say) -> None:
     """Those that write say who has it; those that only look do not mind."""

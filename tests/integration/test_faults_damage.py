@@ -104,6 +104,7 @@ async def test_a_flipped_byte_in_a_messages_metadata_costs_that_metadata(two: Tw
         }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mask", [pytest.param(0x40, id="no JSON"), pytest.param(0x80, id="no UTF-8")])
 async def test_a_damaged_journal_row_is_told_in_clear_words_and_the_rest_stays_readable(path: Path, mask: int) -> None:
     """Whatever opening for writing does, it does not crash; the sessions that were not streaming are there."""
@@ -209,6 +210,7 @@ async def look_at_all(two: Two) -> tuple[list[Problem], dict[str, Any]]:
         return problems, seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(16), ids=lambda seed: f"seed-{seed}")
 async def test_a_bit_flipped_anywhere_is_reported_or_harmless(two: Two, seed: int) -> None:
     """Whatever byte of the file it hits: only clew's own errors, and no settled answer that changed unseen."""

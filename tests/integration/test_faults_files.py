@@ -180,6 +180,7 @@ async def test_a_second_writer_is_told_where_the_store_is_served(path: Path) -> 
     assert read_owner(path) is None
 
 
+@pytest.mark.slow
 @pytest.mark.rule("ST-9", "SV-3")
 async def test_a_reader_in_another_process_sees_what_was_acknowledged_and_is_not_folded(path: Path) -> None:
     """While the owner streams: exactly the chunks that were shown, though no part holds them yet."""
@@ -344,6 +345,7 @@ async def test_the_files_of_a_store_are_for_their_owner_alone(tmp_path: Path) ->
         os.umask(old)
 
 
+@pytest.mark.slow
 async def test_files_that_others_could_read_are_repaired_at_the_start(path: Path) -> None:
     """Also the write-ahead log of a process that was killed."""
     with Child(Orders(store=f"sqlite:///{path}", stage="hold")) as child:

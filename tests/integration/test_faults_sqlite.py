@@ -250,6 +250,7 @@ def strings(path: Path) -> Iterator[str]:
             yield node.value
 
 
+@pytest.mark.slow
 @pytest.mark.rule("ST-3")
 def test_no_statement_begins_a_transaction_that_could_wait_for_its_lock() -> None:
     """A deferred transaction that reads and then writes fails at once, whatever the busy timeout; a reader's may."""

@@ -25,6 +25,7 @@ from tests.integration.http_fuzzed import BAD_IDS, BODIED, OPERATIONS, bodies, f
 from tests.integration.http_values import HOSTILE, bent, fitting
 from tests.rounds import rounds
 
+pytestmark = pytest.mark.slow
 EXAMPLES = rounds(30)
 FEWER = rounds(10)
 """For routes with little to draw: those of schedules and webhooks."""

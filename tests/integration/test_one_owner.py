@@ -120,6 +120,7 @@ def locks_on(file: Path) -> int:
     return len(held)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/locks").exists(), reason="this system does not tell its locks")
 async def test_whoever_is_turned_away_takes_no_lock_of_sqlites_along(path: Path) -> None:
     """Closing any handle of the file would: a reader here, an owner here or elsewhere, one after the other."""

@@ -189,6 +189,7 @@ async def test_an_abort_before_the_start_ends_it_too(workspace: Path) -> None:
         await run("sleep 300", workspace, signal=signal)
 
 
+@pytest.mark.slow
 async def test_a_cancelled_call_leaves_no_process(workspace: Path) -> None:
     """As when the watchdog takes the call away: the group is dead before the caller goes on."""
     running = asyncio.create_task(run("echo $$ > gate; trap '' TERM; while :; do sleep 1; done", workspace))
@@ -310,6 +311,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "bytes_", "kept"),
     [
@@ -357,6 +359,7 @@ async def test_a_command_that_cannot_be_started_is_a_sentence(workspace: Path, t
         await run("echo \ud800", workspace)
 
 
+@pytest.mark.slow
 async def test_many_commands_run_beside_one_another(workspace: Path) -> None:
     """Each in a thread and a group of its own; no handle is left."""
     before = len(os.listdir("/proc/self/fd"))

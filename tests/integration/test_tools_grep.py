@@ -140,6 +140,7 @@ async def test_a_pattern_that_never_ends_is_ended_and_the_loop_goes_on(
     assert ticks > 5
 
 
+@pytest.mark.slow
 async def test_what_was_found_before_the_time_ran_out_is_kept(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the file the time ran out in, and how many were not searched to the end."""
     monkeypatch.setattr(grep_module, "SECONDS", 3.0)

@@ -29,6 +29,7 @@ def test_imports_keep_to_the_contracts() -> None:
     assert result.returncode == 0, result.stdout + result.stderr
 
 
+@pytest.mark.slow
 def test_no_modules_import_one_another_in_a_ring(modules: list[Module]) -> None:
     """Not even for type checkers alone, nor inside of functions: what goes in a ring is one thing in several files."""
     assert find_cycles(modules) == []

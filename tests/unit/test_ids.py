@@ -187,6 +187,7 @@ def test_ids_from_many_threads_are_distinct_and_grow_in_each() -> None:
     assert len({id_ for batch in batches for id_ in batch}) == 8 * 5000
 
 
+@pytest.mark.slow
 @pytest.mark.rule("ID-2")
 @given(st.lists(st.tuples(st.integers(0, LAST_MS - 100), st.integers(1, 200), st.integers(0, 4)), max_size=20))
 def test_ids_sort_as_they_were_minted_whatever_the_clock_does(moments: list[tuple[int, int, int]]) -> None:

@@ -162,6 +162,7 @@ def test_a_document_without_secrets_is_not_changed() -> None:
     assert redact_session(sample()) == sample()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "evil",
     [

@@ -131,6 +131,7 @@ def test_a_whole_text_has_its_value(value: Any) -> None:
     assert parse_partial_json(json.dumps({"value": value}, ensure_ascii=False)) == {"value": value}
 
 
+@pytest.mark.slow
 @given(JSON_VALUES, st.data())
 def test_every_beginning_of_a_text_can_be_read(value: Any, data: st.DataObject) -> None:
     """A cut may leave no value, but never an error, and what it leaves can be stored."""

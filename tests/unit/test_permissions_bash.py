@@ -168,6 +168,7 @@ def test_the_lines_to_start_from_are_allowed(line: str) -> None:
     assert decide(line) == "allow"
 
 
+@pytest.mark.slow
 @pytest.mark.rule("PM-5")
 @given(lines())
 @settings(max_examples=rounds(400))

@@ -225,6 +225,7 @@ def test_the_order_in_which_things_are_found_does_not_matter(
     assert assemble(first) == assemble(second)
 
 
+@pytest.mark.slow
 @pytest.mark.rule("SP-2")
 @pytest.mark.parametrize("seed", ["1", "4242"])
 def test_another_process_makes_the_same_bytes(seed: str) -> None:
