@@ -16,6 +16,7 @@ import msgspec
 
 from clew.compaction.policy import Policy
 from clew.transcript import part as p
+from clew.transcript.file_rule import UNKNOWN, FileRule, image_tokens, page_tokens
 from clew.transcript.message import Message
 from clew.transcript.session import Model
 from clew.transcript.turn import Step
@@ -48,7 +49,7 @@ _BYTES_A_CHARACTER: Final = 4
 """Of a PDF, for one character of what a model reads in it."""
 
 IMAGE_TOKENS: Final = 1_500
-"""What one image takes, whatever its size: providers scale large ones down."""
+"""What one image takes of which nobody knows better: providers scale large ones down."""
 MESSAGE_TOKENS: Final = 4
 """What a message takes beside its content: its role and its borders."""
 
@@ -69,11 +70,15 @@ class Count(NamedTuple):
 
 
 class Ruler(msgspec.Struct, frozen=True):
-    """What characters take: ``tokens`` for so many ``chars``. ``provider_id``: to whom reasoning may go back."""
+    """What characters take: ``tokens`` for so many ``chars``; and what ``files`` do.
+
+    ``provider_id``: to whom reasoning may go back.
+    """
 
     tokens: int = 1
     chars: int = 4
     provider_id: str | None = None
+    files: FileRule = UNKNOWN
 
 
 USUAL: Final = Ruler()
@@ -131,7 +136,7 @@ def plain_tokens(chars: int, ruler: Ruler = USUAL) -> int:
     return min(chars // 4, chars * ruler.tokens // ruler.chars)
 
 
-def learn(counts: Sequence[Count], provider_id: str) -> Ruler:
+def learn(counts: Sequence[Count], provider_id: str, files: FileRule = UNKNOWN) -> Ruler:
     """What characters take by the newest counts of a session's calls, as soon as there are three that agree.
 
     One alone may have counted something else: a gateway leaves out what was cached, a scripted model says anything.
@@ -139,10 +144,10 @@ def learn(counts: Sequence[Count], provider_id: str) -> Ruler:
     newest = counts[-_AGREE:]
     shares = [Fraction(max(one.tokens, 0), max(one.chars, 1)) for one in newest]
     if len(newest) < _AGREE or min(one.chars for one in newest) < _LEARNS_FROM:
-        return Ruler(provider_id=provider_id)
+        return Ruler(provider_id=provider_id, files=files)
     if min(shares) < _LIKELY[0] or max(shares) > _LIKELY[1] or max(shares) > min(shares) * _WITHIN:
-        return Ruler(provider_id=provider_id)
-    return Ruler(sum(one.tokens for one in newest), sum(one.chars for one in newest), provider_id)
+        return Ruler(provider_id=provider_id, files=files)
+    return Ruler(sum(one.tokens for one in newest), sum(one.chars for one in newest), provider_id, files)
 
 
 def count_of(usage: Usage, chars: int, others: int) -> Count:
@@ -152,7 +157,7 @@ def count_of(usage: Usage, chars: int, others: int) -> Count:
 
 def estimate_part(part: p.Part, ruler: Ruler = USUAL) -> int:
     """Tokens of one part as it is sent."""
-    return estimate_tokens(_chars(part, ruler.provider_id), ruler) + _file_tokens(part)
+    return estimate_tokens(_chars(part, ruler.provider_id), ruler) + _file_tokens(part, ruler.files)
 
 
 def estimate_message(message: Message, ruler: Ruler = USUAL) -> int:
@@ -239,7 +244,7 @@ def size_request(
         summary=summary,
         history=used - system - tools - summary,
         chars=plain + sealed,
-        others=sum(map(_file_tokens, parts)) + MESSAGE_TOKENS * len(messages),
+        others=sum(_file_tokens(part, ruler.files) for part in parts) + MESSAGE_TOKENS * len(messages),
     )
 
 
@@ -297,20 +302,24 @@ def _is_image(part: p.Part) -> bool:
     return p.kind_of(part) == "file" and (p.media_type_of(part) or "").startswith("image/")
 
 
-def _file_tokens(part: p.Part) -> int:
-    """What the bytes of a file may take: an image the most one does, a text its characters, a PDF a guess by its size.
+def _file_tokens(part: p.Part, rule: FileRule) -> int:
+    """What the bytes of a file may take: by the provider's rule where there is one and the file was looked at.
 
+    Else an image the most one does, a text its characters, a PDF a guess by its size.
     Only ever an estimate. How a provider reads a file is its own affair, so no message is refused on this count.
     """
     if p.kind_of(part) != "file":
         return 0
+    media_type, size = p.media_type_of(part) or "", p.noted_of(part, "size") or 0
     if _is_image(part):
-        return IMAGE_TOKENS
-    size = max(p.size_of(part) or 0, 0)
-    media_type = p.media_type_of(part) or ""
+        known = image_tokens(part, rule)
+        return IMAGE_TOKENS if known is None else known
     if p.is_text_type(media_type):
         return estimate_tokens(size)
-    return estimate_tokens(size // _BYTES_A_CHARACTER) if media_type == "application/pdf" else 0
+    if media_type != "application/pdf":
+        return 0
+    known = page_tokens(part, rule)
+    return estimate_tokens(size // _BYTES_A_CHARACTER) if known is None else known
 
 
 def _sealed_chars(part: p.Part, provider_id: str | None) -> int:

@@ -12,6 +12,7 @@ import msgspec
 from clew.compaction import budget as b
 from clew.compaction.policy import Policy
 from clew.compaction.prune import plan_prune
+from clew.transcript.file_rule import UNKNOWN, FileRule
 from clew.transcript.line import LineTurn
 from clew.transcript.message import Message
 from clew.transcript.part import STEP_START, kind_of, steps_in
@@ -24,13 +25,17 @@ __all__ = ["Context", "ContextParts", "ContextReport", "RequestFrame", "messages
 
 
 class RequestFrame(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request is beside its messages: the model with its window, and the size of its prompt and tools."""
+    """What a request is beside its messages: the model with its window, and the size of its prompt and tools.
+
+    ``files`` is how the model counts those.
+    """
 
     model: Model
     window: int
     max_output: int
     system_chars: int
     tools_chars: int
+    files: FileRule = UNKNOWN
 
 
 class ContextParts(msgspec.Struct, frozen=True):
@@ -79,7 +84,7 @@ class Context:
         self._all: list[Message] = self._messages(self.prunes)
         self.messages: list[Message] = without_begun(self._all)
         self.counts: tuple[b.Count, ...] = tuple(counts)
-        self.ruler: b.Ruler = b.learn(self.counts, frame.model.provider_id)
+        self.ruler: b.Ruler = b.learn(self.counts, frame.model.provider_id, frame.files)
         self.size: b.Size = self._size(measured)
 
     # What is sent
@@ -123,7 +128,7 @@ class Context:
         told = [step for step in (*earlier, *steps) if step.model.plain == self.frame.model.plain]
         told = [step for step in told if len(step.sized) == 2 and not step.is_estimated]
         self.counts = tuple(b.count_of(step.usage, *step.sized) for step in told)
-        self.ruler = b.learn(self.counts, self.frame.model.provider_id)
+        self.ruler = b.learn(self.counts, self.frame.model.provider_id, self.frame.files)
         by_message: dict[str, list[Step]] = {}
         for step in steps:
             by_message.setdefault(step.message_id, []).append(step)

@@ -21,6 +21,7 @@ import msgspec
 
 from clew.errors import ModelFailed
 from clew.transcript.chunk import Chunk
+from clew.transcript.file_rule import UNKNOWN, FileRule
 from clew.transcript.message import Message
 from clew.transcript.session import Model
 from clew.transcript.turn import NOT_REPORTED
@@ -138,6 +139,7 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     ``summariser`` and ``titler`` are the provider's cheap models for those jobs; without a titler a session is
     named after its first words. ``variants`` are what it can be asked for behind a colon, for one turn.
     ``files`` are the media types it takes beside text, which every model does; ``image/*`` stands for all of a kind.
+    ``file_rule`` is how its provider counts them.
     """
 
     model: Model
@@ -150,6 +152,7 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     known: bool = True
     output_known: bool = True
     files: tuple[str, ...] = ("image/png", "image/jpeg", "image/gif", "image/webp", "application/pdf")
+    file_rule: FileRule = UNKNOWN
 
     def takes(self, media_type: str) -> bool:
         """Whether a file of this type can be sent to it as it is."""

@@ -1,4 +1,5 @@
-"""Which files a model takes beside text: what its wire carries, less what the model is known not to take."""
+"""Which files a model takes beside text: what its wire carries, less what the model is known not to take; and how it
+counts them."""
 
 from __future__ import annotations
 
@@ -10,8 +11,9 @@ from importlib.resources import files
 import msgspec
 
 from clew.providers.base import EndpointKind
+from clew.transcript.file_rule import UNKNOWN, FileRule
 
-__all__ = ["files_taken"]
+__all__ = ["file_rule", "files_taken"]
 
 
 class _Less(msgspec.Struct, frozen=True):
@@ -19,11 +21,16 @@ class _Less(msgspec.Struct, frozen=True):
     without: tuple[str, ...]
 
 
+class _Counted(FileRule, frozen=True, kw_only=True):
+    models: tuple[str, ...]
+
+
 class _Files(msgspec.Struct, frozen=True):
     """``files.toml``."""
 
     wires: dict[EndpointKind, tuple[str, ...]]
     less: tuple[_Less, ...]
+    counted: tuple[_Counted, ...]
 
 
 @cache
@@ -33,8 +40,18 @@ def _files() -> _Files:
 
 def files_taken(kind: EndpointKind, model_id: str) -> tuple[str, ...]:
     """The media types a model takes at an endpoint of this kind."""
-    # A gateway's name for a model begins with its maker's.
-    name = model_id.rpartition("/")[2].lower()
-    less = [one.without for one in _files().less if any(fnmatchcase(name, model) for model in one.models)]
+    less = [one.without for one in _files().less if _is_of(model_id, one.models)]
     left_out = [pattern for without in less for pattern in without]
     return tuple(one for one in _files().wires[kind] if not any(fnmatchcase(one, pattern) for pattern in left_out))
+
+
+def file_rule(model_id: str) -> FileRule:
+    """How the provider of a model counts pictures and documents, by the first entry that names it."""
+    found = next((one for one in _files().counted if _is_of(model_id, one.models)), UNKNOWN)
+    return FileRule(found.image, found.page)
+
+
+def _is_of(model_id: str, patterns: tuple[str, ...]) -> bool:
+    # A gateway's name for a model begins with its maker's.
+    name = model_id.rpartition("/")[2].lower()
+    return any(fnmatchcase(name, pattern) for pattern in patterns)

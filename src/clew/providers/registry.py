@@ -19,7 +19,7 @@ from clew.errors import Invalid, InvalidInput
 from clew.providers.base import EndpointKind, ModelInfo, ModelListing, Provider, ProviderFailure, repr_without_key
 from clew.providers.catalog import Catalog, ModelFacts, families
 from clew.providers.demo import DEMO, DEMO_MODELS, DemoProvider
-from clew.providers.files import files_taken
+from clew.providers.files import file_rule, files_taken
 from clew.providers.naming import parse_model
 from clew.providers.pydantic_ai import IDLE_LIMIT_MS, Endpoint, PydanticAIProvider, is_installed
 from clew.transcript.session import Model
@@ -127,6 +127,8 @@ class ProviderRegistry:
         info = self._catalog.info(model)
         config = self._configs.get(model.provider_id)
         own = config.facts().get(model.model_id) if config is not None else None
+        if model.provider_id != DEMO:
+            info = msgspec.structs.replace(info, file_rule=file_rule(model.model_id))
         if model.provider_id != DEMO and (own is None or own.files is None):
             taken = files_taken(self._endpoint(model.provider_id).kind, model.model_id)
             info = msgspec.structs.replace(info, files=taken)

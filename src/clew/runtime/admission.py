@@ -19,6 +19,7 @@ import orjson
 from clew.errors import InvalidInput, MessageTooLarge, TooManyFiles, UnsupportedFile
 from clew.providers.base import ModelInfo
 from clew.providers.evidence import encode_tools
+from clew.runtime.file_extent import extent_of
 from clew.runtime.files import content_of
 from clew.runtime.host import Host
 from clew.runtime.setting import Setting, resolve
@@ -32,7 +33,7 @@ from clew.transcript.part import (
     is_text_type,
     kind_of,
     media_type_of,
-    size_of,
+    noted_of,
     stored_file,
     text_of,
     text_part,
@@ -147,7 +148,8 @@ def read_parts(
             if total > MAX_FILES_BYTES:
                 raise MessageTooLarge(f"the files of a prompt may have {MAX_FILES_BYTES} bytes together")
             blobs.append(LinkBlob(blob.sha256) if blob.sha256 in (kept or {}) else blob)
-            parts.append(stored_file(part, blob.sha256, blob.media_type, len(blob.data)))
+            noted = {"size": len(blob.data), **extent_of(blob.data, blob.media_type)}
+            parts.append(stored_file(part, blob.sha256, blob.media_type, noted))
         else:
             raise InvalidInput(f"a prompt holds text and file parts, not {kind_of(part)!r}")
     if not any(kind_of(part) == "file" or text_of(part) for part in parts):
@@ -242,7 +244,7 @@ def _check_size(content: PromptContent, setting: Setting) -> None:
     """A message that with prompt and tools could not fit an empty window is refused before it is stored."""
     text = sum(map(len, texts_of(content.parts)))
     # A file of text is sent as its text.
-    text += sum(size_of(part) or 0 for part in content.parts if is_text_type(media_type_of(part) or ""))
+    text += sum(noted_of(part, "size") or 0 for part in content.parts if is_text_type(media_type_of(part) or ""))
     tools = encode_tools(setting.schemas) if setting.schemas else ""
     needed = sum(-(-chars // 4) for chars in (text, len(setting.system_prompt.text), len(tools)))
     if needed > setting.info.window:

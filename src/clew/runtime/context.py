@@ -44,6 +44,7 @@ def frame_of(setting: Setting) -> RequestFrame:
         max_output=setting.info.max_output,
         system_chars=len(setting.system_prompt.text),
         tools_chars=len(encode_tools(setting.schemas)) if setting.schemas else 0,
+        files=setting.info.file_rule,
     )
 
 

@@ -26,6 +26,7 @@ COMPACTION_PART: Final = "data-compaction"
 STEP_START: Final = "step-start"
 _OWN: Final = "clew"
 """Whose ``providerMetadata`` is clew's own."""
+_NOTED: Final = ("size", "width", "height", "pages")
 _BLOB: Final = re.compile("/api/blobs/([0-9a-f]{64})", re.ASCII)
 _TEXT_TYPES: Final = re.compile(r"text/.*|application/(json|xml|yaml|toml|javascript)(;.*)?", re.ASCII)
 
@@ -268,22 +269,23 @@ def bytes_in(url: str) -> bytes | None:
     return unquote_to_bytes(data)
 
 
-def stored_file(part: Part, sha256: str, media_type: str, size: int) -> dict[str, Any]:
-    """A file part that names its blob instead of the bytes, and notes their size."""
+def stored_file(part: Part, sha256: str, media_type: str, noted: Mapping[str, int]) -> dict[str, Any]:
+    """A file part that names its blob instead of the bytes, with what is ``noted`` of them.
+
+    That is their ``size`` and, where it is known, the ``width`` and ``height`` of a picture or the ``pages`` of a
+    document. A client that notes such things itself is not believed.
+    """
     about = part.get("providerMetadata")
     about = about if isinstance(about, Mapping) else {}
-    own = about.get("clew")
-    own = {**(own if isinstance(own, Mapping) else {}), "size": size}
-    metadata = {**about, "clew": own}
+    own = {key: value for key, value in (provider_data(part, _OWN) or {}).items() if key not in _NOTED}
+    metadata = {**about, _OWN: {**own, **noted}}
     return {**part, "url": blob_url(sha256), "mediaType": media_type, "providerMetadata": metadata}
 
 
-def size_of(part: Part) -> int | None:
-    """The bytes of a file, as noted when it was taken in: a request is sized without reading them."""
-    about = part.get("providerMetadata")
-    own = about.get("clew") if isinstance(about, Mapping) else None
-    size = own.get("size") if isinstance(own, Mapping) else None
-    return size if isinstance(size, int) else None
+def noted_of(part: Part, key: str) -> int | None:
+    """What was noted of a file when it was taken in, such as its ``size``: a request is sized without reading it."""
+    noted = (provider_data(part, _OWN) or {}).get(key)
+    return noted if isinstance(noted, int) and noted >= 0 else None
 
 
 def text_at(value: Mapping[str, Any], key: str) -> str | None:
