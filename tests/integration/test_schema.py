@@ -243,7 +243,7 @@ async def test_the_ledger_is_read_by_its_indexes(file: Path) -> None:
                 "list_events_of_turn",
                 "open_events",
                 "find_event",
-                "find_labelled",
+                "load_labelled",
             )
         }
     finally:
@@ -254,7 +254,7 @@ async def test_the_ledger_is_read_by_its_indexes(file: Path) -> None:
     assert "SEARCH e USING INTEGER PRIMARY KEY" in plans["list_events_of_turn"]
     assert "ledger_events USING COVERING INDEX ledger_events_once" in plans["open_events"]
     assert "SEARCH e USING INDEX ledger_events_once (source=? AND source_id=? AND direction=?)" in plans["find_event"]
-    assert "SEARCH s USING INDEX chat_sessions_by_label" in plans["find_labelled"]
+    assert "SEARCH s USING INDEX chat_sessions_by_label" in plans["load_labelled"]
     assert "SCAN ledger_events USING INDEX" not in plans["list_events_of_turn"]
 
 

@@ -1,4 +1,5 @@
 -- Every statement the SQLite store runs, by name. Nothing here looks at hidden_at: the turn tree decides.
+-- A plus before session_id: without it SQLite takes the index by session and walks all of a session to find one row.
 
 -- fragment: session_columns
 s.id, s.agent, s.workspace_root, s.model_json, s.parent_id, s.parent_message_id, s.permissions_json, s.metadata_json,
@@ -172,11 +173,11 @@ UPDATE chat_messages SET created_at = :created_at WHERE id = :id
 
 -- name: hide_messages
 UPDATE chat_messages SET metadata_json = json_set(metadata_json, '$.hidden_at', :at, '$.hidden_by', :by)
-WHERE id IN (SELECT value FROM json_each(:ids)) AND session_id = :session_id
+WHERE id IN (SELECT value FROM json_each(:ids)) AND +session_id = :session_id
 
 -- name: show_messages
 UPDATE chat_messages SET metadata_json = json_remove(metadata_json, '$.hidden_at', '$.hidden_by')
-WHERE id IN (SELECT value FROM json_each(:ids)) AND session_id = :session_id
+WHERE id IN (SELECT value FROM json_each(:ids)) AND +session_id = :session_id
 
 -- name: insert_part
 INSERT INTO chat_parts
@@ -188,7 +189,7 @@ FROM chat_messages WHERE id = :message_id AND session_id = :session_id
 UPDATE chat_parts SET
     type = :type, data_json = :data_json, tool_call_id = :tool_call_id, tool_state = :tool_state,
     updated_at = :updated_at
-WHERE message_id = :message_id AND "index" = :index AND session_id = :session_id
+WHERE message_id = :message_id AND "index" = :index AND +session_id = :session_id
 
 -- name: find_message
 SELECT {message_columns} FROM chat_messages m WHERE m.id = :id AND m.session_id = :session_id

@@ -1,0 +1,54 @@
+"""How SQLite runs each statement: which of them walk a whole session or a whole table, and that no other does."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from pathlib import Path
+
+import clew
+from clew.store.sql.sqlite.connection import QUERIES, connect
+
+# Rows of what the session holds now, or all of the session because that is what is asked for.
+BY_SESSION = {
+    "any_search_doc_of",
+    "copy_blob_links",
+    "delete_session",
+    "load_calls",
+    "load_links",
+    "load_marks_of_session",
+    "load_messages",
+    "load_queue",
+    "load_seals",
+    "load_session_parts",
+    "load_spend",
+    "load_turns",
+    "message_ids",
+    "newest_message_at",
+    "open_events_of_session",
+    "sum_session",
+    "turn_ids",
+}
+_MADE_LATER = re.compile(r"temp\.copied|search_(index|texts)")
+"""Tables that are there once somebody branches or searches."""
+
+
+async def test_no_statement_walks_a_session_but_those_that_are_asked_for_all_of_it(tmp_path: Path) -> None:
+    """One that looks for a row it could name by a better key would hold up the one writer, longer with every turn."""
+    file = tmp_path / "store.db"
+    async with clew.open(f"sqlite:///{file}"):
+        pass
+    db = connect(file, writer=False)
+    try:
+        walking = {name for name, query in QUERIES.items() if _walks_a_session(db, query)}
+    finally:
+        db.close()
+    assert walking == BY_SESSION
+
+
+def _walks_a_session(db: sqlite3.Connection, query: str) -> bool:
+    if _MADE_LATER.search(query):
+        return False
+    params = dict.fromkeys(re.findall(r":([a-z_0-9]+)", query))
+    plan = [row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {query}", params or ("",) * query.count("?"))]
+    return any("_by_session (session_id=?)" in step for step in plan)
