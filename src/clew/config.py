@@ -16,6 +16,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 import msgspec
 
 from clew.errors import InvalidInput
+from clew.misfit import misfit
 
 __all__ = [
     "CompactionConfig",
@@ -98,6 +99,7 @@ class PruningConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 _Seconds: TypeAlias = Annotated[float, msgspec.Meta(gt=0)]
 _Count: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
+_Chars: TypeAlias = Annotated[int, msgspec.Meta(ge=4_000, le=1_000_000)]
 
 
 class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,9 +129,16 @@ class ToolsConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     ``workspace``: it writes only in the workspace and a scratch folder, does not read clew's own files, and has no
     network. ``files``: the same, and the network is left open. Where the machine cannot do it ``bash`` is refused.
+    ``output_chars`` is how much of one output is handed over, in a kind of store ``output_chars_by_store``, of a tool
+    ``output_chars_by_tool``, the latter first; what none of them says comes from the compaction preset.
     """
 
     sandbox: Literal["off", "workspace", "files"] = "off"
+    output_chars: _Chars | None = None
+    output_chars_by_store: dict[Literal["sqlite", "jsonl", "json", "memory"], _Chars] = msgspec.field(
+        default_factory=dict
+    )
+    output_chars_by_tool: dict[str, _Chars] = msgspec.field(default_factory=dict)
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
@@ -198,7 +207,8 @@ def load_config(path: Path | None = None, environ: Mapping[str, str] = os.enviro
     try:
         return msgspec.convert(tomllib.loads(text), Config)
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
-        raise InvalidInput(f"{path} is not a valid configuration: {error}") from error
+        why = misfit(error, Config) if isinstance(error, msgspec.ValidationError) else error
+        raise InvalidInput(f"{path} is not a valid configuration: {why}") from error
 
 
 def unknown_settings(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ import random
 import tempfile
 from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -17,6 +17,7 @@ from clew.config import Config, config_folder, data_folder, default_store_url, l
 from clew.engine import Engine
 from clew.errors import InvalidInput, NotSupported
 from clew.live.base import Live
+from clew.misfit import misfit
 from clew.store.base import Store
 from clew.store.location import Folder, Location, Memory, parse_url
 
@@ -52,6 +53,7 @@ async def open(
     bring files back too. Schedules are fired while the store is open for writing; ``triggers=False`` is for whoever
     opens it for a moment.
     """
+    from clew.compaction.policy import policy_for
     from clew.runtime.recovery import recover
 
     clock = clock or SystemClock()
@@ -67,7 +69,11 @@ async def open(
         # What the settings leave open is as the store has it.
         save = replace(config.save, save_on=save_on)
         compaction = replace(config.compaction, preset=config.compaction.preset or able.preset)
-        config = replace(config, save=save, compaction=compaction)
+        by_store = config.tools.output_chars_by_store.get(_kind_of(location), config.tools.output_chars)
+        set_up = replace(config.tools, output_chars=by_store)
+        config = replace(config, save=save, compaction=compaction, tools=set_up)
+        # What is wrong with them is said now, and not to every turn.
+        policy_for(config.compaction, config.pruning, None)
         with _spill_folder(location) as spill:
             host = _compose(store, config, clock, mint, providers, tools, live, spill)
             left = () if read_only else await recover(store, mint, clock.now_ms(), host.providers.cost)
@@ -80,6 +86,10 @@ async def open(
                 await engine.close()
     finally:
         await store.close()
+
+
+def _kind_of(location: Location) -> Literal["sqlite", "jsonl", "json", "memory"]:
+    return location.kind if isinstance(location, Folder) else "memory" if isinstance(location, Memory) else "sqlite"
 
 
 @contextlib.contextmanager
@@ -149,7 +159,8 @@ def _registry(config: Config, clock: Clock) -> Providers:
     try:
         configured = msgspec.convert(config.providers, dict[str, ProviderConfig])
     except msgspec.ValidationError as error:
-        raise InvalidInput(f"the providers in your configuration do not read: {error}") from error
+        why = misfit(error, dict[str, ProviderConfig])
+        raise InvalidInput(f"the providers in your configuration do not read: {why}") from error
     return ProviderRegistry(configured, default_model=config.default_model, clock=clock)
 
 

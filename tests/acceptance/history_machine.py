@@ -27,7 +27,7 @@ from clew.testing.scripted import FakeProviders, Gate, ScriptedModel, call, fail
 from clew.tools.decorator import tool
 from clew.transcript.line import LineTurn, line_messages
 from clew.transcript.message import MessageRow
-from clew.transcript.metadata import merge
+from clew.transcript.metadata import local_place, merge
 from clew.transcript.session import Model
 from clew.transcript.usage import Usage
 from clew.transcript.view import compaction_data, compactions_of
@@ -100,7 +100,7 @@ class Machine:
         self._context = clew.open(self.url, config=self.config, providers=providers, tools=[look, touch])
         self.engine = await self._context.__aenter__()
         if not self.sessions:
-            metadata = {"compaction": dict(self.settings)}
+            metadata = {"compaction": dict(self.settings), **local_place(None)}
             self.sessions.append((await self.engine.create_session(title="history", metadata=metadata)).id)
 
     async def close(self) -> None:

@@ -34,6 +34,7 @@ from clew.store.unit import (
 from clew.testing.scripted import FakeProviders, Gate, ScriptedModel, call, say, wait
 from clew.transcript.damage import seal_of
 from clew.transcript.message import PartRow
+from clew.transcript.metadata import local_place
 from tests.acceptance.history_machine import ACTIONS, Machine
 
 KINDS = ("sqlite", "jsonl", "json")
@@ -88,7 +89,7 @@ async def fill(path: Path, kind: str) -> dict[str, str]:
         [say("busy"), wait(gate)],
     )
     async with engine(kind, path, *script) as e:
-        talk = await e.create_session(title="talk", workspace_root=workspace)
+        talk = await e.create_session(title="talk", workspace_root=workspace, metadata=local_place(None))
         for prompt in ("a", "b"):
             await ask(e, talk.id, prompt)
         first, _, second, _ = await e.messages(talk.id)
@@ -113,9 +114,9 @@ async def fill(path: Path, kind: str) -> dict[str, str]:
                 ),
             )
         )
-        waits = await e.create_session(title="waits", workspace_root=workspace)
+        waits = await e.create_session(title="waits", workspace_root=workspace, metadata=local_place(None))
         await ask(e, waits.id, "write it")
-        queue = await e.create_session(title="queue")
+        queue = await e.create_session(title="queue", metadata=local_place(None))
         await e.submit(queue.id, "long")
         await gate.reached.wait()
         await e.submit(queue.id, "later")
@@ -225,7 +226,7 @@ async def test_the_command_says_what_it_did(
     """A line for each session; a wrong place, the same place and no place are refused."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     async with engine("sqlite", tmp_path / "old", say("x")) as e:
-        session = await e.create_session()
+        session = await e.create_session(metadata=local_place(None))
         await ask(e, session.id, "a")
     old, new = url("sqlite", tmp_path / "old"), url("jsonl", tmp_path / "new")
 
@@ -252,9 +253,9 @@ async def test_a_session_that_cannot_be_read_is_left_and_named(
     """The others arrive; an empty session that stands for it does not."""
     source, target = tmp_path / "source", tmp_path / "target.db"
     async with engine(kind, source, say("hi")) as opened:
-        good = await opened.create_session()
+        good = await opened.create_session(metadata=local_place(None))
         await ask(opened, good.id, "hello")
-        bad = await opened.create_session()
+        bad = await opened.create_session(metadata=local_place(None))
     path = source / "sessions" / (f"{bad.id}/session.jsonl" if kind == "jsonl" else f"{bad.id}.json")
     path.unlink()
     path.mkdir()
@@ -273,7 +274,7 @@ async def test_a_branch_names_the_message_of_its_parent_as_it_is_called_now(tmp_
     """Also where every id was taken, as in a copy of the source itself."""
     source, target = tmp_path / "source", tmp_path / "target"
     async with engine("jsonl", source, say("hi")) as opened:
-        session = await opened.create_session()
+        session = await opened.create_session(metadata=local_place(None))
         await ask(opened, session.id, "hello")
         message = (await opened.store.load_messages(session.id))[0]
         branch = await opened.branch(session.id, message.id)

@@ -18,6 +18,7 @@ from clew.store.files import folder
 from clew.store.files.store import IDLE_MS
 from clew.testing.clock import FakeClock
 from clew.testing.scripted import FakeProviders, Gate, ScriptedModel, call, say, wait
+from clew.transcript.metadata import local_place
 from tests.readers import reader_001
 
 from .compacting import bulk, opened, settings
@@ -178,7 +179,7 @@ async def test_the_file_is_written_at_a_user_message_and_at_the_end_of_a_step(tm
     """And at no word in between, however long the answer; a crash then costs that step."""
     gate, clock = Gate(), FakeClock()
     async with engine(tmp_path, [say("thread of Ariadne " * 20), wait(gate)], say("x"), clock=clock) as e:
-        session = await e.create_session()
+        session = await e.create_session(metadata=local_place(None))
         path = path_of(tmp_path, session.id)
         submission = await e.submit(session.id, "go")
         stored = json.loads(path.read_text())
@@ -216,7 +217,7 @@ async def test_a_session_is_let_go_of_when_released_and_read_again_when_asked_fo
     clock = FakeClock()
     async with engine(tmp_path, say("one"), say("two"), clock=clock) as e:
         store: Any = e.store
-        session = await e.create_session(title="kept")
+        session = await e.create_session(title="kept", metadata=local_place(None))
         await ask(e, session.id, "a")
         while session.id in store.in_memory:
             await e.store.release(session.id)
@@ -254,7 +255,7 @@ async def test_hooks_are_told_of_sessions_that_are_made_saved_and_removed(tmp_pa
 
         for name in ("session_create", "session_save", "session_delete"):
             watch(name)
-        session = await e.create_session()
+        session = await e.create_session(metadata=local_place(None))
         await ask(e, session.id, "a")
         await e.delete_session(session.id)
     assert told[0] == ("session_create", True)
@@ -266,7 +267,7 @@ async def test_hooks_are_told_of_sessions_that_are_made_saved_and_removed(tmp_pa
 async def test_pages_hold_1_to_200_sessions(tmp_path: Path) -> None:
     """Of sessions that are not in memory, too."""
     async with engine(tmp_path) as e:
-        made = {(await e.create_session()).id for _ in range(7)}
+        made = {(await e.create_session(metadata=local_place(None))).id for _ in range(7)}
         for session_id in made:
             await e.store.release(session_id)
         assert e.store.in_memory == ()
@@ -287,7 +288,10 @@ async def test_pages_hold_1_to_200_sessions(tmp_path: Path) -> None:
 async def test_a_file_that_does_not_read_is_told_and_never_written_over(tmp_path: Path) -> None:
     """The others are not harmed by it."""
     async with engine(tmp_path, say("one")) as e:
-        good, bad = await e.create_session(), await e.create_session()
+        good, bad = (
+            await e.create_session(metadata=local_place(None)),
+            await e.create_session(metadata=local_place(None)),
+        )
         await ask(e, good.id, "a")
     harmed = path_of(tmp_path, bad.id).read_bytes()[:-30]
     path_of(tmp_path, bad.id).write_bytes(harmed)

@@ -12,6 +12,7 @@ import pytest
 import clew
 from clew.config import Config
 from clew.testing.scripted import FakeProviders, Gate, ScriptedModel, say, wait
+from clew.transcript.metadata import local_place
 from tests.acceptance.compacting import Compacting, answer, bulk, opened, settings, summary
 from tests.integration.command_line import Run
 from tests.integration.command_line import run as run
@@ -34,7 +35,7 @@ async def test_a_run_that_has_just_settled_is_waited_for(
             looked.append(session_id)
             return await load_queue(session_id)
 
-        session = await engine.create_session()
+        session = await engine.create_session(metadata=local_place(None))
         monkeypatch.setattr(engine.store, "load_queue", late)
         submission = await engine.submit(session.id, "hello")
         await submission.wait()
@@ -55,7 +56,7 @@ async def test_closing_right_after_a_turn_waits_for_its_title_and_logs_nothing(
         where = url.format(tmp_path / str(number))
         (tmp_path / str(number)).mkdir()
         async with clew.open(where, config=Config(), providers=FakeProviders(ScriptedModel([say("hi")]))) as engine:
-            session = await engine.create_session()
+            session = await engine.create_session(metadata=local_place(None))
             await (await engine.submit(session.id, "hello there")).wait()
         async with clew.open(where, config=Config(), read_only=True) as engine:
             assert (await engine.get_session(session.id)).title == "hello there"

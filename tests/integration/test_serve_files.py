@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from clew.transcript.metadata import local_place
 from tests.integration.http_client import chat_body, reduced, texts
 from tests.integration.processes import SLOW, SSE, command, serving, text_of, words_of
 
@@ -22,7 +23,7 @@ async def test_it_answers_is_killed_and_goes_on(tmp_path: Path, kind: str) -> No
         client = server.client
         health = (await client.get("/api/health")).json()
         assert health["store"] == kind
-        session = await client.session(title="files")
+        session = await client.session(title="files", metadata=local_place(None))
         async with client.open(
             "POST", "/api/chat", chat_body(session, "!echo hi", "u-!echo hi", model="demo/echo"), headers=SSE
         ) as reply:

@@ -21,6 +21,7 @@ from clew.store.sql.sqlite.opening import open_sqlite
 from clew.testing.chunks import text
 from clew.testing.scribe import Scribe
 from clew.testing.scripted import say
+from clew.transcript.metadata import local_place
 from tests.integration.http_client import served
 from tests.integration.sqlite_files import engine_on, path, raw, sqlite_store
 
@@ -237,10 +238,11 @@ async def test_a_folder_that_lost_its_sessions_is_not_a_new_store(tmp_path: Path
 async def test_http_says_that_the_store_is_gone(kind: str, tmp_path: Path) -> None:
     """503 for whatever would be written; what was said stays readable where it is still in memory or open."""
     async with served(say("hi"), store=f"{kind}{tmp_path}/store") as client:
-        session_id = await client.session()
+        place = local_place(None)
+        session_id = await client.session(metadata=place)
         await client.chat(session_id, "hello")
         said = await client.messages(session_id)
         (tmp_path / "store").rename(tmp_path / "elsewhere")
-        answers = [await client.prompt(session_id, "again"), await client.post("/api/sessions", {})]
+        answers = [await client.prompt(session_id, "again"), await client.post("/api/sessions", {"metadata": place})]
         assert [(answer.status, answer.code) for answer in answers] == [(503, "store_gone")] * 2
         assert await client.messages(session_id) == said

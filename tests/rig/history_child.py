@@ -26,6 +26,7 @@ from clew.runtime import compact
 from clew.testing.clock import FakeClock
 from clew.testing.scripted import FakeProviders, ScriptedModel, call, say, then
 from clew.tools.decorator import tool
+from clew.transcript.metadata import local_place
 from clew.transcript.rule import Target
 from clew.transcript.session import Model
 from clew.transcript.usage import Usage
@@ -175,7 +176,7 @@ async def _run(orders: Orders) -> None:
     async with open_at(orders.store, orders.now_ms, event_log=orders.event_log) as engine:
         session_id = orders.session_id
         if session_id is None:
-            session_id = (await engine.create_session(title="a past")).id
+            session_id = (await engine.create_session(title="a past", metadata=local_place(None))).id
         if orders.deed == "compact" and orders.failpoints.startswith("writer."):
             # What the summary cost is stored before, whatever comes of it: it is the compaction that is killed.
             compact.__dict__["failpoint"] = lambda name: arm(orders.failpoints)

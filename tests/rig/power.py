@@ -29,6 +29,7 @@ from clew.store import boot
 from clew.store.sql.sqlite import opening as sqlite_opening
 from clew.store.sql.sqlite import writer
 from clew.transcript.chunk import Chunk, parse_chunk
+from clew.transcript.metadata import local_place
 from tests.rig import streamer
 from tests.rig.budget import Budget, Outcome
 from tests.rig.disk import Disk, Loss
@@ -107,7 +108,7 @@ def url_of(store: str, folder: Path) -> str:
 async def _make_history(url: str, disk: Disk) -> None:
     """Deeds, and after each what must be there from then on."""
     async with open_at(url, _THEN) as engine:
-        session_id = (await engine.create_session(title="a past")).id
+        session_id = (await engine.create_session(title="a past", metadata=local_place(None))).id
 
         async def ask(text: str) -> None:
             async for _ in engine.run(session_id, text):

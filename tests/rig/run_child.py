@@ -13,6 +13,7 @@ import orjson
 
 from clew.config import Config
 from clew.opening import open as open_engine
+from clew.transcript.metadata import local_place
 
 __all__ = ["main"]
 
@@ -20,7 +21,11 @@ __all__ = ["main"]
 async def _run(url: str, workspace: str, model: str, prompt: str, session_id: str | None) -> None:
     async with open_engine(url, config=Config()) as engine:
         if session_id is None:
-            session_id = (await engine.create_session(model=model, workspace_root=workspace, title="child")).id
+            session_id = (
+                await engine.create_session(
+                    model=model, workspace_root=workspace, title="child", metadata=local_place(None)
+                )
+            ).id
         _say({"session": session_id})
         async for chunk in engine.run(session_id, prompt):
             _say(chunk)

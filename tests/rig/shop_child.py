@@ -15,6 +15,7 @@ from typing import Any
 
 import clew
 from clew.testing.scripted import FakeProviders, ScriptedModel, call, cut_after, hang, say, think
+from clew.transcript.metadata import local_place
 
 __all__ = ["MOMENTS", "main", "shop_tools"]
 
@@ -59,7 +60,7 @@ async def _run(url: str, ledger: Path, moment: str) -> None:
     model = ScriptedModel([call("charge", {"card": 1}), MOMENTS[moment]])
     tools = shop_tools(ledger, dies=moment == "ship")
     async with clew.open(url, config=clew.Config(), providers=FakeProviders(model), tools=tools) as engine:
-        session = await engine.create_session(title="shop")
+        session = await engine.create_session(title="shop", metadata=local_place(None))
         rules = [{"permission": tool, "pattern": "*", "action": "allow"} for tool in ("charge", "ship")]
         await engine.set_permissions(session.id, rules)
         steps = 0

@@ -18,6 +18,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from clew.engine import Engine
+from clew.transcript.metadata import local_place
 from tests.rig.history_child import open_at
 
 __all__ = ["KINDS", "LATER", "Kind", "Specimen", "make_specimen"]
@@ -75,13 +76,13 @@ def make_specimen(kind: Kind, folder: Path) -> Specimen:
 
 async def _fill(url: str, *, killed: bool) -> None:
     async with open_at(url, _THEN) as engine:
-        walk = (await engine.create_session(title="a walk")).id
+        walk = (await engine.create_session(title="a walk", metadata=local_place(None))).id
         for number in range(6):
             await _ask(engine, walk, f"What of gate {number}?")
             if number == 2:
                 await engine.compact(walk)
         await engine.branch(walk, (await engine.messages(walk))[-2].id, metadata={"title": "another way"})
-        notes = (await engine.create_session(title="notes")).id
+        notes = (await engine.create_session(title="notes", metadata=local_place(None))).id
         text = f"data:text/plain;base64,{_NOTE}"
         for parts in (
             [{"type": "text", "text": "Read this."}, {"type": "file", "mediaType": "text/plain", "url": text}],

@@ -68,6 +68,7 @@ def test_the_checkpoint_preset_has_the_figures_of_its_source() -> None:
         summary_tokens=4_096,
         temperature=0.3,
         max_steps=10,
+        output_chars=60_000,
     )
 
 

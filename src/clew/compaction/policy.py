@@ -16,6 +16,7 @@ import msgspec
 from clew.compaction.presets import DEFAULT_RESERVE, Preset, Pruning, TailMode, presets
 from clew.config import CompactionConfig, PruningConfig
 from clew.errors import InvalidInput
+from clew.misfit import misfit
 
 __all__ = ["Policy", "policy_for"]
 
@@ -144,7 +145,8 @@ def _merged(settings: _Settings, own: Mapping[str, Any], where: str) -> _Setting
     try:
         merged = msgspec.convert({**msgspec.to_builtins(settings), **own}, type(settings))
     except msgspec.ValidationError as error:
-        raise InvalidInput(str(error).replace("`$.", f"`{where}.").replace("`$", f"`{where}")) from error
+        why = misfit(error, type(settings))
+        raise InvalidInput(why.replace("`$.", f"`{where}.").replace("`$", f"`{where}")) from error
     _check(own, where)
     return merged
 

@@ -43,6 +43,7 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True):
     """The figures of one source. ``reserve_tokens`` None: the default reserve; ``at_pct`` None: the reserve decides.
 
     ``strict``: fires above the threshold, not at it. ``between_turns``: no turn is cut, whatever its size.
+    ``output_chars``: how much of one tool output is handed over.
     """
 
     pruning: Pruning
@@ -61,6 +62,7 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True):
     temperature: float = 0.2
     timeout_ms: int = 60_000
     max_steps: int = 100
+    output_chars: int = 30_000
 
 
 @cache

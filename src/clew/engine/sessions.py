@@ -9,7 +9,7 @@ import asyncio
 import base64
 import binascii
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -26,7 +26,7 @@ from clew.store.base import Cursor, SessionQuery
 from clew.store.unit import DeleteSession, InsertSession, PatchSession, Unit, Write
 from clew.transcript.gate import check_value
 from clew.transcript.message import Message, shown_message
-from clew.transcript.metadata import NAMING_KEY
+from clew.transcript.metadata import NAMING_KEY, local_place
 from clew.transcript.session import Model, Session
 
 # Imports inside functions: what makes room is only looked at where somebody asks, and importing clew stays quick.
@@ -65,10 +65,12 @@ class Sessions(EnginePart):
         """A new, empty session.
 
         ``workspace_root`` must be a folder; it is kept as an absolute path without links. The model is the one given,
-        else the agent's, else the default. A variant given here is for the first turn.
+        else the agent's, else the workspace's own (``.clew/config.toml``), else the default. A variant given here is
+        for the first turn. A ``json:`` store needs ``workerId`` and ``workspaceId`` in ``metadata``.
         """
         if system_prompt is not None:
             metadata = {**(metadata or {}), "system_prompt": system_prompt}
+        self._check_required(metadata or {}, self._store.capabilities.required_metadata)
         session = await self._draft(
             model=model, agent=agent, workspace_root=workspace_root, title=title, metadata=metadata
         )
@@ -147,6 +149,8 @@ class Sessions(EnginePart):
         merged = {key: value for key, value in (metadata or {}).items() if value is not None}
         drop = tuple(key for key, value in (metadata or {}).items() if value is None)
         _check_title(merged.get("title"))
+        required = self._store.capabilities.required_metadata
+        self._check_required(merged, [key for key in required if key in (metadata or {})])
         self._check_settings(merged)
         if title is not None or "title" in (metadata or {}):
             # A person's word: clew names it no more.
@@ -235,6 +239,8 @@ class Sessions(EnginePart):
         metadata: Mapping[str, Any] | None,
     ) -> Session:
         """A session as it would be stored."""
+        from clew.runtime.setting import usual_model
+
         now = self._host.clock.now_ms()
         check_value([agent, title, dict(metadata or {})], "session")
         workspace = await asyncio.to_thread(resolve_workspace, workspace_root) if workspace_root is not None else None
@@ -243,9 +249,12 @@ class Sessions(EnginePart):
         bag = dict(metadata or {})
         if title is not None:
             bag["title"] = title
+        if self._store.capabilities.required_metadata:
+            # Of an event that makes its own session nobody could ask for them.
+            bag = {**local_place(str(workspace) if workspace is not None else None), **bag}
         self._check_settings(bag)
         named = model if model is not None else manifest.model
-        chosen = self._host.providers.parse(named) if named is not None else self._host.providers.default_model()
+        chosen = self._host.providers.parse(named) if named is not None else await usual_model(self._host, workspace)
         session = Session(
             id=self._host.mint.session(self._store.capabilities.session_ids),
             agent=manifest.name,
@@ -258,6 +267,15 @@ class Sessions(EnginePart):
         check_value(msgspec.to_builtins(session.model), "model")
         _check_title(bag.get("title"))
         return session
+
+    def _check_required(self, metadata: Mapping[str, Any], keys: Iterable[str]) -> None:
+        """What whoever shares the store goes by is refused where it is missing, not made up."""
+        if missing := [key for key in keys if not (isinstance(metadata.get(key), str) and metadata[key])]:
+            kind, names = self._store.url.partition(":")[0], " and ".join(missing)
+            raise InvalidInput(
+                f"a {kind}: store needs {names} in the metadata of a session, as text: which worker has it and which "
+                'workspace it belongs to, for example {"workerId": "local", "workspaceId": "my-project"}'
+            )
 
     def _check_settings(self, metadata: Mapping[str, Any]) -> None:
         """A session's own compaction settings are refused here, where somebody can still mend them."""

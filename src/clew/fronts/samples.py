@@ -18,6 +18,7 @@ from clew.runtime.settle import plan_end
 from clew.store import unit as u
 from clew.transcript.damage import seal_of
 from clew.transcript.message import MessageRow, PartRow, Role
+from clew.transcript.metadata import local_place
 from clew.transcript.part import text_part
 from clew.transcript.session import Session
 from clew.transcript.turn import Step, Turn
@@ -46,8 +47,9 @@ async def fill(engine: Engine, workspace_root: Path, tell: Callable[[str], None]
     for label, (title, make) in SAMPLES.items():
         if label not in known:
             tell(title)
+            place = local_place(str(workspace_root)) if engine.store.capabilities.required_metadata else {}
             session = await engine.create_session(
-                model="demo/echo", title=title, workspace_root=workspace_root, metadata={_MARK: label}
+                model="demo/echo", title=title, workspace_root=workspace_root, metadata={_MARK: label, **place}
             )
             await make(engine, session.id)
             # The label comes last: what was made only half is not taken for a sample.

@@ -68,7 +68,9 @@ async def admit(
     attended: bool,
 ) -> tuple[Setting, PromptContent]:
     """Who would answer this prompt, and the prompt as it would be stored; nothing is stored yet."""
-    setting = await resolve(host, session, model=model, agent=agent, attended=attended)
+    given: Sequence[object] = () if isinstance(prompt, str) else prompt
+    media = any(isinstance(part, Mapping) and kind_of(part) == "file" for part in given)
+    setting = await resolve(host, session, model=model, agent=agent, attended=attended, media=media)
     kept = await _load_kept(host.store, prompt)
     content = await asyncio.to_thread(read_parts, prompt, setting.workspace, host.clock.now_ms(), setting.info, kept)
     _check_size(content, setting)

@@ -11,6 +11,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from clew.errors import ClewError, InvalidInput, PermissionDenied, ToolFailed
+from clew.runtime.context import session_policy
 from clew.runtime.hooks import HookRefused
 from clew.runtime.host import Host
 from clew.runtime.permit import RulesInForce
@@ -18,7 +19,7 @@ from clew.runtime.race import race
 from clew.runtime.recall import recall
 from clew.runtime.setting import Setting
 from clew.tools.arguments import check_arguments
-from clew.tools.base import ChildOutcome, Signal, Tool, ToolContext
+from clew.tools.base import MAX_OUTPUT_CHARS, ChildOutcome, Signal, Tool, ToolContext
 from clew.transcript import chunk as c
 from clew.transcript.gate import clean_value
 from clew.transcript.rule import Target
@@ -77,6 +78,9 @@ class Caller:
         self._signal = signal
         self._spawn_child = spawn_child
         self._state = state
+        # More than the usual only where an output leaves half of the window to all else, at four characters a token.
+        preset = session_policy(host.config, setting.session).output_chars
+        self._output_chars = max(min(preset, 2 * setting.info.window), MAX_OUTPUT_CHARS)
 
     async def admit(self, chunk: c.ToolInputAvailable) -> tuple[c.Chunk, Call | None]:
         """What is recorded for a call the model made, and the call itself when it can be carried out."""
@@ -203,6 +207,7 @@ class Caller:
             except InvalidInput as error:
                 raise ToolFailed(str(error)) from error
 
+        set_up = self._host.config.tools
         return ToolContext(
             session_id=self._setting.session.id,
             call_id=call.id,
@@ -215,6 +220,7 @@ class Caller:
             load_skill=load_skill,
             recall=lambda query: recall(self._host.store, self._setting.session.id, query),
             state=self._state,
+            max_output_chars=set_up.output_chars_by_tool.get(call.tool.name, set_up.output_chars or self._output_chars),
         )
 
 

@@ -24,6 +24,7 @@ from clew.runtime.setting import Setting, tell_anew
 from clew.store.base import LineSlice
 from clew.store.unit import AddPruned
 from clew.transcript.message import Message
+from clew.transcript.part import kind_of
 from clew.transcript.turn import Turn
 from clew.transcript.usage import Usage
 from clew.transcript.view import find_compaction
@@ -157,7 +158,9 @@ class Room:
             await self._progress.running()
             return context
         self._changed()
-        self.setting = await tell_anew(self._host, self.setting)
+        kept = (await self._context(live)).messages
+        media = any(kind_of(part) == "file" for message in kept for part in message.parts)
+        self.setting = await tell_anew(self._host, self.setting, media=media)
         self._frame = frame_of(self.setting)
         await self._progress.running()
         return await self._context(live)

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from clew.agents.manifest import Agent
-from clew.errors import InvalidInput, RowUndecodable
+from clew.contained import shown
+from clew.errors import ClewError, InvalidInput, RowUndecodable
 from clew.providers.base import ModelInfo, ToolSchema
 from clew.providers.evidence import encode_tools, tools_digest
 from clew.runtime.host import Host
 from clew.runtime.permit import Permit
-from clew.store.base import Store
+from clew.store.base import LineSlice, Store
 from clew.store.unit import PutPrompt
 from clew.system_prompt.assemble import SystemPrompt, assemble, sections_of
-from clew.system_prompt.change import environment_change
+from clew.system_prompt.change import environment_change, tells_media
 from clew.system_prompt.environment import collect_environment
 from clew.system_prompt.inputs import Delegate, Environment, PromptInputs
 from clew.system_prompt.instructions import load_instructions
@@ -27,11 +28,22 @@ from clew.system_prompt.sections import environment
 from clew.system_prompt.skills import SkillCatalog
 from clew.tools.base import Tool
 from clew.transcript.message import MessageRow
+from clew.transcript.part import kind_of
 from clew.transcript.rule import Rule
 from clew.transcript.session import Model, Session
 from clew.transcript.turn import Step, Turn
+from clew.workspace_config import WORKSPACE_CONFIG, find_workspace_model
 
-__all__ = ["Setting", "load_permit", "prompt_writes", "resolve", "resolve_for", "schemas_of", "tell_anew"]
+__all__ = [
+    "Setting",
+    "load_permit",
+    "prompt_writes",
+    "resolve",
+    "resolve_for",
+    "schemas_of",
+    "tell_anew",
+    "usual_model",
+]
 
 log = logging.getLogger("clew.agents")
 
@@ -79,8 +91,9 @@ async def resolve(
     attended: bool,
     parent: Permit | None = None,
     depth: int = 0,
+    media: bool = False,
 ) -> Setting:
-    """The prompt's word on the model first, then the session's."""
+    """The prompt's word on the model first, then the session's. ``media``: the prompt itself holds files."""
     if session.kind == "subagent" and parent is None and session.parent_id is not None:
         attended, depth = False, max(depth, 1)
     workspace = _workspace(session)
@@ -88,7 +101,7 @@ async def resolve(
     for notice in catalog.notices:
         log.info("%s", notice)
     manifest = catalog.get(agent or session.agent)
-    chosen = host.providers.parse(model) if model is not None else _standing_model(host, session, manifest)
+    chosen = host.providers.parse(model) if model is not None else await _standing_model(host, session, manifest)
     host.providers.get(chosen.provider_id)
     info = host.providers.info(chosen)
     tools = {
@@ -98,6 +111,8 @@ async def resolve(
     }
     line = await host.store.load_line(session.id, turns=1, keep_damaged=True)
     last = line.turns[-1].turn if line.turns else None
+    frozen = await _frozen_environment(host.store, last, chosen)
+    media = media or await _held_media(host.store, session.id, line, frozen)
     skills = SkillCatalog()
     if "skill" in tools:
         skills = await asyncio.to_thread(SkillCatalog.load, host.config_folder, workspace)
@@ -112,12 +127,12 @@ async def resolve(
             delegates=tuple(Delegate(a.name, a.description) for a in catalog.subagents()) if "task" in tools else (),
             instructions=load_instructions(workspace).files if workspace else (),
             skills=skills.index,
-            environment=collect_environment(clock=host.clock, model=chosen, workspace=workspace),
+            environment=collect_environment(clock=host.clock, model=chosen, workspace=workspace, media=media),
             tools=schemas_of(tools),
         )
 
     inputs = await asyncio.to_thread(read_inputs)
-    now, frozen = environment(inputs), await _frozen_environment(host.store, last, chosen)
+    now = environment(inputs)
     return Setting(
         session=session,
         agent=manifest,
@@ -156,27 +171,58 @@ async def _frozen_environment(store: Store, last: Turn | None, model: Model) -> 
     return next((section.text for section in sections if section.name == environment.__name__), None)
 
 
-async def tell_anew(host: Host, setting: Setting) -> Setting:
+async def _held_media(store: Store, session_id: str, newest: LineSlice, frozen: str | None) -> bool:
+    """Whether the messages before the prompt hold files. What was told of it stays true until it is told anew."""
+    if newest.turns and frozen is not None:
+        told = newest.turns[-1].turn.environment or ""
+        return holds_media(newest.turns[-1].messages) or tells_media(frozen) or tells_media(told)
+    view = await store.find_view(session_id, keep_damaged=True) if newest.turns else None
+    return view is not None and any(holds_media(entry.messages) for entry in view.turns)
+
+
+def holds_media(messages: Iterable[MessageRow]) -> bool:
+    return any(kind_of(part.data) == "file" for message in messages for part in message.parts)
+
+
+async def tell_anew(host: Host, setting: Setting, *, media: bool) -> Setting:
     """The same with the environment as it is now: after a compaction the provider has to read everything anyway."""
 
     def collect() -> Environment:
-        return collect_environment(clock=host.clock, model=setting.model, workspace=setting.workspace)
+        return collect_environment(clock=host.clock, model=setting.model, workspace=setting.workspace, media=media)
 
     inputs = msgspec.structs.replace(setting.inputs, environment=await asyncio.to_thread(collect))
     return msgspec.structs.replace(setting, inputs=inputs, system_prompt=assemble(inputs))
 
 
-def _standing_model(host: Host, session: Session, manifest: Agent) -> Model:
+async def _standing_model(host: Host, session: Session, manifest: Agent) -> Model:
     """The session's model. A variant of its own was picked and is yet to have its turn; else the one with which the
-    agent, or the default, wants this model, in every turn."""
+    agent, the workspace or the default wants this model, in every turn."""
     if session.model.variant is not None:
         return host.providers.parse(session.model)
     usual, named = session.model, manifest.model
     if named is None:
-        usual = host.providers.default_model()
+        try:
+            usual = await usual_model(host, _workspace(session))
+        except InvalidInput as error:
+            # The session has its model; what the workspace would give a new one does not hold it up.
+            log.info("%s", error)
     elif named.startswith(f"{session.model}:"):
         usual = host.providers.parse(named)
     return usual if usual.plain == session.model else session.model
+
+
+async def usual_model(host: Host, workspace: Path | None) -> Model:
+    """The model where neither a person nor an agent names one: the workspace's own, else the default."""
+    named = await asyncio.to_thread(find_workspace_model, workspace) if workspace is not None else None
+    if named is None:
+        return host.providers.default_model()
+    try:
+        chosen = host.providers.parse(named)
+        host.providers.get(chosen.provider_id)
+    except ClewError as error:
+        where = shown(f"{workspace}/{WORKSPACE_CONFIG}")
+        raise InvalidInput(f"{where}: default_model: {error}; change it there, or name a model") from error
+    return chosen
 
 
 async def load_permit(
@@ -204,7 +250,14 @@ async def resolve_for(host: Host, session: Session, user: MessageRow | None) -> 
     """Who answers a message that is stored: the model and agent it named when it was sent."""
     if user is None:
         return await resolve(host, session, model=None, agent=None, attended=True)
-    return await resolve(host, session, model=user.asked_model, agent=user.asked_agent, attended=user.is_attended)
+    return await resolve(
+        host,
+        session,
+        model=user.asked_model,
+        agent=user.asked_agent,
+        attended=user.is_attended,
+        media=holds_media((user,)),
+    )
 
 
 def prompt_writes(setting: Setting, now: int) -> tuple[PutPrompt, PutPrompt]:

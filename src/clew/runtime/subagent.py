@@ -17,6 +17,7 @@ from clew.runtime.submission import Submission
 from clew.store.unit import InsertSession, Unit
 from clew.tools.base import ChildOutcome, Signal
 from clew.transcript.message import MessageRow
+from clew.transcript.metadata import PLACE_KEYS
 from clew.transcript.session import Session
 
 __all__ = ["MAX_DEPTH", "Subagents"]
@@ -49,13 +50,14 @@ class Subagents:
                 model = host.providers.parse(named) if named is not None else model
         except ClewError as error:
             raise ToolFailed(str(error)) from error
+        place = {key: value for key, value in setting.session.metadata.items() if key in PLACE_KEYS}
         child = Session(
             id=host.mint.session(host.store.capabilities.session_ids),
             agent=agent or setting.session.agent,
             model=model.plain,
             workspace_root=setting.session.workspace_root,
             parent_id=setting.session.id,
-            metadata={"kind": "subagent", "depth": setting.depth + 1},
+            metadata={"kind": "subagent", "depth": setting.depth + 1, **place},
             created_at=now,
             updated_at=now,
         )

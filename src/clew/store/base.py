@@ -66,7 +66,8 @@ class Capabilities(msgspec.Struct, frozen=True):
     """What a store can do beyond the contract, which form its session ids have, and which preset is made for it.
 
     Where ``chunk_durable`` is False, a unit that only makes a message grow may live in memory until one that does more
-    is committed: nothing can be saved more often than at each step.
+    is committed: nothing can be saved more often than at each step. ``required_metadata``: whoever makes a session must
+    give these keys, as text.
     """
 
     chunk_durable: bool
@@ -74,6 +75,7 @@ class Capabilities(msgspec.Struct, frozen=True):
     many_processes: bool
     session_ids: SessionIdForm = SessionIdForm.CLEW
     preset: Literal["guide", "checkpoint", "overlay", "turn"] = "guide"
+    required_metadata: tuple[str, ...] = ()
 
     @property
     def save_on(self) -> Literal["chunk", "step"]:

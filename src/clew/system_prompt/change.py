@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["environment_change"]
+__all__ = ["environment_change", "tells_media"]
 
 _HEAD: Final = "[The environment has changed:]"
 _GONE: Final = "none"
@@ -28,6 +28,11 @@ def environment_change(now: str, frozen: str, told: str | None) -> str | None:
         return None
     names = [name for name in (current | shown | before) if name in changed]
     return "\n".join([_HEAD, *(f"{name}: {current.get(name, _GONE)}" for name in names)])
+
+
+def tells_media(section: str) -> bool:
+    """That messages hold files was told there."""
+    return _facts(section).get("Media", _GONE) != _GONE
 
 
 def _facts(section: str) -> dict[str, str]:

@@ -17,6 +17,7 @@ from clew.transcript import part as p
 from clew.transcript.chunk import parse_chunk
 from clew.transcript.fold import Fold
 from clew.transcript.message import Message
+from clew.transcript.metadata import local_place
 from clew.transcript.session import Session
 
 __all__ = ["Scenario", "reduced", "transcript"]
@@ -41,7 +42,9 @@ class Scenario:
     async def begin(self, **fields: Any) -> Scenario:
         """Make the session; after a restart, find it again."""
         known = (await self.engine.list_sessions()).sessions
+        place = local_place(str(self.workspace)) if self.engine.store.capabilities.required_metadata else {}
         fields = {"workspace_root": str(self.workspace), "title": "scenario", **fields}
+        fields["metadata"] = {**place, **(fields.get("metadata") or {})}
         self.session = known[-1] if known else await self.engine.create_session(**fields)
         return self
 

@@ -96,6 +96,8 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     recall: Callable[[str], Awaitable[str]]
     state: dict[str, Any]
     """What a tool keeps for the session between calls (the todo list); volatile."""
+    max_output_chars: int = MAX_OUTPUT_CHARS
+    """How long an output may be; the whole of a longer one goes to ``spill``."""
 
 
 class Tool(Protocol):

@@ -17,6 +17,7 @@ from typing import Any, Final, get_type_hints, overload
 import msgspec
 
 from clew.errors import ClewError, ToolFailed
+from clew.misfit import misfit
 from clew.tools.base import DEFAULT_TIMEOUT_MS, TargetsOf, ToolContext, ToolOutput
 from clew.tools.output import to_output
 from clew.tools.thread import run_in_thread
@@ -84,7 +85,8 @@ class FunctionTool:
             try:
                 values[name] = msgspec.convert(_whole(value), self._hints[name])
             except (msgspec.ValidationError, RecursionError) as error:
-                raise ToolFailed(f"{self.name}: {name} does not fit: {error}") from error
+                why = misfit(error, self._hints[name]) if isinstance(error, msgspec.ValidationError) else error
+                raise ToolFailed(f"{self.name}: {name} does not fit: {why}") from error
         if self._context is not None:
             values[self._context] = context
         try:

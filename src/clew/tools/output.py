@@ -141,9 +141,9 @@ class Spool:
 
 async def fit_text(text: str, context: ToolContext, stem: str) -> str:
     """``text`` as it is when it is short enough, else its two ends and where the whole is."""
-    if len(text) <= MAX_OUTPUT_CHARS:
+    if len(text) <= context.max_output_chars:
         return text
-    return await run_in_thread(_spool, text.encode("utf-8", "replace"), context.spill, stem)
+    return await run_in_thread(_spool, text.encode("utf-8", "replace"), context, stem)
 
 
 async def to_output(value: Any, context: ToolContext, stem: str) -> ToolOutput:
@@ -151,7 +151,7 @@ async def to_output(value: Any, context: ToolContext, stem: str) -> ToolOutput:
     if isinstance(value, ToolOutput):
         return value
     if isinstance(value, (bytes, bytearray, memoryview)):
-        return ToolOutput(await run_in_thread(_spool, bytes(value), context.spill, stem))
+        return ToolOutput(await run_in_thread(_spool, bytes(value), context, stem))
     if isinstance(value, str):
         return ToolOutput(await fit_text(value, context, stem))
     try:
@@ -159,12 +159,12 @@ async def to_output(value: Any, context: ToolContext, stem: str) -> ToolOutput:
         encoded = msgspec.json.encode(plain)
     except (TypeError, ValueError, RecursionError, UnicodeEncodeError) as error:
         raise ToolFailed(f"{stem} returned something that is not JSON: {error}") from error
-    if len(encoded) <= MAX_OUTPUT_CHARS:
+    if len(encoded) <= context.max_output_chars:
         return ToolOutput(plain)
-    return ToolOutput(await run_in_thread(_spool, encoded, context.spill, stem))
+    return ToolOutput(await run_in_thread(_spool, encoded, context, stem))
 
 
-def _spool(data: bytes, folder: Path, stem: str) -> str:
-    spool = Spool(folder, stem)
+def _spool(data: bytes, context: ToolContext, stem: str) -> str:
+    spool = Spool(context.spill, stem, max_chars=context.max_output_chars)
     spool.write(data)
     return spool.finish()

@@ -19,6 +19,7 @@ from clew.transcript.usage import Usage
 __all__ = [
     "NAMING_KEY",
     "PAUSED_KEY",
+    "PLACE_KEYS",
     "SNAPSHOT_KEY",
     "STORE_KEYS",
     "VIEW_KEYS",
@@ -28,6 +29,7 @@ __all__ = [
     "cancelled",
     "from_stream",
     "is_estimated",
+    "local_place",
     "merge",
     "named",
     "projection_of",
@@ -52,6 +54,10 @@ PAUSED_KEY: Final = "queue_paused"
 
 NAMING_KEY: Final = "naming"
 """Says that a session's title is clew's, and where from. Whoever gives it another takes this away."""
+
+
+PLACE_KEYS: Final = ("workerId", "workspaceId")
+"""Session metadata: who works where, as other programs that share a folder of sessions call it."""
 
 
 class MessageMetadata:
@@ -173,6 +179,11 @@ class SessionMetadata:
     def compaction(self) -> Any:
         """Its own settings of compaction, as JSON; checked where they are used."""
         return self.metadata.get("compaction")
+
+
+def local_place(workspace_root: str | None) -> dict[str, str]:
+    """The place of a session that clew itself makes, for others to read."""
+    return dict(zip(PLACE_KEYS, ("local", workspace_root or "local"), strict=True))
 
 
 def usage_of(metadata: Mapping[str, Any]) -> Usage:

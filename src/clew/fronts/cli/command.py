@@ -10,6 +10,7 @@ import contextlib
 import sys
 from collections.abc import AsyncIterator, Iterable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 import cyclopts
@@ -24,6 +25,7 @@ from clew.fronts.operations.results import SessionShape, show_session
 from clew.fronts.token import load_token
 from clew.store.location import Location, Memory, SqliteFile, lock_of, parse_url
 from clew.store.owner import read_owner, refuse_lost
+from clew.transcript.metadata import local_place
 from clew.transcript.session import Session
 
 __all__ = [
@@ -34,6 +36,7 @@ __all__ = [
     "exit_code",
     "flag",
     "moment",
+    "new_session",
     "open_file",
     "open_store",
     "option",
@@ -125,6 +128,15 @@ async def _remote_engine(url: object, pid: object, error: e.ClewError) -> Remote
     engine = RemoteEngine(url, token.value, pid if isinstance(pid, int) else None)
     await engine.probe()
     return engine
+
+
+async def new_session(engine: AnyEngine, model: str | None) -> Session:
+    """A session that works in the present folder."""
+    folder = Path.cwd()
+    kind = await engine.store_kind() if isinstance(engine, RemoteEngine) else engine.store.url.partition(":")[0]
+    # What such a store wants to know, a person at a terminal is not asked for.
+    metadata = local_place(str(folder)) if kind == "json" else None
+    return await engine.create_session(model=model, workspace_root=folder, metadata=metadata)
 
 
 async def session_shapes(engine: AnyEngine, sessions: Iterable[Session]) -> list[SessionShape]:

@@ -137,8 +137,14 @@ class RemoteEngine(_Remote, Operations):
         return msgspec.json.decode(answered, type=dict[str, list[Session]])["sessions"]
 
     async def losses(self) -> tuple[Damage, ...]:
+        return (await self._server()).losses
+
+    async def store_kind(self) -> str:
+        return (await self._server()).store
+
+    async def _server(self) -> r.ServerShape:
         _, answered = await self._wire.send("GET", BY_NAME["server"].path)
-        return msgspec.json.decode(answered, type=r.ServerShape).losses
+        return msgspec.json.decode(answered, type=r.ServerShape)
 
     async def outcome(self, session_id: str, message_id: str) -> TurnOutcome:
         """How the newest turn of a message ends. Listens first and looks then, so that no end is missed."""

@@ -23,6 +23,7 @@ from clew.errors import InvalidInput, UnsupportedValue
 from clew.fronts.http.acceptor import SETTLED_S
 from clew.fronts.http.auth import STRANGER
 from clew.fronts.http.problem import BadRequest, BodyTooLarge, BodyTooSlow, ServerBusy
+from clew.misfit import misfit
 from clew.transcript.gate import check_value
 
 __all__ = ["MAX_BODY", "MAX_CHAT_BODY", "Bodies", "parse", "parse_raw", "read_body", "read_bytes"]
@@ -164,7 +165,7 @@ def parse(data: bytes, type_: type[T]) -> T:
     try:
         return msgspec.convert(value, type_)
     except msgspec.ValidationError as error:
-        raise InvalidInput(f"the body does not fit: {error}") from error
+        raise InvalidInput(f"the body does not fit: {misfit(error, type_)}") from error
 
 
 def parse_raw(data: bytes, type_: type[T]) -> T:

@@ -11,6 +11,7 @@ from msgspec import inspect
 from starlette.requests import Request
 
 from clew.errors import InvalidInput
+from clew.misfit import misfit
 from clew.transcript.gate import check_value
 
 __all__ = ["read_query"]
@@ -40,7 +41,7 @@ def read_query(request: Request, type_: type[T]) -> T:
     try:
         return msgspec.convert(values, type_)
     except msgspec.ValidationError as error:
-        raise InvalidInput(f"the query does not fit: {error}") from error
+        raise InvalidInput(f"the query does not fit: {misfit(error, type_)}") from error
 
 
 @functools.cache

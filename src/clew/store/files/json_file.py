@@ -30,6 +30,7 @@ from clew.store.files.tables import TABLES, dump_table, load_entry
 from clew.store.memory.session_value import SessionValue
 from clew.transcript.line import line_messages
 from clew.transcript.message import MessageRow
+from clew.transcript.metadata import PLACE_KEYS, local_place
 from clew.transcript.rollup import sum_usage, with_usage
 from clew.transcript.view import compaction_data
 
@@ -62,7 +63,12 @@ class JsonCodec(Codec):
     kind = "json"
     evicts_released = True
     capabilities = Capabilities(
-        chunk_durable=False, search=False, many_processes=False, session_ids=SessionIdForm.UUID, preset="checkpoint"
+        chunk_durable=False,
+        search=False,
+        many_processes=False,
+        session_ids=SessionIdForm.UUID,
+        preset="checkpoint",
+        required_metadata=PLACE_KEYS,
     )
 
     def files_of(self, session_id: str) -> tuple[Path, ...]:
@@ -142,7 +148,7 @@ def _encode(value: SessionValue, memo: JsonMemo) -> bytes:
             value.messages.pop(message_id)
             value.messages.update({} if read is None else {message_id: read})
     shown, aside = _ordered(value)
-    worker, workspace = others.get("workerId", "local"), others.get("workspaceId", session.workspace_root or "local")
+    place = {**local_place(session.workspace_root), **others, **session.metadata}
     row = msgspec.to_builtins(session)
     own = {
         "version": 1,
@@ -156,8 +162,7 @@ def _encode(value: SessionValue, memo: JsonMemo) -> bytes:
     document = {
         "id": session.id,
         "title": session.title,
-        "workerId": session.metadata.get("workerId", worker),
-        "workspaceId": session.metadata.get("workspaceId", workspace),
+        **{key: place[key] for key in PLACE_KEYS},
         "model": str(session.model),
         "createdAt": iso(session.created_at),
         "updatedAt": iso(session.updated_at),

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from clew.store.files.crc import check_of
 from clew.store.files.iso_time import iso, milliseconds
+from clew.transcript.metadata import PLACE_KEYS
 from clew.transcript.session import Model, Session
 
 __all__ = ["End", "end_of", "model_of", "read_metadata", "session_of", "write_metadata"]
@@ -103,6 +104,7 @@ def session_of(session_id: str, metadata: dict[str, Any], at: int) -> Session:
             bag["cron_job_id"] = metadata["cronJobId"]
     if isinstance(metadata.get("systemPromptOverride"), str):
         bag["system_prompt"] = metadata["systemPromptOverride"]
+    bag |= {key: metadata[key] for key in PLACE_KEYS if isinstance(metadata.get(key), str)}
     return Session(
         id=session_id,
         agent="assistant",

@@ -82,7 +82,7 @@ def make_bash(sandbox: Sandbox | None = None, closed: Callable[[], Sequence[str]
 
 
 async def _run(program: Program, context: ToolContext) -> ToolOutput:
-    spool = Spool(context.spill, "bash")
+    spool = Spool(context.spill, "bash", max_chars=context.max_output_chars)
     try:
         ending = await run_program(program, spool.write, context.signal)
         output = await run_in_thread(spool.finish)

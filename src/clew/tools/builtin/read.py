@@ -7,11 +7,11 @@ import hashlib
 import os
 from collections.abc import Iterator
 from itertools import chain
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 from msgspec import Meta
 
-from clew.tools.base import MAX_OUTPUT_CHARS, ToolContext
+from clew.tools.base import ToolContext
 from clew.tools.decorator import tool
 from clew.tools.files.access import file_errors, open_plain
 from clew.tools.files.paths import ResolvedPath, judged_path, path_targets
@@ -23,8 +23,8 @@ __all__ = ["read"]
 
 PAGE_LINES: Final = 2_000
 LINE_CHARS: Final = 2_000
-# Room for the line that says how to go on.
-PAGE_CHARS: Final = MAX_OUTPUT_CHARS - 500
+NOTE_CHARS: Final = 500
+"""Room for the line that says how to go on."""
 MAX_DIGEST_BYTES: Final = 1 << 30
 _COUNT_BYTES: Final = 64 << 20
 _PIECE: Final = 1 << 18
@@ -39,22 +39,31 @@ async def read(
 ) -> str:
     """Read a text file.
 
-    Gives the text as it is, at most 2,000 lines or 30,000 characters at once; a last line in brackets then says how to
-    go on. Lines are cut at 2,000 characters. Files that are not text (images, archives, programs) are described, not
+    Gives the text as it is, at most 2,000 lines and what fits one output at once; a last line in brackets then says how
+    to go on. Lines are cut at 2,000 characters. Files that are not text (images, archives, programs) are described, not
     shown. A folder is listed with ls.
     """
     place = await judged_path("read", path, context)
-    return await run_in_thread(_read, place, offset, limit, Brake(context.signal, 60))
+    page = _Page(offset, limit, context.max_output_chars - NOTE_CHARS)
+    return await run_in_thread(_read, place, page, Brake(context.signal, 60))
 
 
-def _read(place: ResolvedPath, offset: int, limit: int, brake: Brake) -> str:
+class _Page(NamedTuple):
+    """What is asked of a file: so many lines from one on, and not more characters."""
+
+    offset: int
+    lines: int
+    chars: int
+
+
+def _read(place: ResolvedPath, page: _Page, brake: Brake) -> str:
     with file_errors(place.shown), open_plain(place.path) as (handle, status):
         head = os.read(handle, SNIFF_BYTES)
         if not head:
             return "[the file is empty]"
         os.lseek(handle, 0, os.SEEK_SET)
         if not looks_binary(head):
-            return _page(handle, status.st_size, offset, limit, brake)
+            return _show(handle, status.st_size, page, brake)
         digest = hashlib.sha256()
         for piece in _pieces(handle, brake) if status.st_size <= MAX_DIGEST_BYTES else ():
             digest.update(piece)
@@ -62,7 +71,8 @@ def _read(place: ResolvedPath, offset: int, limit: int, brake: Brake) -> str:
         return f"[{describe('binary file', head, status.st_size, digest.hexdigest() if whole else None)}]"
 
 
-def _page(handle: int, size: int, offset: int, limit: int, brake: Brake) -> str:
+def _show(handle: int, size: int, page: _Page, brake: Brake) -> str:
+    offset = page.offset
     lines = _lines(_pieces(handle, brake))
     kept: list[str] = []
     number = chars = cut = 0
@@ -70,7 +80,7 @@ def _page(handle: int, size: int, offset: int, limit: int, brake: Brake) -> str:
     for number, line in enumerate(lines, 1):
         if number < offset:
             continue
-        if number >= offset + limit or (kept and chars + len(line) > PAGE_CHARS):
+        if number >= offset + page.lines or (kept and chars + len(line) > page.chars):
             next_page = number
             break
         if len(line.rstrip("\n")) > LINE_CHARS:

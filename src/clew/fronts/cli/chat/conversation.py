@@ -10,7 +10,6 @@ import asyncio
 import re
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -19,7 +18,7 @@ from clew.errors import ClewError, InvalidInput
 from clew.fronts.cli.chat.keyboard import Act
 from clew.fronts.cli.chat.live_reply import LiveReply, find_message
 from clew.fronts.cli.chat.terminal import Terminal
-from clew.fronts.cli.command import AnyEngine, exit_code
+from clew.fronts.cli.command import AnyEngine, exit_code, new_session
 from clew.fronts.cli.commands.sessions import words_of
 from clew.fronts.cli.question import Question
 from clew.fronts.cli.remote import RemoteEngine
@@ -179,7 +178,7 @@ class Conversation:
         self.terminal.busy(True)
         try:
             if self.session is None:
-                made = await self.engine.create_session(model=self.model, workspace_root=Path.cwd())
+                made = await new_session(self.engine, self.model)
                 try:
                     self.session = made
                     await self.engine.submit(made.id, text, model=self.model, attended=self.terminal.attended)

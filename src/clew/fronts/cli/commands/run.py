@@ -25,7 +25,7 @@ import msgspec
 
 from clew.engine.facade import Engine
 from clew.errors import AlreadyAnswered, ClewError, InvalidInput
-from clew.fronts.cli.command import AnyEngine, Json, Store, flag, open_store, plural
+from clew.fronts.cli.command import AnyEngine, Json, Store, flag, new_session, open_store, plural
 from clew.fronts.cli.commands.printer import Printer
 from clew.fronts.cli.question import Question
 from clew.fronts.cli.remote import RemoteEngine
@@ -78,7 +78,7 @@ async def run(
         if session is not None:
             submission = await engine.submit(session, parts, **options)
         else:
-            session = (await engine.create_session(model=options["model"], workspace_root=Path.cwd())).id
+            session = (await new_session(engine, options["model"])).id
             try:
                 submission = await engine.submit(session, parts, **options)
             except ClewError:

@@ -10,6 +10,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit, urlunsplit
 
@@ -17,9 +18,11 @@ import msgspec
 
 import clew
 from clew.config import Config, config_folder, data_folder, default_store_url, load_config, unknown_settings
+from clew.errors import InvalidInput
 from clew.fronts.cli.command import Json, Store, show
 from clew.fronts.cli.safe_text import plain
 from clew.tools.process.sandbox import find_sandbox
+from clew.workspace_config import find_workspace_model
 
 __all__ = ["COMMANDS", "Setting", "list_settings", "redact"]
 
@@ -91,6 +94,7 @@ def list_settings(store: str | None, environ: Mapping[str, str]) -> list[Setting
         Setting("data folder", str(data_folder(environ)), "environment" if "XDG_DATA_HOME" in environ else "default"),
         Setting("store", redact("store", store or default_store_url(environ)), chosen),
         Setting("token", token, token_from),
+        *_workspace_model(),
         Setting("sandbox", _sandbox(loaded), "file" if loaded.tools.sandbox != "off" else "default"),
     ]
     variables = [
@@ -99,6 +103,15 @@ def list_settings(store: str | None, environ: Mapping[str, str]) -> list[Setting
         if _VARIABLES.fullmatch(name) and value
     ]
     return [*places, *_settings(loaded, written, ""), *variables]
+
+
+def _workspace_model() -> list[Setting]:
+    """The model that the present folder names for sessions that begin in it, or what is wrong with its file."""
+    try:
+        named = find_workspace_model(Path.cwd())
+    except (InvalidInput, OSError) as error:
+        named = str(error)
+    return [Setting("model of this folder", named, "file")] if named is not None else []
 
 
 def _sandbox(config: Config) -> str:
