@@ -158,9 +158,10 @@ export interface FileList {
   files: TouchedFile[];
 }
 
-/** What a fork is called. */
+/** What a fork is called, and its first prompt, which runs. */
 export interface ForkBody {
   label?: string | null;
+  text?: string | null;
 }
 
 /** The turn to go to; null is the empty beginning. */

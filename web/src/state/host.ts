@@ -103,6 +103,8 @@ export class Host {
           ...(options.model ? { model: options.model } : {}),
           ...(options.title ? { title: options.title } : {}),
           ...(server?.workspace_root ? { workspace_root: server.workspace_root } : {}),
+          // Such a store wants to know who works where; nobody at a page is asked for it.
+          ...(server?.store === 'json' ? { metadata: { workerId: 'local', workspaceId: server.workspace_root ?? 'local' } } : {}),
         },
       });
       this.put(session);

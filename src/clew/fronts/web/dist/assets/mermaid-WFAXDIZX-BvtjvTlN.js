@@ -1,0 +1,1 @@
+export{a as Mermaid}from"./index-B0-5F1HK.js";
