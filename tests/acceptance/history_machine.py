@@ -449,7 +449,7 @@ class Machine:
 
     async def dump(self) -> Any:
         if self.kind in ("jsonl", "json"):
-            files = [path for path in sorted(self.path.rglob("*")) if path.is_file()]
+            files = [path for path in sorted(self.path.rglob("*")) if path.is_file() and path.parent.name != "notes"]
             return [(path, path.read_bytes()) for path in files]
         if self.kind == "memory":
             return [await self.everything(session_id) for session_id in await self.engine.store.session_ids()]

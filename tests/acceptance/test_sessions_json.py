@@ -15,7 +15,7 @@ from clew.config import SavePolicy
 from clew.errors import InvalidInput, NotSupported, RowUndecodable
 from clew.history.check import check
 from clew.store.files import folder
-from clew.store.files.store import IDLE_MS
+from clew.store.files.residence import IDLE_MS
 from clew.testing.clock import FakeClock
 from clew.testing.scripted import FakeProviders, Gate, ScriptedModel, call, say, wait
 from clew.transcript.metadata import local_place

@@ -206,7 +206,7 @@ async def test_s7_9_a_crash_in_an_append_costs_that_unit_at_every_byte(tmp_path:
     store = await open_files("jsonl", tmp_path / "store")
     scribe = Scribe(store, session.id, store._mint, FakeClock(2_000_000_000_000))
     intact, metadata = log.read_bytes(), (log.parent / "metadata.json").read_bytes()
-    await scribe.session()
+    await store.load_state(session.id)
     before = store._values[session.id].copy()
     await scribe.prompt("cut me off")
     await store.close()

@@ -65,8 +65,9 @@ def flip(path: Path, word: bytes) -> None:
 
 
 def held(root: Path) -> dict[str, bytes]:
-    """Every file of the folder but the owner's mark."""
+    """Every file of the folder but the owner's mark and what is worked out from the others."""
     files = (path for path in root.rglob("*") if path.is_file() and path.name != "store.owner")
+    files = (path for path in files if path.parent.name != "notes")
     return {str(path.relative_to(root)): path.read_bytes() for path in files}
 
 

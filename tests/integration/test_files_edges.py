@@ -230,7 +230,7 @@ async def test_a_session_whose_files_were_removed_is_gone(kind: Kind, tmp_path: 
     store = await open_files(kind, tmp_path / "store")
     for scribe in (one, other):
         place = files_of(tmp_path / "store", kind, scribe.session_id)
-        await store.find_session(scribe.session_id) if scribe is other else None
+        await store.load_state(scribe.session_id) if scribe is other else None
         shutil.rmtree(place) if place.is_dir() else place.unlink()
     assert await store.find_session(one.session_id) is None
     assert await store.session_ids() == (other.session_id,)

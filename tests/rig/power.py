@@ -198,6 +198,7 @@ class _CutWitness(Witness):
         if self.in_order:
             return super().dump()
         files = [path for path in sorted(self.folder.rglob("*")) if path.is_file() and path.suffix != ".owner"]
+        files = [path for path in files if path.parent.name != "notes"]  # worked out from the others
         return "\n".join(f"{path}\n{path.read_text(errors='replace')}" for path in files)
 
 

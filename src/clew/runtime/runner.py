@@ -134,6 +134,9 @@ class Runner:
             self._outcomes.resolve(run.user_message_id, outcome)
         self._sessions.forget_run(run)
         run.finish(outcome)
+        if self._sessions.is_open(run.session_id):
+            # Last of all: whoever looks at the session once more would have it in memory again.
+            self._sessions.work(self._host.store.release(run.session_id))
 
     async def _tell_end(self, run: Run, outcome: TurnOutcome) -> None:
         """Let everybody know how the turn ended: the ledger, the status, events, who waits for it, then viewers."""
@@ -170,7 +173,6 @@ class Runner:
             return
         if is_open:
             self.tool_memory.release_later(session_id)
-            self._sessions.work(self._host.store.release(session_id))
         # What belongs to a turn that has ended is done also when the engine closes, which waits for it.
         if is_open or not run.signal.aborted:
             self._sessions.work(self._name(session_id))
@@ -207,6 +209,7 @@ class Runner:
                 self._sessions.show_changed(session_id)
         finally:
             self._naming.discard(session_id)
+            await self._host.store.release(session_id)
 
     # Stopping
 

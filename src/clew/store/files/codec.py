@@ -12,6 +12,7 @@ import orjson
 from clew.store.base import Capabilities, Damage
 from clew.store.files import folder
 from clew.store.memory.session_value import SessionValue
+from clew.transcript.session import Session
 
 __all__ = ["FORMAT_VERSION", "MISREAD", "Codec", "Entries", "Loaded", "Saving", "format_note"]
 
@@ -44,7 +45,6 @@ class Codec(ABC):
 
     kind: ClassVar[str]
     capabilities: ClassVar[Capabilities]
-    evicts_released: ClassVar[bool]
 
     def __init__(self, root: Path) -> None:
         self.sessions = root / "sessions"
@@ -60,6 +60,15 @@ class Codec(ABC):
 
     @abstractmethod
     def load(self, session_id: str) -> Loaded | None: ...
+
+    @abstractmethod
+    def head(self, session_id: str) -> Session | None:
+        """The session with what it has spent itself, as far as a list needs it: from the file that says so, or from
+        the beginning of it. None where that says too little, and the session has to be loaded."""
+
+    @abstractmethod
+    def headed(self, session_id: str) -> folder.Footprint:
+        """What the file looks like that ``head`` reads."""
 
     def signature(self, session_id: str) -> tuple[folder.Footprint, ...]:
         """Something that is different once the files are."""

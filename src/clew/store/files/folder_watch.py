@@ -31,6 +31,10 @@ class FolderWatch:
     def forget(self, session_id: str) -> None:
         self._left.pop(session_id, None)
 
+    def is_as_left(self, session_id: str) -> bool:
+        """Whether the owner has had its files, and they are as they were then."""
+        return self._left.get(session_id) == self._codec.owned(session_id)
+
     @contextlib.contextmanager
     def writing(self, session_id: str, *, removing: bool = False) -> Iterator[None]:
         """While files of a session are written: they and the folder are what they were, the folder also afterwards."""

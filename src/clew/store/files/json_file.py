@@ -6,6 +6,7 @@ they do not know, lie under ``clew``.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,7 +25,7 @@ from clew.store.files.iso_time import iso
 from clew.store.files.json_message import decode_message, encode_boundary, encode_message, plain_metadata, plain_records
 from clew.store.files.log import is_streaming
 from clew.store.files.mend import Clues, Fault, mend
-from clew.store.files.metadata import session_of
+from clew.store.files.metadata import HEADED, head_of, session_of
 from clew.store.files.record import is_marker
 from clew.store.files.tables import TABLES, dump_table, load_entry
 from clew.store.memory.session_value import SessionValue
@@ -32,11 +33,14 @@ from clew.transcript.line import line_messages
 from clew.transcript.message import MessageRow
 from clew.transcript.metadata import PLACE_KEYS, local_place
 from clew.transcript.rollup import sum_usage, with_usage
+from clew.transcript.session import Session
 from clew.transcript.view import compaction_data
 
 __all__ = ["JsonCodec"]
 
 _APART: Final = ("row", "messages")
+_HEAD: Final = 8192
+_ROW: Final = b'"clew":{"version":%d,"session":' % HEADED
 _OWN: Final = frozenset({"id", "title", "model", "createdAt", "updatedAt", "messages", "clew", "check"})
 
 
@@ -61,7 +65,6 @@ class JsonCodec(Codec):
     """A file for each session."""
 
     kind = "json"
-    evicts_released = True
     capabilities = Capabilities(
         chunk_durable=False,
         search=False,
@@ -79,6 +82,19 @@ class JsonCodec(Codec):
         return [stem for stem in stems if SessionIdForm.UUID.value.fullmatch(stem)]
 
     # Reading
+
+    def head(self, session_id: str) -> Session | None:
+        try:
+            with self.files_of(session_id)[0].open("rb") as file:
+                data = file.read(_HEAD)
+                while (found := _read_head(session_id, data)) is None and _ROW in data and (more := file.read(_HEAD)):
+                    data += more
+                return found
+        except (OSError, msgspec.ValidationError):
+            return None
+
+    def headed(self, session_id: str) -> folder.Footprint:
+        return folder.footprint(*self.files_of(session_id))
 
     def load(self, session_id: str) -> Loaded | None:
         try:
@@ -149,9 +165,9 @@ def _encode(value: SessionValue, memo: JsonMemo) -> bytes:
             value.messages.update({} if read is None else {message_id: read})
     shown, aside = _ordered(value)
     place = {**local_place(session.workspace_root), **others, **session.metadata}
-    row = msgspec.to_builtins(session)
+    row = msgspec.to_builtins(replace(session, spend=value.spend))
     own = {
-        "version": 1,
+        "version": HEADED,
         "session": row,
         "session_check": check_of(row),
         "aside": [*(_fragment(shape) for shape in aside), *memo.unread],
@@ -166,12 +182,26 @@ def _encode(value: SessionValue, memo: JsonMemo) -> bytes:
         "model": str(session.model),
         "createdAt": iso(session.created_at),
         "updatedAt": iso(session.updated_at),
-        "messages": [_fragment(shape) for shape in shown],
+        # The row comes before everything that grows: a list reads it, and no more.
         "clew": {**own, "damaged": memo.faults} if memo.faults else own,
+        "messages": [_fragment(shape) for shape in shown],
     }
     known = {key: one for key, one in document.items() if one is not None}
     kept = {key: one for key, one in others.items() if key not in known}
-    return with_check(orjson.dumps({**kept, **known})) + b"\n"
+    return with_check(orjson.dumps({**known, **kept})) + b"\n"
+
+
+def _read_head(session_id: str, data: bytes) -> Session | None:
+    """The row of a session out of the beginning of its file, if all of it is there and as it was written."""
+    _, _, begun = data.partition(_ROW)
+    try:
+        text = begun.decode(errors="replace")
+        row, end = json.JSONDecoder().raw_decode(text)
+    except ValueError:
+        return None
+    if not text.startswith(f',"session_check":"{check_of(row)}"', end):
+        return None
+    return head_of(session_id, {"clew": {"version": HEADED, "session": row}})
 
 
 def _fragment(value: Any) -> orjson.Fragment:

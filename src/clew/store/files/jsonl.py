@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from clew.errors import RowUndecodable
 from clew.ids import SessionIdForm
@@ -20,7 +21,7 @@ from clew.store.files.log import Written, is_streaming, plan_log, plan_stream
 from clew.store.files.log_lines import END_OF_TORN, read_lines
 from clew.store.files.memo import Memo
 from clew.store.files.mend import Fault
-from clew.store.files.metadata import End, end_of, read_metadata, session_of, write_metadata
+from clew.store.files.metadata import End, end_of, head_of, read_metadata, session_of, write_metadata
 from clew.store.files.rebuild_value import rebuild_value
 from clew.store.memory.session_value import SessionValue
 from clew.transcript.session import Session
@@ -37,7 +38,6 @@ class JsonlCodec(Codec):
     """A folder for each session. Folders are made, and removed, under another name first: never by halves."""
 
     kind = "jsonl"
-    evicts_released = False
     capabilities = Capabilities(
         chunk_durable=True, search=False, many_processes=False, session_ids=SessionIdForm.ULID, preset="overlay"
     )
@@ -69,6 +69,16 @@ class JsonlCodec(Codec):
         return stream[:2], log[:2]
 
     # Reading
+
+    def head(self, session_id: str) -> Session | None:
+        try:
+            metadata = read_metadata(folder.read(self.sessions / session_id / METADATA))
+            return head_of(session_id, metadata) if metadata is not None else None
+        except (OSError, msgspec.ValidationError):
+            return None
+
+    def headed(self, session_id: str) -> folder.Footprint:
+        return folder.footprint(self.sessions / session_id / METADATA)
 
     def load(self, session_id: str) -> Loaded | None:
         try:
@@ -112,15 +122,17 @@ class JsonlCodec(Codec):
         if memo is None:
             written = plan_log(value, Memo(), entries) if entries else Written(b"", Memo())
             written.memo.synced = written.memo.end
-            data, metadata = written.data, self._metadata(session, written.memo)
+            data, metadata = written.data, self._metadata(value, written.memo)
             return Saving(lambda: self._create(session.id, data, metadata), lambda: written.memo)
         place = self.sessions / session.id
+        spends = any(name == "calls" for name, _ in entries)
         if not sync and is_streaming(entries):
             grown = plan_stream(value, memo, entries)
+            grown.memo.spend = None if spends else memo.spend
             return Saving(lambda: _append(place / STREAM, grown.data, power), lambda: grown.memo)
         if not memo.logged and entries.keys() <= {_CREATED}:
             # Until the first message the log stays empty, and the metadata is all there is.
-            metadata = self._metadata(session, memo)
+            metadata = self._metadata(value, memo)
             return Saving(lambda: folder.write_whole(place / METADATA, metadata, sync=True), lambda: memo)
         written = plan_log(value, memo, entries)
         after = written.memo
@@ -129,7 +141,8 @@ class JsonlCodec(Codec):
         if drop:
             after.streams, after.stream_end, after.stream_ending = False, 0, ""
         after.harmed = memo.harmed & {STREAM} if not drop else frozenset()
-        metadata = self._metadata(session, after)
+        after.spend = None if spends else memo.spend
+        metadata = self._metadata(value, after)
 
         def persist() -> None:
             _append(place / LOG, written.data, sync or power)
@@ -143,7 +156,9 @@ class JsonlCodec(Codec):
 
         return Saving(persist, lambda: after)
 
-    def _metadata(self, session: Session, memo: Memo) -> bytes:
+    def _metadata(self, value: SessionValue, memo: Memo) -> bytes:
+        memo.spend = memo.spend or value.spend
+        session = replace(value.session, spend=memo.spend)
         return write_metadata(session, memo.count, memo.others, End(memo.end, memo.synced, self._boot))
 
     def _create(self, session_id: str, data: bytes, metadata: bytes) -> None:
@@ -184,7 +199,7 @@ class JsonlCodec(Codec):
             (place / STREAM).unlink(missing_ok=True)
             memo.streams, memo.stream_end, memo.stream_ending = False, 0, ""
         known = read_metadata(folder.read(place / METADATA))
-        wanted = self._metadata(value.session, memo)
+        wanted = self._metadata(value, memo)
         # Another program's metadata is left alone until there is something new to say.
         if known is None or ("clew" in known and _plain(read_metadata(wanted)) != _plain(known)):
             for name in memo.harmed:

@@ -9,6 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from clew.store.files.log_lines import Ending
+from clew.transcript.session import Spend
 
 __all__ = ["AHEAD", "Memo"]
 
@@ -27,6 +28,7 @@ class Memo(msgspec.Struct):
     ``mended`` are messages that lost lines were mended in, in memory only: once one is changed, all of it is written.
     ``synced``: the last number of the log that a loss of power cannot take. ``damaged``: the files cannot be read, and
     are not written to; ``harmed``: files beside the log that do not read in full, and are kept before they change.
+    ``spend`` is what the session has spent, None where it is to be added up anew.
     """
 
     damaged: bool = False
@@ -34,6 +36,7 @@ class Memo(msgspec.Struct):
     end: int = 0
     synced: int = 0
     harmed: frozenset[str] = frozenset()
+    spend: Spend | None = None
     ending: Ending = ""
     stream_end: int = 0
     stream_ending: Ending = ""

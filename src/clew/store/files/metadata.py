@@ -11,9 +11,12 @@ from msgspec.structs import replace
 from clew.store.files.crc import check_of
 from clew.store.files.iso_time import iso, milliseconds
 from clew.transcript.metadata import PLACE_KEYS
-from clew.transcript.session import Model, Session
+from clew.transcript.session import Model, Session, Spend
 
-__all__ = ["End", "end_of", "model_of", "read_metadata", "session_of", "write_metadata"]
+__all__ = ["HEADED", "End", "end_of", "head_of", "model_of", "read_metadata", "session_of", "write_metadata"]
+
+HEADED: Final = 2
+"""The version of what clew says of a session since which its row also says what it has spent."""
 
 _OWN: Final = frozenset(
     {
@@ -56,9 +59,12 @@ def end_of(metadata: dict[str, Any]) -> End:
 
 
 def write_metadata(session: Session, message_count: int, others: dict[str, Any], end: End) -> bytes:
-    """The file. Keys that are not clew's own stay as they were found; only clew's own are checked."""
+    """The file, of a session that says what it has spent.
+
+    Keys that are not clew's own stay as they were found; only clew's own are checked.
+    """
     bag = session.metadata
-    own = {"version": 1, "session": msgspec.to_builtins(session), "end": list(end)}
+    own = {"version": HEADED, "session": msgspec.to_builtins(session), "end": list(end)}
     known: dict[str, Any] = {
         "id": session.id,
         "name": session.title,
@@ -85,12 +91,25 @@ def write_metadata(session: Session, message_count: int, others: dict[str, Any],
     return orjson.dumps({**{key: one for key, one in known.items() if one is not None}, **kept}) + b"\n"
 
 
+def head_of(session_id: str, metadata: dict[str, Any]) -> Session | None:
+    """The row of a session with what it has spent; None where this says too little of it.
+
+    Another program's session has asked nobody through clew.
+    """
+    own = metadata.get("clew")
+    if not isinstance(own, dict):
+        return session_of(session_id, metadata, 0) if milliseconds(metadata.get("createdAt")) else None
+    if own.get("version") != HEADED:
+        return None
+    return replace(session_of(session_id, metadata, 0), spend=msgspec.convert(own["session"].get("spend"), Spend))
+
+
 def session_of(session_id: str, metadata: dict[str, Any], at: int) -> Session:
     """The row of a session. One that another program made has the default agent, and its model as it is named."""
     own = metadata.get("clew")
     if isinstance(own, dict) and isinstance(own.get("session"), dict):
         row = msgspec.convert(own["session"], Session)
-        return replace(row, id=session_id)
+        return replace(row, id=session_id, spend=Spend(0, 0, 0.0, 0))
     created = milliseconds(metadata.get("createdAt"))
     updated = milliseconds(metadata.get("lastMessageAt") or metadata.get("updatedAt"))
     created = at if created is None else created

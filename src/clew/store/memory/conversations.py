@@ -25,7 +25,7 @@ class MemoryConversations(MemoryTables):
         return value.session if value else None
 
     async def list_sessions(self, query: SessionQuery) -> SessionPage:
-        await self._bring_all()
+        await self._list_all()
         wanted = sorted(
             (session for session in self._sessions() if _matches(session, query)),
             key=lambda session: (session.updated_at, session.id),
@@ -36,7 +36,7 @@ class MemoryConversations(MemoryTables):
         return SessionPage(page, Cursor(page[-1].updated_at, page[-1].id) if more else None)
 
     async def list_children(self, parent_id: str) -> tuple[Session, ...]:
-        await self._bring_all()
+        await self._list_all()
         children = (session for session in self._sessions() if session.parent_id == parent_id)
         return tuple(sorted(children, key=lambda session: (session.created_at, session.id)))
 
@@ -79,7 +79,7 @@ class MemoryConversations(MemoryTables):
         return (await self._read(session_id)).open_calls()
 
     async def unsettled_sessions(self) -> tuple[str, ...]:
-        await self._bring_all()
+        await self._bring_unsettled()
         held = sorted(self._values.items())
         found = [id_ for id_, value in held if value.state["state"].open_turn_id is not None or value.queue]
         return (*found, *(id_ for id_, value in held if id_ not in found and value.open_calls()))
@@ -112,8 +112,9 @@ class MemoryConversations(MemoryTables):
         if session_id is not None:
             # Asked before every turn: what other sessions have spent must not make that longer.
             return tuple(call for call in (await self._read(session_id)).all_calls() if call.is_open)
-        await self._bring_all()
-        found = (call for call in self._calls() if call.is_open)
+        await self._bring_unsettled()
+        calls = (call for value in self._values.values() for call in value.calls.values())
+        found = (call for call in calls if call.is_open)
         return tuple(sorted(found, key=lambda call: (call.asked_at, call.id)))
 
     async def load_pruned(self, session_id: str) -> tuple[Pruned, ...]:
@@ -134,11 +135,11 @@ class MemoryConversations(MemoryTables):
     async def pending_streams(self, session_id: str | None = None) -> tuple[PendingStream, ...]:
         if session_id is not None:
             return (await self._read(session_id)).pending()
-        await self._bring_all()
+        await self._bring_unsettled()
         return tuple(stream for value in self._values.values() for stream in value.pending())
 
     async def stream_mark(self, message_id: str) -> int:
-        await self._bring_all()
+        await self._bring_unsettled()
         value = next((value for value in self._values.values() if message_id in value.messages), None)
         if value is None:
             return 0

@@ -26,7 +26,8 @@ from clew.transcript.model_call import ModelCall, brought_up_to_date
 from clew.transcript.part import blob_url, url_of
 from clew.transcript.pruned import Pruned
 from clew.transcript.rollup import book_message, book_session, book_usage, sum_usage, with_usage
-from clew.transcript.session import Session, SessionState
+from clew.transcript.session import Session, SessionState, Spend
+from clew.transcript.spend import add_costs
 from clew.transcript.turn import HeadMove, Step, Tree, Turn, place_below, with_status
 from clew.transcript.turn_state import OPEN, check_transition
 
@@ -95,7 +96,9 @@ class SessionValue(msgspec.Struct, eq=True):
     def is_unsettled(self) -> bool:
         """Whether something of the session is still to be ended."""
         open_turn = any(turn.status in OPEN for turn in self.turns.values())
-        return bool(self.journal or self.state["state"].open_turn_id or open_turn or self.open_calls())
+        asking = any(call.is_open for call in self.calls.values())
+        waiting = self.journal or self.queue or self.state["state"].open_turn_id
+        return bool(waiting or open_turn or asking or self.open_calls())
 
     def pending(self) -> tuple[PendingStream, ...]:
         held = [(self.messages[id_], entries) for id_, entries in self.journal.items()]
@@ -130,6 +133,13 @@ class SessionValue(msgspec.Struct, eq=True):
 
     def all_calls(self) -> tuple[ModelCall, ...]:
         return tuple(sorted(self.calls.values(), key=lambda call: (call.asked_at, call.id)))
+
+    @property
+    def spend(self) -> Spend:
+        """What the session itself has spent, without its subagents."""
+        calls = self.calls.values()
+        cost = add_costs(call.cost_usd for call in calls)
+        return Spend(len(calls), sum(call.usage.total for call in calls), cost, 0)
 
     def tree(self) -> Tree:
         state = self.state["state"]

@@ -224,13 +224,11 @@ class MemoryStore(MemoryConversations, MemoryTriggers):
         )
 
     async def load_usage(self, query: UsageQuery) -> tuple[UsageGroup, ...]:
-        gone = await self.load_calls(None)
-        await self._bring_all()
-        # In files a kill in the middle of a deletion leaves both: the session, and what was to outlive it.
-        return sum_calls({call.id: call for call in (*gone, *self._calls())}.values(), query)
+        held = (call for value in self._values.values() for call in value.calls.values())
+        return sum_calls((*await self.load_calls(None), *held), query)
 
     async def load_spend(self, session_ids: Collection[str]) -> dict[str, Spend]:
-        await self._bring_all()
+        await self._list_all()
         subagents: dict[str | None, list[str]] = {}
         for session in self._sessions():
             if session.kind == "subagent":
@@ -240,9 +238,9 @@ class MemoryStore(MemoryConversations, MemoryTriggers):
             family = [session_id]
             for id_ in family:
                 family += [child for child in subagents.get(id_, ()) if child not in family]
-            calls = [call for id_ in family for call in self._calls_of(id_)]
-            cost = add_costs(call.cost_usd for call in calls)
-            found[session_id] = Spend(len(calls), sum(call.usage.total for call in calls), cost, len(family) - 1)
+            spent = [self._spend_of(id_) for id_ in family]
+            calls, tokens = sum(one.calls for one in spent), sum(one.tokens for one in spent)
+            found[session_id] = Spend(calls, tokens, add_costs(one.cost_usd for one in spent), len(family) - 1)
         return found
 
     async def seals(self, session_id: str) -> dict[str, str]:

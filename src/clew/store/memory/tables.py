@@ -11,7 +11,7 @@ from clew.errors import StoreClosed
 from clew.store.base import Blob
 from clew.store.memory.session_value import SessionValue
 from clew.transcript.model_call import ModelCall
-from clew.transcript.session import Session, SessionState
+from clew.transcript.session import Session, SessionState, Spend
 from clew.triggers.ledger import Direction, LedgerEvent
 from clew.triggers.schedule import Schedule
 from clew.triggers.webhook import Webhook
@@ -56,17 +56,16 @@ class MemoryTables:
         """The session to read from; one that holds nothing where there is none."""
         return await self._find(session_id) or SessionValue({}, {"state": SessionState()})
 
-    async def _bring_all(self) -> None:
-        """Before something is looked for in every session."""
+    async def _list_all(self) -> None:
+        """Before sessions are listed."""
 
-    def _calls_of(self, session_id: str) -> Iterable[ModelCall]:
-        """The model calls of a session; none where there is none."""
+    async def _bring_unsettled(self) -> None:
+        """Before something unfinished is looked for: every session that has something is in memory then."""
+
+    def _spend_of(self, session_id: str) -> Spend:
+        """What a session has spent itself; nothing where there is none."""
         value = self._values.get(session_id)
-        return value.calls.values() if value is not None else ()
-
-    def _calls(self) -> Iterable[ModelCall]:
-        """The model calls of every session there is."""
-        return (call for session in self._sessions() for call in self._calls_of(session.id))
+        return value.spend if value is not None else Spend(0, 0, 0.0, 0)
 
     def _sessions(self) -> Iterable[Session]:
         return (value.session for value in self._values.values())
