@@ -67,8 +67,9 @@ def footprint(path: Path) -> Footprint:
 
 def remove_temporary(place: Path) -> None:
     """Remove from a folder what a process that died had begun."""
-    for path in place.glob(f"{_TEMPORARY}*"):
-        path.unlink(missing_ok=True)
+    for name in names_in(place):
+        if name.startswith(_TEMPORARY):
+            (place / name).unlink(missing_ok=True)
 
 
 def names_in(place: Path) -> list[str]:
