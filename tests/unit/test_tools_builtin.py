@@ -33,6 +33,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "task": {"prompt": "look around", "agent": "scout"},
     "skill": {"name": "sailing"},
     "recall": {"query": "the minotaur"},
+    "schedule": {"prompt": "look again", "in_minutes": 5, "at": "x", "cron": "x", "timezone": "UTC"},
 }
 
 
@@ -81,7 +82,7 @@ def test_the_tools_are_not_imported_before_they_are_asked_for() -> None:
         "print([n for n in names if n.startswith('clew.tools.builtin.')], 'jsonschema_rs' in names, len(b.BUILTIN))"
     )
     told = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
-    assert told == "[] False 13\n"
+    assert told == "[] False 14\n"
 
 
 async def test_the_todo_list_is_replaced_and_kept_for_the_session(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ class Dispatcher:
         self._runtime = runtime
         self._router = Router(host, runtime, own, draft)
         self.events = Events(host, self._router, own)
-        self.schedules = Schedules(host, self._router)
+        self.schedules = Schedules(host, runtime, self._router)
         self.webhooks = Webhooks(host, self._router)
         self._wake = asyncio.Event()
         self._ending = asyncio.Event()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
@@ -14,19 +15,24 @@ from clew.dispatch.router import Inbound, Received, Router
 from clew.errors import (
     ClewError,
     InternalError,
+    Invalid,
     InvalidInput,
     RowUndecodable,
     SessionBusy,
     StoreError,
+    ToolFailed,
     TriggerNotFound,
 )
 from clew.runtime.host import Host
+from clew.runtime.runtime import Runtime
+from clew.runtime.setting import Setting
 from clew.store.unit import STORE_WIDE, DropSchedule, PutSchedule, Unit, Write
+from clew.tools.base import NextTurn
 from clew.transcript.gate import check_value
 from clew.transcript.part import text_part
 from clew.triggers.envelope import Trigger
 from clew.triggers.routing import MAX_NAME, Routing, check_routing
-from clew.triggers.schedule import MissedPolicy, Schedule, check_cron, next_fire, plan
+from clew.triggers.schedule import MAX_OWN, MissedPolicy, Schedule, check_cron, check_own, next_fire, plan, read_moment
 
 __all__ = ["MAX_PROMPT", "MAX_SCHEDULES", "Schedules", "check_prompt"]
 
@@ -41,9 +47,10 @@ _LONG_MS: Final = 7 * 86_400_000
 class Schedules:
     """``engine.schedules``. ``tick`` does what is due now; a loop calls it where the store's owner wants one."""
 
-    def __init__(self, host: Host, router: Router) -> None:
+    def __init__(self, host: Host, runtime: Runtime, router: Router) -> None:
         self._host = host
         self._router = router
+        runtime.runner.schedule_turn = self._add_own
         # Firing and changing read a schedule and write it back: one at a time.
         self._lock = asyncio.Lock()
         self.on_change: Callable[[], None] = lambda: None
@@ -68,12 +75,9 @@ class Schedules:
         ``missed`` says what becomes of runs that were due while nobody had the store open: ``skip`` or ``once``.
         """
         routing = check_routing(routing or Routing())
-        check_value([cron, prompt, timezone, name, msgspec.to_builtins(routing)], "schedule")
-        now = self._host.clock.now_ms()
-        async with self._lock:
-            if len(await self._host.store.list_schedules()) >= MAX_SCHEDULES:
-                raise InvalidInput(f"there are {MAX_SCHEDULES} schedules already; remove some first")
-            schedule = Schedule(
+        check_cron(cron, timezone)
+        return await self._add(
+            Schedule(
                 id=self._host.mint.schedule(),
                 cron=cron,
                 prompt=prompt,
@@ -82,14 +86,58 @@ class Schedules:
                 missed=missed,
                 paused=paused,
                 routing=routing,
-                created_at=now,
+                created_at=self._host.clock.now_ms(),
             )
-            schedule = self._checked(schedule, now)
+        )
+
+    async def _add(self, schedule: Schedule) -> Schedule:
+        check_value(msgspec.to_builtins(schedule), "schedule")
+        async with self._lock:
+            known = await self._host.store.list_schedules()
+            if len(known) >= MAX_SCHEDULES:
+                raise InvalidInput(f"there are {MAX_SCHEDULES} schedules already; remove some first")
+            where = schedule.routing.session_id
+            own = [one for one in known if one.by == schedule.by == "agent" and one.routing.session_id == where]
+            if len(own) >= MAX_OWN:
+                raise InvalidInput(f"this session has {MAX_OWN} schedules of its own already; people can remove some")
+            schedule = self._checked(schedule, self._host.clock.now_ms())
             # Resolved like a session's would be, so that what could never run is refused while somebody is there.
-            schedule = msgspec.structs.replace(schedule, routing=await self._router.check(routing))
+            schedule = msgspec.structs.replace(schedule, routing=await self._router.check(schedule.routing))
             await self._commit(PutSchedule(schedule))
         self.on_change()
         return schedule
+
+    async def _add_own(self, setting: Setting, wanted: NextTurn) -> dict[str, Any]:
+        """Keep what an agent wants to be told later, in its own session; what it is told of that."""
+        ways = [way for way in (wanted.in_minutes, wanted.at, wanted.cron) if way is not None]
+        if len(ways) != 1:
+            raise ToolFailed("name one of in_minutes, at and cron")
+        if setting.session.kind == "subagent":
+            raise ToolFailed("the session of a subagent ends with its task; tell whoever gave it to you")
+        now, at = self._host.clock.now_ms(), None
+        try:
+            if wanted.cron is None:
+                in_ms = (wanted.in_minutes or 0) * 60_000
+                at = now + in_ms if wanted.at is None else read_moment(wanted.at, wanted.timezone)
+            check_own(wanted.cron or "", wanted.timezone, at, now)
+            kept = await self._add(
+                Schedule(
+                    id=self._host.mint.schedule(),
+                    cron=wanted.cron or "",
+                    at=at,
+                    by="agent",
+                    prompt=wanted.prompt,
+                    timezone=wanted.timezone,
+                    # One turn that was asked for is made up for, however late.
+                    missed="once" if at is not None else "skip",
+                    routing=Routing(session_id=setting.session.id),
+                    created_at=now,
+                )
+            )
+        except Invalid as error:
+            raise ToolFailed(str(error)) from error
+        next_at = datetime.fromtimestamp((kept.next_fire_at or now) / 1000, UTC).isoformat(timespec="seconds")
+        return {"schedule_id": kept.id, "next": next_at}
 
     async def list(self) -> tuple[Schedule, ...]:
         """All of them. ``last_error`` says why the newest run could not begin, or how it failed."""
@@ -213,6 +261,9 @@ class Schedules:
                 if new:
                     return next_at
                 after = fired
+                if _is_over(fired):
+                    await self._commit(DropSchedule(fired.id))
+                    return None
             except Exception as error:
                 # A row that cannot be read costs the schedule that needs it; a store that fails costs the whole look.
                 if isinstance(error, StoreError) and not isinstance(error, RowUndecodable):
@@ -227,7 +278,8 @@ class Schedules:
 
     async def _fire(self, after: Schedule, now: int) -> tuple[Received, bool]:
         """Start a run; the schedule as it is afterwards is written in the same unit."""
-        trigger = Trigger(source="schedule", fired_at=now, schedule_id=after.id)
+        source = "agent" if after.by == "agent" else "schedule"
+        trigger = Trigger(source=source, fired_at=now, schedule_id=after.id)
         inbound = Inbound(
             source=after.source,
             source_id=after.last_id or "",
@@ -237,7 +289,8 @@ class Schedules:
             routing=after.routing if after.routing.title else msgspec.structs.replace(after.routing, title=after.name),
             tags={"source": "cron", "cron_job_id": after.id},
         )
-        return await self._router.receive(inbound, (PutSchedule(after),))
+        write = DropSchedule(after.id) if _is_over(after) else PutSchedule(after)
+        return await self._router.receive(inbound, (write,))
 
     async def _check_idle(self, schedule: Schedule) -> None:
         """Refuse a run while the last one has come in and nothing went out for it."""
@@ -252,7 +305,11 @@ class Schedules:
 
     def _checked(self, schedule: Schedule, now: int) -> Schedule:
         """The schedule with its next time, or why it cannot be one."""
-        check_cron(schedule.cron, schedule.timezone)
+        if schedule.cron:
+            check_cron(schedule.cron, schedule.timezone)
+            schedule = msgspec.structs.replace(schedule, at=None)
+        elif schedule.at is None:
+            raise InvalidInput("a schedule needs a cron expression; such as 0 9 * * MON-FRI")
         check_prompt(schedule.prompt)
         if schedule.name is not None and not (schedule.name.strip() and len(schedule.name) <= MAX_NAME):
             raise InvalidInput(f"a name is text of 1 to {MAX_NAME} characters")
@@ -260,7 +317,9 @@ class Schedules:
             raise InvalidInput(f"missed must be skip or once, not {schedule.missed!r}")
         if schedule.next_fire_at is not None or schedule.paused:
             return schedule
-        next_at = next_fire(schedule.cron, schedule.timezone, now)
+        if schedule.at is not None and schedule.at <= now:
+            raise InvalidInput("its one time has passed; run it now, or remove it")
+        next_at = schedule.at or next_fire(schedule.cron, schedule.timezone, now)
         if next_at is None:
             raise InvalidInput(f"{schedule.cron!r} never comes")
         return msgspec.structs.replace(schedule, next_fire_at=next_at)
@@ -275,6 +334,11 @@ class Schedules:
 
     async def _commit(self, write: Write) -> None:
         await self._host.store.commit(Unit(STORE_WIDE, (write,), sync="power"))
+
+
+def _is_over(schedule: Schedule) -> bool:
+    """It was to fire once, and has."""
+    return not schedule.cron and schedule.next_fire_at is None
 
 
 def check_prompt(prompt: str) -> None:

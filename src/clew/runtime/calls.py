@@ -19,12 +19,22 @@ from clew.runtime.race import race
 from clew.runtime.recall import recall
 from clew.runtime.setting import Setting
 from clew.tools.arguments import check_arguments
-from clew.tools.base import MAX_OUTPUT_CHARS, ChildOutcome, Signal, Tool, ToolContext
+from clew.tools.base import MAX_OUTPUT_CHARS, ChildOutcome, NextTurn, Signal, Tool, ToolContext
 from clew.transcript import chunk as c
 from clew.transcript.gate import clean_value
 from clew.transcript.rule import Target
 
-__all__ = ["MAX_CALLS", "MAX_CALLS_AT_ONCE", "TOO_MANY", "Call", "Caller", "SpawnChild", "ToolCallValue", "Verdict"]
+__all__ = [
+    "MAX_CALLS",
+    "MAX_CALLS_AT_ONCE",
+    "TOO_MANY",
+    "Call",
+    "Caller",
+    "ScheduleTurn",
+    "SpawnChild",
+    "ToolCallValue",
+    "Verdict",
+]
 
 MAX_CALLS: Final = 128
 MAX_CALLS_AT_ONCE: Final = 16
@@ -38,6 +48,10 @@ log = logging.getLogger("clew.tools")
 
 SpawnChild = Callable[[str, str | None, Setting, Signal], Awaitable[ChildOutcome]]
 """Runs a prompt as a child of the session of this setting, until that ends or the signal says so."""
+
+
+ScheduleTurn = Callable[[Setting, NextTurn], Awaitable[dict[str, Any]]]
+"""Keeps what the agent of this setting wants to be told later; what it is told of that."""
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -71,12 +85,19 @@ class Caller:
     """Handles the calls of one run."""
 
     def __init__(
-        self, host: Host, setting: Setting, signal: Signal, spawn_child: SpawnChild, state: dict[str, Any]
+        self,
+        host: Host,
+        setting: Setting,
+        signal: Signal,
+        spawn_child: SpawnChild,
+        schedule_turn: ScheduleTurn,
+        state: dict[str, Any],
     ) -> None:
         self._host = host
         self._setting = setting
         self._signal = signal
         self._spawn_child = spawn_child
+        self._schedule_turn = schedule_turn
         self._state = state
         # More than the usual only where an output leaves half of the window to all else, at four characters a token.
         preset = session_policy(host.config, setting.session).output_chars
@@ -218,6 +239,7 @@ class Caller:
             permit=permit,
             spawn_child=lambda prompt, agent: self._spawn_child(prompt, agent, self._setting, self._signal),
             load_skill=load_skill,
+            schedule=lambda wanted: self._schedule_turn(self._setting, wanted),
             recall=lambda query: recall(self._host.store, self._setting.session.id, query),
             state=self._state,
             max_output_chars=set_up.output_chars_by_tool.get(call.tool.name, set_up.output_chars or self._output_chars),

@@ -20,7 +20,7 @@ from clew.live.base import Event, LiveStream
 from clew.providers.base import ProviderFailure
 from clew.providers.retry import delay_ms
 from clew.runtime.admission import assistant_row
-from clew.runtime.calls import Call, Caller, SpawnChild
+from clew.runtime.calls import Call, Caller, ScheduleTurn, SpawnChild
 from clew.runtime.context import session_policy
 from clew.runtime.host import Host
 from clew.runtime.loop import End, Loop
@@ -91,7 +91,15 @@ class TakenSession(msgspec.Struct, frozen=True):
 class Run:
     """One execution. ``execute`` it once; ``abort`` it at any time; ``wait`` for how it ended."""
 
-    def __init__(self, host: Host, taken: TakenSession, *, spawn_child: SpawnChild, state: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        host: Host,
+        taken: TakenSession,
+        *,
+        spawn_child: SpawnChild,
+        schedule_turn: ScheduleTurn,
+        state: dict[str, Any],
+    ) -> None:
         setting, resumption = taken.setting, taken.resumption
         self.turn = taken.turn
         self.session_id = setting.session.id
@@ -103,7 +111,7 @@ class Run:
         self._epoch = taken.epoch
         self._resumption = resumption
         self._max_steps = setting.agent.max_steps or session_policy(host.config, setting.session).max_steps
-        self._caller = Caller(host, setting, self.signal, spawn_child, state)
+        self._caller = Caller(host, setting, self.signal, spawn_child, schedule_turn, state)
         self._progress = Progress(host, self.session_id, self.turn.id, taken.epoch)
         self._room = Room(host, setting, self.turn, taken.epoch, self._progress)
         self.stream = RunStream(host, self.session_id, self.message_id, resumption.message if resumption else None)

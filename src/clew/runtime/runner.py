@@ -16,6 +16,7 @@ import msgspec
 from clew.errors import ClewError
 from clew.live.base import Status
 from clew.runtime.admission import PromptContent
+from clew.runtime.calls import ScheduleTurn
 from clew.runtime.compact import Compacted, compact_idle, needs_compaction
 from clew.runtime.host import Host
 from clew.runtime.live_sessions import LiveSessions
@@ -64,6 +65,8 @@ class Runner:
         self._outbound = outbound
         self._subagents = Subagents(host, sessions, self.open, self.stop)
         self.tool_memory = ToolMemory(host.clock)
+        # Schedules are kept above the runtime: whoever keeps them says how.
+        self.schedule_turn: ScheduleTurn
         self._naming: set[str] = set()
 
     # The start of a run. All of these are called under the session's lock.
@@ -102,7 +105,11 @@ class Runner:
     def start(self, taken: TakenSession) -> Submission:
         """Start the run of a session that was taken."""
         run = Run(
-            self._host, taken, spawn_child=self._subagents.spawn, state=self.tool_memory.take(taken.setting.session.id)
+            self._host,
+            taken,
+            spawn_child=self._subagents.spawn,
+            schedule_turn=self.schedule_turn,
+            state=self.tool_memory.take(taken.setting.session.id),
         )
         self._sessions.add_run(run)
         run.begin()

@@ -16,12 +16,14 @@ from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
 
+from clew.errors import ToolFailed
 from clew.transcript.rule import Target
 
 __all__ = [
     "DEFAULT_TIMEOUT_MS",
     "MAX_OUTPUT_CHARS",
     "ChildOutcome",
+    "NextTurn",
     "Signal",
     "TargetsOf",
     "Tool",
@@ -72,6 +74,20 @@ class ChildOutcome(msgspec.Struct, frozen=True):
     text: str
 
 
+class NextTurn(msgspec.Struct, frozen=True, kw_only=True):
+    """When a session is to go on by itself, and with what: once, in so many minutes or at a time, or by cron."""
+
+    prompt: str
+    in_minutes: int | None = None
+    at: str | None = None
+    cron: str | None = None
+    timezone: str = "UTC"
+
+
+async def _nobody(_: NextTurn) -> dict[str, Any]:
+    raise ToolFailed("nothing here keeps schedules")
+
+
 class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     """What a tool may know and reach while it runs; filled in by the run.
 
@@ -94,6 +110,7 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     spawn_child: Callable[[str, str | None], Awaitable[ChildOutcome]]
     load_skill: Callable[[str], Awaitable[str]]
     recall: Callable[[str], Awaitable[str]]
+    schedule: Callable[[NextTurn], Awaitable[dict[str, Any]]] = _nobody
     state: dict[str, Any]
     """What a tool keeps for the session between calls (the todo list); volatile."""
     max_output_chars: int = MAX_OUTPUT_CHARS

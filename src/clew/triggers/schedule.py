@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, tzinfo
-from itertools import islice, takewhile
+from itertools import islice, pairwise, takewhile
 from typing import Final, Literal, NamedTuple
 
 import msgspec
@@ -20,14 +20,17 @@ from clew.triggers.routing import Routing
 
 __all__ = [
     "GRACE_MS",
+    "MAX_OWN",
     "MissedPolicy",
     "Plan",
     "Schedule",
     "check_cron",
+    "check_own",
     "count_fires",
     "latest_fire",
     "next_fire",
     "plan",
+    "read_moment",
 ]
 
 MissedPolicy = Literal["skip", "once"]
@@ -39,17 +42,29 @@ GRACE_MS: Final = 60_000
 MOST_COUNTED: Final = 1_000_000
 """Of a clock that was wrong by decades no more missed runs are counted: two years of one every minute."""
 
+MAX_OWN: Final = 5
+"""So many schedules an agent may keep for its session."""
+
+LEAST_GAP_MS: Final = 5 * 60_000
+"""An agent's own turns are this far apart at least: each costs money, and nobody may be looking."""
+
+FARTHEST_MS: Final = 366 * 86_400_000
 _DAY_MS: Final = 86_400_000
 _ZONE: Final = re.compile(r"[A-Za-z0-9_+/-]{1,64}", re.ASCII)
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that fires by itself. ``last_id`` is the source id of its newest run, ``skipped`` counts runs left out."""
+    """A job that fires by itself. ``last_id`` is the source id of its newest run, ``skipped`` counts runs left out.
+
+    Where ``cron`` is empty it fires once, ``at`` a moment, and is gone then. ``by`` says who made it.
+    """
 
     id: str
     cron: str
     prompt: str
     created_at: int
+    at: int | None = None
+    by: Literal["person", "agent"] = "person"
     timezone: str = "UTC"
     name: str | None = None
     missed: MissedPolicy = "skip"
@@ -89,6 +104,30 @@ def check_cron(cron: str, timezone: str) -> None:
         CronSim(cron, datetime(2024, 1, 1, tzinfo=zone))
     except (CronSimError, AssertionError, TypeError, ValueError) as error:
         raise InvalidInput(f"{cron!r} is not a schedule: {error}") from error
+
+
+def check_own(cron: str, timezone: str, at: int | None, now: int) -> None:
+    """Refuse what an agent may not ask for: too soon, too far off, or too often."""
+    minutes = LEAST_GAP_MS // 60_000
+    if at is not None:
+        if not LEAST_GAP_MS <= at - now <= FARTHEST_MS:
+            raise InvalidInput(f"that is not between {minutes} minutes and a year from now")
+        return
+    check_cron(cron, timezone)
+    moments = list(islice(_fires(cron, timezone, now, reverse=False), 500))
+    if any(later - before < LEAST_GAP_MS for before, later in pairwise(moments)):
+        raise InvalidInput(f"{cron!r} comes more often than every {minutes} minutes")
+
+
+def read_moment(text: str, timezone: str) -> int:
+    """A time in ISO 8601, by the clock of the zone unless it says otherwise."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise InvalidInput(f"{text[:64]!r} is not a time; such as 2027-05-03T09:00") from error
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=_zone(timezone))
+    return int(moment.timestamp()) * 1000
 
 
 def next_fire(cron: str, timezone: str, after: int) -> int | None:

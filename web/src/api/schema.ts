@@ -433,12 +433,14 @@ export interface RulesBody {
   rules: NewRule[];
 }
 
-/** A job that fires by itself. `last_id` is the source id of its newest run, `skipped` counts runs left out. */
+/** A job that fires by itself. `last_id` is the source id of its newest run, `skipped` counts runs left out. Where `cron` is empty it fires once, `at` a moment, and is gone then. `by` says who made it. */
 export interface Schedule {
   id: string;
   cron: string;
   prompt: string;
   created_at: number;
+  at?: number | null;
+  by?: "agent" | "person";
   timezone?: string;
   name?: string | null;
   missed?: "once" | "skip";

@@ -60,7 +60,8 @@ function Told({ schedule }: { schedule: Schedule }) {
         {schedule.name ?? schedule.prompt}
       </p>
       <p className="text-xs text-quiet">
-        <span className="font-mono">{schedule.cron}</span> {schedule.timezone} · {nextFire(schedule)} · {whereTo(schedule.routing)}
+        <span className="font-mono">{schedule.cron || 'once'}</span> {schedule.timezone} · {nextFire(schedule)} · {whereTo(schedule.routing)}
+        {schedule.by === 'agent' ? ' · by the agent' : ''}
         {schedule.skipped ? ` · ${schedule.skipped} skipped` : ''}
       </p>
       {schedule.last_error && <p className="text-xs break-words text-bad">{schedule.last_error}</p>}

@@ -10,7 +10,8 @@ from clew.tools.base import Tool
 __all__ = ["BUILTIN", "NAMES"]
 
 NAMES: Final = (
-    "read", "write", "edit", "ls", "glob", "grep", "bash", "web_fetch", "todo", "question", "task", "skill", "recall"
+    "read", "write", "edit", "ls", "glob", "grep", "bash", "web_fetch", "todo", "question", "task", "skill", "recall",
+    "schedule",
 )  # fmt: skip
 """In the order they are offered to a model."""
 

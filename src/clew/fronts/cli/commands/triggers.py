@@ -106,7 +106,8 @@ async def list_schedules(*, store: Store = None, json: Json = False) -> None:
     async with open_store(store) as engine:
         found = await engine.schedules.list()
     lines = (
-        f"{one.id}  {_next(one):<20}  {one.cron} {one.timezone}  {' '.join((one.name or one.prompt).split())[:60]}"
+        f"{one.id}  {_next(one):<20}  {one.cron or 'once'} {one.timezone}"
+        f"  {' '.join((one.name or one.prompt).split())[:60]}"
         + (f"  ! {' '.join(one.last_error.split())}" if one.last_error else "")
         for one in found
     )
@@ -196,7 +197,8 @@ def _show_schedule(schedule: Schedule, json: bool) -> None:
     rows = {
         "id": schedule.id,
         "name": schedule.name,
-        "cron": f"{schedule.cron} {schedule.timezone}",
+        "cron": f"{schedule.cron or 'once'} {schedule.timezone}",
+        "by": "the agent of its session" if schedule.by == "agent" else None,
         "next": _next(schedule),
         "last": _moment(schedule.last_fired_at),
         "missed": schedule.missed,

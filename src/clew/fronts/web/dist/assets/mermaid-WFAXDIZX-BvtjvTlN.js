@@ -1,1 +1,0 @@
-export{a as Mermaid}from"./index-B0-5F1HK.js";
