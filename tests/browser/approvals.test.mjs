@@ -1,6 +1,6 @@
 /** Calls that wait for a word, and questions: what is shown, every answer there is, and where else it may come from. */
 import assert from "node:assert/strict";
-import { mkdir, readdir } from "node:fs/promises";
+import { mkdir, readdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { startServer, test } from "./kit.mjs";
 import { AWAY, answers, assertBegins, button, hurry, newSession, openSession, say, status, until } from "./talk.mjs";
@@ -35,6 +35,21 @@ test("a call that no rule covers says so", async () => {
   assert.equal(await group.getByRole("group", { name: "Path" }).innerText(), "notes.txt");
   assert.equal(await group.getByRole("group", { name: "Content" }).innerText(), '{"a": 1}');
   await group.getByText("in the workspace").waitFor();
+});
+
+test("an edit is asked about as a difference, and shows afterwards how much it changed", async () => {
+  const server = await sharedServer();
+  const folder = join(server.folder, "edited");
+  await mkdir(folder);
+  await writeFile(join(folder, "menu.txt"), "soup\nbread\n<b>salt</b>\n");
+  const page = await openSession(server, await toolSession(server, folder));
+  await say(page, `!edit ${JSON.stringify({ path: "menu.txt", old: "soup\nbread\n<b>salt</b>", new: "soup\nrye bread\nbutter\n<b>salt</b>" })}`);
+  const group = page.getByRole("group", { name: "edit waits for your word" });
+  const change = group.getByRole("group", { name: "Change" });
+  assert.equal(await change.innerText(), "  soup\n− bread\n+ rye bread\n+ butter\n  <b>salt</b>");
+  await button(group, "Allow once").click();
+  await page.getByRole("button", { name: "edit menu.txt +2 −1 done" }).waitFor();
+  assert.equal(await readFile(join(folder, "menu.txt"), "utf8"), "soup\nrye bread\nbutter\n<b>salt</b>\n");
 });
 
 test("allowed once, a command runs once and is asked about again", async () => {

@@ -10,7 +10,7 @@ import { useOpen } from './memory';
 import { Question } from './question';
 import { ToolInput } from './tool_input';
 import { SubagentLink, ToolOutput } from './tool_output';
-import { exitCode, gist, STATE_WORDS, subagentOf, toolName, type ToolPart, type ToolState, toolState } from './tool_part';
+import { editOf, exitCode, gist, STATE_WORDS, subagentOf, toolName, type ToolPart, type ToolState, toolState } from './tool_part';
 
 const TONES: Record<ToolState, string> = {
   preparing: 'text-quiet',
@@ -40,6 +40,7 @@ export const ToolCard = memo(function ToolCard({ part, live, pruned, past }: Pro
   const body = useId();
   const child = subagentOf(part);
   const code = exitCode(part);
+  const edit = part.state === 'input-streaming' ? null : editOf(name, part.input);
   const pending = state === 'waiting' && !past;
   const question = name === 'question';
   const outcome = state === 'denied' || open ? decided(part.approval) : null;
@@ -50,6 +51,11 @@ export const ToolCard = memo(function ToolCard({ part, live, pruned, past }: Pro
         <span dir="auto" className="min-w-0 flex-1 truncate font-mono text-[13px] text-quiet">
           {gist(name, part.input)}
         </span>
+        {edit && (
+          <span className="shrink-0 font-mono text-xs">
+            <span className="text-good">+{edit.added}</span> <span className="text-bad">−{edit.removed}</span>
+          </span>
+        )}
         {code ? (
           <span className="shrink-0 text-xs text-bad">{code > 0 ? `exit code ${code}` : `ended by signal ${-code}`}</span>
         ) : (

@@ -1,7 +1,10 @@
 /** The exact input of a call: as a person would write it where that is known, as JSON where it is not. */
 
+import { useMemo } from 'react';
+import { DiffLines } from '../ui/diff_lines';
+import { withContext } from '../ui/line_diff';
 import { FoldedText } from './folded_text';
-import { asText } from './tool_part';
+import { asText, editOf } from './tool_part';
 
 /** Which fields of the tools we know are shown as text of their own, and under which name. */
 const FIELDS: Record<string, { field: string; label: string }[]> = {
@@ -13,8 +16,8 @@ const FIELDS: Record<string, { field: string; label: string }[]> = {
   ],
   edit: [
     { field: 'path', label: 'Path' },
-    { field: 'old', label: 'Replace' },
-    { field: 'new', label: 'With' },
+    { field: 'old', label: '' },
+    { field: 'new', label: '' },
   ],
   task: [{ field: 'prompt', label: 'Task' }],
 };
@@ -26,13 +29,23 @@ export function ToolInput({ id, name, input }: { id: string; name: string; input
   if (!known || !fields || !known.every(({ field }) => typeof fields[field] === 'string')) {
     return <Labelled id={id} label="Input" text={asText(input)} />;
   }
+  const edit = editOf(name, input);
   const rest = Object.fromEntries(Object.entries(fields).filter(([field]) => !known.some((one) => one.field === field)));
   return (
     <div className="grid min-w-0 gap-2">
-      {known.map(({ field, label }) => (
-        <Labelled key={field} id={`${id} ${field}`} label={label} text={fields[field] as string} />
-      ))}
+      {known.map(({ field, label }) => label && <Labelled key={field} id={`${id} ${field}`} label={label} text={fields[field] as string} />)}
+      {edit && <Edit edit={edit} />}
       {Object.keys(rest).length > 0 && <Labelled id={`${id} rest`} label="Also" text={asText(rest)} />}
+    </div>
+  );
+}
+
+function Edit({ edit }: { edit: NonNullable<ReturnType<typeof editOf>> }) {
+  const lines = useMemo(() => withContext(edit.lines), [edit]);
+  return (
+    <div className="min-w-0">
+      <div className="mb-0.5 text-xs text-quiet">Change</div>
+      <DiffLines lines={lines} label="Change" />
     </div>
   );
 }

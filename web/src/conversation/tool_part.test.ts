@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { asText, exitCode, gist, outputText, subagentOf, toolName, toolState, type ToolPart } from './tool_part';
+import { asText, editOf, exitCode, gist, outputText, subagentOf, toolName, toolState, type ToolPart } from './tool_part';
 
 const part = (state: string, more: Partial<ToolPart> = {}): ToolPart => ({ type: 'tool-bash', toolCallId: 'c', state, ...more });
 
@@ -12,6 +12,17 @@ test('the gist is the field that says most, on one line', () => {
   expect(gist('ls', {})).toBe('');
   expect(gist('x', undefined)).toBe('');
   expect(gist('bash', { command: 'x'.repeat(500) })).toBe(`${'x'.repeat(160)}…`);
+});
+
+test('an edit is counted by its lines, once for the same input', () => {
+  const input = { path: 'a', old: 'one\ntwo', new: 'one\n2\nthree' };
+  const edit = editOf('edit', input);
+  expect([edit?.added, edit?.removed]).toEqual([2, 1]);
+  expect(editOf('edit', input)).toBe(edit);
+  const removed = editOf('edit', { path: 'a', old: 'one\ntwo', new: '' });
+  expect([removed?.added, removed?.removed]).toEqual([0, 2]);
+  expect(editOf('edit', { path: 'a', old: 'one' })).toBeNull();
+  expect(editOf('write', input)).toBeNull();
 });
 
 test('a name comes from the part or from its type', () => {

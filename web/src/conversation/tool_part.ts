@@ -1,6 +1,7 @@
 /** A tool call as the page reads it: its name, its state in words, one line of what it was given. */
 
 import type { Part } from '../api/types';
+import { type DiffLine, lineDiff } from '../ui/line_diff';
 
 export interface Target {
   permission: string;
@@ -96,6 +97,29 @@ export function gist(name: string, input: unknown): string {
   }
   const entries = Object.entries(fields);
   return entries.length === 0 ? '' : oneLine(JSON.stringify(input));
+}
+
+/** Steps of a difference that is worth finding while people read on. */
+const DIFF_STEPS = 400;
+const edits = new WeakMap<object, Edit>();
+
+export interface Edit {
+  lines: DiffLine[];
+  added: number;
+  removed: number;
+}
+
+/** What an edit would change, line by line; null for other calls, and while its input is coming. */
+export function editOf(name: string, input: unknown): Edit | null {
+  if (name !== 'edit' || !input || typeof input !== 'object') return null;
+  const { old, new: put } = input as { old?: unknown; new?: unknown };
+  if (typeof old !== 'string' || typeof put !== 'string') return null;
+  const known = edits.get(input);
+  if (known) return known;
+  const lines = lineDiff(old, put, DIFF_STEPS);
+  const edit = { lines, added: lines.filter((line) => line.kind === 'added').length, removed: lines.filter((line) => line.kind === 'removed').length };
+  edits.set(input, edit);
+  return edit;
 }
 
 function oneLine(text: string): string {

@@ -8,9 +8,9 @@ export interface DiffLine {
 /** Beyond so many steps the texts have little in common, and the whole of both says more. */
 const MOST_STEPS = 2000;
 
-export function lineDiff(left: string, right: string): DiffLine[] {
-  const a = left.split('\n');
-  const b = right.split('\n');
+export function lineDiff(left: string, right: string, most = MOST_STEPS): DiffLine[] {
+  const a = left === '' ? [] : left.split('\n');
+  const b = right === '' ? [] : right.split('\n');
   let head = 0;
   while (head < a.length && head < b.length && a[head] === b[head]) head += 1;
   let tail = 0;
@@ -18,14 +18,14 @@ export function lineDiff(left: string, right: string): DiffLine[] {
   const same = (lines: string[]): DiffLine[] => lines.map((text) => ({ kind: 'same', text }));
   return [
     ...same(a.slice(0, head)),
-    ...middle(a.slice(head, a.length - tail), b.slice(head, b.length - tail)),
+    ...middle(a.slice(head, a.length - tail), b.slice(head, b.length - tail), most),
     ...same(a.slice(a.length - tail)),
   ];
 }
 
 /** Myers' greedy walk; `trace` remembers how far each diagonal was reached at each step. */
-function middle(a: string[], b: string[]): DiffLine[] {
-  const most = Math.min(a.length + b.length, MOST_STEPS);
+function middle(a: string[], b: string[], mostSteps: number): DiffLine[] {
+  const most = Math.min(a.length + b.length, mostSteps);
   let reached = new Map<number, number>([[1, 0]]);
   const trace: Map<number, number>[] = [];
   for (let steps = 0; steps <= most; steps += 1) {
