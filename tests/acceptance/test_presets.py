@@ -101,8 +101,8 @@ async def test_room_is_made_after_each_turn_that_ends_above_80_percent_and_never
         for text in ("one", "two", "three", "four", "five"):
             await say_to(client, session_id, bulk(text, 1_500))
             tree = (await client.get(f"/api/sessions/{session_id}/tree")).json()
-            kinds.append([turn["kind"] for turn in tree["turns"]].count("compaction"))
-        assert kinds == [0, 0, 0, 0, 1]
+            kinds.append([turn["kind"] for turn in tree["turns"] if turn["is_head"]])
+        assert kinds == [["normal"]] * 4 + [["compaction"]]
         pair = (await client.messages(session_id, "model"))[:2]
         assert [(one["role"], one["metadata"].get("summary")) for one in pair] == [("user", True), ("assistant", True)]
 
@@ -120,16 +120,18 @@ async def test_a_model_is_told_that_messages_hold_files_from_the_turn_on_that_br
         model: Any = client.engine.host.providers.get("test")
         first = await begin(client)
         await say_to(client, first, "", parts=[{"type": "text", "text": "look"}, file])
-        await say_to(client, first, "and now?")
-        assert [note in request.system for request in model.requests] == [True, True]
-        assert [_told(request, note) for request in model.requests] == [0, 0]
+        for text in ("and now?", "and then?"):
+            await say_to(client, first, text)
+        assert [note in request.system for request in model.requests] == [True] * 3
+        assert [_told(request, note) for request in model.requests] == [0] * 3
         later = await begin(client)
         await say_to(client, later, "hello")
         await say_to(client, later, "", parts=[{"type": "text", "text": "look"}, file])
-        await say_to(client, later, "and now?")
-        said = model.requests[2:]
-        assert [note in request.system for request in said] == [False] * 3
-        assert [_told(request, note) for request in said] == [0, 1, 2]
+        for text in ("and now?", "and then?"):
+            await say_to(client, later, text)
+        said = model.requests[3:]
+        assert [note in request.system for request in said] == [False] * 4
+        assert [_told(request, note) for request in said] == [0, 1, 2, 3]
         assert {request.system for request in said} == {said[0].system}
         compacted = await client.post(f"/api/sessions/{later}/compact", {})
         assert compacted.status == 200, compacted

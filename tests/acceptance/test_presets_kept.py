@@ -53,8 +53,7 @@ async def test_a_reader_of_the_log_has_the_open_request_while_its_turn_is_summar
 async def test_the_turn_preset_summarises_and_keeps_whole_turns_as_the_ledger_tells(tmp_path: Path) -> None:
     """Over HTTP and in plain SQL: where the summary ends the next turn is kept, from its first message on."""
     file = tmp_path / "ledger.db"
-    steps = [[call("dump", {"chars": 3_000, "word": f"log{n}"}), call("dump", {"chars": 3_000})] for n in range(8)]
-    script = [entry for step in steps for entry in (step, say("seen"))]
+    script = [entry for _ in range(8) for entry in (*[call("dump", {"chars": 3_000})] * 4, say("seen"))]
     async with serving(tmp_path, *script, window=10_000, store=f"sqlite:///{file}") as client:
         session_id = await begin(client, metadata={"compaction": {"preset": "turn", **SMALL}})
         for number in range(8):
