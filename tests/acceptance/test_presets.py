@@ -22,6 +22,15 @@ from tests.integration.http_client import AsgiClient
 __all__ = ["run"]
 
 
+NOTE = "Media: messages hold images or other files"
+FILE = {
+    "type": "file",
+    "mediaType": "text/plain",
+    "filename": "map.txt",
+    "url": f"data:text/plain;base64,{base64.b64encode(b'a map').decode()}",
+}
+
+
 async def outputs(client: AsgiClient, session_id: str, view: str) -> list[str]:
     parts = [part for message in await client.messages(session_id, view) for part in message["parts"]]
     return [str(part["output"]) for part in parts if part["type"] == "tool-dump"]
@@ -113,31 +122,55 @@ async def test_room_is_made_after_each_turn_that_ends_above_80_percent_and_never
 @pytest.mark.rule("SP-1", "CP-9")
 async def test_a_model_is_told_that_messages_hold_files_from_the_turn_on_that_brings_them(tmp_path: Path) -> None:
     """In the prompt where a session begins with one; else in front of that turn's message, and the prompt stays."""
-    note = "Media: messages hold images or other files"
-    data = f"data:text/plain;base64,{base64.b64encode(b'a map').decode()}"
-    file = {"type": "file", "mediaType": "text/plain", "filename": "map.txt", "url": data}
     async with serving(tmp_path) as client:
         model: Any = client.engine.host.providers.get("test")
         first = await begin(client)
-        await say_to(client, first, "", parts=[{"type": "text", "text": "look"}, file])
+        await say_to(client, first, "", parts=[{"type": "text", "text": "look"}, FILE])
         for text in ("and now?", "and then?"):
             await say_to(client, first, text)
-        assert [note in request.system for request in model.requests] == [True] * 3
-        assert [_told(request, note) for request in model.requests] == [0] * 3
+        assert [NOTE in request.system for request in model.requests] == [True] * 3
+        assert [_told(request, NOTE) for request in model.requests] == [0] * 3
         later = await begin(client)
         await say_to(client, later, "hello")
-        await say_to(client, later, "", parts=[{"type": "text", "text": "look"}, file])
+        await say_to(client, later, "", parts=[{"type": "text", "text": "look"}, FILE])
         for text in ("and now?", "and then?"):
             await say_to(client, later, text)
         said = model.requests[3:]
-        assert [note in request.system for request in said] == [False] * 4
-        assert [_told(request, note) for request in said] == [0, 1, 2, 3]
+        assert [NOTE in request.system for request in said] == [False] * 4
+        assert [_told(request, NOTE) for request in said] == [0, 1, 2, 3]
         assert {request.system for request in said} == {said[0].system}
-        compacted = await client.post(f"/api/sessions/{later}/compact", {})
-        assert compacted.status == 200, compacted
-        await say_to(client, later, "once more")
-        kept = any(part["type"] == "file" for one in await client.messages(later, "model") for part in one["parts"])
-        assert (note in model.requests[-1].system) or (_told(model.requests[-1], note) > 0 and kept)
+
+
+@pytest.mark.rule("SP-1", "CP-9")
+@pytest.mark.parametrize("by_hand", [False, True])
+@pytest.mark.parametrize("kept", [False, True])
+async def test_after_a_compaction_the_prompt_speaks_of_files_only_where_one_is_kept(
+    kept: bool, by_hand: bool, tmp_path: Path
+) -> None:
+    """Between turns and for a turn that needs the room: it is told anew by what is still sent."""
+    # A turn that makes room for itself is one of those that are kept.
+    tail = {"tail_turns": 1 if by_hand else 2, "tail_budget_pct": 0.9}
+    own = {"compaction": {"preset": "guide", **tail, "pruning": {"enabled": False}}}
+    async with serving(tmp_path, window=10_000, store="memory:") as client:
+        model: Any = client.engine.host.providers.get("test")
+        session_id = await begin(client, metadata=own)
+        await say_to(client, session_id, "hello")
+        if not kept:
+            await say_to(client, session_id, "", parts=[{"type": "text", "text": "look"}, FILE])
+        for _ in range(2):
+            await say_to(client, session_id, bulk("word", 3_000))
+        if kept:
+            await say_to(client, session_id, "", parts=[{"type": "text", "text": "look"}, FILE])
+        assert _told(model.requests[-1], NOTE) > 0
+        if by_hand:
+            done = (await client.post(f"/api/sessions/{session_id}/compact", {})).json()
+            assert done["compacted"] is True
+        await say_to(client, session_id, bulk("more", 200 if by_hand else 4_500))
+        sent = model.requests[-1]
+        assert any("<summary>" in str(message.parts) for message in sent.messages)
+        view = await client.messages(session_id, "model")
+        assert any(part["type"] == "file" for message in view for part in message["parts"]) == kept
+        assert (NOTE in sent.system) == kept
 
 
 def _told(request: Any, note: str) -> int:
