@@ -145,6 +145,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a host may set. ``durability="power"`` makes every commit survive a loss of power.
 
     ``event_log`` keeps a log of every settled fact beside the tables, from which they can be rebuilt.
+    ``ledger_prompts`` keeps what people type in the events ledger, too, with what went out for it.
     ``max_reply_bytes`` is how much of one reply of a model is taken; the step then ends as ``length``.
     ``resume="safe"``: after a restart turns that were interrupted go on by themselves, at most twice each, unless a
     tool was at work in them.
@@ -162,6 +163,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     group_window_ms: float = 0.0
     lock_wait_ms: float = 60_000.0
     event_log: bool = False
+    ledger_prompts: bool = False
     max_reply_bytes: _Count = 8 * 1024 * 1024
     resume: Literal["off", "safe"] = "off"
 

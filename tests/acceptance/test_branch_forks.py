@@ -127,13 +127,16 @@ async def test_a_fork_and_its_first_prompt_are_stored_as_one(open_scenario: Open
     async with open_scenario([say("1"), say("aside")]) as s:
         await s.begin()
         turn = (await turn_of(s, (await talk(s, "one"))[0])).id
-        for point in ("history.before_branch", "history.before_fork_runs"):
-            arm(f"{point}=raise")
-            try:
-                with pytest.raises(FailpointRaised):
-                    await s.engine.fork(turn, text="and if?")
-            finally:
-                disarm()
+        arm("history.before_branch=raise")
+        try:
+            with pytest.raises(FailpointRaised):
+                await s.engine.fork(turn, text="never")
+        finally:
+            disarm()
+        # As a dead process leaves it.
+        runner: Any = s.engine._runtime.runner
+        runner.fire = _nothing
+        await s.engine.fork(turn, text="and if?")
     async with open_scenario([say("aside")]) as s:
         [fork] = [one for one in (await s.engine.list_sessions()).sessions if one.parent_id is not None]
         assert [message.parts[0]["text"] for message in await s.engine.queue(fork.id)] == ["and if?"]
@@ -141,6 +144,10 @@ async def test_a_fork_and_its_first_prompt_are_stored_as_one(open_scenario: Open
         said = ["user: one", "assistant: 1", "user: and if?", "assistant: aside"]
         assert transcript(await s.engine.messages(fork.id)) == said
         assert await s.check() == []
+
+
+async def _nothing(*_: object) -> None:
+    return
 
 
 @pytest.mark.rule("EV-4")

@@ -275,9 +275,49 @@ asyncio.run(main())
 """
 
 
-def killed(folder: Path, url: str, point: str) -> subprocess.CompletedProcess[bytes]:
+CHILD_AGAIN = """
+import asyncio, sys
+import clew
+from clew.testing.scripted import FakeProviders, ScriptedModel, fail, say
+from clew.triggers.routing import Routing
+from tests.acceptance.triggered import answered, ended
+
+async def main():
+    providers = FakeProviders(ScriptedModel([fail(400), say("now")]))
+    async with clew.open(sys.argv[1], config=clew.Config(), providers=providers) as engine:
+        got = await engine.events.receive("test", "1", Routing(key="k"), text="event")
+        await answered(engine, 1)
+        await ended(engine)
+        await engine.continue_turn(got.session_id)
+        await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+def killed(folder: Path, url: str, point: str, child: str = CHILD) -> subprocess.CompletedProcess[bytes]:
     env = {**os.environ, "CLEW_FAILPOINTS": point, "XDG_CONFIG_HOME": str(folder), "XDG_DATA_HOME": str(folder)}
-    return subprocess.run([sys.executable, "-c", CHILD, url], env=env, capture_output=True, timeout=60, check=False)
+    return subprocess.run([sys.executable, "-c", child, url], env=env, capture_output=True, timeout=60, check=False)
+
+
+@pytest.mark.kill
+@pytest.mark.rule("EV-4")
+@pytest.mark.parametrize("kind", ["sqlite", "jsonl"])
+@pytest.mark.parametrize(
+    ("point", "end"), [("ledger.before_outbound=kill@2", "completed"), ("run.before_model_call=kill@2", "failed")]
+)
+async def test_a_kill_around_the_end_of_another_attempt_is_told_once(
+    tmp_path: Path, kind: str, point: str, end: str
+) -> None:
+    """What came of it is in the ledger after the next opening, however often that is, and the first attempt stays."""
+    url = f"sqlite:///{tmp_path}/store.db" if kind == "sqlite" else f"{kind}:{tmp_path}/store"
+    child = killed(tmp_path, url, point, CHILD_AGAIN)
+    assert child.returncode == -signal.SIGKILL, child.stderr
+    for _ in range(2):
+        async with clew.open(url, config=clew.Config()) as engine:
+            told = [(one.direction, one.attempt, one.status) for one in reversed(await rows(engine))]
+            assert told == [("in", 1, None), ("out", 1, "failed"), ("in", 2, None), ("out", 2, end)]
+            assert await check(engine.store) == []
 
 
 @pytest.mark.kill

@@ -264,7 +264,7 @@ async def test_a_fork_starts_at_any_turn() -> None:
             assert (await client.post(path, {"label": bad})).status == 422, bad
 
 
-@pytest.mark.rule("BR-7")
+@pytest.mark.rule("BR-7", "EV-5")
 async def test_a_settled_turn_is_forked_while_its_session_runs_and_the_fork_answers_its_first_prompt() -> None:
     """The fork runs beside its parent, which goes on; what cannot be sent leaves no fork behind."""
     gate = Gate()

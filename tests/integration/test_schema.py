@@ -218,15 +218,21 @@ async def test_every_table_is_compared_with_the_log_or_named_as_not_compared(fil
 
 @pytest.mark.rule("EV-1")
 async def test_no_program_can_change_what_stands_in_the_ledger(file: Path) -> None:
-    """The database itself refuses it; only with its session a row goes."""
+    """The database itself refuses it; when its session goes, what it says does, and who and when stay."""
     async with clew.open(f"sqlite:///{file}", config=clew.Config()) as engine:
         got = await engine.events.receive("test", "1", Routing(key="k", model="demo/echo"), text="one")
     with sqlite3.connect(file) as db:
         db.execute("PRAGMA foreign_keys = ON")
         with pytest.raises(sqlite3.IntegrityError, match="only grows"):
             db.execute("UPDATE ledger_events SET at = 0")
+        with pytest.raises(sqlite3.IntegrityError, match="only grows"):
+            db.execute("UPDATE ledger_events SET data_json = '{}'")
         db.execute("DELETE FROM chat_sessions WHERE id = ?", (got.session_id,))
-        assert db.execute("SELECT count(*) FROM ledger_events").fetchone() == (0,)
+        [row, _] = db.execute("SELECT id, source, source_id, routing_json, data_json FROM ledger_events ORDER BY seq")
+        assert row == (got.event_id, "test", "1", '{"key":"k"}', "{}")
+        for change in ("at = 0", 'data_json = \'{"text": "one"}\''):
+            with pytest.raises(sqlite3.IntegrityError, match="only grows"):
+                db.execute(f"UPDATE ledger_events SET {change}")
 
 
 @pytest.mark.rule("EV-1")

@@ -92,10 +92,15 @@ class Events:
         if session_id is not None:
             self._own(session_id)
         if turn_id is not None:
-            self._own((await get_turn(self._host.store, ids.check_turn_id(turn_id))).session_id)
+            ids.check_turn_id(turn_id)
         before = None if cursor is None else int(cursor)
         query = ledger.EventQuery(
             limit=limit, before=before, session_id=session_id, source=source, turn_id=turn_id, direction=direction
         )
         page = await self._host.store.list_events(query)
+        if turn_id is not None:
+            # The turn of a session that was deleted is known by what went out for it alone.
+            holders = {event.session_id for event in page.events}
+            for holder in holders or {(await get_turn(self._host.store, turn_id)).session_id}:
+                self._own(holder)
         return EventList(page.events, None if page.next is None else str(page.next))

@@ -118,6 +118,7 @@ class Router:
             message_id=None,
             type=inbound.type,
             digest=digest,
+            routing=routing.chosen(),
             data=inbound.content,
             at=self._host.clock.now_ms(),
         )

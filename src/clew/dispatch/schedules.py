@@ -293,10 +293,13 @@ class Schedules:
         return await self._router.receive(inbound, (write,))
 
     async def _check_idle(self, schedule: Schedule) -> None:
-        """Refuse a run while the last one has come in and nothing went out for it."""
-        find = self._host.store.find_event
-        began = await find("in", schedule.source, schedule.last_id) if schedule.last_id is not None else None
-        if began is not None and await find("out", began.source, began.source_id) is None:
+        """Refuse a run while the last one has come in, or is gone on with, and nothing went out for it yet."""
+        store, named = self._host.store, (schedule.source, schedule.last_id)
+        began = (
+            await store.find_event("in", schedule.source, schedule.last_id) if schedule.last_id is not None else None
+        )
+        left = await store.open_events(began.session_id) if began is not None else ()
+        if began is not None and named in [(event.source, event.source_id) for event in left]:
             raise SessionBusy(
                 f"the last run of this schedule has not ended: it goes on, or waits, in session {began.session_id}",
                 schedule_id=schedule.id,

@@ -180,7 +180,7 @@ class Sessions(EnginePart):
             for child in await self._store.list_children(session.id):
                 if child.kind == "subagent":
                     await self.delete_session(child.id, force=force)
-            await self._commit(session.id, DeleteSession())
+            await self._commit(session.id, *await self._runtime.outbound.plan_deletion(session.id), DeleteSession())
             gone = True
         finally:
             self._runtime.end_deletion(session.id, gone=gone)
@@ -284,8 +284,8 @@ class Sessions(EnginePart):
 
             policy_for(self._host.config.compaction, self._host.config.pruning, metadata["compaction"])
 
-    async def _commit(self, session_id: str, write: Write) -> None:
-        await self._runtime.sessions.commit(Unit(session_id, (write,), sync="power"))
+    async def _commit(self, session_id: str, *writes: Write) -> None:
+        await self._runtime.sessions.commit(Unit(session_id, writes, sync="power"))
 
 
 def _check_title(title: object) -> None:

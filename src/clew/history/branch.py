@@ -25,7 +25,7 @@ from clew.runtime.ready import idle_session, settle_idle
 from clew.runtime.runtime import Runtime
 from clew.runtime.title import branch_title
 from clew.store.base import get_session, get_turn
-from clew.store.unit import Unit
+from clew.store.unit import Guard, Unit
 from clew.transcript.gate import check_value
 from clew.transcript.line import line_turns, path_to
 from clew.transcript.message import MessageRow
@@ -130,16 +130,17 @@ class Branching:
             updated_at=now,
         )
         writes = plan_branch(line, child, host.mint, now, whole=links[turn.id][-1] == point_id)
+        guards: tuple[Guard, ...] = ()
         if text is not None:
             # It waits in the copy's queue, in the unit that makes the copy: a kill leaves both, or neither.
             _, content = await admit(host, child, text, model=None, agent=None, attended=True)
             row = await user_row(host, child, None, content, None, None)
-            writes = (*writes, *plan_wait(row, content))
+            noted = self._runtime.outbound.plan_prompt(row)
+            writes, guards = (*writes, *plan_wait(row, content), *noted.writes), noted.guards
         failpoint("history.before_branch")
-        await self._sessions.commit(Unit(child.id, writes, sync="power"))
+        await self._sessions.commit(Unit(child.id, writes, guards, sync="power"))
         self._sessions.publish("session_created", child.id)
         if text is not None:
-            failpoint("history.before_fork_runs")
             async with self._sessions.lock(child.id):
                 await self._runtime.runner.fire(child.id)
         session = await get_session(host.store, child.id)

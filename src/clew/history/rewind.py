@@ -98,7 +98,10 @@ class Rewinding:
                 said = await user_row(host, session, setting, content, edit.client_message_id, given)
                 after, moving = plan_move(tree, tails, session_id, parent, now, "rewind", new=carried)
                 failpoint("history.before_rewind")
-                sent = await self._runtime.runner.open(session, setting, said, content, before=moving, below=parent)
+                noted = self._runtime.outbound.plan_prompt(said)
+                sent = await self._runtime.runner.open(
+                    session, setting, said, content, before=moving, below=parent, also=noted
+                )
                 return Rewound(parent, plans.left_line(tree, after), None, sent)
             if mode == "edit":
                 rewound = await self._move(session_id, tree, parent, "rewind", new=carried)

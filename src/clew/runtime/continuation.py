@@ -17,6 +17,7 @@ from clew.runtime.context import session_policy
 from clew.runtime.head_move import load_begun_anew, load_kept_tails, plan_move
 from clew.runtime.host import Host
 from clew.runtime.live_sessions import LiveSessions
+from clew.runtime.outbound import Outbound
 from clew.runtime.queue import Queue, plan_resume
 from clew.runtime.ready import make_ready, settle_startable
 from clew.runtime.run import MAX_RESUMED, TakenSession
@@ -47,11 +48,12 @@ GO_ON: Final = "Your answer was cut off. Go on exactly where it stopped, and rep
 class Continuation:
     """Goes on with sessions of one engine."""
 
-    def __init__(self, host: Host, sessions: LiveSessions, queue: Queue, runner: Runner) -> None:
+    def __init__(self, host: Host, sessions: LiveSessions, queue: Queue, runner: Runner, outbound: Outbound) -> None:
         self._host = host
         self._sessions = sessions
         self._queue = queue
         self._runner = runner
+        self._outbound = outbound
 
     async def go_on(self, session_id: str, mode: Mode = "on", *, queue: bool = False) -> Submission:
         """Go on with the newest turn, or start the queue; ``again``: ask anew, beside what came of it.
@@ -156,7 +158,8 @@ class Continuation:
             data["unsent"] = unsent_data(cuts)
         # Nobody's word ends no pause.
         resumed = () if by_itself else plan_resume(session, speaks=speaks)
-        writes: tuple[Write, ...] = (SetTurn(turn.id, "running", data=data), *resumed)
+        noted = await self._outbound.plan_attempt(turn, user.id, "continued")
+        writes: tuple[Write, ...] = (SetTurn(turn.id, "running", data=data), *resumed, *noted)
         if ends_in_words(rows, cuts):
             # The history must not end in the model's own words: not every wire takes that.
             part = PartRow(host.mint.part(), 0, text_part(GO_ON), now, now)
@@ -182,7 +185,8 @@ class Continuation:
         sibling = Turn(id=host.mint.turn(), session_id=session.id, parent_turn_id=parent, created_at=now)
         new = (*carried, Added(sibling, (user.id,)))
         _, writes = plan_move(tree, tails, session.id, parent, now, "rewind", new=new)
-        await self._sessions.commit(plan_take(standing, now, (*writes, *plan_resume(session, speaks=False))))
+        noted = await self._outbound.plan_attempt(sibling, user.id, "again")
+        await self._sessions.commit(plan_take(standing, now, (*writes, *plan_resume(session, speaks=False), *noted)))
         return self._runner.start(TakenSession(setting, sibling, standing.next_epoch, user.id))
 
 

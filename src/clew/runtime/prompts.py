@@ -11,9 +11,10 @@ from clew.errors import DuplicateMessage, InvalidInput
 from clew.runtime.admission import PromptContent, admit, content_digest, user_row
 from clew.runtime.host import Host
 from clew.runtime.live_sessions import LiveSessions
+from clew.runtime.outbound import Outbound
 from clew.runtime.queue import Queue
 from clew.runtime.ready import find_obstacle
-from clew.runtime.runner import NOTHING, Runner
+from clew.runtime.runner import Runner
 from clew.runtime.settle import INTERRUPTED
 from clew.runtime.submission import OnBusy, Outcomes, Submission, TurnOutcome
 from clew.store.unit import Unit
@@ -31,12 +32,21 @@ UnitFor = Callable[[MessageRow], Unit]
 class Prompts:
     """Takes prompts for all sessions of one engine."""
 
-    def __init__(self, host: Host, sessions: LiveSessions, queue: Queue, runner: Runner, outcomes: Outcomes) -> None:
+    def __init__(
+        self,
+        host: Host,
+        sessions: LiveSessions,
+        queue: Queue,
+        runner: Runner,
+        outcomes: Outcomes,
+        outbound: Outbound,
+    ) -> None:
         self._host = host
         self._sessions = sessions
         self._queue = queue
         self._runner = runner
         self._outcomes = outcomes
+        self._outbound = outbound
 
     async def submit(
         self,
@@ -65,7 +75,7 @@ class Prompts:
             obstacle = await find_obstacle(self._host, self._sessions, session_id)
             if obstacle is not None and on_busy == "reject":
                 raise obstacle
-            joining = also(row) if also is not None else NOTHING
+            joining = (also or self._outbound.plan_prompt)(row)
             if obstacle is None:
                 return await self._runner.open(session, setting, row, content, also=joining)
             if model is None:

@@ -32,9 +32,9 @@ class Runtime:
         self.outbound = Outbound(host)
         self.queue = Queue(host, self.sessions, self._outcomes, self.outbound)
         self.runner = Runner(host, self.sessions, self.queue, self._outcomes, self.outbound)
-        self.prompts = Prompts(host, self.sessions, self.queue, self.runner, self._outcomes)
+        self.prompts = Prompts(host, self.sessions, self.queue, self.runner, self._outcomes, self.outbound)
         self.answers = Answers(host, self.sessions, self.runner)
-        self.continuation = Continuation(host, self.sessions, self.queue, self.runner)
+        self.continuation = Continuation(host, self.sessions, self.queue, self.runner, self.outbound)
 
     async def status(self, session: Session) -> Status:
         """What the session is doing. After a restart that is worked out from what is stored."""

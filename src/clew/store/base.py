@@ -301,14 +301,20 @@ class Triggers(Protocol):
         """
         ...
 
-    async def find_event(self, direction: Direction, source: str, source_id: str) -> LedgerEvent | None: ...
+    async def find_event(self, direction: Direction, source: str, source_id: str) -> LedgerEvent | None:
+        """The event of that name: of inbound ones as it came in, of outbound ones the newest attempt's."""
+        ...
+
+    async def find_event_of_message(self, session_id: str, message_id: str) -> LedgerEvent | None:
+        """The newest attempt at the inbound event that became this message."""
+        ...
 
     async def list_events(self, query: EventQuery) -> EventPage:
         """The events ledger, newest first. An inbound event names the first turn that holds its message."""
         ...
 
     async def open_events(self, session_id: str | None = None) -> tuple[LedgerEvent, ...]:
-        """Inbound events that nothing went out for yet, oldest first; of one session or of all."""
+        """Attempts at inbound events that nothing went out for yet, oldest first; of one session or of every one."""
         ...
 
     async def list_schedules(self) -> tuple[Schedule, ...]:

@@ -77,11 +77,12 @@ class StillQueued(Guard, frozen=True):
 
 
 class EventIsNew(Guard, frozen=True):
-    """No event of that direction, source and id is in the ledger. ``event_exists`` otherwise."""
+    """No event of that direction, source, id and attempt is in the ledger. ``event_exists`` otherwise."""
 
     direction: Direction
     source: str
     source_id: str
+    attempt: int = 1
 
 
 # Writes

@@ -1,7 +1,9 @@
 """The events ledger as values: what came in, and what went out for it.
 
-An inbound event and the outbound one that answers it have the same ``source`` and ``source_id``. Rows are added and
-never changed, so the turn of an inbound event, which begins only after its row, is looked up through its message.
+An inbound event and the outbound ones that answer it have the same ``source`` and ``source_id``. Rows are added and
+never changed, so the turn of an inbound event, which begins only after its row, is looked up through its message. To go
+on with that turn once something went out, or to ask anew, is another attempt: a row more in, and a row more out, of
+which the newest counts. A row outlives its session: who, where, when and what came of it stay, what was said goes.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import orjson
 from clew.errors import InvalidInput
 
 __all__ = [
+    "PERSON",
     "Direction",
     "EventPage",
     "EventQuery",
@@ -26,19 +29,23 @@ __all__ = [
     "check_type",
     "digest_event",
     "event_text",
+    "without_content",
 ]
 
 Direction = Literal["in", "out"]
 _SOURCE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 _SOURCE_ID: Final = re.compile(r"[\x21-\x7e]{1,200}", re.ASCII)
 _TYPE: Final = re.compile(r"[\x21-\x7e]{1,100}", re.ASCII)
+PERSON: Final = "person:local"
+"""The source of what a person typed; nobody outside can choose a name with a colon."""
 _OWN: Final = frozenset({"schedule", "hook", "clew"})
 
 
 class LedgerEvent(msgspec.Struct, frozen=True, kw_only=True):
     """A row of the ledger. ``seq`` is given by the store; ``status`` is the turn's, of outbound ones alone.
 
-    ``turn_id`` is stored with outbound events and looked up for inbound ones. ``digest`` is of what came in.
+    ``turn_id`` is stored with outbound events and looked up for inbound ones. ``digest`` is of what came in;
+    ``routing`` says how it found its session. ``attempt`` counts from 1; the rows of later ones name their turn.
     """
 
     id: str
@@ -50,10 +57,17 @@ class LedgerEvent(msgspec.Struct, frozen=True, kw_only=True):
     at: int
     type: str | None = None
     turn_id: str | None = None
+    attempt: int = 1
     status: str | None = None
     digest: str | None = None
+    routing: dict[str, Any] = msgspec.field(default_factory=dict)
     data: dict[str, Any] = msgspec.field(default_factory=dict)
     seq: int = 0
+
+
+def without_content(event: LedgerEvent) -> LedgerEvent:
+    """What stays of an event when its session is deleted."""
+    return msgspec.structs.replace(event, data={})
 
 
 class EventQuery(msgspec.Struct, frozen=True, kw_only=True):

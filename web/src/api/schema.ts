@@ -175,7 +175,7 @@ export interface Health {
   store: string;
 }
 
-/** A row of the ledger. `seq` is given by the store; `status` is the turn's, of outbound ones alone. `turn_id` is stored with outbound events and looked up for inbound ones. `digest` is of what came in. */
+/** A row of the ledger. `seq` is given by the store; `status` is the turn's, of outbound ones alone. `turn_id` is stored with outbound events and looked up for inbound ones. `digest` is of what came in; `routing` says how it found its session. `attempt` counts from 1; the rows of later ones name their turn. */
 export interface LedgerEvent {
   id: string;
   direction: "in" | "out";
@@ -186,8 +186,10 @@ export interface LedgerEvent {
   at: number;
   type?: string | null;
   turn_id?: string | null;
+  attempt?: number;
   status?: string | null;
   digest?: string | null;
+  routing?: Record<string, unknown>;
   data?: Record<string, unknown>;
   seq?: number;
 }

@@ -88,12 +88,13 @@ def left_event(events: Mapping[EventKey, LedgerEvent], messages: Mapping[str, Co
     """The event of which a process that died wrote nothing but the event itself; ``messages`` is what each session has.
 
     It is written before its message, and after every other event, so only the newest can be one. Without a single
-    session it is rather they that are missing, unless it was the first that was ever received.
+    session it is rather they that are missing, unless it was the first that was ever received. One without content has
+    outlived its session.
     """
     if not events or (not messages and len(events) > 1):
         return None
     key, event = max(events.items(), key=lambda one: one[1].seq)
-    came = event.message_id is None or event.message_id in messages.get(event.session_id, ())
+    came = event.message_id is None or not event.data or event.message_id in messages.get(event.session_id, ())
     return None if came else key
 
 

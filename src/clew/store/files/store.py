@@ -26,7 +26,7 @@ from clew.store.files.codec import Codec, Saving
 from clew.store.files.job import Job, Planned, fail, next_round, persist, sessions_of
 from clew.store.files.residence import Residence, Resident
 from clew.store.memory.change import Change
-from clew.store.memory.tables import SharedTables
+from clew.store.memory.tables import SharedTables, event_key
 from clew.store.owner import OwnerLock
 from clew.transcript.model_call import ModelCall
 from clew.triggers.ledger import Direction, LedgerEvent
@@ -218,13 +218,14 @@ class FileStore(Residence):
         return await super().load_project_rules(project)
 
     async def find_event(self, direction: Direction, source: str, source_id: str) -> LedgerEvent | None:
-        self._files.must_read("events", (direction, source, source_id))
+        self._files.must_read("events", event_key(direction, source, source_id, 1))
         return await super().find_event(direction, source, source_id)
 
     async def open_events(self, session_id: str | None = None) -> tuple[LedgerEvent, ...]:
         found = await super().open_events(session_id)
         # What went out and does not read went out all the same.
-        return tuple(one for one in found if not self._files.is_unread("events", ("out", one.source, one.source_id)))
+        went = (event_key("out", one.source, one.source_id, one.attempt) for one in found)
+        return tuple(one for one, key in zip(found, went, strict=True) if not self._files.is_unread("events", key))
 
     async def find_blob(self, sha256: str) -> Blob | None:
         await self._reload("blobs")

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from clew.clock import Clock, SystemClock
 from clew.errors import InternalError, NotSupported, StoreClosed
@@ -24,11 +24,12 @@ from clew.store.memory.change import Change
 from clew.store.memory.conversations import MemoryConversations
 from clew.store.memory.present import ValuePresent
 from clew.store.memory.session_value import SessionValue
-from clew.store.memory.tables import EventKey
+from clew.store.memory.tables import event_key
 from clew.store.memory.triggers import MemoryTriggers
 from clew.transcript.model_call import ModelCall, brought_up_to_date, without_session
 from clew.transcript.session import Spend
 from clew.transcript.spend import UsageGroup, UsageQuery, add_costs, sum_calls
+from clew.triggers.ledger import without_content
 
 __all__ = ["MemoryStore"]
 
@@ -76,7 +77,7 @@ class MemoryStore(MemoryConversations, MemoryTriggers):
             unit,
             value.state["state"] if value else None,
             lambda id_: value is not None and id_ in value.queue,
-            lambda guard: (guard.direction, guard.source, guard.source_id) in self._shared.events,
+            lambda guard: event_key(*astuple(guard)) in self._shared.events,
         )
         if refused is not None:
             return refused
@@ -119,7 +120,7 @@ class MemoryStore(MemoryConversations, MemoryTriggers):
             case u.PutProjectRules(project, rules):
                 change.put(shared.rules, project, rules)
             case u.AddEvent(event):
-                key: EventKey = (event.direction, event.source, event.source_id)
+                key = event_key(event.direction, event.source, event.source_id, event.attempt)
                 if key in shared.events or event.session_id != session_id:
                     raise InternalError("an event is in the ledger already, or of another session", event_id=event.id)
                 seq = max((held.seq for held in shared.events.values()), default=0) + 1
@@ -145,8 +146,8 @@ class MemoryStore(MemoryConversations, MemoryTriggers):
         shared, blobs = self._shared, self._values[session_id].blobs
         self._keep_calls(change, map(without_session, self._values[session_id].all_calls()))
         change.drop(self._values, session_id)
-        for key in [key for key, event in shared.events.items() if event.session_id == session_id]:
-            change.drop(shared.events, key)
+        for key, event in [one for one in shared.events.items() if one[1].session_id == session_id]:
+            change.put(shared.events, key, without_content(event))
         for id_ in [id_ for id_, one in shared.schedules.items() if one.routing.session_id == session_id]:
             change.drop(shared.schedules, id_)
         for name in [name for name, one in shared.webhooks.items() if one.routing.session_id == session_id]:

@@ -16,10 +16,15 @@ from clew.triggers.ledger import Direction, LedgerEvent
 from clew.triggers.schedule import Schedule
 from clew.triggers.webhook import Webhook
 
-__all__ = ["EventKey", "MemoryTables", "SharedTables"]
+__all__ = ["EventKey", "MemoryTables", "SharedTables", "event_key"]
 
-EventKey = tuple[Direction, str, str]
-"""What makes an event of the ledger one of its kind: direction, source and source id."""
+EventKey = tuple[str, ...]
+"""What makes an event of the ledger one of its kind: direction, source and source id, and from the second attempt on
+its number."""
+
+
+def event_key(direction: Direction, source: str, source_id: str, attempt: int) -> EventKey:
+    return (direction, source, source_id, *((str(attempt),) if attempt > 1 else ()))
 
 
 class SharedTables(msgspec.Struct):

@@ -23,8 +23,14 @@ class MemoryTriggers(MemoryTables):
         return tuple(sorted(named, key=lambda session: (session.created_at, session.id))[:20])
 
     async def find_event(self, direction: Direction, source: str, source_id: str) -> LedgerEvent | None:
-        found = self._shared.events.get((direction, source, source_id))
-        return await self._with_turn(found) if found is not None else None
+        name = (direction, source, source_id)
+        found = sorted((event for key, event in self._shared.events.items() if key[:3] == name), key=_attempt)
+        return await self._with_turn(found[0 if direction == "in" else -1]) if found else None
+
+    async def find_event_of_message(self, session_id: str, message_id: str) -> LedgerEvent | None:
+        of_message = (event for event in self._shared.events.values() if event.message_id == message_id)
+        came = [event for event in of_message if event.direction == "in" and event.session_id == session_id]
+        return await self._with_turn(max(came, key=_attempt)) if came else None
 
     async def list_events(self, query: EventQuery) -> EventPage:
         held = [await self._with_turn(event) for event in self._shared.events.values()]
@@ -34,13 +40,15 @@ class MemoryTriggers(MemoryTables):
 
     async def open_events(self, session_id: str | None = None) -> tuple[LedgerEvent, ...]:
         events = sorted(self._shared.events.values(), key=lambda event: event.seq)
-        answered = {(event.source, event.source_id) for event in events if event.direction == "out"}
+        told = {(event.source, event.source_id, event.attempt) for event in events if event.direction == "out"}
+        there = {session.id for session in self._sessions()}
         return tuple(
             [
                 await self._with_turn(event)
                 for event in events
                 if event.direction == "in"
-                and (event.source, event.source_id) not in answered
+                and (event.source, event.source_id, event.attempt) not in told
+                and event.session_id in there
                 and session_id in (None, event.session_id)
             ]
         )
@@ -57,6 +65,10 @@ class MemoryTriggers(MemoryTables):
 
     async def list_webhooks(self) -> tuple[Webhook, ...]:
         return tuple(webhook for _, webhook in sorted(self._shared.webhooks.items()))
+
+
+def _attempt(event: LedgerEvent) -> int:
+    return event.attempt
 
 
 def _is_asked_for(event: LedgerEvent, query: EventQuery) -> bool:

@@ -24,19 +24,21 @@ log = logging.getLogger("clew.store")
 _LAST: Final = 2**63 - 1
 _EVENT: Final = (
     *("seq", "id", "direction", "source", "source_id", "session_id", "message_id", "turn_id"),
-    *("type", "status", "digest", "data", "at"),
+    *("attempt", "type", "status", "digest", "routing", "data", "at"),
 )
 T = TypeVar("T", Schedule, Webhook)
 
 
 def event_params(event: LedgerEvent) -> Params:
-    return {**msgspec.structs.asdict(event), "data_json": encode(event.data)}
+    held = {"routing_json": encode(event.routing), "data_json": encode(event.data)}
+    return {**msgspec.structs.asdict(event), **held}
 
 
 def to_event(row: Row) -> LedgerEvent:
     """An event in the order of ``event_columns``."""
     known = dict(zip(_EVENT, row, strict=True))
-    return LedgerEvent(**{**known, "data": _data(known["data"], known["id"])})
+    held = {name: _data(known[name], known["id"]) for name in ("routing", "data")}
+    return LedgerEvent(**{**known, **held})
 
 
 def _data(text: Any, event_id: str) -> dict[str, Any]:
@@ -96,6 +98,11 @@ class SqlTriggers(SqlReader):
     @reading
     def find_event(self, sql: Statements, direction: Direction, source: str, source_id: str) -> LedgerEvent | None:
         row = sql.first("find_event", {"direction": direction, "source": source, "source_id": source_id})
+        return to_event(row) if row else None
+
+    @reading
+    def find_event_of_message(self, sql: Statements, session_id: str, message_id: str) -> LedgerEvent | None:
+        row = sql.first("find_event_of_message", {"session_id": session_id, "message_id": message_id})
         return to_event(row) if row else None
 
     @reading

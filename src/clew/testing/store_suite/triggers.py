@@ -28,7 +28,7 @@ def event(scribe: Scribe, source_id: str, direction: Direction = "in", **fields:
 
 
 def guard(one: LedgerEvent) -> u.EventIsNew:
-    return u.EventIsNew(one.direction, one.source, one.source_id)
+    return u.EventIsNew(one.direction, one.source, one.source_id, one.attempt)
 
 
 async def add(scribe: Scribe, *events: LedgerEvent) -> None:
@@ -44,7 +44,9 @@ async def listed_events(store: Store, **query: Any) -> list[tuple[str, str]]:
 @pytest.mark.rule("EV-1")
 async def test_an_event_comes_back_as_it_was_given_with_its_number(scribe: Scribe) -> None:
     """Every field; unknown keys of its data too."""
-    one = event(scribe, "a", type="push", digest="d", data={"payload": {"deep": [1, None, "🧵"]}}, message_id="msg_x")
+    content = {"payload": {"deep": [1, None, "🧵"]}}
+    routing = {"label": "in 🧵"}
+    one = event(scribe, "a", type="push", digest="d", routing=routing, data=content, message_id="msg_x")
     other = event(scribe, "a", "out", turn_id="trn_x", status="completed", data={"text": "done"})
     await add(scribe, one, other)
     page = await scribe.store.list_events(EventQuery())
@@ -126,6 +128,34 @@ async def test_an_event_is_open_until_something_went_out_for_it(
     assert await store.open_events(mint.session()) == ()
 
 
+@pytest.mark.rule("EV-4")
+async def test_another_attempt_is_open_until_something_went_out_for_it_too(scribe: Scribe, store: Store) -> None:
+    """What came in is found as it came, what went out as it went last; the message leads to the newest attempt."""
+    opened = await scribe.prompt("go")
+    first = event(scribe, "a", message_id=opened.user.id, data={"text": "go"})
+    failed = event(scribe, "a", "out", turn_id=opened.id, status="failed")
+    await add(scribe, first, failed)
+    assert await store.open_events() == ()
+    again = msgspec.structs.replace(
+        first, id=scribe.mint.event(), attempt=2, turn_id="trn_later", data={"why": "again"}
+    )
+    await add(scribe, again)
+    assert await scribe.try_commit(u.AddEvent(again), guards=[guard(again)]) == u.Refused("event_exists")
+    for found in (await store.open_events(), await store.open_events(scribe.session_id)):
+        assert found == (msgspec.structs.replace(again, seq=3),)
+    assert await store.find_event_of_message(scribe.session_id, opened.user.id) == found[0]
+    assert await store.find_event_of_message(scribe.session_id, "msg_none") is None
+    came, went = await store.find_event("in", "test", "a"), await store.find_event("out", "test", "a")
+    assert (came, went) == (
+        msgspec.structs.replace(first, seq=1, turn_id=opened.id),
+        msgspec.structs.replace(failed, seq=2),
+    )
+    done = event(scribe, "a", "out", turn_id="trn_later", status="completed", attempt=2)
+    await add(scribe, done)
+    assert (await store.open_events(), await store.open_events(scribe.session_id)) == ((), ())
+    assert await store.find_event("out", "test", "a") == msgspec.structs.replace(done, seq=4)
+
+
 SCHEDULE = Schedule(id="sch_1", cron="0 9 * * *", prompt="go", created_at=1, timezone="Europe/Vienna", next_fire_at=7)
 WEBHOOK = Webhook(name="door", secret="whsec_x", created_at=1, prompt="look", routing=Routing(label="inbox"))
 
@@ -151,14 +181,19 @@ async def test_schedules_and_webhooks_are_kept_replaced_and_dropped(store: Store
     assert [one.name for one in await store.list_webhooks()] == ["b"]
 
 
-@pytest.mark.rule("ST-11")
+@pytest.mark.rule("ST-11", "EV-4")
 async def test_what_hangs_on_a_session_goes_with_it(store: Store, mint: Mint, clock: FakeClock) -> None:
-    """Its events, schedules and webhooks; those of others, and those of nobody, stay."""
+    """Its schedules and webhooks, and what its events said; those of others, and those of nobody, stay.
+
+    An event itself stays, so that it is known when it is delivered again; it is open no more.
+    """
     one = await Scribe.create(store, clock=clock, mint=mint)
     other = await Scribe.create(store, clock=clock, mint=mint)
+    held: dict[str, LedgerEvent] = {}
     for name, scribe in (("one", one), ("other", other)):
         routing = Routing(session_id=scribe.session_id)
-        await add(scribe, event(scribe, name))
+        held[name] = event(scribe, name, data={"text": name}, digest=name, routing={"key": name}, message_id="msg_x")
+        await add(scribe, held[name])
         await wide(
             store,
             u.PutSchedule(msgspec.structs.replace(SCHEDULE, id=f"sch_{name}", routing=routing)),
@@ -168,7 +203,12 @@ async def test_what_hangs_on_a_session_goes_with_it(store: Store, mint: Mint, cl
     await one.commit(u.DeleteSession())
     assert [found.id for found in await store.list_schedules()] == ["sch_1", "sch_other"]
     assert [found.name for found in await store.list_webhooks()] == ["door", "other"]
-    assert await listed_events(store) == [("in", "other")]
+    bare = msgspec.structs.replace(held["one"], seq=1, data={})
+    whole = msgspec.structs.replace(held["other"], seq=2)
+    assert (await store.list_events(EventQuery())).events == (whole, bare)
+    assert await store.find_event("in", "test", "one") == bare
+    assert [found.source_id for found in await store.open_events()] == ["other"]
+    assert await store.open_events(one.session_id) == ()
     with pytest.raises(ClewError):
         await wide(store, u.PutSchedule(msgspec.structs.replace(SCHEDULE, routing=Routing(session_id=one.session_id))))
     assert await check(store) == []

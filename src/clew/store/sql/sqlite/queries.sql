@@ -759,7 +759,7 @@ LIMIT :limit OFFSET :offset
 -- fragment: event_columns
 e.seq, e.id, e.direction, e.source, e.source_id, e.session_id, e.message_id,
 ifnull(e.turn_id, (SELECT min(l.turn_id) FROM turn_messages l WHERE l.message_id = e.message_id)),
-e.type, e.status, e.digest, e.data_json, e.at
+e.attempt, e.type, e.status, e.digest, e.routing_json, e.data_json, e.at
 
 -- name: load_labelled
 SELECT {session_columns} FROM chat_sessions s INDEXED BY chat_sessions_by_label
@@ -778,17 +778,26 @@ AND s.archived_at IS NULL AND {kind} <> 'subagent'
 ORDER BY s.created_at, s.id LIMIT 20
 
 -- name: has_event
-SELECT 1 FROM ledger_events WHERE source = :source AND source_id = :source_id AND direction = :direction
+SELECT 1 FROM ledger_events
+WHERE source = :source AND source_id = :source_id AND direction = :direction AND attempt = :attempt
 
 -- name: add_event
 INSERT INTO ledger_events
-    (id, direction, source, source_id, session_id, message_id, turn_id, type, status, digest, data_json, at)
-SELECT :id, :direction, :source, :source_id, id, :message_id, :turn_id, :type, :status, :digest, :data_json, :at
+    (id, direction, source, source_id, session_id, message_id, turn_id, attempt, type, status, digest, routing_json,
+    data_json, at)
+SELECT :id, :direction, :source, :source_id, id, :message_id, :turn_id, :attempt, :type, :status, :digest, :routing_json,
+    :data_json, :at
 FROM chat_sessions WHERE id = :session_id AND id = :of_session
 
 -- name: find_event
 SELECT {event_columns} FROM ledger_events e
 WHERE e.source = :source AND e.source_id = :source_id AND e.direction = :direction
+ORDER BY iif(e.direction = 'in', e.attempt, -e.attempt) LIMIT 1
+
+-- name: find_event_of_message
+SELECT {event_columns} FROM ledger_events e
+WHERE e.message_id = :message_id AND e.session_id = :session_id AND e.direction = 'in'
+ORDER BY e.attempt DESC LIMIT 1
 
 -- name: list_events
 SELECT {event_columns} FROM ledger_events e
@@ -826,19 +835,25 @@ AND (:direction IS NULL OR e.direction = :direction)
 ORDER BY e.seq DESC LIMIT :limit
 
 -- name: open_events
--- An event and its answer lie side by side in the index; one that lies there alone is open.
+-- What came in and what went out for it lie side by side in the index; where the newest attempt has no answer, it is open.
 SELECT {event_columns} FROM (
-    SELECT source, source_id FROM ledger_events INDEXED BY ledger_events_once
-    GROUP BY source, source_id HAVING count(*) = 1
-) o CROSS JOIN ledger_events e ON e.source = o.source AND e.source_id = o.source_id AND e.direction = 'in'
+    SELECT source, source_id, max(iif(direction = 'in', attempt, 0)) AS attempt
+    FROM ledger_events INDEXED BY ledger_events_once
+    GROUP BY source, source_id
+    HAVING max(iif(direction = 'in', attempt, 0)) > max(iif(direction = 'out', attempt, 0))
+) o CROSS JOIN ledger_events e
+ON e.source = o.source AND e.source_id = o.source_id AND e.direction = 'in' AND e.attempt = o.attempt
+WHERE EXISTS (SELECT 1 FROM chat_sessions s WHERE s.id = e.session_id)
 ORDER BY e.seq
 
 -- name: open_events_of_session
 SELECT {event_columns} FROM ledger_events e INDEXED BY ledger_events_by_session
 WHERE e.session_id = :session_id AND e.direction = 'in'
 AND NOT EXISTS (
-    SELECT 1 FROM ledger_events o WHERE o.source = e.source AND o.source_id = e.source_id AND o.direction = 'out'
+    SELECT 1 FROM ledger_events o
+    WHERE o.source = e.source AND o.source_id = e.source_id AND o.direction = 'out' AND o.attempt >= e.attempt
 )
+AND EXISTS (SELECT 1 FROM chat_sessions s WHERE s.id = e.session_id)
 ORDER BY e.seq
 
 -- name: put_schedule
