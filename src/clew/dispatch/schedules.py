@@ -158,12 +158,12 @@ class Schedules:
         every day must not look well."""
         if schedule.last_error is not None or schedule.last_id is None:
             return schedule
-        out = await self._host.store.find_event("out", schedule.source, schedule.last_id)
-        if out is None or out.status not in _FAILED:
+        event = await self._host.store.find_event("out", schedule.source, schedule.last_id)
+        if event is None or event.status not in _FAILED:
             return schedule
-        error = out.data.get("error")
-        said = f"{error.get('code')}: {error.get('message')}" if isinstance(error, dict) else f"it was {out.status}"
-        return msgspec.structs.replace(schedule, last_error=f"the run in {out.session_id} failed: {said}"[:1000])
+        error = event.data.get("error")
+        said = f"{error.get('code')}: {error.get('message')}" if isinstance(error, dict) else f"it was {event.status}"
+        return msgspec.structs.replace(schedule, last_error=f"the run in {event.session_id} failed: {said}"[:1000])
 
     async def change(self, schedule_id: str, **changes: Any) -> Schedule:
         """Change ``cron``, ``timezone``, ``prompt``, ``name``, ``missed`` or ``paused``.
