@@ -161,8 +161,9 @@ class Schedules:
         event = await self._host.store.find_event("out", schedule.source, schedule.last_id)
         if event is None or event.status not in _FAILED:
             return schedule
-        error = event.data.get("error")
-        said = f"{error.get('code')}: {error.get('message')}" if isinstance(error, dict) else f"it was {event.status}"
+        turn = await self._host.store.find_turn(event.turn_id or "")
+        error = turn.error if turn is not None else {}
+        said = f"{error.get('code')}: {error.get('message')}" if error else f"it was {event.status}"
         return msgspec.structs.replace(schedule, last_error=f"the run in {event.session_id} failed: {said}"[:1000])
 
     async def change(self, schedule_id: str, **changes: Any) -> Schedule:

@@ -1,8 +1,9 @@
-"""Converting: every session of one store written into another, under ids of that store's kind, and compared.
+"""Converting: everything of one store written into another, sessions under ids of that store's kind, and compared.
 
 A session is one unit, so it arrives whole or not at all. Nothing is settled or left out on the way: rewound turns, the
 queue, rules, prunes and requests that wait for a human come along. Only session ids change, and where the target knows
-the others already, they do too; whatever names one names the new one. The source is only read.
+the others already, they do too; whatever names one names the new one. What sessions share comes after them
+(:mod:`clew.history.convert_shared`), and what did not come along is named. The source is only read.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ from typing import Any, Final
 import msgspec
 
 from clew.errors import InternalError, RowUndecodable, StoreError
+from clew.history.convert_shared import Left, Tally, carry_shared, left_behind
 from clew.history.views import View, load_messages
 from clew.ids import Mint
 from clew.runtime.recovery import recover
 from clew.store.base import Damage, Store
 from clew.store.portable import load_portable, plan_insert
-from clew.store.unit import STORE_WIDE, DeleteSession, PutCall, Refused, Unit
+from clew.store.unit import DeleteSession, Refused, Unit
 from clew.transcript.message import Message
 from clew.transcript.part import input_of
 from clew.transcript.portable import PortableSession, Rename, rename_part, rename_session, rename_value
@@ -42,15 +44,22 @@ class ConvertedSession(msgspec.Struct, frozen=True):
 
 
 class Conversion(msgspec.Struct, frozen=True):
-    """What was written, which sessions had been written before, and which do not read and were left."""
+    """What was written, which sessions had been written before, and which do not read and were left.
+
+    ``carried`` counts by kind what sessions share and came along, ``there`` what of it the target had already; ``left``
+    names what did not come.
+    """
 
     moved: tuple[ConvertedSession, ...]
     known: tuple[ConvertedSession, ...]
     damaged: tuple[Damage, ...] = ()
+    carried: dict[str, int] = {}
+    there: dict[str, int] = {}
+    left: tuple[Left, ...] = ()
 
 
 async def convert(source: Store, target: Store, mint: Mint, now: int) -> Conversion:
-    """Write every session of the source into the target, and compare what the two then show."""
+    """Write everything of the source into the target, and compare what the two then show of each session."""
     origin = source.url.partition(":")[0]
     known = await _known(target)
     rows = [session for id_ in await source.session_ids() if (session := await source.find_session(id_)) is not None]
@@ -72,13 +81,18 @@ async def convert(source: Store, target: Store, mint: Mint, now: int) -> Convers
             # A branch, which comes after its parent, names what is the parent's by what it is called now.
             names |= await _move(source, target, given, names, origin, mint, now)
             moved.append(ConvertedSession(session.id, names[session.id]))
-    # What was spent on sessions that are gone was spent all the same.
-    gone = tuple(PutCall(call) for call in await source.load_calls(None))
-    await target.commit(Unit(STORE_WIDE, gone, sync="power"))
+    tally = Tally()
+    await carry_shared(source, target, names, {one.session_id or "" for one in damaged}, tally, now)
+    await left_behind(source, tally)
     # A turn that a dead process left is settled there as it would have been here.
     await recover(target, mint, now)
     return Conversion(
-        tuple(moved), tuple(ConvertedSession(old, new) for old, new in known.items() if old in names), tuple(damaged)
+        tuple(moved),
+        tuple(ConvertedSession(old, new) for old, new in known.items() if old in names),
+        tuple(damaged),
+        tally.carried,
+        tally.known,
+        tally.left(),
     )
 
 
@@ -122,6 +136,9 @@ async def _move(
         # Its parent is gone, and what it was called is no name here.
         came["parent_id"] = parent
         session = replace(session, parent_id=None, parent_message_id=None)
+    if given.rules and session.workspace_root is not None:
+        # What a human has allowed or denied there stays; that it differs is told with the rules of projects.
+        given = replace(given, rules=await target.load_project_rules(session.workspace_root) or given.rules)
     written = rename_session(replace(given, session=session), rename, mint, new_parts=is_taken)
     metadata = {**written.session.metadata, ORIGIN_KEY: came}
     written = replace(written, session=replace(written.session, metadata=metadata))

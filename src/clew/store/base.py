@@ -282,6 +282,10 @@ class Conversations(Protocol):
 
     async def load_project_rules(self, project: str) -> tuple[dict[str, object], ...]: ...
 
+    async def list_projects(self) -> tuple[str, ...]:
+        """Every project that has rules, by its name."""
+        ...
+
     async def pending_streams(self, session_id: str | None = None) -> tuple[PendingStream, ...]:
         """Streams with chunks that no part holds yet, of one session or of all."""
         ...

@@ -335,7 +335,10 @@ class PutProjectRules(SharedWrite, frozen=True):
 
 
 class AddEvent(SharedWrite, frozen=True):
-    """Append to the events ledger; guard it with :class:`EventIsNew`. The store numbers it."""
+    """Append to the events ledger; guard it with :class:`EventIsNew`. The store numbers it.
+
+    In a unit of a session the event is that session's; in one that is nobody's it is of a session that is gone.
+    """
 
     event: LedgerEvent
 

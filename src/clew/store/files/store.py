@@ -217,6 +217,10 @@ class FileStore(Residence):
         self._files.must_read("rules", project)
         return await super().load_project_rules(project)
 
+    async def list_projects(self) -> tuple[str, ...]:
+        await self._reload("rules")
+        return await super().list_projects()
+
     async def find_event(self, direction: Direction, source: str, source_id: str) -> LedgerEvent | None:
         self._files.must_read("events", event_key(direction, source, source_id, 1))
         return await super().find_event(direction, source, source_id)

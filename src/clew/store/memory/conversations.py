@@ -132,6 +132,9 @@ class MemoryConversations(MemoryTables):
     async def load_project_rules(self, project: str) -> tuple[dict[str, object], ...]:
         return self._shared.rules.get(project, ())
 
+    async def list_projects(self) -> tuple[str, ...]:
+        return tuple(sorted(self._shared.rules))
+
     async def pending_streams(self, session_id: str | None = None) -> tuple[PendingStream, ...]:
         if session_id is not None:
             return (await self._read(session_id)).pending()

@@ -121,7 +121,8 @@ class MemoryStore(MemoryConversations, MemoryTriggers):
                 change.put(shared.rules, project, rules)
             case u.AddEvent(event):
                 key = event_key(event.direction, event.source, event.source_id, event.attempt)
-                if key in shared.events or event.session_id != session_id:
+                owner = event.session_id if self._is_there(event.session_id) else u.STORE_WIDE
+                if key in shared.events or owner != session_id:
                     raise InternalError("an event is in the ledger already, or of another session", event_id=event.id)
                 seq = max((held.seq for held in shared.events.values()), default=0) + 1
                 change.put(shared.events, key, replace(event, seq=seq))

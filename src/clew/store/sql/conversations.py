@@ -183,3 +183,7 @@ class SqlConversations(SqlReader):
     def load_project_rules(self, sql: Statements, project: str) -> tuple[dict[str, object], ...]:
         row = sql.first("load_project_rules", {"project": project})
         return tuple(rows.decode(row[0], "rules of a project", project=project)) if row else ()
+
+    @reading
+    def list_projects(self, sql: Statements) -> tuple[str, ...]:
+        return tuple(str(project) for project, *_ in sql.rows("all_project_rules", {}))

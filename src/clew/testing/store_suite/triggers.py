@@ -238,3 +238,27 @@ async def test_a_session_is_found_by_its_label_or_its_routing_key(store: Store, 
     await made["first"].commit(u.DeleteSession())
     [left] = await store.load_routed("label", "inbox")
     assert left.id == made["second"].session_id
+
+
+@pytest.mark.rule("EV-4")
+async def test_an_event_of_a_session_that_is_gone_is_nobodys(store: Store, mint: Mint, clock: FakeClock) -> None:
+    """Another store's ledger is carried here whole; one of a session that is there goes by that session alone."""
+    scribe = await Scribe.create(store, clock=clock, mint=mint)
+    gone = msgspec.structs.replace(event(scribe, "gone"), session_id=mint.session(), data={})
+    await wide(store, u.AddEvent(gone))
+    assert await listed_events(store) == [("in", "gone")]
+    for unit in (
+        u.Unit(u.STORE_WIDE, (u.AddEvent(event(scribe, "there")),)),
+        u.Unit(scribe.session_id, (u.AddEvent(msgspec.structs.replace(gone, source_id="other")),)),
+    ):
+        with pytest.raises(ClewError):
+            await store.commit(unit)
+    assert await store.open_events() == ()
+
+
+async def test_projects_with_rules_are_listed(store: Store) -> None:
+    """By their names, whoever works in them."""
+    assert await store.list_projects() == ()
+    for project in ("/b", "/a"):
+        await wide(store, u.PutProjectRules(project, ({"permission": "bash", "pattern": "*", "action": "deny"},), 1))
+    assert await store.list_projects() == ("/a", "/b")

@@ -18,6 +18,7 @@ from clew.fronts.samples import fill
 from clew.history.check import Problem
 from clew.history.check import check as judge
 from clew.history.convert import convert as move
+from clew.history.convert_shared import EVENT_LOG
 from clew.history.repair import repair as mend
 from clew.store.location import Memory, parse_url
 
@@ -110,9 +111,10 @@ async def convert(
     *,
     json: Json = False,
 ) -> int:
-    """Write every session of a store into another, of any kind, and compare what the two then show.
+    """Write everything of a store into another, of any kind, and compare what the two then show.
 
-    Sessions get ids of the target's kind and remember where they came from; what is there already stays as it is.
+    Sessions get ids of the target's kind and remember where they came from; what is there already stays as it is. What
+    did not come along is named, and makes the command end with 1.
 
     Example: clew convert sqlite:///clew.db jsonl:sessions
     """
@@ -123,13 +125,22 @@ async def convert(
         raise InvalidInput("the two are the same place; name another one to write to")
     if not old_place.path.exists():
         raise StoreUnavailable(f"there is no store at {old_place.path}")
-    async with clew.open(source, read_only=True) as old, clew.open(target) as new:
+    # Nothing is fired here: it would be cut off when the command ends.
+    async with clew.open(source, read_only=True) as old, clew.open(target, triggers=False) as new:
         done = await move(old.store, new.store, new.mint, new.clock.now_ms())
     for damage in done.damaged:
         print(f"clew: session {damage.session_id} was left: {damage.what}", file=sys.stderr)
+    for left in done.left:
+        named = ", ".join(filter(None, left.ids))
+        print(
+            plain(f"clew: left: {left.count} {left.kind}: {left.why}{f' ({named})' if named else ''}"), file=sys.stderr
+        )
     moved = [f"{one.session_id}  {one.as_id}" for one in done.moved]
-    show(json, done, [*moved, f"{len(moved)} sessions written and compared, {len(done.known)} were there already"])
-    return 1 if done.damaged else 0
+    kinds = {kind: (done.carried.get(kind, 0), done.there.get(kind, 0)) for kind in (*done.carried, *done.there)}
+    shared = [f"{count} {kind} written, {there} were there already" for kind, (count, there) in kinds.items()]
+    sessions = f"{len(moved)} sessions written and compared, {len(done.known)} were there already"
+    show(json, done, [*moved, *shared, sessions])
+    return 1 if done.damaged or any(left.kind != EVENT_LOG for left in done.left) else 0
 
 
 async def demo(*, store: Store = None, json: Json = False) -> None:

@@ -785,9 +785,9 @@ WHERE source = :source AND source_id = :source_id AND direction = :direction AND
 INSERT INTO ledger_events
     (id, direction, source, source_id, session_id, message_id, turn_id, attempt, type, status, digest, routing_json,
     data_json, at)
-SELECT :id, :direction, :source, :source_id, id, :message_id, :turn_id, :attempt, :type, :status, :digest, :routing_json,
-    :data_json, :at
-FROM chat_sessions WHERE id = :session_id AND id = :of_session
+SELECT :id, :direction, :source, :source_id, :session_id, :message_id, :turn_id, :attempt, :type, :status, :digest,
+    :routing_json, :data_json, :at
+WHERE :of_session = iif(EXISTS (SELECT 1 FROM chat_sessions WHERE id = :session_id), :session_id, '')
 
 -- name: find_event
 SELECT {event_columns} FROM ledger_events e

@@ -1,0 +1,202 @@
+"""Converting what belongs to no single session: the ledger, schedules, webhooks, rules of projects, calls that stayed.
+
+Each goes into the target under the names that its sessions have there, or it is named with the reason why it did not.
+What the target has already stays as it is. Carrying it twice changes nothing, so that a conversion that was cut off is
+made whole by another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Final
+
+import msgspec
+
+from clew.errors import ClewError, RowUndecodable
+from clew.store.base import Store
+from clew.store.unit import (
+    STORE_WIDE,
+    AddEvent,
+    EventIsNew,
+    PutCall,
+    PutProjectRules,
+    PutSchedule,
+    PutWebhook,
+    Refused,
+    Unit,
+    Write,
+)
+from clew.triggers.ledger import PERSON, EventQuery, LedgerEvent
+from clew.triggers.routing import Routing
+
+__all__ = ["EVENT_LOG", "Left", "Tally", "carry_shared", "left_behind"]
+
+EVENT_LOG: Final = "facts of the event log"
+_PAGE: Final = 10_000
+_NAMED: Final = 20
+replace = msgspec.structs.replace
+
+
+class Left(msgspec.Struct, frozen=True):
+    """Things of one kind that did not come along, and why; ``ids`` names the first of them."""
+
+    kind: str
+    count: int
+    why: str
+    ids: tuple[str, ...]
+
+
+class Tally:
+    """Counts what came along, what was there already, and what was left for which reason."""
+
+    def __init__(self) -> None:
+        self.carried: dict[str, int] = {}
+        self.known: dict[str, int] = {}
+        self._left: dict[tuple[str, str], list[str]] = {}
+
+    def carry(self, kind: str, count: int = 1) -> None:
+        self.carried[kind] = self.carried.get(kind, 0) + count
+
+    def know(self, kind: str) -> None:
+        self.known[kind] = self.known.get(kind, 0) + 1
+
+    def leave(self, kind: str, why: str, *ids: str) -> None:
+        self._left.setdefault((kind, why), []).extend(ids)
+
+    def left(self) -> tuple[Left, ...]:
+        return tuple(Left(kind, len(ids), why, tuple(ids[:_NAMED])) for (kind, why), ids in self._left.items())
+
+
+async def carry_shared(
+    source: Store, target: Store, names: Mapping[str, str], lost: Collection[str], tally: Tally, now: int
+) -> None:
+    """``names`` says what everything of the sessions is called in the target; ``lost`` are those that were left."""
+    await _carry_events(source, target, names, lost, tally)
+    for schedule in await source.list_schedules():
+        routed = replace(schedule, routing=_renamed(schedule.routing, names))
+        there = {one.id for one in await target.list_schedules()}
+        if schedule.routing.session_id in lost:
+            tally.leave("schedules", "their session was left", schedule.id)
+        elif schedule.id in there:
+            tally.know("schedules")
+        else:
+            await _put(target, PutSchedule(routed), "schedules", schedule.id, tally)
+    for webhook in await source.list_webhooks():
+        routed_hook = replace(webhook, routing=_renamed(webhook.routing, names))
+        secrets = {one.name: one.secret for one in await target.list_webhooks()}
+        if webhook.routing.session_id in lost:
+            tally.leave("webhooks", "their session was left", webhook.name)
+        elif webhook.name not in secrets:
+            await _put(target, PutWebhook(routed_hook), "webhooks", webhook.name, tally)
+        elif secrets[webhook.name] == webhook.secret:
+            tally.know("webhooks")
+        else:
+            tally.leave("webhooks", "there is another one of that name, with a secret of its own", webhook.name)
+    for project in await source.list_projects():
+        await _carry_rules(source, target, project, tally, now)
+    calls = await source.load_calls(None)
+    # What was spent on sessions that are gone was spent all the same.
+    await target.commit(Unit(STORE_WIDE, tuple(map(PutCall, calls)), sync="power"))
+    tally.carry("model calls of deleted sessions", len(calls))
+
+
+async def left_behind(source: Store, tally: Tally) -> None:
+    """Name what of a store never goes along: its own log, and what of it does not read or was lost."""
+    facts = sum([len(await source.load_facts(session_id)) for session_id in await source.session_ids()])
+    if facts:
+        tally.leave(EVENT_LOG, "the target keeps a log of its own, from now on", *[""] * facts)
+    for damage in (*await source.verify(), *await source.losses()):
+        if damage.session_id is None or (damage.id or "").startswith("loss-"):
+            tally.leave("damage", damage.what, damage.id or "")
+
+
+async def _carry_events(
+    source: Store, target: Store, names: Mapping[str, str], lost: Collection[str], tally: Tally
+) -> None:
+    """In the order of the source. An event goes with its session, or, where that is gone, for itself."""
+    there = {_key(event): event for event in await _all_events(target)}
+    present = frozenset(await target.session_ids())
+    for event in await _all_events(source):
+        name = f"{event.source} {event.source_id}"
+        if event.session_id in lost:
+            tally.leave("events", "their session was left", name)
+            continue
+        moved = _event_there(event, names)
+        known = there.get(_key(moved))
+        if known is not None:
+            if (known.session_id, known.digest, known.status) == (moved.session_id, moved.digest, moved.status):
+                tally.know("events")
+            else:
+                tally.leave("events", "the ledger there has that source and id already, with another end", name)
+            continue
+        is_there = moved.session_id in present
+        said = await target.find_message(moved.session_id, moved.message_id) if is_there and moved.message_id else None
+        if is_there and moved.message_id and said is None:
+            tally.leave("events", "their message has another name there, or is not there", name)
+            continue
+        guard = EventIsNew(event.direction, moved.source, moved.source_id, moved.attempt)
+        unit = Unit(moved.session_id if is_there else STORE_WIDE, (AddEvent(moved),), (guard,))
+        outcome = await target.commit(unit)
+        if isinstance(outcome, Refused):
+            tally.leave("events", f"refused: {outcome.reason}", name)
+        else:
+            tally.carry("events")
+
+
+async def _all_events(store: Store) -> list[LedgerEvent]:
+    """Oldest first."""
+    found: list[LedgerEvent] = []
+    before: int | None = None
+    while True:
+        page = await store.list_events(EventQuery(limit=_PAGE, before=before))
+        found += page.events
+        if page.next is None:
+            return found[::-1]
+        before = page.next
+
+
+def _renamed(routing: Routing, names: Mapping[str, str]) -> Routing:
+    return replace(routing, session_id=names.get(routing.session_id or "", routing.session_id))
+
+
+def _key(event: LedgerEvent) -> tuple[str, str, str, int]:
+    return event.direction, event.source, event.source_id, event.attempt
+
+
+def _event_there(event: LedgerEvent, names: Mapping[str, str]) -> LedgerEvent:
+    """The event as it stands in the target. What came in stays as it is, whatever it looks like."""
+    is_first = event.direction == "in" and event.attempt == 1
+    return replace(
+        event,
+        session_id=names.get(event.session_id, event.session_id),
+        message_id=names.get(event.message_id or "", event.message_id),
+        # Of the first attempt the turn is looked up by its message, and not stored.
+        turn_id=None if is_first else names.get(event.turn_id or "", event.turn_id),
+        source_id=names.get(event.source_id, event.source_id) if event.source == PERSON else event.source_id,
+        routing={
+            key: names.get(value, value) if key == "session_id" else value for key, value in event.routing.items()
+        },
+        seq=0,
+    )
+
+
+async def _carry_rules(source: Store, target: Store, project: str, tally: Tally, now: int) -> None:
+    try:
+        wanted, held = await source.load_project_rules(project), await target.load_project_rules(project)
+    except RowUndecodable as error:
+        tally.leave("rules of projects", str(error), project)
+        return
+    if wanted == held:
+        tally.know("rules of projects")
+    elif held:
+        tally.leave("rules of projects", "the project has rules of its own there, which stay", project)
+    else:
+        await _put(target, PutProjectRules(project, tuple(wanted), now), "rules of projects", project, tally)
+
+
+async def _put(target: Store, write: Write, kind: str, id_: str, tally: Tally) -> None:
+    try:
+        await target.commit(Unit(STORE_WIDE, (write,), sync="power"))
+        tally.carry(kind)
+    except ClewError as error:
+        tally.leave(kind, f"{error.code}: {error}", id_)
