@@ -234,6 +234,17 @@ test("a new session is begun, is open at once and can be written in", async () =
   await thread(page).getByRole("heading", { name: "Nothing said yet" }).waitFor();
 });
 
+test("on a store that wants to know who works where, a session is begun as on any other", async () => {
+  // A relative folder is one of the server's own.
+  const server = await startServer({ store: "json:store" });
+  const page = await openPage(server);
+  await page.getByRole("complementary", { name: "Sessions" }).getByRole("button", { name: "New session" }).click();
+  await send(page, "hello");
+  await message(thread(page), "You", "hello").waitFor();
+  const { metadata, workspace_root: workspace } = await server.call("GET", `/api/sessions/${openId(page)}`);
+  assert.deepEqual([metadata.workerId, metadata.workspaceId], ["local", workspace]);
+});
+
 test("a session is renamed in the list and above the conversation; Esc keeps the old title", async () => {
   const server = await sharedServer();
   const id = await begin(server, { title: "Old name" });
