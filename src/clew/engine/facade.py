@@ -192,6 +192,10 @@ class Engine(Operations):
         """A consistent copy of the store, made while it is in use."""
         await self.store.backup(Path(target))
 
+    async def write_ledger(self, target: str | Path) -> None:
+        """Sessions, turns, messages, tool calls and events as tables of those names, in a SQLite file of their own."""
+        await self.store.write_ledger(Path(target))
+
     async def rebuild(self, target: str | Path) -> Rebuilt:
         """Make a new store from the event log alone, and compare it with this one. Needs ``event_log``."""
         return await self.store.rebuild(Path(target))

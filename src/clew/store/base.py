@@ -388,6 +388,10 @@ class Care(Protocol):
         """A consistent copy while others write. Refuses to overwrite."""
         ...
 
+    async def write_ledger(self, target: Path) -> None:
+        """Both ledgers as they are now, as plain tables of a SQLite file of their own. Refuses to overwrite."""
+        ...
+
 
 class Store(Conversations, Triggers, Care, Protocol):
     """The durable boundary. Implementations: ``memory``, ``files`` (built on it), and ``sql/sqlite``.

@@ -275,6 +275,11 @@ class MemoryStore(MemoryConversations, MemoryTriggers):
     async def backup(self, target: Path) -> None:
         raise NotSupported("a memory store has nothing to back up; open a sqlite: store to keep sessions")
 
+    async def write_ledger(self, target: Path) -> None:
+        raise NotSupported(
+            "the ledger is written from a sqlite: store; `clew convert` this one into such a store first"
+        )
+
     async def release(self, session_id: str) -> None:
         pass
 

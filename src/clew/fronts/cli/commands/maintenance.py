@@ -1,4 +1,4 @@
-"""``clew check``, ``backup``, ``rebuild``, ``convert`` and ``demo``: whole stores, judged, copied and filled."""
+"""``clew check``, ``backup``, ``ledger``, ``rebuild``, ``convert``, ``demo``: whole stores, judged, copied, filled."""
 
 from __future__ import annotations
 
@@ -91,6 +91,16 @@ async def backup(file: Path, /, *, store: Store = None) -> None:
     print(file)
 
 
+async def ledger(file: Path, /, *, store: Store = None) -> None:
+    """Write sessions, turns, messages, tool calls and events to a new SQLite file, as tables of those names.
+
+    Example: clew ledger ~/ledger.db
+    """
+    async with open_file(store) as engine:
+        await engine.write_ledger(file)
+    print(file)
+
+
 async def rebuild(target: Path, /, *, store: Store = None, json: Json = False) -> int:
     """Make a new store from the event log alone, and say whether it equals this one. Needs the setting event_log.
 
@@ -162,4 +172,4 @@ async def demo(*, store: Store = None, json: Json = False) -> None:
     show(json, {"sessions": sessions}, (f"{session.id}  {session.title}" for session in sessions))
 
 
-COMMANDS: Final[tuple[Callable[..., Any], ...]] = (check, backup, rebuild, convert, demo)
+COMMANDS: Final[tuple[Callable[..., Any], ...]] = (check, backup, ledger, rebuild, convert, demo)

@@ -36,7 +36,7 @@ class Connect(Protocol):
 def connect(path: Path, *, writer: bool, busy_timeout_ms: int = BUSY_TIMEOUT_MS) -> sqlite3.Connection:
     """A connection with the settings every connection has; a reader's cannot write, whatever it is told."""
     # mode=rw even for readers: a reader must be able to make the shared-memory file of a store nobody has open.
-    uri = f"{path.resolve().as_uri()}?mode=rwc" if writer else _to_read(path, "rw")
+    uri = f"{path.resolve().as_uri()}?mode=rwc" if writer else uri_to_read(path)
     connection = sqlite3.connect(
         uri,
         uri=True,
@@ -75,11 +75,12 @@ def prepare(
 
 def look(path: Path) -> sqlite3.Connection:
     """A connection to find out what a file is, which changes nothing: no journal mode, no checkpoint when it closes."""
-    uri = _to_read(path, "ro")
+    uri = uri_to_read(path, "ro")
     return sqlite3.connect(uri, uri=True, isolation_level=None, timeout=BUSY_TIMEOUT_MS / 1000, factory=_Counted)
 
 
-def _to_read(path: Path, mode: str) -> str:
+def uri_to_read(path: Path, mode: str = "rw") -> str:
+    """How a reader names the file: a medium for reading takes no shared memory beside it."""
     return f"{path.resolve().as_uri()}?{'mode=ro&immutable=1' if _is_at_rest(path) else f'mode={mode}'}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from clew.errors import InternalError, InvalidInput, NotSupported, StoreClosed, StoreReadOnly, StoreUnavailable
@@ -15,8 +15,18 @@ from clew.store.search import plan_search
 from clew.store.sql.care import LOOKS, SqlCare, look_over
 from clew.store.sql.conversations import SqlConversations
 from clew.store.sql.losses import damage_of, newest_commit, open_losses
+from clew.store.sql.queries import read_sql
 from clew.store.sql.sqlite.acknowledged import LOST_BY, find_loss, read_notes
-from clew.store.sql.sqlite.connection import QUERIES, connect, has_fts5, protect, remove_files, translate
+from clew.store.sql.sqlite.connection import (
+    QUERIES,
+    connect,
+    has_fts5,
+    protect,
+    remove_files,
+    translate,
+    uri_to_read,
+)
+from clew.store.sql.sqlite.migrate import statements
 from clew.store.sql.sqlite.pool import ReaderPool
 from clew.store.sql.sqlite.rebuild import rebuild
 from clew.store.sql.sqlite.search import find_hits
@@ -140,6 +150,9 @@ class SqliteStore(SqlConversations, SqlTriggers, SqlCare):
     async def backup(self, target: Path) -> None:
         await asyncio.to_thread(_backup, self.path, target)
 
+    async def write_ledger(self, target: Path) -> None:
+        await asyncio.to_thread(_write_ledger, self.path, target)
+
     async def release(self, session_id: str) -> None:
         pass
 
@@ -171,17 +184,34 @@ def _losses(sql: Statements) -> tuple[Damage, ...]:
 def _backup(source: Path, target: Path) -> None:
     """Copy one state of the store through SQLite's backup. In WAL mode its one long read keeps no writer waiting;
     copying in steps would start over whenever somebody writes."""
+    with (
+        _new_file(target),
+        contextlib.closing(connect(source, writer=False)) as reader,
+        contextlib.closing(sqlite3.connect(target, isolation_level=None)) as copy,
+    ):
+        reader.backup(copy)
+        # A store of its own: whoever puts it in the place of the first one knows that it is older.
+        copy.execute(QUERIES["name_store_anew"])
+
+
+def _write_ledger(source: Path, target: Path) -> None:
+    """Write one state of the ledger as tables: a view cannot reach into another file."""
+    with _new_file(target), contextlib.closing(sqlite3.connect(target, isolation_level=None, uri=True)) as file:
+        file.execute("ATTACH ? AS store", (uri_to_read(source),))
+        file.execute("BEGIN")
+        for statement in statements(read_sql("sqlite/ledger_file.sql")):
+            file.execute(statement)
+        file.execute("COMMIT")
+
+
+@contextlib.contextmanager
+def _new_file(target: Path) -> Iterator[None]:
+    """A file that is not there yet is being written; nothing of it stays when that fails."""
     if target.exists():
         raise InvalidInput(f"{target} is already there; name a new file")
     try:
         protect(target)
-        with (
-            contextlib.closing(connect(source, writer=False)) as reader,
-            contextlib.closing(sqlite3.connect(target, isolation_level=None)) as copy,
-        ):
-            reader.backup(copy)
-            # A store of its own: whoever puts it in the place of the first one knows that it is older.
-            copy.execute(QUERIES["name_store_anew"])
+        yield
     except (sqlite3.Error, OSError) as error:
         remove_files(target)
         if isinstance(error, OSError):
