@@ -18,11 +18,13 @@ from clew.history.transfer import LEFT_BEHIND
 from clew.interop.session_file import format_json, format_jsonl, parse_session
 from clew.store.unit import AddPruned, PatchMessage, PutParts, SealMessage
 from clew.testing.scenario import Scenario, transcript
-from clew.testing.scripted import FakeProviders, Gate, call, fail, say, wait
+from clew.testing.scripted import FakeProviders, Gate, Turnout, call, fail, report, say, wait
 from clew.transcript.damage import seal_of
 from clew.transcript.message import PartRow
 from clew.transcript.pruned import Pruned
+from clew.transcript.turn import NOT_REPORTED
 from clew.transcript.turn_state import SETTLED
+from clew.transcript.usage import Usage
 from tests.acceptance.conversations import (
     ACTIONS,
     act,
@@ -102,6 +104,24 @@ async def test_a_session_with_everything_comes_back_value_for_value(open_both: O
         )
         await comes_back_the_same(s, tmp_path)
         await summarise(s, five, "what was said")
+        await comes_back_the_same(s, tmp_path)
+
+
+@pytest.mark.rule("US-1")
+async def test_what_was_estimated_comes_along_with_its_mark(
+    open_both: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a call that broke off there is no step: its message alone tells what it took. One nobody counted is a step."""
+    monkeypatch.setattr(FakeProviders, "cost", lambda _, model, used: used.total / 1024)
+    cut = [report(Usage(900, 1)), say("half an ans"), fail()]
+    uncounted = Turnout((say("all"),), Usage(), data={"usage": NOT_REPORTED})
+    async with open_both([cut, uncounted, say("counted")]) as s:
+        await s.begin()
+        await talk(s, "1", "2", "3")
+        answers = [one for one in await s.engine.messages(s.id) if one.role == "assistant"]
+        assert [one.metadata["usage"].get("estimated") for one in answers] == [True, True, None]
+        session = await s.engine.get_session(s.id)
+        assert (session.prompt_tokens > 900, session.cost_usd) == (True, session.total_tokens / 1024)
         await comes_back_the_same(s, tmp_path)
 
 

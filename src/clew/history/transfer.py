@@ -8,6 +8,7 @@ open goes on, and no permission comes along.
 from __future__ import annotations
 
 import asyncio
+from math import fsum
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,9 +25,10 @@ from clew.store.portable import load_portable, plan_insert
 from clew.store.unit import Committed, LinkBlob, Outcome, Refused, Unit
 from clew.transcript.damage import DAMAGED
 from clew.transcript.message import PartRow
-from clew.transcript.metadata import PAUSED_KEY, STORE_KEYS, VIEW_KEYS
+from clew.transcript.metadata import PAUSED_KEY, STORE_KEYS, VIEW_KEYS, is_estimated, usage_of
 from clew.transcript.part import close_call, is_open_call, state_of, text_of
 from clew.transcript.portable import PortableSession, for_export, named_blobs, rename_session
+from clew.transcript.rollup import book_usage, with_usage
 from clew.transcript.session import Session
 from clew.transcript.turn import HeadMove
 from clew.transcript.turn_state import OPEN
@@ -128,8 +130,6 @@ async def _session_here(host: Host, portable: PortableSession, workspace: Path |
         parent_id=given.parent_id if is_child else None,
         parent_message_id=given.parent_message_id if is_child else None,
         metadata={**metadata, "imported_from": came},
-        total_tokens=0,
-        cost_usd=0.0,
     )
 
 
@@ -156,9 +156,10 @@ def _close_open(portable: PortableSession, now: int, mint: Mint) -> PortableSess
 
     Messages lose what they are not believed, parts that had no id yet get one, and all of it may be sealed.
     """
-    used: dict[str, Usage] = {}
+    used: dict[str, dict[str, Any]] = {}
     for step in portable.steps:
-        used[step.message_id] = used.get(step.message_id, Usage()) + step.usage
+        used[step.message_id] = book_usage(used.get(step.message_id, {}), step.usage, estimated=step.is_estimated)
+    rest = Usage()
 
     def part(row: PartRow) -> PartRow:
         row = row if row.id else replace(row, id=mint.part())
@@ -169,8 +170,12 @@ def _close_open(portable: PortableSession, now: int, mint: Mint) -> PortableSess
     messages = []
     for row in portable.messages:
         metadata = {key: value for key, value in row.metadata.items() if key not in _WORKED_OUT}
-        if row.id in used:
-            metadata["usage"] = msgspec.to_builtins(used[row.id])
+        metadata |= used.get(row.id, {})
+        if row.role == "assistant" and is_estimated(row.metadata):
+            # A call that broke off is no step: what it took, and that this is an estimate, only its message says.
+            counts = zip(*(msgspec.structs.astuple(usage_of(one)) for one in (row.metadata, metadata)), strict=True)
+            beyond = Usage(*(max(said - booked, 0) for said, booked in counts))
+            metadata, rest = book_usage(metadata, beyond, estimated=True), rest + beyond
         messages.append(replace(row, metadata=metadata, parts=tuple(part(one) for one in row.parts)))
     turns = []
     head, moves = portable.session.head_turn_id, portable.moves
@@ -184,9 +189,11 @@ def _close_open(portable: PortableSession, now: int, mint: Mint) -> PortableSess
         if is_open and head != turn.id:
             moves = (*moves, HeadMove(len(moves) + 1, turn.session_id, head, turn.id, now, "turn"))
             head = turn.id
+    cost = portable.session.cost_usd - fsum(step.cost_usd for step in portable.steps)
+    session = replace(portable.session, head_turn_id=head, cost_usd=max(cost, 0.0) if rest.total else 0.0)
     return replace(
         portable,
-        session=replace(portable.session, head_turn_id=head),
+        session=with_usage(session, rest),
         turns=tuple(turns),
         messages=tuple(messages),
         moves=moves,

@@ -46,6 +46,7 @@ class StepKeys(msgspec.Struct):
     request: str | None = None
     view: Annotated[list[int | None], msgspec.Meta(min_length=2)] | None = None
     limits: tuple[int | None, float | None] | None = None
+    sized: tuple[_Count, _Count] | None = None
 
 
 class TurnKeys(msgspec.Struct):
@@ -57,6 +58,7 @@ class TurnKeys(msgspec.Struct):
     waiting: list[dict[str, Any]] = []
     unsent: list[Split] | None = None
     resumed: _Count | None = None
+    warned: list[str] | None = None
 
 
 class _Text(msgspec.Struct):

@@ -112,6 +112,8 @@ def _check_session(session: Session) -> None:
     check_text(session.workspace_root or "", "session.workspace_root")
     check_value(msgspec.to_builtins(session.model), "session.model")
     check_value(session.metadata, "session.metadata")
+    if not 0 <= session.cost_usd <= _MAX_COST:
+        raise _refuse("session.cost_usd", "is not a sum of money")
     for key in ("title", "label"):
         value = session.metadata.get(key)
         if value is not None and not (isinstance(value, str) and len(value) <= _MAX_TITLE):
