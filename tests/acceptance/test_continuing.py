@@ -9,6 +9,7 @@ import pytest
 import clew
 from clew.errors import NothingToContinue
 from clew.testing.scripted import call, fail, say
+from tests.acceptance.compacting import summary
 from tests.acceptance.errands import brief_agent
 
 from .conftest import Open
@@ -66,7 +67,7 @@ async def test_a_failed_turn_is_asked_again_after_a_compaction_by_hand(open_scen
         await s.prompt("first " * 100)
         await s.prompt("second " * 100)
         await s.prompt("third")
-        s.model.add(say(SUMMARY), say("at last"))
+        s.model.add(say(summary("count")), say("at last"))
         assert (await s.engine.compact(s.id)).compacted
         with pytest.raises(NothingToContinue):
             await s.engine.continue_turn(s.id)
@@ -75,24 +76,3 @@ async def test_a_failed_turn_is_asked_again_after_a_compaction_by_hand(open_scen
         with pytest.raises(NothingToContinue):
             await s.engine.continue_turn(s.id)
         assert await s.check() == []
-
-
-SUMMARY = """## Goal
-Count.
-
-## Constraints & Preferences
-- short
-
-## Progress
-### Done
-- [x] one
-
-## Key Decisions
-- **none**: yet
-
-## Next Steps
-1. go on
-
-## Critical Context
-- numbers
-"""

@@ -18,6 +18,7 @@ from clew.runtime.continuation import GO_ON
 from clew.testing.scenario import Scenario, reduced, transcript
 from clew.testing.scripted import Gate, call, cut_after, fail, say, then, think, wait
 from clew.transcript.session import Model
+from tests.acceptance.compacting import summary
 from tests.acceptance.errands import allow
 from tests.integration.http_client import HOST, TOKEN, AsgiClient
 from tests.integration.wire_rules import refusals
@@ -306,7 +307,7 @@ async def test_a_summary_is_not_told_what_was_not_sent(open_scenario: Open) -> N
         for words in ("more " * 300, "again", "and"):
             await shop.s.prompt(words)
         seen = len(shop.s.model.requests)
-        shop.s.model.add(say(SUMMARY), say("after"))
+        shop.s.model.add(say(summary("count")), say("after"))
         assert (await shop.s.engine.compact(shop.s.id)).compacted
         await shop.s.prompt("go")
         sent = [str(request.messages) for request in shop.s.model.requests]
@@ -331,24 +332,3 @@ async def test_the_requests_of_a_turn_that_went_on_can_be_proven(open_scenario: 
         await went_on(shop)
         [turn] = await shop.turn_ids()
         assert [(await shop.s.engine.request(turn, step)).proven for step in (0, 1)] == [True, True]
-
-
-SUMMARY = """## Goal
-Count.
-
-## Constraints & Preferences
-- short
-
-## Progress
-### Done
-- [x] one
-
-## Key Decisions
-- **none**: yet
-
-## Next Steps
-1. go on
-
-## Critical Context
-- numbers
-"""

@@ -249,26 +249,6 @@ async def test_after_a_restart_every_session_reads_idle_and_says_what_is_unknown
         assert await s.check() == []
 
 
-@pytest.mark.rule("SR-3")
-async def test_abort_in_a_subagent(open_scenario: Open) -> None:
-    """The child's turn is aborted with its parent's."""
-    gate = Gate()
-    async with open_scenario([call("task", {"prompt": "think"}), [say("hm "), wait(gate)]]) as s:
-        await s.begin()
-        await allow(s, "task")
-        submission = await s.send("delegate")
-        await gate.reached.wait()
-        (child,) = (await s.engine.list_sessions(kind="subagent")).sessions
-        await s.engine.abort(s.id)
-        assert (await submission.wait()).status == "aborted"
-        async for status in s.engine.watch_status(child.id):
-            if status.state == "idle":
-                break
-        tree = await s.engine.store.load_tree(child.id)
-        assert [turn.status for turn in tree.turns.values()] == ["aborted"]
-        assert await s.check() == []
-
-
 @pytest.mark.rule("RN-4")
 async def test_a_prompt_that_cannot_fit_is_refused_and_nothing_is_stored(open_scenario: Open) -> None:
     """Too large for an empty window, too many files, files too large, not files at all."""

@@ -77,6 +77,7 @@ def test_each_kind_of_failure_has_its_exit_code(tmp_path: Path, run: Run) -> Non
         assert (code, out) == (expected, "")
         assert err.count("\n") == 1
         assert code_word in err
+        assert ("`clew ls`" in err) == (code_word == "session_not_found")
 
 
 @pytest.mark.slow

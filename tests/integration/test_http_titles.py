@@ -12,6 +12,7 @@ import pytest
 
 import clew
 from clew.providers.base import ModelInfo
+from clew.runtime.outbound import Outbound
 from clew.testing.clock import FakeClock
 from clew.testing.scripted import FakeProviders, Gate, ScriptedModel, call, fail, hang, say, wait
 from clew.transcript.session import Model
@@ -177,10 +178,11 @@ async def test_what_a_person_named_is_not_named_again(store: str, how: str, tmp_
         assert len(titler.requests) == 1
 
 
-async def test_subagents_and_triggered_sessions_are_named_too() -> None:
-    """By the same two steps."""
+@pytest.mark.rule("US-5")
+async def test_a_triggered_session_gets_a_title_and_a_subagent_keeps_the_words_of_its_task() -> None:
+    """Nobody looks for a subagent by its name: no title is asked for, or paid for."""
     answers = [call("task", {"prompt": "count the files"}), say("two"), say("done"), say("seen")]
-    titles = [say("Counting"), say("Parent"), say("An event")]
+    titles = [say("Parent"), say("An event")]
     async with named(answers, titles) as (client, titler):
         session_id = await client.session()
         rule = {"permission": "task", "pattern": "*", "action": "allow"}
@@ -188,12 +190,14 @@ async def test_subagents_and_triggered_sessions_are_named_too() -> None:
         await prompt(client, session_id, "work")
         await becomes(client, session_id, ("Parent", {"by": "model"}))
         [child] = (await client.get("/api/sessions?kind=subagent")).json()["sessions"]
-        await becomes(client, child["id"], ("Counting", {"by": "model"}))
         event = {"source": "mail", "source_id": "1", "routing": {"key": "k"}, "text": "news from home"}
         triggered = (await client.post("/api/events", event)).json()["session_id"]
         await becomes(client, triggered, ("An event", {"by": "model"}))
         asked = [request.messages[0].parts[0]["text"] for request in titler.requests]
-        assert asked == ["count the files", "work", "news from home"]
+        assert asked == ["work", "news from home"]
+        assert await title(client, child["id"]) == ("count the files", {"by": "words"})
+        spent = {one["key"]: one["calls"] for one in (await client.get("/api/usage?by=session")).json()["groups"]}
+        assert spent == {session_id: 3, child["id"]: 1, triggered: 2}
 
 
 @pytest.mark.parametrize("store", STORES)
@@ -221,6 +225,43 @@ async def test_a_branch_is_called_after_what_it_branched_from_with_a_mark(store:
         await prompt(client, first["id"])
         assert (await title(client, first["id"]))[0] == "A name (branch)"
         assert len(titler.requests) == 1
+
+
+@pytest.mark.rule("SR-10")
+@pytest.mark.parametrize("ends", ["by itself", "stopped by closing"])
+async def test_a_turn_that_ends_while_the_engine_closes_is_named_only_if_it_ended_by_itself(
+    ends: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Work that belongs to a turn which has ended is still done; for one that was cut off nothing is begun."""
+    gate, closing = Gate(), list[asyncio.Task[None]]()
+    told = Outbound.settle
+    titler, fake = providers([[wait(gate), say("1")]], [say("A name")])
+    url = f"sqlite:///{tmp_path}/s.db"
+    async with clew.open(url, config=clew.Config(), providers=fake) as engine:
+
+        async def close_meanwhile(self: Outbound, session_id: str) -> None:
+            if not closing:
+                closing.append(asyncio.create_task(engine.close()))
+                while engine._runtime.sessions.is_open(session_id):  # noqa: ASYNC110
+                    await asyncio.sleep(0)
+            await told(self, session_id)
+
+        monkeypatch.setattr(Outbound, "settle", close_meanwhile)
+        session = await engine.create_session()
+        await engine.submit(session.id, "look here")
+        await gate.reached.wait()
+        if ends == "by itself":
+            gate.set()
+        else:
+            closing.append(asyncio.create_task(engine.close()))
+        while not closing:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        await closing[0]
+    async with clew.open(url, config=clew.Config(), read_only=True) as engine:
+        again = await engine.get_session(session.id)
+        name = ("A name", {"by": "model"}) if ends == "by itself" else ("look here", {"by": "words"})
+        assert (again.title, again.naming) == name
+        assert len(titler.requests) == (ends == "by itself")
 
 
 async def test_first_words_are_stored_with_the_message_and_a_title_ends_with_the_engine(tmp_path: Path) -> None:

@@ -8,7 +8,9 @@ import pytest
 
 from clew.providers.base import EndpointKind
 from clew.providers.catalog import Catalog
+from clew.providers.registry import ProviderConfig, ProviderRegistry
 from clew.transcript.session import Model
+from tests.integration.http_client import served
 from tests.integration.wire_server import WireServer
 from tests.integration.wire_talk import Talk, user, wire
 
@@ -78,3 +80,22 @@ async def test_prompts_are_cached_through_a_gateway_as_on_the_direct_wire(
 async def test_a_server_that_speaks_the_dialect_is_sent_no_field_it_may_not_know(wire: WireServer) -> None:
     """Some refuse what they do not know."""
     assert "cache" not in str(await body(wire, "openai-compatible", "some-model"))
+
+
+@pytest.mark.rule("RN-9")
+async def test_a_model_of_openrouter_without_its_maker_ends_in_a_sentence_that_says_what_to_write(
+    wire: WireServer,
+) -> None:
+    """It was an internal error; nothing is sent, and the session goes back to the model it had."""
+    config = ProviderConfig(kind="openrouter", base_url=f"{wire.url}/v1", api_key="k", models=["gpt-4o"])
+    registry = ProviderRegistry({"gate": config}, default_model="demo/echo", environ={})
+    async with served(providers=registry) as client:
+        session_id = await client.session(title="t")
+        await client.prompt(session_id, "hi", model="gate/gpt-4o")
+        await client.idle(session_id)
+        turn_id = (await client.messages(session_id))[-1]["metadata"]["turn_id"]
+        turn = (await client.get(f"/api/turns/{turn_id}")).json()
+        says = "gate has no model 'gpt-4o': its names begin with their maker, as openai/gpt-4o does"
+        assert (turn["status"], turn["data"]["error"]) == ("failed", {"code": "model_failed", "message": says})
+        session = (await client.get(f"/api/sessions/{session_id}")).json()
+        assert (session["model"], wire.requests) == ({"provider_id": "demo", "model_id": "echo"}, [])

@@ -156,7 +156,7 @@ async def test_a_session_with_subagents_a_title_and_summaries_adds_up_by_hand(st
         for prompt in ("go", *(bulk(word) for word in ("one", "two", "three", "four"))):
             await (await client.engine.submit(id_, prompt)).wait()
         # Titles are asked for beside everything else.
-        while {one["title"] for one in (await client.get("/api/sessions?kind=any")).json()["sessions"]} != {"A title"}:
+        while (await client.get(f"/api/sessions/{id_}")).json()["title"] != "A title":
             pass
         assert (await client.post(f"/api/sessions/{id_}/compact", {})).json()["compacted"]
         await (await client.engine.submit(id_, "refused")).wait()
@@ -164,7 +164,7 @@ async def test_a_session_with_subagents_a_title_and_summaries_adds_up_by_hand(st
         await (await client.engine.submit(branch, "aside")).wait()
 
         bulked, own = Usage(10, 5), [used["asks a subagent"], used["once more"]]
-        below = [used["the subagent"], used["its own"], used["goes on"], title, title]
+        below = [used["the subagent"], used["its own"], used["goes on"]]
         of_session = [*own, *[bulked] * 4, *below, title, summed, Usage()]
         everything = [*of_session, branched]
         sessions = {one["id"]: one for one in (await client.get("/api/sessions?kind=any")).json()["sessions"]}
@@ -179,7 +179,7 @@ async def test_a_session_with_subagents_a_title_and_summaries_adds_up_by_hand(st
             assert report["total"] == added(everything), by_
             assert len(report["groups"]) == {"session": 4, "model": 2}.get(by_, 1)
         models = {one.pop("key"): one for one in (await client.get("/api/usage?by=model")).json()["groups"]}
-        assert models["cheap/model"] == added([title, title, title, summed])
+        assert models["cheap/model"] == added([title, summed])
         assert model.left == 0
 
 
@@ -215,6 +215,9 @@ def test_the_command_draws_a_table_and_prints_what_http_answers(tmp_path: Path, 
     assert run("demo", "--help")[0] == 0  # the environment is this test's own from here on
     report = asyncio.run(prepare())
     assert run("usage", "--by", "model") == (0, TABLE, "")
+    # Sessions are told by their titles; one that is gone has none.
+    titles = [line.split()[7:] for line in run("usage", "--by", "session")[1].splitlines()[1:]]
+    assert titles == [["$0.3000", "1", "estimated", "one"], ["$0.1000", "two"], ["$0.4000", "1", "estimated"]]
     code, out, err = run("usage", "--to", "2026-01-31", "--json")
     assert (code, json.loads(out), err) == (0, json.loads(msgspec.json.encode(report)), "")
     code, out, _ = run("usage", "--from", "2027-01-01", "--by", "workspace")

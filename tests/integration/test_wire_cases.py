@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from tests.integration.wire_cases import ANSWERS, BREAKS, RICH, WIRES, Wire, broken, phases
-from tests.integration.wire_server import ok
+from tests.integration.wire_server import OPENAI, RESPONSES, Pause, Step, ok
 from tests.integration.wire_table import cut, documented, judge, told
 from tests.integration.wired import wired
 from tests.rounds import ROUNDS
@@ -52,3 +54,24 @@ async def test_a_broken_answer_is_continued_without_what_was_cut(wire: Wire) -> 
             spent = (await server.client.get("/api/usage?by=session")).json()
             (own,) = [group for group in spent["groups"] if group["key"] == session_id]
             assert (own["calls"], own["estimated"]) == (3, 1)
+
+
+REFUSALS: dict[Wire, list[Step]] = {
+    "openai": [*ok(), *(OPENAI.chunk({"refusal": word}) for word in ("I can", "not"))],
+    "openai-responses": [*ok(), *RESPONSES.created(), *RESPONSES.message(0, "I can", "not", kind="refusal")[:4]],
+}
+
+
+@pytest.mark.parametrize("wire", REFUSALS)
+async def test_an_abort_in_the_middle_of_a_refusal_keeps_its_words(wire: Wire) -> None:
+    """They are in the stream, in the message and in the bill, though the library keeps them to itself until the end."""
+    async with wired(wire) as server:
+        session_id = await server.begin([*REFUSALS[wire], Pause(asyncio.Event())])
+        following = asyncio.create_task(server.prompt(session_id, "go"))
+        await server.wire.pausing.wait()
+        for _ in range(100):  # what was sent before the silence is read by then
+            await asyncio.sleep(0)
+        assert (await server.client.post(f"/api/sessions/{session_id}/abort")).status == 202
+        found = await server.found(session_id, await following)
+        assert (found.text, found.stream, found.turn) == ("I cannot", "abort", ("aborted", "aborted by the user"))
+        assert (found.usage.output > 0, found.estimated) == (True, True)

@@ -45,7 +45,8 @@ async def entitle(host: Host, session_id: str) -> bool:
     try:
         session = await get_session(host.store, session_id)
         naming = session.naming or {}
-        if session.title is not None and naming.get("by") != "words":
+        # Nobody looks for a subagent by its name: what it was told says what it is, and a title would be paid for.
+        if (session.title is not None and naming.get("by") != "words") or session.kind == "subagent":
             return False
         line = await host.store.load_line(session_id, turns=_TRIES, keep_damaged=True)
         if not line.complete or not line.turns or line.turns[0].messages[0].damage is not None:

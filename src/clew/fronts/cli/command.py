@@ -146,7 +146,8 @@ async def session_shapes(engine: AnyEngine, sessions: Iterable[Session]) -> list
 
 def print_error(error: e.ClewError) -> int:
     """Why it failed, for a person; which kind of failure, for a program."""
-    print(f"clew: {plain(str(error))} ({error.code})", file=sys.stderr)
+    there = "; `clew ls` lists those there are" if isinstance(error, e.SessionNotFound) else ""
+    print(f"clew: {plain(str(error))}{there} ({error.code})", file=sys.stderr)
     return exit_code(error)
 
 

@@ -93,15 +93,15 @@ class PydanticAIProvider:
                 for chunk in translator.end(last, refusal=refusal_of(response)):
                     yield chunk
                 yield step_end(response, has_calls=translator.has_calls)
-        except Exception as error:
-            # Asked again: what came between the last word and the failure counts too, and so does a refusal, which the
-            # library keeps to itself until the end.
+        except (Exception, asyncio.CancelledError) as error:
+            # Asked again: what came between the last word and the failure, or an abort, counts too, and so does a
+            # refusal, which the library keeps to itself until the end.
             if response is not None and (refusal := refusal_of(response)):
                 for chunk in translator.refuse(refusal):
                     yield chunk
             if response is not None and (said := usage_of(response.usage)) != used and said.total:
                 yield UsageSaid(said)
-            if isinstance(error, ProviderFailure):
+            if isinstance(error, ProviderFailure | asyncio.CancelledError):
                 raise
             raise_failure(
                 error,
@@ -135,9 +135,15 @@ class PydanticAIProvider:
 
     async def _call(self, connection: Connection, request: ModelRequest) -> Any:
         from pydantic_ai.direct import model_request_stream
+        from pydantic_ai.exceptions import UserError
         from pydantic_ai.models import ModelRequestParameters
 
-        model = await connection.model(request.model.model_id)
+        try:
+            model = await connection.model(request.model.model_id)
+        except UserError as error:
+            # The library reads from the maker in OpenRouter's names how a model is spoken to.
+            says = f"has no model {request.model.model_id!r}: its names begin with their maker, as openai/gpt-4o does"
+            raise self._failure(says, "invalid") from error
         return model_request_stream(
             model,
             translate(request, self.endpoint.provider_id, connection.system),

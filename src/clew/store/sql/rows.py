@@ -41,6 +41,11 @@ _TURN: Final = (
     *("data", "created_at", "settled_at"),
 )
 """The order of ``turn_columns``."""
+_CALL: Final = (
+    *("id", "session_id", "turn_id", "step", "message_id", "purpose", "model", "usage", "cost_usd", "asked_at"),
+    *("first_chunk_at", "ended_at", "tools_ms", "ended", "estimated", "workspace"),
+)
+"""The order of ``call_columns``, with what a model and a usage are made of as one."""
 
 Row = Sequence[Any]
 Params = dict[str, Any]
@@ -181,21 +186,5 @@ def to_call(row: Row) -> ModelCall:
     """A model call, from ``call_columns``."""
     if row[5] not in _PURPOSES or row[19] not in _ENDS:
         raise RowUndecodable(f"a model call reads as {row[5]!r}, {row[19]!r}", session_id=row[1], call_id=row[0])
-    return ModelCall(
-        id=row[0],
-        session_id=row[1],
-        turn_id=row[2],
-        step=row[3],
-        message_id=row[4],
-        purpose=row[5],
-        model=Model(*row[6:9]),
-        usage=Usage(*row[9:14]),
-        cost_usd=row[14],
-        asked_at=row[15],
-        first_chunk_at=row[16],
-        ended_at=row[17],
-        tools_ms=row[18],
-        ended=row[19],
-        estimated=bool(row[20]),
-        workspace=row[21],
-    )
+    values = (*row[:6], Model(*row[6:9]), Usage(*row[9:14]), *row[14:20], bool(row[20]), row[21])
+    return ModelCall(**dict(zip(_CALL, values, strict=True)))

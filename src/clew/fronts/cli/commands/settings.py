@@ -44,7 +44,7 @@ class Setting(msgspec.Struct, frozen=True):
 
 
 async def models(*, store: Store = None, json: Json = False) -> None:
-    """List the models that can be named; those that cannot be used say what is missing.
+    """List the models that can be named, with their variants; those that cannot be used say what is missing.
 
     Example: clew models
     """
@@ -55,6 +55,7 @@ async def models(*, store: Store = None, json: Json = False) -> None:
     lines = (
         f"{'*' if model.default else ' '} {model.id:<{width}}  "
         + (f"{model.window:>9,} tokens" if model.usable else f"not usable: {model.reason}")
+        + (f"  :{' :'.join(model.variants)}" if model.usable and model.variants else "")
         for model in listed
     )
     show(json, {"models": listed}, lines)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Annotated, Any, Final
 
+from clew.errors import SessionNotFound
 from clew.fronts.cli.command import Json, Store, open_store, option, show
 from clew.transcript.spend import Grouping, UsageReport, UsageSums
 
@@ -27,22 +29,27 @@ async def usage(
     """
     async with open_store(store) as engine:
         found = await engine.usage(by, since=since, until=until)
-    show(json, found, _table(by, found))
+        titles: dict[str | None, str] = {}
+        for key in [group.key for group in found.groups] if by == "session" and not json else ():
+            with suppress(SessionNotFound):
+                titles[key] = (key and (await engine.get_session(key)).title) or ""
+    show(json, found, _table(by, found, titles))
 
 
 COMMANDS: Final[tuple[Callable[..., Any], ...]] = (usage,)
 
 
-def _table(by: Grouping, found: UsageReport) -> Iterator[str]:
+def _table(by: Grouping, found: UsageReport, titles: Mapping[str | None, str]) -> Iterator[str]:
     rows = [(by, *(name.replace("_", " ") for name in _COLUMNS), "cost", "")]
-    rows += [_row(group.key if group.key is not None else "(none)", group) for group in found.groups]
-    rows.append(_row("total", found.total))
+    named = ((one, one.key if one.key is not None else "(none)") for one in found.groups)
+    rows += [_row(name, group, titles.get(group.key, "")) for group, name in named]
+    rows.append(_row("total", found.total, ""))
     widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
     for first, *cells in rows:
         numbers = (cell.rjust(width) for cell, width in zip(cells[:-1], widths[1:-1], strict=True))
         yield "  ".join((first.ljust(widths[0]), *numbers, cells[-1])).rstrip()
 
 
-def _row(name: str, sums: UsageSums) -> tuple[str, ...]:
-    estimated = f"{sums.estimated} estimated" if sums.estimated else ""
-    return name, *(f"{getattr(sums, column):,}" for column in _COLUMNS), f"${sums.cost_usd:,.4f}", estimated
+def _row(name: str, sums: UsageSums, title: str) -> tuple[str, ...]:
+    about = "  ".join(filter(None, (f"{sums.estimated} estimated" if sums.estimated else "", title)))
+    return name, *(f"{getattr(sums, column):,}" for column in _COLUMNS), f"${sums.cost_usd:,.4f}", about
