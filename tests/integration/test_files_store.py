@@ -188,6 +188,23 @@ async def test_a_backup_is_a_store_of_its_own(kind: Kind, tmp_path: Path) -> Non
 
 
 @both
+@pytest.mark.rule("FS-4")
+async def test_a_session_that_is_let_go_of_while_it_is_read_is_still_there(kind: Kind, tmp_path: Path) -> None:
+    """Between its files being read and whoever asked going on; it was "not there", or had no turns."""
+    store = await open_files(kind, tmp_path / "store")
+    scribe = await Scribe.create(store)
+    await scribe.turn("hello", text("hi"))
+    tree = await store.load_tree(scribe.session_id)
+    await store.release(scribe.session_id)
+    asked = asyncio.create_task(store.load_tree(scribe.session_id))
+    while not asked.done():
+        await store.release(scribe.session_id)
+        await asyncio.sleep(0)
+    assert await asked == tree
+    await store.close()
+
+
+@both
 async def test_files_go_with_the_last_session_that_names_them(kind: Kind, tmp_path: Path) -> None:
     """And one that a crash left without a session goes when the store is opened."""
     from clew.store.unit import DeleteSession, LinkBlob

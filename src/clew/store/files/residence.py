@@ -75,7 +75,7 @@ class Residence(MemoryStore):
         self._heads: dict[str, tuple[folder.Footprint, Session]] = {}
         self._seen: dict[str, tuple[object, bool]] = {}
         self._disk = asyncio.Lock()
-        self._loading: dict[str, asyncio.Task[None]] = {}
+        self._loading: dict[str, asyncio.Task[SessionValue | None]] = {}
         self._noting: asyncio.Task[None] | None = None
         self._timers: dict[str, Timer] = {}
 
@@ -112,8 +112,7 @@ class Residence(MemoryStore):
     async def _find(self, session_id: str) -> SessionValue | None:
         if self._closed:
             raise StoreClosed("the store is closed")
-        await self._bring(session_id)
-        value = self._values.get(session_id)
+        value = await self._bring(session_id)
         if session_id in self._residents:
             self._residents[session_id].used_at = self._clock.monotonic_ms()
         return value
@@ -127,8 +126,11 @@ class Residence(MemoryStore):
             return header.session
         return await super().find_session(session_id)
 
-    async def _bring(self, session_id: str) -> None:
-        """Have the session in memory, if there is one. Whoever asks at the same time waits for the same load."""
+    async def _bring(self, session_id: str) -> SessionValue | None:
+        """Have the session in memory, if there is one. Whoever asks at the same time waits for the same load.
+
+        What was loaded is handed over: before whoever asked goes on, it may have been let go of again.
+        """
         if self._lock is None:
             await self._refresh(session_id)
         elif session_id not in self._values and session_id in self._headers:
@@ -136,15 +138,18 @@ class Residence(MemoryStore):
                 task = asyncio.get_running_loop().create_task(self._load(session_id))
                 self._loading[session_id] = task
                 task.add_done_callback(lambda _: self._loading.pop(session_id, None))
-            await asyncio.shield(self._loading[session_id])
+            return await asyncio.shield(self._loading[session_id])
+        return self._values.get(session_id)
 
-    async def _load(self, session_id: str) -> None:
+    async def _load(self, session_id: str) -> SessionValue | None:
         loaded = await asyncio.to_thread(self._load_files, session_id)
         if loaded is None:
             self._forget(session_id)  # somebody has removed its files
         elif session_id in self._headers:
             self._keep(session_id, loaded)
             self._watch_idle()
+            return loaded.value
+        return None
 
     def _load_files(self, session_id: str) -> Loaded | None:
         with folder.translated(self.path):
