@@ -120,6 +120,10 @@ fuzz: $(READY) ## the campaign of inputs nobody should send, ROUNDS of them (500
 phases: $(READY) ## the campaign of breaking wires and of hits in every phase of a turn, ROUNDS of them (1000)
 	$(RIG) phases $(BUDGET)
 
+.PHONY: share
+share: $(READY) ## the campaign of two programs in one file, ROUNDS steps of them (4000)
+	$(RIG) share $(BUDGET)
+
 .PHONY: campaign
 campaign: MINUTES ?= 10
 campaign: $(READY) ## every campaign, soak included, MINUTES in all (10)

@@ -33,6 +33,7 @@ __all__ = [
     "check_schedule_id",
     "check_session_id",
     "check_turn_id",
+    "is_shared_id",
     "stamp_of",
 ]
 
@@ -51,12 +52,25 @@ _PAIRS = tuple(low + high for high in _ALPHABET for low in _ALPHABET)
 _CLEW = "[0-9a-f]{12}[0-9A-Za-z]{14}"
 
 
+_SHARED = re.compile("[A-Za-z0-9_-]{1,64}", re.ASCII)
+
+
 class SessionIdForm(Enum):
-    """The three forms a session id can have; a store declares which one is its own."""
+    """The forms a session id can have; a store declares which one is its own.
+
+    ``SHARED`` is of a file that other programs write too: clew's own ids, and theirs.
+    """
 
     CLEW = re.compile(f"ses_{_CLEW}", re.ASCII)
+    SHARED = _SHARED
     ULID = re.compile("[0-9A-HJKMNP-TV-Z]{26}", re.ASCII)
     UUID = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.ASCII)
+
+    def keeps(self, session_id: str) -> bool:
+        """Whether a session that comes from another store keeps this name in one of this form."""
+        other = (SessionIdForm.ULID, SessionIdForm.UUID) if self is SessionIdForm.SHARED else ()
+        is_other = any(form.value.fullmatch(session_id) for form in other)
+        return self.value.fullmatch(session_id) is not None and not is_other
 
 
 class Mint:
@@ -69,7 +83,7 @@ class Mint:
         self._lock = threading.Lock()
 
     def session(self, form: SessionIdForm = SessionIdForm.CLEW) -> str:
-        if form is SessionIdForm.CLEW:
+        if form in (SessionIdForm.CLEW, SessionIdForm.SHARED):
             return self._make("ses_")
         if form is SessionIdForm.ULID:
             return self._ulid()
@@ -140,6 +154,11 @@ def _check(what: str, pattern: re.Pattern[str], value: object) -> str:
 def check_session_id(value: object, form: SessionIdForm = SessionIdForm.CLEW) -> str:
     """Return ``value`` when it is a session id of ``form``, else raise :class:`InvalidId`."""
     return _check("session", form.value, value)
+
+
+def is_shared_id(value: object) -> bool:
+    """Whether this can be the id of a session, message or part that another program made."""
+    return isinstance(value, str) and _SHARED.fullmatch(value) is not None
 
 
 check_message_id = functools.partial(_check, "message", re.compile(f"msg_{_CLEW}", re.ASCII))

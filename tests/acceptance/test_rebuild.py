@@ -38,6 +38,7 @@ from tests.rig.child import Child
 from tests.rig.failpoint_names import failpoint_names
 from tests.rig.history_child import Deed
 from tests.rig.history_child import Orders as HistoryOrders
+from tests.rig.program_002 import Program002
 from tests.rig.streamer import Orders
 from tests.rounds import rounds
 
@@ -413,6 +414,31 @@ async def test_killed_while_the_log_is_switched_on_it_is_off_and_begins_whole_th
     assert ask(path, "SELECT count(*) FROM event_log") == [(0,)]
     async with clew.open(f"sqlite:///{path}", config=WITH_LOG) as engine:
         await rebuilt(engine, tmp_path / "copy.db")
+
+
+@pytest.mark.kill
+@pytest.mark.rule("ST-10", "ST-13")
+async def test_killed_while_another_programs_session_is_taken_in_it_is_taken_in_the_next_time(tmp_path: Path) -> None:
+    """With the log, which is told all of it: both have it, or neither."""
+    path = tmp_path / "store.db"
+    with Child(Orders(store=f"sqlite:///{path}", turns=1, size=40, event_log=True)) as child:
+        assert child.wait() == 0
+    [(before,)] = ask(path, "SELECT count(*) FROM session_state")
+    program = Program002(path)
+    session_id = program.open_session()
+    program.say(session_id, "hello")
+    program.answer(session_id, "there")
+    program.close()
+    with Child(Orders(store=f"sqlite:///{path}", event_log=True), failpoints="writer.adopted=kill") as child:
+        assert child.wait() == -SIGKILL
+    assert ask(path, "SELECT count(*) FROM session_state") == [(before,)]
+    async with clew.open(f"sqlite:///{path}", config=WITH_LOG) as engine:
+        assert len(await engine.messages(session_id)) == 2
+        assert await check(engine.store) == []
+        # Its own comparison alone: the other program encodes its JSON in other words.
+        assert (await engine.rebuild(tmp_path / "recovered.db")).differences == ()
+    async with clew.open(f"sqlite:///{tmp_path}/recovered.db", config=WITH_LOG) as engine:
+        assert await check(engine.store) == []
 
 
 @pytest.fixture(scope="module")

@@ -230,7 +230,7 @@ def test_a_session_that_is_none_or_not_there(say: Say, name: str) -> None:
     failed(say(name, NOBODY), 7, "store_unavailable")
     talk("one")
     failed(say(name, NOBODY), 3, "session_not_found")
-    for garbage in ("mine", "../..", "ses_\x1b[31m", "", "ü", "'; DROP TABLE"):
+    for garbage in ("my own", "../..", "ses_\x1b[31m", "", "ü", "'; DROP TABLE"):
         outcome = say(name, garbage)
         failed(outcome, 2, "invalid_id")
         assert "\x1b" not in outcome[2]

@@ -106,7 +106,7 @@ async def test_deleting_a_session_takes_its_subagents_and_leaves_its_branches(en
 
 
 @pytest.mark.rule("ID-3")
-@pytest.mark.parametrize("bad", ["", "ses_", "../../etc/passwd", "ses_" + "0" * 26 + "\n", "ses_" + "é" * 26, 7, None])
+@pytest.mark.parametrize("bad", ["", "ses.", "../../etc/passwd", "ses_" + "0" * 26 + "\n", "ses_" + "é" * 26, 7, None])
 async def test_a_malformed_id_is_refused_before_anything_else_looks_at_it(engine: clew.Engine, bad: Any) -> None:
     """By every call that takes one."""
     calls = [
@@ -157,7 +157,7 @@ async def test_listing_checks_what_it_is_asked(engine: clew.Engine) -> None:
     with pytest.raises(clew.InvalidInput):
         await engine.list_sessions(kind="robot")  # type: ignore[arg-type]
     with pytest.raises(clew.InvalidId):
-        await engine.list_sessions(parent="x")
+        await engine.list_sessions(parent="x y")
 
 
 async def test_messages_page_back_from_the_end(engine: clew.Engine) -> None:

@@ -17,6 +17,7 @@ from clew.errors import InvalidInput, StoreUnavailable
 from clew.history.check import check
 from clew.store.sql.sqlite import opening
 from clew.store.sql.sqlite.connection import QUERIES, connect
+from clew.store.sql.sqlite.migrate import statements
 from clew.store.unit import BookStep, PatchSession, Unit
 from clew.testing.chunks import text, tool_call, tool_output
 from clew.testing.scribe import OpenedTurn, Scribe
@@ -289,4 +290,5 @@ def test_hidden_at_decides_nothing_in_sql() -> None:
         assert "hidden_at" not in condition, name
     for file in SOURCE.rglob("*.sql"):
         if file.name != "queries.sql":
-            assert "hidden_at" not in re.sub(r"--.*", "", file.read_text(encoding="utf-8")), file
+            for statement in statements(file.read_text(encoding="utf-8")):
+                assert "hidden_at" not in statement.partition("WHERE")[2], file

@@ -280,6 +280,9 @@ async def test_the_plans_of_listing_are_pinned(file: Path) -> None:
     assert plans["list_sessions"] == [
         "SEARCH s USING INDEX chat_sessions_listed ((updated_at,id)<(?,?))",
         "SEARCH t USING PRIMARY KEY (session_id=?) LEFT-JOIN",
+        # Only where a session has no state: another program's that was not taken in, or one that has lost it.
+        "CORRELATED SCALAR SUBQUERY 1",
+        "SEARCH c USING COVERING INDEX chat_turns_by_session (session_id=?)",
     ]
     assert plans["list_flagged_sessions"][0] == "SEARCH s USING INDEX chat_sessions_by_update ((updated_at,id)<(?,?))"
     assert (

@@ -107,7 +107,7 @@ def start_line(line: PortableSession, start: MessageRow) -> PortableSession:
 
 def plan_branch(line: PortableSession, child: Session, mint: Mint, now: int, *, whole: bool) -> tuple[u.Write, ...]:
     """The writes that make ``child`` a copy of this line. ``whole``: its last turn was not cut."""
-    rename = FreshIds(mint)
+    rename = FreshIds(mint, (message_id for held in line.links.values() for message_id in held))
     rows = {row.id: row for row in line.messages}
     copies: list[u.CopiedTurn] = []
     inserted: list[MessageRow] = []

@@ -92,7 +92,7 @@ async def import_session(host: Host, portable: PortableSession, workspace: Path 
 async def _is_free(store: Store, portable: PortableSession) -> bool:
     """Whether this store could know the session by the names it has. Messages are found out about by the commit."""
     session_id = portable.session.id
-    if not store.capabilities.session_ids.value.fullmatch(session_id):
+    if not store.capabilities.session_ids.keeps(session_id):
         return False
     if await store.find_session(session_id) is not None:
         return False

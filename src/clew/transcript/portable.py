@@ -177,14 +177,20 @@ Rename = Callable[[str], str]
 
 
 class FreshIds:
-    """A new id for every message and turn that is named. What is not copied gets one that names nothing."""
+    """A new id for every message and turn that is named. What is not copied gets one that names nothing.
 
-    def __init__(self, mint: Mint) -> None:
+    ``messages`` are known as such whatever they are called: another program may have named them.
+    """
+
+    def __init__(self, mint: Mint, messages: Iterable[str] = ()) -> None:
         self._mint = mint
         self._new: dict[str, str] = {}
+        self._messages = frozenset(messages)
 
     def __call__(self, old: str) -> str:
-        if not old.startswith(("msg_", "trn_")):
+        if old in self._messages and old not in self._new:
+            self._new[old] = self._mint.message()
+        if old not in self._new and not old.startswith(("msg_", "trn_")):
             return old
         if old not in self._new:
             is_turn = old.startswith("trn_")

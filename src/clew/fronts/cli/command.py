@@ -7,6 +7,7 @@ code says which kind of failure it was.
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import AsyncIterator, Iterable
 from datetime import UTC, datetime
@@ -79,7 +80,8 @@ EXIT_CODES: Final[tuple[tuple[type[e.ClewError], int], ...]] = (
 async def open_store(store: str | None, *, write: bool = False, make: bool = False) -> AsyncIterator[AnyEngine]:
     """The store, for reading unless it is to be written; through its server when that has it.
 
-    Without ``make`` there must be one already. Reading needs no owner, only a file that can be read.
+    Without ``make`` there must be one already. Reading needs no owner, only a file that can be read; but what another
+    program wrote into it is first taken in, which takes one for a moment.
     """
     location = parse_url(store or default_store_url())
     if not make:
@@ -87,7 +89,7 @@ async def open_store(store: str | None, *, write: bool = False, make: bool = Fal
     async with contextlib.AsyncExitStack() as stack:
         try:
             # A command is gone in a moment: what it fired it would have to abort.
-            own = clew.open(store, read_only=not write, triggers=False)
+            own = clew.open(store, read_only=not write and not _has_untaken(location), triggers=False)
             engine: AnyEngine = await stack.enter_async_context(own)
         except e.OwnedByAnotherProcess as error:
             engine = await _remote_engine(error.ids.get("url"), error.ids.get("pid"), error)
@@ -105,6 +107,16 @@ async def open_file(store: str | None) -> AsyncIterator[clew.Engine]:
     _require_store(location)
     async with clew.open(store, read_only=True) as engine:
         yield engine
+
+
+def _has_untaken(location: Location) -> bool:
+    """Whether another program wrote something that nobody has taken in, and nobody is there who would."""
+    from clew.store.sql.sqlite.opening import has_untaken
+
+    lock = lock_of(location)
+    if not isinstance(location, SqliteFile) or (lock is not None and read_owner(lock) is not None):
+        return False
+    return os.access(location.path, os.W_OK) and has_untaken(location.path)
 
 
 def _require_store(location: Location) -> None:

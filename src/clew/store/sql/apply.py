@@ -21,6 +21,7 @@ from clew.store.sql import rows, triggers
 from clew.store.sql.journal import JournalBook, Mark, decode_entries, mark_crc, row_crc
 from clew.store.sql.statements import Statements
 from clew.transcript.chunk import encode_rows
+from clew.transcript.damage import seal_of
 from clew.transcript.metadata import merge, named
 from clew.transcript.model_call import brought_up_to_date
 from clew.transcript.projection import Hidden
@@ -54,6 +55,10 @@ class Log(Protocol):
 
     def note(self, unit: u.Unit) -> None:
         """This unit was applied just now."""
+        ...
+
+    def restate(self, session_id: str) -> None:
+        """This session holds what no unit has put there."""
         ...
 
     def reset(self) -> None:
@@ -99,6 +104,17 @@ class UnitWriter:
         if self._log is not None:
             self._log.note(unit)
         return u.Committed()
+
+    def adopt(self, session_id: str, writes: Iterable[u.Write], *, is_new: bool) -> None:
+        """Carry out the writes by which a session takes in what another program wrote; the log is told all of it."""
+        self._wrote = True
+        if is_new:
+            self._sql.run("insert_state", {"id": session_id})
+            self._states[session_id] = SessionState()
+        for write in writes:
+            self._write(session_id, write)
+        if self._log is not None:
+            self._log.restate(session_id)
 
     def finish(self) -> None:
         """Before the commit: number it, add the journal row of the accepted chunks, take away those all have passed.
@@ -350,11 +366,19 @@ class UnitWriter:
         self._must("copy_messages", params, len(plan.messages) - inserted)
         self._sql.run("copy_parts", {"minted": self._mint.part(), **params})
         self._sql.run("copy_seals", params)
+        self._seal_copies(session_id)
         self._index.note(copied.id for copied in plan.messages)
         self._sql.many("insert_turn", (rows.turn_params(turn) for turn in plan.turns))
         for name in ("copy_links", "copy_steps", "copy_pruned", "copy_blob_links", "sum_session"):
             self._sql.run(name, params)
         self._sql.run("empty_copied", {})
+
+    def _seal_copies(self, session_id: str) -> None:
+        """Nobody writes into the copy of what another program may still write into."""
+        for (message_id,) in self._sql.rows("copied_growing", {}):
+            found = sorted(self._sql.rows("load_parts_by_message", {"ids": rows.encode([message_id])}), key=_place)
+            digest = seal_of(rows.to_part(row, keep_damaged=True).data for row in found)
+            self._must("put_seal", {"session_id": session_id, "message_id": message_id, "digest": digest})
 
     # Messages and turns
 
@@ -425,6 +449,11 @@ def set_hidden(sql: Statements, session_id: str, hidden: Mapping[str, Hidden | N
         else:
             found += sql.run("hide_messages", {**params, "at": one.at, "by": one.by})
     return found
+
+
+def _place(part: tuple[Any, ...]) -> int:
+    index: int = part[2]
+    return index
 
 
 def _ids(params: Mapping[str, Any]) -> dict[str, Any]:

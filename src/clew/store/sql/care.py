@@ -10,6 +10,7 @@ from clew.errors import RowUndecodable
 from clew.store.base import Damage, Whole
 from clew.store.facts import Fact
 from clew.store.sql import lines, rows, triggers
+from clew.store.sql.adopt import untaken_sessions
 from clew.store.sql.journal import Mark, decode_entries
 from clew.store.sql.log import to_fact
 from clew.store.sql.messages import MessageReader
@@ -140,5 +141,5 @@ def _triggers(sql: Statements) -> Iterator[Damage]:
                 yield Damage(str(error), id=row[0])
 
 
-LOOKS: Final[tuple[Look, ...]] = (_journal, _turns, _prompts_and_blobs, _triggers)
+LOOKS: Final[tuple[Look, ...]] = (_journal, _turns, _prompts_and_blobs, _triggers, untaken_sessions)
 """At what every SQL store holds."""

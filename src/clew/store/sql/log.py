@@ -63,6 +63,9 @@ class EventLog:
             self.reset()
         self._add(f.facts_of(unit, self._present))
 
+    def restate(self, session_id: str) -> None:
+        self._add(f.facts_of_session(session_id, self._present))
+
     def start(self) -> None:
         """Begin: tell all there is, and of sessions told of before and gone since that they are."""
         for (session_id,) in self._sql.rows("all_session_ids", {}):

@@ -21,9 +21,9 @@ from clew.store.tail import with_tail
 from clew.transcript.damage import CHANGED, DAMAGED, MISSING, UNSEALED, damaged_part, seal_of, seal_of_encoded
 from clew.transcript.message import MessageRow, PartRow, Role
 
-__all__ = ["MessageReader", "stand_in"]
+__all__ = ["ROLES", "MessageReader", "stand_in"]
 
-_ROLES: Final = frozenset(get_args(Role))
+ROLES: Final = frozenset(get_args(Role))
 
 _PartRows = Sequence[tuple[Any, ...]]
 
@@ -106,7 +106,7 @@ class MessageReader:
                 row[0], ()
             )
             damage = _held_against(part_rows, digest)
-        if row[2] not in _ROLES:
+        if row[2] not in ROLES:
             damage = f"its role reads {row[2]!r}"
             row = (*row[:2], "assistant", *row[3:])
         parts = tuple(rows.to_part(part, keep_damaged) for part in part_rows)

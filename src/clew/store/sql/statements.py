@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
@@ -32,7 +33,9 @@ class Statements(Protocol):
 class Reads(Protocol):
     """Read transactions off the event loop, each of which sees one state of the store."""
 
-    async def run(self, call: Callable[[Statements], T]) -> T: ...
+    async def run(self, call: Callable[[Statements], T], session_id: str | None = None) -> T:
+        """``session_id`` is the session the call is about, where it is about one."""
+        ...
 
 
 class SqlReader:
@@ -44,9 +47,13 @@ class SqlReader:
 
 def reading(call: Callable[Concatenate[R, Statements, P], T]) -> Callable[Concatenate[R, P], Coroutine[Any, Any, T]]:
     """A method of a contract, written as what it does inside one read transaction."""
+    # Behind self and sql a session comes first, in every method that is about one.
+    is_about_session = list(inspect.signature(call).parameters)[2:3] == ["session_id"]
 
     @functools.wraps(call)
     async def read(self: R, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._reads.run(lambda sql: call(self, sql, *args, **kwargs))
+        about = (args[0] if args else kwargs.get("session_id")) if is_about_session else None
+        named = about if isinstance(about, str) else None
+        return await self._reads.run(lambda sql: call(self, sql, *args, **kwargs), named)
 
     return read

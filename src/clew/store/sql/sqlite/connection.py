@@ -166,10 +166,15 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
         raise
 
 
+def scratch() -> sqlite3.Connection:
+    """A database that lies nowhere, to try something out in."""
+    return sqlite3.connect(":memory:")
+
+
 @functools.cache
 def has_fts5() -> bool:
     """Whether this SQLite can make a full-text index; it is an option of its build."""
-    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
+    with contextlib.closing(scratch()) as connection:
         try:
             connection.execute("CREATE VIRTUAL TABLE probe USING fts5(text)")
         except sqlite3.OperationalError:

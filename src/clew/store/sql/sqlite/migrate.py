@@ -6,7 +6,10 @@ leaves a whole version behind, and the next start goes on from there.
 
 from __future__ import annotations
 
+import contextlib
+import re
 import sqlite3
+from collections.abc import Iterable
 from importlib import resources
 from pathlib import Path
 from typing import Final
@@ -14,12 +17,14 @@ from typing import Final
 from clew.errors import SchemaTooNew, StoreUnavailable
 from clew.failpoints import failpoint
 from clew.store.sql.queries import read_sql
-from clew.store.sql.sqlite.connection import transaction
+from clew.store.sql.sqlite.connection import scratch, transaction
 
-__all__ = ["APPLICATION_ID", "MIGRATIONS", "SCHEMA_VERSION", "check_version", "migrate", "statements"]
+__all__ = ["APPLICATION_ID", "MIGRATIONS", "SCHEMA_VERSION", "check_version", "is_plain", "migrate", "statements"]
 
 APPLICATION_ID: Final = 0x636C6577  # "clew" in ASCII, where file(1) and SQLite look for it
 
+FORMAT_TABLES: Final = ("chat_sessions", "chat_messages", "chat_parts")
+_MADE: Final = re.compile(r"CREATE (?:UNIQUE )?(?:TABLE|INDEX|VIEW|TRIGGER) (\w+)")
 _FOLDER: Final = resources.files("clew.store.sql").joinpath("sqlite/migrations")
 MIGRATIONS: Final = tuple(sorted(file.name for file in _FOLDER.iterdir() if file.name.endswith(".sql")))
 SCHEMA_VERSION: Final = len(MIGRATIONS)
@@ -37,25 +42,68 @@ def check_version(connection: sqlite3.Connection, path: Path) -> int:
             "upgrade clew. The file was not changed"
         )
     if version == 0 and connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone():
-        raise StoreUnavailable(f"{path} is a database of another program; choose another file for the store")
+        if owner != 0 or not is_plain(connection):
+            raise StoreUnavailable(f"{path} is a database of another program; choose another file for the store")
+        _check_plain(connection, path)
     return version
+
+
+def is_plain(connection: sqlite3.Connection) -> bool:
+    """Whether the file holds the format's three tables and has never been clew's: another program made it."""
+    count = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name IN (?, ?, ?)"
+    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    return version == 0 and connection.execute(count, FORMAT_TABLES).fetchone()[0] == len(FORMAT_TABLES)
+
+
+def _check_plain(connection: sqlite3.Connection, path: Path) -> None:
+    """Refuse what clew could not keep sessions in, beside those of the program that made it."""
+    with contextlib.closing(scratch()) as own:
+        for statement in statements(read_sql("sqlite/schema.sql")):
+            own.execute(statement)
+        for table in FORMAT_TABLES:
+            needed, found = _columns(own, table), _columns(connection, table)
+            missing = sorted(needed.keys() - found.keys())
+            filled = sorted(name for name, must_be_given in found.items() if must_be_given and name not in needed)
+            keys = 'SELECT "table", "from", on_delete FROM pragma_foreign_key_list(?)'
+            loose = set(own.execute(keys, (table,))) - set(connection.execute(keys, (table,)))
+            why = f"it has no column {', '.join(missing)}" if missing else ""
+            why = why or (f"its column {', '.join(filled)} must be given a value" if filled else "")
+            why = why or ("its rows are not deleted along with what they belong to" if loose else "")
+            if why:
+                raise StoreUnavailable(f"{path} cannot be shared with the program that made it: {table}: {why}")
+        names = "SELECT name FROM sqlite_master WHERE name NOT LIKE 'sqlite_%' AND tbl_name {} (?, ?, ?)"
+        ours = {row[0] for row in own.execute(names.format("NOT IN"), FORMAT_TABLES)}
+        taken = sorted(ours & {row[0] for row in connection.execute("SELECT name FROM sqlite_master")})
+        if taken:
+            why = f"clew needs the name {', '.join(taken)} for itself"
+            raise StoreUnavailable(f"{path} cannot be shared with the program that made it: {why}")
+
+
+def _columns(connection: sqlite3.Connection, table: str) -> dict[str, bool]:
+    """The columns of a table, and of each whether a row must be given a value for it."""
+    rows = connection.execute('SELECT name, "notnull", dflt_value, pk FROM pragma_table_info(?)', (table,))
+    return {name: bool(required and default is None and not key) for name, required, default, key in rows}
 
 
 def migrate(connection: sqlite3.Connection, path: Path) -> None:
     """Bring the file to this version."""
     version = check_version(connection, path)
     if version == 0:
-        _run(connection, read_sql("sqlite/schema.sql"), SCHEMA_VERSION)
+        # In a file that another program made, its tables and indexes stay as they are.
+        there = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
+        script = statements(read_sql("sqlite/schema.sql"))
+        made = ((statement, _MADE.match(statement)) for statement in script)
+        _run(connection, [one for one, name in made if name is None or name[1] not in there], SCHEMA_VERSION)
         return
     for number, name in enumerate(MIGRATIONS, start=1):
         if number > version:
             failpoint("migrate.before_step")
-            _run(connection, read_sql(f"sqlite/migrations/{name}"), number)
+            _run(connection, statements(read_sql(f"sqlite/migrations/{name}")), number)
 
 
-def _run(connection: sqlite3.Connection, script: str, version: int) -> None:
+def _run(connection: sqlite3.Connection, script: Iterable[str], version: int) -> None:
     with transaction(connection):
-        for statement in statements(script):
+        for statement in script:
             connection.execute(statement)
         failpoint("migrate.before_commit")
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")

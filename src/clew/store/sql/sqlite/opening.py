@@ -9,22 +9,24 @@ import sqlite3
 from pathlib import Path
 
 from clew.clock import Clock, SystemClock
-from clew.errors import StoreUnavailable
+from clew.errors import ClewError, StoreUnavailable
 from clew.failpoints import failpoint
 from clew.ids import Mint
 from clew.store.file_lock import find_file
 from clew.store.owner import OwnerLock, refuse_lost, refuse_network_file_system, take_ownership
+from clew.store.sql.adopt import any_untaken
 from clew.store.sql.log import EventLog, is_kept
 from clew.store.sql.losses import damage_of, keep_loss, newest_commit
 from clew.store.sql.sqlite import connection as c
 from clew.store.sql.sqlite.acknowledged import LOST_BY, Acknowledged, find_loss, notes_of, read_notes
 from clew.store.sql.sqlite.connection import Connect, connect
-from clew.store.sql.sqlite.migrate import SCHEMA_VERSION, check_version, migrate
+from clew.store.sql.sqlite.migrate import SCHEMA_VERSION, check_version, is_plain, migrate
+from clew.store.sql.sqlite.others import Others
 from clew.store.sql.sqlite.pool import ReaderPool
 from clew.store.sql.sqlite.store import SqliteStore
 from clew.store.sql.sqlite.writer import SqliteOptions, Writer
 
-__all__ = ["SqliteOptions", "open_sqlite"]
+__all__ = ["SqliteOptions", "has_untaken", "open_sqlite"]
 
 logger = logging.getLogger("clew.store")
 
@@ -80,13 +82,26 @@ def _open(path: Path, options: SqliteOptions, clock: Clock, mint: Mint, connect:
             readers = ReaderPool(path, options.reader_threads, connect)
             undo.callback(readers.close)
             lock.stays()  # what the readers are connected to is the file the writer has
-            writer = Writer(connection, path, mint, options, log, lock, acknowledged)
+            others = Others(connect(path, writer=False))
+            undo.callback(others.close)
+            writer = Writer(connection, path, mint, options, log, lock, acknowledged, others)
+            readers.keep_up = writer.keep_up
         except (sqlite3.Error, UnicodeDecodeError) as error:
             raise c.translate(error, path) from error
         except OSError as error:
             raise StoreUnavailable(f"{path} cannot be opened: {error.strerror or error}") from error
         undo.pop_all()
         return SqliteStore(path, readers, writer, lock)
+
+
+def has_untaken(path: Path) -> bool:
+    """Whether another program wrote something that an opening for writing would take in. Only reads."""
+    try:
+        with contextlib.closing(c.look(path)) as connection:
+            version, plain = check_version(connection, path), is_plain(connection)
+            return plain or (version == SCHEMA_VERSION and any_untaken(c.SqliteStatements(connection)))
+    except (sqlite3.Error, ClewError, OSError):
+        return False  # whoever opens it learns why
 
 
 def _keep_log(connection: sqlite3.Connection, clock: Clock, *, wanted: bool) -> EventLog | None:
@@ -102,7 +117,7 @@ def _keep_log(connection: sqlite3.Connection, clock: Clock, *, wanted: bool) -> 
 
 def _refuse_emptied(connection: sqlite3.Connection, path: Path) -> None:
     """Files that hold no store any more, beside notes of one, have lost it: they are not the beginning of a new one."""
-    if check_version(connection, path) != 0:
+    if check_version(connection, path) != 0 or is_plain(connection):
         return
     newest = max((note.commit for note in read_notes(path)), default=0)
     if newest:
@@ -164,7 +179,11 @@ def _check_readable(path: Path) -> None:
         raise StoreUnavailable(f"there is no store at {path}")
     _refuse_untouched(path)
     with contextlib.closing(connect(path, writer=False)) as connection:
-        version = check_version(connection, path)
+        version, plain = check_version(connection, path), is_plain(connection)
+    if plain:
+        raise StoreUnavailable(
+            f"another program made {path}, and clew has not taken it in yet; open it once for writing, which does"
+        )
     if version == 0:
         raise StoreUnavailable(f"{path} holds no store yet")
     if version < SCHEMA_VERSION:

@@ -26,7 +26,11 @@ class ReaderPool:
     """A few threads and a connection for each. ``run`` gives its call the statements of one read transaction.
 
     All connect at once: a file that is moved away later stays readable, whichever thread is asked. Blocks.
+
+    ``keep_up`` is called before each read, in its thread, with the session it is about.
     """
+
+    keep_up: Callable[[str | None], None] | None = None
 
     def __init__(self, path: Path, threads: int = 2, connect: Connect = connect) -> None:
         self._path = path
@@ -40,12 +44,14 @@ class ReaderPool:
             undo.pop_all()
         self._executor: ThreadPoolExecutor | None = ThreadPoolExecutor(threads, thread_name_prefix="clew-reader")
 
-    async def run(self, call: Callable[[Statements], T]) -> T:
+    async def run(self, call: Callable[[Statements], T], session_id: str | None = None) -> T:
         if self._executor is None:
             raise StoreClosed("the store is closed")
-        return await asyncio.get_running_loop().run_in_executor(self._executor, self._call, call)
+        return await asyncio.get_running_loop().run_in_executor(self._executor, self._call, call, session_id)
 
-    def _call(self, call: Callable[[Statements], T]) -> T:
+    def _call(self, call: Callable[[Statements], T], session_id: str | None) -> T:
+        if self.keep_up is not None:
+            self.keep_up(session_id)
         connection = self._idle.get()
         sql = SqliteStatements(connection)
         try:

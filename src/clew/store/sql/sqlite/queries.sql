@@ -19,6 +19,7 @@ AND (:agent IS NULL OR s.agent = :agent)
 AND (:workspace IS NULL OR s.workspace_root = :workspace)
 AND (:parent IS NULL OR s.parent_id = :parent)
 AND (s.updated_at, s.id) < (:updated_at, :id)
+AND {is_taken_in}
 ORDER BY s.updated_at DESC, s.id DESC
 LIMIT :limit
 
@@ -26,6 +27,10 @@ LIMIT :limit
 (:archived OR archived_at IS NULL)
 AND (:ephemeral OR {is_ephemeral} IS NOT 1)
 AND (:kind = 'any' OR (:kind = 'subagent') = ({kind} = 'subagent'))
+
+-- fragment: is_taken_in
+-- A session has a state, or at least turns; one that has neither another program wrote, and it was not taken in yet.
+(t.session_id IS NOT NULL OR EXISTS (SELECT 1 FROM chat_turns c WHERE c.session_id = s.id))
 
 -- fragment: call_columns
 id, session_id, turn_id, step, message_id, purpose, provider_id, model_id, variant,
@@ -93,11 +98,12 @@ WHERE id = :id
 DELETE FROM chat_sessions WHERE id = :id
 
 -- name: find_session
-SELECT {session_columns} FROM chat_sessions s LEFT JOIN session_state t ON t.session_id = s.id WHERE s.id = :id
+SELECT {session_columns} FROM chat_sessions s LEFT JOIN session_state t ON t.session_id = s.id
+WHERE s.id = :id AND {is_taken_in}
 
 -- name: list_children
 SELECT {session_columns} FROM chat_sessions s LEFT JOIN session_state t ON t.session_id = s.id
-WHERE s.parent_id = :id ORDER BY s.created_at, s.id
+WHERE s.parent_id = :id AND {is_taken_in} ORDER BY s.created_at, s.id
 
 -- name: list_sessions
 -- The plain list: the index holds exactly the rows it may show. Without the hint the planner would take the
@@ -132,7 +138,7 @@ WHERE s.parent_id = :parent AND {flags}
 {page}
 
 -- name: all_session_ids
-SELECT id FROM chat_sessions ORDER BY id
+SELECT s.id FROM chat_sessions s LEFT JOIN session_state t ON t.session_id = s.id WHERE {is_taken_in} ORDER BY s.id
 
 
 -- State
@@ -225,6 +231,7 @@ SELECT session_id FROM session_state WHERE open_turn_id IS NOT NULL
 UNION
 SELECT session_id FROM chat_parts INDEXED BY chat_parts_open_calls
 WHERE tool_state IN ('input-streaming', 'input-available', 'approval-requested', 'approval-responded')
+AND NOT EXISTS (SELECT 1 FROM adopted_messages a WHERE a.message_id = chat_parts.message_id)
 UNION
 SELECT session_id FROM message_queue
 
@@ -238,13 +245,16 @@ ON CONFLICT (message_id) DO UPDATE SET digest = excluded.digest
 
 -- name: settled_among
 -- Those of some messages that can no longer grow: of users where a turn or the queue holds them, of others where the
--- turn is over. What another program put beside them is held by nothing, and has nothing to be held against.
+-- turn is over. What another program put beside them is held by nothing, and has nothing to be held against; what was
+-- taken in may grow until it is sealed.
+SELECT message_id FROM (
 SELECT DISTINCT l.message_id FROM turn_messages l JOIN chat_turns t ON t.id = l.turn_id
 JOIN chat_messages m ON m.id = l.message_id
 WHERE l.message_id IN (SELECT value FROM json_each(:ids))
 AND (m.role = 'user' OR t.status NOT IN ('running', 'retrying', 'compacting', 'waiting'))
 UNION
 SELECT message_id FROM message_queue WHERE message_id IN (SELECT value FROM json_each(:ids))
+) AS settled WHERE NOT EXISTS (SELECT 1 FROM adopted_messages a WHERE a.message_id = settled.message_id)
 
 -- name: load_seals
 SELECT s.message_id, s.digest FROM message_seals s JOIN chat_messages m ON m.id = s.message_id WHERE m.session_id = :id
@@ -518,6 +528,59 @@ SELECT 1 FROM message_queue WHERE message_id = :message_id AND session_id = :ses
 -- name: load_queue
 SELECT message_id, queued_at, interrupt FROM message_queue
 WHERE session_id = :id ORDER BY interrupt DESC, queued_at, message_id
+
+
+-- Other programs' rows
+
+-- name: untaken_sessions
+SELECT s.id FROM chat_sessions s LEFT JOIN session_state t ON t.session_id = s.id WHERE NOT {is_taken_in}
+ORDER BY s.created_at, s.id
+
+-- name: find_shared_session
+SELECT {session_columns} FROM chat_sessions s LEFT JOIN session_state t ON t.session_id = s.id WHERE s.id = :id
+
+-- name: loose_messages
+-- One that is sealed was clew's: what it was in is lost, and that is damage.
+SELECT m.id FROM chat_messages m WHERE m.session_id = :id
+AND NOT EXISTS (SELECT 1 FROM turn_messages l WHERE l.message_id = m.id)
+AND NOT EXISTS (SELECT 1 FROM message_queue q WHERE q.message_id = m.id)
+AND NOT EXISTS (SELECT 1 FROM message_seals d WHERE d.message_id = m.id)
+
+-- name: any_loose_message
+SELECT 1 FROM chat_messages m
+WHERE NOT EXISTS (SELECT 1 FROM turn_messages l WHERE l.message_id = m.id)
+AND NOT EXISTS (SELECT 1 FROM message_queue q WHERE q.message_id = m.id)
+AND NOT EXISTS (SELECT 1 FROM message_seals d WHERE d.message_id = m.id)
+LIMIT 1
+
+-- name: adopted_messages
+SELECT message_id FROM adopted_messages WHERE session_id = :id
+
+-- name: end_of_line
+-- The metadata of the last message of the turn a line ends at.
+SELECT m.metadata_json FROM turn_messages l JOIN chat_messages m ON m.id = l.message_id
+WHERE l.turn_id = :turn_id ORDER BY l.position DESC LIMIT 1
+
+-- name: queued_metadata
+SELECT m.metadata_json, q.queued_at FROM message_queue q JOIN chat_messages m ON m.id = q.message_id
+WHERE q.session_id = :id
+
+-- name: add_adopted
+INSERT INTO adopted_messages (session_id, message_id) VALUES (:session_id, :message_id)
+
+-- name: drop_adopted
+DELETE FROM adopted_messages WHERE session_id = :session_id AND message_id = :message_id
+
+-- name: number_part
+UPDATE chat_parts SET "index" = :index WHERE id = :id
+
+-- name: set_session_sums
+UPDATE chat_sessions SET prompt_tokens = :input, completion_tokens = :output, reasoning_tokens = :reasoning,
+    cache_read = :cache_read, cache_write = :cache_write, total_tokens = :total
+WHERE id = :id
+
+-- name: copied_growing
+SELECT c.id FROM temp.copied c JOIN adopted_messages a ON a.message_id = c.source_id WHERE NOT c.inserted
 
 
 -- Journal

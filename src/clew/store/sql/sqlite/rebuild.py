@@ -32,8 +32,8 @@ from clew.transcript.part import is_growing
 __all__ = ["differences", "rebuild"]
 
 TABLES: Final = tomllib.loads(read_sql("sqlite/rebuild.toml"))
-_TAKEN_OVER: Final = ("ledger_events", "schedules", "webhooks")
-"""Not facts of a session: a ledger of its own, and what people set up."""
+_TAKEN_OVER: Final = ("ledger_events", "schedules", "webhooks", "adopted_messages")
+"""Not facts of a session: a ledger of its own, what people set up, and what other programs may still write into."""
 _FACT: Final = ("stream_id", "seq", "at", "type", "data_json", "n")
 _BLOB: Final = ("sha256", "media_type", "size", "data", "created_at")
 _MOST: Final = 100

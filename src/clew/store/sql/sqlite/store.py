@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from clew.errors import InternalError, InvalidInput, NotSupported, StoreClosed, StoreReadOnly, StoreUnavailable
+from clew.ids import SessionIdForm
 from clew.store.base import Capabilities, Damage, Rebuilt, SearchPage, SearchQuery
 from clew.store.owner import OwnerLock
 from clew.store.search import plan_search
@@ -57,7 +58,8 @@ class SqliteStore(SqlConversations, SqlTriggers, SqlCare):
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(chunk_durable=True, search=self._search, many_processes=False)
+        shared = SessionIdForm.SHARED
+        return Capabilities(chunk_durable=True, search=self._search, many_processes=False, session_ids=shared)
 
     @property
     def commits(self) -> int:

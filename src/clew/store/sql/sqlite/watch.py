@@ -25,6 +25,7 @@ class Watch:
         self._wal = str(path) + "-wal"
         self._lock = lock
         self._version = self._data_version()
+        self._others = False
         self._wal_file: FileId | None = None
         self.learn()
 
@@ -34,7 +35,7 @@ class Watch:
 
     def before(self) -> None:
         """Before a transaction: both files are there, and as long as they were."""
-        if self._lock.check().st_size < self._size and not self.others_wrote():
+        if self._lock.check().st_size < self._size and not self.sees_others():
             raise self._lock.gone(f"{self._lock.path} was cut short")
         wal = self._wal_now()
         if wal is not None and wal.st_size < self._wal_size and not (wal.st_size == 0 and self._is_moved()):
@@ -54,9 +55,16 @@ class Watch:
 
     def others_wrote(self) -> bool:
         """Whether another connection has committed since this was last asked."""
+        self.sees_others()
+        others, self._others = self._others, False
+        return others
+
+    def sees_others(self) -> bool:
+        """Whether another connection has committed since the last look; ``others_wrote`` tells of it still."""
         before, self._version = self._version, self._data_version()
         if before != self._version:
             self._size = 0
+            self._others = True
         return before != self._version
 
     def _data_version(self) -> int:

@@ -5,7 +5,8 @@ transaction whatever savepoints it had. When anything in a group fails, the grou
 one by one, so that only the failing one sees its error. The strongest sync level in a group is set before BEGIN;
 a commit that syncs also makes every earlier commit durable. Waiters are woken by one call into their loop.
 
-Work on the search index goes through the same queue, in a transaction of its own each, so units go in between.
+Work on the search index goes through the same queue, in a transaction of its own each, so units go in between. So does
+what other programs wrote: whoever is about to read a session has it taken in first.
 """
 
 from __future__ import annotations
@@ -23,14 +24,16 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
-from clew.errors import InternalError, StoreClosed, StoreGone, StoreUnavailable
+from clew.errors import ClewError, InternalError, StoreClosed, StoreGone, StoreUnavailable
 from clew.failpoints import failpoint
 from clew.ids import Mint
 from clew.store.owner import OwnerLock
+from clew.store.sql.adopt import Adopter
 from clew.store.sql.apply import UnitWriter
 from clew.store.sql.log import EventLog
 from clew.store.sql.sqlite.acknowledged import Acknowledged
 from clew.store.sql.sqlite.connection import SqliteStatements, empty_log, has_fts5, is_broken, is_busy, translate
+from clew.store.sql.sqlite.others import Others
 from clew.store.sql.sqlite.search_index import SearchIndex
 from clew.store.sql.sqlite.watch import Watch
 from clew.store.unit import Outcome, Sync, Unit
@@ -41,6 +44,8 @@ log = logging.getLogger("clew.store")
 
 MAX_GROUP: Final = 512
 _IDLE_S: Final = 0.25
+_PATIENCE_S: Final = 1.0
+"""How long a reader waits until what others wrote was taken in. It reads all the same when that cannot be done now."""
 _CHECKPOINT_COMMITS: Final = {"idle": 1, "quiet": 1_000, "busy": 4_000}
 _CHECKPOINT_GROWTH: Final = {"idle": 0, "quiet": 1 << 24, "busy": 1 << 26}
 """After how many commits, or bytes the WAL grew by, it is moved into the database: the quieter, the sooner.
@@ -78,6 +83,16 @@ class _Item:
         self.future: asyncio.Future[Any] = self.loop.create_future()
 
 
+class _Look:
+    """A reader that waits until what others wrote was taken in."""
+
+    __slots__ = ("done", "session_id")
+
+    def __init__(self, session_id: str | None) -> None:
+        self.session_id = session_id
+        self.done = threading.Event()
+
+
 class Writer:
     """Owns the writing connection from the moment it is started until ``close``."""
 
@@ -90,6 +105,7 @@ class Writer:
         log: EventLog | None,
         lock: OwnerLock,
         acknowledged: Acknowledged,
+        others: Others,
     ) -> None:
         self._connection = connection
         self._wal = path.with_name(path.name + "-wal")
@@ -100,7 +116,10 @@ class Writer:
         self._units.reset()
         self._options = options
         self._sync: Sync = "process"
-        self._queue: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[_Item | _Look | None] = queue.SimpleQueue()
+        self._adopter = Adopter(self._statements, self._units, mint)
+        self._others = others
+        self._held_up = False
         self._closed = False
         self._broken: BaseException | None = None
         self._acknowledged = acknowledged
@@ -111,6 +130,7 @@ class Writer:
         connection.execute("PRAGMA wal_autocheckpoint = 0")
         connection.execute("PRAGMA journal_size_limit = 67108864")
         self._watch = Watch(connection, path, lock)
+        self._look(None)
         self._thread = threading.Thread(target=self._run, name=f"clew-writer {path.name}", daemon=True)
         self._thread.start()
 
@@ -127,6 +147,16 @@ class Writer:
         """Note that a human has accepted the loss of what came after commit ``held``; whether there was one."""
         params = {"held": held, "at": at}
         return self._put(_Item(None, lambda _: self._statements.run("accept_loss", params))).future
+
+    def keep_up(self, session_id: str | None) -> None:
+        """Wait until what others wrote into a session is taken in. Called in the thread of whoever will read it."""
+        if self._closed or self._broken is not None or self._others.is_known(session_id) or self._held_up:
+            return
+        look = _Look(session_id)
+        self._queue.put(look)
+        if not look.done.wait(_PATIENCE_S):
+            # Others keep the file locked, or a large part of it is being moved: nobody waits for that a second time.
+            self._held_up = True
 
     def _put(self, item: _Item) -> _Item:
         if self._closed:
@@ -147,7 +177,9 @@ class Writer:
         stop = False
         while not stop:
             group: list[_Item] = []
-            stop = self._gather(group)
+            looks: list[_Look] = []
+            stop = self._gather(group, looks)
+            self._held_up = False
             if group:
                 try:
                     for run in _runs(group):
@@ -162,25 +194,84 @@ class Writer:
                     self._watch.idle()
                 except StoreGone as error:
                     self._give_up(error)
-            self._checkpoint(idle=not group)
+            for look in looks or ([] if group else [_Look(None)]):
+                self._look(look.session_id)
+                look.done.set()
+            self._checkpoint(idle=not group and not looks)
+        self._others.close()
         self._connection.close()
         self._acknowledged.close()
+
+    def _look(self, session_id: str | None) -> None:
+        """Take in what others wrote: new sessions, and into this one."""
+        if self._broken is not None:
+            return
+        try:
+            self._meet_others()
+            if not self._others.is_known(None):
+                for new in self._adopter.new_sessions():
+                    self._adopt(new)
+                self._others.looked_at(None)
+            if session_id is not None and not self._others.is_known(session_id):
+                if self._adopter.has_news(session_id):
+                    self._adopt(session_id)
+                self._others.looked_at(session_id)
+        except (ClewError, sqlite3.Error) as error:
+            # It stays as it is, and is read as it is; what is wrong with the file itself, the next unit meets.
+            log.warning("what other programs wrote to %s could not be taken in: %s", self._path, error)
+            self._roll_back()
+            self._others.looked_at(session_id)
+        finally:
+            self._settle_others()
+
+    def _settle_others(self) -> None:
+        """The writer has changed the file, or looked at it: what the sentinel sees now is known."""
+        self._others.end()
+        # Asked after the sentinel: somebody may have committed between.
+        if self._watch.sees_others():
+            self._others.came()
+
+    def _meet_others(self) -> None:
+        if self._watch.others_wrote():
+            # Nothing that is remembered holds any more: epochs, heads and the journal are what the file says.
+            self._units.reset()
+            self._index.restart()
+            self._others.came()
+
+    def _adopt(self, session_id: str) -> None:
+        """Take in what others wrote into one session, as one transaction."""
+        self._watch.before()
+        self._others.begin()
+        self._begin()
+        self._meet_others()
+        if not self._adopter.adopt(session_id):
+            self._connection.execute("ROLLBACK")
+            return
+        self._units.finish()
+        failpoint("writer.adopted")
+        self._connection.execute("COMMIT")
+        self._watch.after()
+        self.commits += 1
+        self._acknowledged.note(self._units.commit, self._synced, [session_id])
 
     def _give_up(self, error: StoreGone) -> None:
         if self._broken is None:
             log.error("%s", error)
             self._broken = error
 
-    def _gather(self, group: list[_Item]) -> bool:
+    def _gather(self, group: list[_Item], looks: list[_Look]) -> bool:
         """Wait for something, then take all that waits. True when this was the last time."""
         try:
             item = self._queue.get(timeout=_IDLE_S)
         except queue.Empty:
             return False
-        if self._options.window_ms and item is not None:
+        if self._options.window_ms and isinstance(item, _Item):
             time.sleep(self._options.window_ms / 1000)
         while item is not None:
-            group.append(item)
+            if isinstance(item, _Look):
+                looks.append(item)
+            else:
+                group.append(item)
             if len(group) >= MAX_GROUP:
                 return False
             try:
@@ -198,6 +289,7 @@ class Writer:
             outcomes = self._transact([item.unit for item in group if item.unit is not None], group[0].work)
         except Exception as error:
             self._roll_back()
+            self._settle_others()
             if group[0].work is not None:
                 # Damage to the index alone must not end all writing; if the store has any, the next unit meets it.
                 self._index.restart()
@@ -226,17 +318,19 @@ class Writer:
             self._connection.execute(f"PRAGMA synchronous = {'FULL' if power else 'NORMAL'}")
             self._sync = "power" if power else "process"
         self._watch.before()
+        self._others.begin()
         self._begin()
-        if self._watch.others_wrote():
-            # Nothing that is remembered holds any more: epochs, heads and the journal are what the file says.
-            self._units.reset()
-            self._index.restart()
+        self._meet_others()
         failpoint("writer.in_transaction")
         outcomes = [self._units.apply(unit) for unit in units] if work is None else [work(self._index)]
         self._units.finish()
         failpoint("writer.before_commit")
         self._connection.execute("COMMIT")
+        self._settle_others()
         self._watch.after()
+        for unit in units:
+            if unit.session_id in self._adopter.again:
+                self._others.look_again(unit.session_id)
         return outcomes
 
     def _note(self, group: list[_Item]) -> None:
@@ -287,6 +381,7 @@ class Writer:
         if self.commits - commits < _CHECKPOINT_COMMITS[pace] and grown < _CHECKPOINT_GROWTH[pace]:
             return
         failpoint("writer.checkpoint")
+        self._others.begin()
         try:
             if idle:
                 empty_log(self._connection)
@@ -294,6 +389,8 @@ class Writer:
                 self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         except sqlite3.Error as error:
             log.warning("a checkpoint of %s did not succeed: %s", self._path, error)
+        finally:
+            self._settle_others()
         # The file is used again from its start, so its size says nothing; only growth beyond it does.
         size = self._wal_size()
         self._checkpointed = (self.commits - 1 if idle and size else self.commits, size)

@@ -10,5 +10,4 @@ CREATE INDEX adopted_messages_by_message ON adopted_messages (message_id);
 
 UPDATE chat_messages SET metadata_json = json_set(
     metadata_json, '$.hidden_at', json_extract(metadata_json, '$.cancelled_at'), '$.hidden_by', 'cancelled'
-) WHERE iif(json_valid(metadata_json), json_type(metadata_json, '$.cancelled_at'), NULL) = 'integer'
-AND json_type(metadata_json, '$.hidden_at') IS NULL;
+) WHERE iif(json_valid(metadata_json), json_type(metadata_json, '$.cancelled_at'), NULL) = 'integer';

@@ -1,0 +1,248 @@
+"""Two programs, one file of the three tables: clew, and one that knows only their description. A walk of random steps.
+
+A tenure is a time for which clew has the file open, in a process of its own; the other program works in the same
+time, and between tenures. After every step each is asked what it sees: the same sessions, in each the same conversation
+and the same queue; nothing is listed that cannot be read, and the judge finds nothing. Some tenures end by a kill.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import tempfile
+import traceback
+from collections import Counter
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+import clew
+from clew.failpoints import arm
+from clew.history.check import check
+from clew.testing.scripted import FakeProviders, Gate, ScriptedModel, say, wait
+from tests.rig.budget import Budget, Outcome
+from tests.rig.program_002 import Program002, make_plain
+
+__all__ = ["ROUNDS", "figure", "run"]
+
+ROUNDS: Final = 4_000
+_TENURE: Final = 20
+_TENURES: Final = 8
+_SESSIONS: Final = 6
+_PATIENCE_S: Final = 60.0
+_KILLS: Final = ("writer.adopted", "writer.before_commit", "writer.after_commit_before_ack", "writer.in_transaction")
+
+
+def run(budget: Budget) -> Outcome:
+    outcome = Outcome()
+    folder = Path(tempfile.mkdtemp(prefix="clew-share-"))
+    try:
+        for place, (first, count) in enumerate(budget.batches(_TENURE)):
+            path = folder / f"{place // _TENURES}.db"
+            dice = Random(first)
+            if not path.exists() and dice.random() < 0.5:
+                make_plain(path)
+            kill = f"{dice.choice(_KILLS)}=kill@{dice.randint(1, 40)}" if dice.random() < 0.3 else ""
+            _tenure(path, first, count, kill, outcome)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return outcome
+
+
+def figure(counts: Counter[str]) -> str:
+    return (
+        f"share: {counts['rounds']} steps of two programs in one file, {counts['theirs']} of them another program's, "
+        f"{counts['kills']} kills"
+    )
+
+
+def _tenure(path: Path, first: int, count: int, kill: str, outcome: Outcome) -> None:
+    """One tenure in a child; what it did comes back through a pipe, one line a step."""
+    told, child_told = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(told)
+        code = 1
+        try:
+            arm(kill)
+            asyncio.run(asyncio.wait_for(_Walk(path, first, child_told).go(count), _PATIENCE_S))
+            code = 0
+        except BaseException as error:
+            at = " < ".join(
+                f"{one.name}:{one.lineno}" for one in reversed(traceback.extract_tb(error.__traceback__)[-4:])
+            )
+            os.write(child_told, f"BROKEN {type(error).__name__}: {error} ({at})".replace("\n", " ").encode())
+        finally:
+            os._exit(code)
+    os.close(child_told)
+    with os.fdopen(told) as lines:
+        steps = lines.read().splitlines()
+    _, status = os.waitpid(pid, 0)
+    killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL and bool(kill)
+    outcome.counts.update(rounds=count, kills=killed, theirs=sum(step.startswith("they ") for step in steps))
+    if not killed and os.waitstatus_to_exitcode(status) != 0:
+        outcome.broken.append(f"seed {first}: {'; '.join(steps[-6:])}")
+
+
+class _Walk:
+    """The steps of one tenure, and what must be so after each."""
+
+    def __init__(self, path: Path, seed: int, told: int) -> None:
+        self.path = path
+        self.dice = Random(seed)
+        self.told = told
+        self.gate = Gate()
+        self.is_open = True
+        self.engine: clew.Engine
+        self.others: Program002
+
+    async def go(self, count: int) -> None:
+        model = ScriptedModel(otherwise=self._reply)
+        url = f"sqlite:///{self.path}"
+        async with clew.open(url, config=clew.Config(), providers=FakeProviders(model)) as self.engine:
+            self.others = Program002(self.path)
+            await self._compare()
+            for _ in range(count):
+                await self._step()
+                await self._compare()
+            if self.dice.random() < 0.2:
+                await self._check()
+            self.others.close()
+        # What is written while nobody has it open is there at the next opening.
+        self.others = Program002(self.path)
+        self.is_open = False
+        await self._theirs()
+
+    def _reply(self, request: Any) -> Any:
+        text = request.messages[-1].parts[0].get("text", "")
+        return [wait(self.gate), say("held")] if text.startswith("hold") else say(f"re {text}")
+
+    def _note(self, what: str) -> None:
+        os.write(self.told, f"{what}\n".encode())
+
+    async def _step(self) -> None:
+        await (self._theirs() if self.dice.random() < 0.5 else self._ours())
+
+    def _pick(self) -> str | None:
+        known = self.others.sessions()
+        return self.dice.choice(known) if known else None
+
+    async def _theirs(self) -> None:
+        others, dice, session_id = self.others, self.dice, self._pick()
+        if session_id is None or (len(others.sessions()) < _SESSIONS and dice.random() < 0.15):
+            own_name = dice.choice([None, f"other-{dice.randrange(10**9)}"])
+            self._note("they open a session")
+            others.open_session(own_name, kept=dice.random())
+            return
+        shown = others.conversation(session_id)
+        prompts = [message["id"] for message in shown if message["role"] == "user"]
+        queued = others.queued(session_id)
+        what = dice.choice(["talk", "talk", "talk", "ask", "answer", "stream", "rewind", "queue", "queued", "archive"])
+        self._note(f"they {what} in {session_id}")
+        if what in ("talk", "ask"):
+            others.say(session_id, f"they ask {dice.randrange(99)}")
+            if what == "talk":
+                others.answer(session_id, "they answer", tool=dice.random() < 0.3, usage=dice.randrange(9))
+        elif what == "answer" and shown and shown[-1]["role"] == "user":
+            others.answer(session_id, "a late answer")
+        elif what == "stream":
+            others.say(session_id, "they stream")
+            message_id = others.begin_answer(session_id)
+            await self._compare()
+            part_id = others.put_part(message_id, {"type": "text", "text": "gro"})
+            await self._compare()
+            others.put_part(message_id, {"type": "text", "text": "growing"}, part_id)
+            await self._compare()
+            others.finish(message_id, 3)
+        elif what == "rewind" and prompts:
+            others.rewind(session_id, dice.choice(prompts), keep=dice.random() < 0.5)
+        elif what == "queue":
+            others.queue(session_id, f"they queue {dice.randrange(99)}")
+        elif what == "queued" and queued:
+            if dice.random() < 0.5:
+                others.hide(queued[0])
+            else:
+                others.fire(queued[0])
+                others.answer(session_id, "to what waited")
+        elif what == "archive" and dice.random() < 0.2:
+            others.archive(session_id)
+
+    async def _ours(self) -> None:
+        engine, dice, session_id = self.engine, self.dice, self._pick()
+        if session_id is None or (len(self.others.sessions()) < _SESSIONS and dice.random() < 0.15):
+            self._note("we open a session")
+            await engine.create_session(title="ours")
+            return
+        shown = await engine.messages(session_id)
+        prompts = [message.id for message in shown if message.role == "user"]
+        queue = await engine.queue(session_id)
+        what = dice.choice(
+            ["talk", "talk", "rewind", "edit", "unrewind", "branch", "queue", "cancel", "fire", "delete"]
+        )
+        self._note(f"we {what} in {session_id}")
+        if what == "talk":
+            await self._settled(session_id, await engine.submit(session_id, f"we ask {dice.randrange(99)}"))
+        elif what == "rewind" and prompts:
+            await engine.rewind(session_id, dice.choice(prompts))
+        elif what == "edit" and prompts:
+            await engine.rewind(session_id, dice.choice(prompts), mode="edit")
+        elif what == "unrewind":
+            with contextlib.suppress(clew.Conflict):
+                await engine.unrewind(session_id)
+        elif what == "branch" and shown:
+            await engine.branch(session_id, dice.choice(prompts or [message.id for message in shown]))
+        elif what == "queue":
+            await self._queue(session_id)
+        elif what == "cancel" and queue:
+            await engine.cancel_queued(session_id, queue[0].id)
+        elif what == "fire" and queue:
+            await self._settled(session_id, await engine.continue_turn(session_id, queue=True))
+        elif what == "delete" and dice.random() < 0.1:
+            await engine.delete_session(session_id)
+
+    async def _queue(self, session_id: str) -> None:
+        """A prompt of ours that waits behind one that is stopped; meanwhile the others go on."""
+        self.gate = Gate()
+        running = await self.engine.submit(session_id, "hold on")
+        if running.queued:
+            return
+        await self.gate.reached.wait()
+        await self.engine.submit(session_id, f"we queue {self.dice.randrange(99)}")
+        if self.dice.random() < 0.5:
+            self._note("they write beside a run")
+            self.others.say(session_id, "beside a run")
+            self.others.answer(session_id, "and its answer")
+            await self.engine.messages(session_id)
+        await self.engine.abort(session_id)
+        await self._settled(session_id, running)
+
+    async def _settled(self, session_id: str, submission: Any) -> None:
+        with contextlib.suppress(clew.ClewError):
+            await submission.wait()
+        # What waits behind it is fired by itself, unless it is paused.
+        async for status in self.engine.watch_status(session_id):
+            waits = await self.engine.queue(session_id) and not status.paused
+            state = await self.engine.store.load_state(session_id)
+            if not waits and state.open_turn_id is None and self.engine.is_idle(session_id):
+                break
+
+    async def _compare(self) -> None:
+        """Both see the same."""
+        if not self.is_open:
+            return
+        theirs = self.others.sessions()
+        page = await self.engine.list_sessions(limit=200)
+        assert sorted(session.id for session in page.sessions) == theirs, "they list other sessions than we do"
+        for session_id in theirs:
+            ours = [(one.id, one.role, one.parts) for one in await self.engine.messages(session_id)]
+            told = [(one["id"], one["role"], one["parts"]) for one in self.others.conversation(session_id)]
+            assert ours == told, f"in {session_id} we see {ours}, they see {told}"
+            waiting = sorted(message.id for message in await self.engine.queue(session_id))
+            assert waiting == sorted(self.others.queued(session_id)), f"in {session_id} other prompts wait"
+
+    async def _check(self) -> None:
+        problems = await check(self.engine.store)
+        assert not problems, f"the judge finds {[str(problem) for problem in problems]}"
