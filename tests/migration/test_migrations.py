@@ -10,6 +10,7 @@ from pathlib import Path
 from signal import SIGKILL
 from typing import Any
 
+import msgspec
 import orjson
 import pytest
 
@@ -22,7 +23,9 @@ from clew.store.owner import OwnerLock
 from clew.store.sql.queries import read_sql
 from clew.store.sql.sqlite.migrate import APPLICATION_ID, MIGRATIONS, SCHEMA_VERSION, statements
 from clew.store.sql.sqlite.opening import SqliteOptions, open_sqlite
+from clew.store.unit import Committed, DeleteSession, Unit
 from clew.transcript.damage import seal_of
+from clew.triggers.ledger import EventQuery, LedgerEvent
 from tests.rig.child import Child, Orders
 from tests.rig.old_store import make_old_store
 
@@ -152,6 +155,35 @@ async def test_what_an_older_version_wrote_is_found_by_a_search(tmp_path: Path) 
     store = await open_sqlite(path)
     hit = SearchHit(session_id, "msg_1", "prt_1", None, "a **thimble**", False, "user", 5)
     assert await store.search(SearchQuery("thimble")) == SearchPage((hit,), None)
+    await store.close()
+
+
+@pytest.mark.rule("EV-4")
+async def test_the_ledger_of_an_older_version_comes_along_and_outlives_its_session_from_then_on(tmp_path: Path) -> None:
+    """Each row as a first attempt; what was open is open."""
+    path = tmp_path / "store.db"
+    make_old_store(path, 13)
+    [session_id] = add_sessions(path, 1)
+    columns = "id, direction, source, source_id, session_id, type, status, digest, data_json, at"
+    given = [
+        ("evt_1", "in", "mail", "1", session_id, "push", None, "d1", '{"text":"one"}', 5),
+        ("evt_2", "out", "mail", "1", session_id, None, "failed", None, '{"text":""}', 6),
+        ("evt_3", "in", "mail", "2", session_id, None, None, "d3", '{"text":"two"}', 7),
+    ]
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("INSERT INTO session_state (session_id) VALUES (?)", (session_id,))
+        connection.executemany(f"INSERT INTO ledger_events ({columns}) VALUES ({', '.join('?' * 10)})", given)
+    store = await open_sqlite(path)
+    common: Any = {"source": "mail", "session_id": session_id, "message_id": None}
+    one = LedgerEvent(id="evt_1", direction="in", source_id="1", type="push", digest="d1", at=5, seq=1, **common)
+    out = LedgerEvent(id="evt_2", direction="out", source_id="1", status="failed", at=6, seq=2, **common)
+    two = LedgerEvent(id="evt_3", direction="in", source_id="2", digest="d3", at=7, seq=3, **common)
+    said = [msgspec.structs.replace(row, data={"text": text}) for row, text in ((two, "two"), (out, ""), (one, "one"))]
+    assert (await store.list_events(EventQuery())).events == tuple(said)
+    assert await store.open_events() == (said[0],)
+    assert await store.commit(Unit(session_id, (DeleteSession(),))) == Committed()
+    assert (await store.list_events(EventQuery())).events == (two, out, one)
+    assert await store.open_events() == ()
     await store.close()
 
 
