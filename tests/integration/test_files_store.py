@@ -254,11 +254,9 @@ async def test_what_the_format_lacks_is_declared_and_refused_with_a_code(kind: K
     """And stands in the one table of the docs."""
     store = await open_files(kind, tmp_path / "store")
     able = store.capabilities
-    assert (able.chunk_durable, able.search, able.many_processes) == (kind == "jsonl", False, False)
-    from clew.store.base import SearchQuery
-
+    assert (able.chunk_durable, able.search, able.many_processes) == (kind == "jsonl", True, False)
     with pytest.raises(NotSupported) as refused:
-        await store.search(SearchQuery("x"))
+        await store.rebuild(tmp_path / "again")
     assert refused.value.code == "not_supported"
     page = (Path(__file__).parents[2] / "docs" / "storage-format.md").read_text()
     rows = {row[0]: row[1:] for row in re.findall(r"^\| `(\w+)` \| ([^|]+) \| ([^|]+) \| ([^|]+) \|", page, re.M)}

@@ -13,11 +13,13 @@ from clew.errors import InvalidInput
 from clew.store.base import Damage
 from clew.store.files import folder
 from clew.store.files.codec import Codec, Loaded, format_note
+from clew.store.files.header import Notes, header_of
+from clew.store.files.search_copy import searched
 from clew.store.files.shared import SHARED, SharedFiles
 from clew.store.memory.tables import EventKey
 from clew.triggers.ledger import LedgerEvent
 
-__all__ = ["Damages", "copy_folder", "left_event", "look_over"]
+__all__ = ["Damages", "copy_folder", "left_event", "look_of", "look_over"]
 
 
 class Damages:
@@ -67,21 +69,36 @@ def _unaccepted(loaded: Loaded, accepted: Container[str]) -> tuple[Damage, ...]:
     return tuple(one for one in found if one.id not in accepted)
 
 
-def look_over(path: Path, codec: Codec) -> Sequence[Damage]:
-    """Everything that does not read, or is not there though it is named. Reads the files, whatever is in memory."""
+def look_of(codec: Codec, session_id: str) -> str:
+    """What the files of a session look like, in a few digits."""
+    return f"{crc32(repr(codec.signature(session_id)).encode()):08x}"
+
+
+def look_over(path: Path, codec: Codec) -> tuple[Sequence[Damage], dict[str, tuple[str, dict[str, str]]]]:
+    """Everything that does not read, or is not there though it is named. Reads the files, whatever is in memory.
+
+    Also, for each session, what its files look like and what a search must find of it.
+    """
     found: list[Damage] = []
-    shared = SharedFiles(path)
+    known: dict[str, tuple[str, dict[str, str]]] = {}
+    shared, notes = SharedFiles(path), Notes(path)
     with folder.translated(path):
         blobs = {sha: shared.read_blob(sha) is not None for sha in shared.load("blobs")}
         tables = {name: shared.load(name) for name in SHARED.keys() - {"blobs"}}
         for session_id in codec.on_disk():
+            signature, look = codec.signature(session_id), look_of(codec, session_id)
             loaded = codec.load(session_id)
             if loaded is None:
                 continue  # removed since it was listed
+            known[session_id] = (look, searched(loaded.value))
+            note = notes.find(session_id, signature)
+            if note is not None and (note.header, note.calls) != (header_of(loaded.value), loaded.value.all_calls()):
+                what = "its note does not say what its files say; remove clew/notes, which is made again"
+                found.append(Damage(what, session_id))
             found += _unaccepted(loaded, tables["accepted"])
             missing = [sha for sha in loaded.value.blobs if sha not in blobs]
             found += [Damage("a file that it names is missing", session_id, sha) for sha in missing]
-    return (*found, *(Damage(what) for what in shared.unread))
+    return (*found, *(Damage(what) for what in shared.unread)), known
 
 
 def left_event(events: Mapping[EventKey, LedgerEvent], messages: Mapping[str, Container[str]]) -> EventKey | None:

@@ -31,6 +31,10 @@ class Planned(NamedTuple):
     shared: SharedPlan
     saving: Saving | None
 
+    @property
+    def deletes(self) -> bool:
+        return any(isinstance(write, u.DeleteSession) for write in self.job.unit.writes)
+
 
 def sessions_of(unit: u.Unit) -> set[str]:
     return {unit.session_id, *(write.source_session_id for write in unit.writes if isinstance(write, u.CopyLine))}
@@ -63,8 +67,7 @@ def persist(planned: list[Planned], path: Path, watch: FolderWatch) -> list[Base
     for plan in planned:
         try:
             unit = plan.job.unit
-            removing = any(isinstance(write, u.DeleteSession) for write in unit.writes)
-            with folder.translated(path), watch.writing(unit.session_id, removing=removing):
+            with folder.translated(path), watch.writing(unit.session_id, removing=plan.deletes):
                 _persist_one(plan)
             errors.append(None)
         except Exception as error:

@@ -13,14 +13,18 @@ import orjson
 from clew.clock import Clock, SystemClock
 from clew.errors import SchemaTooNew, StoreGone, StoreUnavailable
 from clew.ids import Mint
+from clew.store.base import Store
 from clew.store.file_lock import find_file
 from clew.store.files import folder
 from clew.store.files.codec import FORMAT_VERSION, Codec, format_note
 from clew.store.files.json_file import JsonCodec
 from clew.store.files.jsonl import JsonlCodec
+from clew.store.files.search_copy import OpenCopy
 from clew.store.files.store import FileStore
 from clew.store.location import owned_path
 from clew.store.owner import refuse_network_file_system, take_ownership
+from clew.store.sql.sqlite.connection import has_fts5
+from clew.store.sql.sqlite.opening import SqliteOptions, open_sqlite
 
 __all__ = ["FilesOptions", "open_files"]
 
@@ -58,7 +62,7 @@ def _open(kind: str, path: Path, options: FilesOptions, clock: Clock, mint: Mint
             raise StoreUnavailable(f"there is no store at {path}")
         _check_format(kind, path)
         if options.read_only:
-            return FileStore(path, codec, options.every_commit_full, None, clock, mint)
+            return FileStore(path, codec, options.every_commit_full, None, clock, mint, _search_by(clock, mint))
         folder.make_folder(path / "sessions")
         folder.make_folder(path / "clew")
         folders = (path / "sessions", path / "clew")
@@ -67,12 +71,21 @@ def _open(kind: str, path: Path, options: FilesOptions, clock: Clock, mint: Mint
             note = path / "clew" / "format.json"
             if folder.read(note) != format_note(kind):
                 folder.write_whole(note, format_note(kind), sync=True)
-            store = FileStore(path, codec, options.every_commit_full, lock, clock, mint)
+            store = FileStore(path, codec, options.every_commit_full, lock, clock, mint, _search_by(clock, mint))
             store.take_stock()
             return store
         except BaseException:
             lock.release()
             raise
+
+
+def _search_by(clock: Clock, mint: Mint) -> OpenCopy | None:
+    """How a store is opened that can search for this one; None where SQLite cannot."""
+
+    async def open_copy(path: Path, read_only: bool) -> Store:
+        return await open_sqlite(path, SqliteOptions(read_only=read_only), clock=clock, mint=mint)
+
+    return open_copy if has_fts5() else None
 
 
 def _check_format(kind: str, path: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -17,15 +17,17 @@ from typing import Literal
 from msgspec.structs import replace
 
 from clew.clock import Clock
-from clew.errors import StoreClosed, StoreReadOnly
+from clew.errors import NotSupported, StoreClosed, StoreReadOnly
 from clew.ids import Mint, check_session_id
 from clew.store import unit as u
-from clew.store.base import Blob, Capabilities, Damage, Whole
-from clew.store.files.care import copy_folder, left_event, look_over
+from clew.store.base import Blob, Capabilities, Damage, SearchPage, SearchQuery, Whole
+from clew.store.files.care import copy_folder, left_event, look_of, look_over
 from clew.store.files.codec import Codec, Saving
 from clew.store.files.job import Job, Planned, fail, next_round, persist, sessions_of
 from clew.store.files.residence import Residence, Resident
+from clew.store.files.search_copy import OpenCopy, SearchCopy
 from clew.store.memory.change import Change
+from clew.store.memory.session_value import SessionValue
 from clew.store.memory.tables import SharedTables, event_key
 from clew.store.owner import OwnerLock
 from clew.transcript.model_call import ModelCall
@@ -39,8 +41,18 @@ log = logging.getLogger("clew.files")
 class FileStore(Residence):
     """The contract on a folder of files. See :mod:`clew.store.base` for what each method promises."""
 
-    def __init__(self, path: Path, codec: Codec, power: bool, lock: OwnerLock | None, clock: Clock, mint: Mint) -> None:
+    def __init__(
+        self,
+        path: Path,
+        codec: Codec,
+        power: bool,
+        lock: OwnerLock | None,
+        clock: Clock,
+        mint: Mint,
+        open_copy: OpenCopy | None = None,
+    ) -> None:
         super().__init__(path, codec, lock, clock)
+        self._copy = SearchCopy(path, open_copy, read_only=lock is None) if open_copy is not None else None
         self._power = power
         self._mint = mint
         self._shared = SharedTables(*(self._files.load(name) for name in SharedTables.__struct_fields__))
@@ -54,7 +66,7 @@ class FileStore(Residence):
 
     @property
     def capabilities(self) -> Capabilities:
-        return self._codec.capabilities
+        return replace(self._codec.capabilities, search=self._copy is not None)
 
     def announce(self, url: str | None) -> None:
         """Tell second writers where this store is served."""
@@ -126,6 +138,9 @@ class FileStore(Residence):
                     fail(job, error)
             ready = [job for job in jobs if not job.future.done()]
             planned = [plan for job in ready if (plan := self._plan(job)) is not None]
+            for plan in planned:
+                if self._copy is not None and plan.deletes:
+                    await self._copy.forget(plan.job.unit.session_id)
             if planned:
                 failures = await asyncio.to_thread(persist, planned, self.path, self._watch)
                 for plan, failure in zip(planned, failures, strict=True):
@@ -180,6 +195,8 @@ class FileStore(Residence):
 
     def _settle(self, plan: Planned, error: BaseException | None) -> None:
         """The unit is durable, or it never was."""
+        if self._copy is not None:
+            self._copy.note(plan.job.unit.session_id)
         if error is not None:
             fail(plan.job, error)
             return
@@ -268,8 +285,37 @@ class FileStore(Residence):
             await asyncio.to_thread(self._watch.write_down, partial(self._damages.accept, loss_id, at))
         return True
 
+    async def search(self, query: SearchQuery) -> SearchPage:
+        return await self._search_copy().search(query, self._see, self._peek)
+
+    async def rebuild_search(self) -> None:
+        copy = self._search_copy()
+        if self._lock is None:
+            raise StoreReadOnly(f"{self.path} was opened for reading")
+        await copy.rebuild(self._see, self._peek)
+
+    def _search_copy(self) -> SearchCopy:
+        if self._closed:
+            raise StoreClosed("the store is closed")
+        if self._copy is None:
+            raise NotSupported("this SQLite was built without FTS5, so it cannot search; use one that has it")
+        return self._copy
+
+    def _see(self, session_ids: Iterable[str] | None) -> dict[str, str]:
+        wanted = self._codec.on_disk() if session_ids is None else session_ids
+        return {id_: look_of(self._codec, id_) for id_ in wanted}
+
+    async def _peek(self, session_id: str) -> SessionValue | None:
+        """A session to read from, without having it in memory afterwards when it was not there before."""
+        value = self._values.get(session_id)
+        if value is None:
+            loaded = await asyncio.to_thread(self._load_files, session_id)
+            value = loaded.value if loaded is not None else None
+        return value
+
     async def verify(self) -> Sequence[Damage]:
-        return await asyncio.to_thread(look_over, self.path, self._codec)
+        found, known = await asyncio.to_thread(look_over, self.path, self._codec)
+        return (*found, *(await self._copy.verify(known) if self._copy is not None else ()))
 
     async def backup(self, target: Path) -> None:
         await asyncio.to_thread(copy_folder, self._codec, self._files, target)
@@ -284,6 +330,8 @@ class FileStore(Residence):
             timer.cancel()
         if self._noting is not None:
             await asyncio.wait({self._noting})
+        if self._copy is not None:
+            await self._copy.close()
         if self._lock is None:
             return
         savings = {id_: self._codec.save(value, self._residents[id_].memo) for id_, value in self._values.items()}

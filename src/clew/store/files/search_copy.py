@@ -1,0 +1,271 @@
+"""Searching a folder: a store beside it that can search holds a copy of what is settled, and is asked.
+
+The copy is made from the files by the first search, and caught up by each one after it; nothing is copied when it is
+written. It is never the truth: one that is missing or damaged is made again. What is deleted leaves it first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+from zlib import crc32
+
+from msgspec.structs import replace
+
+from clew.errors import InternalError, NotSupported, StoreError
+from clew.store import unit as u
+from clew.store.base import Cursor, Damage, SearchPage, SearchQuery, SessionQuery, Store
+from clew.store.memory.session_value import SessionValue
+from clew.transcript.message import MessageRow
+from clew.transcript.metadata import STORE_KEYS, projection_of
+from clew.transcript.session import Session
+from clew.transcript.turn import Turn
+from clew.transcript.turn_state import OPEN
+
+__all__ = ["OpenCopy", "SearchCopy", "searched"]
+
+OpenCopy = Callable[[Path, bool], Awaitable[Store]]
+"""Opens the store at a path, for reading only or not."""
+
+Load = Callable[[str], Awaitable[SessionValue | None]]
+See = Callable[[Iterable[str] | None], dict[str, str]]
+"""What the files of these sessions look like; of all there are where none are named."""
+
+_AT_ONCE: Final = 50
+
+
+class Look(NamedTuple):
+    """By what it is known whether a session has changed: its files, and which of its messages are hidden."""
+
+    files: str
+    hidden: str
+
+
+def searched(value: SessionValue) -> dict[str, str]:
+    """What is found of a session: the seal of each settled message, also of those that another program wrote."""
+    settled = {id_ for turn in value.turns.values() if turn.status not in OPEN for id_ in value.links.get(turn.id, ())}
+    return {
+        id_: value.seals.get(id_) or row.seal
+        for id_, row in value.messages.items()
+        if id_ in value.seals or (id_ in settled and not value.journal.get(id_))
+    }
+
+
+class SearchCopy:
+    """The copy of one folder. With ``read_only`` it is asked as it is."""
+
+    def __init__(self, root: Path, open_copy: OpenCopy, *, read_only: bool) -> None:
+        self._place = root / "clew" / "search"
+        self._path = self._place / "index.db"
+        self._open_copy = open_copy
+        self._read_only = read_only
+        self._store: Store | None = None
+        self._looks: dict[str, Look] = {}
+        self._changed: set[str] | None = None
+        self._leaving: set[str] = set()
+        self._searching = asyncio.Lock()
+        # Held for a few sessions at a time: whoever deletes one does not wait until all are copied.
+        self._writing = asyncio.Lock()
+
+    def note(self, session_id: str) -> None:
+        """Its files have changed, or are gone. Nobody keeps notes before all were compared."""
+        self._leaving.discard(session_id)
+        if self._changed is not None:
+            self._changed.add(session_id)
+
+    async def search(self, query: SearchQuery, see: See, load: Load) -> SearchPage:
+        async with self._searching:
+            if self._read_only:
+                if self._store is None and not self._path.is_file():
+                    what = f"{self._place.parent.parent} has no search index yet"
+                    raise NotSupported(f"{what}; open it for writing and search once")
+                return _without_prefixes(await (await self._opened()).search(query))
+            try:
+                return await self._ask(query, see, load)
+            except NotSupported:
+                raise
+            except (StoreError, InternalError):
+                # Whatever is wrong with it: it can be made again.
+                async with self._writing:
+                    await self._drop()
+                return await self._ask(query, see, load)
+
+    async def _ask(self, query: SearchQuery, see: See, load: Load) -> SearchPage:
+        if query.cursor is None:  # a later page is of what the first one saw
+            await self._catch_up(see, load)
+        return _without_prefixes(await (await self._opened()).search(query))
+
+    async def rebuild(self, see: See, load: Load) -> None:
+        async with self._searching:
+            async with self._writing:
+                await self._drop()
+            await self._catch_up(see, load)
+            await (await self._opened()).rebuild_search()
+
+    async def forget(self, session_id: str) -> None:
+        """Before a session is deleted: nothing that it said is found any more, whatever happens then."""
+        async with self._writing:
+            if self._store is None and not self._path.is_file():
+                return
+            self._leaving.add(session_id)
+            try:
+                store = await self._opened()
+                if self._looks.pop(session_id, None) is not None:
+                    await store.commit(u.Unit(session_id, (u.DeleteSession(),)))
+            except (StoreError, InternalError):
+                await self._drop()
+
+    async def verify(self, known: Mapping[str, tuple[str, dict[str, str]]]) -> Sequence[Damage]:
+        """What is wrong with the copy, which whoever searches does not see; ``known`` is each session's look and what
+        is found of it."""
+        if not self._path.is_file():
+            return ()
+        found: list[str] = []
+        try:
+            store = self._store or await self._open_copy(self._path, True)
+            try:
+                found += [damage.what for damage in await store.verify()]
+                for session_id, copied in (await _copied(store)).items():
+                    files, wanted = known.get(session_id, ("", {}))
+                    if copied.files == files and await _seals(store, session_id) != wanted:
+                        found.append(f"it holds other messages of session {session_id} than its files")
+            finally:
+                if store is not self._store:
+                    await store.close()
+        except StoreError as error:
+            found.append(str(error))
+        return tuple(Damage(f"the search index is damaged: {what}; remove {self._place}") for what in found)
+
+    async def close(self) -> None:
+        if self._store is not None:
+            await self._store.close()
+            self._store = None
+
+    async def _opened(self) -> Store:
+        if self._store is None:
+            try:
+                self._store = await self._open_copy(self._path, self._read_only)
+                self._looks = await _copied(self._store)
+            except StoreError:
+                if self._read_only:
+                    raise
+                await self._drop()
+                self._store = await self._open_copy(self._path, False)
+        return self._store
+
+    async def _drop(self) -> None:
+        with contextlib.suppress(StoreError):
+            await self.close()
+        self._store, self._looks, self._changed = None, {}, None
+        await asyncio.to_thread(shutil.rmtree, self._place, ignore_errors=True)
+
+    async def _catch_up(self, see: See, load: Load) -> None:
+        changed, self._changed = self._changed, set()
+        try:
+            now = await asyncio.to_thread(see, changed)
+            async with self._writing:
+                store = await self._opened()
+                for session_id in self._looks.keys() - now.keys() if changed is None else ():
+                    del self._looks[session_id]
+                    await store.commit(u.Unit(session_id, (u.DeleteSession(),)))
+            stale = [id_ for id_, files in now.items() if id_ not in self._looks or self._looks[id_].files != files]
+            for first in range(0, len(stale), _AT_ONCE):
+                async with self._writing:
+                    store = await self._opened()
+                    some = [id_ for id_ in stale[first : first + _AT_ONCE] if id_ not in self._leaving]
+                    await asyncio.gather(*(self._copy(store, id_, now[id_], load) for id_ in some))
+        except BaseException:
+            self._changed = None
+            raise
+
+    async def _copy(self, store: Store, session_id: str, files: str, load: Load) -> None:
+        value = await load(session_id)
+        if value is None:
+            return
+        wanted = searched(value)
+        held = await _seals(store, session_id) if session_id in self._looks else {}
+        if any(wanted.get(id_) != seal for id_, seal in held.items()):
+            del self._looks[session_id]
+            await store.commit(u.Unit(session_id, (u.DeleteSession(),)))
+            held = {}
+        rows = {id_: value.messages[id_] for id_ in wanted}
+        gone = [(id_, projection_of(row.metadata)) for id_, row in rows.items() if any(projection_of(row.metadata))]
+        look = Look(files, f"{crc32(repr(gone).encode()):08x}")
+        writes: list[u.Write] = []
+        if session_id not in self._looks:
+            writes += _begin(value.session, look)
+        else:
+            if self._looks[session_id].hidden != look.hidden:
+                kept = {id_: rows[id_].metadata for id_ in held}
+                writes += [
+                    u.PatchMessage(_prefixed(session_id, id_), 0, metadata, tuple(STORE_KEYS - metadata.keys()))
+                    for id_, metadata in kept.items()
+                ]
+            title = {} if value.session.title is None else {"title": value.session.title}
+            writes.append(u.PatchSession(metadata={**look._asdict(), **title}, drop=() if title else ("title",)))
+        for id_ in wanted.keys() - held.keys():
+            writes += _add(session_id, rows[id_], wanted[id_])
+        await store.commit(u.Unit(session_id, tuple(writes)))
+        self._looks[session_id] = look
+
+
+def _begin(session: Session, look: Look) -> tuple[u.Write, ...]:
+    """The session, and one turn for all of its messages: what is in no turn is another program's."""
+    turn = Turn(
+        id=_prefixed(session.id, "turn"),
+        session_id=session.id,
+        parent_turn_id=None,
+        created_at=session.created_at,
+        status="completed",
+        settled_at=session.created_at,
+    )
+    title = {} if session.title is None else {"title": session.title}
+    bare = Session(
+        id=session.id,
+        agent=session.agent,
+        model=session.model,
+        created_at=session.created_at,
+        updated_at=session.updated_at,
+        metadata={**look._asdict(), **title},
+    )
+    return u.InsertSession(bare), u.OpenTurn(turn)
+
+
+def _add(session_id: str, row: MessageRow, seal: str) -> tuple[u.Write, ...]:
+    parts = tuple(replace(part, id=_prefixed(session_id, part.id)) for part in row.parts)
+    copy = replace(row, id=_prefixed(session_id, row.id), session_id=session_id, parts=parts)
+    return u.InsertMessage(copy), u.SealMessage(copy.id, seal), u.LinkMessage(_prefixed(session_id, "turn"), copy.id)
+
+
+def _prefixed(session_id: str, id_: str) -> str:
+    """An id that is nobody else's: two sessions hold the same ones when a folder was copied by hand."""
+    return f"{session_id}/{id_}"
+
+
+def _without_prefixes(page: SearchPage) -> SearchPage:
+    hits = (
+        replace(hit, message_id=hit.message_id.partition("/")[2], part_id=hit.part_id.partition("/")[2])
+        for hit in page.hits
+    )
+    return replace(page, hits=tuple(hits))
+
+
+async def _seals(store: Store, session_id: str) -> dict[str, str]:
+    return {id_.partition("/")[2]: seal for id_, seal in (await store.seals(session_id)).items()}
+
+
+async def _copied(store: Store) -> dict[str, Look]:
+    """What each session looked like when it was copied."""
+    found: dict[str, Look] = {}
+    cursor: Cursor | None = None
+    while True:
+        page = await store.list_sessions(SessionQuery(limit=1000, cursor=cursor, kind="any"))
+        for session in page.sessions:
+            found[session.id] = Look(*(str(session.metadata.get(name)) for name in Look._fields))
+        cursor = page.next
+        if cursor is None:
+            return found
