@@ -154,6 +154,11 @@ class Residence(MemoryStore):
     def _load_files(self, session_id: str) -> Loaded | None:
         with folder.translated(self.path):
             self._watch.note(session_id)
+        return self._read_files(session_id)
+
+    def _read_files(self, session_id: str) -> Loaded | None:
+        """Read a session that is not kept; whoever writes to it meanwhile does not notice."""
+        with folder.translated(self.path):
             return self._codec.load(session_id)
 
     async def _refresh(self, session_id: str) -> None:
@@ -359,7 +364,7 @@ class Residence(MemoryStore):
                 waiting = self._unnoted.get(session_id)
                 note = self._notes.find(session_id, self._codec.signature(session_id)) if waiting is None else None
                 calls = waiting[1] if waiting is not None else note.calls if note is not None else None
-                loaded = self._load_files(session_id) if calls is None else None
+                loaded = self._read_files(session_id) if calls is None else None
                 calls = calls if calls is not None else loaded.value.all_calls() if loaded is not None else ()
             else:
                 calls = value.all_calls()

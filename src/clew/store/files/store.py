@@ -309,7 +309,7 @@ class FileStore(Residence):
         """A session to read from, without having it in memory afterwards when it was not there before."""
         value = self._values.get(session_id)
         if value is None:
-            loaded = await asyncio.to_thread(self._load_files, session_id)
+            loaded = await asyncio.to_thread(self._read_files, session_id)
             value = loaded.value if loaded is not None else None
         return value
 
