@@ -186,6 +186,8 @@ test("a question of the model is answered with one of its options", async () => 
   const group = page.getByRole("group", { name: "Which way, <i>left</i>?" });
   await group.waitFor();
   await page.reload();
+  await group.waitFor();
+  assert.equal(await page.locator("[data-tool=question]").getByText("Which way, <i>left</i>?").count(), 1);
   await button(group, "right").click();
   await answers(page).getByText(/^question .*: right/).waitFor();
   assert.equal(await group.count(), 0);

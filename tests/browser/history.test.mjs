@@ -29,7 +29,7 @@ test("an answer is drawn as Markdown, and the same again after a reload", async 
   const server = await sharedServer();
   const id = await begin(server, { title: "Markdown" });
   const page = await openSession(server, id);
-  const said = "## A heading\n\nSome **bold** and `code`.\n\n- one\n- two\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n```py\nprint('hi')\n```\n\n[a link](https://example.org/x)";
+  const said = "## A heading\n\nSome **bold** and `code`, H~2~O, ~~gone~~.\n\n- one\n- two\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n```py\nprint('hi')\n```\n\n[a link](https://example.org/x)";
   await composer(page).fill(said);
   await composer(page).press("Enter");
   for (const again of [false, true]) {
@@ -38,6 +38,8 @@ test("an answer is drawn as Markdown, and the same again after a reload", async 
     await answer.getByRole("link", { name: "a link" }).waitFor();
     assert.equal(await answer.getByRole("heading", { level: 2 }).innerText(), "A heading");
     assert.equal(await answer.locator("strong").innerText(), "bold");
+    assert.equal(await answer.getByRole("paragraph").first().innerText(), "Some bold and code, H~2~O, gone.");
+    assert.deepEqual(await answer.getByRole("deletion").allInnerTexts(), ["gone"]);
     assert.deepEqual(await answer.getByRole("listitem").allInnerTexts(), ["one", "two"]);
     assert.deepEqual(await answer.getByRole("cell").allInnerTexts(), ["1", "2"]);
     assert.equal(await answer.getByRole("group", { name: "Code, py" }).innerText(), "print('hi')");
@@ -259,6 +261,22 @@ test("a rewind puts the text into the composer, and the hidden turns can be show
   await banner(page).waitFor({ state: "detached" });
   await showsTheLine(page, server, id);
   assert.deepEqual((await stored(server, id)).map((one) => one.id), before.map((one) => one.id));
+  // It stands in its place again, and is not to be said anew.
+  await becomes(() => composer(page).inputValue(), "");
+});
+
+test("what was typed since stays in the composer when a rewind is undone", async () => {
+  const server = await sharedServer();
+  const id = await begin(server, { title: "Typed since" });
+  await say(server, id, "one", "two");
+  const page = await openSession(server, id);
+  await act(page, "You", "two", "Rewind to here");
+  await becomes(() => composer(page).inputValue(), "two");
+  await composer(page).fill("two, but better");
+  await banner(page).getByRole("button", { name: "Un-rewind" }).click();
+  await banner(page).waitFor({ state: "detached" });
+  await showsTheLine(page, server, id);
+  assert.equal(await composer(page).inputValue(), "two, but better");
 });
 
 test("what a rewind hid comes back also after the conversation has gone on", async () => {

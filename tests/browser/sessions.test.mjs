@@ -61,6 +61,11 @@ test("a dot says that a session works, tries again, waits or failed, and goes wh
     await server.call("POST", `/api/sessions/${id}/prompt`, { text, model });
   }
   for (const [title, , , words] of asked) await row(page, title).getByRole("img", { name: words, exact: true }).waitFor();
+  // The tab of an open session says it too.
+  for (const [index, mark] of ["…", "…", "❗", "✗"].entries()) {
+    await page.goto(`${server.url}/#/s/${ids[index]}`);
+    await becomes(() => page.title(), `${mark} ${asked[index][0]} · clew`);
+  }
   for (const id of ids.slice(0, 3)) await server.call("POST", `/api/sessions/${id}/abort`);
   for (const [title] of asked.slice(0, 3)) await row(page, title).getByRole("img").waitFor({ state: "detached" });
   assert.equal(await row(page, "Dot failed").getByRole("img", { name: "Failed" }).count(), 1);

@@ -50,7 +50,12 @@ export function useDraft(conversation: Conversation, onOffer: () => void): Draft
   useEffect(() => {
     if (!offered || (taken.get(conversation) ?? 0) >= offered.asked) return;
     taken.set(conversation, offered.asked);
-    put({ text: joinDrafts(offered.text, newest.current.text), editing: newest.current.editing });
+    const { text, editing } = newest.current;
+    if (offered.instead) {
+      if (offered.instead.includes(text)) put({ text: offered.text, editing });
+      return;
+    }
+    put({ text: joinDrafts(offered.text, text), editing });
     onOffer();
     // Only a new offer counts, not a new way of taking it.
   }, [conversation, offered]);

@@ -4,7 +4,7 @@
  */
 
 import { memo, type ReactNode } from 'react';
-import { Streamdown, type Components } from 'streamdown';
+import { defaultRemarkPlugins, Streamdown, type Components, type StreamdownProps } from 'streamdown';
 import { CodeBlock } from './code_block';
 import { safeUrl } from './safe_url';
 import './thread.css';
@@ -76,6 +76,8 @@ const COMPONENTS = {
 } as unknown as Components;
 // Without a plugin that reads HTML there is none; and nothing has to be cleaned.
 const NO_PLUGINS: [] = [];
+// One tilde is a tilde. While a text grows it is always taken so, and what is reloaded must read the same.
+const REMARK_PLUGINS = Object.values({ ...defaultRemarkPlugins, gfm: [[defaultRemarkPlugins.gfm].flat()[0], { singleTilde: false }] }) as StreamdownProps['remarkPlugins'];
 const urlTransform = (url: string) => safeUrl(url) ?? '';
 
 export const Markdown = memo(function Markdown({ text, streaming = false }: { text: string; streaming?: boolean }) {
@@ -85,6 +87,7 @@ export const Markdown = memo(function Markdown({ text, streaming = false }: { te
       parseIncompleteMarkdown={streaming}
       className="clew-prose space-y-0"
       components={COMPONENTS}
+      remarkPlugins={REMARK_PLUGINS}
       rehypePlugins={NO_PLUGINS}
       urlTransform={urlTransform}
       controls={false}

@@ -129,7 +129,7 @@ export function Thread() {
           </div>
         </div>
         {away && (
-          <div className="pointer-events-none absolute inset-x-0 bottom-3 z-10 flex justify-center">
+          <div className="pointer-events-none absolute inset-x-0 bottom-3 z-1 flex justify-center">
             <Button
               icon="chevron"
               className="pointer-events-auto rounded-full! shadow-md [&_svg]:rotate-90"

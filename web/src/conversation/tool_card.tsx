@@ -43,13 +43,15 @@ export const ToolCard = memo(function ToolCard({ part, live, pruned, past }: Pro
   const edit = part.state === 'input-streaming' ? null : editOf(name, part.input);
   const pending = state === 'waiting' && !past;
   const question = name === 'question';
+  // A question that stands below, word for word, is not said twice.
+  const asking = question && (pending || (state === 'done' && !open));
   const outcome = state === 'denied' || open ? decided(part.approval) : null;
   return (
     <div className={`my-2 min-w-0 rounded-lg border bg-raised ${pending ? 'border-warn' : 'border-line'}`} data-tool={name} data-state={state}>
       <FoldButton open={open} onChange={setOpen} controls={body} className="w-full px-2.5 py-1.5 hover:bg-panel">
         <span className="shrink-0 font-mono text-[13px] font-medium">{name}</span>
         <span dir="auto" className="min-w-0 flex-1 truncate font-mono text-[13px] text-quiet">
-          {gist(name, part.input)}
+          {asking ? '' : gist(name, part.input)}
         </span>
         {edit && (
           <span className="shrink-0 font-mono text-xs">
@@ -63,10 +65,9 @@ export const ToolCard = memo(function ToolCard({ part, live, pruned, past }: Pro
         )}
       </FoldButton>
       {pruned && <p className="px-2.5 pb-1.5 pl-[1.85rem] text-xs text-quiet">The model sees a stub of this output. {open ? 'Below is all of it.' : 'Open to see all of it.'}</p>}
-      {(open || outcome || pending || (question && state === 'done')) && (
+      {(open || outcome || pending || asking) && (
         <div id={body} className="grid min-w-0 gap-2.5 border-t border-line px-2.5 py-2.5">
-          {question && pending && <Question part={part} />}
-          {question && state === 'done' && !open && <Answered part={part} />}
+          {asking && (pending ? <Question part={part} /> : <Answered part={part} />)}
           {!question && pending && part.approval && <Approval part={part} approval={part.approval} />}
           {open && !(pending && !question) && <ToolInput id={`in ${part.toolCallId}`} name={name} input={part.input} />}
           {open && <ToolOutput id={`out ${part.toolCallId}`} part={part} />}

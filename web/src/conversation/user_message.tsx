@@ -48,7 +48,7 @@ function Bubble({ id, text, dashed }: { id: string; text: string; dashed: boolea
   const [open, setOpen] = useOpen(id);
   const folded = fold(text, LONG_LINES);
   return (
-    <div className={`max-w-[88%] min-w-0 rounded-2xl bg-panel px-3.5 py-2 ${dashed ? 'border border-dashed border-line' : ''}`}>
+    <div className={`max-w-[88%] min-w-0 rounded-2xl bg-said px-3.5 py-2 ${dashed ? 'border border-dashed border-line' : ''}`}>
       <div dir="auto" className="break-words whitespace-pre-wrap [overflow-wrap:anywhere] [unicode-bidi:plaintext]">
         {open || !folded.folded ? text : folded.shown}
       </div>

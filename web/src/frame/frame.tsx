@@ -12,6 +12,7 @@ import { useDrawerFocus } from './drawer_focus';
 import { useFocusKeeper } from './focus_keeper';
 import { Pane } from './pane';
 import { useShortcuts } from './shortcuts';
+import { useTabTitle } from './tab_title';
 import { Welcome } from './welcome';
 
 export function Frame() {
@@ -26,9 +27,7 @@ export function Frame() {
   useFocusKeeper();
   useDrawerFocus(drawer, sidebar);
 
-  useEffect(() => {
-    document.title = session?.title ? `${session.title} · clew` : 'clew';
-  }, [session?.title]);
+  useTabTitle(session);
   useEffect(() => view.set({ sidebar: false, turn: null, against: null }), [route.session]);
 
   return (

@@ -116,6 +116,7 @@ export class Conversation extends OpenSession {
 
   /** Undo the newest rewind; where the conversation went on since, go to the end of what was rewound. */
   async unrewind(tip?: string): Promise<void> {
+    const shown = new Set(this.ownTexts());
     await this.acting(async () => {
       const path = { id: this.id };
       if (tip === undefined) {
@@ -125,6 +126,9 @@ export class Conversation extends OpenSession {
       }
     });
     await this.settle();
+    // The rewind left a text in the composer to be said anew; now it stands in its place again.
+    const back = this.ownTexts().filter((text) => !shown.has(text));
+    if (back.length > 0) this.offer('', back);
   }
 
   async goTo(turnId: string): Promise<void> {
@@ -182,9 +186,13 @@ export class Conversation extends OpenSession {
   }
 
   /** Put a text into the composer. */
-  offer(text: string): void {
+  offer(text: string, instead?: string[]): void {
     this.counter += 1;
-    this.store.set({ draft: { text, asked: this.counter } });
+    this.store.set({ draft: { text, asked: this.counter, instead } });
+  }
+
+  private ownTexts(): string[] {
+    return this.chat.messages.filter((message) => message.role === 'user').map(textOf);
   }
 
   /** Tell something that is no failure; null takes back what was told. */

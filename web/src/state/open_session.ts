@@ -22,6 +22,13 @@ export interface Focus {
   asked: number;
 }
 
+/** A text for the composer. With `instead` it replaces what is there, if that is one of these; else it is put before it. */
+export interface Offer {
+  text: string;
+  asked: number;
+  instead?: string[];
+}
+
 export interface ConversationState {
   session: Session | null;
   /** Deleted, or never there. */
@@ -39,7 +46,7 @@ export interface ConversationState {
   notice: { text: string; bad: boolean } | null;
   focus: Focus | null;
   /** A text for the composer: what a rewind handed back, or what could not be sent. */
-  draft: { text: string; asked: number } | null;
+  draft: Offer | null;
 }
 
 const IDLE: Status = { state: 'idle' } as Status;

@@ -1,0 +1,1 @@
+export{a as Mermaid}from"./index-Q7Ox-L6w.js";

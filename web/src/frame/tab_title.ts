@@ -1,0 +1,31 @@
+/** What the tab says: which session, and what it is doing, for whoever looks at something else meanwhile. */
+
+import { useEffect, useRef, useState } from 'react';
+import type { Session } from '../api/types';
+import { type StateName, stateOf } from '../sidebar/session_state';
+
+const MARKS: Record<StateName, string> = { idle: '', busy: '… ', retrying: '… ', waiting: '❗ ', error: '✗ ' };
+/** Of a session that ended while nobody looked. */
+const DONE = '✓ ';
+
+export function tabTitle(title: string | null, state: StateName, unseen: boolean): string {
+  return `${MARKS[state] || (unseen ? DONE : '')}${title ? `${title} · clew` : 'clew'}`;
+}
+
+export function useTabTitle(session: Session | undefined): void {
+  const state = session ? stateOf(session.status) : 'idle';
+  const [unseen, setUnseen] = useState(false);
+  const before = useRef<StateName>(state);
+  useEffect(() => {
+    if (before.current !== 'idle' && state === 'idle' && document.hidden) setUnseen(true);
+    before.current = state;
+  }, [state]);
+  useEffect(() => {
+    const look = () => !document.hidden && setUnseen(false);
+    document.addEventListener('visibilitychange', look);
+    return () => document.removeEventListener('visibilitychange', look);
+  }, []);
+  useEffect(() => {
+    document.title = tabTitle(session?.title ?? null, state, unseen);
+  }, [session?.title, state, unseen]);
+}
