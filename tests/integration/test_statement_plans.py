@@ -23,9 +23,11 @@ BY_SESSION = {
     "load_session_parts",
     "load_spend",
     "load_turns",
+    "loose_messages",
     "message_ids",
     "newest_message_at",
     "open_events_of_session",
+    "queued_metadata",
     "sum_session",
     "turn_ids",
 }
@@ -50,5 +52,7 @@ def _walks_a_session(db: sqlite3.Connection, query: str) -> bool:
     if _MADE_LATER.search(query):
         return False
     params = dict.fromkeys(re.findall(r":([a-z_0-9]+)", query))
-    plan = [row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {query}", params or ("",) * query.count("?"))]
-    return any("_by_session (session_id=?)" in step for step in plan)
+    plan = list(db.execute(f"EXPLAIN QUERY PLAN {query}", params or ("",) * query.count("?")))
+    # A subquery that asks whether there is any stops at the first.
+    any_of = {row[0] for row in plan if "SCALAR SUBQUERY" in row[3]}
+    return any("_by_session (session_id=?)" in step for _, parent, _, step in plan if parent not in any_of)
