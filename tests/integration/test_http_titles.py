@@ -21,6 +21,8 @@ from tests.integration.http_client import AsgiClient, served
 LONG = "please look at " + "every word of " * 8 + "it"
 WORDS = "please look at every word of every word of every word of every word of every…"
 STORES = ["memory:", "sqlite:///{}/s.db", "json:{}/j", "jsonl:{}/l"]
+OWNED = {"workerId": "w", "workspaceId": "p"}
+"""What a ``json:`` store wants to know of a session."""
 pytestmark = pytest.mark.rule("RN-10")
 
 
@@ -164,7 +166,7 @@ async def test_what_a_person_named_is_not_named_again(store: str, how: str, tmp_
     gate = Gate()
     options = {"store": store.format(tmp_path)}
     async with named([say("1"), say("2")], [[wait(gate), say("A name")]], **options) as (client, titler):
-        session_id = await client.session()
+        session_id = await client.session(metadata=OWNED)
         await client.prompt(session_id, "look here")
         await gate.reached.wait()
         body = {"title": "mine"} if how == "title" else {"metadata": {"title": "mine"}}
@@ -172,7 +174,7 @@ async def test_what_a_person_named_is_not_named_again(store: str, how: str, tmp_
         gate.set()
         await client.idle(session_id)
         await prompt(client, session_id)
-        given = await client.session(title="given")
+        given = await client.session(title="given", metadata=OWNED)
         await client.prompt(given, "hello")
         assert (await title(client, given), await title(client, session_id)) == (("given", None), ("mine", None))
         assert len(titler.requests) == 1
@@ -205,7 +207,7 @@ async def test_a_branch_is_called_after_what_it_branched_from_with_a_mark(store:
     """Numbered where there is one already; a title that was given stays as it is, and none is asked for."""
     answers = [say("1"), say("2")]
     async with named(answers, [say("A name")], store=store.format(tmp_path)) as (client, titler):
-        session_id = await client.session()
+        session_id = await client.session(metadata=OWNED)
         await prompt(client, session_id, "look here")
         await becomes(client, session_id, ("A name", {"by": "model"}))
 
