@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import clew
 from clew.runtime.recorder import Recorder
 from clew.testing.scenario import Scenario, transcript
 from clew.testing.scripted import Gate, call, say, wait
@@ -94,6 +95,42 @@ async def test_a_stop_of_a_run_that_has_just_asked_counts_over_a_kill(
     async with open_scenario([], url=f"sqlite:///{tmp_path}/killed.db") as s:
         await s.begin()
         await is_over(s)
+
+
+@pytest.mark.rule("SR-9", "RN-8")
+@pytest.mark.parametrize("how", ["abort", "kill"])
+async def test_a_call_that_has_ended_keeps_its_result_while_a_slower_one_before_it_is_cut_off(
+    open_scenario: Open, tmp_path: Path, how: str
+) -> None:
+    """Results that waited for their place were lost, and a card that had been charged was told as unknown."""
+    digging = Digging()
+
+    @clew.tool
+    async def charge() -> str:
+        """Charge the card."""
+        return "charged"
+
+    both = [call("dig", {}), call("charge", {})]
+    async with open_scenario([both], tools=[digging.tool, charge]) as s:
+        await s.begin()
+        await allow(s, "dig", "charge")
+        submission = await s.send("dig")
+        async with asyncio.timeout(10):
+            async for chunk in s.engine.attach(s.id):
+                if chunk["type"] == "tool-output-available":
+                    break
+        await s.engine.backup(tmp_path / "killed.db")
+        await s.engine.abort(s.id)
+        await submission.wait()
+    url = f"sqlite:///{tmp_path}/{'killed' if how == 'kill' else 'store'}.db"
+    async with open_scenario([say("fine")], url=url) as s:
+        await s.begin()
+        await (await s.engine.continue_turn(s.id)).wait()
+        words = BY_USER if how == "abort" else BY_RESTART
+        assert results(s.model.requests[0]) == [words, None]
+        told = ["user: dig", f"dig {{}} → error: {words}", 'charge {} → "charged"', "assistant: fine"]
+        assert await s.transcript() == told
+        assert await s.check() == []
 
 
 @pytest.mark.rule("SR-9", "SR-3")

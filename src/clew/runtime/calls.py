@@ -1,4 +1,4 @@
-"""Tool calls of a step: checked, decided, run side by side, and landed in the order they were made."""
+"""Tool calls of a step: checked, decided, run side by side, and landed as they end."""
 
 from __future__ import annotations
 
@@ -154,7 +154,10 @@ class Caller:
         return Verdict(call, "deny", f"denied: {decision.reason}", descriptor)
 
     async def run(self, calls: Sequence[Call]) -> AsyncIterator[c.Chunk]:
-        """Run the calls side by side, a limited number at once; their results in the order of the calls."""
+        """Run the calls side by side, a limited number at once; each result as soon as it is there.
+
+        One that waited for a slower call before it would be lost with that, and be done again.
+        """
         room = asyncio.Semaphore(MAX_CALLS_AT_ONCE)
 
         async def in_turn(call: Call) -> c.Chunk:
@@ -163,8 +166,8 @@ class Caller:
 
         tasks = [asyncio.get_running_loop().create_task(in_turn(call)) for call in calls]
         try:
-            for task in tasks:
-                yield await asyncio.shield(task)
+            for ended in asyncio.as_completed(tasks):
+                yield await ended
         finally:
             for task in tasks:
                 # A tool that does not heed this ends by itself; nobody waits for it and its output is dropped.
