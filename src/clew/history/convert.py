@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import fsum, isclose
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -58,8 +59,11 @@ class Conversion(msgspec.Struct, frozen=True):
     left: tuple[Left, ...] = ()
 
 
-async def convert(source: Store, target: Store, mint: Mint, now: int) -> Conversion:
-    """Write everything of the source into the target, and compare what the two then show of each session."""
+async def convert(source: Store, target: Store, mint: Mint, now: int, spill: Path | None = None) -> Conversion:
+    """Write everything of the source into the target, and compare what the two then show of each session.
+
+    ``spill`` is where outputs of tools were put aside, by the names of their sessions.
+    """
     origin = source.url.partition(":")[0]
     known = await _known(target)
     rows = [session for id_ in await source.session_ids() if (session := await source.find_session(id_)) is not None]
@@ -83,7 +87,7 @@ async def convert(source: Store, target: Store, mint: Mint, now: int) -> Convers
             moved.append(ConvertedSession(session.id, names[session.id]))
     tally = Tally()
     await carry_shared(source, target, names, {one.session_id or "" for one in damaged}, tally, now)
-    await left_behind(source, tally)
+    await left_behind(source, spill, [one.session_id for one in moved if one.session_id != one.as_id], tally)
     # A turn that a dead process left is settled there as it would have been here.
     await recover(target, mint, now)
     return Conversion(

@@ -7,7 +7,9 @@ made whole by another.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -52,25 +54,27 @@ class Tally:
     def __init__(self) -> None:
         self.carried: dict[str, int] = {}
         self.known: dict[str, int] = {}
-        self._left: dict[tuple[str, str], list[str]] = {}
+        self._left: dict[tuple[str, str], tuple[int, tuple[str, ...]]] = {}
 
-    def carry(self, kind: str, count: int = 1) -> None:
-        self.carried[kind] = self.carried.get(kind, 0) + count
+    def carry(self, kind: str) -> None:
+        self.carried[kind] = self.carried.get(kind, 0) + 1
 
     def know(self, kind: str) -> None:
         self.known[kind] = self.known.get(kind, 0) + 1
 
-    def leave(self, kind: str, why: str, *ids: str) -> None:
-        self._left.setdefault((kind, why), []).extend(ids)
+    def leave(self, kind: str, why: str, id_: str | None = None, *, count: int = 1) -> None:
+        before, ids = self._left.get((kind, why), (0, ()))
+        self._left[kind, why] = before + count, ids if id_ is None or len(ids) == _NAMED else (*ids, id_)
 
     def left(self) -> tuple[Left, ...]:
-        return tuple(Left(kind, len(ids), why, tuple(ids[:_NAMED])) for (kind, why), ids in self._left.items())
+        return tuple(Left(kind, count, why, ids) for (kind, why), (count, ids) in self._left.items())
 
 
 async def carry_shared(
     source: Store, target: Store, names: Mapping[str, str], lost: Collection[str], tally: Tally, now: int
 ) -> None:
     """``names`` says what everything of the sessions is called in the target; ``lost`` are those that were left."""
+    had = await target.load_calls(None)
     await _carry_events(source, target, names, lost, tally)
     for schedule in await source.list_schedules():
         routed = replace(schedule, routing=_renamed(schedule.routing, names))
@@ -94,20 +98,25 @@ async def carry_shared(
             tally.leave("webhooks", "there is another one of that name, with a secret of its own", webhook.name)
     for project in await source.list_projects():
         await _carry_rules(source, target, project, tally, now)
-    calls = await source.load_calls(None)
     # What was spent on sessions that are gone was spent all the same.
+    calls = await source.load_calls(None)
     await target.commit(Unit(STORE_WIDE, tuple(map(PutCall, calls)), sync="power"))
-    tally.carry("model calls of deleted sessions", len(calls))
+    held = {call.id for call in had}
+    for call in calls:
+        (tally.know if call.id in held else tally.carry)("model calls of deleted sessions")
 
 
-async def left_behind(source: Store, tally: Tally) -> None:
-    """Name what of a store never goes along: its own log, and what of it does not read or was lost."""
+async def left_behind(source: Store, spill: Path | None, renamed: Sequence[str], tally: Tally) -> None:
+    """Name what of a store never goes along: its own log, outputs beside it that sessions with another name now cannot
+    read, and what of it does not read or was lost."""
+    for session_id in await asyncio.to_thread(_with_folder, spill, renamed):
+        tally.leave("folders of outputs put aside", "they stay under the old name of their session", session_id)
     facts = sum([len(await source.load_facts(session_id)) for session_id in await source.session_ids()])
     if facts:
-        tally.leave(EVENT_LOG, "the target keeps a log of its own, from now on", *[""] * facts)
+        tally.leave(EVENT_LOG, "the target keeps a log of its own, from now on", count=facts)
     for damage in (*await source.verify(), *await source.losses()):
         if damage.session_id is None or (damage.id or "").startswith("loss-"):
-            tally.leave("damage", damage.what, damage.id or "")
+            tally.leave("damage", damage.what, damage.id)
 
 
 async def _carry_events(
@@ -153,6 +162,10 @@ async def _all_events(store: Store) -> list[LedgerEvent]:
         if page.next is None:
             return found[::-1]
         before = page.next
+
+
+def _with_folder(spill: Path | None, session_ids: Sequence[str]) -> list[str]:
+    return [session_id for session_id in session_ids if spill is not None and (spill / session_id).is_dir()]
 
 
 def _renamed(routing: Routing, names: Mapping[str, str]) -> Routing:

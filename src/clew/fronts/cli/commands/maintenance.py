@@ -137,14 +137,12 @@ async def convert(
         raise StoreUnavailable(f"there is no store at {old_place.path}")
     # Nothing is fired here: it would be cut off when the command ends.
     async with clew.open(source, read_only=True) as old, clew.open(target, triggers=False) as new:
-        done = await move(old.store, new.store, new.mint, new.clock.now_ms())
+        done = await move(old.store, new.store, new.mint, new.clock.now_ms(), old.host.spill)
     for damage in done.damaged:
         print(f"clew: session {damage.session_id} was left: {damage.what}", file=sys.stderr)
     for left in done.left:
-        named = ", ".join(filter(None, left.ids))
-        print(
-            plain(f"clew: left: {left.count} {left.kind}: {left.why}{f' ({named})' if named else ''}"), file=sys.stderr
-        )
+        named = f" ({', '.join(left.ids)})" if left.ids else ""
+        print(plain(f"clew: left: {left.count} {left.kind}: {left.why}{named}"), file=sys.stderr)
     moved = [f"{one.session_id}  {one.as_id}" for one in done.moved]
     kinds = {kind: (done.carried.get(kind, 0), done.there.get(kind, 0)) for kind in (*done.carried, *done.there)}
     shared = [f"{count} {kind} written, {there} were there already" for kind, (count, there) in kinds.items()]
