@@ -32,6 +32,7 @@ __all__ = [
     "check_part_id",
     "check_schedule_id",
     "check_session_id",
+    "check_shared_id",
     "check_turn_id",
     "is_shared_id",
     "stamp_of",
@@ -154,6 +155,11 @@ def _check(what: str, pattern: re.Pattern[str], value: object) -> str:
 def check_session_id(value: object, form: SessionIdForm = SessionIdForm.CLEW) -> str:
     """Return ``value`` when it is a session id of ``form``, else raise :class:`InvalidId`."""
     return _check("session", form.value, value)
+
+
+def check_shared_id(what: str, value: object) -> str:
+    """Return ``value`` when it can be the id of a message or part, whichever program made it."""
+    return _check(what, _SHARED, value)
 
 
 def is_shared_id(value: object) -> bool:

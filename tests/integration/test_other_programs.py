@@ -19,7 +19,7 @@ from clew.engine import Engine
 from clew.errors import SessionNotFound, StoreUnavailable
 from clew.history.check import check
 from clew.store.sql.adopt import Adopter
-from clew.testing.scripted import FakeProviders, Gate, ScriptedModel, say, wait
+from clew.testing.scripted import FakeProviders, Gate, ScriptedModel, call, say, wait
 from tests.integration.command_line import Run
 from tests.integration.command_line import run as run
 from tests.integration.http_client import served
@@ -303,6 +303,53 @@ def test_a_database_that_cannot_be_shared_is_refused_and_not_touched(
     with pytest.raises(StoreUnavailable, match=why):
         asyncio.run(attempt())
     assert (path.read_bytes(), [one.name for one in path.parent.iterdir()]) == (before, [path.name])
+
+
+async def test_a_session_of_another_program_is_carried_like_any_other(
+    path: Path, program: Program002, tmp_path: Path
+) -> None:
+    """Exported and imported, and branched where it still grows: what was copied does not grow any more."""
+    session_id = program.open_session("theirs")
+    program.say(session_id, "hello", "m-1")
+    answer = program.answer(session_id, "there")
+    async with opened(path) as engine, opened(tmp_path / "else.db") as other:
+        imported = await other.import_session(await engine.export(session_id))
+        assert await told(other, imported.id) == ["user: hello", "assistant: there"]
+        branch = await engine.branch(session_id, answer)
+        assert await told(engine, branch.id) == ["user: hello", "assistant: there"]
+        for one in (engine, other):
+            assert await check(one.store) == []
+
+
+@pytest.mark.slow
+async def test_a_program_that_keeps_the_file_locked_stops_no_reader(path: Path, program: Program002) -> None:
+    """What it committed before is taken in once it lets go."""
+    session_id = program.open_session()
+    async with opened(path) as engine:
+        assert await told(engine, session_id) == []
+        program.say(session_id, "hello")
+        program.execute("BEGIN IMMEDIATE")
+        assert await told(engine, session_id) == []
+        program.execute("ROLLBACK")
+        await engine.rename_session(session_id, "behind what waited for the lock")
+        assert await told(engine, session_id) == ["user: hello"]
+
+
+async def test_what_comes_while_a_turn_waits_for_a_human_waits_too(path: Path) -> None:
+    """And nothing is wrong with that."""
+    model = ScriptedModel([[call("bash", {"command": "rm -r x"})], say("done"), say("done")])
+    async with opened(path, providers=FakeProviders(model)) as engine:
+        session_id = (await engine.create_session(workspace_root=str(path.parent))).id
+        async for _ in engine.run(session_id, "clean up"):
+            pass
+        assert len((await engine.get_status(session_id)).waiting) == 1
+        with closing(Program002(path)) as program:
+            program.say(session_id, "beside it")
+            assert len(await told(engine, session_id)) == 2
+            assert await check(engine.store) == []
+            await engine.abort(session_id)
+            assert (await told(engine, session_id))[-1] == "user: beside it"
+            assert await check(engine.store) == []
 
 
 def test_commands_that_read_take_in_first_what_another_program_wrote(path: Path, program: Program002, run: Run) -> None:

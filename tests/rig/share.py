@@ -45,7 +45,7 @@ def run(budget: Budget) -> Outcome:
             dice = Random(first)
             if not path.exists() and dice.random() < 0.5:
                 make_plain(path)
-            kill = f"{dice.choice(_KILLS)}=kill@{dice.randint(1, 40)}" if dice.random() < 0.3 else ""
+            kill = f"{dice.choice(_KILLS)}=kill@{dice.randint(1, 30)}" if dice.random() < 0.4 else ""
             _tenure(path, first, count, kill, outcome)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -108,8 +108,8 @@ class _Walk:
             for _ in range(count):
                 await self._step()
                 await self._compare()
-            if self.dice.random() < 0.2:
-                await self._check()
+            problems = await check(self.engine.store)
+            assert not problems, f"the judge finds {[str(problem) for problem in problems]}"
             self.others.close()
         # What is written while nobody has it open is there at the next opening.
         self.others = Program002(self.path)
@@ -140,7 +140,8 @@ class _Walk:
         shown = others.conversation(session_id)
         prompts = [message["id"] for message in shown if message["role"] == "user"]
         queued = others.queued(session_id)
-        what = dice.choice(["talk", "talk", "talk", "ask", "answer", "stream", "rewind", "queue", "queued", "archive"])
+        deeds = "talk talk talk ask answer stream call compact rewind queue queued archive delete"
+        what = dice.choice(deeds.split())
         self._note(f"they {what} in {session_id}")
         if what in ("talk", "ask"):
             others.say(session_id, f"they ask {dice.randrange(99)}")
@@ -157,6 +158,10 @@ class _Walk:
             others.put_part(message_id, {"type": "text", "text": "growing"}, part_id)
             await self._compare()
             others.finish(message_id, 3)
+        elif what == "call":
+            await self._call(session_id)
+        elif what == "compact" and prompts:
+            others.compact(session_id, f"so far {dice.randrange(99)}", dice.choice(prompts))
         elif what == "rewind" and prompts:
             others.rewind(session_id, dice.choice(prompts), keep=dice.random() < 0.5)
         elif what == "queue":
@@ -169,6 +174,18 @@ class _Walk:
                 others.answer(session_id, "to what waited")
         elif what == "archive" and dice.random() < 0.2:
             others.archive(session_id)
+        elif what == "delete" and dice.random() < 0.1:
+            others.delete(session_id)
+
+    async def _call(self, session_id: str) -> None:
+        """A call of theirs that is under way, and maybe never ends."""
+        self.others.say(session_id, "they call")
+        message_id = self.others.begin_answer(session_id)
+        call = {"type": "tool-look", "toolCallId": f"c{self.dice.randrange(10**9)}", "input": {}}
+        part_id = self.others.put_part(message_id, {**call, "state": "input-available"})
+        await self._compare()
+        if self.dice.random() < 0.5:
+            self.others.put_part(message_id, {**call, "state": "output-available", "output": 1}, part_id)
 
     async def _ours(self) -> None:
         engine, dice, session_id = self.engine, self.dice, self._pick()
@@ -238,11 +255,13 @@ class _Walk:
         assert sorted(session.id for session in page.sessions) == theirs, "they list other sessions than we do"
         for session_id in theirs:
             ours = [(one.id, one.role, one.parts) for one in await self.engine.messages(session_id)]
-            told = [(one["id"], one["role"], one["parts"]) for one in self.others.conversation(session_id)]
+            # A summary stands first here, and there where it was written.
+            shown = sorted(self.others.conversation(session_id), key=lambda one: not _is_summary(one))
+            told = [(one["id"], one["role"], one["parts"]) for one in shown]
             assert ours == told, f"in {session_id} we see {ours}, they see {told}"
             waiting = sorted(message.id for message in await self.engine.queue(session_id))
             assert waiting == sorted(self.others.queued(session_id)), f"in {session_id} other prompts wait"
 
-    async def _check(self) -> None:
-        problems = await check(self.engine.store)
-        assert not problems, f"the judge finds {[str(problem) for problem in problems]}"
+
+def _is_summary(message: dict[str, Any]) -> bool:
+    return any(part["type"] == "data-compaction" for part in message["parts"])

@@ -261,6 +261,7 @@ def a_message_in_a_turn_and_in_the_queue(told: Told) -> list[tuple[str, str | No
 def a_message_that_belongs_nowhere(told: Told) -> list[tuple[str, str | None]]:
     row = user_row(told.scribe.mint, told.session_id, "lost", 1)
     told.value.messages[row.id] = row
+    told.value.seals[row.id] = row.seal
     return [("it is in no turn and not in the queue", row.id)]
 
 

@@ -215,7 +215,7 @@ GARBAGE: list[tuple[str, Change]] = [
     ("a turn id that is a path", _set("turns", 0, "id", to="trn_/../../../../../../../../etc")),
     ("a part id that is none", _set("messages", 0, "parts", 0, "id", to="prt_../x")),
     ("a parent session that is a path", _set("session", "parent_id", to="/tmp")),
-    ("a parent message that is none", _set("session", "parent_message_id", to="m")),
+    ("a parent message that is none", _set("session", "parent_message_id", to="m.")),
     ("an origin that is none", _set("turns", 0, "origin_turn_id", to="x")),
     ("a message twice", _again("messages")),
     ("a turn twice", _again("turns")),

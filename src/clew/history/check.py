@@ -84,7 +84,7 @@ async def _check_session(
     found += _check_grown(whole, messages)
     found += (broken := list(_check_tree(whole.tree, messages)))
     found += _check_moves(whole.tree)
-    found += _check_places(whole.tree, messages, whole.queue)
+    found += _check_places(whole.tree, messages, whole.queue, whole.seals)
     if not broken:  # from a broken tree nothing can be projected
         for id_, hidden in wrong_projections(whole.tree, messages).items():
             written = projection_of(messages[id_].metadata)
@@ -197,7 +197,9 @@ def _check_moves(tree: Tree) -> Iterator[Finding]:
         yield f"the reflog ends at {at}, the head is {tree.head_turn_id}", tree.head_turn_id
 
 
-def _check_places(tree: Tree, messages: Mapping[str, MessageRow], queue: Sequence[QueuedMessage]) -> Iterator[Finding]:
+def _check_places(
+    tree: Tree, messages: Mapping[str, MessageRow], queue: Sequence[QueuedMessage], seals: Mapping[str, str]
+) -> Iterator[Finding]:
     held = {message_id for ids in tree.links.values() for message_id in ids}
     waiting = {entry.message.id: entry.queued_at for entry in queue}
     for row in messages.values():
@@ -205,7 +207,10 @@ def _check_places(tree: Tree, messages: Mapping[str, MessageRow], queue: Sequenc
             yield f"its queued_at is {row.queued_at}, the queue says {waiting.get(row.id)}", row.id
         if row.id in held and row.id in waiting:
             yield "it is in a turn and in the queue", row.id
-        if row.id not in held and row.id not in waiting and not row.is_cancelled:
+        if row.id in held or row.id in waiting or row.is_cancelled:
+            continue
+        # Another program's is taken in once nothing is open any more.
+        if tree.open_turn_id is None or row.id in seals:
             yield "it is in no turn and not in the queue", row.id
 
 

@@ -36,6 +36,9 @@ _MAX_COST: Final = 1e12
 _MAX_TIME: Final = 1 << 53
 _MAX_TITLE: Final = 500
 _MEDIA_TYPE: Final = re.compile(r"[a-z0-9.+-]{1,60}/[a-z0-9.+*-]{1,100}", re.ASCII | re.IGNORECASE)
+# A session of a file that is shared has messages that other programs named.
+_MESSAGE_ID: Final = functools.partial(ids.check_shared_id, "message")
+_PART_ID: Final = functools.partial(ids.check_shared_id, "part")
 _DIGEST: Final = re.compile("[0-9a-f]{64}", re.ASCII)
 
 
@@ -45,9 +48,9 @@ def check_portable(portable: PortableSession) -> None:
         raise InvalidInput("the header names a time, or a count, that cannot be")
     check_text(portable.exporter, "exporter")
     _check_session(portable.session)
-    messages = _named("messages", portable.messages, ids.check_message_id)
+    messages = _named("messages", portable.messages, _MESSAGE_ID)
     turns = _named("turns", portable.turns, ids.check_turn_id)
-    _named("parts", [part for row in portable.messages for part in row.parts if part.id], ids.check_part_id)
+    _named("parts", [part for row in portable.messages for part in row.parts if part.id], _PART_ID)
     for field in ("turns", "messages", "steps", "moves", "prunes", "queue"):
         for place, record in enumerate(getattr(portable, field)):
             _check_times(record, f"{field}[{place}]")
@@ -107,7 +110,7 @@ def _check_session(session: Session) -> None:
     if session.parent_id is not None:
         _check_session_id(session.parent_id, "session.parent_id")
     if session.parent_message_id is not None:
-        _check_id(ids.check_message_id, session.parent_message_id, "session.parent_message_id")
+        _check_id(_MESSAGE_ID, session.parent_message_id, "session.parent_message_id")
     check_text(session.agent, "session.agent")
     check_text(session.workspace_root or "", "session.workspace_root")
     check_value(msgspec.to_builtins(session.model), "session.model")
