@@ -50,6 +50,7 @@ def told(run: Run, tmp_path: Path) -> Path:
     return tmp_path / "work.db"
 
 
+@pytest.mark.slow
 @pytest.mark.rule("BR-8", "EV-4")
 def test_the_ledger_is_written_to_a_file_of_its_own_under_its_plain_names(run: Run, tmp_path: Path) -> None:
     """Row for row what the store says, forks as one tree; it can be attached, and the store gains nothing."""
@@ -69,6 +70,7 @@ def test_the_ledger_is_written_to_a_file_of_its_own_under_its_plain_names(run: R
     assert (code, "is already there" in err) == (2, True)
 
 
+@pytest.mark.slow
 @pytest.mark.rule("BR-8")
 def test_the_views_of_the_how_to_show_the_store_as_it_is_now(run: Run, tmp_path: Path) -> None:
     """For the connection alone that makes them, on the store itself or where it is attached."""

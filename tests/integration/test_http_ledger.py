@@ -15,8 +15,9 @@ from tests.integration.http_client import AsgiClient, served
 from tests.integration.http_history import said, turn_of
 
 EVENT = {"source": "mail", "source_id": "1", "text": "look", "routing": {"key": "room-7"}}
-STORES = pytest.mark.parametrize("kind", ["sqlite", "memory", "jsonl", "json"])
-KEPT = pytest.mark.parametrize("kind", ["sqlite", "jsonl", "json"])
+FILES = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("jsonl", "json")]
+STORES = pytest.mark.parametrize("kind", ["sqlite", "memory", *FILES])
+KEPT = pytest.mark.parametrize("kind", ["sqlite", *FILES])
 
 
 def url_of(kind: str, folder: Path) -> str:

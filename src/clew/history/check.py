@@ -83,6 +83,7 @@ async def _check_session(
     found += _check_messages(messages, whole.seals)
     found += _check_grown(whole, messages)
     found += (broken := list(_check_tree(whole.tree, messages)))
+    found += [(f"its row is damaged: {turn.damage}", turn.id) for turn in whole.tree.turns.values() if turn.damage]
     found += _check_moves(whole.tree)
     found += _check_places(whole.tree, messages, whole.queue, whole.seals)
     if not broken:  # from a broken tree nothing can be projected

@@ -1,8 +1,9 @@
 """Repair: what can be worked out anew is written anew. What cannot is left as it is, for a person to decide.
 
 Opening a store for writing has already folded and settled what a dead process left. Here the projections of every
-session, which follow from its tree, are brought back to what the tree says. Text is never touched; that a damaged
-message may stand as it is now, a human says, and it is written down with it.
+session, which follow from its tree, are brought back to what the tree says, and a turn whose row does not read in full
+may stand without the rest. Text is never touched; that a damaged message may stand as it is now, a human says, and it
+is written down with it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from clew.errors import ClewError, Conflict, MessageNotFound
 from clew.history.check import Problem, wrong_projections
 from clew.history.lookup import get_named
 from clew.store.base import Store
-from clew.store.unit import PatchMessage, PutParts, SealMessage, SetHidden, Unit, Write
+from clew.store.unit import PatchMessage, PutParts, SealMessage, SetHidden, SetTurn, Unit, Write
 from clew.transcript.damage import DAMAGE_ACCEPTED, DAMAGED, DAMAGED_PART
 from clew.transcript.message import MessageRow
 
@@ -34,6 +35,14 @@ async def repair(store: Store) -> list[Problem]:
                 await store.commit(Unit(session_id, (SetHidden(changes),), sync="power"))
             what = "hidden_at and hidden_by were written anew"
             mended += [Problem(what, session_id, message_id) for message_id in changes]
+            for turn in whole.tree.turns.values():
+                if turn.damage is not None:
+                    # Its messages say what happened. What its row said beside that is gone, and noted to be.
+                    let_stand = {DAMAGED: None, DAMAGE_ACCEPTED: {"damage": turn.damage}}
+                    await store.commit(Unit(session_id, (SetTurn(turn.id, None, data=let_stand),), sync="power"))
+                    mended.append(
+                        Problem(f"its row stands without what did not read: {turn.damage}", session_id, turn.id)
+                    )
     return mended
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from clew.errors import RowUndecodable
 from clew.live.base import Status, Waiting
 from clew.store.base import Store
 from clew.transcript.damage import DAMAGED_PART, MISSING, NOT_ALL_READABLE
@@ -30,9 +31,22 @@ async def load_open_turn(store: Store, session_id: str) -> Turn | None:
 
 
 async def idle_status(store: Store, session_id: str) -> Status:
-    """The status of a session that nothing runs on: idle, with what waits for a human."""
-    turn = await load_open_turn(store, session_id)
-    return Status("idle", waiting=open_waits(waits_of(turn)) if turn is not None and turn.status == "waiting" else ())
+    """The status of a session that nothing runs on: idle, with what waits for a human, or why nobody can tell."""
+    try:
+        turn = await load_open_turn(store, session_id)
+    except RowUndecodable as error:
+        told = f"this session is damaged: {error}; look with `clew check`, then restore a backup or delete it"
+        return Status("error", message=told, problem={"code": error.code, "message": told})
+    if turn is None:
+        return Status("idle")
+    told = (
+        f"its newest turn is damaged: {turn.damage}; answer, abort or go on with a prompt, and look with `clew check`"
+    )
+    return Status(
+        "idle",
+        message=told if turn.damage is not None else None,
+        waiting=open_waits(waits_of(turn)) if turn.status == "waiting" else (),
+    )
 
 
 async def load_waiting(store: Store, session_id: str, turn: Turn) -> tuple[MessageRow | None, MessageRow | None]:

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from clew.transcript.chunk import FinishReason
+from clew.transcript.damage import DAMAGED
 from clew.transcript.part import TextKey
 from clew.transcript.session import Model
 from clew.transcript.turn_state import OPEN, TurnStatus, check_transition
@@ -50,6 +51,9 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     origin_turn_id: str | None = None
     settled_at: int | None = None
     data: dict[str, Any] = msgspec.field(default_factory=dict)
+
+    damage = TextKey(DAMAGED, "data")
+    """What of its row did not read; until a human lets it stand, as what is gone cannot be known."""
 
     stopped = TextKey("stopped", "data")
     """Why it ended, where there is more to say than that it did."""

@@ -145,11 +145,25 @@ def turn_params(turn: Turn) -> Params:
 
 
 def to_turn(row: Row) -> Turn:
-    """A turn; what comes after its columns is passed over."""
-    if row[3] not in _KINDS or row[4] not in _STATUSES:
-        raise RowUndecodable(f"a turn reads as {row[3]!r}, {row[4]!r}", session_id=row[1], turn_id=row[0])
-    data = {} if row[8] == "{}" else _object(row[8], "data of a turn", session_id=row[1], turn_id=row[0])
-    return Turn(**{**dict(zip(_TURN, row, strict=False)), "data": data})
+    """A turn; what comes after its columns is passed over.
+
+    What of it does not read is worked out from the rest of its row, and noted in its data: its messages are whole, and
+    nobody should be kept from them. One of which nobody knows how it ended has failed.
+    """
+    known = dict(zip(_TURN, row, strict=False))
+    damage: list[str] = []
+    try:
+        data = {} if row[8] == "{}" else _object(row[8], "data of a turn", session_id=row[1], turn_id=row[0])
+    except RowUndecodable as error:
+        data = {}
+        damage.append(str(error))
+    if row[3] not in _KINDS:
+        known["kind"] = "compaction" if known["compaction_turn_id"] == known["id"] else "normal"
+        damage.append(f"its type reads {row[3]!r}")
+    if row[4] not in _STATUSES:
+        known["status"] = "running" if known["settled_at"] is None else "failed"
+        damage.append(f"its status reads {row[4]!r}")
+    return Turn(**{**known, "data": {**data, DAMAGED: "; ".join(damage)} if damage else data})
 
 
 def step_params(step: Step) -> Params:

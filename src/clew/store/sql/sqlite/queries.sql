@@ -279,7 +279,8 @@ UPDATE chat_turns SET parent_turn_id = :parent_turn_id, depth = :depth, compacti
 WHERE id = :id AND session_id = :session_id
 
 -- name: set_turn
-UPDATE chat_turns SET status = :status, settled_at = :settled_at, data_json = :data_json WHERE id = :id
+UPDATE chat_turns SET turn_type = :turn_type, status = :status, settled_at = :settled_at, data_json = :data_json
+WHERE id = :id
 
 -- name: load_turns
 SELECT {turn_columns}, messages FROM chat_turns WHERE session_id = :id
