@@ -94,7 +94,7 @@ async def test_closing_waits_for_the_summary_after_a_turn_within_a_limit(
     assert [one.message for one in caplog.records if one.levelno >= logging.ERROR] == []
 
 
-@pytest.mark.rule("SR-10")
+@pytest.mark.rule("SR-10", "CP-9")
 def test_a_command_ends_with_the_summary_of_its_turn_stored(run: Run, tmp_path: Path) -> None:
     """On a store that makes room after a turn: the next command finds the summary that the last one owed."""
     store, words = ("--store", f"json:{tmp_path}/sessions"), "word " * 150
