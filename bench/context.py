@@ -82,8 +82,11 @@ class Row:
     """One run of the whole work. Shares are of the request before that is a prefix of the next one.
 
     ``shares``: outside of compactions and prunes. ``same_place``: and where the environment was told the same.
+    ``causes``: why Anthropic's wire read anew. ``first`` is what it had never seen, which nobody is spared; the rest it
+    had, and lost at that event; ``pauses`` are all others, and ``summaries`` are read by another model.
     """
 
+    work: str
     window: int
     policy: str
     steps: int
@@ -92,6 +95,7 @@ class Row:
     summaries: int
     summary_tokens: int
     events: Mapping[str, int]
+    causes: Mapping[str, int]
     shares: Sequence[float]
     same_place: Sequence[float]
     ms_per_step: float
@@ -102,7 +106,7 @@ class _Worker:
 
     def __init__(self, steps: Sequence[errand.Step], wires: Mapping[EndpointKind, Wired]) -> None:
         self.at_s = 0.0
-        self.sent: list[tuple[ModelRequest, list[Block]]] = []
+        self.sent: list[tuple[ModelRequest, list[Block], Bill]] = []
         self.summaries = 0
         self.apart_s = 0.0
         """Spent on encoding and billing, which is the bench's own work."""
@@ -120,7 +124,7 @@ class _Worker:
             step = errand.Step(_SUMMARY)
         else:
             step = self._steps[len(self.sent)]
-            self.sent.append((request, blocks))
+            self.sent.append((request, blocks, bill))
         chunks = said(step.says, id=f"text_{len(self.sent)}_{self.summaries}")
         if step.tool is not None:
             chunks += tool_call(step.tool, step.args, id=f"toolu_{len(self.sent):020}")
@@ -134,17 +138,19 @@ class _Worker:
 
 
 async def measure(bench: Bench) -> list[Row]:
-    lengths = errand.QUICK if bench.quick else errand.WHOLE
-    runs = [(_ENDLESS, "no compaction")]
-    runs += [(window, policy) for window in ((32_000,) if bench.quick else (200_000, 32_000)) for policy in _POLICIES]
-    runs = [(window, policy) for window, policy in runs if window == _ENDLESS or policy != "no compaction"]
-    return [await _run(bench.path("work").with_suffix(""), lengths, *run) for run in runs]
+    windows = (32_000,) if bench.quick else (200_000, 32_000)
+    runs = [(_ENDLESS, "no compaction"), *((window, policy) for window in windows for policy in list(_POLICIES)[1:])]
+    return [
+        await _run(bench.path("work").with_suffix(""), work, *run, quick=bench.quick)
+        for work in errand.WORKS
+        for run in runs
+    ]
 
 
-async def _run(folder: Path, lengths: Sequence[int], window: int, policy: str) -> Row:
+async def _run(folder: Path, work: str, window: int, policy: str, *, quick: bool) -> Row:
     project = folder / "project"
     errand.make_project(project)
-    turns = errand.turns_of(lengths)
+    turns = errand.turns_of(errand.WORKS[work], quick=quick)
     max_output = 4_000 if window < 100_000 else 32_000
     info = ModelInfo(model=_ANSWERS, window=window, max_output=max_output, summariser=_SUMMARISES)
     cheap = ModelInfo(model=_SUMMARISES, window=200_000, max_output=8_000)
@@ -176,15 +182,18 @@ async def _run(folder: Path, lengths: Sequence[int], window: int, policy: str) -
     if failed := [part for part in parts if part.get("state") in ("output-error", "output-denied")]:
         raise RuntimeError(f"{len(failed)} calls of the work failed, first {failed[0]}")
     events, shares, same_place = _compare(worker.sent, [step.data["view"] for step in made])
+    summarised = wires["anthropic"].bills.get(_SUMMARISES.model_id, Bill())
     return Row(
+        work=work,
         window=window,
         policy=policy,
         steps=len(made),
         bills={name: wired.total for name, wired in wires.items()},
         weighted={name: wired.weighted for name, wired in wires.items()},
         summaries=worker.summaries,
-        summary_tokens=wires["anthropic"].bills.get(_SUMMARISES.model_id, Bill()).total,
+        summary_tokens=summarised.total,
         events=events,
+        causes={**_causes_of(worker.sent, [step.data["view"] for step in made]), "summaries": summarised.fresh},
         shares=shares,
         same_place=same_place,
         ms_per_step=took_s * 1000 / len(made),
@@ -199,7 +208,7 @@ def _caches(kind: EndpointKind) -> Mapping[str, AnthropicCache | OpenAICache]:
 
 
 def _compare(
-    sent: Sequence[tuple[ModelRequest, list[Block]]], views: Sequence[Sequence[int]]
+    sent: Sequence[tuple[ModelRequest, list[Block], Bill]], views: Sequence[Sequence[int]]
 ) -> tuple[dict[str, int], list[float], list[float]]:
     """What happened between each request and the one before, and how much of that was a prefix of it."""
     events = {"compactions": 0, "prunes": 0, "environments": 0}
@@ -219,6 +228,21 @@ def _compare(
     return events, shares, same_place
 
 
+def _causes_of(
+    sent: Sequence[tuple[ModelRequest, list[Block], Bill]], views: Sequence[Sequence[int]]
+) -> dict[str, int]:
+    """What was read anew, by why."""
+    causes = {"first": 0, "compactions": 0, "prunes": 0, "pauses": 0}
+    seen: set[str] = set()
+    for n, (_, blocks, bill) in enumerate(sent):
+        first = min(bill.fresh, tokens_of(sum(len(block.text) for block in blocks if block.text not in seen)))
+        seen.update(block.text for block in blocks)
+        compacted, pruned = (n > 0 and views[n][kind] != views[n - 1][kind] for kind in (0, 1))
+        causes["first"] += first
+        causes["compactions" if compacted else "prunes" if pruned else "pauses"] += bill.fresh - first
+    return causes
+
+
 def _prefix_share(before: Sequence[Block], after: Sequence[Block]) -> float:
     old, new = ("".join(block.text for block in blocks) for blocks in (before, after))
     low, high = 0, min(len(old), len(new))
@@ -229,29 +253,38 @@ def _prefix_share(before: Sequence[Block], after: Sequence[Block]) -> float:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Two tables: what is billed, and why."""
-    billed, causes = _billed(rows), _causes(rows)
-    return "\n\n".join(
-        aligned(cells, [n >= left for n in range(len(cells[0]))]) for cells, left in ((billed, 3), (causes, 2))
-    )
+    """Three tables: what is billed, why it is read anew, and what happened."""
+    tables = ((_billed(rows), 4), (_reasons(rows), 3), (_events(rows), 3))
+    return "\n\n".join(aligned(cells, [n >= left for n in range(len(cells[0]))]) for cells, left in tables)
 
 
 def _billed(rows: Sequence[Row]) -> list[list[str]]:
-    cells = [["window", "policy", "wire", "read anew", "of it full price", "of it written", "from cache", "weighted"]]
+    cells = [
+        ["work", "window", "policy", "wire", "read anew", "of it full price", "of it written", "from cache", "weighted"]
+    ]
     for row in rows:
         for wire, bill in row.bills.items():
             counts = (bill.fresh, bill.full, bill.written, bill.read, row.weighted[wire])
-            cells.append([_window(row), row.policy, wire, *(f"{count:,.0f}" for count in counts)])
+            cells.append([row.work, _window(row), row.policy, wire, *(f"{count:,.0f}" for count in counts)])
     return cells
 
 
-def _causes(rows: Sequence[Row]) -> list[list[str]]:
-    head = ["window", "policy", "summary calls", "their tokens", "compactions", "prunes", "new environments"]
+def _reasons(rows: Sequence[Row]) -> list[list[str]]:
+    head = ["work", "window", "policy", "read anew", "seen the first time", "after compactions", "after prunes"]
+    cells = [[*head, "after pauses", "by summaries"]]
+    for row in rows:
+        counts = (sum(row.causes.values()), *row.causes.values())
+        cells.append([row.work, _window(row), row.policy, *(f"{count:,}" for count in counts)])
+    return cells
+
+
+def _events(rows: Sequence[Row]) -> list[list[str]]:
+    head = ["work", "window", "policy", "summary calls", "their tokens", "compactions", "prunes", "new environments"]
     cells = [[*head, "prefix, least", "median", "least, same environment", "ms a step"]]
     for row in rows:
         counts = (row.summaries, row.summary_tokens, *row.events.values())
         shares = (min(row.shares), median(row.shares), min(row.same_place))
-        cells.append([_window(row), row.policy, *(f"{count:,}" for count in counts)])
+        cells.append([row.work, _window(row), row.policy, *(f"{count:,}" for count in counts)])
         cells[-1] += [*(f"{share:.1%}" for share in shares), f"{row.ms_per_step:.0f}"]
     return cells
 

@@ -1,30 +1,56 @@
-"""A long piece of agentic work, the same in every run: a project folder, and what a model does in it step by step.
+"""Long pieces of agentic work, the same in every run: a project folder, and what a model does in it step by step.
 
-A step is one tool call with a sentence before it. About three in ten read a whole file (4 to 16 kB), the others read a
-passage, search, edit or run tests; the last step of a turn is an answer. 200 steps leave about 1.3 MB to send.
+A step is one tool call with a sentence before it; the last step of a turn is an answer. Of ``errands`` about three in
+ten read a whole file (4 to 16 kB), the others read a passage, search, edit or run tests: 200 steps leave about 1.3 MB
+to send. Of ``talk`` it is the person who says much: each prompt comes with 2 to 12 kB of what they have pasted, the
+model looks up little and answers at length, so that hardly anything in it can be pruned.
 """
 
 from __future__ import annotations
 
 import random
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from bench.talk import text
 
-__all__ = ["QUICK", "WHOLE", "Step", "Turn", "make_project", "turns_of"]
+__all__ = ["WORKS", "Step", "Turn", "Work", "make_project", "turns_of"]
 
 _MODULES: Final = 40
 _TEST_RUNS: Final = 60
-WHOLE: Final = (8, 20, 40, 12, 60, 4, 10, 30, 16)
-"""Steps of each turn: short questions, and errands that take an hour."""
-QUICK: Final = (6, 14, 20)
 _PAUSES_S: Final = (0, 90, 240, 60, 900, 45, 120, 2_400, 30)
-"""Before each turn. Twice somebody was away for longer than a provider keeps anything."""
-_KINDS: Final = ("read", "read", "read", "passage", "grep", "edit", "edit", "test", "test", "grep")
+"""Before each turn, and so on. Twice in nine somebody was away for longer than a provider keeps anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Steps of each turn, of a ``quick`` run fewer; what a step may be; characters of a prompt and of an answer."""
+
+    lengths: Sequence[int]
+    quick: Sequence[int]
+    kinds: Sequence[str]
+    prompt: tuple[int, int] = (300, 300)
+    answer: tuple[int, int] = (700, 700)
+
+
+WORKS: Final[Mapping[str, Work]] = {
+    # Short questions, and errands that take an hour.
+    "errands": Work(
+        lengths=(8, 20, 40, 12, 60, 4, 10, 30, 16),
+        quick=(6, 14, 20),
+        kinds=("read", "read", "read", "passage", "grep", "edit", "edit", "test", "test", "grep"),
+    ),
+    "talk": Work(
+        lengths=(2, 4, 3, 1, 5, 2, 3, 4, 2, 4) * 7,
+        quick=(2, 4, 3, 1, 5, 2, 3, 4, 2, 4),
+        kinds=("passage", "passage", "edit", "edit", "test"),
+        prompt=(2_000, 12_000),
+        answer=(800, 4_000),
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,23 +117,30 @@ def _test_output(run: int) -> Iterator[str]:
             yield f"    src/module_{rng.randrange(_MODULES):02}.py:{line * 7 + 3}: {text(line, 60)}"
 
 
-def turns_of(lengths: Sequence[int]) -> list[Turn]:
+def turns_of(work: Work, *, quick: bool = False) -> list[Turn]:
     """The whole work, by turns."""
+    lengths = work.quick if quick else work.lengths
     rng = random.Random(14)
     untouched = [(module, function) for module in range(_MODULES) for function in range(_functions(module))]
     rng.shuffle(untouched)
     turns = []
-    for number, (length, pause_s) in enumerate(zip(lengths, _PAUSES_S, strict=False)):
-        steps = [_step(rng, untouched) for _ in range(length - 1)]
-        steps.append(Step(text(rng.randrange(10_000), 700)))
-        turns.append(Turn(text(number + 500, 300), steps, pause_s))
+    for number, length in enumerate(lengths):
+        steps = [_step(rng, untouched, work.kinds) for _ in range(length - 1)]
+        steps.append(Step(text(rng.randrange(10_000), _between(rng, work.answer))))
+        prompt = text(number + 500, _between(rng, work.prompt))
+        turns.append(Turn(prompt, steps, _PAUSES_S[number % len(_PAUSES_S)]))
     return turns
 
 
-def _step(rng: random.Random, untouched: list[tuple[int, int]]) -> Step:
+def _between(rng: random.Random, ends: tuple[int, int]) -> int:
+    # What is always the same takes no number from the row, so that a work stays as it was measured before.
+    return ends[0] if ends[0] == ends[1] else rng.randint(*ends)
+
+
+def _step(rng: random.Random, untouched: list[tuple[int, int]], kinds: Sequence[str]) -> Step:
     says = text(rng.randrange(10_000), rng.randint(60, 260))
     module = rng.randrange(_MODULES)
-    match rng.choice(_KINDS):
+    match rng.choice(kinds):
         case "read":
             return Step(says, "read", {"path": f"src/module_{module:02}.py"})
         case "passage":

@@ -16,7 +16,7 @@ from clew.providers.base import EndpointKind, ModelRequest, ProviderFailure
 from clew.providers.pydantic_ai import Endpoint, PydanticAIProvider
 from clew.transcript.session import Model
 
-__all__ = ["Wire", "open_wire"]
+__all__ = ["Wire", "blocks_of", "open_wire"]
 
 _MARK: Final = "cache_control"
 _REFUSAL: Final = b'{"error":{"type":"invalid_request_error","message":"kept"}}'
@@ -41,12 +41,7 @@ class Wire:
         with contextlib.suppress(ProviderFailure):
             async for _ in self._provider.stream(msgspec.structs.replace(request, model=model)):
                 pass
-        body = orjson.loads(self._bodies.get_nowait())
-        found = [*_blocks(body)]
-        if _MARK in body:
-            # A mark on the whole stands for one on its last block.
-            found[-1] = Block(found[-1].text, marked=True)
-        return found
+        return blocks_of(orjson.loads(self._bodies.get_nowait()))
 
     async def close(self) -> None:
         await self._provider.close()
@@ -75,6 +70,15 @@ async def open_wire(kind: EndpointKind, models: Mapping[str, str]) -> AsyncItera
         finally:
             await wire.close()
             await asyncio.gather(*filter(None, heard))
+
+
+def blocks_of(body: Mapping[str, Any]) -> list[Block]:
+    """A request's body in the order in which the provider reads it."""
+    found = [*_blocks(body)]
+    if _MARK in body:
+        # A mark on the whole stands for one on its last block.
+        found[-1] = Block(found[-1].text, marked=True)
+    return found
 
 
 def _blocks(body: Mapping[str, Any]) -> Iterator[Block]:

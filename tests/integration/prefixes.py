@@ -12,13 +12,24 @@ import clew
 from clew.engine import Engine
 from tests.integration.wire_server import ANTHROPIC, OPENAI, RESPONSES, WireServer, ok
 
-__all__ = ["SPEAKS", "characters", "common", "opened"]
+__all__ = ["SPEAKS", "calls", "characters", "common", "opened"]
 
 SPEAKS: dict[str, list[bytes]] = {
     "anthropic": ANTHROPIC.text("fine"),
     "openai": OPENAI.text("fine"),
     "openai-responses": RESPONSES.text("fine"),
 }
+
+
+def calls(kind: str, n: int, tool: str, **args: Any) -> list[bytes]:
+    """A step that calls a tool, in the words of a wire."""
+    given = json.dumps(args)
+    if kind == "anthropic":
+        block = ANTHROPIC.tool_block(0, f"toolu_{n:020}", tool, given)
+        return [ANTHROPIC.start(), *block, *ANTHROPIC.stop("tool_use")]
+    if kind == "openai":
+        return OPENAI.calls(OPENAI.call(0, f"call_{n:020}", tool, given))
+    return [*RESPONSES.created(), *RESPONSES.call(0, f"call_{n:020}", tool, given), RESPONSES.end()]
 
 
 @asynccontextmanager
@@ -43,7 +54,8 @@ async def opened(
 def characters(body: Any) -> str:
     """A request in the order in which a provider reads it, without the marks for its cache."""
     kept = json.loads(json.dumps(body), object_hook=lambda one: {k: v for k, v in one.items() if k != "cache_control"})
-    return "\n".join(map(json.dumps, [*kept["tools"], *kept["system"], *kept["messages"]]))
+    said = [*kept.get("system", []), *kept.get("messages", []), *kept.get("input", [])]
+    return "\n".join(map(json.dumps, [*kept["tools"], kept.get("instructions"), *said]))
 
 
 def common(before: str, after: str) -> str:

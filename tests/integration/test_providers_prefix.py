@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from clew.engine import Engine
-from tests.integration.prefixes import SPEAKS, characters, common, opened
+from tests.integration.prefixes import SPEAKS, calls, characters, common, opened
 from tests.integration.wire_server import ANTHROPIC, WireServer, ok
 from tests.integration.wire_talk import wire
 
@@ -161,26 +161,27 @@ async def test_a_compaction_that_a_turn_makes_for_itself_tells_the_environment_a
 
 
 @pytest.mark.rule("PR-5")
+@pytest.mark.parametrize("kind", SPEAKS)
 async def test_over_fifty_tool_steps_in_five_turns_each_request_begins_with_the_one_before(
-    wire: WireServer, tmp_path: Path, record_property: Callable[[str, object], None]
+    wire: WireServer, kind: str, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    """Files change all along; the end of every request is marked for the provider's cache, as are tools and system."""
+    """Files change all along, on every wire; where a provider has to be told what to keep, the end of each request is
+    marked, as are tools and system."""
     working_copy(tmp_path)
     (tmp_path / "lines").write_text("".join(f"this is line {n}\n" for n in range(1, 60)))
-    async with opened(wire, "anthropic", tmp_path) as (engine, session_id):
+    async with opened(wire, kind, tmp_path) as (engine, session_id):
         for turn in range(5):
             for n in range(turn * 10, turn * 10 + 10):
-                args = json.dumps({"path": "lines", "offset": n + 1, "limit": 5})
-                call = ANTHROPIC.tool_block(0, f"toolu_{n:020}", "read", args)
-                wire.reply(*ok(), ANTHROPIC.start(), *call, *ANTHROPIC.stop("tool_use"))
-            wire.reply(*ok(), *ANTHROPIC.text("fine"))
+                wire.reply(*ok(), *calls(kind, n, "read", path="lines", offset=n + 1, limit=5))
+            wire.reply(*ok(), *SPEAKS[kind])
             await say(engine, session_id, f"go on {turn}")
             (tmp_path / f"new{turn}").touch()
     bodies = [request.json for request in wire.requests]
     assert len(bodies) == 55
     marked = {("cache_control" in body, str(body).count("cache_control")) for body in bodies}
-    assert marked == {(True, 3)}
+    assert marked == {(True, 3) if kind == "anthropic" else (False, 0)}
     texts = [*map(characters, bodies)]
+    assert all("this is line 51" in text for text in texts[-4:])
     shares = [len(common(before, after)) / len(before) for before, after in pairwise(texts)]
-    record_property("figure", f"common prefix over 55 requests: least {min(shares):.1%}")
+    record_property("figure", f"common prefix over 55 requests, {kind}: least {min(shares):.1%}")
     assert min(shares) >= 0.95

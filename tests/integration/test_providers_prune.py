@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bench.provider_cache import AnthropicCache
+from bench.wire import blocks_of
 from clew.engine import Engine
 from clew.history.check import check
 from tests.integration.prefixes import characters, common, opened
-from tests.integration.wire_server import ANTHROPIC, WireServer, ok
+from tests.integration.wire_server import ANTHROPIC, Arrived, Step, WireServer, ok
 from tests.integration.wire_talk import wire
 
 __all__ = ["wire"]
@@ -88,6 +91,41 @@ async def test_a_long_turn_prunes_its_own_old_outputs_once_and_pays_for_no_summa
     assert [part["output"][:14] == "[output pruned" for part in again.parts if "output" in part] == stubs(bodies[-1])
     assert len(answer.metadata["pruned"]) == gone
     assert found == []
+
+
+@pytest.mark.slow
+@pytest.mark.rule("PR-5")
+async def test_what_a_prune_left_as_it_was_is_still_kept_at_the_next_one(tmp_path: Path) -> None:
+    """Anthropic keeps what is marked: the fourth mark is at the end of what no later prune changes. So from the second
+    prune on a provider reads the stubs there were from its cache, and not only tools and system."""
+    arrived: list[Any] = []
+
+    def answer(request: Arrived) -> Sequence[Step]:
+        """Reads the next passage, or says that it is done; what was sent is counted as it is."""
+        arrived.append(request.json)
+        started = ANTHROPIC.start(input_tokens=len(characters(request.json)) // 4)
+        if (n := len(arrived)) > 36:
+            return [*ok(), started, *ANTHROPIC.text_block(0, "fine"), *ANTHROPIC.stop()]
+        call = ANTHROPIC.tool_block(0, f"toolu_{n:020}", "read", json.dumps({"path": f"file{n % 7}", "limit": 120 + n}))
+        return [*ok(), started, *call, *ANTHROPIC.stop("tool_use")]
+
+    for n in range(7):
+        (tmp_path / f"file{n}").write_text(passage(n) * 2)
+    async with (
+        WireServer(answer) as wire,
+        opened(wire, "anthropic", tmp_path, window=WINDOW, max_output=4_000) as (engine, session_id),
+    ):
+        outcome = await (await engine.submit(session_id, "read them all")).wait()
+        assert outcome.status == "completed", outcome
+    cache = AnthropicCache()
+    bills = [cache.ask(blocks_of(body), n * 10.0) for n, body in enumerate(arrived)]
+    shown = [sum(stubs(body)) for body in arrived]
+    prunes = [n for n in range(1, len(shown)) if shown[n] != shown[n - 1]]
+    assert len(prunes) == 3
+    read = [bills[n].read for n in prunes]
+    assert read == sorted(set(read)), read
+    marks = [str(body).count("cache_control") for body in arrived]
+    assert (set(marks[: prunes[0] + 1]), set(marks[prunes[0] + 1 :])) == ({3}, {4})
 
 
 @pytest.mark.rule("PR-2", "PR-5")

@@ -58,7 +58,7 @@ def test_outputs_over_400_characters_become_stubs() -> None:
         reply("c", {**call(900), "preliminary": True}),
         Message("u", "user", [{"type": "text", "text": "x" * 900}], {}),
     ]
-    assert plan(messages) == (Pruned(0, "a", 2, estimate_tokens(401), 0, 7),)
+    assert plan(messages, pressing=True) == (Pruned(0, "a", 2, estimate_tokens(401), 0, 7),)
 
 
 @pytest.mark.rule("PR-1")
@@ -167,6 +167,16 @@ def test_between_steps_a_prune_that_does_not_get_there_waits_until_it_presses() 
     assert [len(plan(messages, used=used, **few)) for used in (6_000, 6_200, 9_000)] == [2, 0, 0]
     assert len(plan(messages, used=9_000, pressing=True, **few)) == 2
     assert len(plan([reply("a", call(4_000))], used=9_000, **few)) == 1
+
+
+@pytest.mark.rule("PR-1", "PR-5")
+def test_a_prune_that_gains_little_for_what_is_read_again_waits_until_it_presses() -> None:
+    """One output in front of four times as much text: with every turn one more would go, and all behind it is new."""
+    one, two = [reply("a", call(2_000))], [reply("a", call(2_000)), reply("b", call(2_000))]
+    said = {length: Message("u", "user", [{"type": "text", "text": "x" * length}], {}) for length in (7_000, 9_000)}
+    few: dict[str, Any] = {"used": 6_000, "limit": 10_000}
+    assert [len(plan([*one, said[length]], **few)) for length in said] == [1, 0]
+    assert [len(plan([*one, said[9_000]], pressing=True, **few)), len(plan([*two, said[9_000]], **few))] == [1, 2]
 
 
 @pytest.mark.rule("PR-2")

@@ -11,11 +11,11 @@ import msgspec
 
 from clew.compaction import budget as b
 from clew.compaction.policy import Policy
-from clew.compaction.prune import plan_prune
+from clew.compaction.prune import may_go, plan_prune
 from clew.transcript.file_rule import UNKNOWN, FileRule
 from clew.transcript.line import LineTurn
 from clew.transcript.message import Message
-from clew.transcript.part import STEP_START, kind_of, steps_in
+from clew.transcript.part import STEP_START, call_id_of, kind_of, steps_in
 from clew.transcript.pruned import Pruned, pruned_through
 from clew.transcript.session import Model
 from clew.transcript.turn import Step
@@ -83,6 +83,7 @@ class Context:
         self.window: b.Window = b.window_of(policy, frame.window, frame.max_output)
         self._all: list[Message] = self._messages(self.prunes)
         self.messages: list[Message] = without_begun(self._all)
+        self._asked_prune: int | None = None
         self.counts: tuple[b.Count, ...] = tuple(counts)
         self.ruler: b.Ruler = b.learn(self.counts, frame.model.provider_id, frame.files)
         self.size: b.Size = self._size(measured)
@@ -118,6 +119,26 @@ class Context:
     def prune_seq(self) -> int:
         return max((one.seq for one in self.pruned), default=0)
 
+    @property
+    def settled_call(self) -> str | None:
+        """The last call that is sent as it will be after the next prune too; None before the first prune.
+
+        That ends before the first output which is not a stub yet and may become one. In the first request since a prune
+        it is the last call before what that has changed: so much a provider has, if it was asked to keep that.
+        """
+        newest = {(one.message_id, one.part) for one in self.pruned if one.seq == self.prune_seq}
+        since = self._asked_prune is not None and self._asked_prune < self.prune_seq
+        settled = whole_step = None
+        for message in self.messages:
+            for index, part in enumerate(message.parts, self.offsets.get(message.id, 0)):
+                if kind_of(part) == STEP_START:
+                    whole_step = settled
+                key = message.id, index
+                if key in newest if since else key not in self.prunes and may_go(part, self.policy):
+                    return whole_step if self.prunes else None
+                settled = call_id_of(part) or settled
+        return settled if self.prunes else None
+
     # How large it is
 
     def measure(self, steps: Sequence[Step], earlier: Sequence[Step] = ()) -> None:
@@ -129,6 +150,8 @@ class Context:
         told = [step for step in told if len(step.sized) == 2 and not step.is_estimated]
         self.counts = tuple(b.count_of(step.usage, *step.sized) for step in told)
         self.ruler = b.learn(self.counts, self.frame.model.provider_id, self.frame.files)
+        views = [step.view for step in steps if len(step.view) > 1]
+        self._asked_prune = views[-1][1] if views else None
         by_message: dict[str, list[Step]] = {}
         for step in steps:
             by_message.setdefault(step.message_id, []).append(step)

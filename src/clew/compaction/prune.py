@@ -8,23 +8,26 @@ newest output for each file last worked on.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import dropwhile
 from typing import Any, Final
 
 import msgspec
 
-from clew.compaction.budget import USUAL, Ruler, estimate_tokens, reaches
+from clew.compaction.budget import USUAL, Ruler, estimate_part, estimate_tokens, reaches
 from clew.compaction.files import file_path
 from clew.compaction.policy import Policy
 from clew.transcript.message import Message
 from clew.transcript.part import is_growing, output_text, steps_in, tool_name
 from clew.transcript.pruned import Pruned, prune_part
 
-__all__ = ["plan_prune"]
+__all__ = ["may_go", "plan_prune"]
 
 PROTECTED_TOOLS: Final = frozenset({"todo", "task", "skill"})
 PROTECTED_MESSAGES: Final = 3
 PROTECTED_STEPS: Final = 5
 PROTECTED_FILES: Final = 5
+WORTH: Final = 4
+"""So many times what it gains a prune may make a provider read again."""
 AGGRESSIVE_CHARS: Final = 400
 """Outputs over so many characters go when a provider has said that the request is too long."""
 
@@ -61,9 +64,10 @@ def plan_prune(
     ``messages`` are as they are sent, with what is ``already`` pruned. ``base_index`` tells how many parts of a
     message are cut off at its front. ``running`` is the turn that is being answered: its old steps count like earlier
     turns. Between its steps a prune that would not get there is left until it is ``pressing``: it would come back with
-    every step, and each time a provider reads all behind the first stub anew. ``by_hand``: all that may go, whatever
-    the threshold. ``aggressive``: the same, and smaller outputs too; for once after a provider refused a request as
-    too long. Both also when pruning by itself is switched off.
+    every step, and each time a provider reads all behind the first stub anew. So is any prune that gains little for
+    what is read again; it would come back with every turn. ``by_hand``: all that may go, whatever the threshold.
+    ``aggressive``: the same, and smaller outputs too; for once after a provider refused a request as too long. Both
+    also when pruning by itself is switched off.
     """
     rules = policy.pruning
     over = min(rules.over_chars, AGGRESSIVE_CHARS) if aggressive else rules.over_chars
@@ -74,7 +78,7 @@ def plan_prune(
     if not policy.prunes or sum(one.chars for one in outputs) < rules.min_total_chars:
         return ()
     planned: dict[_Key, tuple[_Output, int]] = {}
-    goal = 1.0
+    goal, whole = 1.0, used
     for pct, keep in ((rules.soft_pct, rules.keep_chars), (rules.hard_pct, 0)):
         if pct is None or not reaches(used, limit, pct, strict=rules.strict):
             continue
@@ -89,7 +93,18 @@ def plan_prune(
     inside = any(message.role == "assistant" and message.turn_id == running for message in messages if running)
     if inside and not pressing and reaches(used, limit, goal, strict=rules.strict):
         return ()
-    return _records((planned[one.key] for one in outputs if one.key in planned), at)
+    taken = [planned[one.key] for one in outputs if one.key in planned]
+    if taken and rules.until_pct is not None and not pressing:
+        again = _tokens_from(messages, taken[0][0].part, ruler) - (whole - used)
+        if (whole - used) * WORTH < again:
+            return ()
+    return _records(taken, at)
+
+
+def may_go(part: Mapping[str, Any], policy: Policy) -> bool:
+    """Whether this output is one of those that are pruned some day, once it is old enough."""
+    long = len(output_text(part) or "") > policy.pruning.over_chars
+    return long and tool_name(part) not in PROTECTED_TOOLS
 
 
 def _saved(one: _Output, keep: int, before: tuple[_Output, int] | None, ruler: Ruler) -> int:
@@ -98,6 +113,12 @@ def _saved(one: _Output, keep: int, before: tuple[_Output, int] | None, ruler: R
         return 0  # there is no middle to take out
     now = estimate_tokens(_shown_chars(one, before[1]) if before else one.chars, ruler)
     return now - estimate_tokens(_shown_chars(one, keep), ruler)
+
+
+def _tokens_from(messages: Sequence[Message], first: Mapping[str, Any], ruler: Ruler) -> int:
+    """What is sent from this part on."""
+    parts = dropwhile(lambda part: part is not first, (part for message in messages for part in message.parts))
+    return sum(estimate_part(part, ruler) for part in parts)
 
 
 def _shown_chars(one: _Output, keep: int) -> int:
@@ -123,9 +144,7 @@ def _outputs(
             continue
         for index, part in enumerate(message.parts[: protected.get(message.id)]):
             text = output_text(part)
-            if text is None or is_growing(part):
-                continue
-            if tool_name(part) in PROTECTED_TOOLS or (message.id, index) in files:
+            if text is None or is_growing(part) or tool_name(part) in PROTECTED_TOOLS or (message.id, index) in files:
                 continue
             key = (message.id, index + base_index.get(message.id, 0))
             before = already.get(key)

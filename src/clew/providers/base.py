@@ -62,7 +62,8 @@ class ToolSchema(msgspec.Struct, frozen=True):
 class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One model call. ``messages`` is the model view: AI SDK messages in order, every tool call with its result.
 
-    ``once``: nothing that is sent later begins with it, so a provider need not keep it.
+    ``once``: nothing that is sent later begins with it, so a provider need not keep it. ``settled_call``: up to this
+    call it stays as it is for longer than the rest, so a provider that keeps what it is told to had better keep that.
     """
 
     model: Model
@@ -72,6 +73,7 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     max_output_tokens: int | None = None
     temperature: float | None = None
     once: bool = False
+    settled_call: str | None = None
 
 
 class UsageSaid(msgspec.Struct, frozen=True):

@@ -237,6 +237,7 @@ class Loop(msgspec.Struct):
             # A guess about an unknown model must not cut its answers short.
             max_output_tokens=setting.info.max_output if setting.info.output_known else None,
             temperature=setting.agent.temperature,
+            settled_call=context.settled_call,
         )
         request: ModelRequest = await self.host.hooks.change("before_model_call", asked)
         self.size = context.size.used

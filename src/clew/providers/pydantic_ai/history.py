@@ -28,11 +28,16 @@ _LONGEST_ID: Final = 40
 _LONGEST_NAME: Final = 64
 
 
-def translate(request: ModelRequest, provider_id: str, system: str) -> list[Any]:
-    """The request's messages as the library takes them. ``system`` is what the library calls the provider."""
+def translate(request: ModelRequest, provider_id: str, system: str, *, marks: bool = False) -> list[Any]:
+    """The request's messages as the library takes them. ``system`` is what the library calls the provider.
+
+    ``marks``: the provider keeps what it is told to, so that the end of the settled stretch is marked.
+    """
     from pydantic_ai import messages as theirs
 
-    return _History(theirs, provider_id, system, str(request.model.model_id)).of(request)
+    history = _History(theirs, provider_id, system, str(request.model.model_id))
+    history.settled_call = request.settled_call if marks and not request.once else None
+    return history.of(request)
 
 
 def translate_tools(request: ModelRequest) -> list[Any]:
@@ -63,6 +68,7 @@ class _History:
         self._model_id = model_id
         self._out: list[Any] = []
         self._ids: dict[str, str] = {}
+        self.settled_call: str | None = None
 
     def of(self, request: ModelRequest) -> list[Any]:
         if request.system:
@@ -125,6 +131,8 @@ class _History:
             )
         )
         self._ask(returned)
+        if self.settled_call is not None and any(p.call_id_of(part) == self.settled_call for part in step):
+            self._ask([self._theirs.UserPromptPart(content=[self._theirs.CachePoint()])])
 
     def _reasoning(self, part: p.Part) -> list[Any]:
         own = p.provider_data(part, self._provider_id)

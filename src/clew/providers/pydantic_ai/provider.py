@@ -146,7 +146,7 @@ class PydanticAIProvider:
             raise self._failure(says, "invalid") from error
         return model_request_stream(
             model,
-            translate(request, self.endpoint.provider_id, connection.system),
+            translate(request, self.endpoint.provider_id, connection.system, marks=self.endpoint.kind == "anthropic"),
             model_settings=self._settings(model, request),
             model_request_parameters=ModelRequestParameters(function_tools=translate_tools(request)),
             instrument=False,
