@@ -14,8 +14,11 @@ import clew
 from clew.config import SavePolicy
 from clew.errors import InvalidInput, NotSupported, RowUndecodable
 from clew.history.check import check
+from clew.history.convert import convert
+from clew.ids import Mint, SessionIdForm
 from clew.store.files import folder
 from clew.store.files.residence import IDLE_MS
+from clew.store.sql.sqlite.opening import open_sqlite
 from clew.testing.clock import FakeClock
 from clew.testing.scripted import FakeProviders, Gate, ScriptedModel, call, say, wait
 from clew.transcript.metadata import local_place
@@ -255,10 +258,19 @@ async def test_hooks_are_told_of_sessions_that_are_made_saved_and_removed(tmp_pa
             watch(name)
         session = await e.create_session(metadata=local_place(None))
         await ask(e, session.id, "a")
+        await asyncio.gather(*e._runtime.sessions._tasks)  # titles are made beside, and told of
+        await e.host.hooks.drain()
+        told.append(("and then", True))
+        await e.rename_session(session.id, "b")
+        await e.archive_session(session.id)
+        await e.set_permissions(session.id, [])
+        await e.host.hooks.drain()
+        assert told[-4:] == [("and then", True), *[("session_save", True)] * 3]
         await e.delete_session(session.id)
-    assert told[0] == ("session_create", True)
+    # The prompt, the model that was asked, the end of the step and of the turn; and the title.
+    assert told[:2] == [("session_save", True), ("session_create", True)]
+    assert 3 <= told.index(("and then", True)) - 2 <= 10
     assert told[-1] == ("session_delete", False)
-    assert ("session_save", True) in told
 
 
 @pytest.mark.rule("ST-6")
@@ -300,3 +312,30 @@ async def test_a_file_that_does_not_read_is_told_and_never_written_over(tmp_path
             await e.rename_session(bad.id, "x")
         assert len(await e.messages(good.id)) == 2
     assert path_of(tmp_path, bad.id).read_bytes() == harmed
+
+
+@pytest.mark.rule("FS-3", "FS-6")
+@pytest.mark.parametrize("times", [(None, None, None, None), (3, 1, 2, 0), (1, 1, 1, 1)])
+async def test_a_file_of_another_program_is_shown_in_its_own_order(
+    tmp_path: Path, times: tuple[int | None, ...]
+) -> None:
+    """In every view, whatever it says of when; and the same once clew has gone on with it, and in another store."""
+    session_id = Mint().session(SessionIdForm.UUID)
+    said = ["where?", "in the maze", "and now?", "by the thread"]
+    messages = [
+        {"role": role, "text": text, **({} if at is None else {"createdAt": f"2025-02-11T10:00:0{at}Z"})}
+        for role, text, at in zip(("user", "assistant") * 2, said, times, strict=True)
+    ]
+    path_of(tmp_path, session_id).parent.mkdir(parents=True)
+    plain = {"id": session_id, "createdAt": "2025-02-11T10:00:00Z", "model": "test/model", "messages": messages}
+    path_of(tmp_path, session_id).write_bytes(json.dumps(plain).encode())
+    async with engine(tmp_path, say("out")) as e:
+        for view in ("all", "visible", "model"):
+            assert [" ".join(one.texts) for one in await e.messages(session_id, view=view)] == said
+        await ask(e, session_id, "who?")
+        assert [" ".join(one.texts) for one in await e.messages(session_id, view="all")] == [*said, "who?", "out"]
+        target = await open_sqlite(tmp_path / "other.db")
+        done = await convert(e.store, target, e.mint, 1)
+        rows = await target.load_messages(done.moved[0].as_id)
+        assert [" ".join(row.texts) for row in rows] == [*said, "who?", "out"]
+        await target.close()

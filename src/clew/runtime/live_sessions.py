@@ -190,7 +190,6 @@ class LiveSessions:
     def show_changed(self, session_id: str) -> None:
         """Tell everybody that the session is not as it was."""
         self.publish("session_updated", session_id)
-        self._host.hooks.observe("session_save", session_id)
 
     # The end
 

@@ -17,6 +17,7 @@ from clew.runtime.runner import Runner
 from clew.runtime.settle import SHUTDOWN
 from clew.runtime.submission import Outcomes
 from clew.runtime.waiting import idle_status
+from clew.store.unit import STORE_WIDE, AppendChunks, DeleteSession, MarkFolded, Unit
 from clew.transcript.session import Session
 
 __all__ = ["Runtime"]
@@ -28,6 +29,7 @@ class Runtime:
     def __init__(self, host: Host) -> None:
         self._host = host
         self._outcomes = Outcomes()
+        host.store.watch(self._tell_saved)
         self.sessions = LiveSessions(host)
         self.outbound = Outbound(host)
         self.queue = Queue(host, self.sessions, self._outcomes, self.outbound)
@@ -35,6 +37,13 @@ class Runtime:
         self.prompts = Prompts(host, self.sessions, self.queue, self.runner, self._outcomes, self.outbound)
         self.answers = Answers(host, self.sessions, self.runner)
         self.continuation = Continuation(host, self.sessions, self.queue, self.runner, self.outbound)
+
+    def _tell_saved(self, unit: Unit) -> None:
+        """Tell of each change of a session that is durable, but not of every word of a message that grows."""
+        grows = any(isinstance(write, AppendChunks | MarkFolded) for write in unit.writes) and unit.sync == "process"
+        gone = any(isinstance(write, DeleteSession) for write in unit.writes)
+        if unit.session_id != STORE_WIDE and not grows and not gone:
+            self._host.hooks.observe("session_save", unit.session_id)
 
     async def status(self, session: Session) -> Status:
         """What the session is doing. After a restart that is worked out from what is stored."""

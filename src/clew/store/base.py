@@ -13,7 +13,7 @@ of them asks for that one. A store keeps all three, and writes. ``clew.testing.s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -411,6 +411,10 @@ class Store(Conversations, Triggers, Care, Protocol):
 
     async def commit(self, unit: Unit) -> Outcome:
         """``submit`` and wait."""
+        ...
+
+    def watch(self, told: Callable[[Unit], None]) -> None:
+        """Call ``told`` on the event loop with every unit from now on, once it is durable."""
         ...
 
     async def release(self, session_id: str) -> None:

@@ -61,7 +61,7 @@ class _Adoption:
         self.session_id = value.row["session"].id
         self.place = str(record["seq"])
         at = milliseconds(record.get("timestamp"))
-        times = (row.created_at for row in value.messages.values())
+        times = (row.parts[0].created_at if row.parts else row.created_at for row in value.messages.values())
         self.at = max(times, default=value.row["session"].created_at) if at is None else at
 
     def user(self) -> str:
@@ -146,7 +146,11 @@ class _Adoption:
         """A message at the end of a turn."""
         value, session, at = self.value, self.value.row["session"], self.at
         metadata = {key: True for key in ("synthetic", "summary") if self.record.get(key) is True}
-        row = MessageRow(self._id("msg_"), session.id, role, at, at, metadata, self._parts(said, 0))
+        # Messages are shown by when they were made. Where a file says nothing of that, or puts an older one behind a
+        # newer one, its own order is what counts.
+        last = next(reversed(value.messages.values()), None)
+        made = at if last is None else max(at, last.created_at + 1)
+        row = MessageRow(self._id("msg_"), session.id, role, made, max(at, made), metadata, self._parts(said, 0))
         value.messages[row.id] = row
         value.links[turn.id] = (*value.links.get(turn.id, ()), row.id)
         value.row["session"] = replace(session, updated_at=max(session.updated_at, at))

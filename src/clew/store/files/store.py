@@ -111,7 +111,7 @@ class FileStore(Residence):
         self._waiting.append(Job(unit, future))
         if self._worker is None:
             self._worker = asyncio.get_running_loop().create_task(self._work())
-        return future
+        return self._told_of(unit, future)
 
     async def _work(self) -> None:
         try:

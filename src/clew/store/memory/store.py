@@ -65,7 +65,7 @@ class MemoryStore(MemoryConversations, MemoryTriggers):
             future.set_result(u.Committed() if isinstance(outcome, Change) else outcome)
         except Exception as error:
             future.set_exception(error)
-        return future
+        return self._told_of(unit, future)
 
     async def commit(self, unit: u.Unit) -> u.Outcome:
         return await self.submit(unit)

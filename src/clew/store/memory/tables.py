@@ -10,6 +10,7 @@ import msgspec
 from clew.errors import StoreClosed
 from clew.store.base import Blob
 from clew.store.memory.session_value import SessionValue
+from clew.store.watched import Watched
 from clew.transcript.model_call import ModelCall
 from clew.transcript.session import Session, SessionState, Spend
 from clew.triggers.ledger import Direction, LedgerEvent
@@ -44,7 +45,7 @@ class SharedTables(msgspec.Struct):
         return msgspec.structs.asdict(self)
 
 
-class MemoryTables:
+class MemoryTables(Watched):
     """The tables, and the two ways to them: one session, or all. A store that keeps sessions elsewhere brings them."""
 
     def __init__(self) -> None:

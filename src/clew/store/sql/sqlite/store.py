@@ -36,11 +36,12 @@ from clew.store.sql.sqlite.writer import Writer
 from clew.store.sql.statements import Statements
 from clew.store.sql.triggers import SqlTriggers
 from clew.store.unit import Outcome, Unit
+from clew.store.watched import Watched
 
 __all__ = ["SqliteStore"]
 
 
-class SqliteStore(SqlConversations, SqlTriggers, SqlCare):
+class SqliteStore(Watched, SqlConversations, SqlTriggers, SqlCare):
     """The contract on a SQLite file. See :mod:`clew.store.base` for what each method promises."""
 
     def __init__(self, path: Path, readers: ReaderPool, writer: Writer | None, lock: OwnerLock | None) -> None:
@@ -76,7 +77,7 @@ class SqliteStore(SqlConversations, SqlTriggers, SqlCare):
             raise StoreClosed("the store is closed")
         if self._writer is None:
             raise StoreReadOnly(f"{self.path} was opened for reading")
-        return self._writer.submit(unit)
+        return self._told_of(unit, self._writer.submit(unit))
 
     async def commit(self, unit: Unit) -> Outcome:
         return await self.submit(unit)
