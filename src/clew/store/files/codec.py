@@ -88,6 +88,14 @@ class Codec(ABC):
         return None
 
     @abstractmethod
+    def mark(self, session_id: str, memo: Any) -> Any:
+        """Something that can be kept as JSON, by which it is seen later whether the session was written since."""
+
+    @abstractmethod
+    def is_written(self, session_id: str, mark: Any) -> bool:
+        """Whether a unit of the session has reached the disk since ``mark``."""
+
+    @abstractmethod
     def remove(self, session_id: str) -> None: ...
 
     def tidy(self, loaded: Loaded) -> tuple[Damage, ...]:

@@ -148,6 +148,12 @@ class JsonCodec(Codec):
 
         return Saving(persist, lambda: after)
 
+    def mark(self, session_id: str, memo: Any) -> Any:
+        return [list(found) for found in self.signature(session_id)]
+
+    def is_written(self, session_id: str, mark: Any) -> bool:
+        return bool(self.mark(session_id, None) != mark)
+
     def remove(self, session_id: str) -> None:
         for path in (*self.files_of(session_id), *self.damaged.glob(f"{session_id}.json-*")):
             path.unlink(missing_ok=True)

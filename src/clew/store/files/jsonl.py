@@ -176,6 +176,13 @@ class JsonlCodec(Codec):
             raise
         folder.sync_folder(self.sessions)
 
+    def mark(self, session_id: str, memo: Any) -> Any:
+        return memo.end
+
+    def is_written(self, session_id: str, mark: Any) -> bool:
+        units = read_lines(folder.read(self.sessions / session_id / LOG) or b"", LOG).units
+        return any(unit[0]["seq"] > mark for unit in units)
+
     def remove(self, session_id: str) -> None:
         folder.make_folder(self._aside)
         gone = self._aside / f"gone-{session_id}"

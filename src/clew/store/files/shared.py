@@ -14,6 +14,7 @@ import msgspec
 import orjson
 
 from clew.errors import RowUndecodable
+from clew.failpoints import failpoint
 from clew.store.base import Blob
 from clew.store.files import folder
 from clew.store.files.codec import Entries
@@ -54,6 +55,13 @@ SHARED: Final[dict[str, SharedTable]] = {
 added to :class:`SharedTables` gets its line here."""
 
 Key = str | tuple[str, ...]
+Beside = tuple[str, Any]
+"""A session, and by what it is seen that it was written since."""
+
+WITH_SESSION: Final = frozenset({"rules"})
+"""Tables of which an entry counts only if the session that it came with was written."""
+
+_MEANT: Final = ".meant"
 
 
 class SharedPlan(NamedTuple):
@@ -114,14 +122,21 @@ class SharedFiles:
         path.unlink(missing_ok=True)
         path.with_suffix(".bin").unlink(missing_ok=True)
 
-    def plan(self, entries: Entries) -> SharedPlan:
-        """What a change of these tables means for their files."""
+    def plan(self, entries: Entries, beside: Beside | None = None) -> SharedPlan:
+        """What a change of these tables means for their files. ``beside``: the session that is written with it."""
         plan = SharedPlan([], [])
         for (name, key), (_, after) in entries.items():
             if after is ABSENT:
                 plan.after.append(partial(self.forget, name, key))
                 continue
             path = self._path(name, key)
+            if name in WITH_SESSION and beside is not None:
+                # Until the session has its part of the unit this is only meant: a kill in between leaves neither.
+                meant = path.with_suffix(_MEANT)
+                write = self._writing(name, key, after, meant, beside)
+                plan.before.append((write, partial(meant.unlink, missing_ok=True)))
+                plan.after.append(partial(self._make_true, meant, path))
+                continue
             if not SHARED[name].by_digest:
                 # A way back that needs no room on the disk: the old file under another name.
                 kept = folder.temporary(path)
@@ -130,9 +145,12 @@ class SharedFiles:
             plan.before.append((self._writing(name, key, after), None))
         return plan
 
-    def _writing(self, name: str, key: Key, after: Any) -> Callable[[], None]:
-        path = self._path(name, key)
-        entry = with_check(orjson.dumps({"key": key, "value": SHARED[name].encode(after)})) + b"\n"
+    def _writing(
+        self, name: str, key: Key, after: Any, path: Path | None = None, beside: Beside | None = None
+    ) -> Callable[[], None]:
+        path = path or self._path(name, key)
+        told = {"key": key, "value": SHARED[name].encode(after), **({"beside": beside} if beside is not None else {})}
+        entry = with_check(orjson.dumps(told)) + b"\n"
         data = after.data if name == "blobs" else None
 
         def write() -> None:
@@ -155,10 +173,26 @@ class SharedFiles:
         self._unread[path] = "its bytes are missing" if data is None else "its bytes are not those of its digest"
         return None
 
-    def tidy(self) -> None:
-        """Remove what a process that died had begun."""
+    def _make_true(self, meant: Path, path: Path) -> None:
+        if path in self._unread:
+            folder.keep_aside(path, self._root / "damaged", f"{path.parent.name}-{path.name}")
+        failpoint("files.before_true")
+        meant.rename(path)
+        folder.sync_folder(path.parent)
+        self._unread.pop(path, None)
+
+    def tidy(self, is_written: Callable[[Beside], bool]) -> None:
+        """End what a process that died had begun: what was only meant comes true if its session was written."""
         for name in SHARED:
             folder.remove_temporary(self._root / name)
+            for meant in (self._root / name).glob(f"*{_MEANT}"):
+                try:
+                    entry = without_check(orjson.loads(meant.read_bytes()))
+                    true = is_written(entry["beside"])
+                except (OSError, ValueError, KeyError, TypeError):
+                    true = False
+                with contextlib.suppress(OSError):
+                    self._make_true(meant, meant.with_suffix(".json")) if true else meant.unlink()
 
     def collect(self, named: set[str]) -> None:
         """Remove blobs that no session names. Only for whoever has read every session in full."""
@@ -174,7 +208,7 @@ class SharedFiles:
     def copy(self, target: Path) -> None:
         for name in SHARED:
             for path in (self._root / name).glob("*"):
-                data = None if folder.is_temporary(path) else folder.read(path)
+                data = None if folder.is_temporary(path) or path.suffix == _MEANT else folder.read(path)
                 if data is not None:
                     folder.make_folder(target / "clew" / name)
                     folder.write_whole(target / "clew" / name / path.name, data, sync=False)

@@ -76,7 +76,8 @@ class FileStore(Residence):
     def take_stock(self) -> None:
         """Know every session, as the new owner, and remove what a process that died left of a unit that never was."""
         there = self._take_in()
-        self._files.tidy()
+        self._files.tidy(lambda beside: beside[0] in there and self._codec.is_written(*beside))
+        self._shared.rules = self._files.load("rules")
         for what in self._files.unread:
             log.warning("%s", what)
         if self._may_collect():
@@ -161,8 +162,10 @@ class FileStore(Residence):
                 job.future.set_result(outcome)
                 return None
             try:
-                shared = self._files.plan(outcome.of(self._shared.tables()))
                 saving = self._saving(job.unit, outcome)
+                held = self._residents.get(job.unit.session_id) if saving is not None else None
+                beside = (job.unit.session_id, self._codec.mark(job.unit.session_id, held.memo)) if held else None
+                shared = self._files.plan(outcome.of(self._shared.tables()), beside)
             finally:
                 outcome.undo()
         except Exception as error:
