@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import shutil
 import sqlite3
 from contextlib import closing
 from itertools import product
@@ -24,6 +25,7 @@ from clew.store.unit import STORE_WIDE, PutProjectRules, Unit
 from clew.testing.clock import FakeClock
 from clew.testing.scripted import FakeProviders, Gate, ScriptedModel, call, fail, say, wait
 from clew.transcript.metadata import local_place
+from clew.triggers.ledger import PERSON
 from clew.triggers.routing import Routing
 from tests.acceptance.test_convert import KINDS, _no_sync, url
 from tests.acceptance.test_own_schedules import DAILY
@@ -266,6 +268,30 @@ async def test_a_replayed_delivery_is_known_in_the_copy_and_schedules_go_on_ther
         assert daily.routing.session_id == names[known["talk"]]
         assert (await e.schedules.run(daily.id)).session_id == names[known["talk"]]
         await ended(e)
+
+
+@pytest.mark.slow
+@pytest.mark.rule("EV-4")
+async def test_into_a_copy_of_itself_every_name_is_a_new_one_and_the_ledger_says_which_events_are_there(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """What a person typed is known by its message, which has another name there; what came from outside came once."""
+    source, _ = await filled("jsonl", tmp_path_factory)
+    shutil.copytree(source, tmp_path / "new")
+    done = await converted("jsonl", source, "jsonl", tmp_path / "new")
+    async with opened("jsonl", source, read_only=True) as old, opened("jsonl", tmp_path / "new", read_only=True) as new:
+        rows = (await old.events.list(limit=200)).events
+        typed = [event for event in rows if event.source == PERSON]
+        outside = [
+            event for event in rows if event.source != PERSON and event.session_id in await old.store.session_ids()
+        ]
+        there = (await new.events.list(limit=200)).events
+        assert await check(new.store) == []
+    assert (done.carried, done.there["schedules"], done.there["webhooks"]) == ({"events": len(typed)}, 3, 2)
+    [left] = done.left
+    assert (left.kind, left.count) == ("events", len(outside))
+    assert len({(event.direction, event.source, event.source_id, event.attempt) for event in there}) == len(there)
+    assert len(there) == len(rows) + len(typed)
 
 
 @pytest.mark.rule("EV-4")

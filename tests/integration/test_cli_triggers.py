@@ -17,6 +17,7 @@ from clew.errors import TriggerNotFound
 from clew.fronts.cli.remote import RemoteEngine
 from clew.store.unit import STORE_WIDE, PutSchedule, Unit
 from clew.triggers.routing import Routing
+from clew.triggers.schedule import Schedule
 from clew.triggers.signature import sign
 from tests.acceptance.triggered import napping
 from tests.integration.http_client import texts
@@ -64,6 +65,43 @@ def test_a_schedule_is_added_shown_paused_resumed_run_and_removed(say: Say) -> N
     failed(say("schedule", "add", "nonsense", "x"), 2, "invalid_input")
     failed(say("schedule", "add", "* * * * *", "x", "--timezone", "Nowhere"), 2, "invalid_input")
     failed(say("schedule", "add", "* * * * *", "x", "--label", "a", "--key", "b"), 2, "invalid_input")
+
+
+@pytest.mark.rule("EV-5")
+def test_what_an_agent_has_scheduled_is_listed_shown_and_removed(say: Say) -> None:
+    """Beside what people keep: once, by whom, and what is wrong with it."""
+    session_id = talk("one")
+
+    async def keep() -> None:
+        async with clew.open(triggers=False) as engine:
+            own = Schedule(
+                id=engine.mint.schedule(),
+                cron="",
+                at=2_000_000_000_000,
+                next_fire_at=2_000_000_000_000,
+                prompt="look again",
+                by="agent",
+                routing=Routing(session_id=session_id),
+                created_at=1,
+            )
+            other = engine.mint.schedule()
+            broken = msgspec.structs.replace(own, id=other, last_error="x: it\ncannot", next_fire_at=None)
+            await engine.store.commit(Unit(STORE_WIDE, (PutSchedule(own), PutSchedule(broken))))
+
+    asyncio.run(keep())
+    code, out, _ = say("schedule", "ls")
+    first, second = out.splitlines()
+    id_ = first.split()[0]
+    assert (code, first) == (0, f"{id_}  2033-05-18 03:33:20Z  once UTC  look again")
+    assert second.endswith("never                 once UTC  look again  ! x: it cannot")
+    _, out, _ = say("schedule", "show", id_)
+    assert [line for line in out.splitlines() if line.startswith(("cron", "by", "where"))] == [
+        "cron    once UTC",
+        "by      the agent of its session",
+        f"where   session_id {session_id}",
+    ]
+    assert say("schedule", "rm", id_)[0] == 0
+    assert say("schedule", "ls")[1] == f"{second}\n"
 
 
 def test_a_webhook_prints_its_secret_once(say: Say) -> None:

@@ -76,18 +76,18 @@ async def carry_shared(
     """``names`` says what everything of the sessions is called in the target; ``lost`` are those that were left."""
     had = await target.load_calls(None)
     await _carry_events(source, target, names, lost, tally)
+    there = {one.id for one in await target.list_schedules()}
     for schedule in await source.list_schedules():
         routed = replace(schedule, routing=_renamed(schedule.routing, names))
-        there = {one.id for one in await target.list_schedules()}
         if schedule.routing.session_id in lost:
             tally.leave("schedules", "their session was left", schedule.id)
         elif schedule.id in there:
             tally.know("schedules")
         else:
             await _put(target, PutSchedule(routed), "schedules", schedule.id, tally)
+    secrets = {one.name: one.secret for one in await target.list_webhooks()}
     for webhook in await source.list_webhooks():
         routed_hook = replace(webhook, routing=_renamed(webhook.routing, names))
-        secrets = {one.name: one.secret for one in await target.list_webhooks()}
         if webhook.routing.session_id in lost:
             tally.leave("webhooks", "their session was left", webhook.name)
         elif webhook.name not in secrets:
