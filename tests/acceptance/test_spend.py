@@ -110,7 +110,8 @@ def died(at: Path) -> Path:
 
 
 async def begin(engine: Engine, title: str | None = "spend", *, allowed: bool = True) -> str:
-    session = await engine.create_session(title=title)
+    place = {"workerId": "local", "workspaceId": "here"}  # which a json: store wants to know
+    session = await engine.create_session(title=title, metadata=place)
     await engine.store.commit(Unit(session.id, (PatchSession(permissions=ALLOWED if allowed else ()),)))
     return session.id
 
@@ -122,7 +123,9 @@ def told(calls: Sequence[ModelCall]) -> list[tuple[str, str, Usage, bool]]:
 async def books(engine: Engine, session_id: str) -> dict[str, Any]:
     """What is known of a session's spend, in all the places that tell of it."""
     session, calls = await engine.get_session(session_id), await engine.store.load_calls(session_id)
-    used = [m.metadata["usage"] for m in await engine.messages(session_id) if "usage" in m.metadata]
+    used = [dict(m.metadata["usage"]) for m in await engine.messages(session_id) if "usage" in m.metadata]
+    owed = [one.cost_usd for one in calls if one.purpose == "answer" and one.ended != "completed"]
+    assert sum(one.pop("broken_off_usd", 0) for one in used) == pytest.approx(sum(owed))
     assert session.cost_usd == pytest.approx(sum(one.cost_usd for one in calls if one.purpose == "answer"))
     assert all(one.cost_usd == pytest.approx(one.usage.total / 1000) for one in calls)
     return {"sums": session.usage, "messages": used, "calls": told(calls)}

@@ -17,6 +17,7 @@ from clew.transcript.part import TextKey
 from clew.transcript.usage import Usage
 
 __all__ = [
+    "BROKEN_OFF_USD",
     "NAMING_KEY",
     "PAUSED_KEY",
     "PLACE_KEYS",
@@ -26,6 +27,7 @@ __all__ = [
     "MessageMetadata",
     "PausedBy",
     "SessionMetadata",
+    "broken_off_usd",
     "cancelled",
     "from_stream",
     "is_estimated",
@@ -36,6 +38,8 @@ __all__ = [
     "usage_of",
 ]
 
+BROKEN_OFF_USD: Final = "broken_off_usd"
+"""In a message's usage: what its calls cost that broke off."""
 VIEW_KEYS: Final = frozenset({"turn_id", "created_at", "user_message_id", "turn", "pruned", "unsent_from"})
 """Metadata a view adds: the way to a message, and what is known of it elsewhere. It is never stored with one."""
 
@@ -198,6 +202,13 @@ def is_estimated(metadata: Mapping[str, Any]) -> bool:
     """Whether the usage a message carries has an estimate in it."""
     usage = metadata.get("usage")
     return isinstance(usage, Mapping) and usage.get("estimated") is True
+
+
+def broken_off_usd(metadata: Mapping[str, Any]) -> float:
+    """What the calls of a message cost that broke off, and so are no step of its turn."""
+    usage = metadata.get("usage")
+    cost = usage.get(BROKEN_OFF_USD) if isinstance(usage, Mapping) else None
+    return float(cost) if isinstance(cost, int | float) else 0.0
 
 
 def projection_of(metadata: Mapping[str, object]) -> tuple[object, object]:

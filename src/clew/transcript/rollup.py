@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from clew.transcript.message import MessageRow
-from clew.transcript.metadata import is_estimated, usage_of
+from clew.transcript.metadata import BROKEN_OFF_USD, broken_off_usd, is_estimated, usage_of
 from clew.transcript.session import Session
 from clew.transcript.turn import Step
 from clew.transcript.usage import Usage
@@ -25,11 +25,19 @@ def sum_usage(messages: Iterable[MessageRow]) -> Usage:
     return total
 
 
-def book_usage(metadata: Mapping[str, Any], usage: Usage, *, estimated: bool = False) -> dict[str, Any]:
-    """The message's metadata with this added to what earlier calls used; a sum with an estimate in it is marked."""
+def book_usage(
+    metadata: Mapping[str, Any], usage: Usage, *, estimated: bool = False, broken_off: float = 0.0
+) -> dict[str, Any]:
+    """The message's metadata with this added to what earlier calls used; a sum with an estimate in it is marked.
+
+    What a call cost that came to no step is kept too: a copy of the message must not become cheaper.
+    """
     added = msgspec.to_builtins(usage_of(metadata) + usage)
     if estimated or is_estimated(metadata):
         added["estimated"] = True
+    cost = broken_off_usd(metadata) + broken_off
+    if cost:
+        added[BROKEN_OFF_USD] = cost
     return {**metadata, "usage": added}
 
 

@@ -21,7 +21,7 @@ from clew.store.memory.change import Change
 from clew.store.tail import with_tail
 from clew.transcript.line import LineTurn, end_of_line, path_to
 from clew.transcript.message import MessageRow
-from clew.transcript.metadata import merge, named
+from clew.transcript.metadata import broken_off_usd, merge, named
 from clew.transcript.model_call import ModelCall, brought_up_to_date
 from clew.transcript.part import blob_url, url_of
 from clew.transcript.pruned import Pruned
@@ -176,7 +176,7 @@ class SessionValue(msgspec.Struct, eq=True):
                 change.put(self.steps, turn_id, tuple(steps))
                 self._patch_session(change, u.PatchSession(updated_at=at))
             case u.BookUsage(id_, usage, cost_usd, at, estimated):
-                metadata = book_usage(self.messages[id_].metadata, usage, estimated=estimated)
+                metadata = book_usage(self.messages[id_].metadata, usage, estimated=estimated, broken_off=cost_usd)
                 self._set_message(change, id_, metadata, at)
                 change.put(self.row, "session", book_session(self.row["session"], usage, cost_usd))
             case u.PutCall(call):
@@ -327,7 +327,8 @@ class SessionValue(msgspec.Struct, eq=True):
                 change.put(self.steps, copied.turn_id, tuple(sorted(held, key=lambda step: step.index)))
         # A call that broke off is in its message's usage and is no step.
         used = sum_usage(self.messages.values())
-        cost = fsum(step.cost_usd for held in self.steps.values() for step in held)
+        broken_off = (broken_off_usd(row.metadata) for row in self.messages.values())
+        cost = fsum((*(step.cost_usd for held in self.steps.values() for step in held), *broken_off))
         change.put(self.row, "session", replace(with_usage(session, used), cost_usd=cost))
         ids = {copied.source_id: copied.id for copied in plan.messages}
         for one in source.pruned.values():

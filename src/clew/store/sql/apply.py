@@ -193,7 +193,9 @@ class UnitWriter:
                 self._must("finish_step", {**step_end, "session_id": session_id})
                 sql.run("touch_session", {"id": session_id, "updated_at": at})
             case u.BookUsage(message_id, usage, cost_usd, at, estimated):
-                booked = book_usage(self._metadata(session_id, message_id), usage, estimated=estimated)
+                booked = book_usage(
+                    self._metadata(session_id, message_id), usage, estimated=estimated, broken_off=cost_usd
+                )
                 self._set_metadata(message_id, booked, at)
                 self._book_session(session_id, usage, cost_usd)
             case u.PutCall(call):

@@ -104,7 +104,7 @@ async def test_a_call_that_broke_off_is_in_the_sums_and_is_no_step(store: Store,
     row = await store.find_message(scribe.session_id, message_id)
     counts = {"input": 110, "output": 5, "reasoning": 0, "cache_read": 7, "cache_write": 0}
     assert row is not None
-    assert row.metadata["usage"] == {**counts, "estimated": True}
+    assert row.metadata["usage"] == {**counts, "estimated": True, "broken_off_usd": 0.125}
     after = await scribe.session()
     assert (after.usage, after.total_tokens, after.cost_usd) == (Usage(110, 5, 0, 7), 122, before.cost_usd + 0.125)
     assert (after.updated_at, len(await store.load_steps(turn_id))) == (before.updated_at, 1)

@@ -505,7 +505,7 @@ FROM (
         ifnull(sum(used ->> '$.cache_write'), 0) AS cache_write, (
             SELECT total(s.cost_usd) FROM chat_turns t CROSS JOIN turn_steps s ON s.turn_id = t.id
             WHERE t.session_id = :session_id
-        ) AS cost_usd
+        ) + total(used ->> '$.broken_off_usd') AS cost_usd
     FROM (
         SELECT iif(json_valid(metadata_json), metadata_json -> '$.usage', NULL) AS used FROM chat_messages
         WHERE session_id = :session_id AND role = 'assistant'
