@@ -12,8 +12,9 @@ import clew
 from clew.errors import CompactionError
 from clew.providers.base import ModelRequest
 from clew.testing.clock import FakeClock
-from clew.testing.scripted import call, fail, hang, say
+from clew.testing.scripted import call, fail, hang, say, then
 from clew.transcript.usage import Usage
+from tests.acceptance.looking import look
 
 from .compacting import Compacting, Playing, answer, bulk, info, opened, passing, settings, summary
 
@@ -340,6 +341,31 @@ async def test_after_the_provider_refused_it_a_failing_summariser_does_not_stop_
         s.model.add(fail(kind="overflow", text="too long"), answer("fits"))
         assert (await s.say("go")).status == "completed"
         assert [part["strategy"] for part in await s.parts()] == ["drop_middle"]
+
+
+@pytest.mark.rule("CP-1", "CP-8")
+async def test_a_cut_whose_summary_failed_is_tried_once_more_when_it_must_go(tmp_path: Path) -> None:
+    """While everything fits, a failure is not repeated with each step; once it does not fit the middle is left out."""
+    bad = Playing(otherwise=say("no summary at all"))
+    config = settings(pruning={"enabled": False})
+    async with opened(tmp_path, summaries=bad, tools=[look], config=config, window=20_000) as s:
+        await s.begin()
+        await s.allow("look")
+        await talk(s, 4, tokens=1_000)
+        asked: list[int] = []
+
+        def step(request: ModelRequest) -> Any:
+            asked.append(len(bad.requests))
+            # From the second step on compaction is due; what it would cut off stays the same.
+            used = 12_000 if len(asked) == 1 else 18_900
+            return then(call("look", {"n": len(asked), "size": 1_500}), usage=Usage(used, 5))
+
+        s.model.add(*[step] * 9, answer("done", 400))
+        assert (await s.say("look")).status == "completed"
+        made = await s.parts()
+        assert asked == [0, 0, *[2] * 7]
+        assert (len(bad.requests), [part["strategy"] for part in made]) == (4, ["drop_middle"])
+        await s.is_sound()
 
 
 @pytest.mark.rule("CP-8", "US-2")
