@@ -346,9 +346,9 @@ async def test_after_the_provider_refused_it_a_failing_summariser_does_not_stop_
 @pytest.mark.rule("CP-1", "CP-8")
 async def test_a_cut_whose_summary_failed_is_tried_once_more_when_it_must_go(tmp_path: Path) -> None:
     """While everything fits, a failure is not repeated with each step; once it does not fit the middle is left out."""
-    bad = Playing(otherwise=say("no summary at all"))
+    model, bad = Playing(otherwise=answer()), Playing(otherwise=say("no summary at all"))
     config = settings(pruning={"enabled": False})
-    async with opened(tmp_path, summaries=bad, tools=[look], config=config, window=20_000) as s:
+    async with opened(tmp_path, model, bad, tools=[look], config=config, window=20_000) as s:
         await s.begin()
         await s.allow("look")
         await talk(s, 4, tokens=1_000)
@@ -360,7 +360,7 @@ async def test_a_cut_whose_summary_failed_is_tried_once_more_when_it_must_go(tmp
             used = 12_000 if len(asked) == 1 else 18_900
             return then(call("look", {"n": len(asked), "size": 1_500}), usage=Usage(used, 5))
 
-        s.model.add(*[step] * 9, answer("done", 400))
+        model.add(*[step] * 9, answer("done", 400))
         assert (await s.say("look")).status == "completed"
         made = await s.parts()
         assert asked == [0, 0, *[2] * 7]

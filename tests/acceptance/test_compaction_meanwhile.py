@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -275,15 +276,19 @@ async def test_with_the_turn_preset_a_turn_that_outgrows_the_window_ends_and_the
 
 
 @pytest.mark.rule("CP-3", "CP-5", "CP-11", "RN-2")
-async def test_a_tail_may_begin_at_a_warning_inside_a_turn_and_nothing_falls_between(tmp_path: Path) -> None:
-    """What stood before the warning is told by the summary that made room, and is found under it."""
+@pytest.mark.parametrize(("after", "start"), [([], 0), ([call("look", {"n": n}) for n in range(1, 4)], 2)])
+async def test_a_tail_may_begin_at_a_warning_inside_a_turn_and_nothing_falls_between(
+    tmp_path: Path, after: list[Any], start: int
+) -> None:
+    """As long as the answer before the warning can be dropped, the request is kept. What stood before the warning is
+    told by the summaries that made room, once, and is found under them."""
 
     @clew.tool
-    async def look() -> str:
+    async def look(n: int = 0) -> str:
         """Gives much back."""
         return bulk("out", 7_000)
 
-    script = [call("look", {}), call("look", {}), then(call("look", {}), usage=Usage(9_500, 5)), answer("done")]
+    script = [call("look", {}), call("look", {}), then(call("look", {}), usage=Usage(9_500, 5)), *after, answer("done")]
     async with opened(tmp_path, script, tools=[look]) as s:
         await s.begin()
         await s.allow("look")
@@ -296,7 +301,7 @@ async def test_a_tail_may_begin_at_a_warning_inside_a_turn_and_nothing_falls_bet
             if entry.turn.kind == "normal"
         ]
         assert [row.role for row in rows] == ["user", "assistant", "user", "assistant"]
-        assert (await s.parts())[-1]["tail_start_id"] == rows[2].id
+        assert (await s.parts())[-1]["tail_start_id"] == rows[start].id
         tree = await s.tree()
         told = {row.id: 0 for row in rows}
         for turn in await s.turns():
@@ -306,7 +311,8 @@ async def test_a_tail_may_begin_at_a_warning_inside_a_turn_and_nothing_falls_bet
         for message in (await s.engine.messages(s.id, view="model"))[1:]:
             told[message.id] += len(message.parts)
         assert told == {row.id: len(row.parts) for row in rows}
-        assert [(await s.engine.request(outcome.turn_id, n)).proven for n in range(4)] == [True] * 4
+        steps = range(4 + len(after))
+        assert [(await s.engine.request(outcome.turn_id, n)).proven for n in steps] == [True] * len(steps)
         await s.is_sound()
 
 

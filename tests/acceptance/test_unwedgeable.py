@@ -1,8 +1,9 @@
 """A campaign: a session that cannot be wedged, whatever its messages, tools, models and summariser do.
 
-Hundreds of turns of random sizes on models with small windows, with a summariser that fails in every way it can, and
-with providers that refuse what should fit. After each turn the session takes the next prompt, or refuses it with a
-code and a way out, which is then taken. What happens is drawn from a seed; ``CLEW_SEED`` chooses another.
+Hundreds of turns of random sizes on models with small windows, some of them long ones with many large outputs, under
+every preset, with a summariser that fails in every way it can, and with providers that refuse what should fit. After
+each turn the session takes the next prompt, or refuses it with a code and a way out, which is then taken. What happens
+is drawn from a seed; ``CLEW_SEED`` chooses another.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from clew.history.check import check
 from clew.providers.base import ModelInfo, ModelRequest, ProviderFailure, StepEnd
 from clew.providers.demo.provider import DEMO_MODELS, DemoProvider
 from clew.providers.demo.reading import newest_words, sent_tokens
-from clew.runtime.submission import TurnOutcome
+from clew.runtime.submission import Submission, TurnOutcome
 from clew.store.unit import PatchSession, Unit
 from clew.testing.scripted import FakeProviders
 from clew.transcript import chunk as c
@@ -36,7 +37,8 @@ from clew.transcript.usage import Usage
 
 from .compacting import summary
 
-WINDOWS: Final = {"small": 2_000, "echo": 8_000, "tiny": 1_000, "grab": 6_000, "long": 200_000}
+WINDOWS: Final = {"small": 2_000, "echo": 8_000, "tiny": 1_000, "grab": 6_000, "haul": 12_000, "long": 200_000}
+PRESETS: Final = ("guide", "checkpoint", "overlay", "turn")
 AILMENTS: Final = ("transient", "overflow", "auth", "empty", "malformed", "too long", "hanging")
 _FASTER: Final = 1_000
 
@@ -63,6 +65,7 @@ class Wild:
         self._called: Counter[str] = Counter()
         self.ailments: Counter[str] = Counter()
         self.calm = False
+        self.preset = "guide"
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk | StepEnd, None]:
         name = request.model.model_id
@@ -71,7 +74,7 @@ class Wild:
         elif not self.calm and self._rng.random() < 0.03:
             self.ailments["refused what fits"] += 1
             raise ProviderFailure("prompt is too long", kind="overflow", status=400)
-        elif name in ("tiny", "grab"):
+        elif name in ("tiny", "grab", "haul"):
             played = self._own(request, WINDOWS[name])
         else:
             played = self._demo.stream(request)
@@ -85,12 +88,21 @@ class Wild:
         await self._demo.close()
 
     async def _own(self, request: ModelRequest, window: int) -> AsyncGenerator[Chunk | StepEnd, None]:
-        """An echo with a window of its own; ``grab`` first calls its tool, three times at most for one message."""
+        """An echo with a window of its own; ``grab`` first calls its tool, three times at most for one message, and
+        ``haul`` up to thirty times, with a word now and then."""
         sent, words = sent_tokens(request), newest_words(request.messages)
         if sent > window:
             raise ProviderFailure(f"{sent} tokens > {window} maximum", kind="overflow", status=400)
-        if request.model.model_id == "grab" and self._called[words] < len(words) % 4:
+        calls = {"grab": len(words) % 4, "haul": 5 + len(words) % 26}.get(request.model.model_id, 0)
+        if self.calm and self.preset == "turn":
+            # No turn is cut there, so that outputs larger than the window fail the turn that called for them.
+            calls = 0
+        if self._called[words] < calls:
             self._called[words] += 1
+            if self._rng.random() < 0.3:
+                yield c.TextStart("t")
+                yield c.TextDelta("t", f"so far {self._called[words]} " * self._rng.choice((1, 20, 200)))
+                yield c.TextEnd("t")
             yield c.ToolInputAvailable(f"call{sum(self._called.values())}", "grab", {"size": self._rng.choice(_SIZES)})
             yield StepEnd(usage=Usage(sent, 5), finish_reason="tool-calls")
             return
@@ -143,6 +155,7 @@ class Campaign:
         self.ends: Counter[str] = Counter()
         self.refusals: Counter[str] = Counter()
         self.ways: Counter[str] = Counter()
+        self.presets: Counter[str] = Counter()
 
     async def begin(self) -> None:
         session = await self.engine.create_session(model="demo/small", title="campaign")
@@ -162,13 +175,23 @@ class Campaign:
     async def submit(self, text: str, model: str) -> TurnOutcome:
         submission = await self.engine.submit(self.session_id, text, model=model)
         self.said.append(text)
-        return await asyncio.wait_for(submission.wait(), 30)
+        return await self.ended(self.session_id, submission)
+
+    async def ended(self, session_id: str, submission: Submission) -> TurnOutcome:
+        """How it ended, once what comes after a turn is over too: one preset has the session summarised then."""
+        async with asyncio.timeout(30):
+            outcome = await submission.wait()
+            while True:
+                async with self.engine._runtime.sessions.lock(session_id):
+                    if self.engine.is_idle(session_id):
+                        return outcome
+                await asyncio.sleep(0)
 
     async def turn(self, number: int) -> None:
         """One prompt, and the way out if it was not answered."""
         if number % 10 == 9:
             await self.change_settings()
-        name = self.rng.choices(("small", "echo", "tiny", "grab"), (55, 15, 12, 18))[0]
+        name = self.rng.choices(("small", "echo", "tiny", "grab", "haul"), (50, 15, 12, 15, 8))[0]
         tokens = self.rng.choice((5, 20, 60, 150, 400, 900, 1_500, 2_500, 9_000))
         text, model = self.words(number, tokens * 4), f"demo/{name}"
         try:
@@ -179,6 +202,7 @@ class Campaign:
         self.ends[outcome.status] += 1
         if outcome.status in ("failed", "refused"):
             code = (outcome.error or {})["code"]
+            self.presets[f"{self.wild.preset} {outcome.status} on {name}"] += 1
             self.refusals[code] += 1
             assert code in ("context_too_large", "model_failed"), outcome
             if outcome.status == "refused":
@@ -202,13 +226,21 @@ class Campaign:
                 await self.engine.unrewind(self.session_id)
             case 1 if mode == "resend":
                 submission = await self.engine.continue_turn(self.session_id)
-                ended = await asyncio.wait_for(submission.wait(), 30)
+                ended = await self.ended(self.session_id, submission)
                 self.ways[f"sent again, {ended.status}"] += 1
 
     async def change_settings(self) -> None:
-        """Steps of the ladder are switched off and on again."""
+        """Another preset, with a tail that such windows hold; steps of the ladder are switched off and on again."""
         steps = {name: self.rng.random() < 0.7 for name in ("prune_tool_outputs", "chunked_summarize", "drop_middle")}
-        await self.engine.patch_session(self.session_id, metadata={"compaction": {"smart_recovery": steps}})
+        preset = self.rng.choice(PRESETS)
+        changed = {
+            "smart_recovery": steps,
+            "preset": preset,
+            "keep_recent_tokens": self.rng.choice((200, 2_000, 20_000)),
+        }
+        await self.engine.patch_session(self.session_id, metadata={"compaction": changed})
+        self.wild.preset = preset
+        self.presets[preset] += 1
 
     async def tidy(self) -> None:
         """Room made by hand, with a summariser that may fail."""
@@ -229,12 +261,12 @@ class Campaign:
             child = await self.engine.branch(self.session_id, **branch)
             await self.allow(child.id)
             submission = await self.engine.submit(child.id, f"{number}: over here")
-            ended = await asyncio.wait_for(submission.wait(), 30)
+            ended = await self.ended(child.id, submission)
         else:
             if way == "by hand":
                 await self.engine.compact(self.session_id)
             ended = await self.submit(text, "demo/long" if way == "larger" else model)
-        assert ended.status == "completed", (way, model, outcome, ended)
+        assert ended.status == "completed", (way, model, self.wild.preset, outcome, ended)
         self.wild.calm = False
 
     async def judge(self) -> None:
@@ -286,10 +318,10 @@ def _infos() -> list[ModelInfo]:
             model=Model("demo", name),
             window=WINDOWS[name],
             max_output=400,
-            tools=name == "grab",
+            tools=name in ("grab", "haul"),
             summariser=Model("demo", "summary"),
         )
-        for name in ("tiny", "grab")
+        for name in ("tiny", "grab", "haul")
     }
     return [*DEMO_MODELS.values(), *own.values()]
 
@@ -323,7 +355,8 @@ async def test_a_session_cannot_be_wedged(
         record_property(
             "figure",
             f"not wedged: {turns} turns ({_told(campaign.ends)}), compactions {_told(strategies)}, "
-            f"refusals {_told(campaign.refusals)}, ways out {_told(campaign.ways)}, {_told(wild.ailments)}",
+            f"refusals {_told(campaign.refusals)}, presets {_told(campaign.presets)}, "
+            f"ways out {_told(campaign.ways)}, {_told(wild.ailments)}",
         )
         assert campaign.refusals["message_too_large"] > 0
         assert campaign.ends["completed"] > turns * 0.7

@@ -7,16 +7,22 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from clew.compaction.budget import estimate_message, estimate_part
+from clew.compaction.context import Context, RequestFrame
 from clew.compaction.cut import Cut, plan_cut
+from clew.compaction.plan import plan_compaction
 from clew.compaction.policy import Policy, policy_for
 from clew.config import CompactionConfig, PruningConfig
-from clew.transcript.message import Message
+from clew.transcript.line import LineTurn
+from clew.transcript.message import Message, MessageRow, PartRow
 from clew.transcript.part import is_open_call
+from clew.transcript.session import Model
+from clew.transcript.turn import Turn, TurnKind
 from clew.transcript.view import Split
+from tests.rounds import rounds
 
 START = {"type": "step-start"}
 BIG = 1_000_000
@@ -362,3 +368,70 @@ def test_every_part_is_summarised_or_kept_once_and_in_order(
         assert users[-1].id in after
         if len(users) == 1:
             assert users[0].id in after
+
+
+# One after the other
+
+
+def line_of(messages: Sequence[Message], markers: Sequence[tuple[int, Cut]]) -> list[LineTurn]:
+    """The messages as turns, with a compaction above the message at each of these places."""
+    line: list[LineTurn] = []
+    for place, message in enumerate((*messages, None)):
+        for at, made in markers:
+            if at == place:
+                data = {"summary": "s", "tail_start_id": made.tail_start_id, "split": msgspec.to_builtins(made.split)}
+                marker = row_of(Message(f"c{len(line)}", "assistant", [{"type": "data-compaction", "data": data}], {}))
+                line.append(LineTurn(turn_of(f"tc{len(line)}", "compaction"), (marker,)))
+        if message is not None:
+            turn_id = str(message.turn_id)
+            held = line.pop().messages if line and line[-1].turn.id == turn_id else ()
+            line.append(LineTurn(turn_of(turn_id), (*held, row_of(message))))
+    return line
+
+
+def turn_of(turn_id: str, kind: TurnKind = "normal") -> Turn:
+    return Turn(id=turn_id, session_id="s", parent_turn_id=None, created_at=0, kind=kind, status="completed")
+
+
+def row_of(message: Message) -> MessageRow:
+    parts = tuple(PartRow(f"{message.id}.{n}", n, part, 0, 0) for n, part in enumerate(message.parts))
+    return MessageRow(message.id, "s", message.role, 0, 0, dict(message.metadata), parts)
+
+
+_WARNED = [
+    user("1", 1),
+    reply("1", *[START, call(chars=400)] * 2),
+    user("1w", synthetic=True, turn_id="t1"),
+    reply("1b", *[START, call(chars=400)] * 2),
+]
+
+
+@pytest.mark.rule("CP-3", "CP-13")
+@settings(max_examples=rounds(20))
+@given(
+    bodies(),
+    st.sampled_from(["guide", "checkpoint", "overlay"]),
+    st.lists(st.tuples(st.integers(0, 3), st.integers(300, 4_000)), min_size=2, max_size=4),
+)
+@example((_WARNED, True), "guide", [(2, 300), (2, 300)])
+@example((_WARNED, True), "overlay", [(2, 600), (2, 1_500), (0, 400)])
+def test_what_is_sent_after_any_number_of_compactions_is_what_the_last_one_kept(
+    made: tuple[list[Message], bool], preset: str, stages: list[tuple[int, int]]
+) -> None:
+    """Of all messages, wherever the cut before it went through: no part that a summary tells of is sent again."""
+    body, is_open_turn = made
+    rules = policy(preset, **({"keep_recent_tokens": 300} if preset == "overlay" else {}))
+    first = seen = next(n for n, message in enumerate(body) if message.turn_id == body[-1].turn_id)
+    markers: list[tuple[int, Cut]] = []
+    for more, window in stages:
+        seen = min(max(seen + more, first + 1), len(body))
+        frame = RequestFrame(model=Model("test", "model"), window=window, max_output=50, system_chars=0, tools_chars=0)
+        context = Context(frame, rules, line_of(body[:seen], markers), ())
+        inside = is_open_turn and body[seen - 1].role == "assistant"
+        open_id = str(body[-1].turn_id) if is_open_turn else None
+        plan = plan_compaction(context, "s", open_turn_id=open_id, inside=inside, auto=False)
+        if plan is not None and plan.cut.tail_start_id is not None:
+            # For an open turn it goes above that turn.
+            markers.append((first if is_open_turn else seen, plan.cut))
+            after = Context(frame, rules, line_of(body[:seen], markers), ())
+            assert [(m.id, m.parts) for m in after.body] == [(m.id, m.parts) for m in plan.cut.kept]

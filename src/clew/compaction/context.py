@@ -109,6 +109,19 @@ class Context:
         return {split.message_id: split.from_part} if split is not None else {}
 
     @property
+    def split_reach(self) -> int:
+        """How many messages of the body there are up to the one that is split, with it; none where none is.
+
+        Of that one nothing may be left, and then it is not in the body.
+        """
+        split = self.compaction.split if self.compaction else None
+        ids = [row.id for entry in self.line for row in entry.messages]
+        if split is None or split.message_id not in ids:
+            return len(self.body) if split is not None else 0
+        through = {*ids[: ids.index(split.message_id) + 1]}
+        return sum(message.id in through for message in self.body)
+
+    @property
     def compaction_depth(self) -> int | None:
         """Where on the line the compaction in force is; None without one. Branches of whole lines keep it."""
         if self.compaction is None:

@@ -54,16 +54,23 @@ def plan_cut(
     open_turn_id: str | None,
     inside: bool,
     ruler: Ruler = USUAL,
+    split_id: str | None = None,
+    split_reach: int = 0,
 ) -> Cut | None:
     """Where to cut; None when there is nothing to summarise.
 
     ``body`` is what is sent but for the summary. ``room`` is the most the tail may take. ``inside``: the open turn
     has steps already, and is then the whole tail. The message that began the open turn is always kept; only when a
     warning was put into that turn, and nothing else fits, the tail begins at the warning.
+
+    ``split_id`` is the message that the cut in force goes through, the last of the first ``split_reach`` of the body;
+    where nothing is left of it, it comes right behind them. A compaction has one split, so that as long as that message
+    is in the tail no other one is cut: all of it would be sent again.
     """
     if not body:
         return None
     plan = _Plan(body, policy, usable=usable, room=room, open_turn_id=open_turn_id, ruler=ruler)
+    plan.split_id, plan.split_reach = split_id, split_reach
     place = plan.by_tokens(inside) if policy.tail == "tokens" else plan.by_turns(inside)
     return None if place is None else plan.cut(place)
 
@@ -82,6 +89,8 @@ class _Plan:
         self.body = tuple(body)
         self.policy = policy
         self.room = room
+        self.split_id: str | None = None
+        self.split_reach = 0
         self.budget = min(policy.tail_budget(usable), room)
         self.warning: str | None = None
         # What each message takes from each of its parts on, and the body from each of its messages on.
@@ -151,9 +160,14 @@ class _Plan:
         bare = [place for place in (*self._splits(whole.start), self._behind(whole.start)) if place is not None]
         choices = [place for place in bare if not self._has_rest(place)]
         warned = max((i for i in range(whole.start + 1, len(self.body)) if self.body[i].role == "user"), default=0)
+        if not warned and whole.start < self.split_reach < len(self.body):
+            # A turn that was gone on with has a second answer: it cannot be cut while what is cut already stays.
+            warned = self.split_reach
         if warned and self.last_start == len(self.body) and not self.policy.between_turns:
-            later = self._behind(warned)
-            choices += [place for place in (self._split(warned), _Place(warned), later) if place is not None]
+            later = [place for place in (*self._splits(warned), self._behind(warned)) if place is not None]
+            split = self._split(warned)
+            choices += [*([split] if split is not None else []), _Place(warned)]
+            choices += [place for place in later if not self._has_rest(place)]
         for place in choices:
             if self.tokens(place) <= self.room:
                 return place
@@ -164,9 +178,11 @@ class _Plan:
         """Every start of a step in the messages from ``start`` on at which something is dropped, in order."""
         for at in range(start, len(self.body)):
             message = self.body[at]
-            if message.role != "assistant" or self.policy.between_turns:
+            if message.role != "assistant" or not self._may_split(start, at):
                 continue
-            for part in steps_in(message.parts):
+            # Of one that was cut before, and that others follow, all may go.
+            last = [len(message.parts)] if message.id == self.split_id and at < len(self.body) - 1 else []
+            for part in (*steps_in(message.parts), *last):
                 if part and not any(map(is_open_call, message.parts[:part])):
                     yield _Place(start, at, part)
 
@@ -176,11 +192,16 @@ class _Plan:
         message = self.body[at]
         if at <= start or message.role != "assistant" or any(map(is_open_call, message.parts)):
             return None
-        if self.policy.between_turns:
+        if not self._may_split(start, at):
             return None
         if message.parts and kind_of(message.parts[-1]) == STEP_START:
             return None
         return _Place(start, at, len(message.parts))
+
+    def _may_split(self, start: int, at: int) -> bool:
+        """Whether a tail from ``start`` on may be without the first parts of message ``at``."""
+        free = start >= self.split_reach or self.body[at].id == self.split_id
+        return free and not self.policy.between_turns
 
     def _has_rest(self, place: _Place) -> bool:
         """Whether anything is kept of the newest message, beside the bare start of a step."""
@@ -208,6 +229,8 @@ class _Plan:
         if place.at < 0:
             message = self.body[place.start]
             return message.is_prompt or (message.role == "assistant" and not any(map(is_open_call, message.parts)))
+        if not self._may_split(place.start, place.at):
+            return False
         return place.part > 0 and not any(map(is_open_call, self.body[place.at].parts[: place.part]))
 
     def _lead_of(self, index: int) -> int:

@@ -113,8 +113,17 @@ def plan_compaction(
     # Behind the summary stand the user's directives and the lists of files: half as much again.
     room = max(usable - fixed - cap * 3 // 2, 0)
     ruler = context.ruler
+    split = context.compaction.split if context.compaction else None
     cut = plan_cut(
-        context.body, policy, usable=usable, room=room, open_turn_id=open_turn_id, inside=inside, ruler=ruler
+        context.body,
+        policy,
+        usable=usable,
+        room=room,
+        open_turn_id=open_turn_id,
+        inside=inside,
+        ruler=ruler,
+        split_id=split.message_id if split else None,
+        split_reach=context.split_reach,
     )
     if cut is None:
         return None
@@ -151,9 +160,9 @@ def _absolute(cut: Cut, context: Context) -> Cut:
         offset = context.offsets.get(cut.split.message_id, 0)
         return msgspec.structs.replace(cut, split=Split(cut.split.message_id, cut.split.from_part + offset))
     # A message that an earlier cut went through stays cut while it is kept: its first parts are told already.
-    for message in cut.kept:
-        if message.id in context.offsets:
-            return msgspec.structs.replace(cut, split=Split(message.id, context.offsets[message.id]))
+    kept = [message.id for message in context.body[: context.split_reach]]
+    if context.compaction is not None and cut.tail_start_id in kept:
+        return msgspec.structs.replace(cut, split=context.compaction.split)
     return cut
 
 
