@@ -15,7 +15,8 @@ from .conftest import Open
 
 @pytest.mark.rule("RN-9")
 @pytest.mark.parametrize(
-    ("reason", "stopped"), [("length", "length"), ("content-filter", "content_filter"), ("error", "error")]
+    ("reason", "stopped"),
+    [("length", "length"), ("content-filter", "content_filter"), ("error", "error"), ("other", "other")],
 )
 async def test_an_answer_that_is_not_whole_does_not_look_complete(
     open_scenario: Open, reason: Any, stopped: str
@@ -35,9 +36,10 @@ async def test_an_answer_that_is_not_whole_does_not_look_complete(
 
 
 @pytest.mark.rule("RN-9")
-async def test_a_cut_answer_goes_on_in_the_same_turn(open_scenario: Open) -> None:
+@pytest.mark.parametrize("reason", ["length", "other"])
+async def test_a_cut_answer_goes_on_in_the_same_turn(open_scenario: Open, reason: Any) -> None:
     """The history that is sent does not end in the model's own words, and nothing is asked again."""
-    async with open_scenario([then(say("one two thr"), finish="length"), say("ee four")]) as s:
+    async with open_scenario([then(say("one two thr"), finish=reason), say("ee four")]) as s:
         await s.begin()
         await s.prompt("count")
         outcome = await (await s.engine.continue_turn(s.id)).wait()

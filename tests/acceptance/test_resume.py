@@ -15,6 +15,7 @@ import pytest
 
 import clew
 from clew.history.check import check
+from clew.providers.base import ModelRequest, StepEnd
 from clew.testing.clock import FakeClock
 from clew.testing.scenario import Scenario, transcript
 from clew.testing.scripted import FakeProviders, Gate, ScriptedModel, call, cut_after, fail, say, wait
@@ -185,6 +186,26 @@ async def test_a_connection_that_is_lost_each_time_is_given_up(open_scenario: Op
         assert (await passing(clock, submission.wait())).status == "failed"
         assert ((await newest_turn(s)).resumed, len(s.model.requests)) == (2, 3)
         assert await s.check() == []
+
+
+async def test_a_stream_that_just_ends_is_a_cut_too(open_scenario: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A provider that does not say how it ended has not said that it did."""
+    whole = ScriptedModel.stream
+
+    async def unsaid(model: ScriptedModel, request: ModelRequest) -> Any:
+        is_first = not model.requests
+        async for item in whole(model, request):
+            if not (is_first and isinstance(item, StepEnd)):
+                yield item
+
+    monkeypatch.setattr(ScriptedModel, "stream", unsaid)
+    clock = FakeClock()
+    async with open_scenario([say("half"), say("whole")], clock=clock) as s:
+        await s.begin()
+        submission = await s.send("go", attended=False)
+        assert (await passing(clock, submission.wait())).status == "completed"
+        assert await s.transcript() == ["user: go", "assistant: half", "assistant: whole"]
+        assert transcript(s.model.requests[-1].messages) == ["user: go"]
 
 
 async def test_a_person_a_refusal_and_an_abort_end_a_turn_that_breaks_off(open_scenario: Open) -> None:

@@ -204,7 +204,14 @@ async def test_an_id_that_the_conversation_has_already_is_not_used_again(openai:
 
 @pytest.mark.parametrize(
     ("wire_reason", "reason"),
-    [("stop", "stop"), ("length", "length"), ("content_filter", "content-filter"), ("odd", "other")],
+    [
+        ("stop", "stop"),
+        ("length", "length"),
+        ("content_filter", "content-filter"),
+        ("odd", "other"),
+        ("model_length", "length"),
+        ("eos", "stop"),
+    ],
 )
 async def test_openai_finish_reasons(openai: Talk, wire_reason: str, reason: str) -> None:
     """As the contract names them."""

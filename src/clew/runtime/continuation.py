@@ -123,7 +123,7 @@ class Continuation:
         """Whether there is more to come of a turn: nobody has answered it, or its answer did not get to its end."""
         if turn.status in ("failed", "aborted"):
             return not is_whole_answer(rows, await self._host.store.load_steps(turn.id))
-        return turn.status == "unanswered" or turn.stopped in ("step_limit", "doom_loop", "length")
+        return turn.status == "unanswered" or turn.stopped in ("step_limit", "doom_loop", "length", "other")
 
     async def _start_queue(self, session_id: str, mode: Mode) -> Submission:
         """The queue goes on where no turn can; whoever asks anew does not mean that."""

@@ -15,7 +15,6 @@ from typing import Any, Final, Literal
 import msgspec
 
 from clew.compaction.context import Context
-from clew.errors import ModelFailed
 from clew.failpoints import failpoint
 from clew.providers.base import ModelRequest, ProviderFailure, StepEnd
 from clew.providers.evidence import encode_tools, request_digest, tools_digest
@@ -42,18 +41,19 @@ __all__ = ["End", "Loop"]
 
 log = logging.getLogger("clew.files")
 
-_SAID: Final[dict[str, Literal["length", "content_filter", "error"]]] = {
+_SAID: Final[dict[str, Literal["length", "content_filter", "error", "other"]]] = {
     "length": "length",
     "content-filter": "content_filter",
     "error": "error",
+    "other": "other",
 }
-"""Reasons of the model's own that leave an answer short of its end."""
+"""Reasons of the model's own that leave an answer short of its end; one that nobody knows is not called an end."""
 
 
 class End(msgspec.Struct, frozen=True):
     """How the loop ended. ``waiting`` names what a human is asked; ``stopped`` why it ended before it was done."""
 
-    reason: Literal["done", "length", "content_filter", "error", "waiting", "step_limit", "warned", "doom"]
+    reason: Literal["done", "length", "content_filter", "error", "other", "waiting", "step_limit", "warned", "doom"]
     waits: tuple[Wait, ...] = ()
 
 
@@ -276,7 +276,8 @@ class Loop(msgspec.Struct):
                 elif isinstance(item, c.ToolInputError):
                     asked = True
                 await send(item)
-        raise ModelFailed(NO_END)
+        # A cut like any other: tried again while nothing came, and gone on from where nobody is there to say so.
+        raise ProviderFailure(NO_END, kind="transient", provider_id=request.model.provider_id)
 
     def _row(self, request: ModelRequest) -> ModelCall:
         """The call as it is asked, with a guess of what it is sent: no more may ever be known of it."""

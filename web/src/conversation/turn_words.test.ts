@@ -10,6 +10,7 @@ test('a turn that ended well says nothing', () => {
 
 test('a cut answer says so and offers to go on; one that was filtered does not look complete', () => {
   expect(ending({ status: 'completed', stopped: 'length' })).toEqual({ tone: 'quiet', words: 'Cut off at the limit of its length.', next: 'Continue' });
+  expect(ending({ status: 'completed', stopped: 'other' })?.next).toBe('Continue');
   expect(ending({ status: 'completed', stopped: 'content_filter' })).toEqual({ tone: 'quiet', words: 'Stopped by the filter of the provider.', next: null });
   expect(ending({ status: 'completed', stopped: 'error' })).toEqual({ tone: 'bad', words: 'The model broke off with an error of its own.', next: null });
 });

@@ -48,6 +48,7 @@ export function ending(turn: Metadata['turn']): Ending | null {
     if (turn.stopped === 'length') return { tone: 'quiet', words: 'Cut off at the limit of its length.', next: 'Continue' };
     if (turn.stopped === 'content_filter') return { tone: 'quiet', words: 'Stopped by the filter of the provider.', next: null };
     if (turn.stopped === 'error') return { tone: 'bad', words: 'The model broke off with an error of its own.', next: null };
+    if (turn.stopped === 'other') return { tone: 'quiet', words: 'Stopped for a reason that is not known; there may be more to come.', next: 'Continue' };
     if (turn.stopped === 'doom_loop') return { tone: 'quiet', words: 'Stopped, because it repeated itself.', next: 'Continue' };
     return null;
   }

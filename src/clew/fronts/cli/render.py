@@ -250,6 +250,7 @@ def stop_reason(turn: Mapping[str, Any], go_on: str) -> str | None:
         "length": f"the answer was cut off at its limit; {go_on} goes on",
         "content_filter": "the answer was stopped by the provider's filter",
         "error": "the model broke off with an error of its own; ask again",
+        "other": f"the model stopped for a reason that clew does not know; if more was to come, {go_on} goes on",
     }.get(str(turn.get("stopped")))
 
 

@@ -36,6 +36,15 @@ _REASONS: Final[dict[str | None, FinishReason]] = {
     "tool_call": "tool-calls",
     "error": "error",
 }
+_WORDS: Final[dict[str, FinishReason]] = {
+    "eos": "stop",
+    "eos_token": "stop",
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "max_tokens": "length",
+    "model_length": "length",
+}
+"""What servers that speak OpenAI's dialect say instead of its own words."""
 
 
 class _Call(msgspec.Struct):
@@ -247,7 +256,8 @@ async def first_usage(response: Any) -> Usage:
 def step_end(response: Any, *, has_calls: bool) -> StepEnd:
     """How the answer ended, and what it used."""
     used = response.usage
-    reason = _REASONS.get(response.finish_reason, "other")
+    raw = (response.provider_details or {}).get("finish_reason")
+    reason = _REASONS.get(response.finish_reason) or _WORDS.get(str(raw), "other")
     if has_calls and reason in ("stop", "other"):
         reason = "tool-calls"
     data = {"response_id": response.provider_response_id, "response_model": response.model_name}

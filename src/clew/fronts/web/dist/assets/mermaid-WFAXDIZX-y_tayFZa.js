@@ -1,1 +1,0 @@
-export{a as Mermaid}from"./index-Q7Ox-L6w.js";
