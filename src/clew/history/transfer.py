@@ -25,7 +25,7 @@ from clew.store.portable import load_portable, plan_insert
 from clew.store.unit import Committed, LinkBlob, Outcome, Refused, Unit
 from clew.transcript.damage import DAMAGED
 from clew.transcript.message import PartRow
-from clew.transcript.metadata import PAUSED_KEY, STORE_KEYS, VIEW_KEYS, is_estimated, usage_of
+from clew.transcript.metadata import PAUSED_KEY, STORE_KEYS, VIEW_KEYS, broken_off_usd, is_estimated, usage_of
 from clew.transcript.part import close_call, is_open_call, state_of, text_of
 from clew.transcript.portable import PortableSession, for_export, named_blobs, rename_session
 from clew.transcript.rollup import book_usage, with_usage
@@ -159,7 +159,7 @@ def _close_open(portable: PortableSession, now: int, mint: Mint) -> PortableSess
     used: dict[str, dict[str, Any]] = {}
     for step in portable.steps:
         used[step.message_id] = book_usage(used.get(step.message_id, {}), step.usage, estimated=step.is_estimated)
-    rest = Usage()
+    rest, broken_off = Usage(), list[float]()
 
     def part(row: PartRow) -> PartRow:
         row = row if row.id else replace(row, id=mint.part())
@@ -175,7 +175,9 @@ def _close_open(portable: PortableSession, now: int, mint: Mint) -> PortableSess
             # A call that broke off is no step: what it took, and that this is an estimate, only its message says.
             counts = zip(*(msgspec.structs.astuple(usage_of(one)) for one in (row.metadata, metadata)), strict=True)
             beyond = Usage(*(max(said - booked, 0) for said, booked in counts))
-            metadata, rest = book_usage(metadata, beyond, estimated=True), rest + beyond
+            cost = broken_off_usd(row.metadata)
+            metadata = book_usage(metadata, beyond, estimated=True, broken_off=cost)
+            rest, broken_off = rest + beyond, [*broken_off, cost]
         messages.append(replace(row, metadata=metadata, parts=tuple(part(one) for one in row.parts)))
     turns = []
     head, moves = portable.session.head_turn_id, portable.moves
@@ -189,8 +191,7 @@ def _close_open(portable: PortableSession, now: int, mint: Mint) -> PortableSess
         if is_open and head != turn.id:
             moves = (*moves, HeadMove(len(moves) + 1, turn.session_id, head, turn.id, now, "turn"))
             head = turn.id
-    cost = portable.session.cost_usd - fsum(step.cost_usd for step in portable.steps)
-    session = replace(portable.session, head_turn_id=head, cost_usd=max(cost, 0.0) if rest.total else 0.0)
+    session = replace(portable.session, head_turn_id=head, cost_usd=fsum(broken_off))
     return replace(
         portable,
         session=with_usage(session, rest),

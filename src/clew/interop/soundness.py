@@ -20,7 +20,7 @@ from clew.ids import SessionIdForm
 from clew.interop.known_keys import MessageKeys, StepKeys, TurnKeys, check_keys, check_part, check_tools
 from clew.transcript.gate import check_text, check_value
 from clew.transcript.message import MessageRow
-from clew.transcript.metadata import usage_of
+from clew.transcript.metadata import broken_off_usd, usage_of
 from clew.transcript.part import output_text
 from clew.transcript.portable import PortableSession
 from clew.transcript.session import Session
@@ -115,8 +115,6 @@ def _check_session(session: Session) -> None:
     check_text(session.workspace_root or "", "session.workspace_root")
     check_value(msgspec.to_builtins(session.model), "session.model")
     check_value(session.metadata, "session.metadata")
-    if not 0 <= session.cost_usd <= _MAX_COST:
-        raise _refuse("session.cost_usd", "is not a sum of money")
     for key in ("title", "label"):
         value = session.metadata.get(key)
         if value is not None and not (isinstance(value, str) and len(value) <= _MAX_TITLE):
@@ -130,6 +128,8 @@ def _check_message(row: MessageRow, session_id: str) -> None:
     check_value(row.metadata, f"{where}: metadata")
     check_keys(row.metadata, MessageKeys, f"{where}: metadata")
     _check_usage(usage_of(row.metadata), where)
+    if not 0 <= broken_off_usd(row.metadata) <= _MAX_COST:
+        raise _refuse(where, "what its usage cost is not a sum of money")
     client = row.metadata.get("client_message_id")
     if client is not None:
         _check_id(ids.check_named_message_id, client, f"{where}: client_message_id")
