@@ -180,7 +180,7 @@ async def test_requests_that_make_no_sense_are_refused(open_both: Open) -> None:
         with pytest.raises(clew.SessionNotFound):
             await s.engine.rewind(s.engine.mint.session(), one)
         with pytest.raises(InvalidId):
-            await s.engine.unrewind("nowhere")
+            await s.engine.unrewind("no.where")
         with pytest.raises(InvalidInput):
             await s.engine.rewind(s.id, one, mode="edit", model="test/x")
         assert len((await tree_of(s)).moves) == 1

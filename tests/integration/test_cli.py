@@ -67,7 +67,7 @@ def test_each_kind_of_failure_has_its_exit_code(tmp_path: Path, run: Run) -> Non
 
     asyncio.run(make())
     for words, expected, code_word in [
-        (("show", "nonsense"), 2, "invalid_id"),
+        (("show", "non.sense"), 2, "invalid_id"),
         (("show", "ses_" + "0" * 26), 3, "session_not_found"),
         (("ls", "--limit", "0"), 2, "invalid_input"),
         (("backup", str(tmp_path / "store.db")), 2, "invalid_input"),
@@ -122,7 +122,7 @@ def test_files_that_are_closed_or_full(tmp_path: Path) -> None:
     assert shell('"$0" run hi --model demo/echo <&-') == (0, "hi\n", "")
     assert shell('"$0" run hi --model demo/echo >&-') == (0, "", "")
     assert shell('"$0" run hi --model demo/echo <&- >&- 2>&-') == (0, "", "")
-    assert shell('"$0" show nonsense 2>&-') == (2, "", "")
+    assert shell('"$0" show non.sense 2>&-') == (2, "", "")
     assert shell('"$0" chat <&-') == (0, "", "")
     for words in ("ls", "ls --json", "run hi --model demo/echo"):
         code, _, err = shell(f'"$0" {words} >/dev/full')

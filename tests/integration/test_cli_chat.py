@@ -471,5 +471,5 @@ def test_without_a_terminal_lines_are_prompts(tmp_path: Path) -> None:
     assert re.fullmatch(r"(clew: ── summarised \d+ earlier turns? ──\n)+", err)
     code, out, err = piped("hello\n", "--new", "--model", "demo/nothing")
     assert (code, out, err.count("\n"), err.endswith("(invalid_input)\n")) == (2, "", 1, True)
-    for words, code in [(["nonsense"], 2), (["ses_" + "0" * 26], 3), (["x", "--new"], 2), (["a", "b"], 2)]:
+    for words, code in [(["non.sense"], 2), (["ses_" + "0" * 26], 3), (["x", "--new"], 2), (["a", "b"], 2)]:
         assert piped("", *words)[0] == code

@@ -334,7 +334,7 @@ def test_what_is_not_there_is_3_what_is_no_id_2_and_what_does_not_fit_2(say: Say
     [user, assistant] = messages(session_id)
     for name in ("tree", "reflog", "unrewind", "context", "compact", "prune", "continue", "show"):
         _failed(say(name, NOBODY), 3, "session_not_found")
-        _failed(say(name, "mine"), 2, "invalid_id")
+        _failed(say(name, "mi.ne"), 2, "invalid_id")
     for words, code, word in [
         (("rewind", NOBODY, user.id), 3, "session_not_found"),
         (("rewind", session_id, "nobody"), 3, "message_not_found"),

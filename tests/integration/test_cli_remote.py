@@ -61,7 +61,7 @@ async def test_a_prompt_runs_in_the_server(tmp_path: Path) -> None:
         assert not (tmp_path / "made").exists()
         for words, expected in [
             (("run", "x", "--model", "nonsense"), 2),
-            (("run", "x", "--session", "nonsense"), 2),
+            (("run", "x", "--session", "non.sense"), 2),
             (("run", "x", "--session", NOBODY), 3),
         ]:
             code, out, err = await command(tmp_path, *words)

@@ -38,7 +38,7 @@ def test_run_ends_with_the_code_of_what_happened(run: Run) -> None:
         (("run", "x", "--model", "nonsense"), 2),
         (("run", "x", "--model", "demo/nonsense"), 2),
         (("run", ""), 2),
-        (("run", "x", "--session", "nonsense"), 2),
+        (("run", "x", "--session", "non.sense"), 2),
         (("run", "x", "--session", "ses_" + "0" * 26), 3),
     ]:
         code, out, err = run(*words)
