@@ -19,6 +19,7 @@ from bench import (
     engine_path,
     event_log,
     fanout,
+    files,
     importing,
     listing,
     load,
@@ -46,6 +47,9 @@ WORKLOADS: Final[dict[str, Callable[[Bench], Awaitable[list[Line]]]]] = {
     "PLAN": planning.measure,
     "LOG": event_log.measure,
 }
+APART: Final[dict[str, Callable[[Bench], Awaitable[list[Line]]]]] = {"FILES": files.measure}
+"""What takes minutes by itself, and is measured by name."""
+ALL: Final = {**WORKLOADS, **APART}
 CONTEXT: Final = "CONTEXT"
 """What is counted is not time, and the same on every machine: it has tables of its own, and is measured by name."""
 NOT_YET: Final[tuple[tuple[str, str], ...]] = ()
@@ -53,13 +57,13 @@ NOT_YET: Final[tuple[tuple[str, str], ...]] = ()
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Measure clew against a hand-written floor.")
-    parser.add_argument("ids", nargs="*", metavar="id", help=f"what to measure, of {' '.join(WORKLOADS)}, or {CONTEXT}")
+    parser.add_argument("ids", nargs="*", metavar="id", help=f"what to measure, of {' '.join(ALL)}, or {CONTEXT}")
     parser.add_argument("--quick", action="store_true", help="smaller sizes, under a minute")
     parser.add_argument("--json", type=Path, metavar="FILE", help="keep every round's figures in a file")
     options = parser.parse_args(arguments)
     wanted = [id_.upper() for id_ in options.ids] or list(WORKLOADS)
     for id_ in wanted:
-        if id_ not in WORKLOADS and id_ != CONTEXT:
+        if id_ not in ALL and id_ != CONTEXT:
             parser.error(f"{id_} is not measured yet" if id_ in dict(NOT_YET) else f"there is no {id_}")
     not_yet = () if options.ids else NOT_YET
     about = machine(quick=options.quick)
@@ -87,7 +91,7 @@ async def _measure(ids: Sequence[str], *, quick: bool) -> list[Line]:
     for id_ in ids:
         begin = time.perf_counter()
         with tempfile.TemporaryDirectory(prefix="clew-bench-") as folder:
-            lines += await WORKLOADS[id_](Bench(Path(folder), quick=quick))
+            lines += await ALL[id_](Bench(Path(folder), quick=quick))
         print(f"{id_} measured in {time.perf_counter() - begin:.0f} s", file=sys.stderr)
     return lines
 

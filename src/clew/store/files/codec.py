@@ -48,6 +48,8 @@ class Codec(ABC):
 
     def __init__(self, root: Path) -> None:
         self.sessions = root / "sessions"
+        # Where thousands of files are looked at, paths are put together as text: objects would cost as much as looking.
+        self._place = str(self.sessions)
         self.damaged = root / "clew" / "damaged"
 
     @abstractmethod

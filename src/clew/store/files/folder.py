@@ -56,10 +56,10 @@ Footprint = tuple[int, int, int]
 """What is seen of a file without reading it: which one it is, its size, and when it was written."""
 
 
-def footprint(path: Path) -> Footprint:
+def footprint(path: Path | str) -> Footprint:
     """Of a file; zeros when there is none."""
     try:
-        found = path.stat()
+        found = os.stat(path)
     except OSError:
         return 0, 0, 0
     return found.st_ino, found.st_size, found.st_mtime_ns
@@ -80,10 +80,11 @@ def names_in(place: Path) -> list[str]:
         return []
 
 
-def read(path: Path) -> bytes | None:
+def read(path: Path | str) -> bytes | None:
     """What a file holds; None when there is none."""
     try:
-        return path.read_bytes()
+        with open(path, "rb") as file:
+            return file.read()
     except FileNotFoundError:
         return None
 

@@ -69,11 +69,12 @@ class Notes:
 
     def __init__(self, root: Path) -> None:
         self._place = root / "clew" / "notes"
+        self._text = str(self._place)
 
     def find(self, session_id: str, signature: tuple[folder.Footprint, ...]) -> Note | None:
         """The note of a session whose files look like this."""
         try:
-            data = folder.read(self._path(session_id)) or b""
+            data = folder.read(f"{self._text}/{session_id}.json") or b""
             note = msgspec.json.decode(data, type=Note) if verdict(data[:-1]) == "whole" else None
         except (OSError, msgspec.MsgspecError, UnicodeError):
             return None

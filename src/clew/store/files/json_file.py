@@ -85,7 +85,7 @@ class JsonCodec(Codec):
 
     def head(self, session_id: str) -> Session | None:
         try:
-            with self.files_of(session_id)[0].open("rb") as file:
+            with open(f"{self._place}/{session_id}.json", "rb") as file:
                 data = file.read(_HEAD)
                 while (found := _read_head(session_id, data)) is None and _ROW in data and (more := file.read(_HEAD)):
                     data += more
@@ -94,7 +94,10 @@ class JsonCodec(Codec):
             return None
 
     def headed(self, session_id: str) -> folder.Footprint:
-        return folder.footprint(*self.files_of(session_id))
+        return folder.footprint(f"{self._place}/{session_id}.json")
+
+    def signature(self, session_id: str) -> tuple[folder.Footprint, ...]:
+        return (self.headed(session_id),)
 
     def load(self, session_id: str) -> Loaded | None:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 from pathlib import Path
 from typing import Any, Final
@@ -53,16 +54,19 @@ class JsonlCodec(Codec):
 
     def on_disk(self) -> list[str]:
         names = (name for name in folder.names_in(self.sessions) if SessionIdForm.ULID.value.fullmatch(name))
-        return [name for name in names if self._is_session(self.sessions / name)]
+        return [name for name in names if self._is_session(f"{self._place}/{name}")]
 
-    def _is_session(self, place: Path) -> bool:
+    def _is_session(self, place: str) -> bool:
         """A folder without metadata and with nothing in its log was never anybody's session."""
-        try:
-            return (place / METADATA).exists() or (place / LOG).stat().st_size > 0
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-        except OSError:
-            return True  # somebody's it is; that it does not read is for the load to say
+        for name in (METADATA, LOG):
+            try:
+                if os.stat(f"{place}/{name}").st_size > 0 or name == METADATA:
+                    return True
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except OSError:
+                return True  # somebody's it is; that it does not read is for the load to say
+        return False
 
     def owned(self, session_id: str) -> tuple[tuple[int, ...], ...]:
         stream, log, _ = self.signature(session_id)
@@ -72,13 +76,16 @@ class JsonlCodec(Codec):
 
     def head(self, session_id: str) -> Session | None:
         try:
-            metadata = read_metadata(folder.read(self.sessions / session_id / METADATA))
+            metadata = read_metadata(folder.read(f"{self._place}/{session_id}/{METADATA}"))
             return head_of(session_id, metadata) if metadata is not None else None
         except (OSError, msgspec.ValidationError):
             return None
 
     def headed(self, session_id: str) -> folder.Footprint:
-        return folder.footprint(self.sessions / session_id / METADATA)
+        return folder.footprint(f"{self._place}/{session_id}/{METADATA}")
+
+    def signature(self, session_id: str) -> tuple[folder.Footprint, ...]:
+        return tuple(folder.footprint(f"{self._place}/{session_id}/{name}") for name in (STREAM, LOG, METADATA))
 
     def load(self, session_id: str) -> Loaded | None:
         try:

@@ -1,0 +1,214 @@
+"""FILES: many sessions in a folder, as ``jsonl:`` and as ``json:``.
+
+The floor reads and parses the same files with the standard library and orjson, and keeps nothing of its own. Sessions
+are copies of one, made by hand: a folder, or a file, under another name is another session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import orjson
+
+from bench.measure import Bench, Goal, Line, median, ratios, settle
+from clew.ids import Mint, SessionIdForm
+from clew.store.base import SearchQuery, SessionQuery
+from clew.store.files.opening import FilesOptions, open_files
+from clew.store.files.store import FileStore
+from clew.store.unit import PatchSession, Unit
+from clew.testing.chunks import text
+from clew.testing.scribe import Scribe
+
+__all__ = ["measure"]
+
+Kind = Literal["jsonl", "json"]
+_PAGE = 50
+_TURNS = 5
+_FEW = 100
+_MEMORY = """
+import asyncio, gc, sys
+from pathlib import Path
+import orjson
+from bench.files import raw_list
+from clew.store.files.opening import open_files
+
+def rss():
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+async def main(kind, root, what):
+    before = rss()
+    if what == "raw":
+        held = raw_list(kind, Path(root))
+        print(rss() - before)
+        return
+    store = await open_files(kind, Path(root))
+    if what == "all":
+        for session_id in await store.session_ids():
+            await store.load_messages(session_id)
+    print(rss() - before)
+    await store.close()
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+def raw_list(kind: Kind, root: Path) -> list[Any]:
+    """What a list is made of, newest first."""
+    place = str(root / "sessions")
+    names = os.listdir(place)
+    paths = [f"{place}/{name}/metadata.json" if kind == "jsonl" else f"{place}/{name}" for name in names]
+    key = "lastMessageAt" if kind == "jsonl" else "updatedAt"
+    large = ("messages", "clew") if kind == "json" else ()
+    found = [{name: value for name, value in _parsed(path).items() if name not in large} for path in paths]
+    return sorted(found, key=lambda one: str(one[key]), reverse=True)
+
+
+def _parsed(path: str) -> Any:
+    with open(path, "rb") as file:
+        return orjson.loads(file.read())
+
+
+def _raw_session(kind: Kind, root: Path, name: str) -> int:
+    if kind == "json":
+        return len(_parsed(f"{root}/sessions/{name}.json"))
+    with open(f"{root}/sessions/{name}/session.jsonl", "rb") as file:
+        return len([orjson.loads(line) for line in file])
+
+
+def _raw_all(kind: Kind, root: Path) -> int:
+    names = (name.removesuffix(".json") for name in os.listdir(root / "sessions"))
+    return sum(_raw_session(kind, root, name) for name in names)
+
+
+async def _fill(kind: Kind, root: Path, count: int) -> None:
+    store = await open_files(kind, root)
+    scribe = await Scribe.create(store, metadata={"title": "What was said about the thing", "label": "bench"})
+    for n in range(_TURNS):
+        await scribe.turn(f"prompt {n}", text("a word and another one, " * 20))
+    await store.close()
+    shutil.rmtree(root / "clew" / "notes", ignore_errors=True)
+    source = root / "sessions" / (scribe.session_id + (".json" if kind == "json" else ""))
+    mint, form = Mint(), SessionIdForm.UUID if kind == "json" else SessionIdForm.ULID
+    for _ in range(count - 1):
+        target = source.with_name(mint.session(form) + source.suffix)
+        shutil.copytree(source, target) if kind == "jsonl" else shutil.copyfile(source, target)
+
+
+def _timed(doing: Callable[[], object]) -> float:
+    settle()
+    begin = time.perf_counter()
+    found = doing()
+    took = time.perf_counter() - begin
+    del found
+    return took * 1000
+
+
+async def _awaited(doing: Callable[[], Awaitable[object]]) -> float:
+    settle()
+    begin = time.perf_counter()
+    await doing()
+    return (time.perf_counter() - begin) * 1000
+
+
+async def _listed(kind: Kind, root: Path) -> float:
+    async def cold() -> None:
+        store = await open_files(kind, root, FilesOptions(read_only=True))
+        page = await store.list_sessions(SessionQuery(limit=_PAGE))
+        await store.load_spend([session.id for session in page.sessions])
+        await store.close()
+
+    return await _awaited(cold)
+
+
+async def _opened(kind: Kind, root: Path) -> tuple[float, FileStore]:
+    settle()
+    begin = time.perf_counter()
+    store = await open_files(kind, root)
+    return (time.perf_counter() - begin) * 1000, store
+
+
+async def _changes(store: FileStore, session_id: str, times: int) -> float:
+    """One small change after the other, each durable before the next."""
+    took = []
+    for n in range(times):
+        unit = Unit(session_id, (PatchSession(metadata={"n": n}),), sync="power")
+        took.append(await _awaited(lambda unit=unit: store.commit(unit)))  # type: ignore[misc]
+    return median(took)
+
+
+def _memory(kind: Kind, root: Path, what: str) -> float:
+    """How much more a process of its own holds afterwards, in bytes a session."""
+    ended = subprocess.run(
+        [sys.executable, "-c", _MEMORY, kind, str(root), what], capture_output=True, check=True, text=True
+    )
+    return float(ended.stdout)
+
+
+async def _measure_kind(bench: Bench, kind: Kind) -> list[Line]:
+    count = bench.size(10_000, 1_000)
+    root, small = bench.path(f"many-{kind}"), bench.path(f"few-{kind}")
+    await _fill(kind, root, count)
+    await _fill(kind, small, _FEW)
+    rounds = range(bench.rounds)
+    many = f"{kind}: {count:,} sessions"
+    lines: list[Line] = []
+
+    def line(what: str, unit: str, raw: list[float], ours: list[float], goal: Goal | None = None) -> None:
+        judged = ratios(ours, raw) if raw else ()
+        lines.append(Line("FILES", f"{many}, {what}", unit, raw, ours, judged, goal))
+
+    # The first opening has nothing to go by, and reads everything.
+    raw_read = [_timed(lambda: _raw_all(kind, root))]
+    took, store = await _opened(kind, root)
+    await store.close()
+    # What it brought in line, as the id inside a copy, has its note once it is not new any more.
+    await (await _opened(kind, root))[1].close()
+    line("open for writing without notes (raw: parse all of them)", "ms", raw_read, [took])
+    raw_lists, lists, opens, pages, ones, raw_ones = [], [], [], [], [], []
+    for _ in rounds:
+        raw_lists.append(_timed(lambda: raw_list(kind, root)))
+        lists.append(await _listed(kind, root))
+        took, store = await _opened(kind, root)
+        opens.append(took)
+        asked = store
+        pages.append(await _awaited(lambda: asked.list_sessions(SessionQuery(limit=_PAGE))))  # noqa: B023
+        wanted = (await store.session_ids())[count // 2]
+        raw_ones.append(_timed(lambda: _raw_session(kind, root, wanted)))  # noqa: B023
+        ones.append(await _awaited(lambda: asked.load_messages(wanted)))  # noqa: B023
+        await store.close()
+    line(f"newest {_PAGE} and their spend, by a new reader (raw: parse what lists are made of)", "ms", raw_lists, lists)
+    line("open for writing (raw: the same)", "ms", raw_lists, opens)
+    line(f"newest {_PAGE}, by the owner (raw: the same)", "ms", raw_lists, pages)
+    line(f"open one of {_TURNS} turns (raw: parse it)", "ms", raw_ones, ones)
+    few: list[float] = []
+    full: list[float] = []
+    for _ in rounds:
+        for place, into in ((small, few), (root, full)):
+            _, store = await _opened(kind, place)
+            into.append(await _changes(store, (await store.session_ids())[0], bench.size(100, 30)))
+            await store.close()
+    line(f"one durable change (raw: among {_FEW})", "ms", few, full, Goal("≤", 1.5))
+    per = [[_memory(kind, root, what) / count for _ in rounds] for what in ("raw", "open", "all")]
+    line("memory a session, open (raw: what lists are made of)", "bytes", per[0], per[1])
+    line("memory a session, after every one was read (raw: the same)", "bytes", per[0], per[2])
+    _, store = await _opened(kind, root)
+    first = [await _awaited(lambda: store.search(SearchQuery("another prompt")))]
+    again = [await _awaited(lambda: store.search(SearchQuery("another prompt"))) for _ in rounds]
+    await store.close()
+    line("the first search, which makes the index", "ms", [], first)
+    line("a search", "ms", [], again)
+    await asyncio.to_thread(shutil.rmtree, root)
+    return lines
+
+
+async def measure(bench: Bench) -> list[Line]:
+    return [line for kind in ("jsonl", "json") for line in await _measure_kind(bench, kind)]
