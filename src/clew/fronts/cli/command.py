@@ -153,7 +153,13 @@ async def new_session(engine: AnyEngine, model: str | None) -> Session:
 
 async def session_shapes(engine: AnyEngine, sessions: Iterable[Session]) -> list[SessionShape]:
     """Sessions as HTTP shows them."""
-    return [show_session(session, await engine.get_status(session.id)) for session in sessions]
+    sessions = tuple(sessions)
+    if isinstance(engine, clew.Engine):
+        # All at once: a store of files would read each session to say what it is doing.
+        statuses = await engine.statuses(session.id for session in sessions)
+    else:
+        statuses = {session.id: await engine.get_status(session.id) for session in sessions}
+    return [show_session(session, statuses[session.id]) for session in sessions]
 
 
 def print_error(error: e.ClewError) -> int:

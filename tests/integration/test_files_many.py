@@ -1,0 +1,188 @@
+"""Many sessions in a folder: what a list, an opening and a look at all of them read, and what stays in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+import clew
+from clew.history.check import check
+from clew.ids import Mint
+from clew.store.base import SessionQuery
+from clew.store.files import folder
+from clew.store.files.codec import Codec
+from clew.store.files.opening import FilesOptions, open_files
+from clew.store.files.residence import KEPT
+from clew.store.unit import DeleteSession, Enqueue, InsertMessage, PatchSession, Unit
+from clew.testing.chunks import text
+from clew.testing.scribe import Scribe, user_row
+from clew.testing.scripted import FakeProviders, ScriptedModel, say
+from clew.transcript.metadata import local_place
+from clew.transcript.session import Spend
+from clew.transcript.spend import UsageQuery
+from tests.integration.command_line import Run, run
+
+from .test_files_store import Kind, both
+
+__all__ = ["run"]
+
+
+@pytest.fixture(autouse=True)
+def _no_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folder, "_sync", lambda fd: None)
+
+
+@pytest.fixture
+def loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The sessions that were read, each time."""
+    read: list[str] = []
+    for codec in Codec.__subclasses__():
+        real = codec.load
+
+        def load(self: Any, session_id: str, real: Any = real) -> Any:
+            read.append(session_id)
+            return real(self, session_id)
+
+        monkeypatch.setattr(codec, "load", load)
+    return read
+
+
+async def talked(kind: Kind, root: Path, count: int) -> list[str]:
+    """So many sessions with a spent turn each, written a while ago."""
+    url, model = f"{kind}:{root}", ScriptedModel([say(f"answer {n}") for n in range(count)])
+    made = []
+    async with clew.open(url, providers=FakeProviders(model), config=clew.Config()) as engine:
+        for n in range(count):
+            session = await engine.create_session(title=f"number {n}", metadata=local_place(None))
+            async for _ in engine.run(session.id, f"prompt {n}"):
+                pass
+            made.append(session.id)
+    then = time.time() - 60
+    for path in (path for path in (root / "sessions").rglob("*") if path.is_file()):
+        os.utime(path, (then, then))
+    await (await open_files(kind, root)).close()  # what was written just now has its note from here on
+    return made
+
+
+@both
+@pytest.mark.rule("FS-6")
+async def test_lists_openings_and_sums_read_no_session(kind: Kind, tmp_path: Path, loads: list[str]) -> None:
+    """Not the owner's and not a reader's; all say what the sessions themselves do."""
+    made = await talked(kind, tmp_path / "store", 3)
+    truth = {}
+    store = await open_files(kind, tmp_path / "store")
+    for session_id in made:
+        await store.load_state(session_id)
+        truth[session_id] = (store._values[session_id].session, store._values[session_id].spend)
+    used = await store.load_usage(UsageQuery(by="model"))
+    await store.close()
+    loads.clear()
+    for read_only in (False, True):
+        store = await open_files(kind, tmp_path / "store", FilesOptions(read_only=read_only))
+        page = await store.list_sessions(SessionQuery())
+        spent = await store.load_spend(made)
+        plain = {one.id: replace(one, spend=Spend(0, 0, 0.0, 0)) for one in page.sessions}
+        assert plain == {id_: session for id_, (session, _) in truth.items()}
+        assert spent == {id_: spend for id_, (_, spend) in truth.items()}
+        assert [spend.calls for spend in spent.values()] == [1, 1, 1]
+        assert await store.load_usage(UsageQuery(by="model")) == used
+        assert (await store.session_ids(), store.in_memory) == (tuple(sorted(made)), ())
+        await store.close()
+    assert loads == []
+
+
+@pytest.mark.rule("FS-6")
+@pytest.mark.parametrize("kind", ["jsonl", "json"])
+def test_the_command_that_lists_reads_no_session(
+    kind: Kind, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch, loads: list[str]
+) -> None:
+    """``clew ls`` as a user types it, beside nobody."""
+    made = asyncio.run(talked(kind, tmp_path / "store", 3))
+    loads.clear()
+    code, out, said = run("ls", "--store", f"{kind}:{tmp_path / 'store'}", "--json")
+    assert (code, said) == (0, "")
+    assert all(session_id in out for session_id in made)
+    assert '"calls":1' in out.replace(" ", "")
+    assert loads == []
+
+
+@both
+@pytest.mark.rule("FS-6")
+async def test_only_what_has_changed_since_its_note_is_read_at_opening(
+    kind: Kind, tmp_path: Path, loads: list[str]
+) -> None:
+    """Also one whose note was changed, or is gone; a letter that somebody changed behind clew's back is seen."""
+    root = tmp_path / "store"
+    made = await talked(kind, root, 4)
+    notes = {id_: root / "clew" / "notes" / f"{id_}.json" for id_ in made}
+    loads.clear()
+    await (await open_files(kind, root)).close()
+    assert loads == []
+    notes[made[0]].write_bytes(notes[made[0]].read_bytes().replace(b"number 0", b"number 9"))
+    notes[made[1]].unlink()
+    path = root / "sessions" / (f"{made[2]}.json" if kind == "json" else f"{made[2]}/session.jsonl")
+    path.write_bytes(path.read_bytes().replace(b"answer 2", b"answer 7"))
+    store = await open_files(kind, root)
+    assert sorted(loads) == sorted(made[:3])
+    titles = {one.id: one.title for one in (await store.list_sessions(SessionQuery())).sessions}
+    assert titles == {id_: f"number {n}" for n, id_ in enumerate(made)}
+    assert {problem.session_id for problem in await check(store)} == {made[2]}
+    await store.commit(Unit(made[3], (DeleteSession(),)))
+    await store.close()
+    assert notes[made[0]].exists()
+    assert not notes[made[3]].exists()
+
+
+@both
+@pytest.mark.rule("FS-6")
+async def test_no_more_than_so_many_sessions_stay_in_memory(
+    kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever reads them all has the last ones there; what is unfinished stays, and everything still answers."""
+    monkeypatch.setattr("clew.store.files.residence.KEPT", 3)
+    store = await open_files(kind, tmp_path / "store")
+    scribes = [await Scribe.create(store) for _ in range(8)]
+    heads = [(await scribe.turn(f"prompt {n}", text("yes")))[0] for n, scribe in enumerate(scribes)]
+    waiting = user_row(scribes[0].mint, scribes[0].session_id, "later", 7)
+    await scribes[0].commit(InsertMessage(waiting), Enqueue(waiting.id, 7, interrupt=False))
+    for scribe in scribes:
+        await store.release(scribe.session_id)
+    assert store.in_memory == (scribes[0].session_id,)
+    for scribe in scribes:
+        assert len(await store.load_messages(scribe.session_id)) >= 2
+    kept = {scribe.session_id for scribe in (scribes[0], *scribes[-3:])}
+    assert set(store.in_memory) <= kept
+    assert await store.unsettled_sessions() == (scribes[0].session_id,)
+    for scribe, head in zip(scribes, heads, strict=True):
+        turn = await store.find_turn(head)
+        assert turn is not None
+        assert turn.session_id == scribe.session_id
+    assert await store.find_turn(Mint().turn()) is None
+    await store.close()
+    assert KEPT == 64
+
+
+@pytest.mark.rule("FS-6")
+@pytest.mark.parametrize("kind", ["jsonl", "json"])
+async def test_a_change_touches_the_files_of_its_session_alone(kind: Kind, tmp_path: Path) -> None:
+    """However many others there are: what is written for it does not grow with them."""
+    root = tmp_path / "store"
+    store = await open_files(kind, root)
+    scribes = [await Scribe.create(store) for _ in range(5)]
+    before = stamps(root)
+    await scribes[2].commit(PatchSession(metadata={"title": "new"}))
+    changed = {path for path, stamp in stamps(root).items() if before.get(path) != stamp}
+    assert changed
+    assert all(scribes[2].session_id in str(path) for path in changed)
+    await store.close()
+
+
+def stamps(root: Path) -> dict[Path, tuple[int, int]]:
+    found = (path for path in root.rglob("*") if path.is_file())
+    return {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in found}
