@@ -33,6 +33,7 @@ from clew.testing.chunks import text
 from clew.testing.scribe import Scribe
 from clew.testing.scripted import FakeProviders, ScriptedModel
 from clew.testing.scripted import say as scripted
+from clew.transcript.metadata import local_place
 from clew.triggers.ledger import EventQuery
 from clew.triggers.routing import Routing
 from tests.acceptance.triggered import answered
@@ -80,7 +81,7 @@ async def test_while_a_session_does_not_read_its_attachments_and_events_stay(kin
     async with clew.open(url) as engine:
         hurt = await engine.events.receive("mail", "1", Routing(key="inbox"), text="hello")
         await answered(engine, 1)
-        other = await engine.create_session(model="demo/echo")
+        other = await engine.create_session(model="demo/echo", metadata=local_place(None))
         for session_id in (hurt.session_id, other.id):
             async for _ in engine.run(session_id, [attachment], model="demo/echo"):
                 pass
@@ -138,7 +139,7 @@ async def test_a_changed_letter_is_not_shown_as_what_was_said(kind: Kind, tmp_pa
     """Over HTTP: the message says that it is damaged, the others are as they were, and the file is as it was."""
     url = f"{kind}:{tmp_path}"
     async with clew.open(url) as engine:
-        session = await engine.create_session(model="demo/echo")
+        session = await engine.create_session(model="demo/echo", metadata=local_place(None))
         for prompt in ("harbour", "labyrinth"):
             async for _ in engine.run(session.id, prompt):
                 pass
@@ -244,7 +245,7 @@ async def test_a_damaged_attachment_is_not_sent_and_the_session_goes_on(kind: Ki
     attachment = {"type": "file", "mediaType": "text/plain", "url": f"data:text/plain;base64,{_base64(NOTE)}"}
     model = ScriptedModel([scripted("read"), scripted("as I said")])
     async with clew.open(url, config=clew.Config(), providers=FakeProviders(model)) as engine:
-        session = await engine.create_session()
+        session = await engine.create_session(metadata=local_place(None))
         async for _ in engine.run(session.id, [attachment]):
             pass
     [path] = (tmp_path / "clew" / "blobs").glob("*.bin")
