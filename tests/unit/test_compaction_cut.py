@@ -435,3 +435,15 @@ def test_what_is_sent_after_any_number_of_compactions_is_what_the_last_one_kept(
             markers.append((first if is_open_turn else seen, plan.cut))
             after = Context(frame, rules, line_of(body[:seen], markers), ())
             assert [(m.id, m.parts) for m in after.body] == [(m.id, m.parts) for m in plan.cut.kept]
+
+
+@pytest.mark.rule("CP-3", "CP-13")
+def test_a_split_in_a_turn_that_the_line_has_left_is_not_carried_on() -> None:
+    """The compaction that made room for that turn stays below the next one; what its split names is sent no more."""
+    body = [message for n in "1234" for message in turn(n, 400)]
+    frame = RequestFrame(model=Model("test", "model"), window=4_000, max_output=50, system_chars=0, tools_chars=0)
+    left = Cut((), (), "u9", Split("a9", 3), 0, 0)
+    context = Context(frame, policy(), line_of(body, [(2, left)]), ())
+    plan = plan_compaction(context, "s", open_turn_id=None, inside=False, auto=False)
+    assert plan is not None
+    assert (plan.cut.tail_start_id, plan.cut.split) == ("u3", None)

@@ -116,8 +116,11 @@ class Context:
         """
         split = self.compaction.split if self.compaction else None
         ids = [row.id for entry in self.line for row in entry.messages]
+        if self.live is not None:
+            ids = [*(id_ for id_ in ids if id_ != self.live.id), self.live.id]
+        # A compaction made for a turn that the line has left since may name a message of that turn.
         if split is None or split.message_id not in ids:
-            return len(self.body) if split is not None else 0
+            return 0
         through = {*ids[: ids.index(split.message_id) + 1]}
         return sum(message.id in through for message in self.body)
 
