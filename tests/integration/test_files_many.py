@@ -186,3 +186,17 @@ async def test_a_change_touches_the_files_of_its_session_alone(kind: Kind, tmp_p
 def stamps(root: Path) -> dict[Path, tuple[int, int]]:
     found = (path for path in root.rglob("*") if path.is_file())
     return {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in found}
+
+
+@both
+@pytest.mark.rule("FS-6")
+async def test_calls_that_outlived_their_session_are_counted_and_not_kept_in_memory(kind: Kind, tmp_path: Path) -> None:
+    """Each deletion adds to the file of a day, which is read for it and let go of."""
+    made = await talked(kind, tmp_path / "store", 3)
+    store = await open_files(kind, tmp_path / "store")
+    used = await store.load_usage(UsageQuery(by="model"))
+    for n, session_id in enumerate(made, 1):
+        await store.commit(Unit(session_id, (DeleteSession(),)))
+        assert (len(await store.load_calls(None)), store._shared.calls) == (n, {})
+    assert await store.load_usage(UsageQuery(by="model")) == used
+    await store.close()

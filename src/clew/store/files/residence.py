@@ -371,7 +371,7 @@ class Residence(MemoryStore):
             told.update(call.id for call in calls)
             yield from calls
         # What outlives a session is written before it goes: a deletion meanwhile, or one that was killed, leaves both.
-        yield from (call for day in [*self._shared.calls.values()] for call in day if call.id not in told)
+        yield from (call for day in self._files.load("calls").values() for call in day if call.id not in told)
 
     async def session_ids(self) -> tuple[str, ...]:
         if self._closed:

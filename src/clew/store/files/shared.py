@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -78,11 +78,13 @@ class SharedFiles:
         self._root = root / "clew"
         self._unread: dict[Path, str] = {}
 
-    def load(self, name: str) -> dict[Any, Any]:
-        """A table as the files have it. An entry that does not read is passed over, remembered, and left alone."""
+    def load(self, name: str, keys: Iterable[Key] | None = None) -> dict[Any, Any]:
+        """A table as the files have it, or these entries of it. One that does not read is passed over, remembered, and
+        left alone."""
         table = SHARED[name]
         found: dict[Key, Any] = {}
-        for path in sorted((self._root / name).glob("*.json")):
+        paths = (self._root / name).glob("*.json") if keys is None else (self._path(name, key) for key in keys)
+        for path in sorted(path for path in paths if keys is None or path.exists()):
             self._unread.pop(path, None)
             try:
                 entry = orjson.loads(path.read_bytes())

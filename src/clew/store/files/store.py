@@ -56,6 +56,7 @@ class FileStore(Residence):
         self._power = power
         self._mint = mint
         self._shared = SharedTables(*(self._files.load(name) for name in SharedTables.__struct_fields__))
+        self._shared.calls.clear()  # they only grow, and are read when somebody asks
         self._waiting: deque[Job] = deque()
         self._busy: set[str] = set()
         self._worker: asyncio.Task[None] | None = None
@@ -135,6 +136,7 @@ class FileStore(Residence):
                         await asyncio.to_thread(self._watch.check)  # much is taken in without a look at the disk
                     for session_id in sessions_of(job.unit):
                         await self._bring(session_id)
+                    await self._bring_days(job.unit)
                 except Exception as error:
                     fail(job, error)
             ready = [job for job in jobs if not job.future.done()]
@@ -152,7 +154,19 @@ class FileStore(Residence):
             raise
         finally:
             self._busy = set()
+            self._shared.calls.clear()
             self._watch_idle()
+
+    async def _bring_days(self, unit: u.Unit) -> None:
+        """Have the days at hand that calls are added to: of a session that goes, or of none."""
+        calls = [
+            write.call for write in unit.writes if isinstance(write, u.PutCall) and unit.session_id == u.STORE_WIDE
+        ]
+        if any(isinstance(write, u.DeleteSession) for write in unit.writes) and unit.session_id in self._values:
+            calls += self._values[unit.session_id].calls.values()
+        days = {call.day for call in calls}
+        if days:
+            self._shared.calls.update(await asyncio.to_thread(self._files.load, "calls", days))
 
     def _plan(self, job: Job) -> Planned | None:
         """See what the unit changes, without leaving a trace; None when it has its answer already."""
@@ -225,8 +239,10 @@ class FileStore(Residence):
     # Reading what is not one session's
 
     async def load_calls(self, session_id: str | None) -> tuple[ModelCall, ...]:
-        await self._reload("calls")
-        return await super().load_calls(session_id)
+        if session_id is not None:
+            return await super().load_calls(session_id)
+        days = (await asyncio.to_thread(self._files.load, "calls")).values()
+        return tuple(sorted((call for day in days for call in day), key=lambda call: (call.asked_at, call.id)))
 
     async def find_prompt(self, digest: str) -> str | None:
         await self._reload("prompts")
@@ -262,7 +278,7 @@ class FileStore(Residence):
         self._files.must_read("blobs", sha256)
         return None
 
-    async def _reload(self, name: Literal["prompts", "rules", "blobs", "calls"]) -> None:
+    async def _reload(self, name: Literal["prompts", "rules", "blobs"]) -> None:
         """Without the lock somebody else may have added to a table."""
         if self._lock is None:
             setattr(self._shared, name, await asyncio.to_thread(self._files.load, name))
