@@ -328,10 +328,8 @@ def _infos() -> list[ModelInfo]:
 
 @pytest.mark.slow
 @pytest.mark.rule("CP-1", "CP-3", "CP-5", "CP-8", "MS-2", "RN-4")
-@pytest.mark.parametrize(
-    ("store", "turns"),
-    [pytest.param("memory:", 500, marks=pytest.mark.slow), ("sqlite", 60)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("store", "turns"), [("memory:", 500), ("sqlite", 60)])
 async def test_a_session_cannot_be_wedged(
     tmp_path: Path, store: str, turns: int, record_property: Callable[[str, object], None]
 ) -> None:
