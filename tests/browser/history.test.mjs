@@ -265,6 +265,32 @@ test("a rewind puts the text into the composer, and the hidden turns can be show
   await becomes(() => composer(page).inputValue(), "");
 });
 
+test("an answer asked for again and again leaves one line and a switch between its versions", async () => {
+  const server = await sharedServer();
+  const id = await begin(server, { title: "Versions" });
+  await say(server, id, "one", "two");
+  const page = await openSession(server, id);
+  const versions = thread(page).getByRole("group", { name: "Versions" });
+  const answers = [];
+  for (const time of [2, 3, 4]) {
+    answers.push((await stored(server, id)).at(-1).id);
+    await act(page, "Assistant", "two", "Answer again");
+    await becomes(() => versions.innerText().then((text) => text.trim()).catch(() => null), `${time}/${time}`);
+    await rests(server, id);
+  }
+  assert.equal(await banner(page).count(), 1);
+  await banner(page).getByText("3 messages hidden by 3 rewinds", { exact: true }).waitFor();
+  for (const [place, answer] of [[3, answers[2]], [2, answers[1]], [1, answers[0]]]) {
+    await versions.getByRole("button", { name: "Version before" }).click();
+    await becomes(() => versions.innerText().then((text) => text.trim()), `${place}/4`);
+    await becomes(async () => (await stored(server, id)).at(-1).id, answer);
+    await showsTheLine(page, server, id);
+  }
+  assert.equal(await versions.getByRole("button", { name: "Version before" }).isDisabled(), true);
+  await versions.getByRole("button", { name: "Version after" }).click();
+  await becomes(async () => (await stored(server, id)).at(-1).id, answers[1]);
+});
+
 test("what was typed since stays in the composer when a rewind is undone", async () => {
   const server = await sharedServer();
   const id = await begin(server, { title: "Typed since" });

@@ -7,7 +7,7 @@ const message = (id: string, client?: string): Message => ({ id, role: 'user', p
 const items: TimelineItem[] = [
   { kind: 'summary', key: 's', message: message('s') },
   { kind: 'message', key: 'c1', message: message('m1', 'c1'), startsTurn: true, endsTurn: true },
-  { kind: 'rewound', key: 'r', group: { root: 't', after: null, turns: [{ messages: ['h1', 'h2'] } as unknown as TreeTurn], hidden: 2, tip: 't' } },
+  { kind: 'rewound', key: 'r', group: { ways: 1, root: 't', after: null, turns: [{ messages: ['h1', 'h2'] } as unknown as TreeTurn], hidden: 2, tip: 't' } },
 ];
 
 test('a message is found by its id, by the id it was typed with, and in what a rewind hid', () => {

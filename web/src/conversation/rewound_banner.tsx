@@ -36,7 +36,7 @@ export function RewoundBanner({ id, group }: { id: string; group: RewoundGroup }
   return (
     <div role="group" aria-label="Hidden by a rewind" className="py-1">
       <div className="flex flex-wrap items-center gap-x-3 gap-y-0.5 rounded-md border border-dashed border-line px-3 py-1 text-sm text-quiet">
-        <span className="min-w-0 grow basis-56">{count(group.hidden, 'message')} hidden by a rewind</span>
+        <span className="min-w-0 grow basis-56">{count(group.hidden, 'message')} hidden by {group.ways > 1 ? count(group.ways, 'rewind') : 'a rewind'}</span>
         <span className="flex flex-wrap gap-x-1">
           <BannerButton expanded={open} onClick={() => setOpen(!open)}>
             {open ? 'Hide' : 'Show'}

@@ -4,6 +4,7 @@ import { memo } from 'react';
 import type { FileUIPart } from 'ai';
 import { keyOf, type Message, textOf } from '../api/types';
 import { isLive } from '../state/open_session';
+import { type Versions, versionsIn } from '../state/rewound';
 import { goTo } from '../state/route';
 import { useStore } from '../state/store';
 import { useThis } from '../state/use_conversation';
@@ -65,9 +66,11 @@ function UserActions({ message, text, own }: { message: Message; text: string; o
   const conversation = useThis();
   const memory = useMemory();
   const busy = useStore(conversation.store, (state) => isLive(state.status));
+  const versions = useStore(conversation.store, (state) => versionsIn(state.tree).get(message.id));
   const branch = async () => goTo({ session: (await conversation.branch(message.id)).id });
   return (
-    <Actions label="Your message">
+    <Actions label="Your message" always={versions !== undefined}>
+      {own && versions && <VersionSwitch versions={versions} disabled={busy} />}
       {own && (
         <>
           <Action label="Edit and send again" icon="edit" disabled={busy} onClick={() => memory.store.set({ editing: keyOf(message) })} />
@@ -77,6 +80,19 @@ function UserActions({ message, text, own }: { message: Message; text: string; o
       )}
       <CopyButton text={() => text} label="Copy the message" />
     </Actions>
+  );
+}
+
+/** The other ways in which it was said or answered: the line goes there. */
+function VersionSwitch({ versions: { tips, at }, disabled }: { versions: Versions; disabled: boolean }) {
+  const conversation = useThis();
+  const show = (place: number) => void conversation.goTo(tips[place]!).catch(() => undefined);
+  return (
+    <span role="group" aria-label="Versions" className="me-1 inline-flex items-center text-xs text-quiet tabular-nums">
+      <Action label="Version before" icon="back" disabled={disabled || at === 0} onClick={() => show(at - 1)} />
+      {at + 1}/{tips.length}
+      <Action label="Version after" icon="chevron" disabled={disabled || at === tips.length - 1} onClick={() => show(at + 1)} />
+    </span>
   );
 }
 

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import type { TreeTurn, TreeView } from '../api/types';
-import { rewoundGroups } from './rewound';
+import { rewoundGroups, versionsIn } from './rewound';
 
 let clock = 0;
 function turn(id: string, parent: string | null, onLine: boolean, messages: string[], status: TreeTurn['status'] = 'completed'): TreeTurn {
@@ -21,9 +21,10 @@ describe('rewoundGroups', () => {
     expect(short(view)).toEqual([{ root: 'b', after: 'a', hidden: 5, tip: 'c', turns: 2 }]);
   });
 
-  it('keeps two ways that left at one place apart', () => {
-    const view = tree([turn('a', null, true, ['1']), turn('b', 'a', false, ['2']), turn('c', 'a', false, ['3'])]);
-    expect(short(view).map((group) => group.root)).toEqual(['b', 'c']);
+  it('gathers the ways that left at one place, and counts them', () => {
+    const view = tree([turn('a', null, true, ['1']), turn('b', 'a', false, ['2']), turn('c', 'a', false, ['3']), turn('d', 'b', false, ['4'])]);
+    expect(short(view)).toEqual([{ root: 'b', after: 'a', hidden: 3, tip: 'd', turns: 3 }]);
+    expect(rewoundGroups(view)[0]?.ways).toBe(2);
   });
 
   it('puts what was there before the first turn at the beginning', () => {
@@ -38,5 +39,24 @@ describe('rewoundGroups', () => {
   it('leaves out what was refused, and what runs now', () => {
     const view = tree([turn('a', null, true, ['1']), turn('b', 'a', false, ['2'], 'refused'), turn('c', 'a', false, ['3'], 'running')], 'c');
     expect(short(view)).toEqual([]);
+  });
+});
+
+describe('versionsIn', () => {
+  it('knows the ways in which a turn of the line was said, oldest first, and where each ends', () => {
+    const view = tree([turn('a', null, true, ['1', '2']), turn('b', 'a', false, ['3', '4']), turn('c', 'a', true, ['5', '6']), turn('d', 'a', false, ['7']), turn('e', 'b', false, ['8'])]);
+    expect([...versionsIn(view)]).toEqual([['5', { tips: ['e', 'c', 'd'], at: 1 }]]);
+    expect(versionsIn(view)).toBe(versionsIn(view));
+  });
+
+  it('looks past a summary between a turn and the one it follows, and leaves out what was refused', () => {
+    const carried: TreeTurn = { ...turn('s', 'a', true, ['m']), kind: 'compaction' };
+    const view = tree([turn('a', null, true, ['1']), turn('b', 'a', false, ['2']), carried, turn('c', 's', true, ['2', '3']), turn('d', 'a', false, ['4'], 'refused')]);
+    expect([...versionsIn(view)]).toEqual([['2', { tips: ['b', 'c'], at: 1 }]]);
+  });
+
+  it('finds none where there is one way', () => {
+    expect(versionsIn(null).size).toBe(0);
+    expect(versionsIn(tree([turn('a', null, true, ['1']), turn('b', 'a', true, ['2'])])).size).toBe(0);
   });
 });

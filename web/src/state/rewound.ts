@@ -1,10 +1,12 @@
-/** Rewound turns: what hangs off the line, gathered at the places where it left. */
+/** Rewound turns: what hangs off the line, gathered at the places where it left; and the versions of a turn there are. */
 
 import type { TreeTurn, TreeView } from '../api/types';
 
 export interface RewoundGroup {
   /** The first turn off the line; names the group. */
   root: string;
+  /** How many ways left here. */
+  ways: number;
   /** The turn of the line after which it left; null is the beginning. */
   after: string | null;
   /** All its turns, parents before children. */
@@ -24,7 +26,8 @@ export function rewoundGroups(tree: TreeView | null): RewoundGroup[] {
     onLine.add(turn.id);
     for (const message of turn.messages) shown.add(message);
   }
-  const groups = new Map<string, RewoundGroup>();
+  const groups = new Map<string | null, RewoundGroup>();
+  const placeOf = new Map<string, string | null>();
   const rootOf = new Map<string, string>();
   for (const turn of tree.turns) {
     // A refused prompt was handed back to whoever typed it; a turn that is open is on its way onto the line.
@@ -32,9 +35,13 @@ export function rewoundGroups(tree: TreeView | null): RewoundGroup[] {
     const parent = turn.parent_turn_id ?? null;
     const root = parent !== null && !onLine.has(parent) ? (rootOf.get(parent) ?? turn.id) : turn.id;
     rootOf.set(turn.id, root);
-    const group = groups.get(root);
+    const after = parent !== null && onLine.has(parent) ? parent : null;
+    const place = root === turn.id ? after : placeOf.get(root)!;
+    placeOf.set(root, place);
+    const group = groups.get(place);
     if (group) group.turns.push(turn);
-    else groups.set(root, { root, after: parent !== null && onLine.has(parent) ? parent : null, turns: [turn], hidden: 0, tip: turn.id });
+    else groups.set(place, { root, ways: 0, after: place, turns: [turn], hidden: 0, tip: turn.id });
+    if (root === turn.id) groups.get(place)!.ways += 1;
   }
   for (const group of groups.values()) {
     const hidden = new Set<string>();
@@ -47,4 +54,51 @@ export function rewoundGroups(tree: TreeView | null): RewoundGroup[] {
     group.tip = newest.id;
   }
   return [...groups.values()].filter((group) => group.hidden > 0);
+}
+
+export interface Versions {
+  /** Where each of them ends, oldest first: where the head goes to have it on the line. */
+  tips: string[];
+  /** Which of them is on the line. */
+  at: number;
+}
+
+const known = new WeakMap<TreeView, Map<string, Versions>>();
+
+/** Turns of the line that were said or answered in more than one way, by their first message. */
+export function versionsIn(tree: TreeView | null): Map<string, Versions> {
+  if (!tree) return new Map();
+  const found = known.get(tree);
+  if (found) return found;
+  const turns = new Map(tree.turns.map((turn) => [turn.id, turn]));
+  // A summary may stand between a turn and the one it follows.
+  const follows = (turn: TreeTurn): string | null => {
+    const parent = turn.parent_turn_id === null ? undefined : turns.get(turn.parent_turn_id);
+    return parent?.kind === 'compaction' ? follows(parent) : (parent?.id ?? null);
+  };
+  const ways = new Map<string | null, TreeTurn[]>();
+  const tips = new Map<string, TreeTurn>();
+  const counted = tree.turns.filter((turn) => turn.status !== 'refused');
+  for (const turn of counted) {
+    if (turn.kind === 'compaction') continue;
+    const parent = follows(turn);
+    const siblings = ways.get(parent);
+    if (siblings) siblings.push(turn);
+    else ways.set(parent, [turn]);
+  }
+  // Children come after their parents, so backwards the newest end of each is known before it is handed up.
+  for (const turn of counted.toReversed()) {
+    const tip = tips.get(turn.id) ?? turn;
+    tips.set(turn.id, tip);
+    if (turn.parent_turn_id !== null && tip.created_at >= (tips.get(turn.parent_turn_id)?.created_at ?? 0)) tips.set(turn.parent_turn_id, tip);
+  }
+  const versions = new Map<string, Versions>();
+  for (const siblings of ways.values()) {
+    siblings.sort((one, other) => one.created_at - other.created_at);
+    const at = siblings.findIndex((turn) => turn.on_line);
+    const first = siblings[at]?.messages[0];
+    if (siblings.length > 1 && first !== undefined) versions.set(first, { tips: siblings.map((turn) => tips.get(turn.id)!.id), at });
+  }
+  known.set(tree, versions);
+  return versions;
 }
