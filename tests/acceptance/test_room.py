@@ -79,6 +79,23 @@ async def test_a_prune_in_the_middle_of_a_turn_is_in_every_store_and_holds_after
         await s.is_sound()
 
 
+@pytest.mark.rule("PR-1", "PR-5")
+async def test_a_prune_that_gains_little_waits_until_a_compaction_is_due(tmp_path: Path) -> None:
+    """One output in front of long messages: a provider would read all of these again. Then it saves a summary."""
+    async with opened(tmp_path, tools=[look]) as s:
+        await s.begin()
+        await s.allow("look")
+        await looks(s, 1)
+        for n, used in enumerate((100, 100, 100, 6_700)):
+            s.model.add(answer(f"re{n}", used))
+            await s.say(bulk(f"pasted{n}", 900))
+        s.model.add(answer("waits", 9_200))
+        await s.say("now")
+        await s.say("and now")
+        assert [outputs(request.messages) for request in s.model.requests[-2:]] == [[bulk("out0", 800)], [stub(800)]]
+        assert await s.kinds() == ["normal"] * 7
+
+
 @pytest.mark.rule("PR-1")
 async def test_below_the_threshold_nothing_is_pruned(tmp_path: Path) -> None:
     """One token below sixty percent."""
