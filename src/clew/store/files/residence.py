@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -196,10 +196,11 @@ class Residence(MemoryStore):
         value, held = self._values.pop(session_id), self._residents.pop(session_id)
         if self._lock is None:
             return
+        header = held.header or header_of(value)
         if held.header is None and held.whole:
-            self._unnoted[session_id] = (header_of(value), value.all_calls())
+            self._unnoted[session_id] = (header, value.all_calls())
             self._later("note", _NOTE_MS)
-        self._headers[session_id] = held.header or header_of(value)
+        self._headers[session_id] = header
 
     def _forget(self, session_id: str) -> None:
         for table in (self._values, self._residents, self._headers, self._unnoted, self._heads, self._seen):
@@ -259,9 +260,9 @@ class Residence(MemoryStore):
     def _write_notes(self) -> None:
         """Note what was let go of, as long as its files are as they were left."""
         for session_id in [*self._unnoted]:
-            header, calls = self._unnoted.pop(session_id)
-            if self._watch.is_as_left(session_id):
-                self._notes.write(Note(self._codec.signature(session_id), header, calls))
+            known = self._unnoted.pop(session_id, None)
+            if known is not None and self._watch.is_as_left(session_id):
+                self._notes.write(Note(self._codec.signature(session_id), *known))
 
     # Many sessions
 
@@ -302,26 +303,25 @@ class Residence(MemoryStore):
             raise StoreClosed("the store is closed")
         if self._lock is None:
             await asyncio.to_thread(self._look_over)
-            for session_id in [id_ for id_, (_, settled) in self._seen.items() if not settled]:
+            unsettled = [id_ for id_, (_, settled) in self._seen.items() if not settled]
+            for session_id in {*unsettled, *self._values}:
                 await self._refresh(session_id)
 
     def _look_over(self) -> None:
         """Without the lock: have a header of every session, and know which have something unfinished."""
-        there = self._codec.on_disk()
-        for session_id in self._headers.keys() - set(there):
-            self._forget(session_id)
-        for session_id in there:
+        headers: dict[str, Header] = {}
+        seen: dict[str, tuple[object, bool]] = {}
+        for session_id in self._codec.on_disk():
             now = self._codec.signature(session_id)
             if session_id in self._seen and self._seen[session_id][0] == now:
-                continue
-            note = self._notes.find(session_id, now)
-            loaded = self._load_files(session_id) if note is None else None
-            if loaded is not None:
+                headers[session_id], seen[session_id] = self._headers[session_id], self._seen[session_id]
+            elif (note := self._notes.find(session_id, now)) is not None:
+                headers[session_id], seen[session_id] = note.header, (now, True)
+            elif (loaded := self._read_files(session_id)) is not None:
                 self._damages.note(session_id, loaded)
-                self._headers[session_id] = header_of(loaded.value)
-            elif note is not None:
-                self._headers[session_id] = note.header
-            self._seen[session_id] = (now, loaded is None or not loaded.value.is_unsettled)
+                headers[session_id] = header_of(loaded.value)
+                seen[session_id] = (now, not loaded.value.is_unsettled)
+        self._headers, self._seen = headers, seen
 
     def _spend_of(self, session_id: str) -> Spend:
         if self._lock is None:
@@ -353,23 +353,22 @@ class Residence(MemoryStore):
 
     async def load_usage(self, query: UsageQuery) -> tuple[UsageGroup, ...]:
         there = await self.session_ids()
-        return await asyncio.to_thread(lambda: sum_calls(self._each_call(there), query))
+        held = {id_: calls for id_, (_, calls) in self._unnoted.items()}
+        if self._lock is not None:
+            held |= {id_: value.all_calls() for id_, value in self._values.items()}
+        return await asyncio.to_thread(lambda: sum_calls(self._each_call(there, held), query))
 
-    def _each_call(self, session_ids: tuple[str, ...]) -> Iterator[ModelCall]:
+    def _each_call(self, there: Iterable[str], held: Mapping[str, tuple[ModelCall, ...]]) -> Iterator[ModelCall]:
         """The model calls of these sessions and of those that are gone, each once, a session at a time."""
         told: set[str] = set()
-        for session_id in session_ids:
-            value = self._values.get(session_id) if self._lock is not None else None
-            if value is None:
-                waiting = self._unnoted.get(session_id)
-                note = self._notes.find(session_id, self._codec.signature(session_id)) if waiting is None else None
-                calls = waiting[1] if waiting is not None else note.calls if note is not None else None
-                loaded = self._read_files(session_id) if calls is None else None
-                calls = calls if calls is not None else loaded.value.all_calls() if loaded is not None else ()
-            else:
-                calls = value.all_calls()
-            told.update(call.id for call in calls)
-            yield from calls
+        for session_id in there:
+            calls = held.get(session_id)
+            if calls is None and (note := self._notes.find(session_id, self._codec.signature(session_id))) is not None:
+                calls = note.calls
+            if calls is None and (loaded := self._read_files(session_id)) is not None:
+                calls = loaded.value.all_calls()
+            told.update(call.id for call in calls or ())
+            yield from calls or ()
         # What outlives a session is written before it goes: a deletion meanwhile, or one that was killed, leaves both.
         yield from (call for day in self._files.load("calls").values() for call in day if call.id not in told)
 
