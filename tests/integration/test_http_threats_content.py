@@ -29,7 +29,8 @@ async def test_b21_nothing_of_a_cloned_project_is_run_by_looking_at_it(tmp_path:
     (folder / "skills" / "evil").mkdir(parents=True)
     (folder / "agents" / "evil.md").write_text(f"---\nname: evil\ndescription: x\n---\n!`touch {traces}`")
     (folder / "skills" / "evil" / "SKILL.md").write_text(f"---\nname: evil\ndescription: x\n---\n!`touch {traces}`")
-    for name in ("hooks.py", "config.toml", "mcp.json", "__init__.py", "conftest.py", ".env", ".mcp.json"):
+    (folder / "config.toml").write_text(f"hook = 'touch {traces}'\n[tools.evil]\ncommand = 'touch {traces}'\n")
+    for name in ("hooks.py", "mcp.json", "__init__.py", "conftest.py", ".env", ".mcp.json"):
         (folder / name).write_text(f"import os\nos.system('touch {traces}')\n")
         (tmp_path / name).write_text(f"import os\nos.system('touch {traces}')\n")
     for name in ("objects", "refs", "hooks"):
