@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,9 @@ from clew.testing.scripted import Gate, call, fail, say, then, wait
 from clew.transcript.usage import Usage
 from tests.acceptance.errands import brief_agent
 from tests.acceptance.large_talks import pairs, talk
+from tests.acceptance.looking import look
 
-from .compacting import answer, bulk, info, opened, settings, summary
+from .compacting import Compacting, answer, bulk, info, opened, settings, summary
 
 # What happens meanwhile
 
@@ -275,6 +277,42 @@ async def test_with_the_turn_preset_a_turn_that_outgrows_the_window_ends_and_the
         await s.is_sound()
 
 
+async def told_and_sent(s: Compacting) -> dict[str, int]:
+    """How many parts of each message are told by a summary, or sent."""
+    found: Counter[str] = Counter()
+    tree = await s.tree()
+    for turn in await s.turns():
+        if turn.kind == "compaction":
+            report = await s.engine.compaction(s.id, tree.links[turn.id][0])
+            found.update({message.id: len(message.parts) for message in report.messages})
+    sent = (await s.engine.messages(s.id, view="model"))[1:]
+    return dict(found + Counter({message.id: len(message.parts) for message in sent}))
+
+
+@pytest.mark.rule("CP-3", "CP-5", "RN-4")
+async def test_a_turn_that_is_gone_on_with_is_not_sent_again_what_was_summarised_of_its_first_answer(
+    tmp_path: Path,
+) -> None:
+    """It goes on in a message of its own, and outgrows the window again; every part is told once, or sent."""
+    looks = [call("look", {"n": n, "size": 3_000}) for n in range(9)]
+    async with opened(tmp_path, [*looks[:5], fail(400, "no")], tools=[look]) as s:
+        await s.begin()
+        await s.allow("look")
+        assert (await s.say("go")).status == "failed"
+        s.model.add(*looks[5:], answer("done"))
+        outcome = await (await s.engine.continue_turn(s.id)).wait()
+        await s.rest()
+        (entry,) = [one for one in (await s.engine.store.load_line(s.id)).turns if one.turn.kind == "normal"]
+        assert (outcome.status, [row.role for row in entry.messages]) == (
+            "completed",
+            ["user", "assistant", "assistant"],
+        )
+        # The start of the step that failed is sent to nobody.
+        sent = {row.id: entry.turn.unsent.get(row.id, len(row.parts)) for row in entry.messages}
+        assert await told_and_sent(s) == sent
+        await s.is_sound()
+
+
 @pytest.mark.rule("CP-3", "CP-5", "CP-11", "RN-2")
 @pytest.mark.parametrize(("after", "start"), [([], 0), ([call("look", {"n": n}) for n in range(1, 4)], 2)])
 async def test_a_tail_may_begin_at_a_warning_inside_a_turn_and_nothing_falls_between(
@@ -302,15 +340,7 @@ async def test_a_tail_may_begin_at_a_warning_inside_a_turn_and_nothing_falls_bet
         ]
         assert [row.role for row in rows] == ["user", "assistant", "user", "assistant"]
         assert (await s.parts())[-1]["tail_start_id"] == rows[start].id
-        tree = await s.tree()
-        told = {row.id: 0 for row in rows}
-        for turn in await s.turns():
-            if turn.kind == "compaction":
-                for message in (await s.engine.compaction(s.id, tree.links[turn.id][0])).messages:
-                    told[message.id] += len(message.parts)
-        for message in (await s.engine.messages(s.id, view="model"))[1:]:
-            told[message.id] += len(message.parts)
-        assert told == {row.id: len(row.parts) for row in rows}
+        assert await told_and_sent(s) == {row.id: len(row.parts) for row in rows}
         steps = range(4 + len(after))
         assert [(await s.engine.request(outcome.turn_id, n)).proven for n in steps] == [True] * len(steps)
         await s.is_sound()

@@ -317,7 +317,8 @@ def bodies(draw: st.DrawFn) -> tuple[list[Message], bool]:
     for number in range(1, count + 1):
         body.append(user(str(number), draw(st.sampled_from([1, 40, 2_000]))))
         for again in range(draw(st.integers(0, 2))):
-            if again:
+            # Without a warning: a turn that was gone on with.
+            if again and draw(st.booleans()):
                 body.append(user(f"{number}w", synthetic=True, turn_id=f"t{number}"))
             body.append(reply(f"{number}{'b' * again}", *draw(_parts())))
     if draw(st.integers(0, 4)) == 0 and body[-1].role == "assistant":
@@ -396,6 +397,22 @@ def turn_of(turn_id: str, kind: TurnKind = "normal") -> Turn:
 def row_of(message: Message) -> MessageRow:
     parts = tuple(PartRow(f"{message.id}.{n}", n, part, 0, 0) for n, part in enumerate(message.parts))
     return MessageRow(message.id, "s", message.role, 0, 0, dict(message.metadata), parts)
+
+
+@pytest.mark.rule("CP-5")
+@pytest.mark.parametrize(
+    ("room", "expected"),
+    [(500, ("u1", Split("a1", 4), 355)), (290, ("a1b", Split("a1b", 4), 116)), (110, ("a1b", Split("a1b", 4), 116))],
+)
+def test_a_turn_that_went_on_in_a_second_answer_is_cut_in_the_first_and_then_begins_behind_it(
+    room: int, expected: tuple[str, Split, int]
+) -> None:
+    """One was cut before: it is cut again, to its end, so that its first parts are never sent again."""
+    body = [user("1"), reply("1", *[START, call(chars=400)] * 2), reply("1b", *[START, call(chars=400)] * 3)]
+    found = cut(body, usable=9, room=room, open_turn_id="t1", inside=True, split_id="a1", split_reach=2)
+    assert found is not None
+    assert (found.tail_start_id, found.split, found.kept_tokens) == expected
+    assert (found.warning is None) == (room > 116)
 
 
 _WARNED = [

@@ -61,7 +61,7 @@ def plan_cut(
 
     ``body`` is what is sent but for the summary. ``room`` is the most the tail may take. ``inside``: the open turn
     has steps already, and is then the whole tail. The message that began the open turn is always kept; only when a
-    warning was put into that turn, and nothing else fits, the tail begins at the warning.
+    warning was put into that turn, or it went on in a second answer, and nothing else fits, the tail begins there.
 
     ``split_id`` is the message that the cut in force goes through, the last of the first ``split_reach`` of the body;
     where nothing is left of it, it comes right behind them. A compaction has one split, so that as long as that message
@@ -168,6 +168,7 @@ class _Plan:
             split = self._split(warned)
             choices += [*([split] if split is not None else []), _Place(warned)]
             choices += [place for place in later if not self._has_rest(place)]
+            bare += later
         for place in choices:
             if self.tokens(place) <= self.room:
                 return place
