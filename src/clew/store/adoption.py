@@ -132,12 +132,15 @@ class _Walk:
             if row is None or row.id in known or _hidden_at(row) is None:
                 break
             first = at
+        # A marker stands in the line where it counts, and by its time elsewhere: one that was hidden along is shown.
+        self.taken.update(one.id for turn, one in line if one is not None and turn.kind == "compaction")
         if first is None:
             return
         turn, row = line[first]
         hidden_at = None if row is None else _hidden_at(row)
         if row is not None and hidden_at is not None:
-            self.taken.update(one.id for _, one in line[first:] if one is not None)
+            along = (one for _, one in line if one is not None and _hidden_at(one) == hidden_at)
+            self.taken.update(one.id for one in (*along, *(one for _, one in line[first:] if one is not None)))
             self._go_back(turn, self.links[turn.id].index(row.id), hidden_at)
 
     def take(self, row: MessageRow, *, hidden: bool) -> None:
@@ -258,15 +261,19 @@ class _Walk:
             self.writes.append(u.SetHidden(hidden))
 
     def seal(self, end: str | None) -> None:
-        """Seal what was taken in and has something behind it; the turns of the rest settled when it last grew."""
-        last = set(self.links.get(end or "", ())) | self.queue.keys()
+        """Seal what was taken in and has something behind it; the turns of the rest settled when it last grew.
+
+        A marker does not grow, and when its turn settled is told in what it covers.
+        """
+        turn = self.turns.get(end or "")
+        is_marker = turn is not None and turn.kind == "compaction"
+        last = self.queue.keys() | (set() if is_marker else set(self.links.get(end or "", ())))
         for id_ in sorted(self.growing - last):
             row = self.shared.rows.get(id_)
             if row is not None and id_ not in self.shared.unread:
                 self.writes.append(u.SealMessage(id_, row.seal))
                 self.growing.discard(id_)
-        turn = self.turns.get(end or "")
-        if turn is None or turn.settled_at is None:
+        if turn is None or turn.settled_at is None or is_marker:
             return
         grown = [self.shared.rows[id_] for id_ in self.links[turn.id] if id_ in self.growing & self.shared.rows.keys()]
         newest = max((part.updated_at for row in grown for part in row.parts), default=0)

@@ -7,7 +7,7 @@ the session's messages; what moves nothing writes nothing, so that a second adop
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import orjson
@@ -29,6 +29,9 @@ from clew.transcript.metadata import projection_of
 __all__ = ["Adopter", "any_untaken", "untaken_sessions"]
 
 
+_MOST_SEEN: Final = 10_000
+
+
 class Adopter:
     """Takes in what others wrote. ``again`` are sessions where something is left that the next unit may settle."""
 
@@ -36,6 +39,7 @@ class Adopter:
         self._sql = sql
         self._units = units
         self._mint = mint
+        self._seen: dict[str, int] = {}
         self.again: set[str] = set()
 
     def new_sessions(self) -> list[str]:
@@ -48,13 +52,26 @@ class Adopter:
         if sql.first("get_state", asked) is None:
             is_new = sql.first("find_session", asked) is None and sql.first("find_shared_session", asked) is not None
             return is_new and not _why_not(sql, session_id)
-        if sql.first("loose_messages", asked) or sql.first("adopted_messages", asked):
+        if sql.first("loose_messages", asked) or self._has_grown(session_id):
             return True
         if any(_moved_on(metadata, at) for metadata, at in sql.rows("queued_metadata", asked)):
             return True
         state = load_state(sql, session_id)
-        last = sql.first("end_of_line", {"turn_id": end_of_line(state.head_turn_id, state.open_turn_id)})
-        return last is not None and projection_of(_loads(last[0]) or {})[0] is not None
+        ends = sql.rows("ends_of_line", {"turn_id": end_of_line(state.head_turn_id, state.open_turn_id)})
+        return any(projection_of(_loads(metadata) or {})[0] is not None for (metadata,) in ends)
+
+    def _has_grown(self, session_id: str) -> bool:
+        """Whether what was taken in before is not as it was when it was looked at last, or has something behind it."""
+        ids = [id_ for (id_,) in self._sql.rows("adopted_messages", {"id": session_id})]
+        if not ids:
+            return False
+        asked = {"ids": rows.encode(sorted(ids))}
+        found = [tuple(self._sql.rows(name, asked)) for name in ("load_messages_by_id", "load_parts_by_message")]
+        before, now = self._seen.get(session_id), hash((load_state(self._sql, session_id), *found))
+        if len(self._seen) > _MOST_SEEN:
+            self._seen.clear()
+        self._seen[session_id] = now
+        return now != before
 
     def adopt(self, session_id: str) -> bool:
         """Take in what there is; whether anything was written. Inside a transaction."""

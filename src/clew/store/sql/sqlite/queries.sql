@@ -557,10 +557,13 @@ LIMIT 1
 -- name: adopted_messages
 SELECT message_id FROM adopted_messages WHERE session_id = :id
 
--- name: end_of_line
--- The metadata of the last message of the turn a line ends at.
-SELECT m.metadata_json FROM turn_messages l JOIN chat_messages m ON m.id = l.message_id
-WHERE l.turn_id = :turn_id ORDER BY l.position DESC LIMIT 1
+-- name: ends_of_line
+-- The metadata of the last message of the turn a line ends at, and of the marker it begins with.
+SELECT m.metadata_json FROM chat_turns t CROSS JOIN turn_messages l ON l.turn_id = t.id AND l.position = t.messages - 1
+CROSS JOIN chat_messages m ON m.id = l.message_id WHERE t.id = :turn_id
+UNION ALL
+SELECT m.metadata_json FROM chat_turns t CROSS JOIN turn_messages l ON l.turn_id = t.compaction_turn_id
+CROSS JOIN chat_messages m ON m.id = l.message_id WHERE t.id = :turn_id
 
 -- name: queued_metadata
 SELECT m.metadata_json, q.queued_at FROM message_queue q JOIN chat_messages m ON m.id = q.message_id

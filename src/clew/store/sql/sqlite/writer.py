@@ -36,7 +36,7 @@ from clew.store.sql.sqlite.connection import SqliteStatements, empty_log, has_ft
 from clew.store.sql.sqlite.others import Others
 from clew.store.sql.sqlite.search_index import SearchIndex
 from clew.store.sql.sqlite.watch import Watch
-from clew.store.unit import Outcome, Sync, Unit
+from clew.store.unit import MoveHead, OpenTurn, Outcome, SetTurn, Sync, Unit
 
 __all__ = ["SqliteOptions", "Writer"]
 
@@ -44,6 +44,7 @@ log = logging.getLogger("clew.store")
 
 MAX_GROUP: Final = 512
 _IDLE_S: Final = 0.25
+_OF_TURNS: Final = (OpenTurn, SetTurn, MoveHead)
 _PATIENCE_S: Final = 1.0
 """How long a reader waits until what others wrote was taken in. It reads all the same when that cannot be done now."""
 _CHECKPOINT_COMMITS: Final = {"idle": 1, "quiet": 1_000, "busy": 4_000}
@@ -329,7 +330,8 @@ class Writer:
         self._settle_others()
         self._watch.after()
         for unit in units:
-            if unit.session_id in self._adopter.again:
+            # What can be sealed, or taken in, once a turn has begun or ended.
+            if unit.session_id in self._adopter.again and any(isinstance(one, _OF_TURNS) for one in unit.writes):
                 self._others.look_again(unit.session_id)
         return outcomes
 
