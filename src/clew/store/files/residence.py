@@ -144,7 +144,9 @@ class Residence(MemoryStore):
     async def _load(self, session_id: str) -> SessionValue | None:
         loaded = await asyncio.to_thread(self._load_files, session_id)
         if loaded is None:
-            self._forget(session_id)  # somebody has removed its files
+            # Somebody has removed its files, unless the whole folder is gone.
+            await asyncio.to_thread(self._watch.check)
+            self._forget(session_id)
         elif session_id in self._headers:
             self._keep(session_id, loaded)
             self._watch_idle()
