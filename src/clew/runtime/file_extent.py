@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Final
 
 __all__ = ["extent_of"]
@@ -25,7 +26,7 @@ _FRAMES: Final = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 def extent_of(data: bytes, media_type: str) -> Mapping[str, int]:
     """``width`` and ``height`` of a picture in pixels, or the ``pages`` of a PDF; nothing where that cannot be told."""
     if media_type == "application/pdf":
-        pages = len(_PAGE.findall(data)) + sum(len(_PAGE.findall(held)) for held in _packed_objects(data))
+        pages = sum(1 for held in chain((data,), _packed_objects(data)) for _ in _PAGE.finditer(held))
         return {"pages": pages} if pages else {}
     width = height = 0
     match media_type:
