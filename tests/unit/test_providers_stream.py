@@ -83,7 +83,8 @@ def test_usage_that_contradicts_itself_is_never_negative() -> None:
         cache_write_tokens=-1,
         unmeasured_requests=0,
     )
-    response = SimpleNamespace(usage=used, finish_reason=None, provider_response_id=None, model_name="m")
+    said = {"finish_reason": None, "provider_details": None, "provider_response_id": None, "model_name": "m"}
+    response = SimpleNamespace(usage=used, **said)
     assert step_end(response, has_calls=False) == StepEnd(
         usage=Usage(input=0, output=0, reasoning=9, cache_read=7, cache_write=0),
         finish_reason="other",
