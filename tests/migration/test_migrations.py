@@ -297,3 +297,22 @@ def test_a_lock_that_is_released_is_free_though_a_child_has_its_handle_still(tmp
     OwnerLock(FileLock(path), path, 0).release()
     for fd in copied:
         os.close(fd)
+
+
+@pytest.mark.rule("ST-13")
+async def test_a_prompt_that_was_cancelled_before_is_hidden_from_other_readers(tmp_path: Path) -> None:
+    """Whoever knows only the three tables would take it for said."""
+    path = tmp_path / "old.db"
+    make_old_store(path, 12)
+    (session_id,) = add_sessions(path, 1)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        for id_, metadata in (("cancelled", '{"cancelled_at":7,"cancelled_why":"no"}'), ("other", '{"k":1}')):
+            row = (id_, session_id, metadata)
+            connection.execute("INSERT INTO chat_messages VALUES (?, ?, 'user', ?, 1, 1)", row)
+    await open_and_close(path)
+    with closing(sqlite3.connect(path)) as connection:
+        found = dict(connection.execute("SELECT id, metadata_json FROM chat_messages"))
+    assert {id_: orjson.loads(metadata) for id_, metadata in found.items()} == {
+        "cancelled": {"cancelled_at": 7, "cancelled_why": "no", "hidden_at": 7, "hidden_by": "cancelled"},
+        "other": {"k": 1},
+    }
