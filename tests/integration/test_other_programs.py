@@ -208,6 +208,40 @@ async def test_a_summary_of_another_program_stands_for_what_it_summarised(path: 
         assert await check(engine.store) == []
 
 
+async def test_a_summary_that_was_written_in_two_moments_covers_what_it_covers_since_one(
+    path: Path, program: Program002
+) -> None:
+    """A walk found it: its part was a millisecond younger than its message, and two times were told."""
+    session_id = program.open_session()
+    program.say(session_id, "one")
+    kept = program.say(session_id, "two")
+    marker = program.compact(session_id, "what was said", kept)
+    program.execute("UPDATE chat_parts SET updated_at = updated_at + 5 WHERE message_id = ?", marker)
+    async with opened(path) as engine:
+        assert await told(engine, session_id) == ["assistant: ", "user: two"]
+        assert await check(engine.store) == []
+
+
+async def test_a_summary_that_is_hidden_where_it_still_counts_is_shown_again(path: Path) -> None:
+    """A walk found it: by its time it comes last, and was hidden along with a rewind to what it had kept."""
+    async with opened(path) as engine:
+        session_id = (await engine.create_session()).id
+        for text in ("one", "two", "three"):
+            await ask(engine, session_id, text)
+        with closing(Program002(path)) as program:
+            kept = next(one["id"] for one in program.conversation(session_id) if one["parts"][0].get("text") == "two")
+            marker = program.compact(session_id, "what was said", kept)
+            before = await told(engine, session_id)
+            await engine.rewind(session_id, kept)
+            assert await told(engine, session_id) == ["assistant: ", "user: two"]
+            program.hide(marker)
+            assert await told(engine, session_id) == ["assistant: ", "user: two"]
+            assert marker in [one["id"] for one in program.conversation(session_id)]
+            await engine.unrewind(session_id)
+            assert await told(engine, session_id) == before
+            assert await check(engine.store) == []
+
+
 async def test_what_comes_while_a_run_is_live_waits_until_that_has_settled(path: Path) -> None:
     """And hangs below it."""
     gate = Gate()
