@@ -253,3 +253,6 @@ async def test_http_says_that_the_store_is_gone(kind: str, tmp_path: Path) -> No
         else:
             read = await client.get(f"/api/sessions/{session_id}/messages")
             assert (read.status, read.code) == (503, "store_gone")
+            # Nothing was forgotten: where the folder is brought back, all of it is there.
+            (tmp_path / "elsewhere").rename(tmp_path / "store")
+            assert await client.messages(session_id) == said
