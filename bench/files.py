@@ -32,7 +32,7 @@ __all__ = ["measure"]
 
 Kind = Literal["jsonl", "json"]
 _PAGE = 50
-_TURNS = 5
+_TURNS = 2
 _FEW = 100
 _MEMORY = """
 import asyncio, gc, sys
