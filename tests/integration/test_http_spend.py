@@ -111,5 +111,5 @@ async def test_a_call_whose_tool_is_aborted_costs_what_the_wire_said(wire: WireS
         await sent
         await client.idle(session)
         used = {**COUNTS, "output": 20}
-        total = {**used, "calls": 1, "cost_usd": 0.0, "estimated": 0}
+        total = {**used, "calls": 1, "cost_usd": 0.0, "estimated": 0, "unpriced": 1}
         assert running == await told(client, session) == (used, 14_370, 14_370, total)

@@ -55,7 +55,7 @@ async def fill(engine: Engine) -> tuple[str, str]:
 
 def sums(n: int, estimated: int = 0) -> dict[str, Any]:
     counts = {"input": 1_000 * n, "output": 200 * n, "reasoning": 30 * n, "cache_read": 4 * n, "cache_write": n}
-    return {"calls": n, **counts, "cost_usd": round(0.1 * n, 9), "estimated": estimated}
+    return {"calls": n, **counts, "cost_usd": round(0.1 * n, 9), "estimated": estimated, "unpriced": 0}
 
 
 @pytest.mark.rule("US-5")
@@ -186,7 +186,13 @@ async def test_a_session_with_subagents_a_title_and_summaries_adds_up_by_hand(st
 def added(used: list[Usage]) -> dict[str, Any]:
     """A group of calls as it is told."""
     total = sum(used, Usage())
-    return {"calls": len(used), **msgspec.to_builtins(total), "cost_usd": total.total / 10**6, "estimated": 0}
+    return {
+        "calls": len(used),
+        **msgspec.to_builtins(total),
+        "cost_usd": total.total / 10**6,
+        "estimated": 0,
+        "unpriced": 0,
+    }
 
 
 def spent(used: list[Usage], subagents: int = 0) -> dict[str, Any]:

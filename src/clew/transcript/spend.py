@@ -35,7 +35,10 @@ _FARTHEST = 2**53
 
 
 class UsageSums(msgspec.Struct, frozen=True):
-    """Sums over model calls. ``estimated``: how many of them the provider did not say all the counts of."""
+    """Sums over model calls. ``estimated``: how many of them the provider did not say all the counts of.
+
+    ``unpriced``: how many used something and count as nothing: their model is free, or nobody knows its price.
+    """
 
     calls: int
     input: int
@@ -45,6 +48,7 @@ class UsageSums(msgspec.Struct, frozen=True):
     cache_write: int
     cost_usd: float
     estimated: int
+    unpriced: int
 
 
 class UsageGroup(UsageSums, frozen=True, kw_only=True):
@@ -83,6 +87,7 @@ def sum_calls(calls: Iterable[ModelCall], query: UsageQuery) -> tuple[UsageGroup
             **{name: sum(getattr(call.usage, name) for call in held) for name in held[0].usage.__struct_fields__},
             cost_usd=add_costs(call.cost_usd for call in held),
             estimated=sum(call.estimated for call in held),
+            unpriced=sum(call.cost_usd == 0 and call.usage.total > 0 for call in held),
         )
         for key, held in sorted(groups.items(), key=lambda one: (one[0] is None, one[0] or ""))
     )

@@ -690,6 +690,7 @@ export interface UsageGroup {
   cache_write: number;
   cost_usd: number;
   estimated: number;
+  unpriced: number;
   key: string | null;
 }
 
@@ -699,7 +700,7 @@ export interface UsageReport {
   total: UsageSums;
 }
 
-/** Sums over model calls. `estimated`: how many of them the provider did not say all the counts of. */
+/** Sums over model calls. `estimated`: how many of them the provider did not say all the counts of. `unpriced`: how many used something and count as nothing: their model is free, or nobody knows its price. */
 export interface UsageSums {
   calls: number;
   input: number;
@@ -709,6 +710,7 @@ export interface UsageSums {
   cache_write: number;
   cost_usd: number;
   estimated: number;
+  unpriced: number;
 }
 
 /** A call that waits for a human. `approval_id` is None for a question. */

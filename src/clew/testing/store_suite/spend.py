@@ -60,7 +60,7 @@ async def test_calls_outlive_their_session_without_its_id(store: Store, scribe: 
     assert await store.commit(u.Unit(u.STORE_WIDE, (u.PutCall(closed),))) == u.Committed()
     assert await store.load_calls(None) == (without_session(ended), closed)
     assert await store.load_calls(other.session_id) == (others,)
-    assert (await store.load_usage(UsageQuery("session")))[-1] == UsageGroup(2, 7, 0, 0, 0, 0, 0.0, 0, key=None)
+    assert (await store.load_usage(UsageQuery("session")))[-1] == UsageGroup(2, 7, 0, 0, 0, 0, 0.0, 0, 2, key=None)
 
 
 @pytest.mark.rule("US-5")
@@ -130,7 +130,7 @@ async def test_the_sums_of_all_groupings_are_the_same(store: Store, scribe: Scri
 
     def group(key: str | None, n: int, estimated: int) -> UsageGroup:
         counts = {name: getattr(used, name) * n for name in used.__struct_fields__}
-        return UsageGroup(key=key, calls=n, cost_usd=round(0.1 * n, 9), estimated=estimated, **counts)
+        return UsageGroup(key=key, calls=n, cost_usd=round(0.1 * n, 9), estimated=estimated, unpriced=0, **counts)
 
     by = {name: await store.load_usage(UsageQuery(name)) for name in GROUPINGS}
     assert by == {
@@ -140,7 +140,7 @@ async def test_the_sums_of_all_groupings_are_the_same(store: Store, scribe: Scri
         "workspace": (group("/a", 1, 1), group("/b", 2, 1), group(None, 1, 0)),
         "owner": (group(None, 4, 2),),
     }
-    total = UsageSums(4, 4, 80, 1_200, 16_000, 200_000, 0.4, 2)
+    total = UsageSums(4, 4, 80, 1_200, 16_000, 200_000, 0.4, 2, 0)
     assert {name: report(groups).total for name, groups in by.items()} == dict.fromkeys(GROUPINGS, total)
     within = UsageQuery("day", since=DAY + 1, until=DAY * 3 + 3)
     assert await store.load_usage(within) == (group("1970-01-02", 2, 1), group("1970-01-03", 1, 1))

@@ -51,5 +51,7 @@ def _table(by: Grouping, found: UsageReport, titles: Mapping[str | None, str]) -
 
 
 def _row(name: str, sums: UsageSums, title: str) -> tuple[str, ...]:
-    about = "  ".join(filter(None, (f"{sums.estimated} estimated" if sums.estimated else "", title)))
+    estimated = f"{sums.estimated} estimated" if sums.estimated else ""
+    unpriced = f"{sums.unpriced} free or without a known price" if sums.unpriced else ""
+    about = "  ".join(filter(None, (estimated, unpriced, title)))
     return name, *(f"{getattr(sums, column):,}" for column in _COLUMNS), f"${sums.cost_usd:,.4f}", about

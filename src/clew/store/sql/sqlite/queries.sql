@@ -375,7 +375,8 @@ SELECT CASE :by
         WHEN 'workspace' THEN workspace
     END AS key,
     count(*), sum(input), sum(output), sum(reasoning), sum(cache_read), sum(cache_write),
-    sum(CAST(round(cost_usd * 1e9) AS INTEGER)), sum(estimated)
+    sum(CAST(round(cost_usd * 1e9) AS INTEGER)), sum(estimated),
+    sum(cost_usd = 0 AND input + output + reasoning + cache_read + cache_write > 0)
 FROM model_calls
 WHERE asked_at >= :since AND asked_at < :until
 GROUP BY key ORDER BY key IS NULL, key
