@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from clew.errors import NotSupported
+from clew.errors import NotSupported, StoreClosed
 from clew.history.check import check
 from clew.ids import SessionIdForm
 from clew.store.base import SearchQuery
@@ -197,4 +199,83 @@ async def test_copies_made_by_hand_and_what_others_wrote_are_found_too(kind: Kin
     found = {(scribe.session_id, "a **thimble**"), (copied, "a **thimble**"), (foreign, "my **thimble**")}
     assert set(await hits(store, "thimble")) == found
     assert store.capabilities.session_ids in (SessionIdForm.ULID, SessionIdForm.UUID)
+    await store.close()
+
+
+@both
+@pytest.mark.rule("ST-11", "FS-4")
+async def test_what_is_deleted_while_the_first_search_copies_is_not_found_by_it_nor_later(
+    kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its files are about to go when the copy is begun, and are still there to be read."""
+    root = tmp_path / "store"
+    store = await open_files(kind, root)
+    gone, kept = await Scribe.create(store), await Scribe.create(store)
+    for scribe in (gone, kept):
+        await scribe.turn("a thimble", text("yes"))
+    removing, searched = threading.Event(), threading.Event()
+    real = store._codec.remove
+
+    def slowly(session_id: str) -> None:
+        removing.set()
+        searched.wait(10)
+        real(session_id)
+
+    monkeypatch.setattr(store._codec, "remove", slowly)
+    deleting = asyncio.ensure_future(store.commit(Unit(gone.session_id, (DeleteSession(),))))
+    await asyncio.to_thread(removing.wait, 10)
+    assert await hits(store, "thimble") == [(kept.session_id, "a **thimble**")]
+    searched.set()
+    await deleting
+    assert await hits(store, "thimble") == [(kept.session_id, "a **thimble**")]
+    await store.close()
+    files = [path for path in root.rglob("*") if path.is_file()]
+    assert not [path for path in files if gone.session_id.encode() in path.read_bytes()]
+
+
+@both
+@pytest.mark.rule("FS-4")
+async def test_a_search_that_is_going_on_when_the_store_closes_leaves_nothing_open(
+    kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends with store_closed; what it had copied is there for the next owner, and is not made again."""
+    monkeypatch.setattr(search_copy, "_AT_ONCE", 1)
+    root = tmp_path / "store"
+    store = await open_files(kind, root)
+    for _ in range(3):
+        await (await Scribe.create(store)).turn("a thimble", text("yes"))
+    real, copied = search_copy.SearchCopy._copy, asyncio.Event()
+
+    async def told(self: Any, *given: Any) -> None:
+        await real(self, *given)
+        copied.set()
+
+    monkeypatch.setattr(search_copy.SearchCopy, "_copy", told)
+    searching = asyncio.ensure_future(store.search(SearchQuery("thimble")))
+    await copied.wait()
+    await store.close()
+    with pytest.raises(StoreClosed):
+        await searching
+    assert not [one.name for one in threading.enumerate() if "index.db" in one.name]
+    store = await open_files(kind, root)
+    assert len(await hits(store, "thimble")) == 3
+    await store.close()
+
+
+@both
+@pytest.mark.rule("ST-11", "FS-4")
+async def test_a_reader_does_not_find_what_was_deleted_after_the_index_was_made_anew(
+    kind: Kind, tmp_path: Path
+) -> None:
+    root = tmp_path / "store"
+    store = await open_files(kind, root)
+    scribe = await Scribe.create(store)
+    await scribe.turn("a thimble", text("yes"))
+    await hits(store, "thimble")
+    reader = await open_files(kind, root, FilesOptions(read_only=True))
+    assert await hits(reader, "thimble") == [(scribe.session_id, "a **thimble**")]
+    await store.rebuild_search()
+    await store.commit(Unit(scribe.session_id, (DeleteSession(),)))
+    assert await hits(reader, "thimble") == []
+    await reader.close()
     await store.close()

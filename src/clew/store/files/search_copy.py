@@ -16,7 +16,7 @@ from zlib import crc32
 
 from msgspec.structs import replace
 
-from clew.errors import InternalError, NotSupported, StoreError
+from clew.errors import InternalError, NotSupported, StoreClosed, StoreError
 from clew.store import unit as u
 from clew.store.base import Cursor, Damage, SearchPage, SearchQuery, SessionQuery, Store
 from clew.store.memory.session_value import SessionValue
@@ -67,6 +67,7 @@ class SearchCopy:
         self._looks: dict[str, Look] = {}
         self._changed: set[str] | None = None
         self._leaving: set[str] = set()
+        self._closed = False
         self._searching = asyncio.Lock()
         # Held for a few sessions at a time: whoever deletes one does not wait until all are copied.
         self._writing = asyncio.Lock()
@@ -80,15 +81,22 @@ class SearchCopy:
     async def search(self, query: SearchQuery, see: See, load: Load) -> SearchPage:
         async with self._searching:
             if self._read_only:
-                if self._store is None and not self._path.is_file():
+                if not self._path.is_file():
                     what = f"{self._place.parent.parent} has no search index yet"
                     raise NotSupported(f"{what}; open it for writing and search once")
-                return _without_prefixes(await (await self._opened()).search(query))
+                # Opened each time: the owner may have put another in its place, without what was deleted since.
+                store = await self._open_copy(self._path, True)
+                try:
+                    return _without_prefixes(await store.search(query))
+                finally:
+                    await store.close()
             try:
                 return await self._ask(query, see, load)
             except NotSupported:
                 raise
             except (StoreError, InternalError):
+                if self._closed:
+                    raise
                 # Whatever is wrong with it: it can be made again.
                 async with self._writing:
                     await self._drop()
@@ -109,13 +117,13 @@ class SearchCopy:
     async def forget(self, session_id: str) -> None:
         """Before a session is deleted: nothing that it said is found any more, whatever happens then."""
         async with self._writing:
+            # Also for a search that has just begun to make the copy.
+            self._leaving.add(session_id)
             if self._store is None and not self._path.is_file():
                 return
-            self._leaving.add(session_id)
             try:
-                store = await self._opened()
-                if self._looks.pop(session_id, None) is not None:
-                    await store.commit(u.Unit(session_id, (u.DeleteSession(),)))
+                await self._opened()
+                await self._take_out(session_id)
             except (StoreError, InternalError):
                 await self._drop()
 
@@ -141,25 +149,35 @@ class SearchCopy:
         return tuple(Damage(f"the search index is damaged: {what}; remove {self._place}") for what in found)
 
     async def close(self) -> None:
-        if self._store is not None:
-            await self._store.close()
-            self._store = None
+        """A search that goes on ends with ``store_closed``."""
+        self._closed = True
+        async with self._writing:
+            if self._store is not None:
+                await self._store.close()
+                self._store = None
 
     async def _opened(self) -> Store:
+        if self._closed:
+            raise StoreClosed("the store is closed")
         if self._store is None:
             try:
-                self._store = await self._open_copy(self._path, self._read_only)
+                self._store = await self._open_copy(self._path, False)
                 self._looks = await _copied(self._store)
             except StoreError:
-                if self._read_only:
-                    raise
                 await self._drop()
                 self._store = await self._open_copy(self._path, False)
         return self._store
 
+    async def _take_out(self, session_id: str) -> None:
+        """Only then is it known as gone: whoever ends half way must come back to it."""
+        if self._store is not None and session_id in self._looks:
+            await self._store.commit(u.Unit(session_id, (u.DeleteSession(),)))
+            self._looks.pop(session_id, None)
+
     async def _drop(self) -> None:
         with contextlib.suppress(StoreError):
-            await self.close()
+            if self._store is not None:
+                await self._store.close()
         self._store, self._looks, self._changed = None, {}, None
         await asyncio.to_thread(shutil.rmtree, self._place, ignore_errors=True)
 
@@ -168,10 +186,9 @@ class SearchCopy:
         try:
             now = await asyncio.to_thread(see, changed)
             async with self._writing:
-                store = await self._opened()
+                await self._opened()
                 for session_id in self._looks.keys() - now.keys() if changed is None else ():
-                    del self._looks[session_id]
-                    await store.commit(u.Unit(session_id, (u.DeleteSession(),)))
+                    await self._take_out(session_id)
             stale = [id_ for id_, files in now.items() if id_ not in self._looks or self._looks[id_].files != files]
             for first in range(0, len(stale), _AT_ONCE):
                 async with self._writing:
@@ -185,12 +202,12 @@ class SearchCopy:
     async def _copy(self, store: Store, session_id: str, files: str, load: Load) -> None:
         value = await load(session_id)
         if value is None:
+            await self._take_out(session_id)
             return
         wanted = searched(value)
         held = await _seals(store, session_id) if session_id in self._looks else {}
         if any(wanted.get(id_) != seal for id_, seal in held.items()):
-            del self._looks[session_id]
-            await store.commit(u.Unit(session_id, (u.DeleteSession(),)))
+            await self._take_out(session_id)
             held = {}
         rows = {id_: value.messages[id_] for id_ in wanted}
         gone = [(id_, projection_of(row.metadata)) for id_, row in rows.items() if any(projection_of(row.metadata))]
