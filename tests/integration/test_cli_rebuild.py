@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+import clew
+from clew.testing.scripted import FakeProviders, Gate, ScriptedModel, wait
+from clew.testing.scripted import say as answer
 from tests.integration.test_cli_history import Say, say, talk
 
 __all__ = ["say"]
@@ -39,3 +44,29 @@ def test_a_store_is_rebuilt_from_its_log_and_compared(
     assert told["differences"][0] == {"what": "a row of chat_sessions differs", "session_id": None, "id": session}
     code, out, _ = say("rebuild", str(tmp_path / "third.db"))
     assert (code, out.splitlines()[0]) == (7, f"{session}: a row of chat_sessions differs")
+
+
+@pytest.mark.rule("ST-10", "ST-13")
+def test_a_log_of_a_version_that_did_not_hide_what_was_cancelled_gives_back_the_store(say: Say, tmp_path: Path) -> None:
+    """The store was brought up to date when it was opened; its log says what was said then."""
+    gate, path = Gate(), tmp_path / "store.db"
+    providers = FakeProviders(ScriptedModel([[wait(gate), answer("one")]]))
+
+    async def cancel() -> None:
+        config = clew.Config(event_log=True)
+        async with clew.open(f"sqlite:///{path}", config=config, providers=providers) as engine:
+            session = await engine.create_session(title="a")
+            first = await engine.submit(session.id, "go")
+            await gate.reached.wait()
+            await engine.submit(session.id, "never")
+            [queued] = await engine.queue(session.id)
+            await engine.cancel_queued(session.id, queued.id)
+            gate.set()
+            await first.wait()
+
+    asyncio.run(cancel())
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        told = "UPDATE event_log SET data_json = json_remove(data_json, '$.metadata.hidden_at', '$.metadata.hidden_by')"
+        assert connection.execute(f"{told} WHERE data_json LIKE '%cancelled_at%'").rowcount == 1
+    code, out, _ = say("rebuild", str(tmp_path / "rebuilt.db"))
+    assert (code, "equal to the store" in out) == (0, True), out

@@ -45,8 +45,8 @@ def program(path: Path) -> Iterator[Program002]:
 async def opened(path: Path, **options: Any) -> AsyncIterator[Engine]:
     """clew on that file, with a model that says again what it was asked."""
     model = ScriptedModel(otherwise=lambda request: say(f"re {request.messages[-1].parts[0]['text']}"))
-    options = {"providers": FakeProviders(model), **options}
-    async with clew.open(f"sqlite:///{path}", config=clew.Config(), **options) as engine:
+    options = {"providers": FakeProviders(model), "config": clew.Config(), **options}
+    async with clew.open(f"sqlite:///{path}", **options) as engine:
         yield engine
 
 
@@ -284,6 +284,51 @@ async def test_what_cannot_be_understood_is_named_and_left_alone(path: Path, pro
         (good, odd),
     }
     assert program.execute(rows, good) == before
+
+
+async def test_no_row_of_another_program_ends_the_writing_or_hides_what_is_beside_it(
+    path: Path, program: Program002
+) -> None:
+    """Whatever stands in it: the file is not left locked, clew goes on, and the other sessions are there."""
+    async with opened(path) as engine:
+        mine = (await engine.create_session()).id
+        await ask(engine, mine, "one")
+        for id_, column, value in (("late", "updated_at", "noon"), ("bytes", "metadata_json", b"\xff")):
+            program.open_session(id_)
+            what = f"UPDATE chat_sessions SET {column} = CAST(? AS TEXT) WHERE id = ?"
+            program.execute(what, value, id_)
+        what = "INSERT INTO chat_sessions (id, agent, model_json, created_at, updated_at) VALUES ({}, '', '', 1, 1)"
+        for id_ in ("NULL", "CAST(x'ff' AS TEXT)", "x'6f6e65'"):
+            program.execute(what.format(id_))
+        what = "INSERT INTO chat_messages VALUES (?, ?, 'user', ?, ?, 1)"
+        for values in (("list", mine, "[]", 1), ("noon", mine, "{}", "noon"), (None, mine, "{}", 1)):
+            program.execute(what, *values)
+        theirs = program.open_session()
+        program.say(theirs, "hello")
+        listed = [session.id for session in (await engine.list_sessions()).sessions]
+        assert (sorted(listed), await told(engine, theirs)) == (sorted([mine, theirs]), ["user: hello"])
+        await ask(engine, mine, "two")
+        program.say(theirs, "again")
+        assert await told(engine, mine) == ["user: one", "assistant: re one", "user: two", "assistant: re two"]
+        assert await told(engine, theirs) == ["user: hello", "user: again"]
+        named = {
+            problem.session_id if problem.session_id != mine else problem.id for problem in await check(engine.store)
+        }
+        assert named == {"late", "bytes", "one", "", "\ufffd", "list", "noon", None}
+
+
+async def test_what_was_locked_away_is_looked_for_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """clew gave up the wait for the lock; nobody has committed since."""
+    monkeypatch.setattr("clew.store.sql.sqlite.connection.BUSY_TIMEOUT_MS", 1)
+    async with opened(path, config=clew.Config(lock_wait_ms=0)) as engine:
+        with closing(Program002(path)) as program:
+            session_id = program.open_session()
+            assert await told(engine, session_id) == []
+            program.say(session_id, "hello")
+            program.execute("BEGIN IMMEDIATE")
+            assert await told(engine, session_id) == []
+            program.execute("ROLLBACK")
+            assert await told(engine, session_id) == ["user: hello"]
 
 
 async def test_reading_asks_for_nothing_as_long_as_nobody_else_has_written(

@@ -25,7 +25,6 @@ BY_SESSION = {
     "load_turns",
     "loose_messages",
     "message_ids",
-    "newest_message_at",
     "open_events_of_session",
     "queued_metadata",
     "sum_session",

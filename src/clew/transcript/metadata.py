@@ -30,6 +30,7 @@ __all__ = [
     "broken_off_usd",
     "cancelled",
     "from_stream",
+    "hidden_if_cancelled",
     "is_estimated",
     "local_place",
     "merge",
@@ -219,6 +220,12 @@ def projection_of(metadata: Mapping[str, object]) -> tuple[object, object]:
 def cancelled(at: int, why: str) -> dict[str, Any]:
     """What is noted on a message that was taken from the queue. It is in no turn, so for other readers it is hidden."""
     return {"cancelled_at": at, "cancelled_why": why, "hidden_at": at, "hidden_by": "cancelled"}
+
+
+def hidden_if_cancelled(metadata: dict[str, Any]) -> dict[str, Any]:
+    """The metadata of a message as it is noted today: older versions did not hide what was cancelled."""
+    at = metadata.get("cancelled_at")
+    return {**metadata, "hidden_at": at, "hidden_by": "cancelled"} if isinstance(at, int) else metadata
 
 
 def from_stream(metadata: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from clew.store.unit import Enqueue
 from clew.transcript.line import end_of_line
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.metadata import projection_of
+from clew.transcript.session import Session
 
 __all__ = ["Adopter", "any_untaken", "untaken_sessions"]
 
@@ -44,7 +45,7 @@ class Adopter:
 
     def new_sessions(self) -> list[str]:
         """Sessions of other programs that can be taken in."""
-        return [id_ for (id_,) in self._sql.rows("untaken_sessions", {}) if not _why_not(self._sql, id_)]
+        return [id_ for id_, why in _untaken(self._sql) if why is None]
 
     def has_news(self, session_id: str) -> bool:
         """Whether there may be something to take in, or to seal. Only reads."""
@@ -105,7 +106,7 @@ class Adopter:
         if row is None:
             raise RowUndecodable("the session went away while it was taken in", session_id=session_id)
         tree = load_tree(sql, session_id)
-        loose = frozenset(id_ for (id_,) in sql.rows("loose_messages", asked))
+        loose = frozenset(id_ for (id_,) in sql.rows("loose_messages", asked) if is_shared_id(id_))
         growing = frozenset(id_ for (id_,) in sql.rows("adopted_messages", asked))
         queue = {id_: Enqueue(id_, at, bool(interrupt)) for id_, at, interrupt in sql.rows("load_queue", asked)}
         markers = {id_ for turn in tree.turns.values() if turn.kind == "compaction" for id_ in tree.links[turn.id]}
@@ -114,7 +115,7 @@ class Adopter:
         messages: dict[str, MessageRow] = {}
         for found in sql.rows("load_messages", asked):
             metadata = _loads(found[3])
-            if metadata is None or found[2] not in ROLES:
+            if metadata is None or found[2] not in ROLES or not all(isinstance(at, int) for at in found[4:6]):
                 unread.add(found[0])
             else:
                 id_, of_session, role, _, created_at, updated_at = found
@@ -131,7 +132,8 @@ class Adopter:
         found = self._sql.rows("load_parts_by_message", {"ids": rows.encode(sorted(message_ids))})
         for row in sorted(found, key=lambda part: (part[1], part[2], part[4], part[0])):
             data = _loads(row[3])
-            if data is None or not isinstance(data.get("type"), str) or not is_shared_id(row[0]):
+            is_part = data is not None and isinstance(data.get("type"), str) and is_shared_id(row[0])
+            if data is None or not is_part or not all(isinstance(at, int) for at in row[4:6]):
                 unread.add(row[1])
             else:
                 parts.setdefault(row[1], []).append(PartRow(row[0], row[2], data, row[4], row[5]))
@@ -152,29 +154,34 @@ class Adopter:
 
 def any_untaken(sql: Statements) -> bool:
     """Whether there is something that an opening for writing would take in."""
-    if any(not _why_not(sql, id_) for (id_,) in sql.rows("untaken_sessions", {})):
+    if any(why is None for _, why in _untaken(sql)):
         return True
     return sql.first("any_loose_message", {}) is not None
 
 
 def untaken_sessions(sql: Statements) -> list[Damage]:
     """Sessions of other programs that cannot be taken in, with the reason; what will be is nothing wrong."""
-    found = ((id_, _why_not(sql, id_)) for (id_,) in sql.rows("untaken_sessions", {}))
     left = "another program wrote this session, and it is left alone"
-    return [Damage(f"{left}: {why}", id_) for id_, why in found if why]
+    return [Damage(f"{left}: {why}", id_) for id_, why in _untaken(sql) if why is not None]
+
+
+def _untaken(sql: Statements) -> list[tuple[str, str | None]]:
+    ids = [(raw or b"").decode(errors="replace") for (raw,) in sql.rows("untaken_sessions", {})]
+    return [(id_, _why_not(sql, id_)) for id_ in ids]
 
 
 def _why_not(sql: Statements, session_id: str) -> str | None:
     """Why a session of another program cannot be taken in."""
     if not is_shared_id(session_id):
         return "its id is not 1 to 64 letters, digits, _ or -"
-    row = sql.first("find_shared_session", {"id": session_id})
     try:
-        session = rows.to_session(row) if row is not None else None
-    except RowUndecodable as error:
+        row = sql.first("find_shared_session", {"id": session_id})
+        if row is None:
+            return "its id is not text"
+        msgspec.convert(msgspec.structs.asdict(rows.to_session(row)), Session)
+    except Exception as error:  # of this row, and no reason to pass over the others
         return str(error)
-    times = (session.created_at, session.updated_at) if session is not None else ()
-    return None if all(isinstance(at, int) for at in times) else "its times are not whole numbers"
+    return None
 
 
 def _moved_on(metadata: Any, queued_at: int) -> bool:

@@ -87,7 +87,7 @@ class MessageReader:
             return set()
         mark = self._sql.first("get_store_mark", {})
         since = mark[1] if mark else 0
-        bare = [row for row in bare if row[rows.MESSAGE_CREATED_AT] >= since]
+        bare = [row for row in bare if isinstance(at := row[rows.MESSAGE_CREATED_AT], int) and at >= since]
         ids = rows.encode([row[0] for row in bare])
         return {row[0] for row in self._sql.rows("settled_among", {"ids": ids})} if bare else set()
 

@@ -12,6 +12,7 @@ from clew.store.sql import rows
 from clew.store.sql.apply import set_hidden
 from clew.store.sql.statements import Statements
 from clew.transcript.message import MessageRow, PartRow
+from clew.transcript.metadata import hidden_if_cancelled
 from clew.transcript.model_call import ModelCall
 from clew.transcript.projection import Hidden
 from clew.transcript.session import Session
@@ -33,7 +34,8 @@ def restore(sql: Statements, fact: Fact) -> None:
         case "session.deleted":
             sql.run("delete_session", {"id": id_})
         case "message.added" | "message.changed":
-            row = MessageRow(data["id"], id_, data["role"], data["created_at"], data["updated_at"], data["metadata"])
+            metadata = hidden_if_cancelled(data["metadata"])
+            row = MessageRow(data["id"], id_, data["role"], data["created_at"], data["updated_at"], metadata)
             sql.run("restore_message", rows.message_params(row))
             if data["seal"] is not None:
                 sql.run("put_seal", {"session_id": id_, "message_id": row.id, "digest": data["seal"]})

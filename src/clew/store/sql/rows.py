@@ -105,15 +105,17 @@ def message_params(message: MessageRow) -> Params:
 
 
 def to_message(row: Row, parts: tuple[PartRow, ...], keep_damaged: bool) -> MessageRow:
+    ids, times = {"session_id": row[1], "message_id": row[0]}, (row[4], row[5])
     try:
-        metadata = orjson.loads(row[3])
-    except orjson.JSONDecodeError as error:
+        metadata = _object(row[3], "metadata of a message", **ids)
+        if not all(isinstance(at, int) for at in times):
+            raise RowUndecodable("the times of a message are not whole numbers", **ids)
+    except RowUndecodable:
         if not keep_damaged:
-            raise RowUndecodable(
-                f"the metadata of a message is not readable: {error}", session_id=row[1], message_id=row[0]
-            ) from error
+            raise
         metadata = {DAMAGED: UNREADABLE}
-    return MessageRow(row[0], row[1], row[2], row[4], row[5], metadata, parts)
+        times = (0, 0)
+    return MessageRow(row[0], row[1], row[2], times[0], times[1], metadata, parts)
 
 
 def part_params(part: PartRow, message_id: str, session_id: str) -> Params:

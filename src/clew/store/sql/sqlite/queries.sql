@@ -236,7 +236,8 @@ UNION
 SELECT session_id FROM message_queue
 
 -- name: newest_message_at
-SELECT max(created_at) FROM chat_messages WHERE session_id = :id
+-- What is no number sorts above all numbers; another program may have written it.
+SELECT max(created_at) FROM chat_messages WHERE session_id = :id AND created_at <= 0x7fffffffffffffff
 
 -- name: put_seal
 INSERT INTO message_seals (message_id, digest)
@@ -535,7 +536,8 @@ WHERE session_id = :id ORDER BY interrupt DESC, queued_at, message_id
 -- Other programs' rows
 
 -- name: untaken_sessions
-SELECT s.id FROM chat_sessions s LEFT JOIN session_state t ON t.session_id = s.id WHERE NOT {is_taken_in}
+-- As bytes: one id that is no text must not hide the others.
+SELECT CAST(s.id AS BLOB) FROM chat_sessions s LEFT JOIN session_state t ON t.session_id = s.id WHERE NOT {is_taken_in}
 ORDER BY s.created_at, s.id
 
 -- name: find_shared_session

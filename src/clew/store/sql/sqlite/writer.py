@@ -24,7 +24,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
-from clew.errors import ClewError, InternalError, StoreClosed, StoreGone, StoreUnavailable
+from clew.errors import InternalError, StoreClosed, StoreGone, StoreUnavailable
 from clew.failpoints import failpoint
 from clew.ids import Mint
 from clew.store.owner import OwnerLock
@@ -210,20 +210,26 @@ class Writer:
         try:
             self._meet_others()
             if not self._others.is_known(None):
-                for new in self._adopter.new_sessions():
-                    self._adopt(new)
-                self._others.looked_at(None)
-            if session_id is not None and not self._others.is_known(session_id):
-                if self._adopter.has_news(session_id):
-                    self._adopt(session_id)
+                taken = [self._adopt(new) for new in self._adopter.new_sessions()]
+                if all(taken):
+                    self._others.looked_at(None)
+            if session_id is None or self._others.is_known(session_id):
+                return
+            if not self._adopter.has_news(session_id) or self._adopt(session_id):
                 self._others.looked_at(session_id)
-        except (ClewError, sqlite3.Error) as error:
-            # It stays as it is, and is read as it is; what is wrong with the file itself, the next unit meets.
-            log.warning("what other programs wrote to %s could not be taken in: %s", self._path, error)
-            self._roll_back()
+        except Exception as error:
+            self._not_taken_in(error)
             self._others.looked_at(session_id)
         finally:
             self._settle_others()
+
+    def _not_taken_in(self, error: Exception) -> None:
+        """It stays as it is, and is read as it is; what is wrong with the file itself, the next unit meets.
+
+        Whatever is in their rows, it must not end the writer, whose lock everybody waits for.
+        """
+        log.warning("what other programs wrote to %s could not be taken in: %r", self._path, error)
+        self._roll_back()
 
     def _settle_others(self) -> None:
         """The writer has changed the file, or looked at it: what the sentinel sees now is known."""
@@ -239,21 +245,27 @@ class Writer:
             self._index.restart()
             self._others.came()
 
-    def _adopt(self, session_id: str) -> None:
-        """Take in what others wrote into one session, as one transaction."""
-        self._watch.before()
-        self._others.begin()
-        self._begin()
-        self._meet_others()
-        if not self._adopter.adopt(session_id):
-            self._connection.execute("ROLLBACK")
-            return
-        self._units.finish()
-        failpoint("writer.adopted")
-        self._connection.execute("COMMIT")
-        self._watch.after()
+    def _adopt(self, session_id: str) -> bool:
+        """Take in what others wrote into one session, as one transaction. Whether it is not to be tried again."""
+        try:
+            self._watch.before()
+            self._others.begin()
+            self._begin()
+            self._meet_others()
+            if not self._adopter.adopt(session_id):
+                self._connection.execute("ROLLBACK")
+                return True
+            self._units.finish()
+            failpoint("writer.adopted")
+            self._connection.execute("COMMIT")
+            self._watch.after()
+        except Exception as error:
+            # One session that cannot be taken in keeps no other from it; one whose turn it was not yet is.
+            self._not_taken_in(error)
+            return not is_busy(error)
         self.commits += 1
         self._acknowledged.note(self._units.commit, self._synced, [session_id])
+        return True
 
     def _give_up(self, error: StoreGone) -> None:
         if self._broken is None:
