@@ -26,6 +26,8 @@ from clew.testing.scripted import FakeProviders, ScriptedModel, say
 from clew.transcript.metadata import local_place
 from clew.transcript.session import Spend
 from clew.transcript.spend import UsageQuery
+from clew.triggers.routing import Routing
+from tests.acceptance.triggered import answered
 from tests.integration.command_line import Run, run
 
 from .test_files_store import Kind, both
@@ -200,3 +202,31 @@ async def test_calls_that_outlived_their_session_are_counted_and_not_kept_in_mem
         assert (len(await store.load_calls(None)), store._shared.calls) == (n, {})
     assert await store.load_usage(UsageQuery(by="model")) == used
     await store.close()
+
+
+@both
+@pytest.mark.rule("FS-5")
+async def test_damage_that_a_note_does_not_know_of_costs_the_ledger_nothing(kind: Kind, tmp_path: Path) -> None:
+    """A letter goes bad on the disk: the file has its size and its time, and the newest event its message in there."""
+    root = tmp_path / "store"
+    [session_id] = await talked(kind, root, 1)
+    providers = FakeProviders(ScriptedModel([say("an answer to it")]))
+    async with clew.open(f"{kind}:{root}", providers=providers, config=clew.Config()) as engine:
+        await engine.events.receive("mail", "1", Routing(session_id=session_id), text="a delivery")
+        await answered(engine, 1)
+    [path] = [path for path in (root / "sessions").rglob("*") if path.name != "metadata.json" and path.is_file()]
+    os.utime(path, ns=(1, 1))
+    await (await open_files(kind, root)).close()
+    sound = path.read_bytes()
+
+    async def events() -> list[tuple[str, str]]:
+        store = await open_files(kind, root)
+        assert store.in_memory == ()
+        found = sorted((event.direction, event.source_id) for event in store._shared.events.values())
+        await store.close()
+        return found
+
+    assert await events() == [("in", "1"), ("out", "1")]
+    path.write_bytes(sound.replace(b"answer to it", b"answer to i\0"))
+    os.utime(path, ns=(1, 1))
+    assert await events() == [("in", "1"), ("out", "1")]

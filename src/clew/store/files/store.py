@@ -93,6 +93,10 @@ class FileStore(Residence):
         messages: dict[str, Container[str]] = dict.fromkeys(there, ())
         if newest is not None and newest.session_id in messages:
             loaded = self._codec.load(newest.session_id)
+            if loaded is not None and loaded.damages:
+                # Its note is from before the damage, which no change of the files told of.
+                self._damages.note(newest.session_id, loaded)
+                return
             messages[newest.session_id] = loaded.value.messages if loaded is not None else ()
         key = left_event(self._shared.events, messages)
         if key is not None:
