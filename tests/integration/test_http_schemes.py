@@ -141,3 +141,19 @@ async def test_a_webhook_of_one_scheme_takes_no_other_and_its_secret_can_be_chan
         [event, *_] = (await client.get("/api/events/ledger?direction=in")).json()["events"]
         assert event["data"] == {"payload": {"zen": "x"}}
         await ended(client.engine)
+
+
+@pytest.mark.rule("EV-2")
+@pytest.mark.parametrize("scheme", BODIES)
+async def test_a_header_that_nobody_signed_makes_no_second_delivery_of_one_that_was_heard(scheme: str) -> None:
+    """Nor does it change what was said: JSON that is called a form is JSON, and the id in it counts."""
+    async with served(providers=talking(), clock=FakeClock(NOW * 1000)) as client:
+        await opened(client, scheme)
+        body = json.dumps({**BODIES[scheme], "url": "https://example.org/?a=b"}).encode()
+        headers = headers_of(scheme, body)
+        first = await sent(client, body, headers)
+        for more, kind in (({}, FORM), ({"Webhook-Id": "other"}, FORM), ({"X-Request-Id": "2"}, "text/plain")):
+            again = await sent(client, body, {**headers, **more}, kind)
+            assert (again.status, again.json()) == (202, first.json())
+        await ended(client.engine)
+        assert len((await client.engine.list_sessions()).sessions) == 1

@@ -202,12 +202,12 @@ def test_stripe_signs_by_two_secrets_while_one_is_rolled() -> None:
 def test_a_delivery_is_named_by_what_its_sender_signed() -> None:
     """By the id in its body where that has one, else by the bytes themselves; GitHub's header is all there is."""
     sent = SENT["stripe"]
-    assert delivery_id_of("stripe", {"id": "evt_1"}, b"", sent) == "evt_1"
-    assert delivery_id_of("slack", {"event_id": "Ev1"}, b"", SENT["slack"]) == "Ev1"
-    assert delivery_id_of("github", {"id": "x"}, b"", SENT["github"]) == SENT["github"]["x-github-delivery"]
-    named = hashlib.sha256(f"{NOW}.".encode() + BODY).hexdigest()
-    for payload in ("text", {}, {"id": 7}, {"id": "a b"}, {"id": ""}):
-        assert delivery_id_of("stripe", payload, BODY, sent) == f"sha256-{named}"
+    assert delivery_id_of("stripe", b'{"id": "evt_1"}', sent) == "evt_1"
+    assert delivery_id_of("slack", b'{"event_id": "Ev1"}', SENT["slack"]) == "Ev1"
+    assert delivery_id_of("github", b'{"id": "x"}', SENT["github"]) == SENT["github"]["x-github-delivery"]
+    for body in (b"text", b"{}", b'{"id": 7}', b'{"id": "a b"}', b'{"id": ""}', b"id=evt_1"):
+        named = hashlib.sha256(f"{NOW}.".encode() + body).hexdigest()
+        assert delivery_id_of("stripe", body, sent) == f"sha256-{named}"
 
 
 @pytest.mark.parametrize(

@@ -151,7 +151,7 @@ class Webhooks:
             return Challenge(str(payload.get("challenge", "")))
         if webhook.paused:
             raise TriggerPaused(f"the webhook {name} is paused", webhook=name)
-        return await self._take(webhook, delivery_id_of(scheme, payload, body, given), payload, given)
+        return await self._take(webhook, delivery_id_of(scheme, body, given), payload, given)
 
     async def _take(self, webhook: Webhook, delivery_id: str, payload: Any, headers: dict[str, str]) -> Received:
         if payload in ("", None):

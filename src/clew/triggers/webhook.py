@@ -49,20 +49,27 @@ def check_name(name: str) -> str:
 
 
 def payload_of(body: bytes, content_type: str = "") -> Any:
-    """What was sent: a JSON value, the fields of a form, else text. A form's field ``payload`` alone is JSON in it."""
+    """What was sent: a JSON value, the fields of a form, else text. A form's field ``payload`` alone is JSON in it.
+
+    No scheme signs the content type: what is JSON is JSON, whatever the header says.
+    """
     try:
         text = body.decode()
     except UnicodeDecodeError as error:
         raise InvalidInput("a delivery is JSON or text in UTF-8") from error
-    if content_type.partition(";")[0].strip().lower() == _FORM:
+    sent = _from_json(text)
+    if sent is text and content_type.partition(";")[0].strip().lower() == _FORM:
         try:
             fields = dict(parse_qsl(text, keep_blank_values=True, strict_parsing=True, max_num_fields=1_000))
         except ValueError:
             fields = {}
         if fields.keys() == {"payload"}:
-            text = fields["payload"]
-        elif fields:
-            return fields
+            return _from_json(fields["payload"])
+        return fields or text
+    return sent
+
+
+def _from_json(text: str) -> Any:
     try:
         # Whole numbers stay whole, however long: one that cannot be kept is refused, not rounded.
         return msgspec.json.decode(text)
@@ -70,8 +77,8 @@ def payload_of(body: bytes, content_type: str = "") -> Any:
         return text
 
 
-def delivery_id_of(scheme: Scheme, payload: Any, body: bytes, headers: Mapping[str, str]) -> str:
-    """What the sender calls a delivery that is signed: the same when it is sent again.
+def delivery_id_of(scheme: Scheme, body: bytes, headers: Mapping[str, str]) -> str:
+    """What the sender calls a delivery that is signed: the same when it is sent again, under whatever other headers.
 
     Where a body names itself the id is signed with it; where nothing does, the delivery is named by what was signed.
     """
@@ -79,6 +86,7 @@ def delivery_id_of(scheme: Scheme, payload: Any, body: bytes, headers: Mapping[s
         return headers["webhook-id"]
     if scheme == "github":
         return headers["x-github-delivery"]
+    payload = payload_of(body)
     named = payload.get("id" if scheme == "stripe" else "event_id") if isinstance(payload, dict) else None
     try:
         return check_source_id(named if isinstance(named, str) else "")
