@@ -133,7 +133,7 @@ async def test_an_agent_keeps_so_many_and_none_too_soon_too_often_or_too_far_off
         ({"cron": "0 0 30 2 *"}, "is not a schedule"),
     ]
     calls = [call("schedule", {"prompt": "x", **args}) for args, _ in wrong]
-    good = [call("schedule", {"prompt": f"n{n}", "at": f"2027-05-04T12:0{n}"}) for n in range(MAX_OWN + 1)]
+    good = [call("schedule", {"prompt": f"n{n}", "at": f"2027-05-04T12:{5 * n:02}"}) for n in range(MAX_OWN + 1)]
     async with served(calls, good, say("enough"), clock=FakeClock(NOON), triggers=False) as client:
         await client.engine.schedules.add("* * * * *", "a person's", routing=Routing(model="test/scripted"))
         session_id = await asked(client, allowed=True)
@@ -146,6 +146,27 @@ async def test_an_agent_keeps_so_many_and_none_too_soon_too_often_or_too_far_off
         ]
         listed = await client.engine.schedules.list()
         assert [one.prompt for one in listed] == ["a person's", *[f"n{n}" for n in range(MAX_OWN)]]
+
+
+@pytest.mark.rule("EV-5")
+async def test_several_of_its_own_do_not_come_closer_together_than_one_may() -> None:
+    """Five that come every five minutes, a minute apart, would be a turn a minute: each is held against the others."""
+    wanted = [
+        ({"cron": "*/10 * * * *"}, True),
+        ({"cron": "1-59/10 * * * *"}, False),
+        ({"cron": "8 9 1 1 *", "timezone": "Europe/Vienna"}, False),
+        ({"at": "2027-05-04T12:04"}, False),
+        ({"at": "2027-05-04T12:05"}, True),
+        ({"in_minutes": 15, "at": None}, True),
+        ({"cron": "15 * * * *"}, False),
+        ({"cron": "25 13 1 1 *"}, True),
+    ]
+    calls = [call("schedule", {"prompt": "x", **args}) for args, _ in wanted]
+    async with served(calls, say("enough"), clock=FakeClock(NOON), triggers=False) as client:
+        session_id = await asked(client, allowed=True)
+        told = outputs(await client.messages(session_id))
+        assert ["next schedule_id" in said for said in told] == [kept for _, kept in wanted]
+        assert all("comes within 5 minutes of sch_" in said for said in told if "next" not in said)
 
 
 @pytest.mark.rule("EV-5")

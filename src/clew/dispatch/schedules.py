@@ -32,7 +32,17 @@ from clew.transcript.gate import check_value
 from clew.transcript.part import text_part
 from clew.triggers.envelope import Trigger
 from clew.triggers.routing import MAX_NAME, Routing, check_routing
-from clew.triggers.schedule import MAX_OWN, MissedPolicy, Schedule, check_cron, check_own, next_fire, plan, read_moment
+from clew.triggers.schedule import (
+    MAX_OWN,
+    MissedPolicy,
+    Schedule,
+    check_apart,
+    check_cron,
+    check_own,
+    next_fire,
+    plan,
+    read_moment,
+)
 
 __all__ = ["MAX_PROMPT", "MAX_SCHEDULES", "Schedules", "check_prompt"]
 
@@ -100,7 +110,10 @@ class Schedules:
             own = [one for one in known if one.by == schedule.by == "agent" and one.routing.session_id == where]
             if len(own) >= MAX_OWN:
                 raise InvalidInput(f"this session has {MAX_OWN} schedules of its own already; people can remove some")
-            schedule = self._checked(schedule, self._host.clock.now_ms())
+            now = self._host.clock.now_ms()
+            if schedule.by == "agent":
+                check_apart(schedule, own, now)
+            schedule = self._checked(schedule, now)
             # Resolved like a session's would be, so that what could never run is refused while somebody is there.
             schedule = msgspec.structs.replace(schedule, routing=await self._router.check(schedule.routing))
             await self._commit(PutSchedule(schedule))

@@ -8,7 +8,7 @@ of every so many minutes goes by what the clock shows. Pure: the time is always 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, tzinfo
 from itertools import islice, pairwise, takewhile
 from typing import Final, Literal, NamedTuple
@@ -24,6 +24,7 @@ __all__ = [
     "MissedPolicy",
     "Plan",
     "Schedule",
+    "check_apart",
     "check_cron",
     "check_own",
     "count_fires",
@@ -48,6 +49,7 @@ MAX_OWN: Final = 5
 LEAST_GAP_MS: Final = 5 * 60_000
 """An agent's own turns are this far apart at least: each costs money, and nobody may be looking."""
 
+_COMPARED: Final = 100
 FARTHEST_MS: Final = 366 * 86_400_000
 _DAY_MS: Final = 86_400_000
 _ZONE: Final = re.compile(r"[A-Za-z0-9_+/-]{1,64}", re.ASCII)
@@ -117,6 +119,26 @@ def check_own(cron: str, timezone: str, at: int | None, now: int) -> None:
     moments = list(islice(_fires(cron, timezone, now, reverse=False), 500))
     if any(later - before < LEAST_GAP_MS for before, later in pairwise(moments)):
         raise InvalidInput(f"{cron!r} comes more often than every {minutes} minutes")
+
+
+def check_apart(schedule: Schedule, others: Iterable[Schedule], now: int) -> None:
+    """Refuse what comes too close to another of the agent's own: five that keep their distance, each from itself,
+    would come every minute. Both sides are gone through, as either may be the one that comes seldom."""
+    for other in others:
+        for one, two in ((schedule, other), (other, schedule)):
+            for moment in islice(_moments(one, now), _COMPARED):
+                near = next(_moments(two, moment - LEAST_GAP_MS), None)
+                if near is not None and near < moment + LEAST_GAP_MS:
+                    minutes = LEAST_GAP_MS // 60_000
+                    raise InvalidInput(
+                        f"that comes within {minutes} minutes of {other.id}, which this session has already"
+                    )
+
+
+def _moments(schedule: Schedule, after: int) -> Iterator[int]:
+    if schedule.cron:
+        return _fires(schedule.cron, schedule.timezone, after, reverse=False)
+    return (at for at in (schedule.at,) if at is not None and at > after)
 
 
 def read_moment(text: str, timezone: str) -> int:
