@@ -151,7 +151,7 @@ async def test_an_agent_keeps_so_many_and_none_too_soon_too_often_or_too_far_off
 @pytest.mark.rule("EV-5")
 async def test_several_of_its_own_do_not_come_closer_together_than_one_may() -> None:
     """Five that come every five minutes, a minute apart, would be a turn a minute: each is held against the others."""
-    wanted = [
+    wanted: list[tuple[dict[str, Any], bool]] = [
         ({"cron": "*/10 * * * *"}, True),
         ({"cron": "1-59/10 * * * *"}, False),
         ({"cron": "8 9 1 1 *", "timezone": "Europe/Vienna"}, False),

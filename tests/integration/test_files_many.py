@@ -222,7 +222,7 @@ async def test_damage_that_a_note_does_not_know_of_costs_the_ledger_nothing(kind
     async def events() -> list[tuple[str, str]]:
         store = await open_files(kind, root)
         assert store.in_memory == ()
-        found = sorted((event.direction, event.source_id) for event in store._shared.events.values())
+        found: list[tuple[str, str]] = sorted((one.direction, one.source_id) for one in store._shared.events.values())
         await store.close()
         return found
 
