@@ -33,7 +33,8 @@ def find_workspace_model(workspace: Path) -> str | None:
         if found is not None and found.cut:
             raise Unreadable(f"is larger than {_MAX_BYTES} bytes")
         settings = tomllib.loads(found.text) if found is not None else {}
-    except (Unreadable, tomllib.TOMLDecodeError) as error:
+    except (Unreadable, ValueError, RecursionError) as error:
+        # The reader of TOML gives up on deep nesting and on long numbers in its own ways.
         why = str(error) if isinstance(error, Unreadable) else f"is not TOML: {error}"
         raise InvalidInput(f"{shown(path)} {why}; mend it, or name a model") from error
     if ignored := sorted(settings.keys() - {_KEY}):

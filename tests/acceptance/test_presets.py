@@ -258,6 +258,8 @@ async def test_a_workspace_may_name_the_model_of_sessions_that_begin_in_it(tmp_p
         assert [len(client.engine.host.providers.get(one).requests) for one in ("test", "cheap")] == [1, 0]  # type: ignore[attr-defined]
         for text, why in (
             ("default_model = [", "is not TOML"),
+            (f"default_model = {'[' * 30_000}", "is not TOML"),
+            (f"default_model = 1{'0' * 30_000}", "is not TOML"),
             ("default_model = 3", "default_model is a model as text"),
             ('default_model = "cheap"', "'cheap' is not a model; write provider/model"),
             ('default_model = "nobody/knows"', "nobody"),
@@ -268,7 +270,7 @@ async def test_a_workspace_may_name_the_model_of_sessions_that_begin_in_it(tmp_p
             assert str(own) in refused.json()["detail"]
             assert why in refused.json()["detail"]
             assert (await client.post("/api/sessions", asked)).status == 201
-        await say_to(client, made.json()["id"], "a file that does not read stops no session that has its model")
+            await say_to(client, made.json()["id"], "a file that does not read stops no session that has its model")
 
 
 @pytest.mark.rule("CP-9")
