@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import struct
 import zlib
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -172,6 +173,26 @@ async def test_a_file_of_an_older_version_is_estimated_as_it_was(wire: WireServe
         again = await asked(client, stored)
         assert await noted(client, again) == {"size": len(PNG), "width": 64, "height": 64, "old": 1, "older": 1}
         assert await history(client, again, "claude-opus-4-8") - plain == 9
+
+
+@pytest.mark.rule("US-3")
+async def test_what_a_session_from_elsewhere_claims_of_its_files_is_bounded_too(
+    wire: WireServer, tmp_path: Path
+) -> None:
+    """Sizes whose sum no store holds: the session goes on, and the gauge shows what files may have at most."""
+    async with served(providers=reaching(wire), store=f"sqlite:///{tmp_path}/store.db") as client:
+        ten = [file_part(f"text {n}".encode(), "text/plain", f"{n}.txt") for n in range(10, 20)]
+        session = await client.session(metadata={"compaction": {"enabled": False}})
+        for _ in range(2):
+            assert (await client.post(f"/api/sessions/{session}/prompt", {"parts": [LOOK, *ten]})).status == 202
+            await client.idle(session)
+        exported = (await client.get(f"/api/sessions/{session}/export")).body
+        lying = exported.replace(b'"size":7', b'"size":%d' % 2**62)
+        assert lying.count(b"%d" % 2**62) == 20
+        taken = (await client.post("/api/import", lying)).json()["id"]
+        assert await history(client, taken, "nobody-knows") < 20 * 5_000_000
+        assert (await client.post(f"/api/sessions/{taken}/prompt", {"text": "go on"})).status == 202
+        assert (await client.idle(taken))["state"] == "idle"
 
 
 @pytest.mark.parametrize(

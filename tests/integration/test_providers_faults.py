@@ -7,14 +7,18 @@ import email.utils
 import socket
 import traceback
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from clew.providers.base import EndpointKind, ProviderFailure
+from clew.providers.catalog import ModelFacts
 from clew.providers.pydantic_ai import Endpoint, PydanticAIProvider, endpoint
+from clew.providers.registry import ProviderConfig, ProviderRegistry
 from clew.testing.clock import FakeClock
 from clew.transcript import chunk as c
+from tests.integration.http_client import served
 from tests.integration.wire_answers import answer, failed, talk, text_of
 from tests.integration.wire_server import ANTHROPIC, OPENAI, RESET, Pause, Step, WireServer, ok, refuse
 from tests.integration.wire_talk import Items, Talk, anthropic, openai, user, wire
@@ -340,3 +344,27 @@ async def test_without_the_libraries_the_call_says_what_to_install(monkeypatch: 
     with pytest.raises(ProviderFailure, match=r"openai needs libraries .* install clew\[models\]") as caught:
         await anext(provider.stream(request))
     assert caught.value.kind == "unknown"
+
+
+# Counts that cannot be
+
+
+@pytest.mark.rule("US-1", "US-3")
+@pytest.mark.parametrize(("kind", "said"), [("anthropic", 10**30), ("openai-compatible", 9 * 10**18)])
+async def test_a_count_that_cannot_be_costs_no_turn(
+    wire: WireServer, tmp_path: Path, kind: EndpointKind, said: int
+) -> None:
+    """Over HTTP, turn after turn: what was used adds up to a number that a store holds."""
+    if kind == "anthropic":
+        wire.always(*ok(), ANTHROPIC.start(input_tokens=said), *ANTHROPIC.text_block(0, "hi"), *ANTHROPIC.stop())
+    else:
+        wire.always(*ok(), *OPENAI.text("hi")[:-2], OPENAI.usage(said, 5), OPENAI.done)
+    address = wire.url if kind == "anthropic" else f"{wire.url}/v1"
+    config = ProviderConfig(kind=kind, base_url=address, api_key="k", models={"model": ModelFacts(window=200_000)})
+    providers = ProviderRegistry({"wire": config}, default_model="wire/model", environ={})
+    async with served(providers=providers, store=f"sqlite:///{tmp_path}/store.db") as client:
+        session = await client.session()
+        for _ in range(2):
+            assert (await client.prompt(session, "go on")).status == 202
+            assert await client.idle(session) == {"state": "idle"}
+        assert (await client.get(f"/api/sessions/{session}")).json()["total_tokens"] == 2 * ((1 << 40) + 5)

@@ -58,10 +58,12 @@ def test_a_providers_counts_are_taken_apart() -> None:
         ({"input_tokens": -1, "output_tokens": -1}, Usage()),
         ({"input_tokens": 10, "output_tokens": 5, "reasoning_tokens": -3}, Usage(10, 5, 0, 0, 0)),
         ({"input_tokens": 10, "output_tokens": 5, "cache_read_tokens": -3, "cache_write_tokens": -3}, Usage(10, 5)),
+        ({"input_tokens": 10**30, "output_tokens": 5}, Usage(1 << 40, 5)),
+        ({"input_tokens": 10, "output_tokens": 10**30, "cache_read_tokens": 10**30}, Usage(0, 1 << 40, 0, 1 << 40)),
     ],
 )
 def test_a_provider_that_contradicts_itself_never_yields_a_negative(given_: dict[str, int], usage: Usage) -> None:
-    """Parts larger than the whole, and counts below zero."""
+    """Parts larger than the whole, counts below zero, and such as no store holds."""
     assert Usage.from_inclusive(**given_) == usage
 
 

@@ -48,6 +48,8 @@ __all__ = [
 _BYTES_A_CHARACTER: Final = 4
 """Of a PDF, for one character of what a model reads in it."""
 
+_MOST_BYTES: Final = 16 << 20
+"""More than a file that is taken in has; a session that was brought along may claim anything."""
 IMAGE_TOKENS: Final = 1_500
 """What one image takes of which nobody knows better: providers scale large ones down."""
 MESSAGE_TOKENS: Final = 4
@@ -310,7 +312,7 @@ def _file_tokens(part: p.Part, rule: FileRule) -> int:
     """
     if p.kind_of(part) != "file":
         return 0
-    media_type, size = p.media_type_of(part) or "", p.noted_of(part, "size") or 0
+    media_type, size = p.media_type_of(part) or "", min(p.noted_of(part, "size") or 0, _MOST_BYTES)
     if _is_image(part):
         known = image_tokens(part, rule)
         return IMAGE_TOKENS if known is None else known

@@ -8,10 +8,14 @@ counts every token once.
 from __future__ import annotations
 
 from operator import add
+from typing import Final
 
 import msgspec
 
 __all__ = ["Usage"]
+
+_MOST: Final = 1 << 40
+"""Far more than any call takes; what claims more would in the end make sums that no store holds."""
 
 
 class Usage(msgspec.Struct, frozen=True):
@@ -33,13 +37,14 @@ class Usage(msgspec.Struct, frozen=True):
         cache_read_tokens: int = 0,
         cache_write_tokens: int = 0,
     ) -> Usage:
-        """Take a provider's inclusive counts apart. A provider that contradicts itself never yields a negative."""
+        """Take a provider's inclusive counts apart. A provider that contradicts itself never yields a negative, nor one
+        that says anything a number no store holds."""
         reasoning, cache_read, cache_write = (
-            max(count, 0) for count in (reasoning_tokens, cache_read_tokens, cache_write_tokens)
+            min(max(count, 0), _MOST) for count in (reasoning_tokens, cache_read_tokens, cache_write_tokens)
         )
         return cls(
-            input=max(input_tokens - cache_read - cache_write, 0),
-            output=max(output_tokens - reasoning, 0),
+            input=min(max(input_tokens - cache_read - cache_write, 0), _MOST),
+            output=min(max(output_tokens - reasoning, 0), _MOST),
             reasoning=reasoning,
             cache_read=cache_read,
             cache_write=cache_write,

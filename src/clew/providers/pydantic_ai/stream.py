@@ -245,11 +245,12 @@ async def first_usage(response: Any) -> Usage:
     said = getattr(getattr(first, "message", None), "usage", None)
     if said is None:
         return Usage()
-    return Usage(
-        input=said.input_tokens or 0,
-        output=said.output_tokens or 0,
-        cache_read=said.cache_read_input_tokens or 0,
-        cache_write=said.cache_creation_input_tokens or 0,
+    read, written = said.cache_read_input_tokens or 0, said.cache_creation_input_tokens or 0
+    return Usage.from_inclusive(
+        input_tokens=(said.input_tokens or 0) + read + written,
+        output_tokens=said.output_tokens or 0,
+        cache_read_tokens=read,
+        cache_write_tokens=written,
     )
 
 
