@@ -20,6 +20,7 @@ from clew.errors import SessionNotFound, StoreUnavailable
 from clew.history.check import check
 from clew.store.sql.adopt import Adopter
 from clew.testing.scripted import FakeProviders, Gate, ScriptedModel, call, say, wait
+from clew.triggers.routing import Routing
 from tests.integration.command_line import Run
 from tests.integration.command_line import run as run
 from tests.integration.http_client import served
@@ -294,7 +295,7 @@ async def test_no_row_of_another_program_ends_the_writing_or_hides_what_is_besid
         mine = (await engine.create_session()).id
         await ask(engine, mine, "one")
         for id_, column, value in (("late", "updated_at", "noon"), ("bytes", "metadata_json", b"\xff")):
-            program.open_session(id_)
+            program.open_session(id_, label="one of mine")
             what = f"UPDATE chat_sessions SET {column} = CAST(? AS TEXT) WHERE id = ?"
             program.execute(what, value, id_)
         what = "INSERT INTO chat_sessions (id, agent, model_json, created_at, updated_at) VALUES ({}, '', '', 1, 1)"
@@ -308,6 +309,8 @@ async def test_no_row_of_another_program_ends_the_writing_or_hides_what_is_besid
         listed = [session.id for session in (await engine.list_sessions()).sessions]
         assert (sorted(listed), await told(engine, theirs)) == (sorted([mine, theirs]), ["user: hello"])
         await ask(engine, mine, "two")
+        given = await engine.events.receive("ext", "1", Routing(label="one of mine"), text="hi")
+        assert given.session_id not in ("late", "bytes")
         program.say(theirs, "again")
         assert await told(engine, mine) == ["user: one", "assistant: re one", "user: two", "assistant: re two"]
         assert await told(engine, theirs) == ["user: hello", "user: again"]
@@ -441,3 +444,25 @@ def test_commands_that_read_take_in_first_what_another_program_wrote(path: Path,
     code, out, _ = run("show", session_id, "--store", f"sqlite:///{path}")
     assert (code, "hello" in out, "there" in out) == (0, True, True)
     assert run("check", "--store", f"sqlite:///{path}")[0] == 0
+
+
+def test_a_conversion_takes_along_what_another_program_wrote_or_names_it(
+    path: Path, program: Program002, run: Run, tmp_path: Path
+) -> None:
+    """Also of a file that clew has never seen; the ledger's file, and the judge, take it in as well."""
+    program.open_session("not a name")
+    session_id = program.open_session("theirs")
+    program.say(session_id, "hello")
+    source, target = f"sqlite:///{path}", f"sqlite:///{tmp_path}/else.db"
+    code, out, err = run("convert", source, target)
+    assert (code, "theirs  theirs" in out, "not a name" in err) == (1, True, True)
+    program.say(session_id, "more")
+    code, out, _ = run("check", "--store", source)
+    assert (code, [line.partition(":")[0] for line in out.splitlines()]) == (
+        7,
+        ["not a name", "1 sessions, 1 problems"],
+    )
+    program.open_session("later")
+    assert run("ledger", str(tmp_path / "ledger.db"), "--store", source)[0] == 0
+    with closing(sqlite3.connect(tmp_path / "ledger.db")) as connection:
+        assert connection.execute("SELECT count(*) FROM turns").fetchone() == (2,)

@@ -111,12 +111,14 @@ async def left_behind(source: Store, spill: Path | None, renamed: Sequence[str],
     read, and what of it does not read or was lost."""
     for session_id in await asyncio.to_thread(_with_folder, spill, renamed):
         tally.leave("folders of outputs put aside", "they stay under the old name of their session", session_id)
-    facts = sum([len(await source.load_facts(session_id)) for session_id in await source.session_ids()])
+    listed = await source.session_ids()
+    facts = sum([len(await source.load_facts(session_id)) for session_id in listed])
     if facts:
         tally.leave(EVENT_LOG, "the target keeps a log of its own, from now on", count=facts)
     for damage in (*await source.verify(), *await source.losses()):
-        if damage.session_id is None or (damage.id or "").startswith("loss-"):
-            tally.leave("damage", damage.what, damage.id)
+        # What of a session does not read is told with it; but nobody lists one that was never taken in.
+        if damage.session_id not in listed or (damage.id or "").startswith("loss-"):
+            tally.leave("damage", damage.what, damage.id or damage.session_id)
 
 
 async def _carry_events(

@@ -102,10 +102,10 @@ async def open_store(store: str | None, *, write: bool = False, make: bool = Fal
 
 @contextlib.asynccontextmanager
 async def open_file(store: str | None) -> AsyncIterator[clew.Engine]:
-    """The store's own file, for reading, whoever has it open."""
+    """The store's own file, for reading, whoever has it open; where nobody has, what others wrote is taken in first."""
     location = parse_url(store or default_store_url())
     _require_store(location)
-    async with clew.open(store, read_only=True) as engine:
+    async with clew.open(store, read_only=not _has_untaken(location), triggers=False) as engine:
         yield engine
 
 

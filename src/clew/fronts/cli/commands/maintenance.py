@@ -136,7 +136,7 @@ async def convert(
     if not old_place.path.exists():
         raise StoreUnavailable(f"there is no store at {old_place.path}")
     # Nothing is fired here: it would be cut off when the command ends.
-    async with clew.open(source, read_only=True) as old, clew.open(target, triggers=False) as new:
+    async with open_file(source) as old, clew.open(target, triggers=False) as new:
         done = await move(old.store, new.store, new.mint, new.clock.now_ms(), old.host.spill)
     for damage in done.damaged:
         print(f"clew: session {damage.session_id} was left: {damage.what}", file=sys.stderr)

@@ -836,7 +836,7 @@ SELECT {session_columns} FROM chat_sessions s INDEXED BY chat_sessions_by_label
 LEFT JOIN session_state t ON t.session_id = s.id
 WHERE iif(json_valid(metadata_json), json_extract(metadata_json, '$.label'), NULL) IS NOT NULL
 AND iif(json_valid(metadata_json), json_extract(metadata_json, '$.label'), NULL) = :name
-AND s.archived_at IS NULL AND {kind} <> 'subagent'
+AND s.archived_at IS NULL AND {kind} <> 'subagent' AND {is_taken_in}
 ORDER BY s.created_at, s.id LIMIT 20
 
 -- name: load_keyed
@@ -844,7 +844,7 @@ SELECT {session_columns} FROM chat_sessions s INDEXED BY chat_sessions_by_routin
 LEFT JOIN session_state t ON t.session_id = s.id
 WHERE iif(json_valid(metadata_json), json_extract(metadata_json, '$.routing_key'), NULL) IS NOT NULL
 AND iif(json_valid(metadata_json), json_extract(metadata_json, '$.routing_key'), NULL) = :name
-AND s.archived_at IS NULL AND {kind} <> 'subagent'
+AND s.archived_at IS NULL AND {kind} <> 'subagent' AND {is_taken_in}
 ORDER BY s.created_at, s.id LIMIT 20
 
 -- name: has_event
