@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import time
 from pathlib import Path
@@ -230,3 +231,22 @@ async def test_damage_that_a_note_does_not_know_of_costs_the_ledger_nothing(kind
     path.write_bytes(sound.replace(b"answer to it", b"answer to i\0"))
     os.utime(path, ns=(1, 1))
     assert await events() == [("in", "1"), ("out", "1")]
+
+
+@pytest.mark.rule("FS-6")
+async def test_a_reader_lists_what_the_session_says_when_another_program_wrote_its_metadata_anew(
+    tmp_path: Path,
+) -> None:
+    """With its own keys alone: an archived session does not come back, and its name is still that of the log."""
+    root = tmp_path / "store"
+    [session_id] = await talked("jsonl", root, 1)
+    async with clew.open(f"jsonl:{root}", providers=FakeProviders(ScriptedModel([])), config=clew.Config()) as engine:
+        await engine.archive_session(session_id)
+    path = root / "sessions" / session_id / "metadata.json"
+    known = json.loads(path.read_bytes())
+    path.write_text(json.dumps({**{key: known[key] for key in ("id", "createdAt", "model")}, "name": "theirs"}))
+    reader = await open_files("jsonl", root, FilesOptions(read_only=True))
+    assert (await reader.list_sessions(SessionQuery())).sessions == ()
+    [listed] = (await reader.list_sessions(SessionQuery(archived=True))).sessions
+    assert (listed.title, (await reader.load_spend([session_id]))[session_id].calls) == ("number 0", 1)
+    await reader.close()

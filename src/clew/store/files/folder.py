@@ -20,6 +20,7 @@ from clew.failpoints import failpoint
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 _TEMPORARY = ".new-"
+_END = 4096
 _sync = os.fsync
 
 
@@ -87,6 +88,17 @@ def read(path: Path | str) -> bytes | None:
             return file.read()
     except FileNotFoundError:
         return None
+
+
+def ends_of(path: str) -> bytes:
+    """How a file begins and how it ends; nothing when there is none."""
+    try:
+        with open(path, "rb") as file:
+            begun = file.read(_END)
+            file.seek(max(file.seek(0, os.SEEK_END) - _END, len(begun)))
+            return begun + file.read()
+    except FileNotFoundError:
+        return b""
 
 
 def append(path: Path, data: bytes, *, sync: bool) -> None:

@@ -32,6 +32,7 @@ __all__ = ["JsonlCodec"]
 LOG: Final = "session.jsonl"
 METADATA: Final = "metadata.json"
 STREAM: Final = "stream.jsonl"
+_OURS: Final = b'"clew":'
 _CREATED: Final = ("row", "session")
 
 
@@ -77,7 +78,12 @@ class JsonlCodec(Codec):
     def head(self, session_id: str) -> Session | None:
         try:
             metadata = read_metadata(folder.read(f"{self._place}/{session_id}/{METADATA}"))
-            return head_of(session_id, metadata) if metadata is not None else None
+            if metadata is None or (
+                "clew" not in metadata and _OURS in folder.ends_of(f"{self._place}/{session_id}/{LOG}")
+            ):
+                # Nothing that reads, or another program has written it anew and left out what clew said in it.
+                return None
+            return head_of(session_id, metadata)
         except (OSError, msgspec.ValidationError):
             return None
 
