@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,10 @@ from clew.store.base import SessionQuery
 from clew.store.files import folder
 from clew.store.files.codec import Codec
 from clew.store.files.opening import FilesOptions, open_files
-from clew.store.files.residence import KEPT
+from clew.store.files.residence import IDLE_MS, KEPT
 from clew.store.unit import DeleteSession, Enqueue, InsertMessage, PatchSession, Unit
 from clew.testing.chunks import text
+from clew.testing.clock import FakeClock
 from clew.testing.scribe import Scribe, user_row
 from clew.testing.scripted import FakeProviders, ScriptedModel, say
 from clew.transcript.metadata import local_place
@@ -249,4 +251,81 @@ async def test_a_reader_lists_what_the_session_says_when_another_program_wrote_i
     assert (await reader.list_sessions(SessionQuery())).sessions == ()
     [listed] = (await reader.list_sessions(SessionQuery(archived=True))).sessions
     assert (listed.title, (await reader.load_spend([session_id]))[session_id].calls) == ("number 0", 1)
+    await reader.close()
+
+
+@both
+@pytest.mark.rule("FS-6")
+async def test_many_who_ask_for_a_session_that_is_away_wait_for_one_reading_of_it(
+    kind: Kind, tmp_path: Path, loads: list[str]
+) -> None:
+    [session_id] = await talked(kind, tmp_path / "store", 1)
+    store = await open_files(kind, tmp_path / "store")
+    loads.clear()
+    [first, *others] = await asyncio.gather(*(store.load_messages(session_id) for _ in range(8)))
+    assert [row.role for row in first] == ["user", "assistant"]
+    assert others == [first] * 7
+    assert loads == [session_id]
+    await store.close()
+
+
+@both
+@pytest.mark.rule("FS-6")
+async def test_a_session_stays_in_memory_while_a_change_of_it_is_on_its_way_to_disk(
+    kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long nobody has asked for it: what was acknowledged is what is read afterwards, and in the list."""
+    [session_id] = await talked(kind, tmp_path / "store", 1)
+    clock = FakeClock(time.time_ns() // 1_000_000)
+    store = await open_files(kind, tmp_path / "store", clock=clock)
+    await store.load_messages(session_id)
+    writing, go_on = threading.Event(), threading.Event()
+    real = store._watch.check
+
+    def slowly() -> None:
+        writing.set()
+        go_on.wait(10)
+        real()
+
+    monkeypatch.setattr(store._watch, "check", slowly)
+    renaming = asyncio.ensure_future(store.commit(Unit(session_id, (PatchSession(metadata={"title": "new"}),))))
+    await asyncio.to_thread(writing.wait, 10)
+    clock.advance(2 * IDLE_MS)
+    await asyncio.sleep(0)
+    assert store.in_memory == (session_id,)
+    go_on.set()
+    await renaming
+    found = await store.find_session(session_id)
+    [listed] = (await store.list_sessions(SessionQuery())).sessions
+    assert found is not None
+    assert (found.title, listed.title) == ("new", "new")
+    await store.close()
+
+
+@both
+@pytest.mark.rule("FS-6")
+async def test_what_was_written_a_moment_ago_has_no_note(kind: Kind, tmp_path: Path) -> None:
+    """Another change at the same moment could leave the files looking alike."""
+    [session_id] = await talked(kind, tmp_path / "store", 1)
+    note = tmp_path / "store" / "clew" / "notes" / f"{session_id}.json"
+    assert note.exists()
+    note.unlink()
+    soon = time.time() + 60
+    for path in (path for path in (tmp_path / "store" / "sessions").rglob("*") if path.is_file()):
+        os.utime(path, (soon, soon))
+    await (await open_files(kind, tmp_path / "store")).close()
+    assert not note.exists()
+
+
+@both
+@pytest.mark.rule("FS-6", "ST-14")
+async def test_a_reader_does_not_list_what_was_changed_in_the_row_of_a_session(kind: Kind, tmp_path: Path) -> None:
+    """A letter of it goes bad on the disk: it is not shown as the name."""
+    root = tmp_path / "store"
+    await talked(kind, root, 1)
+    [path] = [path for path in (root / "sessions").rglob("*.json") if path.is_file()]
+    path.write_bytes(path.read_bytes().replace(b"number 0", b"number 8"))
+    reader = await open_files(kind, root, FilesOptions(read_only=True))
+    [listed] = (await reader.list_sessions(SessionQuery())).sessions
+    assert listed.title == ("number 0" if kind == "jsonl" else "(damaged)")
     await reader.close()
