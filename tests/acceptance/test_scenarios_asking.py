@@ -10,6 +10,7 @@ import pytest
 import clew
 from clew.errors import AlreadyAnswered, ApprovalNotFound, WaitingForHuman
 from clew.testing.scripted import call, say
+from clew.transcript.metadata import local_place
 from tests.acceptance.errands import ask_once
 
 from .conftest import Open
@@ -95,7 +96,8 @@ async def test_always_is_remembered_for_the_project_and_not_offered_without_one(
         await s.engine.answer(s.id, await ask_once(s), "project")
         await s.settled()
         assert (await s.engine.get_session(s.id)).permissions == []
-        other = await s.engine.create_session(workspace_root=str(s.workspace))
+        place = local_place(str(s.workspace))
+        other = await s.engine.create_session(workspace_root=str(s.workspace), metadata=place)
         chunks = [chunk async for chunk in s.engine.run(other.id, "write")]
         assert chunks[-1]["finishReason"] == "stop"
 

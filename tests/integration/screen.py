@@ -12,6 +12,7 @@ import subprocess
 import sys
 import termios
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ class Screen:
 
     def __init__(self, folder: Path, *words: str, columns: int = 80, **env: str) -> None:
         self.here, there = os.openpty()
+        self.sent = ""
+        self._widths: list[tuple[int, int]] = []
         self.resize(columns)
 
         def own_terminal() -> None:
@@ -42,11 +45,11 @@ class Screen:
             preexec_fn=own_terminal,
         )
         os.close(there)
-        self.sent = ""
         self._read = 0
 
     def resize(self, columns: int) -> None:
         fcntl.ioctl(self.here, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        self._widths.append((len(self.sent), columns))
 
     def type(self, text: str) -> None:
         os.write(self.here, text.encode())
@@ -93,7 +96,7 @@ class Screen:
     @property
     def seen(self) -> str:
         """Everything that is to be seen, scrolled away or not."""
-        return drawn(self._bare())
+        return drawn(self.sent, self._widths)
 
     def end(self) -> int:
         """The exit code, once the process has ended by itself."""
@@ -126,19 +129,28 @@ class Screen:
         os.close(self.here)
 
 
-def drawn(sent: str) -> str:
-    """The lines a terminal shows after these bytes, as far as clew makes use of it."""
-    rows, row, column = [""], 0, 0
-    for piece in re.findall(r"\x1b\[\??\d*[A-Za-z]|\r|\n|[^\x1b\r\n]+", sent):
+def drawn(sent: str, widths: Sequence[tuple[int, int]]) -> str:
+    """The lines a terminal shows after these bytes, as far as clew makes use of it.
+
+    ``widths``: from which byte on it is how wide. A row that is longer than that takes several, also after a resize.
+    """
+    rows, row, column, width = [""], 0, 0, widths[0][1]
+    for found in re.finditer(r"\x1b\[\??[\d;]*[A-Za-z]|\r|\n|[^\x1b\r\n]+", sent):
+        piece = found[0]
+        width = next(wide for place, wide in reversed(widths) if place <= found.start())
         if piece == "\n":
             row, column = row + 1, 0
             rows += [""] * (row + 1 - len(rows))
         elif piece == "\r":
-            column = 0
+            column -= column % width
         elif piece.startswith("\x1b"):
             count = int(re.sub(r"\D", "", piece) or 1)
             if piece.endswith("A"):
-                row = max(row - count, 0)
+                up = count - column // width
+                while up > 0 and row > 0:
+                    row -= 1
+                    up -= max(-(-len(rows[row]) // width), 1)
+                column = max(-up, 0) * width + column % width
             elif piece.endswith("C"):
                 column += count
             elif piece.endswith("J"):

@@ -359,6 +359,9 @@ def test_a_resize_in_the_middle_of_an_answer(chat: Open) -> None:
     screen.until(READY)
     screen.type("150 words\r")
     screen.until("thread stone")
+    # A row that the narrower terminal breaks in two.
+    while max(map(len, screen.seen.split("\n")[-4:])) < 60:
+        screen.until(" ")
     screen.resize(40)
     screen.process.send_signal(signal.SIGWINCH)
     # What was on its way when the signal came is drawn as it was; a reader that is slow finds much of that.

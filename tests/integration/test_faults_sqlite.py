@@ -268,7 +268,7 @@ def test_no_statement_begins_a_transaction_that_could_wait_for_its_lock() -> Non
     for file in SOURCE.rglob("*.sql"):
         bare = re.sub(r"--.*", "", file.read_text(encoding="utf-8"))
         # The body of a trigger begins so too, and begins no transaction.
-        bare = re.sub(r"^CREATE TRIGGER .*\nBEGIN$", "", bare, flags=re.MULTILINE)
+        bare = re.sub(r"^CREATE TRIGGER [^;]*\nBEGIN$", "", bare, flags=re.MULTILINE)
         assert re.search(r"\b(BEGIN|SAVEPOINT)\b", bare) is None, file
 
 

@@ -60,7 +60,7 @@ async def test_calls_outlive_their_session_without_its_id(store: Store, scribe: 
     assert await store.commit(u.Unit(u.STORE_WIDE, (u.PutCall(closed),))) == u.Committed()
     assert await store.load_calls(None) == (without_session(ended), closed)
     assert await store.load_calls(other.session_id) == (others,)
-    assert (await store.load_usage(UsageQuery("session")))[-1] == UsageGroup(2, 7, 0, 0, 0, 0, 0.0, 0, 2, key=None)
+    assert (await store.load_usage(UsageQuery("session")))[-1] == UsageGroup(2, 7, 0, 0, 0, 0, 0.0, 0, 1, key=None)
 
 
 @pytest.mark.rule("US-5")

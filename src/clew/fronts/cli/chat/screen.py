@@ -166,16 +166,15 @@ class Screen:
         self._cursor = (len(rows) - 1, column)
 
     def _erased(self) -> str:
-        """Back to the first of the rows that were drawn, and all of them gone."""
-        up = self._cursor[0]
+        """Back to the first of the rows that were drawn, and all of them gone.
+
+        A terminal that became narrower has broken them into more, also before its signal has reached us.
+        """
+        (row, column), width = self._cursor, self.size[0]
+        up = sum(max(math.ceil(cells / width), 1) for cells in self._drawn[:row]) + column // width
         return "\r" + (f"\x1b[{up}A" if up else "") + "\x1b[J"
 
     def _resized(self) -> None:
-        """A terminal that became narrower has broken our rows into more of them."""
-        width = self.size[0]
-        row, column = self._cursor
-        above = sum(max(math.ceil(cells / width), 1) for cells in self._drawn[:row])
-        self._cursor = (above + column // width, column)
         self._drawing = ""
         self._draw()
 

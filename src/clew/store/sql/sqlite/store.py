@@ -201,7 +201,7 @@ def _write_ledger(source: Path, target: Path) -> None:
     """Write one state of the ledger as tables: a view cannot reach into another file."""
     with _new_file(target), contextlib.closing(sqlite3.connect(target, isolation_level=None, uri=True)) as file:
         file.execute("ATTACH ? AS store", (uri_to_read(source),))
-        file.execute("BEGIN")
+        file.execute("BEGIN IMMEDIATE")
         for statement in statements(read_sql("sqlite/ledger_file.sql")):
             file.execute(statement)
         file.execute("COMMIT")
