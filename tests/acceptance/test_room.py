@@ -163,13 +163,13 @@ async def test_by_hand_everything_that_is_not_protected_goes(tmp_path: Path) -> 
 
 @pytest.mark.rule("PR-2")
 async def test_the_newest_output_for_each_file_is_protected(tmp_path: Path) -> None:
-    """An older reading of the same file is not."""
+    """An older reading of the same file is not, whatever name each was given."""
     async with opened(tmp_path, tools=[look], window=100_000) as s:
         (s.workspace / "a.txt").write_text("alpha\n" * 200)
         await s.begin(workspace_root=str(s.workspace))
         await s.allow("look", "read")
-        for _ in range(2):
-            s.model.add(call("read", {"path": "a.txt"}), answer("read", 100))
+        for path in ("a.txt", f"{s.workspace}/a.txt"):
+            s.model.add(call("read", {"path": path}), answer("read", 100))
             await s.say("read it")
         await looks(s, 3, used=100, size=100)
         assert (await s.engine.prune(s.id)).pruned == 1

@@ -27,7 +27,7 @@ __all__ = ["Context", "ContextParts", "ContextReport", "RequestFrame", "messages
 class RequestFrame(msgspec.Struct, frozen=True, kw_only=True):
     """What a request is beside its messages: the model with its window, and the size of its prompt and tools.
 
-    ``files`` is how the model counts those.
+    ``files`` is how the model counts those; ``workspace_root`` is where names of files begin.
     """
 
     model: Model
@@ -36,6 +36,7 @@ class RequestFrame(msgspec.Struct, frozen=True, kw_only=True):
     system_chars: int
     tools_chars: int
     files: FileRule = UNKNOWN
+    workspace_root: str | None = None
 
 
 class ContextParts(msgspec.Struct, frozen=True):
@@ -216,6 +217,7 @@ class Context:
             base_index=self.offsets,
             ruler=self.ruler,
             running=self.live.turn_id if self.live is not None else None,
+            workspace_root=self.frame.workspace_root,
             pressing=self.fires or self.overflows,
             aggressive=aggressive,
             by_hand=by_hand,

@@ -14,7 +14,7 @@ from clew.transcript.line import LineTurn
 from clew.transcript.message import Message
 from clew.transcript.part import Part, input_of, state_of, tool_name
 
-__all__ = ["FILE_TAGS", "Files", "TouchedFile", "file_path", "file_tags", "files_of", "touched_files"]
+__all__ = ["FILE_TAGS", "Files", "TouchedFile", "file_path", "file_tags", "files_of", "name_of", "touched_files"]
 
 _READING: Final = frozenset({"read", "read_file"})
 _WRITING: Final = frozenset({"write", "edit", "write_file"})
@@ -54,7 +54,7 @@ def file_path(part: Part) -> str | None:
     return None if path is None else posixpath.normpath(path)
 
 
-def _name_of(path: str, workspace_root: str | None) -> str:
+def name_of(path: str, workspace_root: str | None) -> str:
     """One name for each file: from the workspace on where it lies in there, else its whole path."""
     if workspace_root is None:
         return path
@@ -65,13 +65,13 @@ def _name_of(path: str, workspace_root: str | None) -> str:
 def files_of(messages: Iterable[Message], previous: Files, workspace_root: str | None = None) -> Files:
     """The files that completed calls in these messages read and changed, with those known before."""
     read, modified = (
-        {_name_of(path, workspace_root) for path in known} for known in (previous.read, previous.modified)
+        {name_of(path, workspace_root) for path in known} for known in (previous.read, previous.modified)
     )
     for message in messages:
         for part in message.parts:
             path = file_path(part)
             if path is not None:
-                (read if tool_name(part) in _READING else modified).add(_name_of(path, workspace_root))
+                (read if tool_name(part) in _READING else modified).add(name_of(path, workspace_root))
     return Files(tuple(sorted(read - modified)), tuple(sorted(modified)))
 
 
@@ -116,7 +116,7 @@ def touched_files(line: Iterable[LineTurn], workspace_root: str | None = None) -
                 given = file_path(part.data)
                 if given is None:
                     continue
-                path = _name_of(given, workspace_root)
+                path = name_of(given, workspace_root)
                 reading = tool_name(part.data) in _READING
                 known = found.pop(path, None)
                 # Put in again: the order is that of the last touch.

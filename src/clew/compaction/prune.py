@@ -7,14 +7,14 @@ newest output for each file last worked on.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from itertools import dropwhile
 from typing import Any, Final
 
 import msgspec
 
 from clew.compaction.budget import USUAL, Ruler, estimate_part, estimate_tokens, reaches
-from clew.compaction.files import file_path
+from clew.compaction.files import file_path, name_of
 from clew.compaction.policy import Policy
 from clew.transcript.message import Message
 from clew.transcript.part import is_growing, output_text, steps_in, tool_name
@@ -55,6 +55,7 @@ def plan_prune(
     base_index: Mapping[str, int],
     ruler: Ruler = USUAL,
     running: str | None = None,
+    workspace_root: str | None = None,
     pressing: bool = False,
     aggressive: bool = False,
     by_hand: bool = False,
@@ -71,7 +72,8 @@ def plan_prune(
     """
     rules = policy.pruning
     over = min(rules.over_chars, AGGRESSIVE_CHARS) if aggressive else rules.over_chars
-    found = _outputs(messages, already, base_index, ruler, running)
+    protected = _newest_of_files(messages, workspace_root), _newest_parts(messages, running)
+    found = _outputs(messages, already, base_index, ruler, *protected)
     outputs = [one for one in found if one.trimmed or one.chars > over]
     if by_hand or aggressive:
         return _records(((one, 0) for one in outputs if _saved(one, 0, None, ruler) > 0), at)
@@ -135,10 +137,10 @@ def _outputs(
     already: Mapping[_Key, Pruned],
     base_index: Mapping[str, int],
     ruler: Ruler,
-    running: str | None,
+    files: Set[_Key],
+    protected: Mapping[str, int],
 ) -> Iterator[_Output]:
     """Every completed output that is not protected and not a stub yet, oldest first."""
-    files, protected = _newest_of_files(messages), _newest_parts(messages, running)
     for message in messages:
         if message.role != "assistant":
             continue
@@ -172,12 +174,13 @@ def _newest_parts(messages: Sequence[Message], running: str | None) -> dict[str,
     return found
 
 
-def _newest_of_files(messages: Sequence[Message]) -> set[_Key]:
+def _newest_of_files(messages: Sequence[Message], workspace_root: str | None) -> set[_Key]:
     """The newest output for each of the files last read or written, as (message, index among its sent parts)."""
     found: dict[str, _Key] = {}
     for message in reversed(messages):
         for index in reversed(range(len(message.parts))):
-            path = file_path(message.parts[index])
+            given = file_path(message.parts[index])
+            path = None if given is None else name_of(given, workspace_root)
             if path is None or path in found:
                 continue
             if len(found) == PROTECTED_FILES:

@@ -45,6 +45,7 @@ def frame_of(setting: Setting) -> RequestFrame:
         system_chars=len(setting.system_prompt.text),
         tools_chars=len(encode_tools(setting.schemas)) if setting.schemas else 0,
         files=setting.info.file_rule,
+        workspace_root=setting.session.workspace_root,
     )
 
 
