@@ -79,6 +79,21 @@ async def test_a_prune_in_the_middle_of_a_turn_is_in_every_store_and_holds_after
         await s.is_sound()
 
 
+@pytest.mark.rule("PR-2")
+async def test_the_last_five_steps_of_the_running_turn_stay_though_forty_percent_are_not_reached(tmp_path: Path) -> None:
+    """A compaction is due, and what may go is enough to do without one."""
+    async with opened(tmp_path, tools=[look]) as s:
+        await s.begin()
+        await s.allow("look")
+        for n in range(10):
+            s.model.add(then(call("look", {"n": n}), usage=Usage(9_300 if n == 9 else 100, 20)))
+        await s.say("look at all of it")
+        whole = [bulk(f"out{n}", 800) for n in range(10)]
+        sent = [outputs(request.messages) for request in s.model.requests]
+        assert sent == [*[whole[:n] for n in range(10)], [*[stub(800)] * 5, *whole[5:]]]
+        assert await s.kinds() == ["normal"]
+
+
 @pytest.mark.rule("PR-1", "PR-5")
 async def test_a_prune_that_gains_little_waits_until_a_compaction_is_due(tmp_path: Path) -> None:
     """One output in front of long messages: a provider would read all of these again. Then it saves a summary."""
