@@ -80,7 +80,7 @@ async def test_a_prune_in_the_middle_of_a_turn_is_in_every_store_and_holds_after
 
 
 @pytest.mark.rule("PR-2")
-async def test_the_last_five_steps_of_the_running_turn_stay_though_forty_percent_are_not_reached(tmp_path: Path) -> None:
+async def test_the_last_five_steps_of_the_running_turn_stay_though_more_should_go(tmp_path: Path) -> None:
     """A compaction is due, and what may go is enough to do without one."""
     async with opened(tmp_path, tools=[look]) as s:
         await s.begin()

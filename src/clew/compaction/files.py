@@ -64,9 +64,7 @@ def name_of(path: str, workspace_root: str | None) -> str:
 
 def files_of(messages: Iterable[Message], previous: Files, workspace_root: str | None = None) -> Files:
     """The files that completed calls in these messages read and changed, with those known before."""
-    read, modified = (
-        {name_of(path, workspace_root) for path in known} for known in (previous.read, previous.modified)
-    )
+    read, modified = ({name_of(path, workspace_root) for path in known} for known in (previous.read, previous.modified))
     for message in messages:
         for part in message.parts:
             path = file_path(part)
