@@ -317,6 +317,9 @@ def test_making_room(chat: Open) -> None:
     screen.send("/compact the numbers", "── summarised 3 earlier turns ──\n")
     screen.send("/compact", "nothing to summarise: ")
     screen.send("/context", " of 8,000 tokens")
+    screen.send("/model demo/small", "from now on demo/small")
+    screen.send("/context", " of 2,000 tokens")
+    screen.send("/model demo/echo", "from now on demo/echo")
     screen.send("/prune", "nothing to prune: ")
     assert "── summarised 3 earlier turns ──\n" in screen.send("/show", "› 4 word")
     assert screen.leave() == 0

@@ -101,6 +101,28 @@ def test_a_misspelt_setting_is_named(tmp_path: Path, run: Run) -> None:
     assert err == "clew: the config file has keys that clew does not know, and ignores: tools.sandbx\n"
 
 
+@pytest.mark.parametrize(
+    ("own", "of_the_folder", "why"),
+    [
+        ("[pruning]\nat_pct = 60\n", "", "pruning.at_pct is a share of more than 0 and at most 1"),
+        ('[providers.local]\nbase_ulr = "http://x"\n', "", "[providers.local]: base_url is missing"),
+        ('default_agent = "nobody"\n', "", "there is no agent 'nobody'; known are: assistant, explore"),
+        ("", 'default_model = "nothing"\n', "'nothing' is not a model; write provider/model, for example demo/echo"),
+    ],
+)
+def test_a_setting_that_would_stop_every_session_is_told_with_the_settings(
+    tmp_path: Path, run: Run, own: str, of_the_folder: str, why: str
+) -> None:
+    """``clew config`` is where people look when something does not begin."""
+    folder = Path(environment(tmp_path)["XDG_CONFIG_HOME"]) / "clew"
+    folder.mkdir(parents=True)
+    (folder / "config.toml").write_text(own)
+    (tmp_path / ".clew").mkdir()
+    (tmp_path / ".clew" / "config.toml").write_text(of_the_folder)
+    code, _, err = run("config")
+    assert (code, err.startswith("clew: no session could begin in this folder: "), why in err) == (0, True, True), err
+
+
 async def test_a_command_sees_the_queue_that_it_starts_through(tmp_path: Path) -> None:
     """Without a server nobody else would run it, and leaving would cut it off."""
     store = f"sqlite:///{tmp_path / 'store.db'}"

@@ -28,6 +28,7 @@ from clew.store.sql.sqlite.migrate import SCHEMA_VERSION
 from clew.testing.chunks import reply, step, text, tool_call
 from clew.testing.clock import FakeClock
 from clew.testing.scribe import Scribe
+from clew.tools.base import Tool
 from clew.tools.builtin import BUILTIN
 from clew.transcript.chunk import decode_rows, encode_rows
 from tests.rig.failpoint_names import failpoint_names
@@ -193,7 +194,7 @@ def test_every_route_is_in_the_reference() -> None:
 
 
 def test_every_demo_model_hook_event_and_tool_is_in_the_reference() -> None:
-    """Each with one line about it; of models the window, of hooks the kind, of tools what they need, too."""
+    """Each with one line about it; of models the window, of hooks the kind, of tools what they take and need, too."""
     reference = DOCS / "reference.md"
     models = re.findall(r"^\| `(demo/\w+)` \| ([\d,]+) \|", section(reference, "Models"), re.MULTILINE)
     assert models == [(f"demo/{name}", f"{info.window:,}") for name, info in DEMO_MODELS.items()]
@@ -202,8 +203,16 @@ def test_every_demo_model_hook_event_and_tool_is_in_the_reference() -> None:
     assert sorted(hooks) == sorted(kinds)
     cells = re.findall(r"^\| (`[^|]*`) \|", section(reference, "Events"), re.MULTILINE)
     assert sorted(re.findall(r"`(\w+)`", " ".join(cells))) == sorted(get_args(EventType))
-    tools = re.findall(r"^\| `(\w+)` \| (yes|no) \|", section(reference, "Tools"), re.MULTILINE)
-    assert tools == [(tool.name, "yes" if tool.needs_workspace else "no") for tool in BUILTIN]
+    rows = re.findall(r"^\| `(\w+)` \| (.+) \| (yes|no) \|", section(reference, "Tools"), re.MULTILINE)
+    assert [(name, re.findall(r"`(\w+\??)`", takes), needs) for name, takes, needs in rows] == [
+        (tool.name, arguments_of(tool), "yes" if tool.needs_workspace else "no") for tool in BUILTIN
+    ]
+
+
+def arguments_of(tool: Tool) -> list[str]:
+    """Those that may be left out with a question mark."""
+    required = tool.input_schema.get("required", [])
+    return [name if name in required else f"{name}?" for name in tool.input_schema["properties"]]
 
 
 def test_every_key_of_a_manifest_is_in_the_how_to() -> None:

@@ -163,7 +163,8 @@ class Schedules:
         ids.check_schedule_id(schedule_id)
         found = next((one for one in await self._host.store.list_schedules() if one.id == schedule_id), None)
         if found is None:
-            raise TriggerNotFound(f"there is no schedule {schedule_id}", schedule_id=schedule_id)
+            why = f"there is no schedule {schedule_id}; `clew schedule ls` lists those there are"
+            raise TriggerNotFound(why, schedule_id=schedule_id)
         return found
 
     async def _told(self, schedule: Schedule) -> Schedule:

@@ -75,7 +75,8 @@ class Webhooks:
         async with self._lock:
             known = await self.list()
             if any(webhook.name == name for webhook in known):
-                raise Conflict(f"there is a webhook {name} already", webhook=name)
+                why = f"there is a webhook {name} already; take another name, or `clew hook rm {name}` first"
+                raise Conflict(why, webhook=name)
             if len(known) >= MAX_WEBHOOKS:
                 raise InvalidInput(f"there are {MAX_WEBHOOKS} webhooks already; remove some first")
             now = self._host.clock.now_ms()
@@ -97,7 +98,8 @@ class Webhooks:
     async def get(self, name: str) -> Webhook:
         found = next((one for one in await self.list() if one.name == name), None)
         if found is None:
-            raise TriggerNotFound(f"there is no webhook {name[:80]}", webhook=name[:80])
+            name = name[:80]
+            raise TriggerNotFound(f"there is no webhook {name}; `clew hook ls` lists those there are", webhook=name)
         return found
 
     async def change(self, name: str, *, paused: bool | None = None, prompt: str | None = None) -> Webhook:

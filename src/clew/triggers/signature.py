@@ -59,7 +59,8 @@ def check_secret(scheme: Scheme, secret: str | None) -> str:
     """The secret of a webhook: one that was handed in, or a new one where the sender takes ours."""
     if secret is None:
         if scheme in ("stripe", "slack"):
-            raise InvalidInput(f"{scheme} makes the secret itself; hand in the signing secret that it shows")
+            why = f"{scheme} makes the secret itself; hand in the signing secret that it shows (--secret-file FILE)"
+            raise InvalidInput(why)
         return new_secret()
     if not _SECRET.fullmatch(secret):
         raise InvalidInput("a secret is 16 to 200 printable ASCII characters without spaces")

@@ -166,7 +166,7 @@ async def prune(chat: Conversation, rest: str) -> None:
 
 @slash("", "how full the window is")
 async def context(chat: Conversation, rest: str) -> None:
-    chat.say(gauge(await chat.engine.context(chat.need())))
+    chat.say(gauge(await chat.engine.context(chat.need(), model=chat.model)))
 
 
 # Runs

@@ -18,7 +18,7 @@ import msgspec
 
 import clew
 from clew.config import Config, config_folder, data_folder, default_store_url, load_config, unknown_settings
-from clew.errors import InvalidInput
+from clew.errors import ClewError, InvalidInput
 from clew.fronts.cli.command import Json, Store, show
 from clew.fronts.cli.safe_text import plain
 from clew.tools.process.sandbox import find_sandbox
@@ -76,6 +76,12 @@ async def config(*, store: Store = None, json: Json = False) -> None:
     if unknown := unknown_settings(os.environ):
         names = ", ".join(unknown)
         print(plain(f"clew: the config file has keys that clew does not know, and ignores: {names}"), file=sys.stderr)
+    try:
+        # Providers, agents and models read their settings themselves: what they refuse shows when a session begins.
+        async with clew.open("memory:") as engine:
+            await engine.create_session(workspace_root=Path.cwd())
+    except ClewError as error:
+        print(plain(f"clew: no session could begin in this folder: {error} ({error.code})"), file=sys.stderr)
 
 
 COMMANDS: Final[tuple[Callable[..., Any], ...]] = (models, config)

@@ -68,7 +68,8 @@ def _check_plain(connection: sqlite3.Connection, path: Path) -> None:
             loose = set(own.execute(keys, (table,))) - set(connection.execute(keys, (table,)))
             why = f"it has no column {', '.join(missing)}" if missing else ""
             why = why or (f"its column {', '.join(filled)} must be given a value" if filled else "")
-            why = why or ("its rows are not deleted along with what they belong to" if loose else "")
+            cascade = "its rows are not deleted along with what they belong to (ON DELETE CASCADE)"
+            why = why or (cascade if loose else "")
             if why:
                 raise StoreUnavailable(f"{path} cannot be shared with the program that made it: {table}: {why}")
         names = "SELECT name FROM sqlite_master WHERE name NOT LIKE 'sqlite_%' AND tbl_name {} (?, ?, ?)"
