@@ -70,3 +70,25 @@ def test_a_log_of_a_version_that_did_not_hide_what_was_cancelled_gives_back_the_
         assert connection.execute(f"{told} WHERE data_json LIKE '%cancelled_at%'").rowcount == 1
     code, out, _ = say("rebuild", str(tmp_path / "rebuilt.db"))
     assert (code, "equal to the store" in out) == (0, True), out
+
+
+@pytest.mark.rule("ST-10", "ST-11", "ST-13")
+def test_a_session_that_another_program_deleted_leaves_the_log_too(say: Say, tmp_path: Path) -> None:
+    """At the next opening: nothing of what was said stays in the file, and a rebuilt store does not have it."""
+    kept, deleted = talk("kept"), talk("a secret word")
+    path = tmp_path / "store.db"
+
+    async def keep() -> None:
+        async with clew.open(f"sqlite:///{path}", config=clew.Config(event_log=True)):
+            pass
+
+    asyncio.run(keep())
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA foreign_keys = ON")
+        connection.execute("DELETE FROM chat_sessions WHERE id = ?", (deleted,))
+    asyncio.run(keep())
+    with closing(sqlite3.connect(path)) as connection:
+        facts = list(connection.execute("SELECT type FROM event_log WHERE stream_id = ?", (deleted,)))
+    code, out, _ = say("rebuild", str(tmp_path / "rebuilt.db"))
+    assert (facts, code, " 1 sessions, equal to the store" in out) == ([("session.deleted",)], 0, True), out
+    assert kept in say("ls", "--store", f"sqlite:///{tmp_path}/rebuilt.db")[1]

@@ -76,7 +76,7 @@ def plan_adoption(shared: Shared, mint: Mint) -> Adoption:
         walk.pause()
         walk.project()
     walk.seal(walk.head if open_turn is None else open_turn.id)
-    waits = open_turn is not None and bool(loose)
+    waits = open_turn is not None and (bool(loose) or walk.hidden_end()[1] is not None)
     return Adoption(tuple(walk.writes), frozenset(walk.growing), sum_usage(shared.rows.values()), waits)
 
 
@@ -122,8 +122,8 @@ class _Walk:
         wanted = (self.shared.loose | left) - self.shared.unread
         return [row for row in rows.values() if row.id in wanted and not row.is_cancelled and is_shared_id(row.id)]
 
-    def take_back(self) -> None:
-        """What others hid at the end of the line is off it: the head moves back to what comes before."""
+    def hidden_end(self) -> tuple[list[tuple[Turn, MessageRow | None]], int | None]:
+        """The line, and where in it begins what others hid at its end."""
         line = [(turn, self.shared.rows.get(id_)) for turn, id_ in line_messages(self._tree)]
         known = hidden_messages(self._tree, kept_tails_of(self._tree, self.shared.rows))
         first: int | None = None
@@ -132,6 +132,11 @@ class _Walk:
             if row is None or row.id in known or _hidden_at(row) is None:
                 break
             first = at
+        return line, first
+
+    def take_back(self) -> None:
+        """What others hid at the end of the line is off it: the head moves back to what comes before."""
+        line, first = self.hidden_end()
         # A marker stands in the line where it counts, and by its time elsewhere: one that was hidden along is shown.
         self.taken.update(one.id for turn, one in line if one is not None and turn.kind == "compaction")
         if first is None:

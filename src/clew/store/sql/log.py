@@ -75,15 +75,24 @@ class EventLog:
                 log.warning("session %s cannot be told to the event log, clew check says why: %s", session_id, error)
             else:
                 self._add(facts)
-        for (stream_id,) in self._sql.rows("streams_without_session", {}):
-            last = self._sql.first("last_fact", {"stream_id": stream_id})
-            if f.is_session_stream(stream_id) and last is not None and last[1] != "session.deleted":
-                self._add([f.NewFact(stream_id, "session.deleted", {})])
+        self.tell_deleted(self.gone())
         self._add(f.prompt_fact(*row) for row in self._sql.rows("all_prompts", {}))
         for project, rules, updated_at in self._sql.rows("all_project_rules", {}):
             self._add([f.rules_fact(project, rows.decode(rules, "rules of a project", project=project), updated_at)])
         self._add(f.call_facts(map(msgspec.to_builtins, self._present.calls(STORE_WIDE, None))))
         self._add([f.NewFact(f.LOG_STREAM, "log.started", {})])
+
+    def gone(self) -> list[str]:
+        """Sessions that the log still tells of: they went while it was not kept, or another program deleted them."""
+        found = []
+        for (stream_id,) in self._sql.rows("streams_without_session", {}):
+            last = self._sql.first("last_fact", {"stream_id": stream_id})
+            if f.is_session_stream(stream_id) and last is not None and last[1] != "session.deleted":
+                found.append(stream_id)
+        return found
+
+    def tell_deleted(self, session_ids: Iterable[str]) -> None:
+        self._add(f.NewFact(session_id, "session.deleted", {}) for session_id in session_ids)
 
     def stop(self) -> None:
         """Units from here on are not in the log."""

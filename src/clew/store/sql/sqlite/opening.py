@@ -105,13 +105,16 @@ def has_untaken(path: Path) -> bool:
 
 
 def _keep_log(connection: sqlite3.Connection, clock: Clock, *, wanted: bool) -> EventLog | None:
-    """The log, begun or ended as it is wanted now; without a word when that is how it was."""
+    """The log, begun or ended as it is wanted now; what another program deleted meanwhile leaves it too."""
     sql = c.SqliteStatements(connection)
     log = EventLog(sql, clock)
     if is_kept(sql) is not wanted:
         with c.transaction(connection):
             (log.start if wanted else log.stop)()
             failpoint("log.before_switch")
+    elif wanted and (gone := log.gone()):
+        with c.transaction(connection):
+            log.tell_deleted(gone)
     return log if wanted else None
 
 

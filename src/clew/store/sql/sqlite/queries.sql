@@ -975,8 +975,14 @@ SELECT data_json FROM event_log WHERE stream_id = :stream_id AND type = 'call.no
 DELETE FROM event_log WHERE stream_id = :stream_id
 
 -- name: streams_without_session
-SELECT DISTINCT e.stream_id FROM event_log e
-WHERE NOT EXISTS (SELECT 1 FROM chat_sessions s WHERE s.id = e.stream_id)
+-- From stream to stream along the key: nothing of what they hold is read.
+WITH RECURSIVE streams (id) AS (
+    SELECT min(stream_id) FROM event_log
+    UNION ALL
+    SELECT (SELECT min(e.stream_id) FROM event_log e WHERE e.stream_id > o.id) FROM streams o WHERE o.id IS NOT NULL
+)
+SELECT o.id FROM streams o
+WHERE o.id IS NOT NULL AND NOT EXISTS (SELECT 1 FROM chat_sessions s WHERE s.id = o.id)
 
 -- name: get_message_and_seal
 SELECT {message_columns}, s.digest FROM chat_messages m LEFT JOIN message_seals s ON s.message_id = m.id
