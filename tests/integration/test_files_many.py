@@ -329,3 +329,25 @@ async def test_a_reader_does_not_list_what_was_changed_in_the_row_of_a_session(k
     [listed] = (await reader.list_sessions(SessionQuery())).sessions
     assert listed.title == ("number 0" if kind == "jsonl" else "(damaged)")
     await reader.close()
+
+
+@both
+@pytest.mark.rule("FS-6")
+async def test_a_reader_that_looks_at_all_sessions_does_not_mind_one_that_is_forgotten_meanwhile(
+    kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The look is in a thread; somebody else asks for a session, and finds that its owner has deleted it."""
+    [session_id] = await talked(kind, tmp_path / "store", 1)
+    reader = await open_files(kind, tmp_path / "store", FilesOptions(read_only=True))
+    assert await reader.unsettled_sessions() == ()
+    real = reader._codec.signature
+
+    def forgotten(id_: str) -> Any:
+        found = real(id_)
+        reader._headers.pop(id_, None)
+        return found
+
+    monkeypatch.setattr(reader._codec, "signature", forgotten)
+    assert await reader.unsettled_sessions() == ()
+    assert list(reader._headers) == [session_id]
+    await reader.close()

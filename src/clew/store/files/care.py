@@ -44,7 +44,8 @@ class Damages:
 
     @property
     def losses(self) -> tuple[Damage, ...]:
-        found = (damage for damages in self._found.values() for damage in damages)
+        # A copy: without the lock a thread may be looking over the sessions for somebody else.
+        found = (damage for damages in [*self._found.values()] for damage in damages)
         return tuple(damage for damage in found if damage.id is not None and damage.id.startswith("loss-"))
 
     def accept(self, loss_id: str, at: int) -> None:

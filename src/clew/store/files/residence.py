@@ -315,8 +315,10 @@ class Residence(MemoryStore):
         seen: dict[str, tuple[object, bool]] = {}
         for session_id in self._codec.on_disk():
             now = self._codec.signature(session_id)
-            if session_id in self._seen and self._seen[session_id][0] == now:
-                headers[session_id], seen[session_id] = self._headers[session_id], self._seen[session_id]
+            # Somebody may find at this moment that it is gone, and forget it.
+            known, looked = self._headers.get(session_id), self._seen.get(session_id)
+            if known is not None and looked is not None and looked[0] == now:
+                headers[session_id], seen[session_id] = known, looked
             elif (note := self._notes.find(session_id, now)) is not None:
                 headers[session_id], seen[session_id] = note.header, (now, True)
             elif (loaded := self._read_files(session_id)) is not None:
