@@ -244,6 +244,21 @@ def test_every_table_and_column_is_described() -> None:
     assert described == schema()
 
 
+def test_the_three_tables_are_written_out_as_a_new_store_has_them() -> None:
+    """For the program of somebody else that makes a database from the page."""
+    made = (
+        "SELECT name, sql FROM sqlite_master WHERE name IN ('chat_sessions', 'chat_messages', 'chat_parts') ORDER BY 1"
+    )
+    found = []
+    for script in (blocks(DOCS / "storage-format.md", "sql")[0], read_sql("sqlite/schema.sql")):
+        with sqlite3.connect(":memory:") as db:
+            db.executescript(script)
+            found.append(db.execute(made).fetchall())
+        db.close()
+    assert len(found[0]) == 3
+    assert found[0] == found[1]
+
+
 def test_every_view_of_the_ledger_is_described() -> None:
     """Each has a section of its own, whose rows are its columns in order."""
     with sqlite3.connect(":memory:") as db:
