@@ -13,7 +13,7 @@ import pytest
 
 from clew.engine import Engine
 from tests.integration.prefixes import SPEAKS, calls, characters, common, opened
-from tests.integration.wire_server import ANTHROPIC, WireServer, ok
+from tests.integration.wire_server import ANTHROPIC, WireServer, ok, refuse
 from tests.integration.wire_talk import wire
 
 __all__ = ["wire"]
@@ -158,6 +158,30 @@ async def test_a_compaction_that_a_turn_makes_for_itself_tells_the_environment_a
     assert told == [plain, plain, plain, "", one, one]
     assert [sent(body)[-1] for body in bodies[4:]] == [("user", f"{changed('1 file')}four"), ("user", "five")]
     assert ["cache_control" in json.dumps(body) for body in bodies] == [True, True, True, False, True, True]
+
+
+@pytest.mark.rule("SP-1")
+async def test_after_a_turn_that_failed_right_after_its_compaction_the_environment_is_told_anew(
+    wire: WireServer, tmp_path: Path
+) -> None:
+    """No call of that turn has told it; the next turn's prompt is as it was at the compaction, or later."""
+    working_copy(tmp_path)
+    (tmp_path / ".git" / "info" / "exclude").write_text("long\n")
+    (tmp_path / "long").write_text("a line of it\n" * 400)
+    async with opened(wire, "anthropic", tmp_path, window=10_000, max_output=1_000) as (engine, session_id):
+        await say(engine, session_id, "one " * 1_500)
+        call = ANTHROPIC.tool_block(0, "toolu_1", "read", json.dumps({"path": "long"}))
+        wire.reply(*ok(), ANTHROPIC.start(input_tokens=9_500), *call, *ANTHROPIC.stop("tool_use"))
+        wire.reply(*ok(), *ANTHROPIC.text(SUMMARY))
+        wire.reply(*refuse(401, {"type": "error", "error": {"type": "test", "message": "no"}}))
+        (tmp_path / "a").touch()
+        outcome = await (await engine.submit(session_id, "two")).wait()
+        assert outcome.status == "failed"
+        assert [turn.kind for turn in (await engine.tree(session_id)).turns] == ["normal", "compaction", "normal"]
+        await say(engine, session_id, "three")
+    told = [git_told(request.json) for request in wire.requests]
+    plain, one = "branch main, nothing changed", "branch main, 1 file changed"
+    assert told == [plain, plain, "", one, one]
 
 
 @pytest.mark.rule("PR-5")

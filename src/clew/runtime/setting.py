@@ -163,6 +163,10 @@ async def _frozen_environment(store: Store, last: Turn | None, model: Model) -> 
         last = await store.find_turn(last.parent_turn_id) if last.parent_turn_id is not None else None
     if last is None or not steps or steps[-1].model.plain != model.plain:
         return None
+    above = await store.find_turn(last.parent_turn_id) if last.parent_turn_id is not None else None
+    if above is not None and above.kind == "compaction" and steps[-1].view[:1] not in ((), (above.depth,)):
+        # Its last step came before the room it made for itself: it was stopped before a call told it anew.
+        return None
     try:
         kept = await store.find_prompt(steps[-1].prompt_digest or "") or ""
         sections = sections_of(kept, steps[-1].sections)
