@@ -49,9 +49,9 @@ describe('versionsIn', () => {
     expect(versionsIn(view)).toBe(versionsIn(view));
   });
 
-  it('looks past a summary between a turn and the one it follows, and leaves out what was refused', () => {
+  it('looks past a summary between a turn and the one it follows, and leaves out what was refused or never answered', () => {
     const carried: TreeTurn = { ...turn('s', 'a', true, ['m']), kind: 'compaction' };
-    const view = tree([turn('a', null, true, ['1']), turn('b', 'a', false, ['2']), carried, turn('c', 's', true, ['2', '3']), turn('d', 'a', false, ['4'], 'refused')]);
+    const view = tree([turn('a', null, true, ['1']), turn('b', 'a', false, ['2']), carried, turn('c', 's', true, ['2', '3']), turn('d', 'a', false, ['4'], 'refused'), turn('e', 'a', false, ['2'], 'unanswered')]);
     expect([...versionsIn(view)]).toEqual([['2', { tips: ['b', 'c'], at: 1 }]]);
   });
 

@@ -80,7 +80,8 @@ export function versionsIn(tree: TreeView | null): Map<string, Versions> {
   const tips = new Map<string, TreeTurn>();
   const counted = tree.turns.filter((turn) => turn.status !== 'refused');
   for (const turn of counted) {
-    if (turn.kind === 'compaction') continue;
+    // One that was begun anew and left before it was answered says nothing else.
+    if (turn.kind === 'compaction' || (turn.status === 'unanswered' && !turn.on_line)) continue;
     const parent = follows(turn);
     const siblings = ways.get(parent);
     if (siblings) siblings.push(turn);

@@ -1,0 +1,1 @@
+export{a as Mermaid}from"./index-DU2a_u2f.js";
