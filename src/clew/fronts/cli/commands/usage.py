@@ -43,15 +43,14 @@ def _table(by: Grouping, found: UsageReport, titles: Mapping[str | None, str]) -
     rows = [(by, *(name.replace("_", " ") for name in _COLUMNS), "cost", "")]
     named = ((one, one.key if one.key is not None else "(none)") for one in found.groups)
     rows += [_row(name, group, titles.get(group.key, "")) for group, name in named]
-    rows.append(_row("total", found.total, ""))
+    unpriced = f"{found.total.unpriced} free or without a known price" if found.total.unpriced else ""
+    rows.append(_row("total", found.total, unpriced))
     widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
     for first, *cells in rows:
         numbers = (cell.rjust(width) for cell, width in zip(cells[:-1], widths[1:-1], strict=True))
         yield "  ".join((first.ljust(widths[0]), *numbers, cells[-1])).rstrip()
 
 
-def _row(name: str, sums: UsageSums, title: str) -> tuple[str, ...]:
-    estimated = f"{sums.estimated} estimated" if sums.estimated else ""
-    unpriced = f"{sums.unpriced} free or without a known price" if sums.unpriced else ""
-    about = "  ".join(filter(None, (estimated, unpriced, title)))
+def _row(name: str, sums: UsageSums, note: str) -> tuple[str, ...]:
+    about = "  ".join(filter(None, (f"{sums.estimated} estimated" if sums.estimated else "", note)))
     return name, *(f"{getattr(sums, column):,}" for column in _COLUMNS), f"${sums.cost_usd:,.4f}", about
