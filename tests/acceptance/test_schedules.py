@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
 import sqlite3
 from collections.abc import AsyncIterator
 from datetime import datetime
@@ -19,6 +20,7 @@ from clew.store.unit import PatchSession, Unit
 from clew.testing.clock import FakeClock
 from clew.testing.scenario import transcript
 from clew.testing.scripted import FakeProviders, Gate, ScriptedModel, fail, say, wait
+from clew.transcript.metadata import local_place
 from clew.triggers.routing import Routing
 from clew.triggers.schedule import Schedule
 from tests.acceptance.conftest import Open
@@ -458,3 +460,34 @@ async def test_only_what_can_be_changed_is_changed(engine: tuple[clew.Engine, Fa
             await made.schedules.change(schedule.id, **changes)
     assert await made.schedules.list() == (schedule,)
     assert isinstance(schedule, Schedule)
+
+
+@pytest.mark.rule("EV-2", "FS-5")
+@pytest.mark.parametrize("kind", ["jsonl", "json", "sqlite"])
+async def test_a_schedule_whose_session_somebody_removed_says_so_and_the_others_run(kind: str, tmp_path: Path) -> None:
+    """Not through clew, which takes the schedule along. It is paused and removed like any other."""
+    clock, place = FakeClock(NOON), tmp_path / "store"
+    url = f"sqlite:///{place}" if kind == "sqlite" else f"{kind}:{place}"
+
+    def opened() -> Any:
+        return clew.open(url, providers=FakeProviders(talker()), config=clew.Config(), clock=clock, triggers=False)
+
+    async with opened() as engine:
+        gone = await engine.create_session(metadata=local_place(None))
+        lost = await engine.schedules.add("0 * * * *", "in it", routing=Routing(session_id=gone.id))
+        other = await engine.schedules.add("0 * * * *", "elsewhere", routing=Routing(key="k"))
+    if kind == "sqlite":
+        with contextlib.closing(sqlite3.connect(place)) as connection, connection:
+            connection.execute("DELETE FROM chat_sessions WHERE id = ?", (gone.id,))
+    elif kind == "jsonl":
+        shutil.rmtree(place / "sessions" / gone.id)
+    else:
+        (place / "sessions" / f"{gone.id}.json").unlink()
+    async with opened() as engine:
+        await passing(engine, clock, NOON + 2 * HOUR, HOUR)
+        told = {one.id: (one.skipped, one.last_error) for one in await engine.schedules.list()}
+        assert told == {lost.id: (2, f"session_not_found: there is no session {gone.id}"), other.id: (0, None)}
+        assert len(await runs(engine)) == 2
+        assert (await engine.schedules.pause(lost.id)).paused
+        await engine.schedules.remove(lost.id)
+        assert [one.id for one in await engine.schedules.list()] == [other.id]

@@ -127,7 +127,10 @@ class MemoryStore(MemoryConversations, MemoryTriggers):
                 seq = max((held.seq for held in shared.events.values()), default=0) + 1
                 change.put(shared.events, key, replace(event, seq=seq))
             case u.PutSchedule(schedule):
-                self._must_be_there(schedule.routing.session_id)
+                known = shared.schedules.get(schedule.id)
+                if known is None or known.routing != schedule.routing:
+                    # One that is kept says why it cannot run, also when somebody has removed the files of its session.
+                    self._must_be_there(schedule.routing.session_id)
                 change.put(shared.schedules, schedule.id, schedule)
             case u.DropSchedule(schedule_id):
                 change.drop(shared.schedules, schedule_id)

@@ -283,7 +283,9 @@ class UnitWriter:
             case u.AddEvent(event):
                 self._must("add_event", {**triggers.event_params(event), "of_session": session_id})
             case u.PutSchedule(schedule):
-                sql.run("put_schedule", triggers.schedule_params(schedule))
+                # One that is kept says why it cannot run, also when another program has deleted its session alone.
+                if not sql.run("change_schedule", triggers.schedule_params(schedule)):
+                    sql.run("put_schedule", triggers.schedule_params(schedule))
             case u.DropSchedule(schedule_id):
                 sql.run("drop_schedule", {"schedule_id": schedule_id})
             case u.PutWebhook(webhook):

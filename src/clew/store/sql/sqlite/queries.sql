@@ -926,6 +926,10 @@ AND NOT EXISTS (
 AND EXISTS (SELECT 1 FROM chat_sessions s WHERE s.id = e.session_id)
 ORDER BY e.seq
 
+-- name: change_schedule
+UPDATE schedules SET paused = :paused, next_fire_at = :next_fire_at, data_json = :data_json
+WHERE id = :id AND session_id IS :session_id
+
 -- name: put_schedule
 INSERT INTO schedules (id, session_id, paused, next_fire_at, data_json)
 VALUES (:id, :session_id, :paused, :next_fire_at, :data_json)
