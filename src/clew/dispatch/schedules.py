@@ -261,10 +261,6 @@ class Schedules:
             except TriggerNotFound:
                 # Its session was deleted at this moment, and it went along.
                 return None
-            except InternalError:
-                # Another program has deleted its session and left it behind: that must not keep the others from theirs.
-                log.exception("schedule %s can neither run nor say why; remove it", schedule.id)
-                return None
 
     async def _advance(self, schedule: Schedule, now: int) -> int | None:
         """Fire the schedule or leave a run out, and note when the next one is, how many were left out, and why."""
