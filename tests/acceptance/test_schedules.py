@@ -465,7 +465,7 @@ async def test_only_what_can_be_changed_is_changed(engine: tuple[clew.Engine, Fa
 @pytest.mark.rule("EV-2", "FS-5")
 @pytest.mark.parametrize("kind", ["jsonl", "json", "sqlite"])
 async def test_a_schedule_whose_session_somebody_removed_says_so_and_the_others_run(kind: str, tmp_path: Path) -> None:
-    """Not through clew, which takes the schedule along. It is paused and removed like any other."""
+    """Not through clew, which takes the schedule along. It is paused and removed like any other, and so is a webhook."""
     clock, place = FakeClock(NOON), tmp_path / "store"
     url = f"sqlite:///{place}" if kind == "sqlite" else f"{kind}:{place}"
 
@@ -476,6 +476,7 @@ async def test_a_schedule_whose_session_somebody_removed_says_so_and_the_others_
         gone = await engine.create_session(metadata=local_place(None))
         lost = await engine.schedules.add("0 * * * *", "in it", routing=Routing(session_id=gone.id))
         other = await engine.schedules.add("0 * * * *", "elsewhere", routing=Routing(key="k"))
+        door = await engine.webhooks.add("door", routing=Routing(session_id=gone.id))
     if kind == "sqlite":
         with contextlib.closing(sqlite3.connect(place)) as connection, connection:
             connection.execute("DELETE FROM chat_sessions WHERE id = ?", (gone.id,))
@@ -491,3 +492,6 @@ async def test_a_schedule_whose_session_somebody_removed_says_so_and_the_others_
         assert (await engine.schedules.pause(lost.id)).paused
         await engine.schedules.remove(lost.id)
         assert [one.id for one in await engine.schedules.list()] == [other.id]
+        assert (await engine.webhooks.change("door", paused=True)).paused
+        assert (await engine.webhooks.rotate("door")).secret != door.secret
+        await engine.webhooks.remove("door")

@@ -135,7 +135,9 @@ class MemoryStore(MemoryConversations, MemoryTriggers):
             case u.DropSchedule(schedule_id):
                 change.drop(shared.schedules, schedule_id)
             case u.PutWebhook(webhook):
-                self._must_be_there(webhook.routing.session_id)
+                door = shared.webhooks.get(webhook.name)
+                if door is None or door.routing != webhook.routing:
+                    self._must_be_there(webhook.routing.session_id)
                 change.put(shared.webhooks, webhook.name, webhook)
             case u.DropWebhook(name):
                 change.drop(shared.webhooks, name)

@@ -289,7 +289,8 @@ class UnitWriter:
             case u.DropSchedule(schedule_id):
                 sql.run("drop_schedule", {"schedule_id": schedule_id})
             case u.PutWebhook(webhook):
-                sql.run("put_webhook", triggers.webhook_params(webhook))
+                if not sql.run("change_webhook", triggers.webhook_params(webhook)):
+                    sql.run("put_webhook", triggers.webhook_params(webhook))
             case u.DropWebhook(name):
                 sql.run("drop_webhook", {"name": name})
             case _:

@@ -942,6 +942,9 @@ DELETE FROM schedules WHERE id = :schedule_id
 -- name: list_schedules
 SELECT id, data_json FROM schedules ORDER BY id
 
+-- name: change_webhook
+UPDATE webhooks SET secret = :secret, data_json = :data_json WHERE name = :name AND session_id IS :session_id
+
 -- name: put_webhook
 INSERT INTO webhooks (name, session_id, secret, data_json) VALUES (:name, :session_id, :secret, :data_json)
 ON CONFLICT (name) DO UPDATE SET session_id = excluded.session_id, secret = excluded.secret,
