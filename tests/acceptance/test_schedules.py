@@ -465,7 +465,7 @@ async def test_only_what_can_be_changed_is_changed(engine: tuple[clew.Engine, Fa
 @pytest.mark.rule("EV-2", "FS-5")
 @pytest.mark.parametrize("kind", ["jsonl", "json", "sqlite"])
 async def test_a_schedule_whose_session_somebody_removed_says_so_and_the_others_run(kind: str, tmp_path: Path) -> None:
-    """Not through clew, which takes the schedule along. It is paused and removed like any other, and so is a webhook."""
+    """Not through clew, which takes the schedule along. It is paused and removed like any other; so is a webhook."""
     clock, place = FakeClock(NOON), tmp_path / "store"
     url = f"sqlite:///{place}" if kind == "sqlite" else f"{kind}:{place}"
 
