@@ -17,10 +17,12 @@ import pytest
 
 import clew
 from clew.config import CompactionConfig
+from clew.errors import StoreUnavailable
 from clew.fronts.cli.app import run_command
 from clew.history.check import check
 from clew.history.convert import ORIGIN_KEY, Conversion, convert
 from clew.history.convert_shared import Left
+from clew.store.sql.sqlite.store import SqliteStore
 from clew.store.unit import STORE_WIDE, PutProjectRules, Unit
 from clew.testing.clock import FakeClock
 from clew.testing.scripted import FakeProviders, Gate, ScriptedModel, call, fail, say, wait
@@ -268,6 +270,40 @@ async def test_a_replayed_delivery_is_known_in_the_copy_and_schedules_go_on_ther
         assert daily.routing.session_id == names[known["talk"]]
         assert (await e.schedules.run(daily.id)).session_id == names[known["talk"]]
         await ended(e)
+
+
+@pytest.mark.slow
+@pytest.mark.rule("EV-4")
+async def test_a_conversion_that_is_cut_off_is_made_whole_by_another(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At moments all over it: the same sessions, and each row of the ledger once."""
+    source, _ = await filled("sqlite", tmp_path_factory)
+    commits, last, commit = 0, 10**9, SqliteStore.commit
+
+    async def counted(self: SqliteStore, unit: Unit) -> Any:
+        nonlocal commits
+        commits += 1
+        if commits > last:
+            raise StoreUnavailable("cut off")
+        return await commit(self, unit)
+
+    async def held(name: str) -> Any:
+        async with opened("sqlite", tmp_path / name, read_only=True) as new:
+            events = (await new.events.list(limit=200)).events
+            keys = sorted((one.direction, one.source, one.source_id, one.attempt, one.status or "") for one in events)
+            return sorted(await new.store.session_ids()), keys, await check(new.store)
+
+    monkeypatch.setattr(SqliteStore, "commit", counted)
+    whole = await converted("sqlite", source, "sqlite", tmp_path / "whole")
+    total, expected = commits, await held("whole")
+    for cut in range(1, total, total // 6):
+        commits, last = 0, cut
+        with pytest.raises(StoreUnavailable, match="cut off"):
+            await converted("sqlite", source, "sqlite", tmp_path / f"cut-{cut}")
+        last = 10**9
+        again = await converted("sqlite", source, "sqlite", tmp_path / f"cut-{cut}")
+        assert (await held(f"cut-{cut}"), again.left) == (expected, whole.left)
 
 
 @pytest.mark.slow
