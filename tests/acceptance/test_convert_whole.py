@@ -40,6 +40,7 @@ __all__ = ["_no_sync"]
 FILE = {"type": "file", "mediaType": "text/plain", "url": "data:text/plain;base64,aGVsbG8="}
 RULES = [{"permission": "bash", "pattern": "ls *", "action": "allow"}]
 ALLOWED = [{"permission": name, "pattern": "*", "action": "allow"} for name in ("schedule", "task")]
+ONCE = call("schedule", {"prompt": "once", "at": "2028-01-01T00:00"})
 LATER = 1_900_000_000_000
 
 
@@ -57,7 +58,7 @@ async def fill(kind: str, path: Path) -> dict[str, str]:
         *[say(f"answer {n} " + "and more of it " * 60) for n in range(6)],
         say(SUMMARY),
         say("after the summary"),
-        *([call("task", {"prompt": "look"}), DAILY], say("the subagent has looked"), say("done")),
+        *([call("task", {"prompt": "look"}), DAILY, ONCE], say("the subagent has looked"), say("done")),
         [call("write", {"path": "a.txt", "content": "x"})],
         *(say("to an event"), [fail(400, "no")], say("to a person"), say("of a session that will be gone")),
         [say("busy"), wait(gate)],
@@ -110,6 +111,7 @@ async def fill(kind: str, path: Path) -> dict[str, str]:
         await e.delete_session(gone.session_id)
         await e.store.commit(Unit(STORE_WIDE, (PutProjectRules("/nobody/works/here", tuple(RULES), 1),)))
         await e.store.commit(Unit(STORE_WIDE, (PutProjectRules(str(workspace), tuple(RULES), 1),)))
+        await e.archive_session(await session("put away"))
         queue = await session("queue")
         await e.submit(queue, "long")
         await gate.reached.wait()
@@ -234,7 +236,7 @@ async def test_a_store_with_everything_in_it_arrives_equal_or_each_difference_is
     assert (done.carried, done.there) == (
         {
             "events": len(before["events"]),
-            "schedules": 3,
+            "schedules": 4,
             "webhooks": 2,
             "rules of projects": 1,
             "model calls of deleted sessions": 1,
@@ -323,7 +325,7 @@ async def test_into_a_copy_of_itself_every_name_is_a_new_one_and_the_ledger_says
         ]
         there = (await new.events.list(limit=200)).events
         assert await check(new.store) == []
-    assert (done.carried, done.there["schedules"], done.there["webhooks"]) == ({"events": len(typed)}, 3, 2)
+    assert (done.carried, done.there["schedules"], done.there["webhooks"]) == ({"events": len(typed)}, 4, 2)
     [left] = done.left
     assert (left.kind, left.count) == ("events", len(outside))
     assert len({(event.direction, event.source, event.source_id, event.attempt) for event in there}) == len(there)
