@@ -273,6 +273,7 @@ async def test_notes_that_grow_too_long_are_replaced_by_a_look_at_everything(
 # The index itself
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "harm",
     [

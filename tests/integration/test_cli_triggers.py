@@ -166,7 +166,7 @@ def test_a_command_that_opens_the_store_for_a_moment_fires_nothing(say: Say) -> 
     async def make_due() -> None:
         async with clew.open(triggers=False) as engine:
             [schedule] = await engine.schedules.list()
-            due = msgspec.structs.replace(schedule, next_fire_at=1)
+            due = msgspec.structs.replace(schedule, next_fire_at=(schedule.next_fire_at or 0) - 600_000)
             await engine.store.commit(Unit(STORE_WIDE, (PutSchedule(due),)))
 
     asyncio.run(make_due())

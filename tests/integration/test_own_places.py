@@ -173,6 +173,7 @@ HONEST = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.rule("PM-9")
 async def test_no_spelling_of_a_command_leads_to_what_is_clews_own(client: AsgiClient, home: Home) -> None:
     """Certain ones are denied, possible ones asked about, though rules allow all; honest lines need no question."""

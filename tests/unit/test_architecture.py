@@ -35,11 +35,13 @@ def test_no_modules_import_one_another_in_a_ring(modules: list[Module]) -> None:
     assert find_cycles(modules) == []
 
 
+@pytest.mark.slow
 def test_no_module_is_longer_than_can_be_read_at_once(modules: list[Module]) -> None:
     """500 lines, docstrings and all."""
     assert {module.name: module.lines for module in modules if module.lines > 500} == {}
 
 
+@pytest.mark.slow
 def test_no_class_has_more_public_methods_than_can_be_kept_in_mind(modules: list[Module]) -> None:
     """25; the facade alone, which every front uses, may have more."""
     large = {

@@ -108,6 +108,7 @@ def test_a_long_script_does_not_end_the_page() -> None:
     assert html_to_text(html, "https://site.test/") == ("", "before\n\nafter", False)
 
 
+@pytest.mark.slow
 def test_a_page_too_long_is_cut_and_said_so() -> None:
     """Two million characters are a book."""
     _, text, cut = html_to_text("<p>word</p>" * 200_000, "https://site.test/")
