@@ -13,9 +13,9 @@ of them asks for that one. A store keeps all three, and writes. ``clew.testing.s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 
@@ -60,6 +60,8 @@ __all__ = [
     "get_session",
     "get_turn",
 ]
+
+T = TypeVar("T")
 
 
 class Capabilities(msgspec.Struct, frozen=True):
@@ -290,6 +292,10 @@ class Conversations(Protocol):
         """Streams with chunks that no part holds yet, of one session or of all."""
         ...
 
+    async def seals(self, session_id: str) -> dict[str, str]:
+        """The digests of settled messages."""
+        ...
+
     async def stream_mark(self, message_id: str) -> int:
         """The number of the last chunk of this message's stream that was taken; 0 when there is none."""
         ...
@@ -337,10 +343,6 @@ class Care(Protocol):
 
     async def find_whole(self, session_id: str) -> Whole | None:
         """Everything of a session, as it was at one moment. Rows that cannot be decoded are kept and named."""
-        ...
-
-    async def seals(self, session_id: str) -> dict[str, str]:
-        """The digests of settled messages."""
         ...
 
     async def load_usage(self, query: UsageQuery) -> tuple[UsageGroup, ...]:
@@ -399,6 +401,14 @@ class Store(Conversations, Triggers, Care, Protocol):
     Everything is written by units, whichever contract reads it again.
     """
 
+    async def at_once(self, session_id: str, ask: Callable[[Conversations], Coroutine[Any, Any, T]]) -> T:
+        """Several questions about one session, and about what sessions share, answered as of one moment.
+
+        ``ask`` puts them to what it is given, waits for nothing else, and may be called again or in another thread. It
+        costs one hand-over where each question would cost one.
+        """
+        ...
+
     @property
     def url(self) -> str: ...
 
@@ -432,7 +442,7 @@ class Store(Conversations, Triggers, Care, Protocol):
         ...
 
 
-async def get_session(store: Store, session_id: str) -> Session:
+async def get_session(store: Conversations, session_id: str) -> Session:
     """The session, or :class:`SessionNotFound`."""
     session = await store.find_session(session_id)
     if session is None:

@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
 from msgspec.structs import replace
 
-from clew.store.base import Blob, Cursor, LineSlice, OpenCall, PendingStream, QueuedMessage, SessionPage, SessionQuery
+from clew.store.base import (
+    Blob,
+    Conversations,
+    Cursor,
+    LineSlice,
+    OpenCall,
+    PendingStream,
+    QueuedMessage,
+    SessionPage,
+    SessionQuery,
+)
 from clew.store.lines import view_line
 from clew.store.memory.session_value import SessionValue
 from clew.store.memory.tables import MemoryTables
@@ -16,9 +29,20 @@ from clew.transcript.turn import Step, Tree, Turn
 
 __all__ = ["MemoryConversations"]
 
+T = TypeVar("T")
+
 
 class MemoryConversations(MemoryTables):
     """See :class:`clew.store.base.Conversations` for what each method promises."""
+
+    async def at_once(self, session_id: str, ask: Callable[[Conversations], Coroutine[Any, Any, T]]) -> T:
+        """See :meth:`clew.store.base.Store.at_once`."""
+        value = await self._find(session_id)
+        # What is in memory is read without a wait, and so nobody writes in between.
+        held = MemoryConversations()
+        held._values = {} if value is None else {session_id: value}
+        held._shared = self._shared
+        return await ask(held)
 
     async def find_session(self, session_id: str) -> Session | None:
         value = await self._find(session_id)
@@ -140,6 +164,9 @@ class MemoryConversations(MemoryTables):
             return (await self._read(session_id)).pending()
         await self._bring_unsettled()
         return tuple(stream for value in self._values.values() for stream in value.pending())
+
+    async def seals(self, session_id: str) -> dict[str, str]:
+        return dict((await self._read(session_id)).seals)
 
     async def stream_mark(self, message_id: str) -> int:
         await self._bring_unsettled()

@@ -250,9 +250,6 @@ class MemoryStore(MemoryConversations, MemoryTriggers):
             found[session_id] = Spend(calls, tokens, add_costs(one.cost_usd for one in spent), len(family) - 1)
         return found
 
-    async def seals(self, session_id: str) -> dict[str, str]:
-        return dict((await self._read(session_id)).seals)
-
     async def search(self, query: SearchQuery) -> SearchPage:
         raise self._not_supported("cannot search; a sqlite: one can (see clew convert)")
 

@@ -73,10 +73,6 @@ class SqlCare(SqlReader):
         return {id_: Spend(calls, tokens, nano / NANO, subagents) for id_, calls, tokens, nano, subagents in found}
 
     @reading
-    def seals(self, sql: Statements, session_id: str) -> dict[str, str]:
-        return dict(sql.rows("load_seals", {"id": session_id}))
-
-    @reading
     def load_facts(self, sql: Statements, stream_id: str) -> tuple[Fact, ...]:
         return tuple(to_fact(row) for row in sql.rows("load_facts", {"stream_id": stream_id}))
 

@@ -7,12 +7,23 @@ in the same snapshot; so a reader in another process sees all that was acknowled
 from __future__ import annotations
 
 import hashlib
-from typing import Final
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from clew.errors import RowUndecodable
-from clew.store.base import Blob, Cursor, LineSlice, OpenCall, PendingStream, QueuedMessage, SessionPage, SessionQuery
+from clew.store.base import (
+    Blob,
+    Conversations,
+    Cursor,
+    LineSlice,
+    OpenCall,
+    PendingStream,
+    QueuedMessage,
+    SessionPage,
+    SessionQuery,
+)
 from clew.store.sql import lines, rows
 from clew.store.sql.messages import MessageReader
 from clew.store.sql.statements import SqlReader, Statements, reading
@@ -24,11 +35,16 @@ from clew.transcript.turn import Step, Tree, Turn
 
 __all__ = ["SqlConversations"]
 
+T = TypeVar("T")
 _END: Final = Cursor(2**63 - 1, "")
 
 
 class SqlConversations(SqlReader):
     """See :class:`clew.store.base.Conversations` for what each method promises."""
+
+    async def at_once(self, session_id: str, ask: Callable[[Conversations], Coroutine[Any, Any, T]]) -> T:
+        """See :meth:`clew.store.base.Store.at_once`."""
+        return await self._reads.at_once(lambda reads: ask(SqlConversations(reads)), session_id)
 
     # Sessions
 
@@ -127,6 +143,10 @@ class SqlConversations(SqlReader):
     @reading
     def pending_streams(self, sql: Statements, session_id: str | None = None) -> tuple[PendingStream, ...]:
         return MessageReader(sql).pending(session_id)
+
+    @reading
+    def seals(self, sql: Statements, session_id: str) -> dict[str, str]:
+        return dict(sql.rows("load_seals", {"id": session_id}))
 
     @reading
     def stream_mark(self, sql: Statements, message_id: str) -> int:

@@ -37,6 +37,10 @@ class Reads(Protocol):
         """``session_id`` is the session the call is about, where it is about one."""
         ...
 
+    async def at_once(self, ask: Callable[[Reads], Coroutine[Any, Any, T]], session_id: str | None = None) -> T:
+        """The same for several calls: all that ``ask`` runs on the reads it is given sees one state."""
+        ...
+
 
 class SqlReader:
     """One of the contracts on a SQL engine, told by ``reads`` how to get at a state of the store."""

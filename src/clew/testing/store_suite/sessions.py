@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from clew.history.check import check
 from clew.ids import Mint
 from clew.store import unit as u
-from clew.store.base import Cursor, SessionQuery, Store
+from clew.store.base import Conversations, Cursor, SessionQuery, Store
 from clew.testing.chunks import text
 from clew.testing.clock import FakeClock
 from clew.testing.scribe import MODEL, Scribe, user_row
@@ -203,3 +204,25 @@ async def test_delete_takes_everything_that_hangs_on_the_session_and_nothing_els
     assert len(await store.load_messages(branch.session_id)) == 2
     assert await store.session_ids() == (branch.session_id,)
     assert await check(store) == []
+
+
+async def test_what_is_asked_at_once_is_answered_as_of_one_moment(store: Store, mint: Mint, clock: FakeClock) -> None:
+    """However many units go in meanwhile, two questions are answered as if nobody wrote between them."""
+    session_id = await make(store, mint, clock)
+
+    async def ask(reads: Conversations) -> tuple[int, object]:
+        state, session = await reads.load_state(session_id), await reads.find_session(session_id)
+        return state.epoch, session.metadata.get("epoch", 0) if session is not None else None
+
+    going: list[asyncio.Future[u.Outcome]] = []
+    answers = [await store.at_once(session_id, ask)]
+    for n in range(1, 9):
+        writes = (u.SetEpoch(n), u.PatchSession(metadata={"epoch": n}))
+        going.append(store.submit(u.Unit(session_id, writes)))
+        answers.append(await store.at_once(session_id, ask))
+    await asyncio.gather(*going)
+    answers.append(await store.at_once(session_id, ask))
+    assert all(epoch == told for epoch, told in answers)
+    assert (answers[0], answers[-1]) == ((0, 0), (8, 8))
+    missing = mint.session(store.capabilities.session_ids)
+    assert await store.at_once(missing, lambda reads: reads.find_session(missing)) is None

@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
-from clew.errors import RowUndecodable, StoreClosed
+from clew.errors import InternalError, RowUndecodable, StoreClosed
 from clew.store.sql.sqlite.connection import Connect, SqliteStatements, connect, is_undecodable, translate
-from clew.store.sql.statements import Statements
+from clew.store.sql.statements import Reads, Statements
 
 __all__ = ["ReaderPool"]
 
@@ -49,6 +49,9 @@ class ReaderPool:
             raise StoreClosed("the store is closed")
         return await asyncio.get_running_loop().run_in_executor(self._executor, self._call, call, session_id)
 
+    async def at_once(self, ask: Callable[[Reads], Coroutine[Any, Any, T]], session_id: str | None = None) -> T:
+        return await self.run(lambda sql: _end_of(ask(_OneState(sql, self._path))), session_id)
+
     def _call(self, call: Callable[[Statements], T], session_id: str | None) -> T:
         if self.keep_up is not None:
             self.keep_up(session_id)
@@ -58,25 +61,20 @@ class ReaderPool:
             # Explicitly deferred: it pins one state for several statements and can never take the write lock.
             connection.execute("BEGIN DEFERRED")
             try:
-                return call(sql)
-            except sqlite3.OperationalError as error:
-                if not is_undecodable(error):
-                    raise
+                return _answer(call, sql, self._path)
+            except sqlite3.OperationalError:
                 # Once more: what is no UTF-8 comes as \x and two digits, which no JSON has: its row is found damaged.
                 connection.text_factory = lambda data: data.decode("utf-8", "backslashreplace")
                 try:
-                    return call(sql)
+                    return _answer(call, sql, self._path)
                 finally:
                     connection.text_factory = str
             finally:
                 # Nothing was written; a COMMIT would repeat the error of a statement that met a damaged page.
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
-        except (sqlite3.Error, UnicodeDecodeError) as error:
+        except sqlite3.Error as error:
             raise translate(error, self._path) from error
-        except (KeyError, TypeError, ValueError, msgspec.MsgspecError) as error:
-            # A column holds what no unit can have written there, such as NULL where the schema forbids it.
-            raise RowUndecodable(f"a row of {self._path} is not readable: {error!r}") from error
         finally:
             self._idle.put(connection)
 
@@ -87,3 +85,41 @@ class ReaderPool:
             executor.shutdown(wait=True)
             for _ in range(self._threads):
                 self._idle.get().close()
+
+
+class _OneState:
+    """Reads in a transaction that is open already; none of them waits."""
+
+    def __init__(self, sql: Statements, path: Path) -> None:
+        self._sql = sql
+        self._path = path
+
+    async def run(self, call: Callable[[Statements], T], session_id: str | None = None) -> T:
+        return _answer(call, self._sql, self._path)
+
+    async def at_once(self, ask: Callable[[Reads], Coroutine[Any, Any, T]], session_id: str | None = None) -> T:
+        return await ask(self)
+
+
+def _answer(call: Callable[[Statements], T], sql: Statements, path: Path) -> T:
+    """What a call reads. What is wrong is told in the store's own words, but for a text that is no UTF-8."""
+    try:
+        return call(sql)
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        if is_undecodable(error):
+            raise
+        raise translate(error, path) from error
+    except (KeyError, TypeError, ValueError, msgspec.MsgspecError) as error:
+        # A column holds what no unit can have written there, such as NULL where the schema forbids it.
+        raise RowUndecodable(f"a row of {path} is not readable: {error!r}") from error
+
+
+def _end_of(asked: Coroutine[Any, Any, T]) -> T:
+    """What comes of a coroutine that only reads, and so never waits."""
+    try:
+        asked.send(None)
+    except StopIteration as end:
+        value: T = end.value
+        return value
+    asked.close()
+    raise InternalError("what is asked at once may wait for nothing but the store")
