@@ -45,6 +45,7 @@ __all__ = [
     "Cursor",
     "Damage",
     "LineSlice",
+    "Moment",
     "OpenCall",
     "PendingStream",
     "QueuedMessage",
@@ -292,12 +293,24 @@ class Conversations(Protocol):
         """Streams with chunks that no part holds yet, of one session or of all."""
         ...
 
-    async def seals(self, session_id: str) -> dict[str, str]:
-        """The digests of settled messages."""
-        ...
-
     async def stream_mark(self, message_id: str) -> int:
         """The number of the last chunk of this message's stream that was taken; 0 when there is none."""
+        ...
+
+
+class Moment(Conversations, Protocol):
+    """Conversations as they are at one moment: what is asked before a session is taken, all of it at once."""
+
+    async def at_once(self, session_id: str, ask: Callable[[Moment], Coroutine[Any, Any, T]]) -> T:
+        """Several questions about one session, and about what sessions share, answered as of one moment.
+
+        ``ask`` puts them to what it is given, waits for nothing else, and may be called again or in another thread. It
+        costs one hand-over where each question would cost one.
+        """
+        ...
+
+    async def seals(self, session_id: str) -> dict[str, str]:
+        """The digests of settled messages."""
         ...
 
 
@@ -395,19 +408,11 @@ class Care(Protocol):
         ...
 
 
-class Store(Conversations, Triggers, Care, Protocol):
+class Store(Moment, Triggers, Care, Protocol):
     """The durable boundary. Implementations: ``memory``, ``files`` (built on it), and ``sql/sqlite``.
 
     Everything is written by units, whichever contract reads it again.
     """
-
-    async def at_once(self, session_id: str, ask: Callable[[Conversations], Coroutine[Any, Any, T]]) -> T:
-        """Several questions about one session, and about what sessions share, answered as of one moment.
-
-        ``ask`` puts them to what it is given, waits for nothing else, and may be called again or in another thread. It
-        costs one hand-over where each question would cost one.
-        """
-        ...
 
     @property
     def url(self) -> str: ...

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from clew.store.base import (
     Blob,
-    Conversations,
     Cursor,
     LineSlice,
+    Moment,
     OpenCall,
     PendingStream,
     QueuedMessage,
@@ -27,22 +27,13 @@ from clew.transcript.pruned import Pruned
 from clew.transcript.session import Session, SessionState
 from clew.transcript.turn import Step, Tree, Turn
 
-__all__ = ["MemoryConversations"]
+__all__ = ["MemoryConversations", "MemoryMoment"]
 
 T = TypeVar("T")
 
 
 class MemoryConversations(MemoryTables):
     """See :class:`clew.store.base.Conversations` for what each method promises."""
-
-    async def at_once(self, session_id: str, ask: Callable[[Conversations], Coroutine[Any, Any, T]]) -> T:
-        """See :meth:`clew.store.base.Store.at_once`."""
-        value = await self._find(session_id)
-        # What is in memory is read without a wait, and so nobody writes in between.
-        held = MemoryConversations()
-        held._values = {} if value is None else {session_id: value}
-        held._shared = self._shared
-        return await ask(held)
 
     async def find_session(self, session_id: str) -> Session | None:
         value = await self._find(session_id)
@@ -165,9 +156,6 @@ class MemoryConversations(MemoryTables):
         await self._bring_unsettled()
         return tuple(stream for value in self._values.values() for stream in value.pending())
 
-    async def seals(self, session_id: str) -> dict[str, str]:
-        return dict((await self._read(session_id)).seals)
-
     async def stream_mark(self, message_id: str) -> int:
         await self._bring_unsettled()
         value = next((value for value in self._values.values() if message_id in value.messages), None)
@@ -175,6 +163,22 @@ class MemoryConversations(MemoryTables):
             return 0
         held = value.journal.get(message_id, ())
         return max(value.marks.get(message_id, 0), held[-1].n if held else 0)
+
+
+class MemoryMoment(MemoryConversations):
+    """See :class:`clew.store.base.Moment`."""
+
+    async def at_once(self, session_id: str, ask: Callable[[Moment], Coroutine[Any, Any, T]]) -> T:
+        """See :meth:`clew.store.base.Moment.at_once`."""
+        value = await self._find(session_id)
+        # What is in memory is read without a wait, and so nobody writes in between.
+        held = MemoryMoment()
+        held._values = {} if value is None else {session_id: value}
+        held._shared = self._shared
+        return await ask(held)
+
+    async def seals(self, session_id: str) -> dict[str, str]:
+        return dict((await self._read(session_id)).seals)
 
 
 def _matches(session: Session, query: SessionQuery) -> bool:

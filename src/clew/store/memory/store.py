@@ -21,7 +21,7 @@ from clew.store.copies import plan_copy
 from clew.store.facts import PROMPT_STREAM, Fact, call_facts, facts_of
 from clew.store.guards import refusal
 from clew.store.memory.change import Change
-from clew.store.memory.conversations import MemoryConversations
+from clew.store.memory.conversations import MemoryMoment
 from clew.store.memory.present import ValuePresent
 from clew.store.memory.session_value import SessionValue
 from clew.store.memory.tables import event_key
@@ -34,7 +34,7 @@ from clew.triggers.ledger import without_content
 __all__ = ["MemoryStore"]
 
 
-class MemoryStore(MemoryConversations, MemoryTriggers):
+class MemoryStore(MemoryMoment, MemoryTriggers):
     """The contract held in dictionaries. What it acknowledges lives as long as the process."""
 
     def __init__(self, *, event_log: bool = False, clock: Clock | None = None) -> None:

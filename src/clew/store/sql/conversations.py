@@ -15,9 +15,9 @@ import msgspec
 from clew.errors import RowUndecodable
 from clew.store.base import (
     Blob,
-    Conversations,
     Cursor,
     LineSlice,
+    Moment,
     OpenCall,
     PendingStream,
     QueuedMessage,
@@ -33,7 +33,7 @@ from clew.transcript.pruned import Pruned
 from clew.transcript.session import Session, SessionState
 from clew.transcript.turn import Step, Tree, Turn
 
-__all__ = ["SqlConversations"]
+__all__ = ["SqlConversations", "SqlMoment"]
 
 T = TypeVar("T")
 _END: Final = Cursor(2**63 - 1, "")
@@ -41,10 +41,6 @@ _END: Final = Cursor(2**63 - 1, "")
 
 class SqlConversations(SqlReader):
     """See :class:`clew.store.base.Conversations` for what each method promises."""
-
-    async def at_once(self, session_id: str, ask: Callable[[Conversations], Coroutine[Any, Any, T]]) -> T:
-        """See :meth:`clew.store.base.Store.at_once`."""
-        return await self._reads.at_once(lambda reads: ask(SqlConversations(reads)), session_id)
 
     # Sessions
 
@@ -145,10 +141,6 @@ class SqlConversations(SqlReader):
         return MessageReader(sql).pending(session_id)
 
     @reading
-    def seals(self, sql: Statements, session_id: str) -> dict[str, str]:
-        return dict(sql.rows("load_seals", {"id": session_id}))
-
-    @reading
     def stream_mark(self, sql: Statements, message_id: str) -> int:
         tail = MessageReader(sql).tails(None).get(message_id)
         if tail is not None:
@@ -207,3 +199,15 @@ class SqlConversations(SqlReader):
     @reading
     def list_projects(self, sql: Statements) -> tuple[str, ...]:
         return tuple(str(project) for project, *_ in sql.rows("all_project_rules", {}))
+
+
+class SqlMoment(SqlConversations):
+    """See :class:`clew.store.base.Moment`."""
+
+    async def at_once(self, session_id: str, ask: Callable[[Moment], Coroutine[Any, Any, T]]) -> T:
+        """See :meth:`clew.store.base.Moment.at_once`."""
+        return await self._reads.at_once(lambda reads: ask(SqlMoment(reads)), session_id)
+
+    @reading
+    def seals(self, sql: Statements, session_id: str) -> dict[str, str]:
+        return dict(sql.rows("load_seals", {"id": session_id}))

@@ -11,7 +11,7 @@ import pytest
 from clew.history.check import check
 from clew.ids import Mint
 from clew.store import unit as u
-from clew.store.base import Conversations, Cursor, SessionQuery, Store
+from clew.store.base import Cursor, Moment, SessionQuery, Store
 from clew.testing.chunks import text
 from clew.testing.clock import FakeClock
 from clew.testing.scribe import MODEL, Scribe, user_row
@@ -210,7 +210,7 @@ async def test_what_is_asked_at_once_is_answered_as_of_one_moment(store: Store, 
     """However many units go in meanwhile, two questions are answered as if nobody wrote between them."""
     session_id = await make(store, mint, clock)
 
-    async def ask(reads: Conversations) -> tuple[int, object]:
+    async def ask(reads: Moment) -> tuple[int, object]:
         state, session = await reads.load_state(session_id), await reads.find_session(session_id)
         return state.epoch, session.metadata.get("epoch", 0) if session is not None else None
 

@@ -14,7 +14,7 @@ from clew.store.base import Capabilities, Damage, Rebuilt, SearchPage, SearchQue
 from clew.store.owner import OwnerLock
 from clew.store.search import plan_search
 from clew.store.sql.care import LOOKS, SqlCare, look_over
-from clew.store.sql.conversations import SqlConversations
+from clew.store.sql.conversations import SqlMoment
 from clew.store.sql.losses import damage_of, newest_commit, open_losses
 from clew.store.sql.queries import read_sql
 from clew.store.sql.sqlite.acknowledged import LOST_BY, find_loss, read_notes
@@ -41,7 +41,7 @@ from clew.store.watched import Watched
 __all__ = ["SqliteStore"]
 
 
-class SqliteStore(Watched, SqlConversations, SqlTriggers, SqlCare):
+class SqliteStore(Watched, SqlMoment, SqlTriggers, SqlCare):
     """The contract on a SQLite file. See :mod:`clew.store.base` for what each method promises."""
 
     def __init__(self, path: Path, readers: ReaderPool, writer: Writer | None, lock: OwnerLock | None) -> None:
