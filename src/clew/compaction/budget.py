@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from math import ceil
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -162,9 +162,37 @@ def estimate_part(part: p.Part, ruler: Ruler = USUAL) -> int:
     return estimate_tokens(_chars(part, ruler.provider_id), ruler) + _file_tokens(part, ruler.files)
 
 
+class _Extent(NamedTuple):
+    """What there is to count in a message, whatever a character takes: ``sent`` is that by part."""
+
+    sent: tuple[int, ...]
+    plain: int
+    sealed: int
+    files: int
+
+
+def _extent_of(message: Message, ruler: Ruler) -> _Extent:
+    """Counted once for each message, provider and rule of files: what characters take changes with every call."""
+    key = ruler.provider_id, ruler.files
+    known: tuple[Any, _Extent] | None = message.memo.get("extent")
+    if known is not None and known[0] == key:
+        return known[1]
+    parts = message.parts
+    extent = _Extent(
+        tuple(_chars(part, ruler.provider_id) for part in parts),
+        sum(map(_chars, parts)),
+        sum(_sealed_chars(part, ruler.provider_id) for part in parts),
+        sum(_file_tokens(part, ruler.files) for part in parts),
+    )
+    message.memo["extent"] = key, extent
+    return extent
+
+
 def estimate_message(message: Message, ruler: Ruler = USUAL) -> int:
     """Tokens of a message: its parts and its borders; none when it holds nothing that is sent."""
-    return message_tokens(sum(estimate_part(part, ruler) for part in message.parts))
+    extent, tokens, share = _extent_of(message, ruler), ruler.tokens * 11, ruler.chars * 10
+    # As estimate_tokens has it for each part.
+    return message_tokens(extent.files - sum([-chars * tokens // share for chars in extent.sent]))
 
 
 def message_tokens(parts: int) -> int:
@@ -217,11 +245,11 @@ def size_request(
     """How large a request with this system prompt, these tools and these messages is."""
     system, tools = estimate_tokens(system_chars, ruler), estimate_tokens(tools_chars, ruler)
     summary = sum(estimate_message(message, ruler) for message in messages if message.is_summary)
-    parts = [part for message in messages for part in message.parts]
-    plain = system_chars + tools_chars + sum(map(_chars, parts))
-    sealed = sum(_sealed_chars(part, ruler.provider_id) for part in parts)
-    places = {message.id: place for place, message in enumerate(messages)}
-    place = places.get(measured.message_id) if measured is not None else None
+    extents = [_extent_of(message, ruler) for message in messages]
+    plain = system_chars + tools_chars + sum([extent.plain for extent in extents])
+    sealed = sum([extent.sealed for extent in extents])
+    places = (n for n in reversed(range(len(messages))) if measured and messages[n].id == measured.message_id)
+    place = next(places, None)
     if measured is None or place is None:
         used = system + tools + sum(estimate_message(message, ruler) for message in messages)
     else:
@@ -246,7 +274,7 @@ def size_request(
         summary=summary,
         history=used - system - tools - summary,
         chars=plain + sealed,
-        others=sum(_file_tokens(part, ruler.files) for part in parts) + MESSAGE_TOKENS * len(messages),
+        others=sum([extent.files for extent in extents]) + MESSAGE_TOKENS * len(messages),
     )
 
 

@@ -5,6 +5,7 @@ Made from a line that was read; sized anew whenever something changes. Nothing h
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -87,7 +88,7 @@ class Context:
         self._asked_prune: int | None = None
         self.counts: tuple[b.Count, ...] = tuple(counts)
         self.ruler: b.Ruler = b.learn(self.counts, frame.model.provider_id, frame.files)
-        self.size: b.Size = self._size(measured)
+        self._measured = measured
 
     # What is sent
 
@@ -143,18 +144,23 @@ class Context:
         That ends before the first output which is not a stub yet and may become one. In the first request since a prune
         it is the last call before what that has changed: so much a provider has, if it was asked to keep that.
         """
+        if not self.prunes:
+            return None
         newest = {(one.message_id, one.part) for one in self.pruned if one.seq == self.prune_seq}
+        offsets = self.offsets
         since = self._asked_prune is not None and self._asked_prune < self.prune_seq
         settled = whole_step = None
         for message in self.messages:
-            for index, part in enumerate(message.parts, self.offsets.get(message.id, 0)):
-                if kind_of(part) == STEP_START:
+            first = offsets.get(message.id, 0)
+            for index, call_id, goes in _calls_of(message, self.policy):
+                if call_id is None:
                     whole_step = settled
-                key = message.id, index
-                if key in newest if since else key not in self.prunes and may_go(part, self.policy):
-                    return whole_step if self.prunes else None
-                settled = call_id_of(part) or settled
-        return settled if self.prunes else None
+                    continue
+                key = message.id, first + index
+                if key in newest if since else goes and key not in self.prunes:
+                    return whole_step
+                settled = call_id
+        return settled
 
     # How large it is
 
@@ -177,14 +183,17 @@ class Context:
         dropped = _dropped_steps(self)
         seen = {message_id: held for message_id, held in by_message.items() if _saw_this(self, held, dropped)}
         measured = b.find_measured(self.messages, seen, self.frame.model, since=since, dropped=dropped)
-        self.size = self._size(measured)
+        self._measured = measured
+        self.__dict__.pop("size", None)
 
-    def _size(self, measured: b.Measured | None) -> b.Size:
+    @functools.cached_property
+    def size(self) -> b.Size:
+        """Worked out when it is first asked for, and again only after it was measured."""
         size = b.size_request(
             system_chars=self.frame.system_chars,
             tools_chars=self.frame.tools_chars,
             messages=self.messages,
-            measured=measured,
+            measured=self._measured,
             ruler=self.ruler,
         )
         if self.policy.measure == "rollup":
@@ -253,6 +262,21 @@ def messages_with(
     sent = [message for message in stored if message.id != live.id]
     parts = sent_parts(live.id, live.parts, compaction.split if compaction else None, prunes)
     return [*sent, msgspec.structs.replace(live, parts=parts)] if parts else sent
+
+
+def _calls_of(message: Message, policy: Policy) -> tuple[tuple[int, str | None, bool], ...]:
+    """Where a message's steps begin (None) and its calls are, with their ids, and whether their outputs may go."""
+    known: tuple[int, tuple[tuple[int, str | None, bool], ...]] | None = message.memo.get("calls")
+    if known is not None and known[0] == policy.pruning.over_chars:
+        return known[1]
+    found = (
+        (index, call_id_of(part), may_go(part, policy))
+        for index, part in enumerate(message.parts)
+        if kind_of(part) == STEP_START or call_id_of(part) is not None
+    )
+    calls = tuple(found)
+    message.memo["calls"] = policy.pruning.over_chars, calls
+    return calls
 
 
 def without_begun(messages: list[Message]) -> list[Message]:

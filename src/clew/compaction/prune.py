@@ -71,13 +71,18 @@ def plan_prune(
     also when pruning by itself is switched off.
     """
     rules = policy.pruning
+    if not (by_hand or aggressive):
+        # Asked first: it is seldom so, and the outputs of a long session are many.
+        shares = [pct for pct in (rules.soft_pct, rules.hard_pct) if pct is not None]
+        if not policy.prunes or not any(reaches(used, limit, pct, strict=rules.strict) for pct in shares):
+            return ()
     over = min(rules.over_chars, AGGRESSIVE_CHARS) if aggressive else rules.over_chars
     protected = _newest_of_files(messages, workspace_root), _newest_parts(messages, running)
     found = _outputs(messages, already, base_index, ruler, *protected)
     outputs = [one for one in found if one.trimmed or one.chars > over]
     if by_hand or aggressive:
         return _records(((one, 0) for one in outputs if _saved(one, 0, None, ruler) > 0), at)
-    if not policy.prunes or sum(one.chars for one in outputs) < rules.min_total_chars:
+    if sum(one.chars for one in outputs) < rules.min_total_chars:
         return ()
     planned: dict[_Key, tuple[_Output, int]] = {}
     goal, whole = 1.0, used

@@ -16,7 +16,7 @@ import msgspec
 from clew.compaction.context import messages_with, without_begun
 from clew.errors import InvalidInput, RowUndecodable
 from clew.providers.base import ModelRequest, ToolSchema
-from clew.providers.evidence import decode_tools, request_digest
+from clew.providers.evidence import decode_tools, request_digest_like
 from clew.store.base import Store, get_turn
 from clew.system_prompt.assemble import Section, sections_of, sent_text
 from clew.transcript.line import LineTurn
@@ -121,7 +121,8 @@ async def load_request(store: Store, turn_id: str, index: int | None = None) -> 
         max_output_tokens=output,
         temperature=temperature,
     )
-    digest, recorded = request_digest(request), step.request_digest
+    recorded = step.request_digest
+    digest = request_digest_like(request, recorded)
     if digest != recorded and turn.origin_turn_id is not None:
         told = await _of_origin(store, turn.origin_turn_id, step.index, recorded)
         if told is not None:

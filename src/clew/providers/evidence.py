@@ -15,8 +15,9 @@ import msgspec
 import orjson
 
 from clew.providers.base import ModelRequest, ToolSchema
+from clew.transcript.message import Message
 
-__all__ = ["decode_tools", "encode_tools", "request_digest", "tools_digest"]
+__all__ = ["decode_tools", "encode_tools", "request_digest", "request_digest_like", "tools_digest"]
 
 
 def encode_tools(tools: Sequence[ToolSchema]) -> str:
@@ -33,14 +34,40 @@ def tools_digest(body: str) -> str:
 
 
 def request_digest(request: ModelRequest) -> str:
-    """SHA-256 over the canonical form of a request: model, prompt, tools, roles and parts of the messages, limits."""
+    """SHA-256 over the canonical form of a request: model, prompt, tools, limits, and the digest of each message.
+
+    That of a message is over its role and its parts, and worked out once: most of a request was sent before.
+    """
+    return _digest({**_frame(request), "messages": [_message_digest(message) for message in request.messages]})
+
+
+def request_digest_like(request: ModelRequest, recorded: str | None) -> str:
+    """The digest of a request as it was recorded: older steps have one over the messages themselves."""
+    older = _digest({**_frame(request), "messages": _forms(request.messages)})
+    return older if older == recorded else request_digest(request)
+
+
+def _frame(request: ModelRequest) -> dict[str, Any]:
     model = request.model
-    form: dict[str, Any] = {
+    return {
         "model": [model.provider_id, model.model_id, model.variant],
         "system": request.system,
         "tools": encode_tools(request.tools),
-        "messages": [{"role": message.role, "parts": message.parts} for message in request.messages],
         "max_output_tokens": request.max_output_tokens,
         "temperature": request.temperature,
     }
+
+
+def _forms(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    return [{"role": message.role, "parts": message.parts} for message in messages]
+
+
+def _message_digest(message: Message) -> str:
+    known: str | None = message.memo.get("digest")
+    if known is None:
+        known = message.memo["digest"] = _digest(_forms([message])[0])
+    return known
+
+
+def _digest(form: dict[str, Any]) -> str:
     return sha256(orjson.dumps(form, option=orjson.OPT_SORT_KEYS)).hexdigest()

@@ -103,11 +103,18 @@ async def with_files(store: Store, messages: Iterable[Message], info: ModelInfo 
     """
     given: list[Message] = []
     for message in messages:
-        if message.role == "user" and any(kind_of(part) == "file" for part in message.parts):
+        if message.role == "user" and _holds_files(message):
             parts = [await _given(store, part, info) if kind_of(part) == "file" else part for part in message.parts]
             message = msgspec.structs.replace(message, parts=parts)
         given.append(message)
     return given
+
+
+def _holds_files(message: Message) -> bool:
+    known: bool | None = message.memo.get("files")
+    if known is None:
+        known = message.memo["files"] = any(kind_of(part) == "file" for part in message.parts)
+    return known
 
 
 async def _given(store: Store, part: dict[str, Any], info: ModelInfo | None) -> dict[str, Any]:

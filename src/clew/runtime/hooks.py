@@ -52,6 +52,11 @@ class Hooks:
             raise InvalidInput(f"there is no hook {name!r}; there are {known}")
         self._hooks.setdefault(name, []).append(hook)
 
+    @property
+    def see_requests(self) -> bool:
+        """Whether any of them is shown what a model is sent."""
+        return any(self._hooks.get(name) for name in ("before_model_call", "after_model_call"))
+
     async def change(self, name: ChangingHook, value: Any) -> Any:
         """The value as the hooks leave it. What they raise comes out as :class:`HookRefused`."""
         for hook in self._hooks.get(name, ()):

@@ -31,7 +31,7 @@ from clew.runtime.setting import Setting, prompt_writes
 from clew.store.unit import BookStep, BookUsage, FinishStep, PutCall
 from clew.transcript import chunk as c
 from clew.transcript.doom import Pattern, made_calls, repetition_of
-from clew.transcript.message import Message
+from clew.transcript.message import Message, copied
 from clew.transcript.model_call import ModelCall
 from clew.transcript.turn import Step
 from clew.transcript.usage import Usage
@@ -232,7 +232,8 @@ class Loop(msgspec.Struct):
         asked = ModelRequest(
             model=setting.model,
             system=setting.system_prompt.text,
-            messages=list(context.messages),
+            # Whose code sees them may change them in place, and these are kept.
+            messages=[*map(copied, context.messages)] if self.host.hooks.see_requests else list(context.messages),
             tools=setting.schemas,
             # A guess about an unknown model must not cut its answers short.
             max_output_tokens=setting.info.max_output if setting.info.output_known else None,

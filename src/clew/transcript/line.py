@@ -7,6 +7,7 @@ that key is a projection for other readers, made from here.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -17,11 +18,16 @@ from clew.transcript.turn import Tree, Turn
 __all__ = ["LineTurn", "end_of_line", "line_messages", "line_turns", "path_to", "tail_place"]
 
 
-class LineTurn(msgspec.Struct, frozen=True):
+class LineTurn(msgspec.Struct, frozen=True, dict=True):
     """A turn on the line with the messages it holds, in order."""
 
     turn: Turn
     messages: tuple[MessageRow, ...]
+
+    @property
+    def memo(self) -> dict[str, Any]:
+        """What its messages were made into, by their ids; see :attr:`clew.transcript.message.Message.memo`."""
+        return self.__dict__
 
 
 def path_to(turns: Mapping[str, Turn], turn_id: str | None) -> tuple[Turn, ...]:

@@ -10,12 +10,13 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
+import orjson
 
 from clew.transcript.damage import STUB, damaged_part, seal_of
 from clew.transcript.metadata import MessageMetadata
 from clew.transcript.part import call_id_of, kind_of, state_of, text_part, texts_of
 
-__all__ = ["Message", "MessageRow", "PartRow", "Role", "sent_message", "shown_message"]
+__all__ = ["Message", "MessageRow", "PartRow", "Role", "copied", "sent_message", "shown_message"]
 
 Role = Literal["user", "assistant", "system"]
 
@@ -63,7 +64,7 @@ class MessageRow(MessageMetadata, msgspec.Struct, frozen=True, gc=False):
         return seal_of(part.data for part in self.parts)
 
 
-class Message(MessageMetadata, msgspec.Struct, frozen=True, omit_defaults=True):
+class Message(MessageMetadata, msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     """A message as a view shows it: an AI SDK ``UIMessage``, ready for ``useChat``."""
 
     id: str
@@ -75,6 +76,18 @@ class Message(MessageMetadata, msgspec.Struct, frozen=True, omit_defaults=True):
     def texts(self) -> list[str]:
         """What its text parts say, each."""
         return texts_of(self.parts)
+
+    @property
+    def memo(self) -> dict[Any, Any]:
+        """What was worked out from this value, by whoever did: its size, its digest. It holds as long as the value is
+        there, since nothing in it ever changes; what is changed is another value, and begins with none."""
+        return self.__dict__
+
+
+def copied(message: Message) -> Message:
+    """The same message, of which nothing is anybody else's."""
+    parts, metadata = orjson.loads(orjson.dumps([message.parts, message.metadata]))
+    return Message(message.id, message.role, parts, metadata)
 
 
 def shown_message(row: MessageRow, turn_id: str | None) -> Message:

@@ -7,8 +7,8 @@ cut before its call ended, in a turn that went on after it, people see all and a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -42,6 +42,9 @@ _FRAME = (
     "Earlier parts of this conversation have been condensed. What follows stands for them; "
     "the messages after it are kept word for word.\n\n<summary>\n{summary}\n</summary>"
 )
+
+
+_NONE: Final[Mapping[int, Pruned]] = {}
 
 
 class Split(msgspec.Struct, frozen=True):
@@ -97,22 +100,41 @@ def read_compaction(row: MessageRow, turn_id: str) -> Compaction | None:
 def visible_view(line: Sequence[LineTurn]) -> list[Message]:
     """The conversation as a person sees it: the newest compaction's marker before the first message it kept."""
     compaction = find_compaction(line)
-    kept = [shown_message(row, turn.id) for turn, row in _kept(line, compaction)]
+    kept = [shown_message(row, entry.turn.id) for entry, row in _kept(line, compaction)]
     if compaction is None:
         return kept
     return [shown_message(compaction.marker, compaction.turn_id), *kept]
 
 
 def model_view(line: Sequence[LineTurn], pruned: Iterable[Pruned] = ()) -> list[Message]:
-    """What the next call would send: the summary, then every message from the start of the tail on, pruned."""
-    return model_view_at(line, find_compaction(line), pruned_through(pruned))
+    """What the next call would send: the summary, then every message from the start of the tail on, pruned.
+
+    Made anew, for whoever keeps it or hands it on.
+    """
+    return _model_view(line, find_compaction(line), pruned_through(pruned), _sent)
 
 
 def model_view_at(
     line: Sequence[LineTurn], compaction: Compaction | None, pruned: Mapping[tuple[str, int], Pruned]
 ) -> list[Message]:
-    """The model view as it was, or would be, with that compaction and those prunes in force."""
-    sent = [_sent(row, turn, compaction, pruned) for turn, row in _kept(line, compaction)]
+    """The model view as it was, or would be, with that compaction and those prunes in force.
+
+    The same rows give the same messages, with all that was worked out from them.
+    """
+    return _model_view(line, compaction, pruned, _sent_once)
+
+
+def _model_view(
+    line: Sequence[LineTurn],
+    compaction: Compaction | None,
+    pruned: Mapping[tuple[str, int], Pruned],
+    send: Callable[[LineTurn, MessageRow, Split | None, Mapping[int, Pruned]], Message],
+) -> list[Message]:
+    split = compaction.split if compaction else None
+    by_message: dict[str, dict[int, Pruned]] = {}
+    for (message_id, index), one in pruned.items():
+        by_message.setdefault(message_id, {})[index] = one
+    sent = [send(entry, row, split, by_message.get(row.id, _NONE)) for entry, row in _kept(line, compaction)]
     # Of a message that was split behind its last part, or cut in its first step, nothing is left to send.
     sent = [message for message in sent if message.parts or message.role == "user"]
     return sent if compaction is None else [*summary_messages(compaction), *sent]
@@ -130,29 +152,40 @@ def summary_messages(compaction: Compaction) -> list[Message]:
     return [Message(compaction.marker.id, "user", [text_part(text)], metadata)]
 
 
-def _kept(line: Sequence[LineTurn], compaction: Compaction | None) -> Iterator[tuple[Turn, MessageRow]]:
+def _kept(line: Sequence[LineTurn], compaction: Compaction | None) -> Iterator[tuple[LineTurn, MessageRow]]:
     """Messages from the start of the tail on, markers left out."""
-    held = [(entry.turn, row) for entry in line for row in entry.messages]
+    held = [(entry, row) for entry in line for row in entry.messages]
     start = 0
     if compaction is not None:
-        places = [(turn.id, row.id) for turn, row in held]
+        places = [(entry.turn.id, row.id) for entry, row in held]
         start = tail_place(places, compaction.turn_id, compaction.tail_start_id)
-    for turn, row in held[start:]:
-        if not (turn.kind == "compaction" and compaction_data(row) is not None):
-            yield turn, row
+    for entry, row in held[start:]:
+        if not (entry.turn.kind == "compaction" and compaction_data(row) is not None):
+            yield entry, row
 
 
-def _sent(
-    row: MessageRow, turn: Turn, compaction: Compaction | None, pruned: Mapping[tuple[str, int], Pruned]
-) -> Message:
+def _sent(entry: LineTurn, row: MessageRow, split: Split | None, pruned: Mapping[int, Pruned]) -> Message:
+    """The row as a model is sent it; ``pruned`` are its outputs that are, by their index."""
+    turn = entry.turn
     message = sent_message(row, turn.id, turn.unsent.get(row.id))
     if turn.environment is not None and message.is_prompt:
         return msgspec.structs.replace(message, parts=[notice_part(turn.environment), *message.parts])
     # Asked in this order: a long view is read often, and seldom is anything of it pruned, split or damaged.
-    if (not pruned and (compaction is None or compaction.split is None)) or row.damage is not None:
+    if (not pruned and (split is None or split.message_id != row.id)) or row.damage is not None:
         return message
-    parts = sent_parts(row.id, message.parts, compaction.split if compaction else None, pruned)
-    return msgspec.structs.replace(message, parts=parts)
+    prunes = {(row.id, index): one for index, one in pruned.items()}
+    return msgspec.structs.replace(message, parts=sent_parts(row.id, message.parts, split, prunes))
+
+
+def _sent_once(entry: LineTurn, row: MessageRow, split: Split | None, pruned: Mapping[int, Pruned]) -> Message:
+    """The same, made once for each way a row is sent: a line that is kept is sent with every step."""
+    start = split.from_part if split is not None and split.message_id == row.id else 0
+    known: tuple[int, Mapping[int, Pruned], Message] | None = entry.memo.get(row.id)
+    if known is not None and known[0] == start and known[1] == pruned:
+        return known[2]
+    message = _sent(entry, row, split, pruned)
+    entry.memo[row.id] = start, pruned, message
+    return message
 
 
 def sent_parts(
