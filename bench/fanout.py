@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import orjson
 
-from bench.fanout_server import TOKEN
+from bench.http_client import TOKEN
 from bench.measure import Bench, Goal, Line, ratios
 
 __all__ = ["measure"]

@@ -26,6 +26,8 @@ from starlette.types import ASGIApp
 
 import clew
 from bench import talk
+from bench.http_client import TOKEN
+from bench.server_side import bound
 from clew.config import ServerConfig
 from clew.fronts.http.app import make_app
 from clew.fronts.http.auth import loopback_hosts
@@ -36,9 +38,8 @@ from clew.testing.scripted import FakeProviders
 from clew.transcript import chunk as c
 from clew.transcript.usage import Usage
 
-__all__ = ["TOKEN", "main"]
+__all__ = ["main"]
 
-TOKEN = "bench-0123456789"
 _HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no", "x-content-type-options": "nosniff"}
 _DELTA = c.TextDelta("t1", talk.DELTA)
 _STREAK = 64
@@ -156,8 +157,7 @@ class _Bare:
 
 
 async def _serve(server: str, viewers: int, frames: int, pace_ms: float) -> None:
-    with socket.socket() as listener, tempfile.TemporaryDirectory(prefix="clew-bench-") as folder:
-        listener.bind(("127.0.0.1", 0))
+    with bound() as listener, tempfile.TemporaryDirectory(prefix="clew-bench-") as folder:
         port = listener.getsockname()[1]
         if server != "clew":
             bare = _Bare(viewers, frames, pace_ms)

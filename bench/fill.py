@@ -63,7 +63,13 @@ async def add_sessions(store: Store, mint: Mint, count: int, metadata: Callable[
     return session_id
 
 
-async def fill_turns(store: Store, mint: Mint, session_id: str, turns: Sequence[int]) -> str | None:
+async def fill_turns(
+    store: Store,
+    mint: Mint,
+    session_id: str,
+    turns: Sequence[int],
+    parts_of: Callable[[int], list[dict[str, Any]]] = talk.assistant_parts,
+) -> str | None:
     """Whole turns at the head of a session; the id of the last."""
     waiting: list[Awaitable[Outcome]] = []
     writes: list[Write] = []
@@ -74,7 +80,7 @@ async def fill_turns(store: Store, mint: Mint, session_id: str, turns: Sequence[
         user = user_row(mint, session_id, talk.prompt(n), now)
         writes.append(OpenTurn(Turn(id=turn_id, session_id=session_id, parent_turn_id=parent, created_at=now)))
         writes += (InsertMessage(user), SealMessage(user.id, user.seal), LinkMessage(turn_id, user.id))
-        writes += answer(mint, session_id, turn_id, talk.assistant_parts(n), now)
+        writes += answer(mint, session_id, turn_id, parts_of(n), now)
         parent = turn_id
         if len(writes) >= _TURNS_A_UNIT * 10:
             waiting.append(store.submit(Unit(session_id, tuple(writes))))

@@ -1,7 +1,7 @@
 """The floor: what a careful person writes by hand with the standard library, and nothing more.
 
 The three tables of the storage format, WAL, plain SQL, orjson. No turn tree, no journal, no checks, no threads
-but the one writer of :class:`RawGroup`. It keeps less than clew keeps; that is the point of a floor.
+but the one writer of :class:`RawJournal`. It keeps less than clew keeps; that is the point of a floor.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import orjson
 from bench import talk
 from clew.store.sql.queries import read_sql
 
-__all__ = ["RawChunks", "RawGroup", "RawStore", "connect", "raw_id"]
+__all__ = ["RawChunks", "RawJournal", "RawStore", "Sync", "connect", "raw_id"]
 
 Sync = Literal["NORMAL", "FULL"]
 
@@ -120,14 +120,14 @@ class RawStore:
 
     def __init__(self, path: Path, sync: Sync = "NORMAL") -> None:
         self.path = path
-        self._connection = connect(path, sync)
-        self._connection.executescript(read_sql("sqlite/migrations/0001_three_tables.sql"))
-        self._connection.execute("CREATE INDEX raw_newest ON chat_sessions (updated_at) WHERE archived_at IS NULL")
+        self.connection = connect(path, sync)
+        self.connection.executescript(read_sql("sqlite/migrations/0001_three_tables.sql"))
+        self.connection.execute("CREATE INDEX raw_newest ON chat_sessions (updated_at) WHERE archived_at IS NULL")
         self._ids = 0
 
     def close(self) -> None:
-        self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        self._connection.close()
+        self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        self.connection.close()
 
     def _id(self, prefix: str) -> str:
         self._ids += 1
@@ -148,24 +148,24 @@ class RawStore:
             )
             for n, id_ in enumerate(ids)
         )
-        self._connection.execute("BEGIN IMMEDIATE")
-        self._connection.executemany(_SESSION, rows)
-        self._connection.execute("COMMIT")
+        self.connection.execute("BEGIN IMMEDIATE")
+        self.connection.executemany(_SESSION, rows)
+        self.connection.execute("COMMIT")
         return ids[-1]
 
     def append_turn(self, session_id: str, text: str, parts: list[dict[str, Any]], now: int) -> None:
-        self._user(session_id, text, now)
-        self._assistant(session_id, parts, now)
+        self.ask(session_id, text, now)
+        self.answer(session_id, parts, now)
 
-    def _user(self, session_id: str, text: str, now: int) -> None:
-        execute = self._connection.execute
+    def ask(self, session_id: str, text: str, now: int) -> None:
+        execute = self.connection.execute
         execute("BEGIN IMMEDIATE")
         self._message(session_id, "user", {}, [{"type": "text", "text": text}], now)
         execute(_TOUCH, (now, session_id))
         execute("COMMIT")
 
-    def _assistant(self, session_id: str, parts: list[dict[str, Any]], now: int) -> None:
-        execute = self._connection.execute
+    def answer(self, session_id: str, parts: list[dict[str, Any]], now: int) -> None:
+        execute = self.connection.execute
         used = [count * 2 for count in talk.USAGE]
         usage = dict(zip(("input", "output", "reasoning", "cache_read", "cache_write"), used, strict=True))
         execute("BEGIN IMMEDIATE")
@@ -177,42 +177,42 @@ class RawStore:
         self, session_id: str, role: str, metadata: dict[str, Any], parts: list[dict[str, Any]], now: int
     ) -> None:
         message_id = self._id("msg")
-        self._connection.execute(_MESSAGE, (message_id, session_id, role, _json(metadata), now, now))
+        self.connection.execute(_MESSAGE, (message_id, session_id, role, _json(metadata), now, now))
         for index, part in enumerate(parts):
             call = part.get("toolCallId")
             state = part["state"] if call else None
             data = _json(part)
             row = (self._id("prt"), message_id, session_id, index, part["type"], data, call, state, now, now)
-            self._connection.execute(_PART, row)
+            self.connection.execute(_PART, row)
 
     def fill(self, session_id: str, turns: Iterable[int]) -> None:
         """Turns in one transaction, for stores that are only read afterwards."""
-        self._connection.execute("BEGIN IMMEDIATE")
+        self.connection.execute("BEGIN IMMEDIATE")
         for n in turns:
             now = talk.START_MS + n
             usage = {"input": 2400, "output": 400, "reasoning": 0, "cache_read": 600, "cache_write": 0}
             self._message(session_id, "user", {}, [{"type": "text", "text": talk.prompt(n)}], now)
             metadata = {"usage": usage, "model": talk.MODEL_JSON}
             self._message(session_id, "assistant", metadata, talk.assistant_parts(n), now)
-        self._connection.execute("COMMIT")
-        self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        self.connection.execute("COMMIT")
+        self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def load(self, session_id: str) -> list[dict[str, Any]]:
         """The whole session as plain objects; parts come in the order they were inserted."""
         loads = orjson.loads
         parts: dict[str, list[Any]] = {}
-        for message_id, data in self._connection.execute(_LOAD_PARTS, (session_id,)):
+        for message_id, data in self.connection.execute(_LOAD_PARTS, (session_id,)):
             parts.setdefault(message_id, []).append(loads(data))
         return [
             {"id": row[0], "role": row[1], "metadata": loads(row[2]), "created_at": row[3], "parts": parts[row[0]]}
-            for row in self._connection.execute(_LOAD_MESSAGES, (session_id,))
+            for row in self.connection.execute(_LOAD_MESSAGES, (session_id,))
         ]
 
     def load_last(self, session_id: str, count: int) -> list[dict[str, Any]]:
         loads = orjson.loads
-        rows = self._connection.execute(_LAST_MESSAGES, (session_id, count)).fetchall()
+        rows = self.connection.execute(_LAST_MESSAGES, (session_id, count)).fetchall()
         parts: dict[str, list[Any]] = {}
-        for message_id, data in self._connection.execute(_PARTS_OF, (_json([row[0] for row in rows]),)):
+        for message_id, data in self.connection.execute(_PARTS_OF, (_json([row[0] for row in rows]),)):
             parts.setdefault(message_id, []).append(loads(data))
         rows.reverse()
         return [
@@ -222,7 +222,7 @@ class RawStore:
 
     def branch(self, source: str, through: int) -> str:
         """A new session with copies of the messages up to that moment and their parts; its id."""
-        execute, session_id = self._connection.execute, self._id("ses")
+        execute, session_id = self.connection.execute, self._id("ses")
         next_ = self._ids
         execute(_COPIES)
         execute("BEGIN IMMEDIATE")
@@ -244,15 +244,15 @@ class RawStore:
         return self._update(_SHOW, {"session": session_id, "since": since})
 
     def _update(self, statement: str, params: dict[str, Any]) -> int:
-        self._connection.execute("BEGIN IMMEDIATE")
-        changed = self._connection.execute(statement, params).rowcount
-        self._connection.execute("COMMIT")
+        self.connection.execute("BEGIN IMMEDIATE")
+        changed = self.connection.execute(statement, params).rowcount
+        self.connection.execute("COMMIT")
         return changed
 
     def newest(self, count: int) -> list[dict[str, Any]]:
         loads = orjson.loads
         found: list[dict[str, Any]] = []
-        for row in self._connection.execute(_NEWEST, (count,)):
+        for row in self.connection.execute(_NEWEST, (count,)):
             session = dict(zip(_SESSION_KEYS, row, strict=True))
             session["model"] = loads(row[3])
             session["permissions"] = loads(row[6])
@@ -274,43 +274,49 @@ class RawChunks:
 
     def __init__(self, path: Path, sync: Sync = "NORMAL", *, checkpoints: bool = True) -> None:
         self.path = path
-        self._connection = connect(path, sync, checkpoints=checkpoints)
-        self._connection.execute(_CHUNK_TABLE)
+        self.connection = connect(path, sync, checkpoints=checkpoints)
+        self.connection.execute(_CHUNK_TABLE)
 
     def append(self, message_id: str, n: int, delta: str) -> None:
-        execute = self._connection.execute
+        execute = self.connection.execute
         execute("BEGIN IMMEDIATE")
         execute(_CHUNK, (message_id, n, _chunk_json(delta)))
         execute("COMMIT")
 
     def close(self) -> None:
-        self._connection.close()
+        self.connection.close()
 
 
-class RawGroup:
-    """One thread that writes: a row for each chunk, and one commit for all that wait."""
+class RawJournal:
+    """One thread that writes: one row and one commit for all that wait, and one word back to the loop for all of them.
 
-    def __init__(self, path: Path, sync: Sync = "NORMAL", *, window_ms: float = 0.0, checkpoints: bool = True) -> None:
-        self._connection = connect(path, sync, checkpoints=checkpoints)
-        self._connection.execute(_CHUNK_TABLE)
-        self._queue: queue.SimpleQueue[tuple[str, int, str, float] | None] = queue.SimpleQueue()
+    The cheapest way to make many streams durable that was found; what follows from it is left to whoever uses it.
+    """
+
+    def __init__(self, path: Path, sync: Sync = "NORMAL", *, window_ms: float = 0.0) -> None:
+        self._connection = connect(path, sync)
+        self._connection.execute("CREATE TABLE journal (n INTEGER PRIMARY KEY, data BLOB NOT NULL)")
+        self._queue: queue.SimpleQueue[tuple[int, int, str, float] | None] = queue.SimpleQueue()
         self._window_s = window_ms / 1000
         self._loop = asyncio.get_running_loop()
         self._written = 0
-        self._drained: asyncio.Future[None] | None = None
+        self._durable = self._loop.create_future()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self.latencies: list[float] = []
         self._thread.start()
 
-    def write(self, message_id: str, n: int, delta: str) -> None:
+    def write(self, stream: int, n: int, delta: str = talk.DELTA) -> None:
         self._written += 1
-        self._queue.put((message_id, n, delta, time.perf_counter()))
+        self._queue.put((stream, n, delta, time.perf_counter()))
+
+    async def durable(self) -> None:
+        """Wait for the next commit that is said to be durable."""
+        await self._durable
 
     async def drain(self) -> None:
         """Wait until everything that was written is durable, and said to be."""
-        self._drained = self._loop.create_future()
-        if len(self.latencies) < self._written:
-            await self._drained
+        while len(self.latencies) < self._written:
+            await self._durable
 
     def close(self) -> None:
         self._queue.put(None)
@@ -322,7 +328,7 @@ class RawGroup:
             item = self._queue.get()
             if self._window_s:
                 time.sleep(self._window_s)
-            group: list[tuple[str, int, str, float]] = []
+            group: list[tuple[int, int, str, float]] = []
             while item is not None:
                 group.append(item)
                 try:
@@ -334,14 +340,15 @@ class RawGroup:
             if item is None:
                 return
 
-    def _commit(self, group: list[tuple[str, int, str, float]]) -> None:
+    def _commit(self, group: list[tuple[int, int, str, float]]) -> None:
+        row = orjson.dumps([(stream, n, delta) for stream, n, delta, _ in group])
         self._connection.execute("BEGIN IMMEDIATE")
-        self._connection.executemany(_CHUNK, [(id_, n, _chunk_json(delta)) for id_, n, delta, _ in group])
+        self._connection.execute("INSERT INTO journal (data) VALUES (?)", (row,))
         self._connection.execute("COMMIT")
-        self._loop.call_soon_threadsafe(self._durable, [arrived for *_, arrived in group])
+        self._loop.call_soon_threadsafe(self._acknowledge, [arrived for *_, arrived in group])
 
-    def _durable(self, arrivals: list[float]) -> None:
+    def _acknowledge(self, arrivals: list[float]) -> None:
         now = time.perf_counter()
         self.latencies += [now - arrived for arrived in arrivals]
-        if self._drained is not None and len(self.latencies) == self._written:
-            self._drained.set_result(None)
+        durable, self._durable = self._durable, self._loop.create_future()
+        durable.set_result(None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 from pathlib import Path
 
@@ -12,8 +11,9 @@ import clew
 from bench import talk
 from bench.fill import step
 from bench.measure import Bench, Goal, Line
-from bench.raw import RawChunks, RawGroup, RawStore, raw_id
-from bench.streams import PER_SECOND, STREAMS, Pace, Streams, in_tasks, in_ticks
+from bench.pace import PER_SECOND
+from bench.raw import RawChunks, RawStore, raw_id
+from bench.streams import DELTA_CHUNK, Streams
 from clew.store.sql.sqlite.opening import SqliteOptions, open_sqlite
 from clew.store.unit import BookStep
 from clew.testing.clock import FakeClock
@@ -21,8 +21,6 @@ from clew.testing.scribe import Scribe
 from clew.transcript import chunk as c
 
 __all__ = ["measure_stored", "measure_written"]
-
-_DELTA = c.TextDelta("t1", talk.DELTA)
 
 
 def _wal(path: Path) -> int:
@@ -33,10 +31,6 @@ def _wal(path: Path) -> int:
 
 
 async def measure_written(bench: Bench) -> list[Line]:
-    return [*await _alone(bench), *await _shared(bench)]
-
-
-async def _alone(bench: Bench) -> list[Line]:
     """One stream, each chunk in its own commit, 100 chunks to a second of a clock that nobody has to wait for."""
     points = (500, 5_000, bench.size(50_000, 10_000))
     raw = _raw_alone(bench, points)
@@ -71,7 +65,7 @@ async def _clew_alone(bench: Bench, points: tuple[int, ...]) -> dict[int, float]
     recorder = made.recorders[0]
     before, found = _wal(path), dict[int, float]()
     for n in range(1, points[-1] + 1):
-        recorder.write(_DELTA)
+        recorder.write(DELTA_CHUNK)
         await recorder.flush()
         clock.advance(1000 / PER_SECOND)
         if n in points:
@@ -80,52 +74,6 @@ async def _clew_alone(bench: Bench, points: tuple[int, ...]) -> dict[int, float]
     await made.finish()
     await store.close()
     return found
-
-
-async def _shared(bench: Bench) -> list[Line]:
-    """In ticks, several chunks share a commit; in tasks, nearly each has its own, so only a window helps."""
-    seconds = bench.size(3, 1)
-    lines: list[Line] = []
-    ways: tuple[tuple[str, Pace, float, Goal | None], ...] = (
-        ("in ticks of 1 ms", in_ticks, 0.0, Goal("≤", 150)),
-        ("in ticks of 1 ms", in_ticks, 5.0, None),
-        ("each in its task", in_tasks, 0.0, None),
-    )
-    for name, pace, window_ms, goal in ways:
-        raw: list[float] = []
-        ours: list[float] = []
-        for _ in range(bench.rounds):
-            raw.append(await _raw_shared(bench, pace, seconds, window_ms))
-            ours.append(await _clew_shared(bench, pace, seconds, window_ms))
-        what = f"written per byte of text, {STREAMS} streams × {PER_SECOND}/s {name}, window {window_ms:g} ms"
-        lines.append(Line("P6", what, "bytes", raw, ours, ours, goal))
-    return lines
-
-
-async def _raw_shared(bench: Bench, pace: Pace, seconds: float, window_ms: float) -> float:
-    path = bench.path("p6-raw-shared")
-    floor = RawGroup(path, window_ms=window_ms, checkpoints=False)
-    before = _wal(path)
-    ids = [raw_id("msg", n) for n in range(STREAMS)]
-    total = await pace(seconds, lambda stream, n: floor.write(ids[stream], n, talk.DELTA))
-    await floor.drain()
-    written = _wal(path) - before
-    floor.close()
-    return written / (total * len(talk.DELTA))
-
-
-async def _clew_shared(bench: Bench, pace: Pace, seconds: float, window_ms: float) -> float:
-    path = bench.path("p6-clew-shared")
-    store = await open_sqlite(path, SqliteOptions(checkpoints=False, window_ms=window_ms))
-    made = await Streams.make(store, STREAMS)
-    recorders = made.recorders
-    before = _wal(path)
-    total = await pace(seconds, lambda stream, n: recorders[stream].write(_DELTA))
-    await asyncio.gather(*(recorder.flush() for recorder in recorders))
-    written = _wal(path) - before
-    await made.finish()
-    await store.close()
-    return written / (total * len(talk.DELTA))
 
 
 # P12

@@ -1,0 +1,186 @@
+"""One long session, in a process of its own: ``python -m bench.grow_side TURNS FOLDER TIMES``.
+
+Prints a line of JSON: for each call its median in milliseconds and its CPU, and the memory the process needed. First
+what people look at and where they go, then the next prompt, then the same session once it was compacted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import sys
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+import clew
+from bench.fill import add_sessions, fill_turns
+from bench.measure import median, settle
+from bench.process import peak_mb
+from clew.config import CompactionConfig, Config
+from clew.engine import Engine
+from clew.providers.base import ModelInfo, ModelRequest, StepEnd
+from clew.testing.scripted import FakeProviders
+from clew.transcript import chunk as c
+from clew.transcript.session import Model
+from clew.transcript.usage import Usage
+
+__all__ = ["fill_session", "main", "measure_session", "open_long", "users_of"]
+
+_PAGE: Final = 40
+_ENOUGH_S: Final = 1.0
+"""A call that takes long is not measured so often."""
+_ANSWERS: Final = Model("test", "model")
+_CONFIG: Final = Config(compaction=CompactionConfig(preset="overlay", keep_recent_tokens=6_500))
+_SUMMARY: Final = "\n".join(
+    line
+    for heading in ("Goal", "Constraints & Preferences", "Progress", "Key Decisions", "Next Steps")
+    for line in (f"## {heading}", "- What was said before, in short.")
+)
+
+
+class _Brief:
+    """A model that answers with one word, and notes when it was asked."""
+
+    def __init__(self) -> None:
+        self.asked = 0.0
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[c.Chunk | StepEnd, None]:
+        self.asked = time.perf_counter()
+        yield c.TextStart("t1")
+        yield c.TextDelta("t1", _SUMMARY)
+        yield c.TextEnd("t1")
+        yield StepEnd(usage=Usage(10, 5))
+
+    async def close(self) -> None:
+        pass
+
+
+def open_long(path: Path, model: Any) -> Any:
+    """The engine on a store of long sessions, with a window that is never full."""
+    infos = [ModelInfo(model=_ANSWERS, window=1_000_000_000, max_output=4_000, summariser=_ANSWERS)]
+    return clew.open(f"sqlite:///{path}", config=_CONFIG, providers=FakeProviders(model, infos=infos))
+
+
+async def fill_session(path: Path, turns: int) -> str:
+    """A store with one session of so many turns; the session's id."""
+    async with open_long(path, _Brief()) as engine:
+        session_id = await add_sessions(engine.store, engine.mint, 1, lambda _: {"title": "a long one"})
+        await fill_turns(engine.store, engine.mint, session_id, range(turns))
+        await engine.patch_session(session_id, model=str(_ANSWERS))
+    return session_id
+
+
+def users_of(path: Path, session_id: str) -> list[str]:
+    """Its user messages in order, by hand: what is not measured must not fill the caches of what is."""
+    connection = sqlite3.connect(path)
+    try:
+        found = "SELECT id FROM chat_messages WHERE session_id = ? AND role = 'user' ORDER BY created_at, rowid"
+        return [row[0] for row in connection.execute(found, (session_id,))]
+    finally:
+        connection.close()
+
+
+class _Clock:
+    """What each call took."""
+
+    def __init__(self, times: int) -> None:
+        self.ms: dict[str, float] = {}
+        self.cpu: dict[str, float] = {}
+        self._times = times
+
+    async def time(self, *steps: tuple[str, Callable[[], Awaitable[Any]]], times: int | None = None) -> None:
+        """The steps one after another, again and again; the first time for the caches."""
+        settle()
+        took: dict[str, list[tuple[float, float]]] = {name: [] for name, _ in steps}
+        begin = time.perf_counter()
+        for number in range(1 + (times or self._times)):
+            for name, step in steps:
+                wall, cpu = time.perf_counter(), time.process_time()
+                found = await step()
+                took[name].append((time.perf_counter() - wall, time.process_time() - cpu))
+                del found
+            if number and time.perf_counter() - begin > _ENOUGH_S * len(steps):
+                break
+        for name, all_ in took.items():
+            counted = all_[1:]
+            self.ms[name] = median([one[0] for one in counted]) * 1000
+            self.cpu[name] = median([one[1] for one in counted]) * 1000
+
+
+async def _look(engine: Engine, session_id: str, users: list[str], clock: _Clock) -> None:
+    turns = len(users)
+    middle, ten_back = users[turns // 2], users[-10]
+    await clock.time(("last page", lambda: engine.messages(session_id, limit=_PAGE)))
+    await clock.time(("page in the middle", lambda: engine.messages(session_id, limit=_PAGE, before=middle)))
+    await clock.time(("page at the start", lambda: engine.messages(session_id, limit=_PAGE, before=users[25])))
+    await clock.time(("status", lambda: engine.get_status(session_id)))
+    await clock.time(("context report", lambda: engine.context(session_id)))
+    await clock.time(("tree", lambda: engine.tree(session_id)))
+    await clock.time(("reflog", lambda: engine.reflog(session_id)))
+    await clock.time(("files", lambda: engine.files(session_id)))
+    await clock.time(
+        ("rewind by 10", lambda: engine.rewind(session_id, ten_back, mode="edit")),
+        ("and back", lambda: engine.unrewind(session_id)),
+    )
+    if turns > 1_000:
+        far = users[-1_000]
+        await clock.time(
+            ("rewind by 1,000", lambda: engine.rewind(session_id, far, mode="edit")),
+            ("1,000 back", lambda: engine.unrewind(session_id)),
+        )
+    await clock.time(("branch at turn 50", lambda: engine.branch(session_id, users[50])))
+    await clock.time(("branch in the middle", lambda: engine.branch(session_id, middle)), times=2)
+
+
+async def _prompt(engine: Engine, session_id: str, model: _Brief, clock: _Clock, name: str, times: int) -> None:
+    """The first prompt after opening, which has to read, and those after it."""
+    first: list[float] = []
+    asked: list[float] = []
+    for _ in range(1 + times):
+        begin, shown = time.perf_counter(), 0.0
+        async for chunk in engine.run(session_id, "go on"):
+            if chunk["type"] == "text-delta" and not shown:
+                shown = time.perf_counter()
+        asked.append((model.asked - begin) * 1000)
+        first.append((shown - begin) * 1000)
+    clock.ms[f"first prompt after opening to the model, {name}"] = asked[0]
+    clock.ms[f"prompt to the model, {name}"] = median(asked[1:])
+    clock.ms[f"prompt to its first chunk, {name}"] = median(first[1:])
+
+
+async def measure_session(path: Path, turns: int, times: int) -> dict[str, Any]:
+    session_id = await fill_session(path, turns)
+    clock, model, users = _Clock(times), _Brief(), users_of(path, session_id)
+    async with open_long(path, model) as engine:
+        await _look(engine, session_id, users, clock)
+    looked = peak_mb()
+    async with open_long(path, model) as engine:
+        await _prompt(engine, session_id, model, clock, "nothing compacted", times)
+    async with open_long(path, model) as engine:
+        begin = time.perf_counter()
+        await engine.compact(session_id)
+        clock.ms["compact, the summary for nothing"] = (time.perf_counter() - begin) * 1000
+    async with open_long(path, model) as engine:
+        await _prompt(engine, session_id, model, clock, "compacted", times)
+        await clock.time(("last page, compacted", lambda: engine.messages(session_id, limit=_PAGE)))
+        await clock.time(("context report, compacted", lambda: engine.context(session_id)))
+        users = users_of(path, session_id)
+        await clock.time(
+            ("head back 2 turns, compacted", lambda: engine.rewind(session_id, users[-2], mode="edit")),
+            ("and back, compacted", lambda: engine.unrewind(session_id)),
+        )
+    return {"ms": clock.ms, "cpu": clock.cpu, "looked": looked, "rss": peak_mb()}
+
+
+def main() -> None:
+    turns, folder, times = sys.argv[1:]
+    path = Path(folder) / f"grow-{turns}-{time.time_ns()}.db"
+    print(orjson.dumps(asyncio.run(measure_session(path, int(turns), int(times)))).decode(), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,161 @@
+"""GROW: the same calls on one session of 200, 2,000 and 20,000 turns, and a server that is asked about the longest."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import orjson
+
+from bench.child import run_child
+from bench.grow_side import fill_session, users_of
+from bench.http_client import Connection, ask_chat, connect
+from bench.measure import Bench, Goal, Line, median, ratios
+from bench.process import peak_mb
+from bench.serving import Served, serving
+
+__all__ = ["measure"]
+
+_WHOLE: Final = ("nothing compacted", "compact,", "branch in the middle")
+"""Calls that have to read, or copy, all of it or half of it: they may grow."""
+_FIRST_PAGE: Final = 40
+_OLDER_PAGE: Final = 200
+_LONG_READS: Final = ("export?format=json", "messages?view=model")
+
+
+async def measure(bench: Bench) -> list[Line]:
+    sizes = (200, 2_000, 20_000) if not bench.quick else (60, 120, 240)
+    times = bench.size(7, 2)
+    found = {turns: await run_child("bench.grow_side", turns, bench.folder, times) for turns in sizes}
+    least, *others = sizes
+    lines: list[Line] = []
+    for turns in others:
+        for name in found[least]["ms"]:
+            raw, ours = [found[least]["ms"][name]], [found[turns]["ms"][name]]
+            flat = turns == sizes[-1] and not any(word in name for word in _WHOLE)
+            what = f"{name}, {turns:,} turns (raw: {least})"
+            lines.append(Line("GROW", what, "ms", raw, ours, ratios(ours, raw), Goal("≤", 2) if flat else None))
+    for name in found[sizes[-1]]["ms"].keys() - found[least]["ms"].keys():
+        lines += [
+            Line("GROW", f"{name}, {turns:,} turns", "ms", (), [found[turns]["ms"][name]])
+            for turns in others
+            if name in found[turns]["ms"]
+        ]
+    for name, key in (("memory after looking, rewinding, branching", "looked"), ("memory after all of it", "rss")):
+        raw, ours = [found[least][key]], [found[sizes[-1]][key]]
+        lines.append(Line("GROW", f"{name}, {sizes[-1]:,} turns (raw: {least})", "MB", raw, ours, ratios(ours, raw)))
+    return [*lines, *await _walked(bench, sizes[-1])]
+
+
+# On the page
+
+
+async def _walked(bench: Bench, turns: int) -> list[Line]:
+    """As the page asks a server: open, page to the start, look, search, rewind, branch. Then a prompt beside reads."""
+    path = bench.path("walk")
+    session_id = await fill_session(path, turns)
+    users = users_of(path, session_id)
+    async with serving("clew", "there", path) as served:
+        walk = _Walk(await connect(served.port), f"/api/sessions/{session_id}")
+        await walk.open()
+        await walk.to_the_start()
+        await walk.around(users)
+        memory = peak_mb(served.pid)
+    alone: list[float] = []
+    beside: list[float] = []
+    async with serving("clew", "there", path) as served:
+        other = await _other(served)
+        for _ in range(bench.rounds):
+            alone.append(await _prompted(served, other, bench.size(15, 3)))
+            async with _long_reads(served, session_id):
+                beside.append(await _prompted(served, other, bench.size(15, 3)))
+    what = f"on the page, {turns:,} turns"
+    slowest = max(walk.waits, key=lambda name: walk.waits[name])
+    longest = [walk.waits[slowest]]
+    named = f"a prompt beside two long reads of {turns:,} turns (raw: alone)"
+    return [
+        Line("GROW", f"{what}: longest wait ({slowest})", "ms", (), longest, longest, Goal("≤", 200, " ms")),
+        Line("GROW", f"{what}: memory of the server", "MB", (), [memory], [memory], Goal("≤", 250, " MB")),
+        Line("GROW", named, "ms", alone, beside, ratios(beside, alone), Goal("≤", 3)),
+    ]
+
+
+class _Walk:
+    """What somebody does on the page with one session, and the longest they waited for each kind of it."""
+
+    def __init__(self, connection: Connection, base: str) -> None:
+        self._connection = connection
+        self._base = base
+        self.waits: dict[str, float] = {}
+
+    async def ask(self, name: str, method: str, path: str, body: object = None) -> Any:
+        answer = await self._connection.ask(method, path, body)
+        if answer.status >= 300:
+            raise RuntimeError(f"{method} {path} was answered {answer.status}: {answer.body[:300]!r}")
+        self.waits[name] = max(self.waits.get(name, 0.0), answer.whole_ms)
+        return orjson.loads(answer.body)
+
+    async def open(self) -> None:
+        await self.ask("list", "GET", "/api/sessions?limit=100")
+        for name in ("", "/status", "/context", "/files", "/queue"):
+            await self.ask(name or "session", "GET", f"{self._base}{name}")
+
+    async def to_the_start(self) -> None:
+        found = await self.ask("last page", "GET", f"{self._base}/messages?limit={_FIRST_PAGE}")
+        messages = found["messages"]
+        while len(messages) >= _FIRST_PAGE:
+            query = f"limit={_OLDER_PAGE}&before={messages[0]['id']}"
+            messages = (await self.ask("older page", "GET", f"{self._base}/messages?{query}"))["messages"]
+
+    async def around(self, users: list[str]) -> None:
+        session_id = self._base.rpartition("/")[2]
+        await self.ask("tree", "GET", f"{self._base}/tree")
+        await self.ask("reflog", "GET", f"{self._base}/reflog")
+        for n in range(3):
+            await self.ask("first search" if not n else "search", "GET", f"/api/search?q=session&session={session_id}")
+        for back in (10, len(users) // 2):
+            await self.ask("rewind", "POST", f"{self._base}/rewind", {"message_id": users[-back], "mode": "edit"})
+            await self.ask("unrewind", "POST", f"{self._base}/unrewind", {})
+        await self.ask("branch", "POST", f"{self._base}/branch", {"from_message_id": users[min(50, len(users) - 1)]})
+
+
+async def _other(served: Served) -> str:
+    """A session of its own, elsewhere in the store."""
+    connection = await connect(served.port)
+    made = await connection.ask("POST", "/api/sessions", {"title": "elsewhere"})
+    connection.close()
+    return str(orjson.loads(made.body)["id"])
+
+
+async def _prompted(served: Served, session_id: str, times: int) -> float:
+    connection = await connect(served.port)
+    firsts = []
+    for _ in range(times):
+        answer = await connection.ask("POST", "/api/chat", ask_chat(session_id, time.time_ns(), "go on"))
+        firsts.append(answer.first_ms)
+    connection.close()
+    return median(firsts)
+
+
+@contextlib.asynccontextmanager
+async def _long_reads(served: Served, session_id: str) -> AsyncIterator[None]:
+    async def again(path: str) -> None:
+        connection = await connect(served.port)
+        try:
+            while True:
+                await connection.ask("GET", path)
+        finally:
+            connection.close()
+
+    loop = asyncio.get_running_loop()
+    reading = [loop.create_task(again(f"/api/sessions/{session_id}/{what}")) for what in _LONG_READS]
+    await asyncio.sleep(0.2)
+    try:
+        yield
+    finally:
+        for task in reading:
+            task.cancel()
+        await asyncio.gather(*reading, return_exceptions=True)

@@ -1,0 +1,116 @@
+"""MANY: a store of 100,000 sessions with a turn in each. Lists, titles, and searches through all of it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, Final
+
+import clew
+from bench import talk
+from bench.fill import answer, check
+from bench.http_client import connect
+from bench.measure import Bench, Line, median, settle
+from bench.process import peak_mb
+from bench.serving import serving
+from clew.ids import Mint
+from clew.store.base import Store
+from clew.store.unit import InsertMessage, InsertSession, LinkMessage, OpenTurn, Outcome, SealMessage, Unit
+from clew.testing.scribe import MODEL, user_row
+from clew.transcript.session import Session
+from clew.transcript.turn import Turn
+
+__all__ = ["ask_many", "measure"]
+
+_BODIES: Final = 64
+_TOGETHER: Final = 5_000
+
+
+async def measure(bench: Bench) -> list[Line]:
+    few, many = bench.size(1_000, 100), bench.size(100_000, 1_000)
+    found = {}
+    for count in (few, many):
+        path = bench.path(f"many-{count}")
+        found[count] = {**await ask_many(bench, path, count), **await _over_http(bench, path)}
+    lines = []
+    for name, (unit, took) in found[many].items():
+        lines.append(Line("MANY", f"{name}, {many:,} sessions (raw: {few:,})", unit, found[few][name][1], took))
+    return lines
+
+
+async def _fill(store: Store, mint: Mint, count: int) -> None:
+    """A session with a turn of a prompt and a reply, each in a unit; the replies are 64 texts in turns."""
+    bodies = [[{"type": "text", "text": talk.text(n, 800), "state": "done"}] for n in range(_BODIES)]
+    waiting: list[Awaitable[Outcome]] = []
+    for n in range(count):
+        session_id, turn_id, now = mint.session(store.capabilities.session_ids), mint.turn(), talk.START_MS + n
+        session = Session(
+            id=session_id,
+            agent="assistant",
+            workspace_root="/work",
+            model=MODEL,
+            created_at=now,
+            updated_at=now,
+            metadata={"title": f"What was said about the thing number {n}"},
+        )
+        # One in a thousand has a word that no other has, and one has one of its own.
+        rare = "walrus " * (n % 1_000 == 7) + "axolotl " * (n == count // 2)
+        user = user_row(mint, session_id, rare + talk.prompt(n % _BODIES), now)
+        turn = Turn(id=turn_id, session_id=session_id, parent_turn_id=None, created_at=now)
+        writes = (OpenTurn(turn), InsertMessage(user), SealMessage(user.id, user.seal), LinkMessage(turn_id, user.id))
+        said = answer(mint, session_id, turn_id, bodies[n % _BODIES], now)
+        waiting.append(store.submit(Unit(session_id, (InsertSession(session), *writes, *said))))
+        if len(waiting) == _TOGETHER or n == count - 1:
+            for outcome in await asyncio.gather(*waiting):
+                check(outcome)
+            waiting.clear()
+
+
+async def ask_many(bench: Bench, path: Path, count: int) -> dict[str, tuple[str, list[float]]]:
+    async with clew.open(f"sqlite:///{path}", config=clew.Config()) as engine:
+        await _fill(engine.store, engine.mint, count)
+    took: dict[str, tuple[str, list[float]]] = {}
+    async with clew.open(f"sqlite:///{path}", config=clew.Config()) as engine:
+
+        async def time_(name: str, call: Callable[[], Awaitable[Any]], times: int) -> None:
+            settle()
+            all_ = []
+            for _ in range(times):
+                begin = time.perf_counter()
+                await call()
+                all_.append((time.perf_counter() - begin) * 1000)
+            took[name] = ("ms", [all_[0]] if times == 1 else [median(all_[1:])])
+
+        times = bench.size(15, 3)
+        await time_("list, newest 50", engine.list_sessions, times)
+        await time_("list by a title that many have", lambda: engine.list_sessions(q="thing"), times)
+        await time_("list by a title that nobody has", lambda: engine.list_sessions(q="xylophone"), times)
+        await time_("first search, which makes the index", lambda: engine.search("axolotl"), 1)
+        # It may be made beside the request: what follows is measured once it is there.
+        await _indexed(engine)
+        await time_("search, one hit", lambda: engine.search("axolotl"), times)
+        await time_("search, one in a thousand", lambda: engine.search("walrus"), times)
+        await time_("search, a word in all of them", lambda: engine.search("session"), min(times, 6))
+        await time_("search, two such words", lambda: engine.search("session people"), min(times, 6))
+    return took
+
+
+async def _indexed(engine: Any) -> None:
+    deadline = time.perf_counter() + 120
+    while not (await engine.search("axolotl")).hits:
+        if time.perf_counter() > deadline:
+            raise RuntimeError("the search index was not made in two minutes")
+        await asyncio.sleep(0.1)
+
+
+async def _over_http(bench: Bench, path: Path) -> dict[str, tuple[str, list[float]]]:
+    async with serving("clew", "there", path) as served:
+        connection = await connect(served.port)
+        took = [await connection.ask("GET", "/api/sessions?limit=50") for _ in range(bench.size(60, 5))]
+        connection.close()
+        return {
+            "GET list over HTTP": ("ms", [median([answer.whole_ms for answer in took[1:]])]),
+            "memory of the server after it": ("MB", [peak_mb(served.pid)]),
+        }

@@ -1,0 +1,70 @@
+"""What is said in a whole turn: a prompt, one tool call whose arguments come in 8 deltas, 2 KB back, 200 deltas."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from bench import talk
+
+__all__ = ["TOOL", "TurnWork", "history", "turn_work"]
+
+TOOL: Final = "look_up"
+_DELTAS: Final = 200
+_ARGUMENT_DELTAS: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class TurnWork:
+    """``arguments`` and ``deltas`` as a model streams them, ``output`` as the tool gives it back."""
+
+    number: int
+    prompt: str
+    arguments: tuple[str, ...]
+    output: str
+    deltas: tuple[str, ...]
+
+    @property
+    def given(self) -> dict[str, Any]:
+        return dict(json.loads("".join(self.arguments)))
+
+    @property
+    def reply(self) -> str:
+        return "".join(self.deltas)
+
+    @property
+    def call_id(self) -> str:
+        return f"call_{self.number}"
+
+    def parts(self) -> list[dict[str, Any]]:
+        """The answer as a client holds it once the turn is over."""
+        call = {"type": f"tool-{TOOL}", "toolCallId": self.call_id, "state": "output-available"}
+        return [
+            {"type": "step-start"},
+            {**call, "input": self.given, "output": self.output},
+            {"type": "step-start"},
+            {"type": "text", "text": self.reply, "state": "done"},
+        ]
+
+
+def turn_work(n: int) -> TurnWork:
+    arguments = json.dumps({"path": f"src/module_{n}.py", "about": talk.text(n + 3_000_000, 60)})
+    return TurnWork(
+        n,
+        talk.prompt(n),
+        tuple(_cut(arguments, _ARGUMENT_DELTAS)),
+        talk.text(n + 1_000_000, 2_000),
+        tuple(_cut(talk.text(n + 2_000_000, 800), _DELTAS)),
+    )
+
+
+def history(turns: int) -> Iterator[TurnWork]:
+    """What was said before; the turns that are measured come after it."""
+    return (turn_work(n) for n in range(turns))
+
+
+def _cut(text: str, pieces: int) -> Iterator[str]:
+    size = -(-len(text) // pieces)
+    return (text[at : at + size] for at in range(0, len(text), size))
