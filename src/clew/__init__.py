@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from clew.providers.base import ModelListing, ProviderFailure, ToolSchema
     from clew.runtime.compact import Compacted
     from clew.runtime.hooks import HookRefused
+    from clew.runtime.rule_book import KeptRule
     from clew.runtime.submission import Submission, TurnOutcome
     from clew.system_prompt.assemble import Section
 
@@ -64,6 +65,7 @@ _LATER = {
     "clew.providers.base": ("ModelListing", "ProviderFailure", "ToolSchema"),
     "clew.runtime.compact": ("Compacted",),
     "clew.runtime.hooks": ("HookRefused",),
+    "clew.runtime.rule_book": ("KeptRule",),
     "clew.runtime.submission": ("Submission", "TurnOutcome"),
 }
 
@@ -84,6 +86,7 @@ __all__ = [
     "EventList",
     "Explanation",
     "HookRefused",
+    "KeptRule",
     "LedgerEvent",
     "LiveStream",
     "Message",

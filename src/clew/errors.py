@@ -4,7 +4,7 @@
 
     ClewError
     ├── NotFound            SessionNotFound · MessageNotFound · TurnNotFound · ApprovalNotFound · TriggerNotFound
-    │                       BlobNotFound
+    │                       RuleNotFound · BlobNotFound
     ├── Conflict            SessionBusy · WaitingForHuman · NothingToContinue · AlreadyAnswered · DuplicateMessage
     │                       DuplicateEvent · TriggerPaused · RoutingConflict · NewerTurns · NothingToUndo ·
     │                       OwnedByAnotherProcess
@@ -58,6 +58,7 @@ __all__ = [
     "RewindTargetInvalid",
     "RoutingConflict",
     "RowUndecodable",
+    "RuleNotFound",
     "RunAborted",
     "RunError",
     "SchemaTooNew",
@@ -118,6 +119,9 @@ class TurnNotFound(NotFound, code="turn_not_found"): ...
 
 
 class ApprovalNotFound(NotFound, code="approval_not_found"): ...
+
+
+class RuleNotFound(NotFound, code="rule_not_found"): ...
 
 
 class TriggerNotFound(NotFound, code="trigger_not_found"):

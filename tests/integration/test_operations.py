@@ -144,6 +144,7 @@ async def test_every_operation_arrives_whole_and_gives_what_the_facade_gives(tmp
             title="Ünï",
             metadata={"label": "a"},
             system_prompt="be brief",
+            mode="read_only",
         )
         s = made.id
         await walk("get_session", session_id=s)
@@ -154,8 +155,9 @@ async def test_every_operation_arrives_whole_and_gives_what_the_facade_gives(tmp
             archived=True,
             metadata={"label": None, "x": 1},
             model="demo/long:slow",
+            mode="ask",
         )
-        await walk("patch_session", session_id=s, title="", archived=False, metadata={}, model="demo/echo")
+        await walk("patch_session", session_id=s, title="", archived=False, metadata={}, model="demo/echo", mode="ask")
         await walk(
             "list_sessions",
             limit=3,
@@ -245,6 +247,17 @@ async def waiting(walk: Walk, s: str) -> None:
     rules = [{"permission": "bash", "pattern": "ls*", "action": "ask", "added_at": 5}]
     await walk("set_permissions", session_id=s, rules=rules)
     await walk("permissions", session_id=s)
+    added = await walk(
+        "add_rule",
+        scope="session",
+        permission="bash",
+        pattern="touch *",
+        action="ask",
+        session_id=s,
+        workspace=None,
+    )
+    await walk("rules", scope="session", session_id=s, workspace=None, agent=None)
+    await walk("revoke_rule", rule_id=added.id, session_id=s, workspace=None)
     await walk("explain_permission", session_id=s, tool="bash", target="ls; touch x")
     await walk.remote.submit(s, "!bash touch made", model="demo/tools")
     async for status in walk.engine.watch_status(s):
@@ -257,7 +270,8 @@ async def waiting(walk: Walk, s: str) -> None:
     [asked] = status.waiting
     await walk("answer_question", session_id=s, tool_call_id="call", output=None)
     assert asked.approval_id is not None
-    await walk("answer", session_id=s, approval_id=asked.approval_id, decision="deny", reason="no")
+    await walk("answer", session_id=s, approval_id=asked.approval_id, decision="deny", reason="no", pattern=None)
+    await walk("answer_all", session_id=s, decision="deny", reason="none waits")
     await walk("abort", session_id=s, queue="go_on")
 
 

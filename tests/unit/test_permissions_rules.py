@@ -44,8 +44,8 @@ from tests.unit.permission_values import bash, decide, path
 )
 def test_an_answer_stores_exactly_what_was_asked_about(target: Target, rules: list[tuple[str, str]]) -> None:
     """One rule for each command and redirect; none at all where the same text could mean something else next time."""
-    expected = tuple(Rule(permission, pattern, "allow", "session", 7) for permission, pattern in rules)
-    assert rules_for(target, "session", added_at=7) == expected
+    expected = tuple(Rule(permission, pattern, "allow", "session") for permission, pattern in rules)
+    assert rules_for(target, "session") == expected
 
 
 @pytest.mark.rule("PM-3")

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 from clew.engine.base import EnginePart
+from clew.engine.workspace import resolve_workspace, without_links
+from clew.errors import InvalidInput, RuleNotFound
 from clew.transcript.gate import check_value
 
 # Imports inside functions: what reads shell lines is a quarter of what clew loads, and only judging needs it.
 if TYPE_CHECKING:
     from clew.permissions.explain import Explanation
+    from clew.runtime.rule_book import KeptRule, RuleScope
     from clew.transcript.rule import Rule
 
 __all__ = ["Permissions"]
@@ -28,8 +33,92 @@ class Permissions(EnginePart):
     async def set_permissions(self, session_id: str, rules: Sequence[Mapping[str, Any]]) -> tuple[Rule, ...]:
         """Replace the session's own rules. Requests that wait are judged again by the new ones."""
         session = await self._find_own(session_id)
-        await self._runtime.answers.set_rules(session.id, rules)
+        await self._runtime.rule_book.replace(session.id, rules)
         return await self.permissions(session.id)
+
+    async def rules(
+        self,
+        *,
+        scope: RuleScope | None = None,
+        session_id: str | None = None,
+        workspace: str | Path | None = None,
+        agent: str | None = None,
+    ) -> list[KeptRule]:
+        """Rules with their ids: those in force for a session, of a project, of an agent, or of every project.
+
+        Those of a session come nearest first: its own, its project's, its agent's; ``scope`` picks one of these.
+        """
+        _check_scope(scope, ("session", "project", "agent"))
+        check_value([agent, None if workspace is None else str(workspace)], "rules")
+        book, session = self._runtime.rule_book, None
+        if session_id is not None:
+            session = await self._find_own(session_id)
+        elif scope == "session":
+            raise InvalidInput("say which session: rules of the scope session are one session's own")
+        root = session.workspace_root if session is not None else None
+        if workspace is not None:
+            root = await asyncio.to_thread(without_links, str(workspace))
+        named = agent or (session.agent if session is not None else None)
+        if scope == "agent" and named is None:
+            raise InvalidInput("say which agent, or which session")
+        found: list[KeptRule] = []
+        if session is not None and scope in (None, "session"):
+            found += await book.of_session(session)
+        if scope in (None, "project"):
+            asked_of_all = root is None and session is None and agent is None
+            projects = await self._store.list_projects() if asked_of_all else [root] if root is not None else []
+            for project in projects:
+                found += await book.of_project(project)
+        if named is not None and scope in (None, "agent"):
+            found += await book.of_agent(named, root)
+        return found
+
+    async def add_rule(
+        self,
+        scope: Literal["session", "project"],
+        permission: str,
+        pattern: str,
+        action: Literal["allow", "deny", "ask"],
+        *,
+        session_id: str | None = None,
+        workspace: str | Path | None = None,
+    ) -> KeptRule:
+        """Add a rule to a session's own or to a project's: its folder, or the one the session works in."""
+        of = await self._rules_of(scope, session_id, workspace)
+        rule = {"permission": permission, "pattern": pattern, "action": action}
+        return await self._runtime.rule_book.add(scope, of, rule)
+
+    async def revoke_rule(
+        self, rule_id: str, *, session_id: str | None = None, workspace: str | Path | None = None
+    ) -> None:
+        """Take away a rule of a session or a project, by its id. An agent's are in its file."""
+        check_value([rule_id], "rule")
+        for rule in await self.rules(session_id=session_id, workspace=workspace):
+            if rule.id != rule_id:
+                continue
+            if rule.scope == "agent":
+                raise InvalidInput(
+                    f"this rule is the agent's own; change it in the manifest of {rule.of}, or add another"
+                )
+            await self._runtime.rule_book.revoke(rule.scope, rule.of, rule_id)
+            return
+        raise RuleNotFound(f"there is no rule {rule_id} here; list them to see which there are", rule_id=rule_id)
+
+    async def _rules_of(
+        self, scope: Literal["session", "project"], session_id: str | None, workspace: str | Path | None
+    ) -> str:
+        """Whose rules are meant: a session's id, or a project's folder without links."""
+        _check_scope(scope, ("session", "project"))
+        session = await self._find_own(session_id) if session_id is not None else None
+        if scope == "session":
+            if session is None:
+                raise InvalidInput("say which session the rule is for")
+            return session.id
+        if workspace is not None:
+            return str(await asyncio.to_thread(resolve_workspace, workspace))
+        if session is None or session.workspace_root is None:
+            raise InvalidInput("say which folder the rule is for: a project is a folder that sessions work in")
+        return session.workspace_root
 
     async def explain_permission(self, session_id: str, tool: str, target: str = "") -> Explanation:
         """What would be decided about a call: ``action``, ``rule``, ``scope``, what else was ``considered``."""
@@ -39,3 +128,8 @@ class Permissions(EnginePart):
         session = await self._find_own(session_id)
         check_value([tool, target], "call")
         return explain(await explain_call(self._host, session, tool, target))
+
+
+def _check_scope(scope: str | None, known: Sequence[str]) -> None:
+    if scope is not None and scope not in known:
+        raise InvalidInput(f"scope must be {' or '.join(known)}, not {scope!r}")

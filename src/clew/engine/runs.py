@@ -99,10 +99,26 @@ class Runs(EnginePart):
                 last = status
                 yield status
 
-    async def answer(self, session_id: str, approval_id: str, decision: Decision, reason: str | None = None) -> int:
-        """Answer a request for approval; how many of the step are still open."""
-        check_value([approval_id, reason], "answer")
-        return await self._runtime.answers.answer(self._own(session_id), approval_id, decision, reason)
+    async def answer(
+        self,
+        session_id: str,
+        approval_id: str,
+        decision: Decision,
+        reason: str | None = None,
+        pattern: str | None = None,
+    ) -> int:
+        """Answer a request for approval; how many of the step are still open.
+
+        ``pattern`` is one of those the request offers: how far the rule goes that session and project store. Without
+        it, the rule covers this call and no other.
+        """
+        check_value([approval_id, reason, pattern], "answer")
+        return await self._runtime.answers.answer(self._own(session_id), approval_id, decision, reason, pattern)
+
+    async def answer_all(self, session_id: str, decision: Decision, reason: str | None = None) -> int:
+        """Answer every request for approval that waits, alike; how many questions are still open."""
+        check_value([reason], "answer")
+        return await self._runtime.answers.answer_all(self._own(session_id), decision, reason)
 
     async def answer_question(self, session_id: str, tool_call_id: str, output: Any) -> int:
         """Answer a question the model asked."""

@@ -26,7 +26,8 @@ from clew.store.base import Cursor, SessionQuery
 from clew.store.unit import DeleteSession, InsertSession, PatchSession, Unit, Write
 from clew.transcript.gate import check_value
 from clew.transcript.message import Message, shown_message
-from clew.transcript.metadata import NAMING_KEY, local_place
+from clew.transcript.metadata import MODE_KEY, NAMING_KEY, local_place
+from clew.transcript.rule import MODES, Mode
 from clew.transcript.session import Model, Session
 
 # Imports inside functions: what makes room is only looked at where somebody asks, and importing clew stays quick.
@@ -61,6 +62,7 @@ class Sessions(EnginePart):
         title: str | None = None,
         metadata: Mapping[str, Any] | None = None,
         system_prompt: str | None = None,
+        mode: Mode | None = None,
     ) -> Session:
         """A new, empty session.
 
@@ -70,6 +72,8 @@ class Sessions(EnginePart):
         """
         if system_prompt is not None:
             metadata = {**(metadata or {}), "system_prompt": system_prompt}
+        if mode is not None:
+            metadata = {**(metadata or {}), MODE_KEY: mode}
         self._check_required(metadata or {}, self._store.capabilities.required_metadata)
         session = await self._draft(
             model=model, agent=agent, workspace_root=workspace_root, title=title, metadata=metadata
@@ -136,11 +140,15 @@ class Sessions(EnginePart):
         archived: bool | None = None,
         metadata: Mapping[str, Any] | None = None,
         model: str | Model | dict[str, Any] | None = None,
+        mode: Mode | None = None,
     ) -> Session:
         """Change what is given, in one unit. ``metadata`` is merged key by key; a key set to None is removed.
 
         ``model`` answers from the next turn on that names none, those of the queue included; its variant in that turn.
+        ``mode`` counts from the next call of a tool on, and what waits is judged again by it.
         """
+        if mode is not None:
+            metadata = {**(metadata or {}), MODE_KEY: mode}
         if title is None and archived is None and metadata is None and model is None:
             return await self.get_session(session_id)
         _check_title(title)
@@ -164,6 +172,8 @@ class Sessions(EnginePart):
         patch = PatchSession(metadata=merged, drop=drop, archived_at=archived_at, model=picked)
         await self._commit(self._own(session_id), patch)
         self._runtime.sessions.publish("session_updated", session_id)
+        if MODE_KEY in (metadata or {}):
+            await self._runtime.answers.judge_again(session_id)
         return await self.get_session(session_id)
 
     async def delete_session(self, session_id: str, *, force: bool = False) -> None:
@@ -278,7 +288,9 @@ class Sessions(EnginePart):
             )
 
     def _check_settings(self, metadata: Mapping[str, Any]) -> None:
-        """A session's own compaction settings are refused here, where somebody can still mend them."""
+        """A session's own settings are refused here, where somebody can still mend them."""
+        if metadata.get(MODE_KEY, "ask") not in MODES:
+            raise InvalidInput(f"mode must be {', '.join(MODES[:-1])} or {MODES[-1]}, not {metadata[MODE_KEY]!r}")
         if metadata.get("compaction") is not None:
             from clew.compaction.policy import policy_for
 

@@ -29,7 +29,7 @@ from clew.store.unit import Guard, Unit
 from clew.transcript.gate import check_value
 from clew.transcript.line import line_turns, path_to
 from clew.transcript.message import MessageRow
-from clew.transcript.metadata import NAMING_KEY, PAUSED_KEY
+from clew.transcript.metadata import MODE_KEY, NAMING_KEY, PAUSED_KEY
 from clew.transcript.portable import PortableSession
 from clew.transcript.session import Model, Session
 from clew.transcript.turn import Tree, Turn
@@ -113,7 +113,8 @@ class Branching:
             line = start_line(line, await self._find_start(tree, line, start_message_id))
             # Where the point is a summary that the slice leaves out, it ends before it.
             line = await self._with_rows(line, line.links[line.turns[-1].id][-1])
-        bag = {key: value for key, value in source.metadata.items() if key not in _OWN_METADATA}
+        own = {MODE_KEY, *_OWN_METADATA} if source.mode == "accept_edits" else _OWN_METADATA
+        bag = {key: value for key, value in source.metadata.items() if key not in own}
         if source.title is not None and "title" not in changes:
             around = [source.id, *([source.parent_id] if source.parent_id is not None else [])]
             beside = [one.title for id_ in around for one in await host.store.list_children(id_)]

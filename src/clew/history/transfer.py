@@ -25,7 +25,7 @@ from clew.store.portable import load_portable, plan_insert
 from clew.store.unit import Committed, LinkBlob, Outcome, Refused, Unit
 from clew.transcript.damage import DAMAGED
 from clew.transcript.message import PartRow
-from clew.transcript.metadata import PAUSED_KEY, STORE_KEYS, VIEW_KEYS, broken_off_usd, is_estimated, usage_of
+from clew.transcript.metadata import MODE_KEY, PAUSED_KEY, STORE_KEYS, VIEW_KEYS, broken_off_usd, is_estimated, usage_of
 from clew.transcript.part import close_call, is_open_call, state_of, text_of
 from clew.transcript.portable import PortableSession, for_export, named_blobs, rename_session
 from clew.transcript.rollup import book_usage, with_usage
@@ -111,6 +111,9 @@ async def _session_here(host: Host, portable: PortableSession, workspace: Path |
     }
     if given.workspace_root is not None and given.workspace_root != str(workspace):
         metadata["workspace_was"] = given.workspace_root
+    if given.mode == "accept_edits":
+        # Nobody here has said so.
+        del metadata[MODE_KEY]
     catalog = await asyncio.to_thread(host.agents, workspace)
     try:
         agent = catalog.get(given.agent).name

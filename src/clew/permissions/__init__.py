@@ -4,6 +4,7 @@ Which module answers which question, in the order a call goes through them:
 
 ``rules``           what may a rule from outside look like; what every agent may do, and who stays out of clew's places
 ``evaluate``        what is decided about a call, and which rule of which scope decides about each thing it would touch
+``modes``           what does a session's mode add to its rules
 ``match``           what are those things, and does a rule match one of them: yes, no, or perhaps (``certainty``)
 ``globs``           does a pattern match a text; ``paths`` a path, ``hosts`` a host
 ``file_system``     what may be known of the disk meanwhile: the workspace, where links lead, second names of files

@@ -18,7 +18,7 @@ from clew.permissions.shell import Redirect, SimpleCommand, read_line
 from clew.permissions.tokens import UNKNOWN, Token, Unreadable, word_set
 from clew.permissions.wrappers import SHELLS, ClosedWrapper, look_inside
 
-__all__ = ["Command", "Cover", "Parts", "take_apart"]
+__all__ = ["Command", "Cover", "Parts", "is_interpreter", "take_apart"]
 
 _MAX_NESTING: Final = 5
 
@@ -104,6 +104,12 @@ def take_apart(line: str, depth: int = 0) -> Parts:
                 redirects += part.redirects
                 moves = moves or part.moves
     return Parts(tuple(commands), tuple(redirects), moves)
+
+
+def is_interpreter(program: str) -> bool:
+    """Whether what the program does is written in what it is given."""
+    name = program.rpartition("/")[2]
+    return name in SHELLS or any(pattern.fullmatch(name) for pattern, _ in _INTERPRETERS)
 
 
 def _judge(simple: SimpleCommand, depth: int) -> Iterator[Command | Parts]:

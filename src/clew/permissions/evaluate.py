@@ -1,7 +1,8 @@
 """Rules and targets in, one decision with its reasons out (PM-2, PM-4).
 
 For each subject: a matching pinned manifest rule first, deny before ask before allow; else the nearest scope that
-has a match, session before project before manifest; in it the most specific rule, and of equals the later. Of
+has a match, session before project before mode before manifest; in it the most specific rule, and of equals the later.
+A session that only reads is denied all else before any rule is asked. Of
 several subjects the strictest decides. Where nothing matches the answer is ask. Whatever goes wrong in here denies:
 an evaluation that fails must not be one that lets through.
 """
@@ -16,12 +17,13 @@ import msgspec
 
 from clew.permissions.certainty import Certainty
 from clew.permissions.match import FileSystem, Subject, literals, match, permission_rank, show_unknown, subjects_of
-from clew.transcript.rule import Rule, Target
+from clew.permissions.modes import is_reading, mode_rules
+from clew.transcript.rule import Mode, Rule, Target
 
 __all__ = ["Action", "Considered", "Decision", "Judgement", "Scope", "evaluate", "strictest"]
 
 Action = Literal["allow", "ask", "deny"]
-Scope = Literal["manifest", "session", "project"]
+Scope = Literal["manifest", "session", "project", "mode"]
 _Scopes = tuple[tuple[Scope, Sequence[Rule]], ...]
 _STRICTNESS: Final[Mapping[Action, int]] = {"allow": 0, "ask": 1, "deny": 2}
 _SAYS: Final = {"allow": "allows it", "ask": "asks", "deny": "denies it"}
@@ -73,6 +75,7 @@ def evaluate(
     manifest: Sequence[Rule] = (),
     session: Sequence[Rule] = (),
     project: Sequence[Rule] = (),
+    mode: Mode = "ask",
     workspace: str | os.PathLike[str] | None = None,
     attended: bool = True,
     resolve: Callable[[str], str] | None = None,
@@ -89,9 +92,19 @@ def evaluate(
     """
     try:
         file_system = FileSystem(None if workspace is None else os.fspath(workspace), resolve, home, aliases, finds)
-        scopes: _Scopes = (("session", session), ("project", project), ("manifest", manifest))
+        scopes: _Scopes = (
+            ("session", session),
+            ("project", project),
+            ("mode", mode_rules(mode)),
+            ("manifest", manifest),
+        )
         subjects = [subject for target in targets for subject in subjects_of(target, file_system)]
-        judgements = tuple(_judge(subject, scopes, file_system) for subject in subjects)
+        judgements = tuple(
+            _judge(subject, scopes, file_system)
+            if mode != "read_only" or is_reading(subject.target.permission)
+            else Judgement(subject.target, "deny", None, "mode", "this session only reads, whatever its rules allow")
+            for subject in subjects
+        )
         decision = Decision("ask", None, None, None, (), "the call does not say what it would touch")
         if judgements:
             worst = max(judgements, key=lambda judgement: _STRICTNESS[judgement.action])

@@ -13,7 +13,7 @@ from clew.permissions.paths import exact_path
 from clew.transcript.gate import check_text
 from clew.transcript.rule import Rule
 
-__all__ = ["MAX_PATTERN_CHARS", "MAX_RULES", "base_rules", "own_rules", "parse_rules"]
+__all__ = ["MAX_PATTERN_CHARS", "MAX_RULES", "READING", "SPEAKING", "base_rules", "own_rules", "parse_rules"]
 
 MAX_RULES: Final = 1_000
 MAX_PATTERN_CHARS: Final = 8_192
@@ -21,8 +21,8 @@ MAX_PATTERN_CHARS: Final = 8_192
 _PERMISSION: Final = re.compile(r"\*|[A-Za-z0-9_.:-]{1,128}\*?", re.ASCII)
 _ACTIONS: Final = ("allow", "deny", "ask")
 
-_READING: Final = ("read", "ls", "glob", "grep")
-_SPEAKING: Final = ("todo", "skill", "question", "recall")
+READING: Final = ("read", "ls", "glob", "grep")
+SPEAKING: Final = ("todo", "skill", "question", "recall")
 
 # What the system shows of a process: its variables, its memory, its files, and ways around the names of others.
 _PROCESSES: Final = ("/proc/[0-9]*/**", "/proc/self/**", "/proc/thread-self/**")
@@ -70,7 +70,7 @@ def _parse(value: Any, where: str, source: Literal["session", "project"], added_
 def base_rules() -> tuple[Rule, ...]:
     """What every agent may do before its manifest says more: talk. Even reading in the workspace is its own to allow
     (the agent ``assistant`` does); all else is asked about."""
-    return tuple(Rule(permission, "*", "allow", "manifest") for permission in _SPEAKING)
+    return tuple(Rule(permission, "*", "allow", "manifest") for permission in SPEAKING)
 
 
 def own_rules(
@@ -91,7 +91,7 @@ def own_rules(
     rules.append(Rule("*", "/dev/fd/**", "ask", "manifest", pinned=True))
     for spill in spills if session_id is not None else ():
         own = exact_path(f"{spill}/{session_id}")
-        rules += [Rule(permission, f"{own}/**", "allow", "manifest") for permission in _READING]
+        rules += [Rule(permission, f"{own}/**", "allow", "manifest") for permission in READING]
         rules += [Rule(permission, f"{own}/**", "deny", "manifest", pinned=True) for permission in ("write", "edit")]
     return tuple(rules)
 

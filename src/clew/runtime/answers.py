@@ -1,7 +1,7 @@
 """Answers: a human's word on what waits, bound to what was asked, good once, and durable before anything follows.
 
 The last answer of a step starts a new run on the same message. "For this session" and "always" also store a rule, and
-other requests that the rule covers are answered with it.
+other requests that the rule covers are answered with it. How far that rule goes is one of the offers of the request.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ import msgspec
 
 from clew.errors import AlreadyAnswered, ApprovalNotFound, ClewError, Conflict, InvalidInput
 from clew.live.base import Status
-from clew.permissions.approval_rules import rules_for
-from clew.permissions.rules import parse_rules
+from clew.permissions.approval_rules import Offer, offers_for
 from clew.runtime.calls import Call
 from clew.runtime.host import Host
-from clew.runtime.live_sessions import LiveRun, LiveSessions
+from clew.runtime.live_sessions import LiveSessions
 from clew.runtime.queue import plan_resume
 from clew.runtime.run import Resumption, TakenSession
 from clew.runtime.runner import Runner
@@ -53,20 +52,49 @@ class Answers:
         self._sessions = sessions
         self._runner = runner
         # A project's rules are every session's: read and written by one at a time.
-        self._project_rules = asyncio.Lock()
+        self.project_rules = asyncio.Lock()
 
-    async def answer(self, session_id: str, approval_id: str, decision: Decision, reason: str | None = None) -> int:
-        """Answer a request; how many are still open. With none left the turn goes on before this returns."""
-        if decision not in ("once", "session", "project", "deny"):
-            raise InvalidInput(f"decision must be once, session, project or deny, not {decision!r}")
-        answer = {"approved": decision != "deny", "decision": decision, "reason": reason}
-        return await self._answer(session_id, answer, approval_id=approval_id)
+    async def answer(
+        self,
+        session_id: str,
+        approval_id: str,
+        decision: Decision,
+        reason: str | None = None,
+        pattern: str | None = None,
+    ) -> int:
+        """Answer a request; how many are still open. With none left the turn goes on before this returns.
+
+        ``pattern`` is one of those the request offers: how far the rule goes that is stored; without it, no further
+        than this call.
+        """
+        answer = _approval(decision, reason)
+        if pattern is not None and decision not in ("session", "project"):
+            raise InvalidInput("a pattern says how far a rule goes; once and deny store none")
+        return await self._answer(session_id, answer, pattern, approval_id=approval_id)
+
+    async def answer_all(self, session_id: str, decision: Decision, reason: str | None = None) -> int:
+        """Answer every request that waits, in one unit; how many questions are still open."""
+        answer = _approval(decision, reason)
+        while True:
+            async with self._sessions.lock(session_id):
+                self._sessions.check_open(session_id)
+                await get_session(self._host.store, session_id)
+                turn, ending = await load_open_turn(self._host.store, session_id), self._sessions.find_run(session_id)
+                if ending is None:
+                    waits = [one for one in waits_of(turn) if one.kind == "approval" and one.answer is None]
+                    if turn is None or turn.status != "waiting" or not waits:
+                        raise ApprovalNotFound("nothing waits for an approval here", session_id=session_id)
+                    return await self._take_answer(session_id, turn, waits, answer)
+            # What a run asks is on its way to being stored; its end is near, or there is nothing to answer.
+            if not ending.has_asked():
+                raise ApprovalNotFound("nothing waits for an approval here", session_id=session_id)
+            await ending.wait()
 
     async def answer_question(self, session_id: str, tool_call_id: str, output: Any) -> int:
         """Give the human's answer to a question."""
         return await self._answer(session_id, {"output": output}, tool_call_id=tool_call_id)
 
-    async def _answer(self, session_id: str, answer: dict[str, Any], **which: str) -> int:
+    async def _answer(self, session_id: str, answer: dict[str, Any], pattern: str | None = None, **which: str) -> int:
         # A viewer sees a request before the run that made it is over: the answer waits for that run's end. The run
         # knows what was seen; a store that keeps only whole steps does not have it yet.
         run = self._sessions.find_run(session_id)
@@ -79,39 +107,35 @@ class Answers:
                 turn, wait = await self._find_wait(session_id, **which)
                 ending = self._sessions.find_run(session_id)
                 if ending is None:
-                    return await self._take_answer(session_id, turn, wait, answer)
+                    return await self._take_answer(session_id, turn, [wait], answer, pattern)
             # The run that asked has stored the question and not yet put down its pen.
             await ending.wait()
 
-    async def set_rules(self, session_id: str, rules: Sequence[Mapping[str, Any]]) -> None:
-        """Replace the session's own rules; what waits and is covered by the new ones needs no answer of its own."""
-        parsed = parse_rules(rules, "session", added_at=self._host.clock.now_ms())
-        kept = tuple({**msgspec.to_builtins(rule), "source": "session"} for rule in parsed)
+    async def judge_again(self, session_id: str) -> None:
+        """See what waits in the light of changed rules: what they cover needs no answer of its own. While a run judged
+        by the old ones, that is seen to as it ends."""
         async with self._sessions.lock(session_id):
-            await get_session(self._host.store, session_id)
-            await self._sessions.commit(Unit(session_id, (PatchSession(permissions=kept),), sync="power"))
             turn, run = await load_open_turn(self._host.store, session_id), self._sessions.find_run(session_id)
-        self._sessions.show_changed(session_id)
-        judging = self._sessions.work(self._judge_again(session_id, run))
+
+        async def judge() -> None:
+            try:
+                if run is not None:
+                    await run.wait()
+                async with self._sessions.lock(session_id):
+                    turn = await load_open_turn(self._host.store, session_id)
+                    busy = self._sessions.find_run(session_id) is not None or not self._sessions.is_open(session_id)
+                    if turn is None or turn.status != "waiting" or busy:
+                        return
+                    waits = await self._reconsider(session_id, turn, waits_of(turn))
+                    if waits != waits_of(turn):
+                        await self._follow(session_id, turn, waits)
+            except ClewError as error:
+                # The rules are stored. That the turn cannot go on now is for whoever answers it to be told.
+                log.warning("what waits on session %s was not judged again: %s", session_id, error)
+
+        judging = self._sessions.work(judge())
         if run is None or (turn is not None and turn.status == "waiting"):
             await judging
-
-    async def _judge_again(self, session_id: str, run: LiveRun | None) -> None:
-        """See what waits now in the light of new rules; a run that judged by the old ones ends first."""
-        try:
-            if run is not None:
-                await run.wait()
-            async with self._sessions.lock(session_id):
-                turn = await load_open_turn(self._host.store, session_id)
-                busy = self._sessions.find_run(session_id) is not None or not self._sessions.is_open(session_id)
-                if turn is None or turn.status != "waiting" or busy:
-                    return
-                waits = await self._reconsider(session_id, turn, waits_of(turn))
-                if waits != waits_of(turn):
-                    await self._follow(session_id, turn, waits)
-        except ClewError as error:
-            # The rules are stored. That the turn cannot go on now is for whoever answers it to be told.
-            log.warning("what waits on session %s was not judged again: %s", session_id, error)
 
     async def _find_wait(
         self, session_id: str, *, approval_id: str | None = None, tool_call_id: str | None = None
@@ -146,25 +170,28 @@ class Answers:
             )
         return user, message
 
-    async def _take_answer(self, session_id: str, turn: Turn, wait: Wait, answer: dict[str, Any]) -> int:
-        """Write the answer and what follows from it; start the run when it was the last one."""
-        host = self._host
-        session = await get_session(host.store, session_id)
+    async def _take_answer(
+        self, session_id: str, turn: Turn, asked: Sequence[Wait], answer: dict[str, Any], pattern: str | None = None
+    ) -> int:
+        """Write the answer to these and what follows from it; start the run when they were the last ones."""
+        session = await get_session(self._host.store, session_id)
         _, message = await self._load_asked(session_id, turn)
-        part = _part_of(message, wait)
-        name, folder = tool_name(part.data), session.workspace_root
-        # The answer is for what was shown: same tool, same arguments, same folder.
-        if digest_call(session.id, wait.tool_call_id, name, input_of(part.data), folder) != wait.digest:
-            raise Conflict("what was asked for has changed; the request is void", tool_call_id=wait.tool_call_id)
-        answered = msgspec.structs.replace(wait, answer=answer)
-        waits = tuple(answered if one.tool_call_id == wait.tool_call_id else one for one in waits_of(turn))
-        async with self._project_rules:
+        parts = [_part_of(message, wait) for wait in asked]
+        for wait, part in zip(asked, parts, strict=True):
+            # The answer is for what was shown: same tool, same arguments, same folder.
+            shown = tool_name(part.data), input_of(part.data), session.workspace_root
+            if digest_call(session.id, wait.tool_call_id, *shown) != wait.digest:
+                raise Conflict("what was asked for has changed; the request is void", tool_call_id=wait.tool_call_id)
+        answered = {wait.tool_call_id: msgspec.structs.replace(wait, answer=answer) for wait in asked}
+        waits = tuple(answered.get(one.tool_call_id, one) for one in waits_of(turn))
+        async with self.project_rules:
             # Rule and answer are one unit: "always" never counts for this call and not for the next.
-            extra = await self._rules(session, part, answer)
+            extra = await self._rules(session, parts, answer, pattern)
             await self._write_answers(session_id, turn, message, waits, extra)
-        self._sessions.publish(
-            "approval_answered", session_id, approval_id=wait.approval_id, tool_call_id=wait.tool_call_id
-        )
+        for wait in asked:
+            self._sessions.publish(
+                "approval_answered", session_id, approval_id=wait.approval_id, tool_call_id=wait.tool_call_id
+            )
         if extra:
             waits = await self._reconsider(session_id, turn, waits)
         return await self._follow(session_id, turn, waits)
@@ -199,21 +226,23 @@ class Answers:
         guards = (EpochIs(state.epoch), OpenTurnIs(turn.id))
         await self._sessions.commit(Unit(session_id, (*writes, *extra), guards, sync="power"))
 
-    async def _rules(self, session: Session, part: PartRow, answer: Mapping[str, Any]) -> list[Write]:
+    async def _rules(
+        self, session: Session, parts: Sequence[PartRow], answer: Mapping[str, Any], pattern: str | None
+    ) -> list[Write]:
         """The rules that "for this session" and "always" store."""
         scope = answer.get("decision")
         if scope not in ("session", "project"):
             return []
         if scope == "project" and session.workspace_root is None:
             raise InvalidInput("without a workspace there is no project to remember this for; choose session")
-        targets = _targets(part)
+        new: list[dict[str, Any]] = []
         now = self._host.clock.now_ms()
-        new = [
-            {**msgspec.to_builtins(rule), "source": scope, "added_at": now}
-            for target in targets
+        for part in parts:
             # Off the loop: a shell line is read for it.
-            for rule in await asyncio.to_thread(rules_for, target, scope)
-        ]
+            offers = await asyncio.to_thread(offers_for, _targets(part), session.workspace_root, scope)
+            offer = _picked(offers, pattern)
+            rules = offer.rules if offer is not None else ()
+            new += [{**msgspec.to_builtins(rule), "source": scope, "added_at": now} for rule in rules]
         if scope == "session":
             return [PatchSession(permissions=(*session.permissions, *new))]
         project = str(session.workspace_root)
@@ -255,6 +284,23 @@ class Answers:
         self._runner.start(
             TakenSession(setting, turn, standing.next_epoch, user.id if user is not None else "", resumption)
         )
+
+
+def _approval(decision: Decision, reason: str | None) -> dict[str, Any]:
+    if decision not in ("once", "session", "project", "deny"):
+        raise InvalidInput(f"decision must be once, session, project or deny, not {decision!r}")
+    return {"approved": decision != "deny", "decision": decision, "reason": reason}
+
+
+def _picked(offers: Sequence[Offer], pattern: str | None) -> Offer | None:
+    """The offer that is meant: the narrowest, where nobody has picked one."""
+    if pattern is None:
+        return offers[0] if offers else None
+    for offer in offers:
+        if offer.pattern == pattern:
+            return offer
+    known = " · ".join(offer.pattern for offer in offers) or "none, it can only be allowed once"
+    raise InvalidInput(f"the request does not offer {pattern!r}; it offers: {known}")
 
 
 def _part_of(message: MessageRow, wait: Wait) -> PartRow:

@@ -11,6 +11,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from clew.errors import ClewError, InvalidInput, PermissionDenied, ToolFailed
+from clew.permissions.approval_rules import offers_for
 from clew.runtime.context import session_policy
 from clew.runtime.hooks import HookRefused
 from clew.runtime.host import Host
@@ -150,7 +151,11 @@ class Caller:
             granted = msgspec.structs.replace(call, granted=tuple(targets))
             return Verdict(granted, "run", "allowed", descriptor)
         if decision.action == "ask":
-            return Verdict(call, "ask", "needs a human's word", descriptor)
+            # Off the loop: a shell line is read for it.
+            root = str(self._setting.workspace) if self._setting.workspace else None
+            offers = await asyncio.to_thread(offers_for, targets, root, "session")
+            told = [{"pattern": offer.pattern, "words": offer.words} for offer in offers]
+            return Verdict(call, "ask", "needs a human's word", {**descriptor, "offers": told})
         return Verdict(call, "deny", f"denied: {decision.reason}", descriptor)
 
     async def run(self, calls: Sequence[Call]) -> AsyncIterator[c.Chunk]:

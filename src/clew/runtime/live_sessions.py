@@ -47,7 +47,7 @@ class LiveRun(Protocol):
     async def wait(self) -> Any:
         """Until it is over, and whatever follows it by itself has begun."""
 
-    def has_asked(self, request_id: str) -> bool: ...
+    def has_asked(self, request_id: str | None = None) -> bool: ...
 
 
 class Occupancy(msgspec.Struct, frozen=True):

@@ -17,7 +17,7 @@ import msgspec
 from clew.permissions.evaluate import Decision, evaluate, strictest
 from clew.runtime.places import OwnPlaces, glob_finder, leads_to
 from clew.store.base import Store, get_session
-from clew.transcript.rule import Rule, Target
+from clew.transcript.rule import Mode, Rule, Target
 
 __all__ = ["Permit", "RulesInForce", "stored_rules"]
 
@@ -34,6 +34,7 @@ class RulesInForce(msgspec.Struct, frozen=True):
     manifest: tuple[Rule, ...]
     session: tuple[Rule, ...]
     project: tuple[Rule, ...]
+    mode: Mode
     workspace: Path | None
     attended: bool
     parent: RulesInForce | None
@@ -45,6 +46,7 @@ class RulesInForce(msgspec.Struct, frozen=True):
             manifest=(*own, *self.manifest),
             session=self.session,
             project=self.project,
+            mode=self.mode,
             workspace=self.workspace,
             attended=self.attended,
             resolve=leads_to,
@@ -74,15 +76,23 @@ class Permit(msgspec.Struct, frozen=True):
         project: tuple[Rule, ...] = ()
         if self.workspace is not None:
             project = stored_rules(await self.store.load_project_rules(str(self.workspace)), "project")
+        parent = await self.parent.load() if self.parent is not None else None
+        mode = session.mode
+        if mode == "accept_edits" and not self.attended:
+            mode = "ask"
+        if mode == "ask" and parent is not None:
+            # A person who is there has accepted the edits of this turn; its subagents are of the turn.
+            mode = parent.mode
         return RulesInForce(
             await asyncio.to_thread(self.places.rules, self.session_id),
             await asyncio.to_thread(self.places.aliases),
             self.manifest,
             stored_rules(session.permissions, "session"),
             project,
+            mode,
             self.workspace,
             self.attended,
-            await self.parent.load() if self.parent is not None else None,
+            parent,
         )
 
     async def decide(self, targets: Sequence[Target]) -> Decision:

@@ -133,7 +133,7 @@ class Run:
     async def wait(self) -> TurnOutcome:
         return await asyncio.shield(self._outcome)
 
-    def has_asked(self, request_id: str) -> bool:
+    def has_asked(self, request_id: str | None = None) -> bool:
         return self.stream.has_asked(request_id)
 
     @property

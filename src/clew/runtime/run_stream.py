@@ -43,9 +43,9 @@ class RunStream:
         else:
             self.live.show(chunks)
 
-    def has_asked(self, request_id: str) -> bool:
-        """Whether a viewer has seen this request: an approval by its id, a question by its call's."""
-        return request_id in self._requests
+    def has_asked(self, request_id: str | None = None) -> bool:
+        """Whether a viewer has seen this request, or any: an approval by its id, a question by its call's."""
+        return bool(self._requests) if request_id is None else request_id in self._requests
 
     def begin_next(self, message_id: str) -> None:
         """The message has ended and another one of the same run begins."""

@@ -13,6 +13,7 @@ from clew.runtime.prompts import Prompts
 from clew.runtime.prune import prune_idle
 from clew.runtime.queue import Queue, with_pause
 from clew.runtime.ready import settle_startable
+from clew.runtime.rule_book import RuleBook
 from clew.runtime.runner import Runner
 from clew.runtime.settle import SHUTDOWN
 from clew.runtime.submission import Outcomes
@@ -36,6 +37,7 @@ class Runtime:
         self.runner = Runner(host, self.sessions, self.queue, self._outcomes, self.outbound)
         self.prompts = Prompts(host, self.sessions, self.queue, self.runner, self._outcomes, self.outbound)
         self.answers = Answers(host, self.sessions, self.runner)
+        self.rule_book = RuleBook(host, self.sessions, self.answers)
         self.continuation = Continuation(host, self.sessions, self.queue, self.runner, self.outbound)
 
     def _tell_saved(self, unit: Unit) -> None:

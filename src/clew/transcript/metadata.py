@@ -14,10 +14,12 @@ import msgspec
 
 from clew.transcript.damage import DAMAGED, UNREADABLE
 from clew.transcript.part import TextKey
+from clew.transcript.rule import Mode, read_mode
 from clew.transcript.usage import Usage
 
 __all__ = [
     "BROKEN_OFF_USD",
+    "MODE_KEY",
     "NAMING_KEY",
     "PAUSED_KEY",
     "PLACE_KEYS",
@@ -59,6 +61,10 @@ PAUSED_KEY: Final = "queue_paused"
 
 NAMING_KEY: Final = "naming"
 """Says that a session's title is clew's, and where from. Whoever gives it another takes this away."""
+
+
+MODE_KEY: Final = "permission_mode"
+"""Session metadata: how freely it works. It is not there while it asks."""
 
 
 PLACE_KEYS: Final = ("workerId", "workspaceId")
@@ -176,6 +182,11 @@ class SessionMetadata:
         """Why its queue is paused; None while it is not."""
         why = self.metadata.get(PAUSED_KEY)
         return why if why in get_args(PausedBy) else None
+
+    @property
+    def mode(self) -> Mode:
+        """How freely it works where no rule of a person's says otherwise."""
+        return read_mode(self.metadata.get(MODE_KEY))
 
     system_prompt = TextKey("system_prompt")
     """Stands in the place of the agent's own prompt."""

@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal, get_args
 
 import msgspec
 
-__all__ = ["Rule", "Target", "TargetKind"]
+__all__ = ["MODES", "Mode", "Rule", "Target", "TargetKind", "read_mode"]
+
+Mode = Literal["ask", "accept_edits", "read_only"]
+"""How freely a session works where no rule of a person's says otherwise."""
+MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 
 
 class Rule(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One rule; ``source`` names the scope it came from, ``pinned`` marks manifest rules nobody may override."""
+    """One rule; ``source`` names the scope it came from, ``pinned`` marks manifest rules nobody may override.
+
+    Those of a mode are clew's own and stored nowhere.
+    """
 
     permission: str
     pattern: str
     action: Literal["allow", "deny", "ask"]
-    source: Literal["manifest", "session", "project"] = "session"
+    source: Literal["manifest", "session", "project", "mode"] = "session"
     added_at: int | None = None
     pinned: bool = False
+
+
+def read_mode(value: object) -> Mode:
+    """The mode as stored. One that nobody here knows may be stricter than asking, so nothing but reading is left."""
+    if value is None:
+        return "ask"
+    return next((mode for mode in MODES if mode == value), "read_only")
 
 
 TargetKind = Literal["path", "command", "host", "plain"]

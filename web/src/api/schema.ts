@@ -10,6 +10,16 @@ export interface Aborted {
   aborted: boolean;
 }
 
+/** A rule to add, and whose it is to be. */
+export interface AddedRule {
+  scope: "project" | "session";
+  permission: string;
+  pattern: string;
+  action: "allow" | "ask" | "deny";
+  session?: string | null;
+  workspace?: string | null;
+}
+
 /** `notices` say which manifests could not be used, and why. */
 export interface AgentList {
   agents: AgentShape[];
@@ -27,6 +37,12 @@ export interface AgentShape {
   source: "builtin" | "project" | "user";
 }
 
+/** A human's word on every request that waits. */
+export interface AllApprovalsBody {
+  decision: "deny" | "once" | "project" | "session";
+  reason?: string | null;
+}
+
 /** A human's answer to a question; null is one too. */
 export interface AnswerBody {
   output?: unknown;
@@ -36,6 +52,7 @@ export interface AnswerBody {
 export interface ApprovalBody {
   decision: "deny" | "once" | "project" | "session";
   reason?: string | null;
+  pattern?: string | null;
 }
 
 /** Where a branch leaves, and what is different in it. */
@@ -95,7 +112,7 @@ export interface CompactionReport {
 /** A rule that matched and did not decide, and why it did not. */
 export interface ConsideredShape {
   rule: RuleShape;
-  scope: "manifest" | "project" | "session";
+  scope: "manifest" | "mode" | "project" | "session";
   why: string;
 }
 
@@ -147,7 +164,7 @@ export interface EventList {
 export interface ExplainedShape {
   action: "allow" | "ask" | "deny";
   rule: RuleShape | null;
-  scope: "manifest" | "project" | "session" | null;
+  scope: "manifest" | "mode" | "project" | "session" | null;
   considered: ConsideredShape[];
   reason: string;
   subjects: SubjectShape[];
@@ -173,6 +190,23 @@ export interface HeadBody {
 export interface Health {
   version: string;
   store: string;
+}
+
+/** A rule with its id and whose it is: `of` a session's id, a project's folder, an agent's name. */
+export interface KeptRule {
+  id: string;
+  scope: "agent" | "project" | "session";
+  of: string;
+  permission: string;
+  pattern: string;
+  action: "allow" | "ask" | "deny";
+  added_at?: number | null;
+  pinned?: boolean;
+}
+
+/** Rules with their ids, nearest scope first. */
+export interface KeptRules {
+  rules: KeptRule[];
 }
 
 /** A row of the ledger. `seq` is given by the store; `status` is the turn's, of outbound ones alone. `turn_id` is stored with outbound events and looked up for inbound ones. `digest` is of what came in; `routing` says how it found its session. `attempt` counts from 1; the rows of later ones name their turn. */
@@ -280,6 +314,7 @@ export interface NewSession {
   title?: string | null;
   metadata?: Record<string, unknown> | null;
   system_prompt?: string | null;
+  mode?: "accept_edits" | "ask" | "read_only" | null;
 }
 
 /** A door and where it leads. Without a routing each delivery has a session of its own. */
@@ -425,7 +460,7 @@ export interface RuleShape {
   permission: string;
   pattern: string;
   action: "allow" | "ask" | "deny";
-  source: "manifest" | "project" | "session";
+  source: "manifest" | "mode" | "project" | "session";
   added_at: number | null;
   pinned: boolean;
 }
@@ -520,6 +555,7 @@ export interface SessionPatch {
   archived?: boolean;
   metadata?: Record<string, unknown>;
   model?: string | Record<string, unknown>;
+  mode?: "accept_edits" | "ask" | "read_only";
   agent?: unknown;
 }
 
@@ -547,6 +583,7 @@ export interface SessionShape {
   updated_at: number;
   archived_at: number | null;
   status: Status;
+  mode: "accept_edits" | "ask" | "read_only";
   spend: Spend;
 }
 
@@ -592,7 +629,7 @@ export interface SubjectShape {
   shown: string;
   action: "allow" | "ask" | "deny";
   rule: RuleShape | null;
-  scope: "manifest" | "project" | "session" | null;
+  scope: "manifest" | "mode" | "project" | "session" | null;
   reason: string;
   considered: ConsideredShape[];
 }
@@ -921,6 +958,13 @@ export interface Operations {
     body: ApprovalBody;
     answer: Remaining;
   };
+  /** Answer every request for approval that waits. */
+  "POST /api/sessions/{id}/approvals": {
+    path: { id: string };
+    query: Record<string, never>;
+    body: AllApprovalsBody;
+    answer: Remaining;
+  };
   /** Answer a question. */
   "POST /api/sessions/{id}/answers/{tool_call_id}": {
     path: { id: string; tool_call_id: string };
@@ -941,6 +985,27 @@ export interface Operations {
     query: Record<string, never>;
     body: RulesBody;
     answer: RuleList;
+  };
+  /** Rules in force, with their ids. */
+  "GET /api/rules": {
+    path: Record<string, never>;
+    query: { scope?: "agent" | "project" | "session" | null; session?: string | null; workspace?: string | null; agent?: string | null };
+    body: undefined;
+    answer: KeptRules;
+  };
+  /** Add a rule. */
+  "POST /api/rules": {
+    path: Record<string, never>;
+    query: Record<string, never>;
+    body: AddedRule;
+    answer: KeptRule;
+  };
+  /** Take a rule away. */
+  "DELETE /api/rules": {
+    path: Record<string, never>;
+    query: { id: string; session?: string | null; workspace?: string | null };
+    body: undefined;
+    answer: undefined;
   };
   /** What would be decided about a call, and why. */
   "GET /api/sessions/{id}/permissions/explain": {

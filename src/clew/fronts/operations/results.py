@@ -17,9 +17,11 @@ from clew.history.rewind import Rewound
 from clew.history.tree import ReflogEntry
 from clew.live.base import Status
 from clew.providers.base import ModelListing
+from clew.runtime.rule_book import KeptRule
 from clew.store.base import Damage
 from clew.transcript.message import Message
 from clew.transcript.metadata import PausedBy
+from clew.transcript.rule import Mode
 from clew.transcript.session import Model, Session, Spend
 from clew.triggers.routing import Routing
 from clew.triggers.schedule import Schedule
@@ -30,7 +32,7 @@ ModelName = Annotated[str, Meta(description="provider/model[:variant]", examples
 """How a body names a model: ``provider/model``, with ``:variant`` behind it or without, or its parts."""
 
 Action = Literal["allow", "ask", "deny"]
-Scope = Literal["manifest", "session", "project"]
+Scope = Literal["manifest", "session", "project", "mode"]
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -112,6 +114,7 @@ class SessionShape(msgspec.Struct, frozen=True, kw_only=True):
     updated_at: int
     archived_at: int | None
     status: Status
+    mode: Mode
     spend: Spend
 
 
@@ -187,13 +190,19 @@ class RuleShape(msgspec.Struct, frozen=True):
     permission: str
     pattern: str
     action: Literal["allow", "deny", "ask"]
-    source: Literal["manifest", "session", "project"]
+    source: Literal["manifest", "session", "project", "mode"]
     added_at: int | None
     pinned: bool
 
 
 class RuleList(msgspec.Struct, frozen=True):
     rules: Sequence[RuleShape]
+
+
+class KeptRules(msgspec.Struct, frozen=True):
+    """Rules with their ids, nearest scope first."""
+
+    rules: list[KeptRule]
 
 
 class ConsideredShape(msgspec.Struct, frozen=True):

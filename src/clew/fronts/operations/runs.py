@@ -63,6 +63,14 @@ class ApprovalBody(Arguments):
 
     decision: Literal["once", "session", "project", "deny"]
     reason: Annotated[str, Meta(max_length=10_000)] | None = None
+    pattern: Annotated[str, Meta(max_length=100_000)] | None = None
+
+
+class AllApprovalsBody(Arguments):
+    """A human's word on every request that waits."""
+
+    decision: Literal["once", "session", "project", "deny"]
+    reason: Annotated[str, Meta(max_length=10_000)] | None = None
 
 
 class AnswerBody(Arguments):
@@ -114,6 +122,14 @@ OPERATIONS: Final = (
         "Answer a request for approval.",
         {200: Remaining},
         ApprovalBody,
+        found_first=True,
+    ),
+    Operation(
+        "answer_all",
+        "POST …/approvals",
+        "Answer every request for approval that waits.",
+        {200: Remaining},
+        AllApprovalsBody,
         found_first=True,
     ),
     Operation(

@@ -12,6 +12,7 @@ from clew.fronts.operations.operation import Arguments, Nothing, Operation
 from clew.fronts.operations.results import (
     ExplainedShape,
     FileList,
+    KeptRules,
     MessageList,
     ModelName,
     RuleList,
@@ -20,8 +21,10 @@ from clew.fronts.operations.results import (
 )
 from clew.interop.session_file import MAX_FILE_BYTES
 from clew.permissions.rules import MAX_PATTERN_CHARS, MAX_RULES
+from clew.runtime.rule_book import KeptRule
 from clew.store.base import SearchPage
 from clew.transcript.message import Message
+from clew.transcript.rule import Mode
 
 __all__ = ["OPERATIONS", "PERMISSION_OPERATIONS", "TRANSFER_OPERATIONS"]
 
@@ -38,6 +41,7 @@ class NewSession(Arguments):
     title: str | None = None
     metadata: dict[str, Any] | None = None
     system_prompt: str | None = None
+    mode: Mode | None = None
 
 
 class SessionPatch(Arguments):
@@ -47,6 +51,7 @@ class SessionPatch(Arguments):
     archived: bool | UnsetType = UNSET
     metadata: dict[str, Any] | UnsetType = UNSET
     model: ModelName | UnsetType = UNSET
+    mode: Mode | UnsetType = UNSET
     agent: Any = UNSET
 
     def arguments(self) -> dict[str, Any]:
@@ -107,6 +112,34 @@ class RulesBody(Arguments):
         return {"rules": [{name: value for name, value in rule if value is not None} for rule in rules]}
 
 
+class RulesQuery(Arguments):
+    """Whose rules: those in force for a session, a project's, an agent's; nobody named: every project's."""
+
+    scope: Literal["session", "project", "agent"] | None = None
+    session_id: str | None = msgspec.field(default=None, name="session")
+    workspace: str | None = None
+    agent: str | None = None
+
+
+class AddedRule(Arguments):
+    """A rule to add, and whose it is to be."""
+
+    scope: Literal["session", "project"]
+    permission: str
+    pattern: Annotated[str, Meta(max_length=MAX_PATTERN_CHARS)]
+    action: Literal["allow", "deny", "ask"]
+    session_id: str | None = msgspec.field(default=None, name="session")
+    workspace: str | None = None
+
+
+class RevokeQuery(Arguments):
+    """Which rule is taken away, and where it is looked for."""
+
+    rule_id: Annotated[str, Meta(min_length=1, max_length=128)] = msgspec.field(name="id")
+    session_id: str | None = msgspec.field(default=None, name="session")
+    workspace: str | None = None
+
+
 class ExplainQuery(Arguments):
     """A call that somebody may make: a tool, and the path, command line, URL or name it would be given."""
 
@@ -158,6 +191,16 @@ OPERATIONS: Final = (
 PERMISSION_OPERATIONS: Final = (
     Operation("permissions", "GET …/permissions", "The session's own rules.", {200: RuleList}),
     Operation("set_permissions", "PUT …/permissions", "Replace the session's own rules.", {200: RuleList}, RulesBody),
+    Operation(
+        "rules",
+        "GET /api/rules",
+        "Rules in force, with their ids.",
+        {200: KeptRules},
+        RulesQuery,
+        refusals=(400, 404),
+    ),
+    Operation("add_rule", "POST /api/rules", "Add a rule.", {201: KeptRule}, AddedRule, refusals=(404,)),
+    Operation("revoke_rule", "DELETE /api/rules", "Take a rule away.", {204: None}, RevokeQuery, refusals=(400, 404)),
     Operation(
         "explain_permission",
         "GET …/permissions/explain",

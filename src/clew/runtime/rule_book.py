@@ -1,0 +1,153 @@
+"""The rule book: a person's own rules of a session and of a project, beside those of an agent; added and revoked.
+
+Rules are stored as plain lists without ids of their own. A rule's id is made of what it says and whose it is, so it is
+the same for as long as the rule is there, and two equal ones are one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from clew.errors import InvalidInput, RuleNotFound
+from clew.permissions.rules import MAX_RULES, parse_rules
+from clew.runtime.answers import Answers
+from clew.runtime.host import Host
+from clew.runtime.live_sessions import LiveSessions
+from clew.runtime.permit import stored_rules
+from clew.store.base import get_session
+from clew.store.unit import STORE_WIDE, PatchSession, PutProjectRules, Unit
+from clew.transcript.rule import Rule
+from clew.transcript.session import Session
+
+__all__ = ["KeptRule", "RuleBook", "RuleScope"]
+
+RuleScope = Literal["session", "project", "agent"]
+
+
+class KeptRule(msgspec.Struct, frozen=True, kw_only=True):
+    """A rule with its id and whose it is: ``of`` a session's id, a project's folder, an agent's name."""
+
+    id: str
+    scope: RuleScope
+    of: str
+    permission: str
+    pattern: str
+    action: Literal["allow", "deny", "ask"]
+    added_at: int | None = None
+    pinned: bool = False
+
+
+class RuleBook:
+    """Reads and changes the rules of one engine. What waits is judged again by those it changes."""
+
+    def __init__(self, host: Host, sessions: LiveSessions, answers: Answers) -> None:
+        self._host = host
+        self._sessions = sessions
+        self._answers = answers
+
+    async def of_session(self, session: Session) -> list[KeptRule]:
+        return _kept(stored_rules(session.permissions, "session"), "session", session.id)
+
+    async def of_project(self, project: str) -> list[KeptRule]:
+        return _kept(stored_rules(await self._host.store.load_project_rules(project), "project"), "project", project)
+
+    async def of_agent(self, name: str, workspace: str | None) -> list[KeptRule]:
+        """An agent's own, and those every agent has. Clew's places are closed to all of them besides."""
+        catalog = await asyncio.to_thread(self._host.agents, None if workspace is None else Path(workspace))
+        agent = catalog.get(name)
+        return _kept((*self._host.base_rules, *agent.rules), "agent", agent.name)
+
+    async def replace(self, session_id: str, rules: Sequence[Mapping[str, Any]]) -> None:
+        """Give the session these rules in the place of its own."""
+        parsed = parse_rules(rules, "session", added_at=self._host.clock.now_ms())
+        async with self._sessions.lock(session_id):
+            await get_session(self._host.store, session_id)
+            await self._store_session_rules(session_id, [_as_stored(rule) for rule in parsed])
+        await self._judge_session(session_id)
+
+    async def add(self, scope: Literal["session", "project"], of: str, rule: Mapping[str, Any]) -> KeptRule:
+        """Add one rule, the newest of its list. One that is there already is moved there."""
+        [parsed] = parse_rules([rule], scope, added_at=self._host.clock.now_ms())
+        [new] = _kept((parsed,), scope, of)
+        await self._change(scope, of, new.id, _as_stored(parsed))
+        return new
+
+    async def revoke(self, scope: Literal["session", "project"], of: str, rule_id: str) -> None:
+        """Take a rule away."""
+        await self._change(scope, of, rule_id, None)
+
+    async def _change(
+        self, scope: Literal["session", "project"], of: str, rule_id: str, new: dict[str, Any] | None
+    ) -> None:
+        """Take the rule of that id out of its list and put ``new`` at the end of it."""
+        store = self._host.store
+        if scope == "session":
+            async with self._sessions.lock(of):
+                held = list((await get_session(store, of)).permissions)
+                await self._store_session_rules(of, _changed(held, scope, of, rule_id, new))
+            await self._judge_session(of)
+            return
+        async with self._answers.project_rules:
+            held = list(await store.load_project_rules(of))
+            rules = tuple(_changed(held, scope, of, rule_id, new))
+            put = PutProjectRules(of, rules, self._host.clock.now_ms())
+            await self._sessions.commit(Unit(STORE_WIDE, (put,), sync="power"))
+        for session_id in await store.unsettled_sessions():
+            session = await store.find_session(session_id)
+            if session is not None and session.workspace_root == of:
+                await self._judge_session(session_id)
+
+    async def _store_session_rules(self, session_id: str, rules: Sequence[dict[str, Any]]) -> None:
+        await self._sessions.commit(Unit(session_id, (PatchSession(permissions=tuple(rules)),), sync="power"))
+
+    async def _judge_session(self, session_id: str) -> None:
+        self._sessions.show_changed(session_id)
+        await self._answers.judge_again(session_id)
+
+
+def _changed(
+    held: Sequence[dict[str, Any]],
+    scope: Literal["session", "project"],
+    of: str,
+    rule_id: str,
+    new: dict[str, Any] | None,
+) -> list[dict[str, Any]]:
+    ids = [one.id for one in _kept(stored_rules(held, scope), scope, of)]
+    if new is None and rule_id not in ids:
+        raise RuleNotFound(f"there is no rule {rule_id} here; list them to see which there are", rule_id=rule_id)
+    rules = [rule for id_, rule in zip(ids, held, strict=True) if id_ != rule_id]
+    rules += [new] if new is not None else []
+    if len(rules) > MAX_RULES:
+        raise InvalidInput(f"{len(rules)} rules are more than the {MAX_RULES} that are kept; revoke some first")
+    return rules
+
+
+def _as_stored(rule: Rule) -> dict[str, Any]:
+    return {**msgspec.to_builtins(rule), "source": rule.source}
+
+
+def _kept(rules: Sequence[Rule], scope: RuleScope, of: str) -> list[KeptRule]:
+    return [
+        KeptRule(
+            id=_rule_id(rule, scope, of),
+            scope=scope,
+            of=of,
+            permission=rule.permission,
+            pattern=rule.pattern,
+            action=rule.action,
+            added_at=rule.added_at,
+            pinned=rule.pinned,
+        )
+        for rule in rules
+    ]
+
+
+def _rule_id(rule: Rule, scope: RuleScope, of: str) -> str:
+    said = msgspec.json.encode([scope, of, rule.permission, rule.pattern, rule.action, rule.pinned])
+    return f"rule_{hashlib.sha256(said).hexdigest()[:20]}"
