@@ -21,6 +21,8 @@ from clew.runtime.host import Host
 from clew.runtime.prompts import UnitFor
 from clew.runtime.ready import find_obstacle
 from clew.runtime.runtime import Runtime
+from clew.runtime.setting import Told
+from clew.runtime.standing import Standing, load_standing
 from clew.runtime.submission import Submission
 from clew.store.base import get_session
 from clew.store.unit import AddEvent, EventIsNew, InsertSession, Unit, Write
@@ -179,11 +181,15 @@ class Router:
         session = await self._draft_of(inbound.routing, inbound.tags)
         async with runtime.sessions.lock(session.id):
             runtime.sessions.check_open(session.id)
-            setting, content = await admit(host, session, inbound.parts, model=None, agent=None, attended=False)
+            setting, content = await admit(
+                host, session, inbound.parts, model=None, agent=None, attended=False, told=Told()
+            )
             metadata = {"trigger": inbound.trigger.metadata(), "unattended": True}
-            row = await user_row(host, session, setting, content, None, metadata)
-            made = (InsertSession(session),)
-            submission = await runtime.runner.open(session, setting, row, content, before=made, also=also(row))
+            row = await user_row(host, session, setting, content, None, metadata, newest_at=0)
+            made, new = (InsertSession(session),), Standing(session.id)
+            submission = await runtime.runner.open(
+                session, setting, row, content, before=made, also=also(row), standing=new
+            )
         runtime.sessions.publish("session_created", session.id)
         host.hooks.observe("session_create", session)
         return session, submission
@@ -205,7 +211,8 @@ class Router:
         sessions = self._runtime.sessions
         with contextlib.suppress(SessionNotFound):
             async with sessions.lock(session_id):
-                obstacle = await find_obstacle(self._host, sessions, session_id)
+                standing = None if sessions.is_live(session_id) else await load_standing(self._host.store, session_id)
+                obstacle = find_obstacle(sessions, session_id, standing)
                 is_stopped = await self._runtime.queue.find_pause(session_id) == "abort"
                 if sessions.is_open(session_id) and obstacle is None and not is_stopped:
                     await self._runtime.runner.fire(session_id, triggered=True)

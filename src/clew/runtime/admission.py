@@ -22,7 +22,7 @@ from clew.providers.evidence import encode_tools
 from clew.runtime.file_extent import extent_of
 from clew.runtime.files import content_of
 from clew.runtime.host import Host
-from clew.runtime.setting import Setting, resolve
+from clew.runtime.setting import Setting, Told, resolve
 from clew.store.base import Blob, Store
 from clew.store.unit import LinkBlob, PutBlob
 from clew.transcript.gate import check_value
@@ -66,11 +66,12 @@ async def admit(
     model: str | Model | dict[str, Any] | None,
     agent: str | None,
     attended: bool,
+    told: Told | None = None,
 ) -> tuple[Setting, PromptContent]:
     """Who would answer this prompt, and the prompt as it would be stored; nothing is stored yet."""
     given: Sequence[object] = () if isinstance(prompt, str) else prompt
     media = any(isinstance(part, Mapping) and kind_of(part) == "file" for part in given)
-    setting = await resolve(host, session, model=model, agent=agent, attended=attended, media=media)
+    setting = await resolve(host, session, model=model, agent=agent, attended=attended, media=media, told=told)
     kept = await _load_kept(host.store, prompt)
     content = await asyncio.to_thread(read_parts, prompt, setting.workspace, host.clock.now_ms(), setting.info, kept)
     _check_size(content, setting)
@@ -84,10 +85,12 @@ async def user_row(
     content: PromptContent,
     client_id: str | None,
     given: Mapping[str, Any] | None,
+    newest_at: int | None = None,
 ) -> MessageRow:
     """The message of an admitted prompt, as it will be stored. Without a ``setting`` who answers is known when its
-    turn comes."""
-    now = max(host.clock.now_ms(), await host.store.newest_message_at(session.id))
+    turn comes. ``newest_at`` is when the newest message came, where that was just read."""
+    newest_at = await host.store.newest_message_at(session.id) if newest_at is None else newest_at
+    now = max(host.clock.now_ms(), newest_at)
     metadata: dict[str, Any] = dict(given or {})
     if setting is not None:
         metadata["model"] = msgspec.to_builtins(setting.model)

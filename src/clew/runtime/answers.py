@@ -20,6 +20,7 @@ from clew.runtime.calls import Call
 from clew.runtime.host import Host
 from clew.runtime.live_sessions import LiveSessions
 from clew.runtime.queue import plan_resume
+from clew.runtime.ready import load_outset
 from clew.runtime.run import Resumption, TakenSession
 from clew.runtime.runner import Runner
 from clew.runtime.setting import Setting, resolve_for
@@ -273,17 +274,16 @@ class Answers:
         """Every request is answered: a new run on the same message."""
         store = self._host.store
         user, _ = await self._load_asked(session_id, turn)
-        session = await get_session(store, session_id)
-        setting = await resolve_for(self._host, session, user)
-        standing = await load_standing(store, session_id)
+        outset = await load_outset(self._host, self._sessions, session_id)
+        session, standing = outset.session, outset.standing or await load_standing(store, session_id)
+        setting = await resolve_for(self._host, session, user, outset.told)
         writes = (SetTurn(turn.id, "running", data={"waiting": []}), *plan_resume(session, speaks=False))
         await self._sessions.commit(plan_take(standing, self._host.clock.now_ms(), writes, goes_on=turn))
         # Read once it is taken: a call of the step that nobody was asked about has its result by now.
         _, message = await self._load_asked(session_id, turn)
         resumption = _resume(message, waits, setting, await store.stream_mark(message.id))
-        self._runner.start(
-            TakenSession(setting, turn, standing.next_epoch, user.id if user is not None else "", resumption)
-        )
+        asked_by, steps = user.id if user is not None else "", len(standing.steps)
+        self._runner.start(TakenSession(setting, turn, standing.next_epoch, asked_by, resumption, steps))
 
 
 def _approval(decision: Decision, reason: str | None) -> dict[str, Any]:

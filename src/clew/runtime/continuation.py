@@ -167,7 +167,8 @@ class Continuation:
             writes += (InsertMessage(row), SealMessage(row.id, row.seal), LinkMessage(turn.id, row.id))
         await self._sessions.commit(plan_take(standing, now, writes))
         reopened = msgspec.structs.replace(turn, data={**turn.data, **data})
-        return self._runner.start(TakenSession(setting, reopened, standing.next_epoch, user.id))
+        taken = TakenSession(setting, reopened, standing.next_epoch, user.id, steps=len(steps))
+        return self._runner.start(taken)
 
     async def _ask_again(
         self,

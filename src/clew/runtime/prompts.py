@@ -13,7 +13,7 @@ from clew.runtime.host import Host
 from clew.runtime.live_sessions import LiveSessions
 from clew.runtime.outbound import Outbound
 from clew.runtime.queue import Queue
-from clew.runtime.ready import find_obstacle
+from clew.runtime.ready import find_obstacle, load_outset
 from clew.runtime.runner import Runner
 from clew.runtime.settle import INTERRUPTED
 from clew.runtime.submission import OnBusy, Outcomes, Submission, TurnOutcome
@@ -65,19 +65,23 @@ class Prompts:
         if on_busy not in ("queue", "reject", "interrupt"):
             raise InvalidInput(f"on_busy must be queue, reject or interrupt, not {on_busy!r}")
         async with self._sessions.lock(session_id):
-            session = await self._sessions.get_open(session_id)
-            setting, content = await admit(self._host, session, prompt, model=model, agent=agent, attended=attended)
-            known = await self._find_known(session_id, message_id, content)
+            self._sessions.check_open(session_id)
+            outset = await load_outset(self._host, self._sessions, session_id, message_id)
+            session = outset.session
+            setting, content = await admit(
+                self._host, session, prompt, model=model, agent=agent, attended=attended, told=outset.told
+            )
+            known = await self._find_known(session_id, outset.sent, content)
             if known is not None:
                 return known
             given = metadata if attended else {**(metadata or {}), "unattended": True}
-            row = await user_row(self._host, session, setting, content, message_id, given)
-            obstacle = await find_obstacle(self._host, self._sessions, session_id)
+            row = await user_row(self._host, session, setting, content, message_id, given, outset.newest_at)
+            obstacle = find_obstacle(self._sessions, session_id, outset.standing)
             if obstacle is not None and on_busy == "reject":
                 raise obstacle
             joining = (also or self._outbound.plan_prompt)(row)
             if obstacle is None:
-                return await self._runner.open(session, setting, row, content, also=joining)
+                return await self._runner.open(session, setting, row, content, also=joining, standing=outset.standing)
             if model is None:
                 # Which one answers is known when its turn comes: what waits before it may pick another.
                 row = msgspec.structs.replace(row, metadata=merge(row.metadata, {}, ("model",)))
@@ -87,14 +91,14 @@ class Prompts:
             await self._runner.stop(session_id, INTERRUPTED)
         return submission
 
-    async def _find_known(self, session_id: str, client_id: str | None, content: PromptContent) -> Submission | None:
-        """The submission this prompt was before, when a client sends it again."""
-        store = self._host.store
-        rows = await store.load_client_messages(session_id, client_id) if client_id is not None else ()
+    async def _find_known(
+        self, session_id: str, rows: Sequence[MessageRow], content: PromptContent
+    ) -> Submission | None:
+        """The submission this prompt was before, when a client sends it again: ``rows`` have its id."""
         sent = [row for row in rows if not row.is_cancelled]
         if not sent:
             return None
-        tree = await store.load_tree(session_id)
+        tree = await self._host.store.load_tree(session_id)
         # What was refused was handed back: sending it again is no repetition.
         refused = {id_ for turn in tree.turns.values() if turn.status == "refused" for id_ in tree.links[turn.id]}
         sent = [row for row in sent if row.id not in refused]
@@ -115,5 +119,6 @@ class Prompts:
                     self._outcomes.resolve(row.id, TurnOutcome(turn.id, last, turn.status, turn.stopped))
             return Submission(row.id, outcome, queued=queued)
         if sent:
-            raise DuplicateMessage(f"message {client_id!r} was sent before with other content", message_id=sent[-1].id)
+            named, last = sent[-1].client_message_id, sent[-1].id
+            raise DuplicateMessage(f"message {named!r} was sent before with other content", message_id=last)
         return None

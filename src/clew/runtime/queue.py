@@ -22,7 +22,7 @@ from clew.runtime.hooks import HookRefused
 from clew.runtime.host import Host
 from clew.runtime.live_sessions import LiveSessions
 from clew.runtime.outbound import Outbound
-from clew.runtime.ready import make_ready
+from clew.runtime.ready import load_outset, make_ready
 from clew.runtime.run import TakenSession
 from clew.runtime.setting import resolve_for
 from clew.runtime.standing import Standing
@@ -127,15 +127,15 @@ class Queue:
     ) -> tuple[TakenSession | None, str | None]:
         """Take the session for one message, or why that was refused. ``resume`` ends a pause with it."""
         host = self._host
-        session = await get_session(host.store, session_id)
-        setting = await resolve_for(host, session, queued)
+        outset = await load_outset(host, self._sessions, session_id)
+        setting = await resolve_for(host, outset.session, queued, outset.told)
         row = await host.hooks.change("message.user", queued)
         # One that named no model is answered by the newest one that was picked before its turn came.
         row = msgspec.structs.replace(row, metadata={**row.metadata, "model": msgspec.to_builtins(setting.model)})
         if len(row.parts) < len(queued.parts):
             raise HookRefused("a message.user hook may not take parts from a queued message")
-        standing = await make_ready(host, session_id)
-        now = max(host.clock.now_ms(), await host.store.newest_message_at(session_id) + 1)
+        standing = await make_ready(host, session_id, outset.standing)
+        now = max(host.clock.now_ms(), outset.newest_at + 1)
         turn = Turn(id=host.mint.turn(), session_id=session_id, parent_turn_id=standing.head_turn_id, created_at=now)
         # A pause that came after the session was read ends with it, too.
         resumed = (_RESUMED,) if resume else ()

@@ -5,62 +5,110 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import msgspec
+
 from clew.errors import Conflict, SessionBusy, WaitingForHuman
 from clew.runtime.host import Host
 from clew.runtime.journal_fold import fold_streams
 from clew.runtime.live_sessions import LiveSessions
 from clew.runtime.model_calls import end_interrupted
+from clew.runtime.setting import Told, load_told
 from clew.runtime.settle import LOST
 from clew.runtime.standing import Standing, load_standing
 from clew.runtime.take import settle_session
-from clew.runtime.waiting import load_open_turn
+from clew.store.base import Moment, get_session
+from clew.transcript.message import MessageRow
 from clew.transcript.session import Session
 from clew.transcript.turn import Tree
 from clew.transcript.wait import is_answered, waits_of
 
-__all__ = ["find_obstacle", "idle_session", "make_ready", "settle_idle", "settle_startable"]
+__all__ = [
+    "Outset",
+    "find_obstacle",
+    "idle_session",
+    "load_outset",
+    "make_ready",
+    "settle_idle",
+    "settle_startable",
+]
 
 
-async def find_obstacle(host: Host, sessions: LiveSessions, session_id: str) -> Conflict | None:
-    """Why nothing can be begun on the session now; None when something can. Only reads."""
+class Outset(msgspec.Struct, frozen=True):
+    """A session before something begins on it, all of it as of one moment.
+
+    ``standing`` is None while something has the session. ``sent`` are the messages that came before under the id which
+    the client gives to its next one.
+    """
+
+    session: Session
+    told: Told
+    newest_at: int
+    standing: Standing | None
+    sent: tuple[MessageRow, ...] = ()
+
+
+async def load_outset(host: Host, sessions: LiveSessions, session_id: str, client_id: str | None = None) -> Outset:
+    """What has to be known of a session by whoever sends it something, in one read."""
+    live = sessions.is_live(session_id)
+
+    async def ask(store: Moment) -> Outset:
+        return Outset(
+            await get_session(store, session_id),
+            await load_told(store, session_id),
+            await store.newest_message_at(session_id),
+            None if live else await load_standing(store, session_id),
+            await store.load_client_messages(session_id, client_id) if client_id is not None else (),
+        )
+
+    return await host.store.at_once(session_id, ask)
+
+
+def find_obstacle(sessions: LiveSessions, session_id: str, standing: Standing | None) -> Conflict | None:
+    """Why nothing can be begun on the session now; None when something can."""
     try:
         sessions.check_free(session_id)
     except SessionBusy as busy:
         return busy
-    turn = await load_open_turn(host.store, session_id)
+    turn = standing.open.turn if standing is not None and standing.open is not None else None
     if turn is None or turn.status != "waiting" or is_answered(waits_of(turn)):
         return None
     ways = f"give it on the page, over HTTP or in `clew chat {session_id}`, or abort"
     return WaitingForHuman(f"this session waits for a human's answer: {ways}", session_id=session_id)
 
 
-async def make_ready(host: Host, session_id: str) -> Standing:
-    """What somebody who takes the session has to know of it. Nothing may have it."""
-    # What a run that could not store its end left in the journal must be in its parts before they are settled.
-    now = host.clock.now_ms()
-    await fold_streams(host.store, host.mint, now, session_id)
-    await end_interrupted(host.store, host.providers.cost, now, session_id)
-    return await load_standing(host.store, session_id)
+async def make_ready(host: Host, session_id: str, standing: Standing | None = None) -> Standing:
+    """What somebody who takes the session has to know of it, read now unless it just was. Nothing may have it."""
+    standing = standing or await load_standing(host.store, session_id)
+    if standing.pending or standing.asked:
+        # What a run that could not store its end left in the journal must be in its parts before they are settled.
+        now = host.clock.now_ms()
+        await fold_streams(host.store, host.mint, now, session_id)
+        await end_interrupted(host.store, host.providers.cost, now, session_id)
+        standing = await load_standing(host.store, session_id)
+    return standing
 
 
-async def settle_idle(host: Host, sessions: LiveSessions, session_id: str) -> Standing:
+async def settle_idle(
+    host: Host, sessions: LiveSessions, session_id: str, standing: Standing | None = None
+) -> Standing:
     """Settle the session for somebody who begins no run; how it stood before. :class:`SessionBusy` while one goes on.
 
     A turn that waits for a human stays open.
     """
     sessions.check_free(session_id)
-    now = host.clock.now_ms()
-    await fold_streams(host.store, host.mint, now, session_id)
-    await end_interrupted(host.store, host.providers.cost, now, session_id)
-    return await settle_session(host.store, session_id, now, LOST)
+    standing = await make_ready(host, session_id, standing)
+    await settle_session(host.store, standing, host.clock.now_ms(), LOST)
+    return standing
 
 
 async def settle_startable(host: Host, sessions: LiveSessions, session_id: str) -> None:
     """Settle the session for something that is about to begin on it; raises why nothing can."""
-    obstacle = await find_obstacle(host, sessions, session_id)
+    sessions.check_free(session_id)
+    standing = await load_standing(host.store, session_id)
+    obstacle = find_obstacle(sessions, session_id, standing)
     if obstacle is not None:
         raise obstacle
-    await settle_idle(host, sessions, session_id)
+    await settle_idle(host, sessions, session_id, standing)
 
 
 @asynccontextmanager

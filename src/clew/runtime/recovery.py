@@ -14,6 +14,7 @@ from clew.failpoints import failpoint
 from clew.ids import Mint
 from clew.runtime.journal_fold import fold_streams
 from clew.runtime.model_calls import Cost, end_interrupted
+from clew.runtime.standing import load_standing
 from clew.runtime.take import settle_session
 from clew.store.base import Store
 from clew.store.unit import PatchSession, Unit
@@ -35,7 +36,9 @@ async def recover(store: Store, mint: Mint, now: int, cost: Cost | None = None) 
     for session_id in await store.unsettled_sessions():
         failpoint("recovery.before_settle")
         try:
-            if (await settle_session(store, session_id, now)).is_resumable:
+            standing = await load_standing(store, session_id)
+            await settle_session(store, standing, now)
+            if standing.is_resumable:
                 resumable.append(session_id)
             session = await store.find_session(session_id)
             if session is not None and session.paused_by is None and await store.load_queue(session_id):

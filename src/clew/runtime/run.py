@@ -79,13 +79,14 @@ class Resumption(msgspec.Struct, frozen=True):
 
 
 class TakenSession(msgspec.Struct, frozen=True):
-    """A session that was taken for a run: who answers, which turn, and the epoch it may write under."""
+    """A session that was taken for a run: who answers, which turn with how many steps, the epoch it may write under."""
 
     setting: Setting
     turn: Turn
     epoch: int
     user_message_id: str
     resumption: Resumption | None = None
+    steps: int = 0
 
 
 class Run:
@@ -110,6 +111,7 @@ class Run:
         self._setting = setting
         self._epoch = taken.epoch
         self._resumption = resumption
+        self._first_step = taken.steps
         self._max_steps = setting.agent.max_steps or session_policy(host.config, setting.session).max_steps
         self._caller = Caller(host, setting, self.signal, spawn_child, schedule_turn, state)
         self._progress = Progress(host, self.session_id, self.turn.id, taken.epoch)
@@ -160,7 +162,7 @@ class Run:
         resumption = self._resumption
         # The warning belongs to the turn: it also holds for a run that goes on after an answer.
         warned: Pattern | None = self.turn.warned or None
-        steps = len(await self._host.store.load_steps(self.turn.id))
+        steps = self._first_step
         budget = self._max_steps - (steps - self.turn.budget_from)
         if resumption is None and steps == 0:
             picked, goes_on = self._setting.session.model, self.turn.status in ("failed", "aborted")
@@ -188,12 +190,12 @@ class Run:
         while True:
             recorder = self._recorder(resumption)
             end, failure = await self._until_aborted(self._work(recorder, resumption, steps, budget, warned))
-            done = len(await self._host.store.load_steps(self.turn.id))
             if end is not None and end.reason == "warned":
                 warned = find_pattern(made_calls(recorder.fold.parts))
                 await self._warn(recorder)
             elif not await self._went_on(recorder, failure):
                 return await self._settle(recorder, end, failure)
+            done = self._loop.step if self._loop is not None else steps
             steps, budget, resumption = done, budget - (done - steps), None
 
     async def _until_aborted(self, doing: Coroutine[Any, Any, T]) -> tuple[T | None, BaseException | None]:
@@ -364,9 +366,8 @@ class Run:
 
     async def _plan_model(self, old: Model, new: Model) -> tuple[Write, ...]:
         """Give the session another model, unless somebody has picked one meanwhile."""
-        session = await self._host.store.find_session(self.session_id)
-        stays = old == new or session is None or session.model != old
-        return () if stays else (PatchSession(model=new),)
+        session = await self._host.store.find_session(self.session_id) if old != new else None
+        return () if session is None or session.model != old else (PatchSession(model=new),)
 
     async def _settle_failed(self, recorder: Recorder, failure: BaseException, now: int) -> TurnOutcome:
         problem = _problem(failure)

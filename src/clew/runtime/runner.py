@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from clew.errors import ClewError
+from clew.errors import ClewError, SessionBusy
 from clew.live.base import Status
 from clew.runtime.admission import PromptContent
 from clew.runtime.calls import ScheduleTurn
@@ -27,7 +27,7 @@ from clew.runtime.ready import make_ready, settle_startable
 from clew.runtime.run import Run, TakenSession
 from clew.runtime.setting import Setting
 from clew.runtime.settle import BY_USER, plan_end
-from clew.runtime.standing import load_standing
+from clew.runtime.standing import Standing, load_standing
 from clew.runtime.subagent import Subagents
 from clew.runtime.submission import Outcomes, Submission, TurnOutcome
 from clew.runtime.take import plan_open, plan_take
@@ -81,13 +81,15 @@ class Runner:
         before: Sequence[Write] = (),
         below: str | None = None,
         also: Unit = NOTHING,
+        standing: Standing | None = None,
     ) -> Submission:
         """Store a prompt's message, synced, and start its run. ``also`` joins its unit.
 
-        What ``before`` writes comes first in the unit: the session itself, or the head's move to ``below``.
+        What ``before`` writes comes first in the unit: the session itself, or the head's move to ``below``. How the
+        session stands is read, unless it was just before.
         """
         row = await self._host.hooks.change("message.user", row)
-        standing = await make_ready(self._host, session.id)
+        standing = await make_ready(self._host, session.id, standing)
         # Who speaks to a session that was put away wants it back; a trigger does not say so.
         back = session.archived_at is not None and not row.is_triggered
         unarchived = (PatchSession(archived_at=None),) if back else ()
@@ -95,8 +97,18 @@ class Runner:
         resumed = () if row.is_triggered else plan_resume(session)
         more = (*content.blobs, *unarchived, *resumed, *plan_words(session, row), *also.writes)
         turn_id = self._host.mint.turn()
-        unit = plan_open(standing, turn_id, row, *more, before=before, below=below)
-        await self._sessions.commit(msgspec.structs.replace(unit, guards=(*unit.guards, *also.guards)))
+        while True:
+            unit = plan_open(standing, turn_id, row, *more, before=before, below=below)
+            try:
+                await self._sessions.commit(msgspec.structs.replace(unit, guards=(*unit.guards, *also.guards)))
+                break
+            except SessionBusy:
+                # Another program may have written into the session since it was read: then it is read again.
+                seen, standing = standing.state, await make_ready(self._host, session.id)
+                if before or standing.state == seen or standing.waiting is not None:
+                    raise
+                newest_at = await self._host.store.newest_message_at(session.id)
+                row = msgspec.structs.replace(row, created_at=max(row.created_at, newest_at))
         turn = Turn(id=turn_id, session_id=session.id, parent_turn_id=None, created_at=row.created_at)
         submission = self.start(TakenSession(setting, turn, standing.next_epoch, row.id))
         self._sessions.show_changed(session.id)

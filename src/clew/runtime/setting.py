@@ -17,7 +17,7 @@ from clew.providers.base import ModelInfo, ToolSchema
 from clew.providers.evidence import encode_tools, tools_digest
 from clew.runtime.host import Host
 from clew.runtime.permit import Permit
-from clew.store.base import LineSlice, Store
+from clew.store.base import Moment, Store
 from clew.store.unit import PutPrompt
 from clew.system_prompt.assemble import SystemPrompt, assemble, sections_of
 from clew.system_prompt.change import environment_change, tells_media
@@ -27,6 +27,7 @@ from clew.system_prompt.instructions import load_instructions
 from clew.system_prompt.sections import environment
 from clew.system_prompt.skills import SkillCatalog
 from clew.tools.base import Tool
+from clew.transcript.line import LineTurn
 from clew.transcript.message import MessageRow
 from clew.transcript.part import kind_of
 from clew.transcript.rule import Rule
@@ -36,7 +37,9 @@ from clew.workspace_config import WORKSPACE_CONFIG, find_workspace_model
 
 __all__ = [
     "Setting",
+    "Told",
     "load_permit",
+    "load_told",
     "prompt_writes",
     "resolve",
     "resolve_for",
@@ -77,6 +80,19 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
         return schemas_of(self.tools)
 
 
+class Told(msgspec.Struct, frozen=True):
+    """What a session was told before: its newest turn, and the environment as the newest model that was called had it;
+    None where it is to be told anew."""
+
+    last: LineTurn | None = None
+    model: Model | None = None
+    environment: str | None = None
+
+    def environment_for(self, model: Model) -> str | None:
+        """The environment as this model was told it."""
+        return self.environment if self.model is not None and self.model.plain == model.plain else None
+
+
 def schemas_of(tools: Mapping[str, Tool]) -> tuple[ToolSchema, ...]:
     """The tools as a model is told about them."""
     return tuple(ToolSchema(tool.name, tool.description, dict(tool.input_schema)) for tool in tools.values())
@@ -92,8 +108,12 @@ async def resolve(
     parent: Permit | None = None,
     depth: int = 0,
     media: bool = False,
+    told: Told | None = None,
 ) -> Setting:
-    """The prompt's word on the model first, then the session's. ``media``: the prompt itself holds files."""
+    """The prompt's word on the model first, then the session's. ``media``: the prompt itself holds files.
+
+    ``told`` is what the session was told before, where that was just read.
+    """
     if session.kind == "subagent" and parent is None and session.parent_id is not None:
         attended, depth = False, max(depth, 1)
     workspace = _workspace(session)
@@ -109,10 +129,10 @@ async def resolve(
         for name, tool in sorted(host.tools.items())
         if info.tools and manifest.is_offered(name) and (workspace is not None or not tool.needs_workspace)
     }
-    line = await host.store.load_line(session.id, turns=1, keep_damaged=True)
-    last = line.turns[-1].turn if line.turns else None
-    frozen = await _frozen_environment(host.store, last, chosen)
-    media = media or await _held_media(host.store, session.id, line, frozen)
+    if told is None:
+        told = await host.store.at_once(session.id, lambda moment: load_told(moment, session.id))
+    last, frozen = told.last, told.environment_for(chosen)
+    media = media or await _held_media(host.store, session.id, last, frozen)
     skills = SkillCatalog()
     if "skill" in tools:
         skills = await asyncio.to_thread(SkillCatalog.load, host.config_folder, workspace)
@@ -143,44 +163,52 @@ async def resolve(
         skills=skills,
         inputs=inputs,
         system_prompt=assemble(msgspec.structs.replace(inputs, frozen_environment=frozen)),
-        change=environment_change(now, frozen, last.environment) if last is not None and frozen is not None else None,
+        change=environment_change(now, frozen, last.turn.environment)
+        if last is not None and frozen is not None
+        else None,
         permit=await load_permit(host, session, manifest.rules, attended=attended, parent=parent),
         attended=attended,
         depth=depth,
     )
 
 
-async def _frozen_environment(store: Store, last: Turn | None, model: Model) -> str | None:
-    """The environment as the newest turn that called this model was told it; None when it is to be told anew.
+async def load_told(store: Moment, session_id: str) -> Told:
+    """What the newest turn of a session that called a model was told.
 
-    After a compaction between two turns it is; one that a turn makes for itself tells it anew in that turn
-    (:func:`tell_anew`).
+    After a compaction between two turns the environment is told anew; one that a turn makes for itself tells it anew in
+    that turn (:func:`tell_anew`).
     """
+    line = await store.load_line(session_id, turns=1, keep_damaged=True)
+    if not line.turns:
+        return Told()
+    untold = Told(line.turns[-1])
+    last: Turn | None = line.turns[-1].turn
     steps: tuple[Step, ...] = ()
     for _ in range(_LOOKS_BACK):
         if last is None or last.kind != "normal" or (steps := await store.load_steps(last.id)):
             break
         last = await store.find_turn(last.parent_turn_id) if last.parent_turn_id is not None else None
-    if last is None or not steps or steps[-1].model.plain != model.plain:
-        return None
+    if last is None or not steps:
+        return untold
     above = await store.find_turn(last.parent_turn_id) if last.parent_turn_id is not None else None
     if above is not None and above.kind == "compaction" and steps[-1].view[:1] not in ((), (above.depth,)):
         # Its last step came before the room it made for itself: it was stopped before a call told it anew.
-        return None
+        return untold
     try:
         kept = await store.find_prompt(steps[-1].prompt_digest or "") or ""
         sections = sections_of(kept, steps[-1].sections)
     except (InvalidInput, RowUndecodable):
-        return None
-    return next((section.text for section in sections if section.name == environment.__name__), None)
+        return untold
+    frozen = next((section.text for section in sections if section.name == environment.__name__), None)
+    return Told(line.turns[-1], steps[-1].model, frozen)
 
 
-async def _held_media(store: Store, session_id: str, newest: LineSlice, frozen: str | None) -> bool:
+async def _held_media(store: Store, session_id: str, last: LineTurn | None, frozen: str | None) -> bool:
     """Whether the messages before the prompt hold files. What was told of it stays true until it is told anew."""
-    if newest.turns and frozen is not None:
-        told = newest.turns[-1].turn.environment or ""
-        return holds_media(newest.turns[-1].messages) or tells_media(frozen) or tells_media(told)
-    view = await store.find_view(session_id, keep_damaged=True) if newest.turns else None
+    if last is not None and frozen is not None:
+        told = last.turn.environment or ""
+        return holds_media(last.messages) or tells_media(frozen) or tells_media(told)
+    view = await store.find_view(session_id, keep_damaged=True) if last is not None else None
     return view is not None and any(holds_media(entry.messages) for entry in view.turns)
 
 
@@ -250,10 +278,10 @@ def _workspace(session: Session) -> Path | None:
     return Path(session.workspace_root) if session.workspace_root else None
 
 
-async def resolve_for(host: Host, session: Session, user: MessageRow | None) -> Setting:
+async def resolve_for(host: Host, session: Session, user: MessageRow | None, told: Told | None = None) -> Setting:
     """Who answers a message that is stored: the model and agent it named when it was sent."""
     if user is None:
-        return await resolve(host, session, model=None, agent=None, attended=True)
+        return await resolve(host, session, model=None, agent=None, attended=True, told=told)
     return await resolve(
         host,
         session,
@@ -261,6 +289,7 @@ async def resolve_for(host: Host, session: Session, user: MessageRow | None) -> 
         agent=user.asked_agent,
         attended=user.is_attended,
         media=holds_media((user,)),
+        told=told,
     )
 
 

@@ -7,9 +7,10 @@ import logging
 import msgspec
 
 from clew.errors import RowUndecodable
-from clew.store.base import Store
+from clew.store.base import Moment, PendingStream
 from clew.transcript.line import LineTurn
 from clew.transcript.message import MessageRow, PartRow
+from clew.transcript.model_call import ModelCall
 from clew.transcript.session import SessionState
 from clew.transcript.turn import Step, Turn
 from clew.transcript.wait import is_answered, waits_of
@@ -30,7 +31,8 @@ class CutOff(msgspec.Struct, frozen=True):
 class Standing(msgspec.Struct, frozen=True):
     """How a session stands in the store: its state, its open turn with its messages and steps, and what was cut off.
 
-    ``sealed`` names the messages of the session that have a seal; it is known where a turn is open.
+    ``sealed`` names the messages of the session that have a seal; it is known where a turn is open. ``pending`` is what
+    a run that could not store its end left in the journal, ``asked`` the answers it was still being given.
     """
 
     session_id: str
@@ -39,6 +41,8 @@ class Standing(msgspec.Struct, frozen=True):
     cut_off: tuple[CutOff, ...] = ()
     sealed: frozenset[str] = frozenset()
     steps: tuple[Step, ...] = ()
+    pending: tuple[PendingStream, ...] = ()
+    asked: tuple[ModelCall, ...] = ()
 
     @property
     def waiting(self) -> Turn | None:
@@ -74,8 +78,12 @@ class Standing(msgspec.Struct, frozen=True):
         return self.open.turn.id if self.open is not None and ended else self.state.head_turn_id
 
 
-async def load_standing(store: Store, session_id: str) -> Standing:
-    """Read how a session stands. For a session at rest this is two small reads."""
+async def load_standing(store: Moment, session_id: str) -> Standing:
+    """Read how a session stands, as of one moment."""
+    return await store.at_once(session_id, lambda moment: _load(moment, session_id))
+
+
+async def _load(store: Moment, session_id: str) -> Standing:
     state = await store.load_state(session_id)
     opened: LineTurn | None = None
     sealed: frozenset[str] = frozenset()
@@ -101,4 +109,7 @@ async def load_standing(store: Store, session_id: str) -> Standing:
             message = await store.find_message(session_id, message_id)
             if message is not None:
                 cut_off.append(CutOff(message, tuple(parts), holders.get(message_id)))
-    return Standing(session_id, state, opened, tuple(cut_off), sealed, steps)
+    pending = await store.pending_streams(session_id)
+    # Nobody else asks for answers, while a title may be under way.
+    asked = tuple(call for call in await store.open_model_calls(session_id) if call.purpose == "answer")
+    return Standing(session_id, state, opened, tuple(cut_off), sealed, steps, pending, asked)

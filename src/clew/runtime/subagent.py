@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
-from typing import Final
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, Protocol
 
 from clew.errors import ClewError, ToolFailed
 from clew.runtime.admission import PromptContent, read_parts, user_row
 from clew.runtime.host import Host
 from clew.runtime.live_sessions import LiveSessions
-from clew.runtime.setting import Setting, resolve
+from clew.runtime.setting import Setting, Told, resolve
 from clew.runtime.settle import BY_PARENT
+from clew.runtime.standing import Standing
 from clew.runtime.submission import Submission
-from clew.store.unit import InsertSession, Unit
+from clew.store.unit import InsertSession, Write
 from clew.tools.base import ChildOutcome, Signal
 from clew.transcript.message import MessageRow
 from clew.transcript.metadata import PLACE_KEYS
@@ -23,10 +24,23 @@ from clew.transcript.session import Session
 __all__ = ["MAX_DEPTH", "Subagents"]
 
 MAX_DEPTH: Final = 3
-Open = Callable[[Session, Setting, MessageRow, PromptContent], Awaitable[Submission]]
-"""Stores a prompt's message and starts its run, under the session's lock."""
 Stop = Callable[[str, str], Awaitable[bool]]
 """Stops what runs on a session, and says there who did."""
+
+
+class Open(Protocol):
+    """Stores a prompt's message, with what is written before it, and starts its run, under the session's lock."""
+
+    async def __call__(
+        self,
+        session: Session,
+        setting: Setting,
+        row: MessageRow,
+        content: PromptContent,
+        *,
+        before: Sequence[Write],
+        standing: Standing,
+    ) -> Submission: ...
 
 
 class Subagents:
@@ -70,14 +84,15 @@ class Subagents:
                 attended=False,
                 parent=setting.permit,
                 depth=setting.depth + 1,
+                told=Told(),
             )
         except ClewError as error:
             raise ToolFailed(str(error)) from error
-        await self._sessions.commit(Unit(child.id, (InsertSession(child),), sync="power"))
         async with self._sessions.lock(child.id):
             content = read_parts(prompt, own.workspace, now, own.info)
-            row = await user_row(host, child, own, content, None, {"unattended": True})
-            submission = await self._open(child, own, row, content)
+            row = await user_row(host, child, own, content, None, {"unattended": True}, newest_at=0)
+            made, new = (InsertSession(child),), Standing(child.id)
+            submission = await self._open(child, own, row, content, before=made, standing=new)
         abort = asyncio.get_running_loop().create_task(signal.wait())
         ended = asyncio.get_running_loop().create_task(submission.wait())
         try:

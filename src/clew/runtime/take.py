@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from clew.runtime.settle import LOST, RESTART, plan_settle
-from clew.runtime.standing import Standing, load_standing
+from clew.runtime.standing import Standing
 from clew.store import unit as u
 from clew.store.base import Store
 from clew.transcript.message import MessageRow
@@ -72,10 +72,8 @@ def plan_open(
     return plan_take(standing, now, writes, before=before)
 
 
-async def settle_session(store: Store, session_id: str, now: int, left_open: str = RESTART) -> Standing:
-    """End what no run is going to end, as one unit; how the session stood before. Nobody may run on it."""
-    standing = await load_standing(store, session_id)
+async def settle_session(store: Store, standing: Standing, now: int, left_open: str = RESTART) -> None:
+    """End what no run is going to end, as one unit. Nobody may run on the session."""
     if plan_settle(standing, now, left_open):
         # Taken for nobody: a run that was thought dead and is not must not write into a turn that has ended.
         await store.commit(plan_take(standing, now, (), left_open=left_open, goes_on=standing.waiting))
-    return standing
