@@ -144,8 +144,12 @@ rules: $(READY) ## each rule with the tests that prove it
 	$(BIN)/python tools/rules.py
 
 .PHONY: bench
-bench: $(READY) ## measure
-	$(BIN)/python -m bench
+bench: $(READY) ## measure, in at most 8 minutes; QUICK=1 takes smaller sizes
+	$(BIN)/python -m bench $(if $(QUICK),--quick)
+
+.PHONY: bench-peers
+bench-peers: $(READY) ## whole turns beside two other engines, in environments of their own
+	$(BIN)/python -m bench.peers $(if $(QUICK),--quick)
 
 .PHONY: web-types
 web-types: $(READY) ## write the page's types from the API's document

@@ -19,7 +19,7 @@ from clew.store.sql.sqlite.opening import SqliteOptions, open_sqlite
 from clew.testing.scribe import OpenedTurn, Scribe
 from clew.transcript import chunk as c
 
-__all__ = ["DELTA_CHUNK", "STREAMS", "Streams", "measure_acknowledged", "measure_rate"]
+__all__ = ["DELTA_CHUNK", "STREAMS", "Streams", "acknowledged_rate", "measure_acknowledged", "measure_rate"]
 
 Shown: TypeAlias = Callable[[int, Sequence[c.Chunk]], None]
 """Called with the number of a stream and its chunks that may be shown."""
@@ -155,7 +155,7 @@ async def measure_acknowledged(bench: Bench) -> list[Line]:
             ours: list[float] = []
             for _ in range(bench.rounds):
                 raw.append(await _raw_acknowledged(bench, streams, chunks, sync))
-                ours.append(await _acknowledged(bench, streams, chunks, sync))
+                ours.append(await acknowledged_rate(bench, streams, chunks, sync))
             what = f"{streams} stream{'s' * (streams > 1)}, each chunk durable before the next"
             what += f"{', every commit synced' * (sync == 'FULL')} (raw: a journal behind a thread)"
             lines.append(Line("ACK", what, "chunks/s", raw, ours, ratios(ours, raw)))
@@ -181,7 +181,7 @@ async def _raw_acknowledged(bench: Bench, streams: int, chunks: int, sync: Sync)
     return sum(done) / took
 
 
-async def _acknowledged(bench: Bench, streams: int, chunks: int, sync: Sync) -> float:
+async def acknowledged_rate(bench: Bench, streams: int, chunks: int, sync: Sync) -> float:
     loop = asyncio.get_running_loop()
     shown: list[asyncio.Future[None]] = [loop.create_future() for _ in range(streams)]
 

@@ -1,0 +1,125 @@
+"""``python -m bench.peers [--quick] [--json FILE]``: whole turns of clew, of the floors and of two peers, in turns.
+
+Each peer gets an environment of its own, made once from the package index by names and versions; one that cannot be
+made is left out, with the reason. All are given the same turns, and a model of their own kind that follows them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from bench.child import run_child
+from bench.measure import Bench, median
+from bench.streams import acknowledged_rate
+from bench.table import aligned, machine
+from bench.turn_work import turn_work
+
+_PEERS: Final = {
+    "openai-agents": ("bench.peers.openai_agents", ("openai-agents==0.24.0",)),
+    "agno": ("bench.peers.agno", ("agno==3.1.10", "sqlalchemy[asyncio]", "aiosqlite")),
+}
+_SIDES: Final = {"hand": "by hand", "journal": "by hand, chunks durable", "clew": "clew"}
+_COLUMNS: Final = {
+    "ms": "ms",
+    "cpu": "CPU ms",
+    "model": "until the model",
+    "first": "first word",
+    "written": "written KB",
+    "cold": "first turn ms",
+    "rss": "MB",
+}
+_ROOT: Final = Path(__file__).resolve().parents[2]
+_HOME: Final = _ROOT / "build" / "bench-peers"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.peers", description="Whole turns beside two other engines.")
+    parser.add_argument("--quick", action="store_true", help="fewer turns, one round")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="keep every round's figures in a file")
+    options = parser.parse_args(arguments)
+    about = machine(quick=options.quick)
+    print(", ".join(f"{key} {value}" for key, value in about.items() if key != "quick"))
+    homes = {name: home for name, (_, packages) in _PEERS.items() if (home := _environment(name, packages))}
+    with tempfile.TemporaryDirectory(prefix="clew-bench-") as folder:
+        found = asyncio.run(_measure(Bench(Path(folder), quick=options.quick), homes))
+    late = 50 if options.quick else 500
+    for turns, when in ((0, "At the start of a session"), (late, f"After {late} turns")):
+        head = ("", *_COLUMNS.values())
+        rows = [(name, *(_cell(told, key) for key in _COLUMNS)) for (name, of), told in found.items() if of == turns]
+        print(f"\n{when}\n\n{aligned([head, *rows], (False, *(True for _ in _COLUMNS)))}")
+    rates = [(name, _cell(told, "chunks")) for (name, of), told in found.items() if of == 0 and "chunks" in told[0]]
+    if rates:
+        print(f"\nEach chunk durable before the next\n\n{aligned([('', 'chunks/s'), *rates], (False, True))}")
+    if options.json is not None:
+        told = [{"side": name, "turns": of, "rounds": rounds} for (name, of), rounds in found.items()]
+        options.json.write_bytes(orjson.dumps({"machine": about, "sides": told}, option=orjson.OPT_INDENT_2))
+    return 0
+
+
+def _environment(name: str, packages: Sequence[str]) -> Path | None:
+    """The peer's own interpreter, made when it is not there yet; none, with the reason printed, when it cannot be."""
+    python = _HOME / name / "bin" / "python"
+    ready = _HOME / name / "installed.txt"
+    if ready.exists() and ready.read_text().split() == [*packages]:
+        return python
+    try:
+        subprocess.run([sys.executable, "-m", "venv", "--clear", str(_HOME / name)], check=True, capture_output=True)
+        install = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check", *packages]
+        subprocess.run(install, check=True, capture_output=True, text=True, timeout=600)
+    except (OSError, subprocess.SubprocessError) as error:
+        said = str(getattr(error, "stderr", None) or error).strip().splitlines()
+        print(f"{name} is left out: {' '.join(packages)} cannot be installed here: {said[-1] if said else error}")
+        return None
+    ready.write_text(" ".join(packages))
+    return python
+
+
+async def _measure(bench: Bench, homes: dict[str, Path]) -> dict[tuple[str, int], list[dict[str, float]]]:
+    """Round by round, everybody in turns."""
+    late, count = bench.size(500, 50), bench.size(40, 5)
+    found: dict[tuple[str, int], list[dict[str, float]]] = {}
+    for round_ in range(bench.size(3, 1)):
+        for turns in (0, late):
+            # The turns that warm a side up, and those that count.
+            works = bench.folder / f"works-{turns}.json"
+            works.write_bytes(orjson.dumps([asdict(turn_work(n)) for n in range(turns + 4 + count)]))
+            for side, name in _SIDES.items():
+                told = await run_child("bench.turn_side", side, turns, count, bench.folder)
+                if side == "clew" and not turns:
+                    told["chunks"] = await acknowledged_rate(bench, 1, bench.size(3_000, 300), "NORMAL")
+                found.setdefault((name, turns), []).append(told)
+            for name, python in homes.items():
+                own = bench.folder / f"{name}-{turns}-{round_}"
+                own.mkdir()
+                found.setdefault((name, turns), []).append(_peer(python, _PEERS[name][0], works, turns, own))
+    return found
+
+
+def _peer(python: Path, module: str, works: Path, turns: int, folder: Path) -> dict[str, float]:
+    environ = {**os.environ, "PYTHONPATH": str(_ROOT), "OPENAI_API_KEY": "sk-none", "AGNO_TELEMETRY": "false"}
+    words = [str(python), "-m", module, str(works), str(turns), str(folder)]
+    done = subprocess.run(words, check=True, capture_output=True, text=True, env=environ)
+    told: dict[str, Any] = orjson.loads(done.stdout.splitlines()[-1])
+    if not told["chunks"] or turns:
+        del told["chunks"]
+    return told
+
+
+def _cell(told: list[dict[str, float]], key: str) -> str:
+    value = median([one[key] for one in told])
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
