@@ -265,24 +265,6 @@ async def test_every_try_has_a_row_and_a_refused_one_costs_nothing(tmp_path: Pat
         }
 
 
-async def test_only_a_step_with_tools_is_synced_once_more(tmp_path: Path) -> None:
-    """Its booking is durable before they run; that of a plain answer goes with the end of its step."""
-    gate = Gate()
-    gate.set()
-    async with opened(tmp_path, ScriptedModel([call("pause", {}), say("done")]), pausing(gate)) as engine:
-        id_, units, submit = await begin(engine), [], engine.store.submit
-
-        def noted(unit: Unit) -> Any:
-            if unit.sync == "power":
-                units.append([type(write).__name__ for write in unit.writes])
-            return submit(unit)
-
-        engine.store.submit = noted  # type: ignore[method-assign]
-        await (await engine.submit(id_, "go")).wait()
-    synced = [[name for name in names if name in ("OpenTurn", "BookStep", "FinishStep", "SetTurn")] for names in units]
-    assert synced == [["OpenTurn"], ["BookStep"], ["FinishStep"], ["BookStep", "FinishStep"], ["SetTurn"]]
-
-
 async def test_a_provider_that_counts_with_every_word_does_not_have_every_word_written_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

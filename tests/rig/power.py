@@ -1,8 +1,9 @@
 """Power cuts: a run is recorded down to its writes and syncs, and cut off at many places.
 
 At each cut the files are made that could be left (see :mod:`tests.rig.disk`), the store is opened and judged. What a
-person wrote, the end of each step and the end of each turn must be there; with ``durability="power"`` every chunk that
-was shown (``json:`` keeps steps only). Of the rest only an end may be missing, and the judge must find nothing wrong.
+person wrote, each step as its model call ended and the end of each turn must be there; with ``durability="power"``
+every chunk that was shown (``json:`` keeps steps only). Of the rest only an end may be missing, and the judge must
+find nothing wrong.
 """
 
 from __future__ import annotations

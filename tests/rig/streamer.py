@@ -200,8 +200,10 @@ class _Stream:
                 _report_shown(self.of.message_id, [chunk])
             await self.recorder.send(chunk)
             if isinstance(chunk, c.FinishStep):
-                await self.recorder.end_step(BookStep(self.opened.step(self.of.message_id, _MODEL_ECHO)))
+                self.recorder.hold(BookStep(self.opened.step(self.of.message_id, _MODEL_ECHO)))
+                await self.recorder.book()
                 _report("step", self.of.message_id)
+                await self.recorder.end_step()
 
     async def close(self) -> None:
         if self._ack_early:

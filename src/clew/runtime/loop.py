@@ -120,13 +120,14 @@ class Loop(msgspec.Struct):
         await self.recorder.send(c.FinishStep())
         failpoint("run.before_step_end")
         self._finish()
-        await self.recorder.end_step()
         self.step += 1
         self.budget -= 1
+        # The end of the last step goes with the unit that settles the turn, or lets it wait: one sync for both.
         if waits:
             return End("waiting", waits)
         if not asked:
             return End(_SAID.get(end.finish_reason, "done"))
+        await self.recorder.end_step()
         repeating = repetition_of(made_calls(self.recorder.fold.parts), self.warned)
         return None if repeating == "fine" else End("doom" if repeating == "doom" else "warned")
 

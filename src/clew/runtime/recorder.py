@@ -149,9 +149,12 @@ class Recorder:
         await self._commit((), fold=self._wants_fold(), sync="power")
 
     async def end_step(self, *writes: u.Write) -> None:
-        """Fold everything written so far, in one unit with ``writes`` and what was joined, synced."""
+        """Fold everything written so far, in one unit with ``writes`` and what was joined.
+
+        Not synced: what its call cost is already, and the next call's booking or the turn's end syncs this too.
+        """
         self.hold(*writes)
-        await self._commit((), fold=True, sync="power")
+        await self._commit((), fold=True, sync="process")
 
     async def close(self, *writes: u.Write, seal: bool = True) -> None:
         """Fold what is left and end, together with ``writes`` (a turn settled, the head moved), in one unit.

@@ -309,14 +309,13 @@ class Run:
         if self._loop is not None:
             # A call that did not end by itself has cost something all the same.
             self._loop.break_off(failure)
-        with contextlib.suppress(Exception):
-            # What was said before is shown first. Why it cannot be stored is told when the turn is settled.
-            await recorder.flush()
         self.stream.keep_back()
         if failure is not None:
             return await self._settle_failed(recorder, failure, now)
         if end is None and self.signal.reason == SHUTDOWN and self._host.config.resume == "safe":
             # The turn stays open for the host that comes after this one, which goes on with it, or settles it.
+            with contextlib.suppress(Exception):
+                await recorder.flush()
             recorder.abandon()
             self.stream.keep_back(c.Abort(reason=SHUTDOWN))
             return self._outcome_of("aborted", stopped=SHUTDOWN)

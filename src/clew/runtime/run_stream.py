@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from typing import Final
 
 from clew.live.base import LiveStream
 from clew.runtime.host import Host
@@ -16,6 +17,7 @@ from clew.transcript.message import MessageRow
 __all__ = ["RunStream"]
 
 log = logging.getLogger("clew.run")
+_LAST: Final = (c.Finish, c.Abort, c.Error)
 
 
 class RunStream:
@@ -39,8 +41,11 @@ class RunStream:
                 if tool is not None and tool.asks_human:
                     self._requests.add(chunk.tool_call_id)
         if self._kept_back is not None:
-            self._kept_back += chunks
-        else:
+            # What was said before goes on as usual; from the chunk that ends the message on, all waits.
+            said = 0 if self._kept_back else next((n for n, one in enumerate(chunks) if isinstance(one, _LAST)), None)
+            self._kept_back += () if said is None else chunks[said:]
+            chunks = chunks[:said]
+        if chunks:
             self.live.show(chunks)
 
     def has_asked(self, request_id: str | None = None) -> bool:
@@ -53,7 +58,7 @@ class RunStream:
         self.live = self._host.live.open_stream(self._session_id, message_id, [])
 
     def keep_back(self, *instead: c.Chunk) -> None:
-        """From here on chunks are kept back until ``end``: whoever acts on the last finds the session as it says.
+        """What ends the message is kept back until ``end``: whoever acts on the last finds the session as it says.
 
         With ``instead`` these are the last, whatever was kept back before: nothing more could be stored.
         """

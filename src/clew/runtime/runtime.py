@@ -18,7 +18,7 @@ from clew.runtime.runner import Runner
 from clew.runtime.settle import SHUTDOWN
 from clew.runtime.submission import Outcomes
 from clew.runtime.waiting import idle_status
-from clew.store.unit import STORE_WIDE, AppendChunks, DeleteSession, MarkFolded, Unit
+from clew.store.unit import STORE_WIDE, AppendChunks, DeleteSession, FinishStep, MarkFolded, Unit
 from clew.transcript.session import Session
 
 __all__ = ["Runtime"]
@@ -42,8 +42,9 @@ class Runtime:
 
     def _tell_saved(self, unit: Unit) -> None:
         """Tell of each change of a session that is durable, but not of every word of a message that grows."""
-        grows = any(isinstance(write, AppendChunks | MarkFolded) for write in unit.writes) and unit.sync == "process"
-        gone = any(isinstance(write, DeleteSession) for write in unit.writes)
+        kinds = {type(write) for write in unit.writes}
+        grows = unit.sync == "process" and bool(kinds & {AppendChunks, MarkFolded}) and FinishStep not in kinds
+        gone = DeleteSession in kinds
         if unit.session_id != STORE_WIDE and not grows and not gone:
             self._host.hooks.observe("session_save", unit.session_id)
 

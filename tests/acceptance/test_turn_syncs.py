@@ -1,0 +1,124 @@
+"""How often a turn waits for the disk: when it is asked, before its tools run, and when it ends."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+import clew
+from clew.engine import Engine
+from clew.store.sql.sqlite import opening as sqlite_opening
+from clew.store.sql.sqlite.writer import Writer
+from clew.store.unit import Unit
+from clew.testing.scripted import ScriptedModel, call, fail, say
+from tests.acceptance.test_spend import begin, open_text, opened
+from tests.rig.disk import Disk, Sync
+from tests.rig.recording import recording_connections
+
+pytestmark = pytest.mark.rule("ST-3", "US-1")
+TOLD: Final = ("OpenTurn", "BookStep", "FinishStep", "SetTurn")
+
+
+@clew.tool
+async def look() -> str:
+    """Look."""
+    return "seen"
+
+
+@clew.tool
+async def reach() -> str:
+    """Reach."""
+    return "there"
+
+
+@pytest.fixture
+def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
+    """A disk that notes what is synced to it. Nothing is moved out of the log meanwhile, which syncs too."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    disk = Disk(folder, names_last=True)
+    monkeypatch.setattr(Writer, "_checkpoint", lambda *_, **__: None)
+    with recording_connections(disk) as connect:
+        recorded = functools.partial(sqlite_opening.open_sqlite, connect=connect)
+        monkeypatch.setattr(sqlite_opening, "open_sqlite", recorded)
+        yield disk
+
+
+def watched(engine: Engine, disk: Disk, monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], bool]]:
+    """Every unit from now on that says something of a turn: what, and whether it was on the disk when it was told."""
+    units: list[tuple[list[str], bool]] = []
+    submit = engine.store.submit
+
+    def noted(unit: Unit) -> Any:
+        before = sum(isinstance(event, Sync) for event in disk.events)
+        told = [name for write in unit.writes if (name := type(write).__name__) in TOLD]
+        done = submit(unit)
+
+        def acknowledged(_: Any) -> None:
+            synced = sum(isinstance(event, Sync) for event in disk.events) - before
+            assert synced == (unit.sync == "power")
+            if told or synced:
+                units.append((told, bool(synced)))
+
+        done.add_done_callback(acknowledged)
+        return done
+
+    monkeypatch.setattr(engine.store, "submit", noted)
+    return units
+
+
+async def test_a_turn_without_tools_is_synced_twice(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the prompt is there, and when the turn ends: its last step ends in the same unit, with what it cost."""
+    async with opened(disk.root, ScriptedModel([say("hello")])) as engine:
+        session_id = await begin(engine)
+        units = watched(engine, disk, monkeypatch)
+        await (await engine.submit(session_id, "go")).wait()
+    assert units == [(["OpenTurn"], True), (["BookStep", "FinishStep", "SetTurn"], True)]
+
+
+async def test_each_step_with_tools_is_synced_once_more_before_they_run(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What its call cost is on the disk by then. That its tools are done need not be before the next call is asked."""
+    async with opened(disk.root, ScriptedModel([call("look", {}), call("look", {}), say("ok")]), look) as engine:
+        session_id, saved = await begin(engine), []
+
+        async def save(session: str) -> None:
+            saved.append(session)
+
+        engine.hook("session_save", save)
+        units = watched(engine, disk, monkeypatch)
+        await (await engine.submit(session_id, "go")).wait()
+        await engine.host.hooks.drain()
+    # Whoever keeps a copy is told of each: the prompt, what each step cost, its end, and that of the turn.
+    assert set(saved) == {session_id} and len(saved) >= 6
+    step = [(["BookStep"], True), (["FinishStep"], False)]
+    assert units == [(["OpenTurn"], True), *step, *step, (["BookStep", "FinishStep", "SetTurn"], True)]
+
+
+async def test_a_turn_that_asks_is_synced_before_it_asks_and_when_it_waits(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The step that ends in a question is over with the unit that lets the turn wait."""
+    async with opened(disk.root, ScriptedModel([call("reach", {})]), reach) as engine:
+        session_id = await begin(engine, allowed=False)
+        units = watched(engine, disk, monkeypatch)
+        assert [chunk async for chunk in engine.run(session_id, "go")][-1]["finishReason"] == "tool-calls"
+    assert units == [(["OpenTurn"], True), (["BookStep"], True), (["FinishStep", "SetTurn"], True)]
+
+
+async def test_what_was_said_last_is_shown_though_it_is_stored_with_the_end(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only what ends the message waits until everybody was told; and a turn that fails is two syncs as well."""
+    async with opened(disk.root, ScriptedModel([say("one two"), [open_text("half"), fail()]])) as engine:
+        session_id = await begin(engine)
+        seen = [chunk["type"] async for chunk in engine.run(session_id, "go")]
+        assert seen[-4:] == ["text-delta", "text-end", "finish-step", "finish"]
+        units = watched(engine, disk, monkeypatch)
+        await (await engine.submit(session_id, "again")).wait()
+    assert units == [(["OpenTurn"], True), (["SetTurn"], True)]
