@@ -95,7 +95,8 @@ async def test_each_step_with_tools_is_synced_once_more_before_they_run(
         await (await engine.submit(session_id, "go")).wait()
         await engine.host.hooks.drain()
     # Whoever keeps a copy is told of each: the prompt, what each step cost, its end, and that of the turn.
-    assert set(saved) == {session_id} and len(saved) >= 6
+    assert set(saved) == {session_id}
+    assert len(saved) >= 6
     step = [(["BookStep"], True), (["FinishStep"], False)]
     assert units == [(["OpenTurn"], True), *step, *step, (["BookStep", "FinishStep", "SetTurn"], True)]
 

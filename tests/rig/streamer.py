@@ -29,6 +29,7 @@ from clew.errors import ClewError
 from clew.ids import Mint
 from clew.runtime.admission import assistant_row
 from clew.runtime.recorder import Recorder
+from clew.runtime.standing import load_standing
 from clew.runtime.take import settle_session
 from clew.store.unit import BookStep
 from clew.testing import chunks as build
@@ -171,7 +172,8 @@ def _report_shown(message_id: str, chunks: Iterable[Chunk]) -> None:
 
 async def settle_left_open(scribe: Scribe) -> None:
     """End a turn that a killed process left open, as the start of a run does."""
-    await settle_session(scribe.store, scribe.session_id, scribe.clock.now_ms())
+    standing = await load_standing(scribe.store, scribe.session_id)
+    await settle_session(scribe.store, standing, scribe.clock.now_ms())
 
 
 class _Stream:
