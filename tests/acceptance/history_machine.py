@@ -33,7 +33,7 @@ from clew.transcript.usage import Usage
 from clew.transcript.view import compaction_data, compactions_of
 from tests.acceptance.conversations import summarise
 from tests.acceptance.in_force import cuts_of, holds, in_force_then
-from tests.acceptance.parts_told import judge_told, said_on_line, sent_messages
+from tests.acceptance.parts_told import judge_kept, judge_told, said_on_line, sent_messages
 from tests.readers import reader_001, reader_003
 from tests.rig.history_child import SUMMARY, look
 
@@ -480,7 +480,7 @@ class Machine:
         engine = self.engine
         await engine.tree(session_id)
         await engine.reflog(session_id)
-        await engine.context(session_id)
+        await judge_kept(engine, session_id)
         await engine.messages(session_id)
         await engine.messages(session_id, view="all")
         self.happened += await judge_told(engine, session_id)

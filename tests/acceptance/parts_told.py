@@ -6,10 +6,17 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from clew.compaction.context import Context, RequestFrame
+from clew.compaction.policy import policy_for
+from clew.config import CompactionConfig, PruningConfig
 from clew.engine import Engine
 from clew.history.branch_plan import LEFT_BEHIND
+from clew.providers.base import ModelRequest
+from clew.providers.evidence import request_digest
+from clew.store.base import LineSlice
 from clew.transcript.line import LineTurn
 from clew.transcript.message import Message
+from clew.transcript.session import Model
 from clew.transcript.view import compactions_of, summarised_messages
 
 
@@ -51,6 +58,24 @@ def said_on_line(line: Sequence[LineTurn], through: str | None = None) -> list[A
 
 def sent_messages(messages: Iterable[Message]) -> list[Any]:
     return [(message.role, [settled_part(part) for part in message.parts]) for message in messages]
+
+
+async def judge_kept(engine: Engine, session_id: str) -> None:
+    """What a store still has of the line, and what was worked out from it, is what it would be if read anew."""
+    await engine.context(session_id)
+    lines = [
+        await engine.store.find_view(session_id, keep_damaged=True, kept=kept) or LineSlice((), True)
+        for kept in (True, True, False)
+    ]
+    assert lines[0] == lines[1] == lines[2]
+    frame = RequestFrame(model=Model("test", "model"), window=4_000, max_output=800, system_chars=9, tools_chars=9)
+    told = [
+        Context(frame, policy_for(CompactionConfig(preset="guide"), PruningConfig(), None), line.turns, line.pruned)
+        for line in lines
+    ]
+    seen = [(one.messages, one.size, one.settled_call, one.plan_prune(1), one.estimated) for one in told]
+    requests = [ModelRequest(model=frame.model, system="", messages=one.messages) for one in told]
+    assert (seen[0], request_digest(requests[0])) == (seen[2], request_digest(requests[2]))
 
 
 async def judge_told(engine: Engine, session_id: str) -> Counter[str]:

@@ -51,7 +51,7 @@ def frame_of(setting: Setting) -> RequestFrame:
 
 async def load_context(host: Host, setting: Setting) -> Context:
     """The context of a session as it is stored."""
-    line = await host.store.find_view(setting.session.id, keep_damaged=True)
+    line = await host.store.find_view(setting.session.id, keep_damaged=True, kept=True)
     policy = session_policy(host.config, setting.session)
     return await measured_context(host.store, frame_of(setting), policy, line or LineSlice((), True))
 

@@ -103,7 +103,7 @@ class Room:
 
     async def _context(self, live: Message | None) -> Context:
         if self._line is None:
-            self._line = await self._host.store.find_view(self.setting.session.id, keep_damaged=True)
+            self._line = await self._host.store.find_view(self.setting.session.id, keep_damaged=True, kept=True)
             if self._line is None:
                 raise SessionNotFound("the session was deleted", session_id=self.setting.session.id)
         if self._measured is None:

@@ -6,6 +6,7 @@ The memory store holds these, and the file stores read and write them one at a t
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from math import fsum
 from typing import Any
@@ -34,7 +35,7 @@ from clew.transcript.turn_state import OPEN, check_transition
 __all__ = ["SessionValue"]
 
 
-class SessionValue(msgspec.Struct, eq=True):
+class SessionValue(msgspec.Struct, eq=True, dict=True):
     """Everything one session is made of. Each field is a table, which file stores write and read by its name."""
 
     row: dict[str, Session]
@@ -118,11 +119,19 @@ class SessionValue(msgspec.Struct, eq=True):
             start = holders[0] if holders else 0
         if turns is not None:
             start = max(start, len(path) - turns)
-        kept = tuple(
-            LineTurn(turn, tuple(self.message(message_id) for message_id in self.links.get(turn.id, ())))
-            for turn in path[start:]
-        )
-        return LineSlice(kept, complete=start == 0)
+        return LineSlice(tuple(map(self._entry, path[start:])), complete=start == 0)
+
+    def _entry(self, turn: Turn) -> LineTurn:
+        """The turn with its messages: the same value, with what is noted in it, as long as both are the same."""
+        messages = tuple(map(self.message, self.links.get(turn.id, ())))
+        known = self._entries.get(turn.id)
+        if known is None or known.turn is not turn or [*map(id, known.messages)] != [*map(id, messages)]:
+            known = self._entries[turn.id] = LineTurn(turn, messages)
+        return known
+
+    @functools.cached_property
+    def _entries(self) -> dict[str, LineTurn]:
+        return {}
 
     def prompts(self) -> frozenset[str]:
         """The digests of the prompts that its steps name."""

@@ -98,11 +98,20 @@ class SqlConversations(SqlReader):
 
     @reading
     def find_view(
-        self, sql: Statements, session_id: str, *, turns: int | None = None, keep_damaged: bool = False
+        self,
+        sql: Statements,
+        session_id: str,
+        *,
+        turns: int | None = None,
+        keep_damaged: bool = False,
+        kept: bool = False,
     ) -> LineSlice | None:
         if sql.first("get_state", {"id": session_id}) is None:
             return None
-        return lines.LineReader(sql, session_id, keep_damaged=keep_damaged).view(turns)
+        reader, kept_lines = lines.LineReader(sql, session_id, keep_damaged=keep_damaged), self._reads.lines
+        if kept and keep_damaged and turns is None and kept_lines is not None:
+            return reader.kept_view(kept_lines)
+        return reader.view(turns)
 
     @reading
     def load_messages(self, sql: Statements, session_id: str, *, keep_damaged: bool = False) -> tuple[MessageRow, ...]:

@@ -14,6 +14,7 @@ from clew.store.base import LineSlice
 from clew.store.facts import ALL
 from clew.store.lines import view_line
 from clew.store.sql import rows
+from clew.store.sql.kept_lines import KeptLine, KeptLines
 from clew.store.sql.messages import MessageReader, stand_in
 from clew.store.sql.statements import Statements
 from clew.transcript.damage import MISSING
@@ -79,13 +80,18 @@ class LineReader:
         _check_path(session_id, end, path, through_root=turns is None and back_to_message is None)
         complete = not path or path[0].parent_turn_id is None
         whole = complete and turns is None and back_to_message is None
+        return LineSlice(self._with_messages(path, [row[11] for row in found], whole=whole), complete)
+
+    def _with_messages(self, path: Sequence[Turn], counts: Sequence[int], *, whole: bool) -> tuple[LineTurn, ...]:
+        """The turns with their messages, of which each held so many when it was written last."""
+        session_id = self._session_id
         links: dict[str, list[tuple[str, int]]] = {turn.id: [] for turn in path}
         for turn_id, message_id, position in self._sql.rows("load_links_of_turns", {"ids": rows.encode(list(links))}):
             links.setdefault(turn_id, []).append((message_id, position))
         wanted = {message_id for held in links.values() for message_id, _ in held}
         messages = MessageReader(self._sql).load(session_id, wanted, whole=whole, keep_damaged=self._keep_damaged)
         line: list[LineTurn] = []
-        for turn, row in zip(path, found, strict=True):
+        for turn, count in zip(path, counts, strict=True):
             named = links[turn.id]
             held = [
                 messages.get(message_id)
@@ -93,7 +99,7 @@ class LineReader:
                 for message_id, position in named
             ]
             # Positions are in order and none comes twice: as many as there were, the first and the last in place.
-            if len(named) != row[11] or (named and (named[0][1], named[-1][1]) != (0, row[11] - 1)):
+            if len(named) != count or (named and (named[0][1], named[-1][1]) != (0, count - 1)):
                 held.append(stand_in(turn.id, session_id, "assistant", turn.created_at, _LOST))
             lost = None if self._keep_damaged else next((one for one in held if one.damage is not None), None)
             if lost is not None:
@@ -104,12 +110,45 @@ class LineReader:
                     message_id=lost.id,
                 )
             line.append(LineTurn(turn, tuple(held)))
-        return LineSlice(tuple(line), complete)
+        return tuple(line)
 
     def view(self, turns: int | None) -> LineSlice:
         """See ``Conversations.find_view``."""
         line = view_line(self.load, lambda id_: self._holder_depth(self._end, id_) is not None, turns)
         return replace(line, pruned=load_pruned(self._sql, self._session_id))
+
+    def kept_view(self, lines: KeptLines) -> LineSlice:
+        """The same, of which no more is read than is not kept, or was touched since; it is kept in turn."""
+        commits = self._sql.first("get_commits", {})
+        commit = commits[0] if commits else -1
+        known = lines.find(self._session_id, commit)
+        line = self._renewed(known) if known is not None else None
+        if line is None:
+            line = self.view(None)
+        lines.keep(self._session_id, commit, line, known)
+        return line
+
+    def _renewed(self, known: KeptLine) -> LineSlice | None:
+        """What was kept as far down as the line still goes, and what it goes on with; None where it is another one."""
+        clean, top = known.untouched, known.turns[0].turn.depth if known.turns else 0
+        for most in (4, 64, 1024, ALL) if clean else ():
+            params = {"id": self._end, "session_id": self._session_id, "depth": top, "turns": most}
+            found = list(self._sql.rows("load_path", params))
+            path = [rows.to_turn(row) for row in found]
+            if not path or path[0].compaction_turn_id != known.compaction_turn_id:
+                return None
+            for new, turn in enumerate(path):
+                place = turn.depth - top
+                if 0 <= place < clean and known.turns[place].turn.id == turn.id:
+                    path, counts = path[new::-1], [row[11] for row in found[:new]][::-1]
+                    _check_path(self._session_id, self._end, path, through_root=False)
+                    below = self._with_messages(path[1:], counts, whole=False)
+                    pruned = known.known_pruned
+                    pruned = load_pruned(self._sql, self._session_id) if pruned is None else pruned
+                    return LineSlice((*known.turns[: place + 1], *below), complete=True, pruned=pruned)
+            if len(path) < most:
+                return None
+        return None
 
     @functools.cached_property
     def _end(self) -> str | None:

@@ -7,6 +7,8 @@ import inspect
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
+from clew.store.sql.kept_lines import KeptLines
+
 __all__ = ["Reads", "SqlReader", "Statements", "reading"]
 
 P = ParamSpec("P")
@@ -31,7 +33,13 @@ class Statements(Protocol):
 
 
 class Reads(Protocol):
-    """Read transactions off the event loop, each of which sees one state of the store."""
+    """Read transactions off the event loop, each of which sees one state of the store.
+
+    ``lines`` are those that are kept in memory, by a store that hears of every write.
+    """
+
+    @property
+    def lines(self) -> KeptLines | None: ...
 
     async def run(self, call: Callable[[Statements], T], session_id: str | None = None) -> T:
         """``session_id`` is the session the call is about, where it is about one."""

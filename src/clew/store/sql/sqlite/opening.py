@@ -15,6 +15,7 @@ from clew.ids import Mint
 from clew.store.file_lock import find_file
 from clew.store.owner import OwnerLock, refuse_lost, refuse_network_file_system, take_ownership
 from clew.store.sql.adopt import any_untaken
+from clew.store.sql.kept_lines import KeptLines
 from clew.store.sql.log import EventLog, is_kept
 from clew.store.sql.losses import damage_of, keep_loss, newest_commit
 from clew.store.sql.sqlite import connection as c
@@ -84,7 +85,8 @@ def _open(path: Path, options: SqliteOptions, clock: Clock, mint: Mint, connect:
             lock.stays()  # what the readers are connected to is the file the writer has
             others = Others(connect(path, writer=False))
             undo.callback(others.close)
-            writer = Writer(connection, path, mint, options, log, lock, acknowledged, others)
+            readers.lines = KeptLines(others.is_known)
+            writer = Writer(connection, path, mint, options, log, lock, acknowledged, others, readers.lines)
             readers.keep_up = writer.keep_up
         except (sqlite3.Error, UnicodeDecodeError) as error:
             raise c.translate(error, path) from error

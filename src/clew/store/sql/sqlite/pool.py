@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from clew.errors import InternalError, RowUndecodable, StoreClosed
+from clew.store.sql.kept_lines import KeptLines
 from clew.store.sql.sqlite.connection import Connect, SqliteStatements, connect, is_undecodable, translate
 from clew.store.sql.statements import Reads, Statements
 
@@ -31,6 +32,7 @@ class ReaderPool:
     """
 
     keep_up: Callable[[str | None], None] | None = None
+    lines: KeptLines | None = None
 
     def __init__(self, path: Path, threads: int = 2, connect: Connect = connect) -> None:
         self._path = path
@@ -50,7 +52,7 @@ class ReaderPool:
         return await asyncio.get_running_loop().run_in_executor(self._executor, self._call, call, session_id)
 
     async def at_once(self, ask: Callable[[Reads], Coroutine[Any, Any, T]], session_id: str | None = None) -> T:
-        return await self.run(lambda sql: _end_of(ask(_OneState(sql, self._path))), session_id)
+        return await self.run(lambda sql: _end_of(ask(_OneState(sql, self._path, self.lines))), session_id)
 
     def _call(self, call: Callable[[Statements], T], session_id: str | None) -> T:
         if self.keep_up is not None:
@@ -90,9 +92,10 @@ class ReaderPool:
 class _OneState:
     """Reads in a transaction that is open already; none of them waits."""
 
-    def __init__(self, sql: Statements, path: Path) -> None:
+    def __init__(self, sql: Statements, path: Path, lines: KeptLines | None) -> None:
         self._sql = sql
         self._path = path
+        self.lines = lines
 
     async def run(self, call: Callable[[Statements], T], session_id: str | None = None) -> T:
         return _answer(call, self._sql, self._path)

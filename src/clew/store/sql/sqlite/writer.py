@@ -30,6 +30,7 @@ from clew.ids import Mint
 from clew.store.owner import OwnerLock
 from clew.store.sql.adopt import Adopter
 from clew.store.sql.apply import UnitWriter
+from clew.store.sql.kept_lines import KeptLines
 from clew.store.sql.log import EventLog
 from clew.store.sql.sqlite.acknowledged import Acknowledged
 from clew.store.sql.sqlite.connection import SqliteStatements, empty_log, has_fts5, is_broken, is_busy, translate
@@ -107,6 +108,7 @@ class Writer:
         lock: OwnerLock,
         acknowledged: Acknowledged,
         others: Others,
+        lines: KeptLines,
     ) -> None:
         self._connection = connection
         self._wal = path.with_name(path.name + "-wal")
@@ -120,6 +122,8 @@ class Writer:
         self._queue: queue.SimpleQueue[_Item | _Look | None] = queue.SimpleQueue()
         self._adopter = Adopter(self._statements, self._units, mint)
         self._others = others
+        self._lines = lines
+        lines.forget(self._units.commit)
         self._held_up = False
         self._closed = False
         self._broken: BaseException | None = None
@@ -242,6 +246,7 @@ class Writer:
         if self._watch.others_wrote():
             # Nothing that is remembered holds any more: epochs, heads and the journal are what the file says.
             self._units.reset()
+            self._lines.forget(self._units.commit)
             self._index.restart()
             self._others.came()
 
@@ -258,6 +263,7 @@ class Writer:
             self._units.finish()
             failpoint("writer.adopted")
             self._connection.execute("COMMIT")
+            self._lines.forget(self._units.commit, session_id)
             self._watch.after()
         except Exception as error:
             # One session that cannot be taken in keeps no other from it; one whose turn it was not yet is.
@@ -339,6 +345,7 @@ class Writer:
         self._units.finish()
         failpoint("writer.before_commit")
         self._connection.execute("COMMIT")
+        self._lines.committed(self._units.commit, units)
         self._settle_others()
         self._watch.after()
         for unit in units:

@@ -1,0 +1,192 @@
+"""Lines kept in memory by the owner of a store, so that of a long session only the newest turns are read again.
+
+A line is as it was at one commit. The writer tells of every commit after it, in order, what its units touch; a reader
+whose state holds more than was told, or that others may have written to, reads everything. A turn that was touched is
+read again, with all below it. What follows from anything else, or is damaged, is not kept. Bounded by bytes over all
+sessions: the line that was used longest ago goes first.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+import msgspec
+import orjson
+
+from clew.store import unit as u
+from clew.store.base import LineSlice
+from clew.transcript.line import LineTurn
+from clew.transcript.pruned import Pruned
+from clew.transcript.turn_state import OPEN
+
+__all__ = ["KeptLine", "KeptLines"]
+
+MOST_BYTES: Final = 64 << 20
+_SESSIONS: Final = 10_000
+"""Of so many sessions it is known when they were written to last; of others only that it was before."""
+_PER_PART, _PER_MESSAGE, _PER_TURN = 700, 3_000, 1_200
+"""What values take in memory beside their text, with what is worked out from them."""
+
+_PRUNED: Final = ""
+"""Touched by a prune: no message has this id."""
+
+
+def _nothing(_: Any) -> Iterable[str]:
+    return ()
+
+
+_TOUCHED: Final[dict[type[u.Write], Callable[[Any], Iterable[str]]]] = {
+    **dict.fromkeys(
+        (u.AppendChunks, u.MarkFolded, u.PutParts, u.PatchMessage, u.SealMessage, u.BookUsage, u.Enqueue, u.Dequeue),
+        lambda write: (write.message_id,),
+    ),
+    u.BookStep: lambda write: (write.step.message_id,),
+    u.SetHidden: lambda write: write.hidden,
+    u.SetTurn: lambda write: (write.turn_id,),
+    u.LinkMessage: lambda write: (write.turn_id,),
+    u.AddPruned: lambda _: (_PRUNED,),
+    # A message is on no line until it is linked; where a line ends is read each time.
+    **dict.fromkeys((u.InsertMessage, u.OpenTurn, u.SetEpoch, u.FinishStep, u.PutCall), _nothing),
+    **dict.fromkeys((u.PatchSession, u.NameSession, u.PutPrompt, u.PutBlob, u.LinkBlob, u.PutProjectRules), _nothing),
+    **dict.fromkeys((u.AddEvent, u.PutSchedule, u.DropSchedule, u.PutWebhook, u.DropWebhook), _nothing),
+}
+"""The turns and messages whose rows a write changes. After any other one the line is not known any more."""
+
+
+class KeptLine(msgspec.Struct, frozen=True):
+    """A line as a view has it, at commit ``at``, and what was touched since."""
+
+    turns: tuple[LineTurn, ...]
+    pruned: tuple[Pruned, ...]
+    compaction_turn_id: str | None
+    at: int
+    sizes: tuple[int, ...]
+    touched: dict[str, int] = {}
+
+    @property
+    def untouched(self) -> int:
+        """How many turns from its beginning are as they were."""
+        for place, entry in enumerate(self.turns):
+            if entry.turn.id in self.touched or any(row.id in self.touched for row in entry.messages):
+                return place
+        # Where it ends something may be going on that changes no row of it, such as a stream.
+        return len(self.turns) - bool(self.turns and self.turns[-1].turn.status in OPEN)
+
+    @property
+    def known_pruned(self) -> tuple[Pruned, ...] | None:
+        return None if _PRUNED in self.touched else self.pruned
+
+
+class KeptLines:
+    """May be asked, and told, in any thread. ``is_known``: whether nobody else has written to a session."""
+
+    def __init__(self, is_known: Callable[[str | None], bool], most_bytes: int = MOST_BYTES) -> None:
+        self._is_known = is_known
+        self._most = most_bytes
+        self._lock = threading.Lock()
+        self._lines: dict[str, KeptLine] = {}
+        self._written: dict[str, int] = {}
+        self._before = self._told = -1
+        self.bytes = 0
+
+    # The writer tells
+
+    def committed(self, commit: int, units: Iterable[u.Unit]) -> None:
+        """These units are in the store, as commit ``commit``."""
+        with self._lock:
+            self._told = commit
+            for unit in units:
+                self._written[unit.session_id] = commit
+                for write in unit.writes if unit.session_id in self._lines else ():
+                    self._touch(unit.session_id, commit, write)
+            if len(self._written) > _SESSIONS:
+                self._written, self._before = {}, commit
+
+    def forget(self, commit: int, session_id: str | None = None) -> None:
+        """A session, or any, was changed in another way than by units."""
+        with self._lock:
+            self._told = commit
+            if session_id is not None:
+                self._written[session_id] = commit
+                self._drop(session_id)
+                return
+            self._lines, self._written, self._before, self.bytes = {}, {}, commit, 0
+
+    def _touch(self, session_id: str, commit: int, write: u.Write) -> None:
+        line = self._lines.get(session_id)
+        if line is None:
+            return
+        if isinstance(write, u.MoveHead):
+            if write.why != "turn":
+                self._cut(session_id, line, write.to_turn_id)
+            return
+        touched = _TOUCHED.get(type(write))
+        if touched is None:
+            self._drop(session_id)
+            return
+        for id_ in touched(write):
+            line.touched[id_] = commit
+
+    def _cut(self, session_id: str, line: KeptLine, head: str | None) -> None:
+        """The head went back: what it left is projected anew, there and when it comes back."""
+        place = next((n for n, entry in enumerate(line.turns, 1) if entry.turn.id == head), 0)
+        self._drop(session_id)
+        if place:
+            self._put(session_id, msgspec.structs.replace(line, turns=line.turns[:place], sizes=line.sizes[:place]))
+
+    # A reader asks
+
+    def find(self, session_id: str, commit: int) -> KeptLine | None:
+        """The line of a session for a reader who sees the store as of ``commit``."""
+        with self._lock:
+            line = self._lines.get(session_id)
+            if line is None or commit > self._told or commit < line.at or not self._is_known(session_id):
+                return None
+            return msgspec.structs.replace(line, touched=dict(line.touched))
+
+    def keep(self, session_id: str, commit: int, line: LineSlice, known: KeptLine | None) -> None:
+        """Keep a line that was read as of ``commit``, as far as ``known`` with the turns that were kept."""
+        if any(entry.turn.damage or any(row.damage for row in entry.messages) for entry in line.turns):
+            with self._lock:
+                self._drop(session_id)
+            return
+        same = 0
+        if known is not None:
+            pairs = zip(known.turns, line.turns, strict=False)
+            same = next(
+                (n for n, (old, new) in enumerate(pairs) if old is not new), min(len(known.turns), len(line.turns))
+            )
+        sizes = (*(known.sizes[:same] if known is not None else ()), *map(_size_of, line.turns[same:]))
+        with self._lock:
+            held = self._lines.get(session_id)
+            if not self._is_known(session_id) or (held is not None and held.at > commit):
+                return
+            if held is None and self._written.get(session_id, self._before) > commit:
+                return  # what was touched meanwhile nobody noted
+            touched = {} if held is None else {id_: at for id_, at in held.touched.items() if at > commit}
+            self._drop(session_id)
+            compaction = line.turns[-1].turn.compaction_turn_id if line.turns else None
+            self._put(session_id, KeptLine(line.turns, line.pruned, compaction, commit, sizes, touched))
+
+    def _put(self, session_id: str, line: KeptLine) -> None:
+        size = sum(line.sizes)
+        if size > self._most:
+            return
+        self._lines[session_id] = line
+        self.bytes += size
+        while self.bytes > self._most:
+            self._drop(next(iter(self._lines)))
+
+    def _drop(self, session_id: str) -> None:
+        line = self._lines.pop(session_id, None)
+        if line is not None:
+            self.bytes -= sum(line.sizes)
+
+
+def _size_of(entry: LineTurn) -> int:
+    """About how many bytes a turn takes in memory."""
+    parts: Sequence[Any] = [part.data for row in entry.messages for part in row.parts]
+    told = len(orjson.dumps([parts, entry.turn.data, [row.metadata for row in entry.messages]]))
+    return told + _PER_TURN + _PER_MESSAGE * len(entry.messages) + _PER_PART * len(parts)
