@@ -30,24 +30,21 @@ async def measure(bench: Bench) -> list[Line]:
     sizes = (200, 2_000, 20_000) if not bench.quick else (60, 120, 240)
     times = bench.size(7, 2)
     found = {turns: await run_child("bench.grow_side", turns, bench.folder, times) for turns in sizes}
-    least, *others = sizes
+    least, middle, most = sizes
     lines: list[Line] = []
-    for turns in others:
-        for name in found[least]["ms"]:
-            raw, ours = [found[least]["ms"][name]], [found[turns]["ms"][name]]
-            flat = turns == sizes[-1] and not any(word in name for word in _WHOLE)
-            what = f"{name}, {turns:,} turns (raw: {least})"
-            lines.append(Line("GROW", what, "ms", raw, ours, ratios(ours, raw), Goal("≤", 2) if flat else None))
-    for name in found[sizes[-1]]["ms"].keys() - found[least]["ms"].keys():
-        lines += [
-            Line("GROW", f"{name}, {turns:,} turns", "ms", (), [found[turns]["ms"][name]])
-            for turns in others
-            if name in found[turns]["ms"]
-        ]
+    for name in found[most]["ms"]:
+        of = [told["ms"].get(name) for told in found.values()]
+        # Nobody goes back 1,000 turns in 200.
+        base, raw = (least, of[0]) if of[0] is not None else (middle, of[1])
+        between = f"; of {middle:,} {of[1]:.3g}" if base == least else ""
+        flat = not any(word in name for word in _WHOLE)
+        what = f"{name}, {most:,} turns (raw: of {base:,}{between})"
+        lines.append(Line("GROW", what, "ms", [raw], [of[2]], [of[2] / raw], Goal("≤", 2) if flat else None))
     for name, key in (("memory after looking, rewinding, branching", "looked"), ("memory after all of it", "rss")):
-        raw, ours = [found[least][key]], [found[sizes[-1]][key]]
-        lines.append(Line("GROW", f"{name}, {sizes[-1]:,} turns (raw: {least})", "MB", raw, ours, ratios(ours, raw)))
-    return [*lines, *await _walked(bench, sizes[-1])]
+        of = [told[key] for told in found.values()]
+        what = f"{name}, {most:,} turns (raw: of {least}; of {middle:,} {of[1]:.3g})"
+        lines.append(Line("GROW", what, "MB", [of[0]], [of[2]], [of[2] / of[0]]))
+    return [*lines, *await _walked(bench, most)]
 
 
 # On the page

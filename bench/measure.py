@@ -63,8 +63,11 @@ class Bench:
 
     folder: Path
     quick: bool = False
-    rounds: int = 3
     _files: int = field(default=0, init=False)
+
+    @property
+    def rounds(self) -> int:
+        return self.size(3, 1)
 
     def size(self, full: int, quick: int) -> int:
         return quick if self.quick else full

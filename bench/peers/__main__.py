@@ -89,7 +89,7 @@ async def _measure(bench: Bench, homes: dict[str, Path]) -> dict[tuple[str, int]
     """Round by round, everybody in turns."""
     late, count = bench.size(500, 50), bench.size(40, 5)
     found: dict[tuple[str, int], list[dict[str, float]]] = {}
-    for round_ in range(bench.size(3, 1)):
+    for round_ in range(bench.rounds):
         for turns in (0, late):
             # The turns that warm a side up, and those that count.
             works = bench.folder / f"works-{turns}.json"
