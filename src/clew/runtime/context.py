@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Any, Final
+
+import msgspec
 
 from clew.compaction.context import Context, ContextReport, RequestFrame, report
 from clew.compaction.policy import Policy, policy_for
@@ -12,12 +15,22 @@ from clew.errors import InvalidInput
 from clew.providers.evidence import encode_tools
 from clew.runtime.host import Host
 from clew.runtime.setting import Setting, resolve
-from clew.store.base import LineSlice, Store, get_session
+from clew.store.base import LineSlice, Moment, Store, get_session
+from clew.transcript.line import LineTurn
 from clew.transcript.message import Message
 from clew.transcript.session import Model, Session
 from clew.transcript.turn import Step
 
-__all__ = ["frame_of", "load_context", "load_idle_context", "load_report", "measured_context", "session_policy"]
+__all__ = [
+    "CountedLine",
+    "frame_of",
+    "load_context",
+    "load_counted",
+    "load_idle_context",
+    "load_report",
+    "measured_context",
+    "session_policy",
+]
 
 log = logging.getLogger("clew.context")
 
@@ -51,9 +64,8 @@ def frame_of(setting: Setting) -> RequestFrame:
 
 async def load_context(host: Host, setting: Setting) -> Context:
     """The context of a session as it is stored."""
-    line = await host.store.find_view(setting.session.id, keep_damaged=True, kept=True)
-    policy = session_policy(host.config, setting.session)
-    return await measured_context(host.store, frame_of(setting), policy, line or LineSlice((), True))
+    counted = await load_counted(host.store, setting.session.id) or CountedLine(LineSlice((), True), ())
+    return measured_context(frame_of(setting), session_policy(host.config, setting.session), counted)
 
 
 async def load_idle_context(host: Host, session: Session, model: str | Model | dict[str, Any] | None = None) -> Context:
@@ -66,25 +78,42 @@ async def load_report(host: Host, session_id: str, model: str | Model | dict[str
     return report(await load_idle_context(host, await get_session(host.store, session_id), model))
 
 
-async def measured_context(
-    store: Store, frame: RequestFrame, policy: Policy, line: LineSlice, live: Message | None = None
-) -> Context:
-    """The context of a line, measured by the newest turn that has steps.
+class CountedLine(msgspec.Struct, frozen=True):
+    """A line with what providers counted of it: the steps of its newest turns that have some, the newest first."""
 
-    What characters take is asked of a few turns: most have one call, and some none.
-    """
-    context = Context(frame, policy, line.turns, line.pruned, live=live)
+    line: LineSlice
+    steps: tuple[tuple[Step, ...], ...]
+
+
+async def load_counted(store: Store, session_id: str, line: LineSlice | None = None) -> CountedLine | None:
+    """The line, where it is not given, and the steps, as of one moment; None when there is no such session."""
+
+    async def ask(moment: Moment) -> CountedLine | None:
+        found = line or await moment.find_view(session_id, keep_damaged=True, kept=True)
+        return None if found is None else CountedLine(found, await _newest_steps(moment, found.turns))
+
+    return await store.at_once(session_id, ask)
+
+
+async def _newest_steps(moment: Moment, line: Sequence[LineTurn]) -> tuple[tuple[Step, ...], ...]:
+    """Of a few turns: most have one call, and some none. Above the line too: what was summarised was counted."""
     found: list[tuple[Step, ...]] = []
-    turns, above = [entry.turn for entry in line.turns], None
-    for _ in range(len(turns) + _COUNTED):
-        # Above the line too: what was summarised was counted.
-        turn = turns.pop() if turns else await store.find_turn(above) if above is not None else None
+    above: str | None = None
+    for n in range(len(line) + _COUNTED):
+        turn = line[-1 - n].turn if n < len(line) else await moment.find_turn(above) if above is not None else None
         if turn is None or len(found) == _COUNTED:
             break
         above = turn.parent_turn_id
-        steps = await store.load_steps(turn.id) if turn.kind == "normal" else ()
+        steps = await moment.load_steps(turn.id) if turn.kind == "normal" else ()
         if steps:
             found.append(steps)
-    if found:
-        context.measure(found[0], [step for steps in reversed(found[1:]) for step in steps])
+    return tuple(found)
+
+
+def measured_context(frame: RequestFrame, policy: Policy, counted: CountedLine, live: Message | None = None) -> Context:
+    """The context of a line, measured by the newest turn that has steps."""
+    line, steps = counted.line, counted.steps
+    context = Context(frame, policy, line.turns, line.pruned, live=live)
+    if steps:
+        context.measure(steps[0], [step for held in reversed(steps[1:]) for step in held])
     return context

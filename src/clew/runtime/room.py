@@ -15,7 +15,7 @@ from clew.compaction.context import Context
 from clew.compaction.plan import find_branch, plan_compaction
 from clew.errors import CompactionError, ContextTooLarge, SessionNotFound
 from clew.runtime.compact import Compactor
-from clew.runtime.context import frame_of, measured_context, session_policy
+from clew.runtime.context import frame_of, load_counted, measured_context, session_policy
 from clew.runtime.hooks import HookRefused
 from clew.runtime.host import Host
 from clew.runtime.progress import Progress
@@ -102,14 +102,15 @@ class Room:
         return context
 
     async def _context(self, live: Message | None) -> Context:
-        if self._line is None:
-            self._line = await self._host.store.find_view(self.setting.session.id, keep_damaged=True, kept=True)
-            if self._line is None:
+        if self._line is None or self._measured is None:
+            counted = await load_counted(self._host.store, self.setting.session.id, self._line)
+            if counted is None:
                 raise SessionNotFound("the session was deleted", session_id=self.setting.session.id)
-        if self._measured is None:
-            context = await measured_context(self._host.store, self._frame, self._policy, self._line, live)
-            self._counts = context.counts
-            return context
+            self._line = counted.line
+            if self._measured is None:
+                context = measured_context(self._frame, self._policy, counted, live)
+                self._counts = context.counts
+                return context
         # A part is noted by its place in the stored message, of which the first ones may no longer be sent.
         compaction = find_compaction(self._line.turns)
         split, measured = compaction.split if compaction else None, self._measured
