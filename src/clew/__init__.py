@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from clew.dispatch.router import Received
     from clew.dispatch.webhooks import Challenge
     from clew.history.compactions import CompactionReport
+    from clew.history.files import FileList
     from clew.history.report import RequestReport, StepReport, TurnReport
     from clew.history.rewind import Rewound
     from clew.history.tree import ReflogEntry, TreeBranch, TreeTurn, TreeView
@@ -56,6 +57,7 @@ _LATER = {
     "clew.dispatch.router": ("Received",),
     "clew.dispatch.webhooks": ("Challenge",),
     "clew.history.compactions": ("CompactionReport",),
+    "clew.history.files": ("FileList",),
     "clew.history.report": ("RequestReport", "StepReport", "TurnReport"),
     "clew.history.rewind": ("Rewound",),
     "clew.history.tree": ("ReflogEntry", "TreeBranch", "TreeTurn", "TreeView"),
@@ -85,6 +87,7 @@ __all__ = [
     "Event",
     "EventList",
     "Explanation",
+    "FileList",
     "HookRefused",
     "KeptRule",
     "LedgerEvent",

@@ -51,6 +51,7 @@ from clew.transcript.session import Session
 from clew.transcript.turn import Turn
 from clew.transcript.usage import Usage
 from clew.transcript.view import model_view, visible_view
+from tests.contract.looked_at import check_looks
 from tests.rig.streams import random_stream
 from tests.rounds import rounds
 
@@ -247,6 +248,7 @@ class History:
         assert view is not None
         assert visible_view(view.turns) == visible_view(line.turns)
         assert model_view(view.turns, view.pruned) == model_view(line.turns, pruned)
+        await check_looks(self.store, id_, random.Random(len(tree.turns)))
         return {
             "session": await self.store.find_session(id_),
             "listed": await self.store.list_sessions(SessionQuery()),

@@ -352,7 +352,14 @@ async def test_the_tree_shows_every_turn_and_every_branch() -> None:
                     "created_at": branch["created_at"],
                 }
             ],
+            "next_cursor": None,
         }
+        newest = (await client.get(f"/api/sessions/{session_id}/tree?limit=2")).json()
+        older = (await client.get(f"/api/sessions/{session_id}/tree?limit=2&cursor={newest['next_cursor']}")).json()
+        shown = [[turn["id"] for turn in page["turns"]] for page in (older, newest)]
+        assert shown == [[turn_of(u1)], [turn_of(u2), turn_of(resent)]]
+        assert [page["branches"] for page in (older, newest)] == [tree["branches"], []]
+        assert older["next_cursor"] is None
 
 
 @pytest.mark.rule("BR-2")

@@ -161,7 +161,7 @@ async def test_the_files_of_the_line_are_listed(tmp_path: Path) -> None:
     async with served(*script) as client:
         session = await client.session(workspace_root=str(tmp_path))
         files = f"/api/sessions/{session}/files"
-        assert (await client.get(files)).json() == {"files": []}
+        assert (await client.get(files)).json() == {"files": [], "next_cursor": None}
         for number in range(2):
             await client.chat(session, "look", f"u{number}")
         [one] = (await client.get(files)).json()["files"]
@@ -175,7 +175,13 @@ async def test_the_files_of_the_line_are_listed(tmp_path: Path) -> None:
             "count": 2,
             "last_turn_id": messages[-1]["metadata"]["turn_id"],
         }
+        newest = (await client.get(f"{files}?limit=1")).json()
+        assert [newest["files"][0]["count"], newest["next_cursor"]] == [1, messages[0]["metadata"]["turn_id"]]
+        # The head goes back to where the cursor is: what that leads to is the same.
         await client.post(f"/api/sessions/{session}/rewind", {"message_id": "u1", "mode": "edit"})
+        older = (await client.get(f"{files}?limit=1&cursor={newest['next_cursor']}")).json()
+        assert older == (await client.get(files)).json()
+        assert (await client.get(f"{files}?limit=1&cursor=trn_{'0' * 26}")).code == "turn_not_found"
         [one] = (await client.get(files)).json()["files"]
         assert (one["count"], one["last_turn_id"]) == (1, messages[0]["metadata"]["turn_id"])
         assert (await client.get(f"/api/sessions/ses_{'0' * 26}/files")).code == "session_not_found"

@@ -188,7 +188,7 @@ async def test_every_operation_arrives_whole_and_gives_what_the_facade_gives(tmp
         [u1, _, u2, a2] = await walk("messages", session_id=s, view="all", limit=4, before=None)
         await walk("messages", session_id=s, view="visible", limit=1, before=u2.id)
         turn = u1.metadata["turn_id"]
-        await walk("files", session_id=s)
+        await walk("files", session_id=s, limit=1, cursor=turn)
         await walk("accept_message", session_id=s, message_id=u1.id)
         await walk("accept_loss", loss_id="loss-1")
         assert await remote.losses() == await engine.losses() == ()
@@ -196,8 +196,8 @@ async def test_every_operation_arrives_whole_and_gives_what_the_facade_gives(tmp
         await walk("get_status", session_id=s)
         assert [await anext(aiter(one.watch_status(s))) for one in (engine, remote)] == [await engine.get_status(s)] * 2
         await walk("search", q="two", limit=5, cursor=None, session_id=s)
-        await walk("reflog", session_id=s)
-        await walk("tree", session_id=s)
+        await walk("reflog", session_id=s, limit=2, before=3)
+        await walk("tree", session_id=s, limit=1, cursor=turn)
         await walk("turn", turn_id=turn)
         await walk("turn_messages", turn_id=turn)
         await walk("request", turn_id=turn, step=0)

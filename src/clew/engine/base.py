@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from clew import ids
+from clew.errors import InvalidInput
 from clew.store.base import get_session, get_turn
 from clew.transcript.session import Session
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from clew.runtime.host import Host
     from clew.runtime.runtime import Runtime
 
-__all__ = ["EnginePart"]
+__all__ = ["EnginePart", "check_limit"]
 
 
 class EnginePart:
@@ -50,3 +51,9 @@ class EnginePart:
         turn = await get_turn(self._store, ids.check_turn_id(turn_id))
         self._own(turn.session_id)
         return turn.id
+
+
+def check_limit(limit: int | None) -> None:
+    """How much of a session one page may hold; None is all of it."""
+    if limit is not None and not 1 <= limit <= 500:
+        raise InvalidInput(f"limit must be from 1 to 500, not {limit}")

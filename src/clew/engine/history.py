@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from clew import ids
-from clew.engine.base import EnginePart
+from clew.engine.base import EnginePart, check_limit
 from clew.errors import InvalidInput
 from clew.history.compactions import CompactionReport, load_compaction
 from clew.history.rewind_plan import Edit, RewindMode
@@ -70,9 +70,12 @@ class History(EnginePart):
         """Go to any turn the conversation has been at; None is its empty beginning."""
         return await self._rewinding().set_head(self._own(session_id), turn_id)
 
-    async def reflog(self, session_id: str) -> list[ReflogEntry]:
-        """Every move of the head, newest first."""
-        return await load_reflog(self._store, self._own(session_id))
+    async def reflog(
+        self, session_id: str, *, limit: int | None = None, before: int | None = None
+    ) -> list[ReflogEntry]:
+        """Every move of the head, newest first; or at most ``limit``, of those before the move ``before``."""
+        check_limit(limit)
+        return await load_reflog(self._store, self._own(session_id), limit, before)
 
     async def branch(
         self,
@@ -102,9 +105,14 @@ class History(EnginePart):
 
         return await Branching(self._host, self._runtime).fork(await self._own_turn(turn_id), label=label, text=text)
 
-    async def tree(self, session_id: str) -> TreeView:
-        """Every turn of the session with its place, and the branches that left it."""
-        return await load_tree_view(self._store, self._own(session_id))
+    async def tree(self, session_id: str, *, limit: int | None = None, cursor: str | None = None) -> TreeView:
+        """Every turn of the session with its place, and the branches that left it.
+
+        With a ``limit`` that many of the newest turns; the ``next_cursor`` of a page leads to those before it.
+        """
+        check_limit(limit)
+        before = None if cursor is None else ids.check_turn_id(cursor)
+        return await load_tree_view(self._store, self._own(session_id), limit, before)
 
     # Room
 

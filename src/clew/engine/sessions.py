@@ -17,7 +17,7 @@ import msgspec
 from msgspec import UNSET
 
 from clew import ids
-from clew.engine.base import EnginePart
+from clew.engine.base import EnginePart, check_limit
 from clew.engine.workspace import resolve_workspace, without_links
 from clew.errors import InvalidInput, SessionBusy
 from clew.history.repair import plan_accept
@@ -32,7 +32,7 @@ from clew.transcript.session import Model, Session
 
 # Imports inside functions: what makes room is only looked at where somebody asks, and importing clew stays quick.
 if TYPE_CHECKING:
-    from clew.compaction.files import TouchedFile
+    from clew.history.files import FileList
 
 __all__ = ["SessionList", "Sessions"]
 
@@ -212,19 +212,22 @@ class Sessions(EnginePart):
         session_id = self._own(session_id)
         if view not in ("visible", "all", "model"):
             raise InvalidInput(f"view must be visible, all or model, not {view!r}")
-        if limit is not None and not 1 <= limit <= 500:
-            raise InvalidInput(f"limit must be from 1 to 500, not {limit}")
+        check_limit(limit)
         if before is not None:
             ids.check_named_message_id(before)
         return await load_messages(self._store, session_id, view, limit, before)
 
-    async def files(self, session_id: str) -> list[TouchedFile]:
-        """The files that tool calls on the line read and changed, the one touched last first."""
-        from clew.compaction.files import touched_files
+    async def files(self, session_id: str, *, limit: int | None = None, cursor: str | None = None) -> FileList:
+        """The files that tool calls on the line read and changed, the one touched last first.
 
-        session = await self._find_own(session_id)
-        line = await self._store.load_line(session.id, keep_damaged=True)
-        return await asyncio.to_thread(touched_files, line.turns, session.workspace_root)
+        With a ``limit`` only what the newest turns did, that many; the ``next_cursor`` leads to what the turns before
+        them did.
+        """
+        from clew.history.files import load_files
+
+        check_limit(limit)
+        through = None if cursor is None else ids.check_turn_id(cursor)
+        return await load_files(self._store, await self._find_own(session_id), limit, through)
 
     async def accept_message(self, session_id: str, message_id: str) -> Message:
         """Accept a damaged message as it is now: it is sealed anew, sent again, and its metadata says so."""

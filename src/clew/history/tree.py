@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
-from clew.history.lookup import holder_of, words_of_turn
-from clew.store.base import Store, get_session
-from clew.transcript.line import line_turns, path_to, tail_place
-from clew.transcript.projection import kept_tails_of
-from clew.transcript.turn import MoveReason, Tree, Turn, TurnKind
+from clew.history.lookup import words_of_turn
+from clew.store.base import Moment, Store, get_session
+from clew.store.pages import KnownTurn
+from clew.transcript.turn import MoveReason, Turn, TurnKind
 from clew.transcript.turn_state import TurnStatus
 
 __all__ = ["ReflogEntry", "TreeBranch", "TreeTurn", "TreeView", "load_reflog", "load_tree_view", "tree_order"]
@@ -43,13 +44,18 @@ class TreeBranch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TreeView(msgspec.Struct, frozen=True, kw_only=True):
-    """All turns of a session, parents before children, and its branches, oldest first."""
+    """Turns of a session, parents before children, and the branches that left them, oldest first.
+
+    All of them, or a page of the newest; ``next_cursor`` leads to those before it. Whatever hangs below a turn of the
+    page is on it, or on a page that came before. Branches of which nobody knows where they left are on the last page.
+    """
 
     session_id: str
     head_turn_id: str | None
     open_turn_id: str | None
     turns: tuple[TreeTurn, ...]
     branches: tuple[TreeBranch, ...]
+    next_cursor: str | None = None
 
 
 class ReflogEntry(msgspec.Struct, frozen=True):
@@ -63,43 +69,63 @@ class ReflogEntry(msgspec.Struct, frozen=True):
     text: str
 
 
-async def load_tree_view(store: Store, session_id: str) -> TreeView:
-    """The tree of a session. Subagent sessions are children too, and no branches."""
-    await get_session(store, session_id)
-    tree = await store.load_tree(session_id)
-    rows = {row.id: row for row in await store.load_messages(session_id, keep_damaged=True)}
-    branches = tuple(
-        TreeBranch(
-            session_id=child.id,
-            title=child.title,
-            label=child.label,
-            from_message_id=child.parent_message_id,
-            turn_id=left_at.id if (left_at := holder_of(tree, child.parent_message_id or "")) is not None else None,
-            created_at=child.created_at,
+async def load_tree_view(
+    store: Store, session_id: str, limit: int | None = None, before: str | None = None
+) -> TreeView:
+    """The tree of a session, or a page of it: turns older than ``before``. Subagent sessions are no branches."""
+    children = await store.list_branches(session_id)
+
+    async def ask(moment: Moment) -> TreeView:
+        await get_session(moment, session_id)
+        page = await moment.load_turns(session_id, limit=limit, before=before)
+        known = {one.turn.id: one for one in page.turns}
+        whole = limit is None and before is None
+        of_page = {message_id for one in page.turns for message_id in one.messages}
+        branches: list[TreeBranch] = []
+        for child in children:
+            left = child.parent_message_id or ""
+            if not (whole or left in of_page or not page.more):
+                continue
+            holder = await moment.find_holder(session_id, left) if left else None
+            turn_id = holder.turn.id if holder is not None else None
+            if whole or (turn_id in known if turn_id is not None else not page.more):
+                branch = TreeBranch(
+                    session_id=child.id,
+                    title=child.title,
+                    label=child.label,
+                    from_message_id=child.parent_message_id,
+                    turn_id=turn_id,
+                    created_at=child.created_at,
+                )
+                branches.append(branch)
+        turns = tuple(
+            TreeTurn(
+                **{name: getattr(turn, name) for name in TreeTurn.__struct_fields__ if hasattr(turn, name)},
+                on_line=turn.id in page.on_line,
+                is_head=turn.id == page.head_turn_id,
+                text=_words(known[turn.id]),
+                messages=known[turn.id].messages,
+            )
+            for turn in tree_order([one.turn for one in page.turns])
         )
-        for child in await store.list_children(session_id)
-        if child.kind != "subagent"
-    )
-    line = {turn.id for turn in line_turns(tree)}
-    turns = tuple(
-        TreeTurn(
-            **{name: getattr(turn, name) for name in TreeTurn.__struct_fields__ if hasattr(turn, name)},
-            on_line=turn.id in line,
-            is_head=turn.id == tree.head_turn_id,
-            text=words_of_turn(turn, tree.links.get(turn.id, ()), rows),
-            messages=tree.links.get(turn.id, ()),
+        return TreeView(
+            session_id=session_id,
+            head_turn_id=page.head_turn_id,
+            open_turn_id=page.open_turn_id,
+            turns=turns,
+            branches=tuple(branches),
+            next_cursor=page.turns[-1].turn.id if page.more else None,
         )
-        for turn in tree_order(tree)
-    )
-    head, opened = tree.head_turn_id, tree.open_turn_id
-    return TreeView(session_id=session_id, head_turn_id=head, open_turn_id=opened, turns=turns, branches=branches)
+
+    return await store.at_once(session_id, ask)
 
 
-def tree_order(tree: Tree) -> list[Turn]:
-    """Every turn right after its parent or an older sibling's descendants."""
+def tree_order(turns: Iterable[Turn]) -> list[Turn]:
+    """Every turn right after its parent or an older sibling's descendants; one whose parent is not here as a root."""
+    by_id = {turn.id: turn for turn in turns}
     below: dict[str | None, list[Turn]] = {}
-    for turn in sorted(tree.turns.values(), key=lambda turn: (turn.created_at, turn.id), reverse=True):
-        below.setdefault(turn.parent_turn_id, []).append(turn)
+    for turn in sorted(by_id.values(), key=lambda turn: (turn.created_at, turn.id), reverse=True):
+        below.setdefault(turn.parent_turn_id if turn.parent_turn_id in by_id else None, []).append(turn)
     order: list[Turn] = []
     ahead = below.get(None, [])
     while ahead:
@@ -109,31 +135,32 @@ def tree_order(tree: Tree) -> list[Turn]:
     return order
 
 
-async def load_reflog(store: Store, session_id: str) -> list[ReflogEntry]:
-    """Every move of the head, newest first."""
-    await get_session(store, session_id)
-    tree = await store.load_tree(session_id)
-    rows = {row.id: row for row in await store.load_messages(session_id, keep_damaged=True)}
-    tails = {tail.turn_id: tail.tail_start_id for tail in kept_tails_of(tree, rows)}
-    known_by: dict[str, str] = {}
-    for turn_id in {move.to_turn_id for move in tree.moves}:
-        turn = tree.turns.get(turn_id or "")
-        if turn is not None and turn.id in tails:
-            count = _condensed(tree, turn, tails[turn.id])
-            known_by[turn.id] = f"summary of {count} turn{'' if count == 1 else 's'}"
-        elif turn is not None:
-            known_by[turn.id] = words_of_turn(turn, tree.links.get(turn.id, ()), rows)
-    return [
-        ReflogEntry(
-            move.seq, move.from_turn_id, move.to_turn_id, move.at, move.why, known_by.get(move.to_turn_id or "", "")
-        )
-        for move in reversed(tree.moves)
-    ]
+async def load_reflog(
+    store: Store, session_id: str, limit: int | None = None, before: int | None = None
+) -> list[ReflogEntry]:
+    """Moves of the head, newest first: every one, or at most ``limit`` of those before the move ``before``."""
+
+    async def ask(moment: Moment) -> list[ReflogEntry]:
+        await get_session(moment, session_id)
+        page = await moment.load_moves(session_id, limit=limit, before=before)
+        known_by = {
+            id_: words_of_summary(count) if (count := page.summarised.get(id_)) is not None else _words(known)
+            for id_, known in page.turns.items()
+        }
+        return [
+            ReflogEntry(
+                move.seq, move.from_turn_id, move.to_turn_id, move.at, move.why, known_by.get(move.to_turn_id or "", "")
+            )
+            for move in page.moves
+        ]
+
+    return await store.at_once(session_id, ask)
 
 
-def _condensed(tree: Tree, turn: Turn, tail_start_id: str | None) -> int:
-    """How many turns the summary of a compaction stands for, those of the summaries before it included."""
-    path = path_to(tree.turns, turn.id)
-    line = [(above, message_id) for above in path for message_id in tree.links.get(above.id, ())]
-    start = tail_place([(above.id, message_id) for above, message_id in line], turn.id, tail_start_id)
-    return len({above.id for above, _ in line[:start] if above.kind == "normal"})
+def words_of_summary(turns: int) -> str:
+    """What a compaction is known by in the reflog."""
+    return f"summary of {turns} turn{'' if turns == 1 else 's'}"
+
+
+def _words(known: KnownTurn) -> str:
+    return words_of_turn(known.turn, known.messages, {row.id: row for row in known.told_by})

@@ -22,6 +22,7 @@ import msgspec
 from clew.errors import SessionNotFound, TurnNotFound
 from clew.ids import SessionIdForm
 from clew.store.facts import Fact
+from clew.store.pages import Looks
 from clew.store.search import SearchHit, SearchPage, SearchQuery
 from clew.store.unit import JournalEntry, Outcome, Unit
 from clew.transcript.line import LineTurn
@@ -270,8 +271,8 @@ class Conversations(Protocol):
         """Model calls that have not ended, of one session or of all there are, by (asked_at, id)."""
         ...
 
-    async def load_pruned(self, session_id: str) -> tuple[Pruned, ...]:
-        """Every prune of the session, by (seq, message, part)."""
+    async def load_pruned(self, session_id: str, messages: Collection[str] | None = None) -> tuple[Pruned, ...]:
+        """Every prune of the session, or those of some of its messages, by (seq, message, part)."""
         ...
 
     async def load_queue(self, session_id: str) -> tuple[QueuedMessage, ...]:
@@ -299,7 +300,7 @@ class Conversations(Protocol):
         ...
 
 
-class Moment(Conversations, Protocol):
+class Moment(Conversations, Looks, Protocol):
     """Conversations as they are at one moment: what is asked before a session is taken, all of it at once."""
 
     async def at_once(self, session_id: str, ask: Callable[[Moment], Coroutine[Any, Any, T]]) -> T:

@@ -15,7 +15,7 @@ from clew.errors import InternalError
 from clew.transcript.message import MessageRow
 from clew.transcript.turn import Tree, Turn
 
-__all__ = ["LineTurn", "end_of_line", "line_messages", "line_turns", "path_to", "tail_place"]
+__all__ = ["LineTurn", "end_of_line", "line_messages", "line_turns", "path_to", "tail_place", "turns_before_tail"]
 
 
 class LineTurn(msgspec.Struct, frozen=True, dict=True):
@@ -74,3 +74,12 @@ def tail_place(line: Sequence[tuple[str, str]], turn_id: str, tail_start_id: str
         if turn == turn_id:
             below = place + 1
     return below
+
+
+def turns_before_tail(line: Sequence[tuple[Turn, str]], turn_id: str, tail_start_id: str | None) -> int:
+    """How many turns the summary of a compaction stands for, those of the summaries before it included.
+
+    ``line`` is the path to the compaction's own turn, as (turn, message id).
+    """
+    start = tail_place([(turn.id, message_id) for turn, message_id in line], turn_id, tail_start_id)
+    return len({turn.id for turn, _ in line[:start] if turn.kind == "normal"})

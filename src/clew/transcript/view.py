@@ -34,6 +34,7 @@ __all__ = [
     "summarised_messages",
     "summary_messages",
     "unsent_messages",
+    "visible_slice",
     "visible_view",
 ]
 
@@ -106,6 +107,18 @@ def visible_view(line: Sequence[LineTurn]) -> list[Message]:
     return [shown_message(compaction.marker, compaction.turn_id), *kept]
 
 
+def visible_slice(line: Sequence[LineTurn], compaction: Compaction | None, *, tail_on_line: bool) -> list[Message]:
+    """Of a stretch of the line what a person sees of it, but for the newest compaction's marker.
+
+    ``compaction`` is the line's newest, in the stretch or not; ``tail_on_line``: its tail begins on the line. The
+    stretch does not end before what is seen begins.
+    """
+    held = [row.id for entry in line for row in entry.messages]
+    begins_above = compaction is not None and tail_on_line and compaction.tail_start_id not in held
+    start = 0 if begins_above else None
+    return [shown_message(row, entry.turn.id) for entry, row in _kept(line, compaction, start)]
+
+
 def model_view(line: Sequence[LineTurn], pruned: Iterable[Pruned] = ()) -> list[Message]:
     """What the next call would send: the summary, then every message from the start of the tail on, pruned.
 
@@ -152,11 +165,14 @@ def summary_messages(compaction: Compaction) -> list[Message]:
     return [Message(compaction.marker.id, "user", [text_part(text)], metadata)]
 
 
-def _kept(line: Sequence[LineTurn], compaction: Compaction | None) -> Iterator[tuple[LineTurn, MessageRow]]:
-    """Messages from the start of the tail on, markers left out."""
+def _kept(
+    line: Sequence[LineTurn], compaction: Compaction | None, start: int | None = None
+) -> Iterator[tuple[LineTurn, MessageRow]]:
+    """Messages from the start of the tail on, or from ``start``, markers left out."""
     held = [(entry, row) for entry in line for row in entry.messages]
-    start = 0
-    if compaction is not None:
+    if compaction is None:
+        start = 0
+    elif start is None:
         places = [(entry.turn.id, row.id) for entry, row in held]
         start = tail_place(places, compaction.turn_id, compaction.tail_start_id)
     for entry, row in held[start:]:

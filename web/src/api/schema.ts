@@ -170,9 +170,10 @@ export interface ExplainedShape {
   subjects: SubjectShape[];
 }
 
-/** Files that the conversation has read or changed, the one touched last first. */
+/** Files that the conversation has read or changed, the one touched last first. Of all turns of the line, or of a stretch of them: `count` and what was done to a file are of that stretch alone, and `next_cursor` leads to the one before it. A file that was touched in several is told of in each. */
 export interface FileList {
   files: TouchedFile[];
+  next_cursor?: string | null;
 }
 
 /** What a fork is called, and its first prompt, which runs. */
@@ -386,7 +387,7 @@ export interface ReflogEntry {
   text: string;
 }
 
-/** Every move of the head, newest first. */
+/** Moves of the head, newest first. */
 export interface ReflogList {
   moves: ReflogEntry[];
 }
@@ -683,13 +684,14 @@ export interface TreeTurn {
   messages: string[];
 }
 
-/** All turns of a session, parents before children, and its branches, oldest first. */
+/** Turns of a session, parents before children, and the branches that left them, oldest first. All of them, or a page of the newest; `next_cursor` leads to those before it. Whatever hangs below a turn of the page is on it, or on a page that came before. Branches of which nobody knows where they left are on the last page. */
 export interface TreeView {
   session_id: string;
   head_turn_id: string | null;
   open_turn_id: string | null;
   turns: TreeTurn[];
   branches: TreeBranch[];
+  next_cursor?: string | null;
 }
 
 /** A turn with its steps. `data` holds what its kind and its end left: errors, figures of a compaction. */
@@ -904,7 +906,7 @@ export interface Operations {
   /** The files it has read and changed. */
   "GET /api/sessions/{id}/files": {
     path: { id: string };
-    query: Record<string, never>;
+    query: { limit?: number | null; cursor?: string | null };
     body: undefined;
     answer: FileList;
   };
@@ -1035,10 +1037,10 @@ export interface Operations {
     body: HeadBody;
     answer: RewoundShape;
   };
-  /** Every move of the head, newest first. */
+  /** Moves of the head, newest first. */
   "GET /api/sessions/{id}/reflog": {
     path: { id: string };
-    query: Record<string, never>;
+    query: { limit?: number | null; before?: number | null };
     body: undefined;
     answer: ReflogList;
   };
@@ -1052,7 +1054,7 @@ export interface Operations {
   /** Its turns and branches. */
   "GET /api/sessions/{id}/tree": {
     path: { id: string };
-    query: Record<string, never>;
+    query: { limit?: number | null; cursor?: string | null };
     body: undefined;
     answer: TreeView;
   };

@@ -152,8 +152,7 @@ class RemoteEngine(_Remote, Operations):
             async for event in events:
                 turn_id: str | None = None
                 if str(event.type) == "hello":
-                    held = [turn for turn in (await self.tree(session_id)).turns if message_id in turn.messages]
-                    turn_id = max(held, key=lambda turn: (turn.created_at, turn.id)).id if held else None
+                    turn_id = await self._newest_turn(session_id, message_id)
                 elif event.data.get("session_id") == session_id and event.type == "turn_finished":
                     turn_id = str(event.data["turn_id"])
                 turn = None if turn_id is None else await self.turn(turn_id)
@@ -161,6 +160,18 @@ class RemoteEngine(_Remote, Operations):
                     data = turn.data
                     return TurnOutcome(turn.id, turn.messages[-1], turn.status, data.get("stopped"), data.get("error"))
         raise StoreUnavailable(f"the server at {self.url} ended before the turn did", session_id=session_id)
+
+    async def _newest_turn(self, session_id: str, message_id: str) -> str | None:
+        cursor: str | None = None
+        while True:
+            page = await self.tree(session_id, limit=50, cursor=cursor)
+            held = [turn for turn in page.turns if message_id in turn.messages]
+            cursor = page.next_cursor
+            if held:
+                return max(held, key=lambda turn: (turn.created_at, turn.id)).id
+            # Ids begin with the time they were made at: no turn is older than the message that it holds.
+            if cursor is None or cursor[4:16] < message_id[4:16]:
+                return None
 
 
 def _arguments(

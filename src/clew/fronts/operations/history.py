@@ -10,7 +10,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from clew.compaction.context import ContextReport
 from clew.errors import InvalidInput
-from clew.fronts.operations.operation import Arguments, Nothing, Operation
+from clew.fronts.operations.operation import Arguments, Nothing, Operation, PageSize
 from clew.fronts.operations.results import MessageList, ModelName, ReflogList, RewoundShape, SessionShape
 from clew.fronts.operations.runs import Parts
 from clew.history.compactions import CompactionReport
@@ -94,15 +94,29 @@ class RequestQuery(Arguments):
     step: Annotated[int, Meta(ge=0)] | None = None
 
 
+class TreeQuery(Arguments):
+    """A page of it; all of it unless said."""
+
+    limit: PageSize | None = None
+    cursor: str | None = None
+
+
+class ReflogQuery(Arguments):
+    """A page of it, before the move of that number; all of it unless said."""
+
+    limit: PageSize | None = None
+    before: Annotated[int, Meta(ge=1)] | None = None
+
+
 OPERATIONS: Final = (
     Operation(
         "rewind", "POST …/rewind", "Go back to a user message.", {200: RewoundShape, 202: RewoundShape}, RewindBody
     ),
     Operation("unrewind", "POST …/unrewind", "Undo the newest rewind.", {200: RewoundShape}, Nothing, optional=True),
     Operation("set_head", "POST …/head", "Go to any turn.", {200: RewoundShape}, HeadBody),
-    Operation("reflog", "GET …/reflog", "Every move of the head, newest first.", {200: ReflogList}),
+    Operation("reflog", "GET …/reflog", "Moves of the head, newest first.", {200: ReflogList}, ReflogQuery),
     Operation("branch", "POST …/branch", "A session that starts as a copy.", {201: SessionShape}, BranchBody),
-    Operation("tree", "GET …/tree", "Its turns and branches.", {200: TreeView}),
+    Operation("tree", "GET …/tree", "Its turns and branches.", {200: TreeView}, TreeQuery),
     Operation("compact", "POST …/compact", "Summarise the older turns.", {200: Compacted}, CompactBody, optional=True),
     Operation("prune", "POST …/prune", "Stubs for older outputs.", {200: Compacted}, Nothing, optional=True),
     Operation("compaction", "GET …/compactions/{message_id}", "What a compaction summarised.", {200: CompactionReport}),

@@ -7,13 +7,15 @@ passed on, so that the facade alone says what a default means.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, Self
+from typing import Annotated, Any, Final, Self
 
 import msgspec
 
-__all__ = ["JSON", "Arguments", "Nothing", "Operation"]
+__all__ = ["JSON", "Arguments", "Nothing", "Operation", "PageSize"]
 
 JSON: Final = "application/json"
+PageSize = Annotated[int, msgspec.Meta(ge=1, le=500)]
+"""How much of a session one page may hold."""
 _OWNER_ID: Final = {"sessions": "session_id", "chat": "session_id", "turns": "turn_id", "schedules": "schedule_id"}
 
 

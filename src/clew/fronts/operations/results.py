@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from clew.compaction.files import TouchedFile
 from clew.history.rewind import Rewound
 from clew.history.tree import ReflogEntry
 from clew.live.base import Status
@@ -131,12 +130,6 @@ class SessionList(msgspec.Struct, frozen=True):
     sessions: Sequence[SessionShape]
 
 
-class FileList(msgspec.Struct, frozen=True):
-    """Files that the conversation has read or changed, the one touched last first."""
-
-    files: list[TouchedFile]
-
-
 class MessageList(msgspec.Struct, frozen=True):
     messages: list[Message]
 
@@ -150,7 +143,7 @@ class QueueShape(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ReflogList(msgspec.Struct, frozen=True):
-    """Every move of the head, newest first."""
+    """Moves of the head, newest first."""
 
     moves: list[ReflogEntry]
 

@@ -8,10 +8,9 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from clew.errors import InvalidInput
-from clew.fronts.operations.operation import Arguments, Nothing, Operation
+from clew.fronts.operations.operation import Arguments, Nothing, Operation, PageSize
 from clew.fronts.operations.results import (
     ExplainedShape,
-    FileList,
     KeptRules,
     MessageList,
     ModelName,
@@ -19,6 +18,7 @@ from clew.fronts.operations.results import (
     SessionPage,
     SessionShape,
 )
+from clew.history.files import FileList
 from clew.interop.session_file import MAX_FILE_BYTES
 from clew.permissions.rules import MAX_PATTERN_CHARS, MAX_RULES
 from clew.runtime.rule_book import KeptRule
@@ -86,8 +86,15 @@ class MessagesQuery(Arguments):
     """Which messages are shown. ``before`` pages back from one."""
 
     view: Literal["visible", "all", "model"] = "visible"
-    limit: Annotated[int, Meta(ge=1, le=500)] | None = None
+    limit: PageSize | None = None
     before: str | None = None
+
+
+class FilesQuery(Arguments):
+    """Of how many turns, from the newest back or from where a page ended; of all of the line unless said."""
+
+    limit: PageSize | None = None
+    cursor: str | None = None
 
 
 class NewRule(msgspec.Struct):
@@ -186,7 +193,7 @@ OPERATIONS: Final = (
         {200: Message},
         Nothing,
     ),
-    Operation("files", "GET …/files", "The files it has read and changed.", {200: FileList}),
+    Operation("files", "GET …/files", "The files it has read and changed.", {200: FileList}, FilesQuery),
 )
 PERMISSION_OPERATIONS: Final = (
     Operation("permissions", "GET …/permissions", "The session's own rules.", {200: RuleList}),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
@@ -19,6 +19,7 @@ from clew.store.base import (
     SessionQuery,
 )
 from clew.store.lines import view_line
+from clew.store.memory.looks import MemoryLooks
 from clew.store.memory.session_value import SessionValue
 from clew.store.memory.tables import MemoryTables
 from clew.transcript.message import MessageRow
@@ -132,8 +133,9 @@ class MemoryConversations(MemoryTables):
         found = (call for call in calls if call.is_open)
         return tuple(sorted(found, key=lambda call: (call.asked_at, call.id)))
 
-    async def load_pruned(self, session_id: str) -> tuple[Pruned, ...]:
-        return (await self._read(session_id)).all_pruned()
+    async def load_pruned(self, session_id: str, messages: Collection[str] | None = None) -> tuple[Pruned, ...]:
+        pruned = (await self._read(session_id)).all_pruned()
+        return pruned if messages is None else tuple(one for one in pruned if one.message_id in messages)
 
     async def load_queue(self, session_id: str) -> tuple[QueuedMessage, ...]:
         return (await self._read(session_id)).waiting()
@@ -165,7 +167,7 @@ class MemoryConversations(MemoryTables):
         return max(value.marks.get(message_id, 0), held[-1].n if held else 0)
 
 
-class MemoryMoment(MemoryConversations):
+class MemoryMoment(MemoryConversations, MemoryLooks):
     """See :class:`clew.store.base.Moment`."""
 
     async def at_once(self, session_id: str, ask: Callable[[Moment], Coroutine[Any, Any, T]]) -> T:

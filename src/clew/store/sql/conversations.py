@@ -7,7 +7,7 @@ in the same snapshot; so a reader in another process sees all that was acknowled
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -27,6 +27,7 @@ from clew.store.base import (
 from clew.store.sql import lines, rows
 from clew.store.sql.messages import MessageReader
 from clew.store.sql.statements import SqlReader, Statements, reading
+from clew.store.sql.trees import SqlLooks
 from clew.transcript.message import MessageRow
 from clew.transcript.model_call import ModelCall
 from clew.transcript.pruned import Pruned
@@ -181,8 +182,10 @@ class SqlConversations(SqlReader):
         return tuple(rows.to_call(row) for row in sql.rows("open_model_calls", {"id": session_id}))
 
     @reading
-    def load_pruned(self, sql: Statements, session_id: str) -> tuple[Pruned, ...]:
-        return lines.load_pruned(sql, session_id)
+    def load_pruned(
+        self, sql: Statements, session_id: str, messages: Collection[str] | None = None
+    ) -> tuple[Pruned, ...]:
+        return lines.load_pruned(sql, session_id, messages)
 
     # What sessions share
 
@@ -210,7 +213,7 @@ class SqlConversations(SqlReader):
         return tuple(str(project) for project, *_ in sql.rows("all_project_rules", {}))
 
 
-class SqlMoment(SqlConversations):
+class SqlMoment(SqlConversations, SqlLooks):
     """See :class:`clew.store.base.Moment`."""
 
     async def at_once(self, session_id: str, ask: Callable[[Moment], Coroutine[Any, Any, T]]) -> T:

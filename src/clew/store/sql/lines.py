@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -24,9 +24,9 @@ from clew.transcript.pruned import Pruned
 from clew.transcript.session import SessionState
 from clew.transcript.turn import HeadMove, Tree, Turn
 
-__all__ = ["LineReader", "load_calls", "load_pruned", "load_state", "load_tree"]
+__all__ = ["LOST", "LineReader", "load_calls", "load_pruned", "load_state", "load_tree"]
 
-_LOST: Final = "this turn does not hold the messages it held: some are missing, or out of place"
+LOST: Final = "this turn does not hold the messages it held: some are missing, or out of place"
 
 
 def load_state(sql: Statements, session_id: str) -> SessionState:
@@ -42,7 +42,7 @@ def load_tree(sql: Statements, session_id: str) -> Tree:
         links.setdefault(turn_id, []).append(message_id)
     for row in found:
         if len(links.get(row[0], ())) != row[11]:
-            raise RowUndecodable(_LOST, session_id=session_id, turn_id=row[0])
+            raise RowUndecodable(LOST, session_id=session_id, turn_id=row[0])
     return Tree(
         state.head_turn_id,
         state.open_turn_id,
@@ -52,8 +52,11 @@ def load_tree(sql: Statements, session_id: str) -> Tree:
     )
 
 
-def load_pruned(sql: Statements, session_id: str) -> tuple[Pruned, ...]:
-    return tuple(Pruned(*row) for row in sql.rows("load_pruned", {"id": session_id}))
+def load_pruned(sql: Statements, session_id: str, messages: Collection[str] | None = None) -> tuple[Pruned, ...]:
+    if messages is None:
+        return tuple(Pruned(*row) for row in sql.rows("load_pruned", {"id": session_id}))
+    params = {"id": session_id, "ids": rows.encode(sorted(messages))}
+    return tuple(Pruned(*row) for row in sql.rows("load_pruned_of_messages", params))
 
 
 def load_calls(sql: Statements, session_id: str | None) -> tuple[ModelCall, ...]:
@@ -100,7 +103,7 @@ class LineReader:
             ]
             # Positions are in order and none comes twice: as many as there were, the first and the last in place.
             if len(named) != count or (named and (named[0][1], named[-1][1]) != (0, count - 1)):
-                held.append(stand_in(turn.id, session_id, "assistant", turn.created_at, _LOST))
+                held.append(stand_in(turn.id, session_id, "assistant", turn.created_at, LOST))
             lost = None if self._keep_damaged else next((one for one in held if one.damage is not None), None)
             if lost is not None:
                 raise RowUndecodable(
@@ -161,9 +164,12 @@ class LineReader:
         return end_of_line(state.head_turn_id, state.open_turn_id)
 
     def _holder_depth(self, end: str | None, message_id: str) -> int | None:
-        params = {"message_id": message_id, "session_id": self._session_id, "id": end}
-        row = self._sql.first("holder_depth", params)
-        return row[0] if row else None
+        """The depth of the first turn on the path to ``end`` that holds the message; None when none does."""
+        about = {"message_id": message_id, "session_id": self._session_id, "id": end}
+        for depth, turn_id in sorted((row[5], row[0]) for row in self._sql.rows("holders_of", about)):
+            if self._sql.first("turn_above", {**about, "depth": depth}) == (turn_id,):
+                return int(depth)
+        return None
 
 
 def _check_path(session_id: str, end: str | None, path: Sequence[Turn], *, through_root: bool) -> None:

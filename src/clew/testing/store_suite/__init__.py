@@ -20,11 +20,12 @@ import pytest
 
 # So that a test that fails says what it compared; before the modules are imported, or it has no effect.
 pytest.register_assert_rewrite(
-    *(f"{__name__}.{name}" for name in ("messages", "sessions", "spend", "triggers", "units", "views"))
+    *(f"{__name__}.{name}" for name in ("messages", "pages", "sessions", "spend", "triggers", "units", "views"))
 )
 
 from clew.testing.store_suite.fixtures import *
 from clew.testing.store_suite.messages import *
+from clew.testing.store_suite.pages import *
 from clew.testing.store_suite.sessions import *
 from clew.testing.store_suite.spend import *
 from clew.testing.store_suite.triggers import *

@@ -123,13 +123,16 @@ async def branch(chat: Conversation, rest: str) -> None:
 
 @slash("", "every turn, also those that were left")
 async def tree(chat: Conversation, rest: str) -> None:
-    for line in draw_tree(await chat.engine.tree(chat.need())):
+    page = await chat.engine.tree(chat.need(), limit=500)
+    for line in draw_tree(page):
         chat.say(line)
+    if page.next_cursor is not None:
+        chat.say(f"older turns: clew tree {page.session_id}")
 
 
 @slash("", "every move of the conversation, newest first")
 async def reflog(chat: Conversation, rest: str) -> None:
-    for move in (await chat.engine.reflog(chat.need()))[:30]:
+    for move in await chat.engine.reflog(chat.need(), limit=30):
         at = datetime.fromtimestamp(move.at / 1000, UTC).strftime("%m-%d %H:%M")
         chat.say(f"{move.seq:>4}  {at}  {move.why:<10}  {move.to_turn_id or BEGINNING}  {move.text}".rstrip())
 

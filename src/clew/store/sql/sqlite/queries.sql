@@ -105,6 +105,11 @@ WHERE s.id = :id AND {is_taken_in}
 SELECT {session_columns} FROM chat_sessions s LEFT JOIN session_state t ON t.session_id = s.id
 WHERE s.parent_id = :id AND {is_taken_in} ORDER BY s.created_at, s.id
 
+-- name: list_branches
+SELECT {session_columns}
+FROM chat_sessions s INDEXED BY chat_sessions_by_parent LEFT JOIN session_state t ON t.session_id = s.id
+WHERE s.parent_id = :id AND {kind} <> 'subagent' AND {is_taken_in} ORDER BY s.created_at, s.id
+
 -- name: list_sessions
 -- The plain list: the index holds exactly the rows it may show. Without the hint the planner would take the
 -- index on archived_at and sort everything.
@@ -157,6 +162,10 @@ FROM head_moves WHERE session_id = :session_id
 
 -- name: last_move
 SELECT to_turn_id FROM head_moves WHERE session_id = :id ORDER BY seq DESC LIMIT 1
+
+-- name: list_moves
+SELECT seq, session_id, from_turn_id, to_turn_id, at, why FROM head_moves
+WHERE session_id = :id AND seq < :before ORDER BY seq DESC LIMIT :limit
 
 -- name: load_moves
 SELECT seq, session_id, from_turn_id, to_turn_id, at, why FROM head_moves WHERE session_id = :id ORDER BY seq
@@ -299,21 +308,60 @@ WITH RECURSIVE path AS (
 )
 SELECT {turn_columns}, messages FROM path
 
--- name: holder_depth
--- The depth of the turn that holds the message on the path up from :id; nothing when none on it does. The walk
--- goes no further up than the shallowest turn that holds it anywhere.
-WITH RECURSIVE
-holders AS (
-    SELECT t.id, t.depth FROM turn_messages l JOIN chat_turns t ON t.id = l.turn_id
-    WHERE l.message_id = :message_id AND t.session_id = :session_id
-),
-path AS (
-    SELECT id, parent_turn_id, depth FROM chat_turns WHERE id = :id AND session_id = :session_id
+-- name: holders_of
+SELECT t.id, t.session_id, t.parent_turn_id, t.turn_type, t.status, t.depth, t.compaction_turn_id, t.origin_turn_id,
+    t.data_json, t.created_at, t.settled_at, t.messages, l.position
+FROM turn_messages l CROSS JOIN chat_turns t ON t.id = l.turn_id
+WHERE l.message_id = :message_id AND t.session_id = :session_id
+
+-- name: turn_above
+-- The turn at :depth on the path up from :id. The walk begins at the next mile below :depth that has one turn alone:
+-- every path that goes as deep passes it. So it is as long in a session of 200 turns and of 20,000.
+WITH RECURSIVE path (id, parent_turn_id, depth) AS (
+    SELECT id, parent_turn_id, depth FROM chat_turns
+    WHERE +session_id = :session_id AND id = ifnull((
+        SELECT max(m.id) FROM chat_turns m INDEXED BY chat_turns_by_mile
+        WHERE m.session_id = :session_id AND m.depth % 64 = 0 AND m.depth >= :depth
+        AND m.depth <= (SELECT depth FROM chat_turns WHERE id = :id)
+        GROUP BY m.depth HAVING count(*) = 1 ORDER BY m.depth LIMIT 1
+    ), :id)
     UNION ALL
     SELECT u.id, u.parent_turn_id, u.depth FROM path JOIN chat_turns u ON u.id = path.parent_turn_id
-    WHERE u.depth >= (SELECT min(depth) FROM holders)
+    WHERE path.depth > :depth
 )
-SELECT min(path.depth) FROM path JOIN holders ON holders.id = path.id
+SELECT id FROM path WHERE depth = :depth
+
+-- name: path_ids
+WITH RECURSIVE path (id, parent_turn_id) AS (
+    SELECT id, parent_turn_id FROM chat_turns WHERE id = :id AND +session_id = :session_id
+    UNION ALL
+    SELECT u.id, u.parent_turn_id FROM path JOIN chat_turns u ON u.id = path.parent_turn_id WHERE u.depth >= :depth
+)
+SELECT id FROM path
+
+-- name: compactions_above
+-- From one compaction to the next, not turn by turn.
+WITH RECURSIVE above (id) AS (
+    SELECT p.compaction_turn_id FROM chat_turns t JOIN chat_turns p ON p.id = t.parent_turn_id WHERE t.id = :id
+    UNION ALL
+    SELECT p.compaction_turn_id FROM above JOIN chat_turns t ON t.id = above.id
+    JOIN chat_turns p ON p.id = t.parent_turn_id
+)
+SELECT count(id) FROM above
+
+-- name: list_turns
+SELECT {turn_columns}, messages FROM chat_turns WHERE session_id = :id AND id < :before ORDER BY id DESC LIMIT :limit
+
+-- name: load_turns_by_id
+SELECT {turn_columns}, messages FROM chat_turns
+WHERE id IN (SELECT value FROM json_each(:ids)) AND +session_id = :session_id
+
+-- name: telling_messages
+-- What people know turns by: what a user said in them, and of a compaction all that it holds.
+SELECT l.turn_id, l.message_id FROM json_each(:ids) j CROSS JOIN chat_turns t ON t.id = j.value
+CROSS JOIN turn_messages l ON l.turn_id = t.id CROSS JOIN chat_messages m ON m.id = l.message_id
+WHERE m.role = 'user' OR t.turn_type = 'compaction' OR t.compaction_turn_id = t.id
+ORDER BY l.turn_id, l.position
 
 -- name: link_message
 INSERT INTO turn_messages (turn_id, position, message_id)
@@ -403,6 +451,10 @@ SELECT ifnull(max(seq), 0) FROM pruned_outputs WHERE session_id = :id
 INSERT INTO pruned_outputs (session_id, seq, message_id, part, tokens, keep, at)
 SELECT session_id, :seq, id, :part, :tokens, :keep, :at
 FROM chat_messages WHERE id = :message_id AND session_id = :session_id
+
+-- name: load_pruned_of_messages
+SELECT seq, message_id, part, tokens, keep, at FROM pruned_outputs
+WHERE message_id IN (SELECT value FROM json_each(:ids)) AND +session_id = :id ORDER BY seq, message_id, part
 
 -- name: load_pruned
 SELECT seq, message_id, part, tokens, keep, at FROM pruned_outputs WHERE session_id = :id

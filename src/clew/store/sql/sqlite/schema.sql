@@ -77,6 +77,7 @@ CREATE TABLE chat_turns (
 ) WITHOUT ROWID;
 
 CREATE INDEX chat_turns_by_session ON chat_turns (session_id);
+CREATE INDEX chat_turns_by_mile ON chat_turns (session_id, depth) WHERE depth % 64 = 0;
 
 CREATE TABLE turn_messages (
     turn_id TEXT NOT NULL REFERENCES chat_turns (id) ON DELETE CASCADE,

@@ -1,0 +1,89 @@
+"""Pages of what people look at: turns and moves, newest first, and where a message is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from clew.store.base import Store
+from clew.store.pages import Holder, KnownTurn, MovePage, TurnPage
+from clew.store.unit import AddPruned, LinkMessage, MoveHead, OpenTurn
+from clew.testing.chunks import text
+from clew.testing.scribe import Scribe
+from clew.testing.store_suite.views import compaction
+from clew.transcript.pruned import Pruned
+from clew.transcript.turn import Turn
+
+
+async def test_turns_come_in_pages_the_newest_first_with_what_people_know_them_by(store: Store, scribe: Scribe) -> None:
+    """Those off the line too. A page begins below a turn, wherever the head has gone since."""
+    assert await store.load_turns(scribe.session_id) == TurnPage(None, None, (), frozenset(), more=False)
+    ids = [(await scribe.turn(f"prompt {n}", text(f"answer {n}")))[0] for n in range(4)]
+    await scribe.commit(MoveHead(ids[1], 9, "rewind"))
+    tree = await store.load_tree(scribe.session_id)
+    rows = {row.id: row for row in await store.load_messages(scribe.session_id)}
+    known = [KnownTurn(tree.turns[id_], tree.links[id_], (rows[tree.links[id_][0]],)) for id_ in reversed(ids)]
+    whole = await store.load_turns(scribe.session_id)
+    assert whole == TurnPage(ids[1], None, tuple(known), frozenset(ids[:2]), more=False)
+    first = await store.load_turns(scribe.session_id, limit=2)
+    assert first == TurnPage(ids[1], None, tuple(known[:2]), frozenset(), more=True)
+    await scribe.commit(MoveHead(ids[3], 10, "goto"))
+    rest = await store.load_turns(scribe.session_id, limit=2, before=first.turns[-1].turn.id)
+    assert rest == TurnPage(ids[3], None, tuple(known[2:]), frozenset(ids[:2]), more=False)
+
+
+async def test_moves_come_in_pages_with_the_turns_they_went_to(store: Store, scribe: Scribe) -> None:
+    """Of a compaction also how many turns its summary stands for."""
+    assert await store.load_moves(scribe.session_id) == MovePage((), {}, {})
+    told = [await scribe.turn(f"prompt {n}", text(f"answer {n}")) for n in range(3)]
+    turn_id = scribe.mint.turn()
+    await scribe.commit(
+        *compaction(scribe, told[2][0], told[2][1], turn_id),
+        MoveHead(turn_id, scribe.clock.now_ms(), "compaction"),
+    )
+    await scribe.commit(MoveHead(None, scribe.clock.now_ms(), "goto"))
+    tree = await store.load_tree(scribe.session_id)
+    whole = await store.load_moves(scribe.session_id)
+    assert whole.moves == tree.moves[::-1]
+    assert sorted(whole.turns) == sorted([turn_id, *(ids[0] for ids in told)])
+    assert whole.summarised == {turn_id: 2}
+    page = await store.load_moves(scribe.session_id, limit=2, before=5)
+    assert page.moves == (tree.moves[3], tree.moves[2])
+    assert page.turns == {id_: whole.turns[id_] for id_ in (turn_id, told[2][0])}
+    marker = await store.find_message(scribe.session_id, tree.links[turn_id][0])
+    assert page.turns[turn_id].told_by == (marker,)
+
+
+async def test_a_message_is_held_by_the_turn_of_the_line_else_by_the_newest(store: Store, scribe: Scribe) -> None:
+    """A prompt that was sent again is in two turns; what waits, or is elsewhere, is in none."""
+    first, user, reply = await scribe.turn("prompt", text("answer"))
+    now, again = scribe.clock.now_ms() + 1, scribe.mint.turn()
+    turn = Turn(id=again, session_id=scribe.session_id, parent_turn_id=None, created_at=now, status="unanswered")
+    await scribe.commit(OpenTurn(turn), LinkMessage(again, user), MoveHead(again, now, "rewind"))
+    turns = (await store.load_tree(scribe.session_id)).turns
+    assert await store.find_holder(scribe.session_id, user) == Holder(turns[again], on_line=True)
+    assert await store.find_holder(scribe.session_id, reply) == Holder(turns[first], on_line=False)
+    await scribe.commit(MoveHead(first, now, "unrewind"))
+    assert await store.find_holder(scribe.session_id, user) == Holder(turns[first], on_line=True)
+    await scribe.commit(MoveHead(None, now, "goto"))
+    assert await store.find_holder(scribe.session_id, user) == Holder(turns[again], on_line=False)
+    assert await store.find_holder(scribe.session_id, scribe.mint.message()) is None
+
+
+async def test_the_prunes_of_some_messages_are_those_alone(store: Store, scribe: Scribe) -> None:
+    """By (seq, message, part), as all of them are."""
+    _, _, one = await scribe.turn("prompt", text("answer"))
+    _, _, other = await scribe.turn("prompt", text("answer"))
+    for at in (1, 2):
+        await scribe.commit(AddPruned(tuple(Pruned(0, id_, 0, 5, 0, at) for id_ in (one, other))))
+    every = await store.load_pruned(scribe.session_id)
+    assert await store.load_pruned(scribe.session_id, {one}) == tuple(row for row in every if row.message_id == one)
+    assert await store.load_pruned(scribe.session_id, set()) == ()
+
+
+async def test_branches_are_the_children_that_no_subagent_is(store: Store, scribe: Scribe) -> None:
+    """Oldest first."""
+    made: dict[str, Any] = {"parent_id": scribe.session_id, "clock": scribe.clock, "mint": scribe.mint}
+    kept = [(await Scribe.create(store, **made)).session_id for _ in range(2)]
+    await Scribe.create(store, metadata={"kind": "subagent"}, **made)
+    assert {session.id for session in await store.list_branches(scribe.session_id)} == set(kept)
+    assert await store.list_branches(kept[0]) == ()
