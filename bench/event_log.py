@@ -25,7 +25,7 @@ async def measure(bench: Bench) -> list[Line]:
 
 async def _turns(bench: Bench) -> list[Line]:
     """Turns of one session each, in turns; then the sizes of the two files, and the rebuilding of one."""
-    turns = bench.size(1_000, 200)
+    turns = bench.size(500, 100)
     spoken = said(range(turns))
     speed: tuple[list[float], list[float]] = ([], [])
     size: tuple[list[float], list[float]] = ([], [])

@@ -23,6 +23,8 @@ _WHOLE: Final = ("nothing compacted", "compact,", "branch in the middle")
 """Calls that have to read, or copy, all of it or half of it: they may grow."""
 _FIRST_PAGE: Final = 40
 _OLDER_PAGE: Final = 200
+_ENOUGH_S: Final = 30.0
+"""Who has paged for that long has seen enough of how it goes."""
 _LONG_READS: Final = ("export?format=json", "messages?view=model")
 
 
@@ -102,8 +104,8 @@ class _Walk:
 
     async def to_the_start(self) -> None:
         found = await self.ask("last page", "GET", f"{self._base}/messages?limit={_FIRST_PAGE}")
-        messages = found["messages"]
-        while len(messages) >= _FIRST_PAGE:
+        messages, end = found["messages"], time.perf_counter() + _ENOUGH_S
+        while len(messages) >= _FIRST_PAGE and time.perf_counter() < end:
             query = f"limit={_OLDER_PAGE}&before={messages[0]['id']}"
             messages = (await self.ask("older page", "GET", f"{self._base}/messages?{query}"))["messages"]
 

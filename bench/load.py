@@ -78,9 +78,9 @@ async def measure(bench: Bench) -> list[Line]:
     async with contextlib.AsyncExitStack() as stack:
         sides = [await stack.enter_async_context(_filled(bench, turns)) for turns in tails]
         for _ in range(bench.rounds):
-            whole.append(await sides[1].whole(bench.size(9, 5)))
+            whole.append(await sides[1].whole(bench.size(5, 3)))
             for side in sides:
-                tails[side.turns].append(await side.tail(bench.size(200, 100)))
+                tails[side.turns].append(await side.tail(bench.size(100, 50)))
     lines = [_line(f"model view of {middle:,} turns", whole, Goal("≤", 1.6))]
     lines += [_line(f"last 20 of {turns:,} turns", took, Goal("≤", 3)) for turns, took in tails.items()]
     raw_grown, grown = (

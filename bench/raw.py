@@ -293,11 +293,10 @@ class RawJournal:
     The cheapest way to make many streams durable that was found; what follows from it is left to whoever uses it.
     """
 
-    def __init__(self, path: Path, sync: Sync = "NORMAL", *, window_ms: float = 0.0) -> None:
+    def __init__(self, path: Path, sync: Sync = "NORMAL") -> None:
         self._connection = connect(path, sync)
         self._connection.execute("CREATE TABLE journal (n INTEGER PRIMARY KEY, data BLOB NOT NULL)")
         self._queue: queue.SimpleQueue[tuple[int, int, str, float] | None] = queue.SimpleQueue()
-        self._window_s = window_ms / 1000
         self._loop = asyncio.get_running_loop()
         self._written = 0
         self._durable = self._loop.create_future()
@@ -326,8 +325,6 @@ class RawJournal:
     def _run(self) -> None:
         while True:
             item = self._queue.get()
-            if self._window_s:
-                time.sleep(self._window_s)
             group: list[tuple[int, int, str, float]] = []
             while item is not None:
                 group.append(item)

@@ -93,7 +93,7 @@ async def _ask(bench: Bench, served: Served, side: _Asked, *, keep: bool) -> Non
     for name, path in gets.items():
         answer: Answer | None = None
         for at_once in (1, 16):
-            rate, answer = await _get(served.port, path, at_once, bench.size(1_000, 200) / 1000)
+            rate, answer = await _get(served.port, path, at_once, bench.size(600, 200) / 1000)
             side.rates.setdefault(f"{name}, {at_once} at once", []).append(rate)
         if keep and answer is not None:
             file = "list.json" if "list" in name else "page.json"
