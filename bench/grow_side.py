@@ -31,6 +31,7 @@ from clew.transcript.usage import Usage
 __all__ = ["fill_session", "main", "measure_session", "open_long", "users_of"]
 
 _PAGE: Final = 40
+_LONG_PAGE: Final = 100
 _ENOUGH_S: Final = 1.0
 """A call that takes long is not measured so often."""
 _ANSWERS: Final = Model("test", "model")
@@ -119,9 +120,10 @@ async def _look(engine: Engine, session_id: str, users: list[str], clock: _Clock
     await clock.time(("page at the start", lambda: engine.messages(session_id, limit=_PAGE, before=users[25])))
     await clock.time(("status", lambda: engine.get_status(session_id)))
     await clock.time(("context report", lambda: engine.context(session_id)))
-    await clock.time(("tree", lambda: engine.tree(session_id)))
-    await clock.time(("reflog", lambda: engine.reflog(session_id)))
-    await clock.time(("files", lambda: engine.files(session_id)))
+    await clock.time(("tree, a page", lambda: engine.tree(session_id, limit=_LONG_PAGE)))
+    await clock.time(("reflog, a page", lambda: engine.reflog(session_id, limit=_LONG_PAGE)))
+    await clock.time(("files, a page", lambda: engine.files(session_id, limit=_LONG_PAGE)))
+    await clock.time(("tree, all of it", lambda: engine.tree(session_id)), times=2)
     await clock.time(
         ("rewind by 10", lambda: engine.rewind(session_id, ten_back, mode="edit")),
         ("and back", lambda: engine.unrewind(session_id)),

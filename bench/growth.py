@@ -19,7 +19,7 @@ from bench.serving import Served, serving
 
 __all__ = ["measure"]
 
-_WHOLE: Final = ("nothing compacted", "compact,", "branch in the middle")
+_WHOLE: Final = ("nothing compacted", "compact,", "branch in the middle", "all of it")
 """Calls that have to read, or copy, all of it or half of it: they may grow."""
 _FIRST_PAGE: Final = 40
 _OLDER_PAGE: Final = 200
@@ -40,7 +40,8 @@ async def measure(bench: Bench) -> list[Line]:
         base, raw = (least, of[0]) if of[0] is not None else (middle, of[1])
         between = f"; of {middle:,} {of[1]:.3g}" if base == least else ""
         flat = not any(word in name for word in _WHOLE)
-        what = f"{name}, {most:,} turns (raw: of {base:,}{between})"
+        cpu = f"; CPU {found[most]['cpu'][name]:.3g}" if name in found[most]["cpu"] else ""
+        what = f"{name}, {most:,} turns (raw: of {base:,}{between}{cpu})"
         lines.append(Line("GROW", what, "ms", [raw], [of[2]], [of[2] / raw], Goal("≤", 2) if flat else None))
     for name, key in (("memory after looking, rewinding, branching", "looked"), ("memory after all of it", "rss")):
         of = [told[key] for told in found.values()]
@@ -99,8 +100,8 @@ class _Walk:
 
     async def open(self) -> None:
         await self.ask("list", "GET", "/api/sessions?limit=100")
-        for name in ("", "/status", "/context", "/files", "/queue"):
-            await self.ask(name or "session", "GET", f"{self._base}{name}")
+        for name in ("", "/status", "/context", "/files?limit=100", "/queue"):
+            await self.ask(name.partition("?")[0] or "session", "GET", f"{self._base}{name}")
 
     async def to_the_start(self) -> None:
         found = await self.ask("last page", "GET", f"{self._base}/messages?limit={_FIRST_PAGE}")
@@ -111,8 +112,8 @@ class _Walk:
 
     async def around(self, users: list[str]) -> None:
         session_id = self._base.rpartition("/")[2]
-        await self.ask("tree", "GET", f"{self._base}/tree")
-        await self.ask("reflog", "GET", f"{self._base}/reflog")
+        await self.ask("tree", "GET", f"{self._base}/tree?limit=100")
+        await self.ask("reflog", "GET", f"{self._base}/reflog?limit=100")
         for n in range(3):
             await self.ask("first search" if not n else "search", "GET", f"/api/search?q=session&session={session_id}")
         for back in (10, len(users) // 2):
