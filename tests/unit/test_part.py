@@ -66,7 +66,7 @@ def test_a_call_is_closed_without_what_nobody_answered() -> None:
     [
         (CALL, True, True),
         ({**CALL, "state": "output-available"}, False, False),
-        ({**CALL, "state": "output-available", "preliminary": True}, False, True),
+        ({**CALL, "state": "output-available", "preliminary": True}, True, True),
         ({"type": "text", "text": "", "state": "streaming"}, False, True),
         ({"type": "text", "text": "", "state": "done"}, False, False),
         ({"type": "data-x", "id": "1", "data": {}}, False, True),

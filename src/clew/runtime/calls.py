@@ -15,6 +15,7 @@ from clew.permissions.approval_rules import offers_for
 from clew.runtime.context import session_policy
 from clew.runtime.hooks import HookRefused
 from clew.runtime.host import Host
+from clew.runtime.live_output import LiveOutput
 from clew.runtime.permit import RulesInForce
 from clew.runtime.race import race
 from clew.runtime.recall import recall
@@ -47,8 +48,8 @@ TOO_MANY: Final = (
 log = logging.getLogger("clew.tools")
 
 
-SpawnChild = Callable[[str, str | None, Setting, Signal], Awaitable[ChildOutcome]]
-"""Runs a prompt as a child of the session of this setting, until that ends or the signal says so."""
+SpawnChild = Callable[[str, str | None, Setting, Signal, Callable[[str], None]], Awaitable[ChildOutcome]]
+"""Runs a prompt as a child of the session of this setting until that ends or the signal says so; tells its id first."""
 
 
 ScheduleTurn = Callable[[Setting, NextTurn], Awaitable[dict[str, Any]]]
@@ -159,29 +160,42 @@ class Caller:
         return Verdict(call, "deny", f"denied: {decision.reason}", descriptor)
 
     async def run(self, calls: Sequence[Call]) -> AsyncIterator[c.Chunk]:
-        """Run the calls side by side, a limited number at once; each result as soon as it is there.
+        """Run the calls side by side, a limited number at once; what each gives so far, and its result as soon as it is
+        there.
 
         One that waited for a slower call before it would be lost with that, and be done again.
         """
         room = asyncio.Semaphore(MAX_CALLS_AT_ONCE)
+        told: asyncio.Queue[c.Chunk | None] = asyncio.Queue()
 
-        async def in_turn(call: Call) -> c.Chunk:
-            async with room:
-                return await self._execute(call)
+        async def in_turn(call: Call) -> None:
+            try:
+                async with room:
+                    told.put_nowait(await self._execute(call, told.put_nowait))
+            finally:
+                told.put_nowait(None)
 
         tasks = [asyncio.get_running_loop().create_task(in_turn(call)) for call in calls]
         try:
-            for ended in asyncio.as_completed(tasks):
-                yield await ended
+            running = len(tasks)
+            while running:
+                chunk = await told.get()
+                if chunk is None:
+                    running -= 1
+                else:
+                    yield chunk
+            for task in tasks:
+                task.result()
         finally:
             for task in tasks:
                 # A tool that does not heed this ends by itself; nobody waits for it and its output is dropped.
                 task.cancel()
 
-    async def _execute(self, call: Call) -> c.Chunk:
+    async def _execute(self, call: Call, show: Callable[[c.Chunk], None]) -> c.Chunk:
         name = call.tool.name
+        live = LiveOutput(self._host.clock, call.id, show)
         try:
-            output = await self._watched(call)
+            output = await self._watched(call, live)
         except (ToolFailed, PermissionDenied) as error:
             result: c.Chunk = c.ToolOutputError(tool_call_id=call.id, error_text=str(error))
         except Exception as error:
@@ -191,14 +205,16 @@ class Caller:
             )
         else:
             result = c.ToolOutputAvailable(tool_call_id=call.id, output=output)
+        finally:
+            live.end()
         value = ToolCallValue(self._setting.session.id, call.id, name, call.args)
         self._host.hooks.observe("after_tool_call", (value, c.chunk_dict(result)))
         return result
 
-    async def _watched(self, call: Call) -> Any:
+    async def _watched(self, call: Call, live: LiveOutput) -> Any:
         """Run the tool under its watchdog."""
         limit = self._host.clock.sleep(call.tool.timeout_ms)
-        work = await race(call.tool.execute(call.args, self._context(call)), limit)
+        work = await race(call.tool.execute(call.args, self._context(call, live)), limit)
         if not work.done():
             seconds = call.tool.timeout_ms / 1000
             raise ToolFailed(
@@ -208,7 +224,7 @@ class Caller:
             raise ToolFailed(f"{call.tool.name} was cancelled from inside; its effects are unknown")
         return work.result().value
 
-    def _context(self, call: Call) -> ToolContext:
+    def _context(self, call: Call, live: LiveOutput) -> ToolContext:
         loaded: list[RulesInForce] = []
 
         async def permit(target: Target) -> None:
@@ -245,7 +261,10 @@ class Caller:
             judged=call.granted,
             spill=self._host.spill / self._setting.session.id,
             permit=permit,
-            spawn_child=lambda prompt, agent: self._spawn_child(prompt, agent, self._setting, self._signal),
+            spawn_child=lambda prompt, agent: self._spawn_child(
+                prompt, agent, self._setting, self._signal, lambda child: live.report({"session_id": child})
+            ),
+            report=live.report,
             load_skill=load_skill,
             schedule=lambda wanted: self._schedule_turn(self._setting, wanted),
             recall=lambda query: recall(self._host.store, self._setting.session.id, query),

@@ -52,7 +52,9 @@ class Subagents:
         self._open = open
         self._stop = stop
 
-    async def spawn(self, prompt: str, agent: str | None, setting: Setting, signal: Signal) -> ChildOutcome:
+    async def spawn(
+        self, prompt: str, agent: str | None, setting: Setting, signal: Signal, began: Callable[[str], None]
+    ) -> ChildOutcome:
         """Run a subagent as a session of its own, never freer than its parent, ended when its parent is."""
         host = self._host
         if setting.depth + 1 > MAX_DEPTH:
@@ -93,6 +95,7 @@ class Subagents:
             row = await user_row(host, child, own, content, None, {"unattended": True}, newest_at=0)
             made, new = (InsertSession(child),), Standing(child.id)
             submission = await self._open(child, own, row, content, before=made, standing=new)
+        began(child.id)
         abort = asyncio.get_running_loop().create_task(signal.wait())
         ended = asyncio.get_running_loop().create_task(submission.wait())
         try:

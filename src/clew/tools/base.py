@@ -88,6 +88,10 @@ async def _nobody(_: NextTurn) -> dict[str, Any]:
     raise ToolFailed("nothing here keeps schedules")
 
 
+def _unheard(_: Any) -> None:
+    """Nobody looks on."""
+
+
 class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     """What a tool may know and reach while it runs; filled in by the run.
 
@@ -95,6 +99,8 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     file a search opens. What the rules deny raises ``PermissionDenied``, and so does what they would ask about,
     unless this call's own judgement covers it: the target was among those judged, or is a path below a judged one.
     A search asks once a file, so the answer should be a cheap one.
+    ``report`` shows people what there is so far, a JSON value of the same kind as the output; each takes the place of
+    the one before, and of many in a short time some are left out. It may be called in any thread, and costs little.
     ``judged`` are the targets the call was judged on. A path that no longer resolves to one of them is refused; with
     None, for a host that calls tools by itself, every path goes through ``permit`` instead. ``spill`` is a folder,
     outside the workspace, where a tool puts output too long to hand over; it is made when first used.
@@ -110,6 +116,7 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     spawn_child: Callable[[str, str | None], Awaitable[ChildOutcome]]
     load_skill: Callable[[str], Awaitable[str]]
     recall: Callable[[str], Awaitable[str]]
+    report: Callable[[Any], None] = _unheard
     schedule: Callable[[NextTurn], Awaitable[dict[str, Any]]] = _nobody
     state: dict[str, Any]
     """What a tool keeps for the session between calls (the todo list); volatile."""

@@ -74,6 +74,17 @@ class Spool:
         if len(self._tail) > 2 * self._keep:
             del self._tail[: -self._keep]
 
+    def newest(self, chars: int) -> str:
+        """The last characters so far, as text; what is no text shows as such. Whole lines where that is possible."""
+        kept = bytes((self._tail or self._head)[-chars * _MAX_CHAR_BYTES :])
+        if len(kept) < chars and self._tail:
+            kept = bytes(self._head[-chars:]) + kept
+        text = kept.decode("utf-8", "replace")
+        if len(text) <= chars and len(kept) >= self._size:
+            return text
+        text = text[-chars:]
+        return f"…\n{text.partition(chr(10))[2] or text}"
+
     def finish(self) -> str:
         """The text for the model. Closes the file; call it once."""
         try:

@@ -14,7 +14,7 @@ import orjson
 
 from clew.transcript.damage import STUB, damaged_part, seal_of
 from clew.transcript.metadata import MessageMetadata
-from clew.transcript.part import call_id_of, kind_of, state_of, text_part, texts_of
+from clew.transcript.part import call_id_of, is_preliminary, kind_of, state_of, text_part, texts_of
 
 __all__ = ["Message", "MessageRow", "PartRow", "Role", "copied", "sent_message", "shown_message"]
 
@@ -40,7 +40,10 @@ class PartRow(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def tool_state(self) -> str | None:
-        return None if call_id_of(self.data) is None else state_of(self.data)
+        """Of a call, how far it is. A preliminary output is none: whoever looks for calls without a result finds it."""
+        if call_id_of(self.data) is None:
+            return None
+        return "input-available" if is_preliminary(self.data) else state_of(self.data)
 
 
 class MessageRow(MessageMetadata, msgspec.Struct, frozen=True, gc=False):

@@ -181,21 +181,30 @@ def approval_of(part: Part) -> Mapping[str, Any]:
     return asked if isinstance(asked, Mapping) else {}
 
 
+def is_preliminary(part: Part) -> bool:
+    """What the call has given is not its result."""
+    return part.get("preliminary") is True
+
+
 def is_open_call(part: Part) -> bool:
     """A call without its result: it runs, or waits for a human."""
-    return is_call(part) and not (state_of(part) or "").startswith("output-")
+    return is_call(part) and (not (state_of(part) or "").startswith("output-") or is_preliminary(part))
 
 
 def is_growing(part: Part) -> bool:
     """Whether more of it may still come: a text that streams, a call without its final result, data with an id."""
     if is_call(part):
-        return is_open_call(part) or part.get("preliminary") is True
+        return is_open_call(part)
     return state_of(part) == "streaming" or ("id" in part and kind_of(part).startswith("data-"))
 
 
 def close_call(part: Part, reason: str) -> dict[str, Any]:
-    """An open call ended as an error. What nobody answered is gone; a yes stays, for it may have had effects."""
-    left = {key: value for key, value in part.items() if key not in ("approval", "inputEncoding", "rawInput")}
+    """An open call ended as an error. What nobody answered is gone; a yes stays, for it may have had effects, and so
+    does what it had given so far."""
+    ended = ("approval", "inputEncoding", "rawInput", "output", "preliminary")
+    left = {key: value for key, value in part.items() if key not in ended}
+    given = output_text(part) if is_preliminary(part) else None
+    reason = f"{reason}\n\nbefore that it gave:\n{given}" if given else reason
     if approval_of(part).get("approved") is True:
         left["approval"] = part["approval"]
     left.setdefault("input", {})

@@ -31,6 +31,8 @@ __all__ = ["bash", "environment", "make_bash"]
 MAX_TIMEOUT_MS: Final = 600_000
 # Linux takes 128 KiB in one argument; a longer line belongs in a file.
 MAX_COMMAND_CHARS: Final = 30_000
+SHOWN_CHARS: Final = 4_000
+"""How much of the end of its output is shown while a command runs."""
 
 _KEPT: Final = ("PATH", "HOME", "LANG", "TMPDIR", "USER")
 _SECRET: Final = re.compile(r"KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH|COOKIE|PRIVATE", re.IGNORECASE)
@@ -83,8 +85,13 @@ def make_bash(sandbox: Sandbox | None = None, closed: Callable[[], Sequence[str]
 
 async def _run(program: Program, context: ToolContext) -> ToolOutput:
     spool = Spool(context.spill, "bash", max_chars=context.max_output_chars)
+
+    def take(piece: bytes) -> None:
+        spool.write(piece)
+        context.report({"text": spool.newest(SHOWN_CHARS)})
+
     try:
-        ending = await run_program(program, spool.write, context.signal)
+        ending = await run_program(program, take, context.signal)
         output = await run_in_thread(spool.finish)
     finally:
         spool.close()
