@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import resource
 from pathlib import Path
 
-__all__ = ["cpu_seconds", "peak_mb", "written_bytes"]
+__all__ = ["cpu_seconds", "peak_mb", "raise_file_limit", "written_bytes"]
 
 
 def cpu_seconds(pid: int) -> float:
@@ -23,6 +24,13 @@ def peak_mb(pid: int | str = "self") -> float:
 def written_bytes(pid: int | str = "self") -> float:
     """What it has handed to the system to write, the WAL and checkpoints included."""
     return _field(f"/proc/{pid}/io", "wchar")
+
+
+def raise_file_limit() -> None:
+    """Every connection is a file; a shell often begins with 1,024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 8_192 if hard == resource.RLIM_INFINITY else min(hard, 8_192)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
 
 
 def _field(path: str, name: str) -> float:

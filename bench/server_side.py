@@ -31,6 +31,7 @@ from bench import talk
 from bench.fill import add_sessions, fill_turns
 from bench.grow_side import open_long
 from bench.http_client import TOKEN
+from bench.process import raise_file_limit
 from bench.raw import connect
 from clew.config import ServerConfig
 from clew.fronts.http.app import make_app
@@ -195,6 +196,7 @@ async def _up(app: ASGIApp, listener: socket.socket, where: dict[str, object]) -
 
 def main() -> None:
     server, task, path = sys.argv[1:]
+    raise_file_limit()
     asyncio.run(_serve(server, task, Path(path)))
 
 

@@ -17,7 +17,7 @@ import orjson
 
 from bench.http_client import Answer, Connection, ask_chat, connect
 from bench.measure import Bench, Goal, Line, percentile, ratios
-from bench.process import cpu_seconds, peak_mb
+from bench.process import cpu_seconds, peak_mb, raise_file_limit
 from bench.server_side import PACE_S, SECONDS
 
 __all__ = ["Served", "measure", "serving"]
@@ -53,6 +53,7 @@ async def serving(server: str, task: str, path: Path) -> AsyncIterator[Served]:
 
 
 async def measure(bench: Bench) -> list[Line]:
+    raise_file_limit()
     return [*await _asked(bench), *await _saturated(bench)]
 
 
