@@ -21,7 +21,18 @@ import clew
 from clew.config import default_store_url
 from clew.errors import ClewError, InvalidInput
 from clew.fronts.cli.command import Store, flag, option, print_error
-from clew.fronts.cli.commands import context, history, maintenance, run, sessions, settings, transfer, triggers, usage
+from clew.fronts.cli.commands import (
+    context,
+    history,
+    maintenance,
+    rules,
+    run,
+    sessions,
+    settings,
+    transfer,
+    triggers,
+    usage,
+)
 from clew.fronts.cli.safe_text import plain
 from clew.store.location import lock_of, parse_url
 from clew.store.owner import read_owner
@@ -53,7 +64,7 @@ app = cyclopts.App(
     result_action="return_value",
     error_formatter=_usage,
 )
-for _module in (run, sessions, history, context, usage, transfer, maintenance, triggers, settings):
+for _module in (run, sessions, history, context, usage, transfer, rules, maintenance, triggers, settings):
     for _command in _module.COMMANDS:
         app.command(_command)
 

@@ -13,9 +13,11 @@ from clew.fronts.cli.chat.conversation import Conversation
 from clew.fronts.cli.command import plural
 from clew.fronts.cli.commands.context import gauge
 from clew.fronts.cli.commands.history import BEGINNING, draw_tree
+from clew.fronts.cli.commands.rules import explained, rule_lines
 from clew.fronts.cli.commands.sessions import words_of
 from clew.fronts.cli.render import history_lines, pause_reason
 from clew.history.rewind import Rewound
+from clew.transcript.rule import MODES
 
 __all__ = ["COMMANDS", "Slash", "completions", "run_slash"]
 
@@ -65,7 +67,7 @@ def completions(line: str, models: Sequence[str], sessions: Sequence[str]) -> li
             for known, command in COMMANDS.items()
             if f"/{known}".startswith(name)
         ]
-    known = {"/model": models, "/switch": sessions}.get(name, ())
+    known = {"/model": models, "/switch": sessions, "/mode": MODES}.get(name, ())
     return [f"{name} {word}" for word in known if word.startswith(rest)]
 
 
@@ -220,6 +222,42 @@ async def continue_(chat: Conversation, rest: str) -> None:
     if rest not in ("", "again", "queue"):
         raise InvalidInput("write /continue, /continue again, or /continue queue")
     await chat.engine.continue_turn(chat.need(), mode="again" if rest == "again" else "on", queue=rest == "queue")
+
+
+# What it may do
+
+
+@slash("[revoke ID]", "the rules in force here, or one of yours taken back")
+async def rules(chat: Conversation, rest: str) -> None:
+    word, _, rule_id = rest.partition(" ")
+    if word == "revoke" and rule_id.strip():
+        await chat.engine.revoke_rule(rule_id.strip(), session_id=chat.need())
+        chat.note("revoked; it is asked about again")
+    elif rest:
+        raise InvalidInput("write /rules, or /rules revoke ID")
+    else:
+        for line in rule_lines(await chat.engine.rules(session_id=chat.need())):
+            chat.say(line)
+
+
+@slash("TOOL [TARGET]", "what would be decided about a call, and why")
+async def explain(chat: Conversation, rest: str) -> None:
+    tool, _, target = rest.partition(" ")
+    if not tool:
+        raise InvalidInput("name a tool, and what it would be given: /explain bash git push")
+    for line in explained(await chat.engine.explain_permission(chat.need(), tool, target.strip())):
+        chat.say(line)
+
+
+@slash("[ask|accept_edits|read_only]", "how freely it works")
+async def mode(chat: Conversation, rest: str) -> None:
+    session = await chat.engine.get_session(chat.need())
+    if rest:
+        chosen = next((one for one in MODES if one == rest), None)
+        if chosen is None:
+            raise InvalidInput(f"there is no mode {rest!r}; there are {', '.join(MODES)}")
+        session = await chat.engine.patch_session(session.id, mode=chosen)
+    chat.note(f"mode {session.mode}")
 
 
 # Sessions

@@ -1,0 +1,149 @@
+"""``clew rules``: what is allowed, asked for or denied, by whom; added and taken back. ``clew mode``: how freely."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+import cyclopts
+
+from clew.errors import InvalidInput
+from clew.fronts.cli.command import Json, Store, open_store, option, show
+from clew.permissions.explain import Explanation
+from clew.runtime.rule_book import KeptRule
+from clew.transcript.rule import Mode
+
+__all__ = ["COMMANDS", "explained", "rule_lines"]
+
+Session = Annotated[str | None, option("The session whose rules are meant.", "--session")]
+Workspace = Annotated[Path | None, option("The folder whose rules are meant; the present one if left out.")]
+
+rules = cyclopts.App(name="rules", help="Rules: what tools may do unasked, by session, project and agent.")
+
+
+def _folder(workspace: Path | None) -> str:
+    # A relative folder is one of this process, not of the server's.
+    return str((workspace or Path.cwd()).expanduser().absolute())
+
+
+@rules.default
+async def list_rules(
+    *,
+    session: Session = None,
+    workspace: Workspace = None,
+    agent: Annotated[str | None, option("The agent whose rules are meant.")] = None,
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """List rules with their ids: those in force for a session, or those of this folder, or of an agent.
+
+    Example: clew rules --session ses_…
+    """
+    async with open_store(store) as engine:
+        if session is not None:
+            found = await engine.rules(session_id=session, agent=agent)
+        elif agent is not None:
+            found = await engine.rules(scope="agent", agent=agent, workspace=_folder(workspace))
+        else:
+            found = await engine.rules(scope="project", workspace=_folder(workspace))
+    show(json, {"rules": found}, rule_lines(found) if found else ["no rules; `clew rules add` makes one"])
+
+
+@rules.command(name="add")
+async def add_rule(
+    action: Literal["allow", "ask", "deny"],
+    permission: str,
+    pattern: str,
+    /,
+    *,
+    session: Session = None,
+    workspace: Workspace = None,
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """Add a rule to a session's own, or to those of a folder; prints its id.
+
+    Example: clew rules add allow bash "git status *"
+    """
+    async with open_store(store, write=True, make=True) as engine:
+        if session is not None:
+            kept = await engine.add_rule("session", permission, pattern, action, session_id=session)
+        else:
+            kept = await engine.add_rule("project", permission, pattern, action, workspace=_folder(workspace))
+    show(json, kept, [kept.id])
+
+
+@rules.command(name="revoke")
+async def revoke_rule(rule: str, /, *, session: Session = None, store: Store = None) -> None:
+    """Take a rule away, by its id. One of a session's own needs the session.
+
+    Example: clew rules revoke rule_0a1b…
+    """
+    async with open_store(store, write=True) as engine:
+        await engine.revoke_rule(rule, session_id=session)
+
+
+@rules.command(name="explain")
+async def explain_rule(
+    tool: str,
+    target: str = "",
+    /,
+    *,
+    session: Session = None,
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """Say what would be decided about a call, by which rule, and what else was looked at.
+
+    Example: clew rules explain bash "git push" --session ses_…
+    """
+    if session is None:
+        raise InvalidInput("name the session whose rules decide: --session ID; `clew ls` lists them")
+    async with open_store(store) as engine:
+        decided = await engine.explain_permission(session, tool, target)
+    show(json, decided, explained(decided))
+
+
+async def mode(
+    session: str,
+    mode: Literal["ask", "accept_edits", "read_only"] | None = None,
+    /,
+    *,
+    store: Store = None,
+    json: Json = False,
+) -> None:
+    """Show how freely a session works, or change it: ask, accept_edits or read_only.
+
+    Example: clew mode ses_… accept_edits
+    """
+    chosen: Mode | None = mode
+    async with open_store(store, write=chosen is not None) as engine:
+        found = await engine.get_session(session)
+        if chosen is not None:
+            found = await engine.patch_session(session, mode=chosen)
+    show(json, {"mode": found.mode}, [found.mode])
+
+
+def rule_lines(found: Iterable[KeptRule]) -> Iterator[str]:
+    """Rules for a person, each scope under a line of its own."""
+    scope: tuple[str, str] | None = None
+    for rule in found:
+        if (rule.scope, rule.of) != scope:
+            scope = rule.scope, rule.of
+            yield f"{rule.scope} {rule.of}"
+        pinned = "  pinned" if rule.pinned else ""
+        yield f"  {rule.id}  {rule.action:<5}  {rule.permission} {rule.pattern}{pinned}"
+
+
+def explained(decided: Explanation) -> Iterator[str]:
+    """A decision for a person."""
+    yield f"{decided.action}: {decided.reason}"
+    for subject in decided.subjects[1:]:
+        yield f"  {subject.action}: {subject.permission} {subject.shown}: {subject.reason}"
+    for other in decided.considered:
+        rule = other.rule
+        yield f"  not by the {other.scope} rule {rule.action} {rule.permission} {rule.pattern}: {other.why}"
+
+
+COMMANDS: Final[tuple[Callable[..., Any], ...]] = (rules, mode)
