@@ -14,7 +14,7 @@ from clew.store.sql.adopt import untaken_sessions
 from clew.store.sql.journal import Mark, decode_entries
 from clew.store.sql.log import to_fact
 from clew.store.sql.messages import MessageReader
-from clew.store.sql.statements import SqlReader, Statements, reading
+from clew.store.sql.statements import SqlReader, Statements, reading, reading_session, reading_store
 from clew.transcript.session import Spend
 from clew.transcript.spend import NANO, UsageGroup, UsageQuery, UsageSums
 
@@ -27,11 +27,11 @@ Look = Callable[[Statements], Iterable[Damage]]
 class SqlCare(SqlReader):
     """The part of :class:`clew.store.base.Care` that is the same on every engine."""
 
-    @reading
+    @reading_store
     def session_ids(self, sql: Statements) -> tuple[str, ...]:
         return tuple(row[0] for row in sql.rows("all_session_ids", {}))
 
-    @reading
+    @reading_session
     def find_whole(self, sql: Statements, session_id: str) -> Whole | None:
         row = sql.first("find_session", {"id": session_id})
         if row is None:
@@ -60,7 +60,7 @@ class SqlCare(SqlReader):
             lines.load_calls(sql, session_id),
         )
 
-    @reading
+    @reading_store
     def load_usage(self, sql: Statements, query: UsageQuery) -> tuple[UsageGroup, ...]:
         until = query.until if query.until is not None else 2**63 - 1
         found = sql.rows("load_usage", {"by": query.by, "since": query.since or 0, "until": until})

@@ -26,7 +26,7 @@ from clew.store.base import (
 )
 from clew.store.sql import lines, rows
 from clew.store.sql.messages import MessageReader
-from clew.store.sql.statements import SqlReader, Statements, reading
+from clew.store.sql.statements import SqlReader, Statements, reading, reading_session, reading_view
 from clew.store.sql.trees import SqlLooks
 from clew.transcript.message import MessageRow
 from clew.transcript.model_call import ModelCall
@@ -84,7 +84,7 @@ class SqlConversations(SqlReader):
 
     # Messages
 
-    @reading
+    @reading_session
     def load_line(
         self,
         sql: Statements,
@@ -97,7 +97,7 @@ class SqlConversations(SqlReader):
     ) -> LineSlice:
         return lines.LineReader(sql, session_id, keep_damaged=keep_damaged).load(through, turns, back_to_message)
 
-    @reading
+    @reading_view
     def find_view(
         self,
         sql: Statements,
@@ -114,7 +114,7 @@ class SqlConversations(SqlReader):
             return reader.kept_view(kept_lines)
         return reader.view(turns)
 
-    @reading
+    @reading_session
     def load_messages(self, sql: Statements, session_id: str, *, keep_damaged: bool = False) -> tuple[MessageRow, ...]:
         return MessageReader(sql).load_all(session_id, keep_damaged=keep_damaged)
 
@@ -160,7 +160,7 @@ class SqlConversations(SqlReader):
 
     # The tree
 
-    @reading
+    @reading_session
     def load_tree(self, sql: Statements, session_id: str) -> Tree:
         return lines.load_tree(sql, session_id)
 
@@ -220,6 +220,6 @@ class SqlMoment(SqlConversations, SqlLooks):
         """See :meth:`clew.store.base.Moment.at_once`."""
         return await self._reads.at_once(lambda reads: ask(SqlMoment(reads)), session_id)
 
-    @reading
+    @reading_session
     def seals(self, sql: Statements, session_id: str) -> dict[str, str]:
         return dict(sql.rows("load_seals", {"id": session_id}))

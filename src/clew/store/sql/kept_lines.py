@@ -138,6 +138,10 @@ class KeptLines:
 
     # A reader asks
 
+    def holds(self, session_id: str) -> bool:
+        """Whether a line of it is kept, be it an old one."""
+        return session_id in self._lines
+
     def find(self, session_id: str, commit: int) -> KeptLine | None:
         """The line of a session for a reader who sees the store as of ``commit``."""
         with self._lock:

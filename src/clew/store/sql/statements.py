@@ -5,15 +5,28 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from clew.store.sql.kept_lines import KeptLines
 
-__all__ = ["Reads", "SqlReader", "Statements", "reading"]
+__all__ = [
+    "FEW_TURNS",
+    "IsLong",
+    "Reads",
+    "SqlReader",
+    "Statements",
+    "reading",
+    "reading_session",
+    "reading_store",
+    "reading_view",
+]
 
 P = ParamSpec("P")
 T = TypeVar("T")
 R = TypeVar("R", bound="SqlReader")
+
+FEW_TURNS: Final = 200
+"""A session with no more turns than that is read in some milliseconds, however much of it is wanted."""
 
 
 class Statements(Protocol):
@@ -32,8 +45,14 @@ class Statements(Protocol):
     def rows(self, name: str, params: Mapping[str, Any]) -> Iterable[tuple[Any, ...]]: ...
 
 
+IsLong: TypeAlias = bool | Callable[[Statements], bool]
+"""Whether a read goes over much of the store. Where that depends on the session, a short read finds it out first."""
+
+
 class Reads(Protocol):
     """Read transactions off the event loop, each of which sees one state of the store.
+
+    Long ones have a lane of their own: however many there are, a short one never waits for them.
 
     ``lines`` are those that are kept in memory, by a store that hears of every write.
     """
@@ -41,7 +60,7 @@ class Reads(Protocol):
     @property
     def lines(self) -> KeptLines | None: ...
 
-    async def run(self, call: Callable[[Statements], T], session_id: str | None = None) -> T:
+    async def run(self, call: Callable[[Statements], T], session_id: str | None = None, *, long: IsLong = False) -> T:
         """``session_id`` is the session the call is about, where it is about one."""
         ...
 
@@ -58,14 +77,60 @@ class SqlReader:
 
 
 def reading(call: Callable[Concatenate[R, Statements, P], T]) -> Callable[Concatenate[R, P], Coroutine[Any, Any, T]]:
-    """A method of a contract, written as what it does inside one read transaction."""
+    """A method of a contract, written as what it does inside one read transaction.
+
+    It reads no more than it says: some rows, found by an index. The others below may take long, and say so.
+    """
+    return _method(call, lambda _, named: False)
+
+
+def reading_session(
+    call: Callable[Concatenate[R, Statements, P], T],
+) -> Callable[Concatenate[R, P], Coroutine[Any, Any, T]]:
+    """The same, of one that reads most of a session: a long read where that has many turns."""
+    return _method(call, lambda _, named: functools.partial(_is_long, "has_more_turns", named))
+
+
+def reading_view(
+    call: Callable[Concatenate[R, Statements, P], T],
+) -> Callable[Concatenate[R, P], Coroutine[Any, Any, T]]:
+    """The same, of one that reads a line as far back as its newest compaction, or only what is not kept of it."""
+
+    def is_long(reads: Reads, named: Mapping[str, Any]) -> IsLong:
+        if named.get("kept") and reads.lines is not None and reads.lines.holds(named["session_id"]):
+            return False
+        return functools.partial(_is_long, "has_longer_view", named)
+
+    return _method(call, is_long)
+
+
+def reading_store(
+    call: Callable[Concatenate[R, Statements, P], T],
+) -> Callable[Concatenate[R, P], Coroutine[Any, Any, T]]:
+    """The same, of one that goes over the whole store."""
+    return _method(call, lambda _, named: True)
+
+
+def _method(
+    call: Callable[Concatenate[R, Statements, P], T], is_long: Callable[[Reads, Mapping[str, Any]], IsLong]
+) -> Callable[Concatenate[R, P], Coroutine[Any, Any, T]]:
     # Behind self and sql a session comes first, in every method that is about one.
     is_about_session = list(inspect.signature(call).parameters)[2:3] == ["session_id"]
 
     @functools.wraps(call)
     async def read(self: R, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        about = (args[0] if args else kwargs.get("session_id")) if is_about_session else None
-        named = about if isinstance(about, str) else None
-        return await self._reads.run(lambda sql: call(self, sql, *args, **kwargs), named)
+        named = {"session_id": args[0], **kwargs} if args and is_about_session else kwargs
+        about = named.get("session_id") if is_about_session else None
+        known = about if isinstance(about, str) else None
+        long = is_long(self._reads, named)
+        return await self._reads.run(lambda sql: call(self, sql, *args, **kwargs), known, long=long)
 
     return read
+
+
+def _is_long(measure: str, named: Mapping[str, Any], sql: Statements) -> bool:
+    # A call that says how many turns it wants reads no more than those.
+    turns = named.get("turns")
+    if turns is not None:
+        return bool(turns > FEW_TURNS)
+    return sql.first(measure, {"id": named["session_id"], "turns": FEW_TURNS}) is not None

@@ -1,11 +1,14 @@
-"""The connections that read: they cannot write, run in threads, and each call sees one state of the store."""
+"""The connections that read: they cannot write, run in threads, and each call sees one state of the store.
+
+What goes over much of the store has threads of its own, so that whoever wants a few rows never waits for it.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import sqlite3
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
@@ -14,9 +17,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from clew.errors import InternalError, RowUndecodable, StoreClosed
+from clew.long_work import AT_ONCE, giving_way
 from clew.store.sql.kept_lines import KeptLines
 from clew.store.sql.sqlite.connection import Connect, SqliteStatements, connect, is_undecodable, translate
-from clew.store.sql.statements import Reads, Statements
+from clew.store.sql.statements import IsLong, Reads, Statements
 
 __all__ = ["ReaderPool"]
 
@@ -24,7 +28,7 @@ T = TypeVar("T")
 
 
 class ReaderPool:
-    """A few threads and a connection for each. ``run`` gives its call the statements of one read transaction.
+    """Two lanes of threads with a connection for each. ``run`` gives its call the statements of one read transaction.
 
     All connect at once: a file that is moved away later stays readable, whichever thread is asked. Blocks.
 
@@ -36,28 +40,42 @@ class ReaderPool:
 
     def __init__(self, path: Path, threads: int = 2, connect: Connect = connect) -> None:
         self._path = path
-        self._threads = threads
-        self._idle: SimpleQueue[sqlite3.Connection] = SimpleQueue()
+        self._closed = False
         with contextlib.ExitStack() as undo:
-            for _ in range(threads):
-                connection = connect(path, writer=False)
-                undo.callback(connection.close)
-                self._idle.put(connection)
+            self._short = _Lane("clew-reader", threads, path, connect, is_long=False)
+            undo.callback(self._short.close)
+            self._long = _Lane("clew-long-reader", AT_ONCE, path, connect, is_long=True)
             undo.pop_all()
-        self._executor: ThreadPoolExecutor | None = ThreadPoolExecutor(threads, thread_name_prefix="clew-reader")
 
-    async def run(self, call: Callable[[Statements], T], session_id: str | None = None) -> T:
-        if self._executor is None:
-            raise StoreClosed("the store is closed")
-        return await asyncio.get_running_loop().run_in_executor(self._executor, self._call, call, session_id)
+    async def run(self, call: Callable[[Statements], T], session_id: str | None = None, *, long: IsLong = False) -> T:
+        if long is not True:
+            try:
+                return await self._run_in(self._short, lambda sql: _measured(call, sql, long), session_id)
+            except _TooLong:
+                pass
+        return await self._run_in(self._long, call, session_id)
 
     async def at_once(self, ask: Callable[[Reads], Coroutine[Any, Any, T]], session_id: str | None = None) -> T:
-        return await self.run(lambda sql: _end_of(ask(_OneState(sql, self._path, self.lines))), session_id)
+        def answered(sql: Statements, *, in_long: bool) -> T:
+            return _end_of(ask(_OneState(sql, self._path, self.lines, in_long=in_long)))
 
-    def _call(self, call: Callable[[Statements], T], session_id: str | None) -> T:
+        try:
+            return await self._run_in(self._short, lambda sql: answered(sql, in_long=False), session_id)
+        except _TooLong:
+            return await self._run_in(self._long, lambda sql: answered(sql, in_long=True), session_id)
+
+    async def _run_in(self, lane: _Lane, call: Callable[[Statements], T], session_id: str | None) -> T:
+        if self._closed:
+            raise StoreClosed("the store is closed")
+        return await asyncio.get_running_loop().run_in_executor(lane.executor, self._call, lane, call, session_id)
+
+    def _call(self, lane: _Lane, call: Callable[[Statements], T], session_id: str | None) -> T:
         if self.keep_up is not None:
             self.keep_up(session_id)
-        connection = self._idle.get()
+        with giving_way() if lane.is_long else contextlib.nullcontext(), lane.connection() as connection:
+            return self._read(connection, call)
+
+    def _read(self, connection: sqlite3.Connection, call: Callable[[Statements], T]) -> T:
         sql = SqliteStatements(connection)
         try:
             # Explicitly deferred: it pins one state for several statements and can never take the write lock.
@@ -77,31 +95,70 @@ class ReaderPool:
                     connection.execute("ROLLBACK")
         except sqlite3.Error as error:
             raise translate(error, self._path) from error
-        finally:
-            self._idle.put(connection)
 
     def close(self) -> None:
         """Wait for reads under way, then let go. Blocks; called off the loop."""
-        executor, self._executor = self._executor, None
-        if executor is not None:
-            executor.shutdown(wait=True)
-            for _ in range(self._threads):
-                self._idle.get().close()
+        if not self._closed:
+            self._closed = True
+            self._short.close()
+            self._long.close()
+
+
+class _TooLong(Exception):
+    """What was begun in the short lane belongs into the other."""
+
+
+class _Lane:
+    """Some threads, and as many connections."""
+
+    def __init__(self, name: str, threads: int, path: Path, connect: Connect, *, is_long: bool) -> None:
+        self.is_long = is_long
+        self._threads = threads
+        self._idle: SimpleQueue[sqlite3.Connection] = SimpleQueue()
+        with contextlib.ExitStack() as undo:
+            for _ in range(threads):
+                connection = connect(path, writer=False)
+                undo.callback(connection.close)
+                self._idle.put(connection)
+            undo.pop_all()
+        self.executor = ThreadPoolExecutor(threads, thread_name_prefix=name)
+
+    @contextlib.contextmanager
+    def connection(self) -> Iterator[sqlite3.Connection]:
+        taken = self._idle.get()
+        try:
+            yield taken
+        finally:
+            self._idle.put(taken)
+
+    def close(self) -> None:
+        self.executor.shutdown(wait=True)
+        for _ in range(self._threads):
+            self._idle.get().close()
 
 
 class _OneState:
     """Reads in a transaction that is open already; none of them waits."""
 
-    def __init__(self, sql: Statements, path: Path, lines: KeptLines | None) -> None:
+    def __init__(self, sql: Statements, path: Path, lines: KeptLines | None, *, in_long: bool) -> None:
         self._sql = sql
         self._path = path
+        self._in_long = in_long
         self.lines = lines
 
-    async def run(self, call: Callable[[Statements], T], session_id: str | None = None) -> T:
-        return _answer(call, self._sql, self._path)
+    async def run(self, call: Callable[[Statements], T], session_id: str | None = None, *, long: IsLong = False) -> T:
+        known: IsLong = False if self._in_long else long
+        return _answer(lambda sql: _measured(call, sql, known), self._sql, self._path)
 
     async def at_once(self, ask: Callable[[Reads], Coroutine[Any, Any, T]], session_id: str | None = None) -> T:
         return await ask(self)
+
+
+def _measured(call: Callable[[Statements], T], sql: Statements, long: IsLong) -> T:
+    """What a call reads in the short lane, if it belongs there."""
+    if long is True or (callable(long) and long(sql)):
+        raise _TooLong
+    return call(sql)
 
 
 def _answer(call: Callable[[Statements], T], sql: Statements, path: Path) -> T:

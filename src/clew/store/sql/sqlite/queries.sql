@@ -295,6 +295,14 @@ WHERE id = :id
 -- name: load_turns
 SELECT {turn_columns}, messages FROM chat_turns WHERE session_id = :id
 
+-- name: has_more_turns
+SELECT 1 FROM chat_turns WHERE session_id = :id LIMIT 1 OFFSET :turns
+
+-- name: has_longer_view
+SELECT 1 FROM session_state s JOIN chat_turns t ON t.id = ifnull(s.open_turn_id, s.head_turn_id)
+LEFT JOIN chat_turns c ON c.id = t.compaction_turn_id
+WHERE s.session_id = :id AND t.depth - ifnull(c.depth, 0) > :turns
+
 -- name: load_path
 -- Up from a turn towards the root, at most :turns of them and no further up than :depth.
 WITH RECURSIVE path AS (

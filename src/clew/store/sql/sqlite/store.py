@@ -90,7 +90,7 @@ class SqliteStore(Watched, SqlMoment, SqlTriggers, SqlCare):
             # A later page reads what the first one saw; what came since would move the hits between them.
             if writer is not None and plan.offset == 0:
                 await self._catch_up(writer)
-            page = await self._readers.run(lambda sql: find_hits(sql, plan))
+            page = await self._readers.run(lambda sql: find_hits(sql, plan), long=True)
         except StoreUnavailable:
             # Damage to the index is mended by making it again; damage to anything else stops that too.
             if writer is None:
@@ -101,7 +101,7 @@ class SqliteStore(Watched, SqlMoment, SqlTriggers, SqlCare):
             if writer is None:
                 raise NotSupported(f"{self.path} has no search index yet; open it for writing and search once")
             await self._catch_up(writer)
-            page = await self._readers.run(lambda sql: find_hits(sql, plan))
+            page = await self._readers.run(lambda sql: find_hits(sql, plan), long=True)
         if page is None:
             raise InternalError("the search index went away while it was used; try again")
         return page
@@ -126,7 +126,7 @@ class SqliteStore(Watched, SqlMoment, SqlTriggers, SqlCare):
 
     async def verify(self) -> Sequence[Damage]:
         looks = (_pages, _references, *LOOKS, _losses)
-        found = await self._readers.run(lambda sql: look_over(sql, looks, sqlite3.DatabaseError))
+        found = await self._readers.run(lambda sql: look_over(sql, looks, sqlite3.DatabaseError), long=True)
         return (*found, *await self._unnoted())
 
     async def losses(self) -> tuple[Damage, ...]:
