@@ -10,6 +10,7 @@ from clew.config import secret_values
 from clew.engine.base import EnginePart
 from clew.engine.workspace import resolve_workspace
 from clew.errors import InvalidInput
+from clew.long_work import run_long
 from clew.store.base import SearchPage, SearchQuery
 from clew.transcript.gate import check_value
 from clew.transcript.session import Session
@@ -51,7 +52,7 @@ class Transfer(EnginePart):
         session = await self._find_own(session_id)
         portable = await export_session(self._store, session.id, self._host.clock.now_ms())
         secrets = secret_values(self._host.config) if redact else ()
-        return await asyncio.to_thread(format_session, portable, format, redact=redact, secrets=secrets, hidden=hidden)
+        return await run_long(format_session, portable, format, redact=redact, secrets=secrets, hidden=hidden)
 
     async def import_session(self, data: bytes, *, workspace_root: str | Path | None = None) -> Session:
         """A session from a file that clew exported as ``json`` or ``jsonl``; checked like any input, taken whole.
@@ -62,4 +63,4 @@ class Transfer(EnginePart):
         from clew.interop.session_file import parse_session
 
         workspace = await asyncio.to_thread(resolve_workspace, workspace_root) if workspace_root is not None else None
-        return await transfer.import_session(self._host, await asyncio.to_thread(parse_session, data), workspace)
+        return await transfer.import_session(self._host, await run_long(parse_session, data), workspace)

@@ -12,6 +12,7 @@ from itertools import pairwise
 import msgspec
 
 from clew.errors import ClewError, IllegalChunk
+from clew.long_work import run_long
 from clew.store.base import QueuedMessage, Store, Whole
 from clew.transcript.chunk import Chunk
 from clew.transcript.damage import CHANGED
@@ -77,8 +78,16 @@ async def _check_session(
     whole = await store.find_whole(session_id)
     if whole is None:
         return []  # deleted since it was listed
+    stored.update({row.id: row for row in whole.messages})
+    found = await run_long(_check_whole, whole)
+    found += await _check_blobs(store, whole.messages, blobs)
+    problems = [Problem(damage.what, session_id, damage.id) for damage in whole.damaged]
+    problems += [Problem(what, session_id, id_) for what, id_ in found]
+    return list(dict.fromkeys(problems))
+
+
+def _check_whole(whole: Whole) -> list[Finding]:
     messages = {row.id: row for row in whole.messages}
-    stored.update(messages)
     found: list[Finding] = []
     found += _check_messages(messages, whole.seals)
     found += _check_grown(whole, messages)
@@ -101,10 +110,7 @@ async def _check_session(
         numbers = [entry.n for entry in stream.entries]
         if any(after != before + 1 for before, after in pairwise(numbers)):
             found.append((f"the journal has a gap: {numbers[:20]}", stream.message.id))
-    found += await _check_blobs(store, whole.messages, blobs)
-    problems = [Problem(damage.what, session_id, damage.id) for damage in whole.damaged]
-    problems += [Problem(what, session_id, id_) for what, id_ in found]
-    return list(dict.fromkeys(problems))
+    return found
 
 
 def _check_messages(messages: Mapping[str, MessageRow], seals: Mapping[str, str]) -> Iterator[Finding]:

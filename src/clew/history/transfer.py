@@ -19,6 +19,7 @@ from clew.errors import InternalError, InvalidInput
 from clew.ids import Mint
 from clew.interop.soundness import check_portable
 from clew.live.base import Event
+from clew.long_work import run_long
 from clew.runtime.host import Host
 from clew.store.base import Store, get_session
 from clew.store.portable import load_portable, plan_insert
@@ -44,7 +45,7 @@ replace = msgspec.structs.replace
 
 async def export_session(store: Store, session_id: str, now: int) -> PortableSession:
     """The session as it is at this moment, whole, secrets and all. Only reads."""
-    return for_export(await load_portable(store, session_id, keep_damaged=True), now)
+    return await run_long(for_export, await load_portable(store, session_id, keep_damaged=True), now)
 
 
 async def import_session(host: Host, portable: PortableSession, workspace: Path | None = None) -> Session:
@@ -55,19 +56,20 @@ async def import_session(host: Host, portable: PortableSession, workspace: Path 
 
     It is checked again: whoever hands it over may have made it by other means than by parsing.
     """
-    check_portable(portable)
+    await run_long(check_portable, portable)
     if portable.session.compaction is not None:
         policy_for(host.config.compaction, host.config.pruning, portable.session.compaction)
     store, mint, now = host.store, host.mint, host.clock.now_ms()
-    arriving = _close_open(for_export(portable, portable.exported_at), now, mint)
+    arriving = await run_long(lambda: _close_open(for_export(portable, portable.exported_at), now, mint))
     session = await _session_here(host, arriving, workspace, now)
     # Files that it names and does not bring, and that are here: they must stay as long as it does.
-    missing = sorted(named_blobs(arriving.messages) - {blob.sha256 for blob in arriving.blobs})
+    named = await run_long(named_blobs, arriving.messages)
+    missing = sorted(named - {blob.sha256 for blob in arriving.blobs})
     links = tuple([LinkBlob(sha256) for sha256 in missing if await store.find_blob(sha256) is not None])
     outcome: Outcome | None = None
     if await _is_free(store, arriving):
         try:
-            writes = (*plan_insert(replace(arriving, session=session), now), *links)
+            writes = (*await run_long(plan_insert, replace(arriving, session=session), now), *links)
             outcome = await store.commit(Unit(session.id, writes, sync="power"))
         except InternalError:
             # A message or a part of another session has one of these ids; nothing was written.
@@ -77,9 +79,9 @@ async def import_session(host: Host, portable: PortableSession, workspace: Path 
         names = {row.id: mint.message() for row in arriving.messages}
         names |= {turn.id: mint.turn() for turn in arriving.turns}
         names[session.id] = mint.session(store.capabilities.session_ids)
-        arriving = rename_session(arriving, lambda old: names.get(old, old), mint, new_parts=True)
+        arriving = await run_long(rename_session, arriving, lambda old: names.get(old, old), mint, new_parts=True)
         session = replace(session, id=arriving.session.id, head_turn_id=arriving.session.head_turn_id)
-        writes = (*plan_insert(replace(arriving, session=session), now), *links)
+        writes = (*await run_long(plan_insert, replace(arriving, session=session), now), *links)
         outcome = await store.commit(Unit(session.id, writes, sync="power"))
     if isinstance(outcome, Refused):
         raise InternalError(f"an import was refused: {outcome.reason}", session_id=session.id)

@@ -12,6 +12,7 @@ from clew.compaction.context import Context, ContextReport, RequestFrame, report
 from clew.compaction.policy import Policy, policy_for
 from clew.config import Config
 from clew.errors import InvalidInput
+from clew.long_work import run_long
 from clew.providers.evidence import encode_tools
 from clew.runtime.host import Host
 from clew.runtime.setting import Setting, resolve
@@ -75,7 +76,7 @@ async def load_idle_context(host: Host, session: Session, model: str | Model | d
 
 async def load_report(host: Host, session_id: str, model: str | Model | dict[str, Any] | None = None) -> ContextReport:
     """What the next call would send. Reads, and changes nothing."""
-    return report(await load_idle_context(host, await get_session(host.store, session_id), model))
+    return await run_long(report, await load_idle_context(host, await get_session(host.store, session_id), model))
 
 
 class CountedLine(msgspec.Struct, frozen=True):

@@ -164,7 +164,8 @@ class Damage(msgspec.Struct, frozen=True):
 
 
 class Whole(msgspec.Struct, frozen=True):
-    """A session as its rows are, for looking it over. ``damaged`` says which did not decode.
+    """A session as its rows are, for looking it over. ``damaged`` says which did not decode. Steps are by their turns'
+    ids, and in their order there.
 
     What is carried elsewhere is a portable session (:mod:`clew.store.portable`), which nothing is wrong with.
     """
@@ -178,6 +179,7 @@ class Whole(msgspec.Struct, frozen=True):
     damaged: tuple[Damage, ...] = ()
     pruned: tuple[Pruned, ...] = ()
     calls: tuple[ModelCall, ...] = ()
+    steps: tuple[Step, ...] = ()
 
 
 class Rebuilt(msgspec.Struct, frozen=True):

@@ -9,13 +9,15 @@ from typing import Any
 import msgspec
 
 from clew.errors import RowUndecodable, SessionNotFound
+from clew.long_work import run_long
 from clew.store import unit as u
-from clew.store.base import Store
+from clew.store.base import Store, Whole
 from clew.transcript.message import MessageRow
 from clew.transcript.metadata import merge
 from clew.transcript.portable import Blob, PortableSession, Prompt, Queued, in_order, named_blobs, tree_of
 from clew.transcript.projection import Hidden, hidden_messages, kept_tails_of
 from clew.transcript.rollup import book_message
+from clew.transcript.turn import Step
 from clew.transcript.turn_state import OPEN, START
 
 __all__ = ["load_portable", "plan_insert"]
@@ -34,24 +36,34 @@ async def load_portable(store: Store, session_id: str, *, keep_damaged: bool = F
         raise SessionNotFound(f"there is no session {session_id}", session_id=session_id)
     if whole.damaged and not keep_damaged:
         raise RowUndecodable(whole.damaged[0].what, session_id=session_id, id=whole.damaged[0].id)
-    tree, known = whole.tree, {row.id for row in whole.messages}
-    turns = sorted(tree.turns.values(), key=lambda turn: turn.depth)
-    steps = [step for turn in turns for step in await store.load_steps(turn.id) if step.message_id in known]
     prompts: list[Prompt] = []
     blobs: list[Blob] = []
-    for digest in sorted({digest for step in steps for digest in step.prompts}):
+    for digest in await run_long(lambda: sorted({digest for step in whole.steps for digest in step.prompts})):
         try:
             body = await store.find_prompt(digest)
             prompts += [Prompt(digest, body)] if body is not None else []
         except RowUndecodable as error:
             _leave_out(error, keep_damaged)
-    for sha256 in sorted(named_blobs(whole.messages)):
+    for sha256 in sorted(await run_long(named_blobs, whole.messages)):
         try:
             blob = await store.find_blob(sha256)
             blobs += [blob] if blob is not None else []
         except RowUndecodable as error:
             _leave_out(error, keep_damaged)
-    project_root = whole.session.workspace_root
+    root = whole.session.workspace_root
+    rules = tuple(await store.load_project_rules(root)) if root is not None else ()
+    epoch = (await store.load_state(session_id)).epoch
+    return await run_long(_portable, whole, tuple(prompts), tuple(blobs), epoch, rules)
+
+
+def _portable(
+    whole: Whole, prompts: tuple[Prompt, ...], blobs: tuple[Blob, ...], epoch: int, rules: tuple[dict[str, Any], ...]
+) -> PortableSession:
+    tree, known = whole.tree, {row.id for row in whole.messages}
+    turns = sorted(tree.turns.values(), key=lambda turn: turn.depth)
+    steps: dict[str, list[Step]] = {}
+    for step in whole.steps:
+        steps.setdefault(step.turn_id, []).append(step)
     # Older versions left settled messages without a seal; they get their first where they are written next.
     settled = {id_ for turn in turns if turn.status not in OPEN for id_ in tree.links.get(turn.id, ())}
     return in_order(
@@ -60,16 +72,16 @@ async def load_portable(store: Store, session_id: str, *, keep_damaged: bool = F
             turns=tuple(turns),
             links={turn.id: tree.links.get(turn.id, ()) for turn in turns},
             messages=whole.messages,
-            steps=tuple(steps),
+            steps=tuple(step for turn in turns for step in steps.get(turn.id, ()) if step.message_id in known),
             moves=tree.moves,
             prunes=whole.pruned,
-            prompts=tuple(prompts),
-            blobs=tuple(blobs),
+            prompts=prompts,
+            blobs=blobs,
             queue=tuple(Queued(entry.message.id, entry.queued_at, entry.interrupt) for entry in whole.queue),
             seals=frozenset({*whole.seals, *settled} & known),
-            epoch=(await store.load_state(session_id)).epoch,
+            epoch=epoch,
             calls=whole.calls,
-            rules=tuple(await store.load_project_rules(project_root)) if project_root is not None else (),
+            rules=rules,
         )
     )
 

@@ -20,7 +20,7 @@ CallEnd = Literal["asked", "completed", "failed", "cut", "aborted", "interrupted
 """How a call ended; ``asked`` while it has not."""
 
 
-class ModelCall(msgspec.Struct, frozen=True, kw_only=True):
+class ModelCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One call of a model: for what, what it used, when, and how it ended.
 
     ``step`` is the place in its turn of the step it was asked for, whether that came to be booked or not. ``tools_ms``

@@ -13,7 +13,7 @@ from clew.transcript.usage import Usage
 __all__ = ["Model", "Session", "SessionState", "Spend", "read_model"]
 
 
-class Model(msgspec.Struct, frozen=True, omit_defaults=True):
+class Model(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Which model answers: a provider, a model of it, and a variant that lasts for one turn."""
 
     provider_id: str

@@ -37,7 +37,7 @@ TurnKind = Literal["normal", "compaction"]
 MoveReason = Literal["turn", "rewind", "unrewind", "goto", "compaction", "branch"]
 
 
-class Turn(msgspec.Struct, frozen=True, kw_only=True):
+class Turn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A node of the turn tree. ``data`` holds what its kind needs (errors, compaction figures) as JSON."""
 
     id: str
@@ -133,7 +133,7 @@ def place_below(turn: Turn, parent: Turn | None) -> Turn:
     )
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True):
+class Step(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One model call with its tool results: what it used, when, and which prompt it was given."""
 
     turn_id: str
@@ -186,7 +186,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(self.data.get("prompt") or ())
 
 
-class HeadMove(msgspec.Struct, frozen=True):
+class HeadMove(msgspec.Struct, frozen=True, gc=False):
     """One entry of the reflog: the head left ``from_turn_id`` for ``to_turn_id``."""
 
     seq: int

@@ -18,7 +18,7 @@ _MOST: Final = 1 << 40
 """Far more than any call takes; what claims more would in the end make sums that no store holds."""
 
 
-class Usage(msgspec.Struct, frozen=True):
+class Usage(msgspec.Struct, frozen=True, gc=False):
     """``input`` without cache, ``output`` without reasoning; ``total`` is what was billed in all."""
 
     input: int = 0

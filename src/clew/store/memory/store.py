@@ -228,6 +228,7 @@ class MemoryStore(MemoryMoment, MemoryTriggers):
             value.pending(),
             pruned=value.all_pruned(),
             calls=value.all_calls(),
+            steps=tuple(step for turn_id in sorted(value.turns) for step in value.steps.get(turn_id, ())),
         )
 
     async def load_usage(self, query: UsageQuery) -> tuple[UsageGroup, ...]:

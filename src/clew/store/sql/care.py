@@ -58,6 +58,7 @@ class SqlCare(SqlReader):
             tuple(damaged),
             lines.load_pruned(sql, session_id),
             lines.load_calls(sql, session_id),
+            tuple(rows.to_step(step) for step in sql.rows("load_session_steps", {"id": session_id})),
         )
 
     @reading_store

@@ -403,6 +403,11 @@ SELECT turn_id, step, message_id, model_json, input, output, reasoning, cache_re
     finish_reason, prompt_digest, data_json, started_at, finished_at
 FROM turn_steps WHERE turn_id = :id ORDER BY step
 
+-- name: load_session_steps
+SELECT s.turn_id, s.step, s.message_id, s.model_json, s.input, s.output, s.reasoning, s.cache_read, s.cache_write,
+    s.cost_usd, s.finish_reason, s.prompt_digest, s.data_json, s.started_at, s.finished_at
+FROM chat_turns t CROSS JOIN turn_steps s ON s.turn_id = t.id WHERE t.session_id = :id ORDER BY t.id, s.step
+
 
 -- Model calls
 
