@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +37,9 @@ class Hold:
 
 
 @pytest.fixture(autouse=True)
-def few_turns(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def few_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two turns are a long session here."""
     monkeypatch.setattr(statements, "FEW_TURNS", 1)
-    yield
 
 
 async def test_a_prompt_and_a_list_pass_while_every_long_reader_is_held(

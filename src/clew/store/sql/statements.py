@@ -130,7 +130,7 @@ def _method(
 
 def _is_long(measure: str, named: Mapping[str, Any], sql: Statements) -> bool:
     # A call that says how many turns it wants reads no more than those.
-    turns = named.get("turns")
-    if turns is not None:
-        return bool(turns > FEW_TURNS)
+    wanted = named.get("turns", named.get("limit"))
+    if wanted is not None:
+        return bool(wanted > FEW_TURNS)
     return sql.first(measure, {"id": named["session_id"], "turns": FEW_TURNS}) is not None

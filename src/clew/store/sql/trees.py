@@ -13,7 +13,7 @@ from clew.store.pages import Holder, KnownTurn, MovePage, TurnPage
 from clew.store.sql import rows
 from clew.store.sql.lines import LOST, load_state
 from clew.store.sql.messages import MessageReader
-from clew.store.sql.statements import SqlReader, Statements, reading
+from clew.store.sql.statements import SqlReader, Statements, reading, reading_session
 from clew.transcript.line import LineTurn, end_of_line
 from clew.transcript.session import Session, SessionState
 from clew.transcript.turn import HeadMove, Turn
@@ -30,13 +30,13 @@ class SqlLooks(SqlReader):
         found = sql.rows("list_branches", {"id": parent_id})
         return tuple(rows.to_session(row, keep_damaged=True) for row in found)
 
-    @reading
+    @reading_session
     def load_turns(
         self, sql: Statements, session_id: str, *, limit: int | None = None, before: str | None = None
     ) -> TurnPage:
         return _TreeReader(sql, session_id).turns(limit, before)
 
-    @reading
+    @reading_session
     def load_moves(
         self, sql: Statements, session_id: str, *, limit: int | None = None, before: int | None = None
     ) -> MovePage:
