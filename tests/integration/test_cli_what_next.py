@@ -131,8 +131,9 @@ async def test_a_command_sees_the_queue_that_it_starts_through(tmp_path: Path) -
         async with clew.open(store) as engine:
             session = await engine.create_session(model="demo/echo")
             await engine.submit(session.id, "500", model="demo/long:slow")
-            for words in ("second", "third"):
-                await engine.submit(session.id, words, model="demo/echo")
+            await engine.submit(session.id, "second", model="demo/echo")
+            # Slow, so that it still runs when the command looks.
+            await engine.submit(session.id, "third 20", model="demo/long:slow")
             await engine.abort(session.id)
         return session.id
 

@@ -28,6 +28,7 @@ def _folder(workspace: Path | None) -> str:
 
 
 @rules.default
+@rules.command(name="ls")
 async def list_rules(
     *,
     session: Session = None,
