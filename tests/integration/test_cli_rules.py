@@ -26,7 +26,8 @@ def test_a_rule_of_this_folder_is_added_listed_explained_and_revoked(run: Run, t
         "allow: the project rule `bash git status *` allows it\n"
     )
     listed = run("rules", "--session", session)[1]
-    assert listed.startswith(f"project {tmp_path}\n") and "\nagent assistant\n" in listed
+    assert listed.startswith(f"project {tmp_path}\n")
+    assert "\nagent assistant\n" in listed
     assert run("rules", "revoke", rule["id"]) == (0, "", "")
     assert run("rules") == (0, "no rules; `clew rules add` makes one\n", "")
     assert run("rules", "revoke", rule["id"])[0] == 3
