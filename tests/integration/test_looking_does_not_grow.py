@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 from clew.store.sql.sqlite import connection
-from clew.store.unit import LinkMessage, MoveHead, OpenTurn, Write
+from clew.store.unit import BookStep, LinkMessage, MoveHead, OpenTurn, Write
 from clew.testing.clock import FakeClock
 from clew.testing.scribe import Scribe, settled, user_row
+from clew.testing.scripted import say, then
 from clew.transcript.message import MessageRow, PartRow
-from clew.transcript.turn import Turn, TurnKind
+from clew.transcript.session import Model
+from clew.transcript.turn import Step, Turn, TurnKind
+from clew.transcript.usage import Usage
 from tests.integration.http_client import AsgiClient, served
+
+_MODEL: Final = Model("test", "model")
 
 
 class Steps:
-    """Counts what a store's connections do, in hundreds of steps of SQLite's machine."""
+    """Counts what a store's connections do, in tens of steps of SQLite's machine."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
@@ -26,7 +31,7 @@ class Steps:
         class Counted(connection._Counted):
             def __init__(self, *args: Any, **kwargs: Any) -> None:
                 super().__init__(*args, **kwargs)
-                self.set_progress_handler(step, 100)
+                self.set_progress_handler(step, 10)
 
         monkeypatch.setattr(connection, "_Counted", Counted)
 
@@ -48,9 +53,22 @@ async def fill(scribe: Scribe, turns: int, *, compacted: bool) -> list[str]:
             said = _row(scribe, now, {**read, "input": {"path": f"file{number % 7}"}})
             above, parent = parent, scribe.mint.turn()
             writes += [*settled(asked), *settled(said), *_turn(scribe, parent, above, "normal", asked.id, said.id)]
+            first = parent
             if number % 100 == 99:
                 parent = scribe.mint.turn()
                 writes += _turn(scribe, parent, above, "normal", asked.id)
+            if number % 100 >= 60:
+                booked = Step(
+                    turn_id=first,
+                    index=0,
+                    message_id=said.id,
+                    usage=Usage(1_000, 10),
+                    model=_MODEL,
+                    started_at=now,
+                    finished_at=now,
+                    data={"sized": [4_000, 100]},
+                )
+                writes.append(BookStep(booked))
             users.append(asked.id)
         await scribe.commit(*writes)
     if compacted:
@@ -67,15 +85,18 @@ def _turn(scribe: Scribe, id_: str, parent: str | None, kind: TurnKind, *message
 
 
 def _row(scribe: Scribe, now: int, part: dict[str, Any]) -> MessageRow:
-    row = PartRow(scribe.mint.part(), 0, part, now, now)
-    return MessageRow(scribe.mint.message(), scribe.session_id, "assistant", now, now, {}, (row,))
+    both = ({"type": "step-start"}, part)
+    parts = tuple(PartRow(scribe.mint.part(), index, one, now, now) for index, one in enumerate(both))
+    return MessageRow(scribe.mint.message(), scribe.session_id, "assistant", now, now, {}, parts)
 
 
 async def costs(client: AsgiClient, steps: Steps, turns: int, *, compacted: bool) -> dict[str, int]:
     """What each look at a session of so many turns takes."""
-    scribe = await Scribe.create(client.engine.store, clock=FakeClock())
+    scribe = await Scribe.create(client.engine.store, clock=FakeClock(), model=_MODEL)
     users = await fill(scribe, turns, compacted=compacted)
     base = f"/api/sessions/{scribe.session_id}"
+    await client.prompt(scribe.session_id, "go on")
+    await client.idle(scribe.session_id)
     newest = (await client.get(f"{base}/tree?limit=20")).json()
     looks = {
         "last page": "messages?limit=10",
@@ -86,6 +107,8 @@ async def costs(client: AsgiClient, steps: Steps, turns: int, *, compacted: bool
         "tree in the middle": f"tree?limit=20&cursor={newest['turns'][0]['parent_turn_id']}",
         "reflog": "reflog?limit=20",
         "reflog in the middle": f"reflog?limit=20&before={turns // 2}",
+        "gauge": "context",
+        "status": "status",
         "files": "files?limit=20",
         "files before that": f"files?limit=20&cursor={newest['next_cursor']}",
     }
@@ -106,8 +129,9 @@ async def test_a_look_at_a_long_session_takes_what_it_takes_in_a_short_one(
 ) -> None:
     """A page of messages anywhere, of the tree, the reflog and the files, over HTTP: 70 turns against 1,400."""
     steps = Steps(monkeypatch)
-    async with served(store=f"sqlite:///{tmp_path / 'store.db'}") as client:
+    said = then(say("one"), usage=Usage(5_000, 10))
+    async with served(said, said, store=f"sqlite:///{tmp_path / 'store.db'}") as client:
         short = await costs(client, steps, 70, compacted=compacted)
         long = await costs(client, steps, 1_400, compacted=compacted)
     assert min(short.values()) > 0
-    assert {name: (count, long[name]) for name, count in short.items() if long[name] > 1.5 * count + 20} == {}
+    assert {name: (count, long[name]) for name, count in short.items() if long[name] > 1.5 * count + 150} == {}

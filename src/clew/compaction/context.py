@@ -62,7 +62,11 @@ class ContextReport(msgspec.Struct, frozen=True):
 
 
 class Context:
-    """A request in the making. ``live`` is the message a run is adding to, with all of its parts so far."""
+    """A request in the making. ``live`` is the message a run is adding to, with all of its parts so far.
+
+    ``recent``: of the line only its end, with the compaction in force. Then only what it was measured at says how large
+    it is, and :attr:`size` is not to be used where that is nothing.
+    """
 
     def __init__(
         self,
@@ -74,8 +78,10 @@ class Context:
         live: Message | None = None,
         measured: b.Measured | None = None,
         counts: Sequence[b.Count] = (),
+        recent: bool = False,
     ) -> None:
         self.frame = frame
+        self.recent = recent
         self.policy = policy
         self.line = tuple(line)
         self.pruned = tuple(pruned)
@@ -208,6 +214,18 @@ class Context:
         return self.estimated_frame + sum(b.estimate_message(message, self.ruler) for message in self.messages)
 
     @property
+    def estimated_since(self) -> int:
+        """What the step it was measured at has said, and all behind it, by the same measure."""
+        at = self._measured
+        if at is None:
+            return 0
+        place = next(n for n, message in enumerate(self.messages) if message.id == at.message_id)
+        own = self.messages[place].parts
+        begin, *_ = steps_in(own[: at.parts])[-1:] or [0]
+        said = sum(b.estimate_part(part, self.ruler) for part in own[begin:])
+        return said + sum(b.estimate_message(message, self.ruler) for message in self.messages[place + 1 :])
+
+    @property
     def estimated_frame(self) -> int:
         """The system prompt and the tools, by the same measure."""
         return b.estimate_tokens(self.frame.system_chars, self.ruler) + b.estimate_tokens(
@@ -301,6 +319,9 @@ def _saw_this(context: Context, steps: Sequence[Step], dropped: Mapping[str, int
     if place is None:
         return False
     before = place + (len(steps) - dropped.get(last.message_id, 0) > 1)
+    if context.recent:
+        # How many lie before a turn that was made here never changes.
+        return last.view[:2] == (context.compaction_depth, context.prune_seq)
     return last.view[:3] == (context.compaction_depth, context.prune_seq, before)
 
 
@@ -316,12 +337,18 @@ def _dropped_steps(context: Context) -> dict[str, int]:
     return {split.message_id: len(steps_in(parts[: split.from_part]))}
 
 
-def report(context: Context) -> ContextReport:
-    """The context as the gauge shows it: where the provider counted less than was estimated, each part its share."""
+def report(context: Context, counted: Step | None = None) -> ContextReport:
+    """The context as the gauge shows it: where the provider counted less than was estimated, each part its share.
+
+    ``counted`` is the step that a recent one was measured at: what it was sent stands for what was not read.
+    """
     size, window = context.size, context.window
     system, tools, summary = size.system, size.tools, size.summary
-    history = sum(b.estimate_message(message, context.ruler) for message in context.body)
-    whole = system + tools + summary + history
+    if counted is None:
+        whole = system + tools + summary + sum(b.estimate_message(message, context.ruler) for message in context.body)
+    else:
+        chars, others = counted.sized
+        whole = b.estimate_tokens(chars, context.ruler) + others + context.estimated_since
     if size.used < whole:
         system, tools, summary = (size.used * part // whole for part in (system, tools, summary))
     sent = {message.id for message in context.messages}

@@ -35,6 +35,8 @@ __all__ = [
 
 log = logging.getLogger("clew.context")
 
+_RECENT: Final = 8
+"""Turns that are read for the gauge; where they do not say it, all are."""
 _COUNTED: Final = 3
 """Turns with calls that are looked at for what characters take; and so many above the newest compaction's tail."""
 
@@ -76,7 +78,41 @@ async def load_idle_context(host: Host, session: Session, model: str | Model | d
 
 async def load_report(host: Host, session_id: str, model: str | Model | dict[str, Any] | None = None) -> ContextReport:
     """What the next call would send. Reads, and changes nothing."""
-    return await run_long(report, await load_idle_context(host, await get_session(host.store, session_id), model))
+    session = await get_session(host.store, session_id)
+    setting = await resolve(host, session, model=model, agent=None, attended=False)
+    return await _recent_report(host, setting) or await run_long(report, await load_context(host, setting))
+
+
+async def _recent_report(host: Host, setting: Setting) -> ContextReport | None:
+    """The same by the end of the line: what its last step counted, and what came since; None where that does not say.
+
+    It does not where a sum over all messages is asked for, where outputs were pruned, and in a copy of a line before
+    its first own step: where on the copied line that was, only the whole says.
+    """
+    session_id, policy = setting.session.id, session_policy(host.config, setting.session)
+
+    async def ask(moment: Moment) -> CountedLine | None:
+        line = await moment.load_line(session_id, turns=_RECENT, keep_damaged=True)
+        if line.complete or await moment.load_pruned(session_id):
+            return None
+        compaction_id = line.turns[-1].turn.compaction_turn_id
+        turns = line.turns
+        if compaction_id is not None and all(entry.turn.id != compaction_id for entry in turns):
+            made = await moment.load_line(session_id, through=compaction_id, turns=1, keep_damaged=True)
+            turns = (*made.turns, *turns)
+        steps = await _newest_steps(moment, line.turns)
+        return CountedLine(LineSlice(turns, complete=False), steps) if len(steps) == _COUNTED else None
+
+    counted = await host.store.at_once(session_id, ask) if policy.measure != "rollup" else None
+    if counted is None:
+        return None
+    last = counted.steps[0][-1]
+    holder = next((entry.turn for entry in counted.line.turns if entry.turn.id == last.turn_id), None)
+    context = measured_context(frame_of(setting), policy, counted, recent=True)
+    unreadable = context.compaction is None and counted.line.turns[-1].turn.compaction_turn_id is not None
+    if holder is None or holder.origin_turn_id is not None or unreadable:
+        return None
+    return report(context, last) if context.size.measured and len(last.sized) == 2 else None
 
 
 class CountedLine(msgspec.Struct, frozen=True):
@@ -111,10 +147,12 @@ async def _newest_steps(moment: Moment, line: Sequence[LineTurn]) -> tuple[tuple
     return tuple(found)
 
 
-def measured_context(frame: RequestFrame, policy: Policy, counted: CountedLine, live: Message | None = None) -> Context:
+def measured_context(
+    frame: RequestFrame, policy: Policy, counted: CountedLine, live: Message | None = None, *, recent: bool = False
+) -> Context:
     """The context of a line, measured by the newest turn that has steps."""
     line, steps = counted.line, counted.steps
-    context = Context(frame, policy, line.turns, line.pruned, live=live)
+    context = Context(frame, policy, line.turns, line.pruned, live=live, recent=recent)
     if steps:
         context.measure(steps[0], [step for held in reversed(steps[1:]) for step in held])
     return context
