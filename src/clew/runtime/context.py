@@ -80,7 +80,8 @@ async def load_report(host: Host, session_id: str, model: str | Model | dict[str
     """What the next call would send. Reads, and changes nothing."""
     session = await get_session(host.store, session_id)
     setting = await resolve(host, session, model=model, agent=None, attended=False)
-    return await _recent_report(host, setting) or await run_long(report, await load_context(host, setting))
+    told = await _recent_report(host, setting)
+    return told if told is not None else await run_long(report, await load_context(host, setting))
 
 
 async def _recent_report(host: Host, setting: Setting) -> ContextReport | None:
