@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from clew.runtime.head_move import load_kept_tails
+from clew.runtime.reach import load_kept_tails
 from clew.store.unit import (
     InsertMessage,
     LinkMessage,

@@ -370,7 +370,7 @@ class Machine:
         tree = await store.load_tree(session_id)
         turn_id, on_line = fork, False
         if turn_id is None:
-            pointed = await get_place(store, session_id, point, tree)
+            pointed = await get_place(store, session_id, point)
             assert pointed.turn is not None
             turn_id, on_line = pointed.turn.id, pointed.on_line
         path = (await store.load_line(session_id, through=turn_id)).turns

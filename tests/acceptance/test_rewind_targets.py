@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import clew
 from clew.errors import InvalidId, InvalidInput, MessageNotFound, NotSupported, RewindTargetInvalid, SnapshotFailed
 from clew.history.check import check
-from clew.runtime.head_move import load_kept_tails
+from clew.runtime.reach import load_kept_tails
 from clew.testing.scenario import Scenario
 from clew.testing.scripted import FakeProviders, Gate, say, wait
 from clew.transcript.message import MessageRow

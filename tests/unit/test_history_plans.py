@@ -48,7 +48,7 @@ def talk(count: int = 3) -> Tree:
 
 
 def place(tree: Tree, n: int, *, on_line: bool = True) -> MessagePlace:
-    return MessagePlace(user(n), tree.turns.get(TRN[n]), on_line)
+    return MessagePlace(user(n), tree.turns.get(TRN[n]), on_line, tree.links[TRN[n]])
 
 
 def line(tree: Tree, *rows: MessageRow) -> PortableSession:
@@ -89,15 +89,15 @@ def test_the_newest_rewind_is_undone_until_something_was_added() -> None:
 def test_only_a_user_message_of_the_line_can_be_gone_back_to() -> None:
     """The refusal names what to name instead."""
     tree = talk()
-    assert check_target(tree, place(tree, 1)).id == TRN[1]
+    assert check_target(place(tree, 1)).id == TRN[1]
     answer = MessageRow(SAID[1], SES, "assistant", 1, 1, {})
     for wrong, word in (
-        (MessagePlace(answer, tree.turns[TRN[1]], True), ASK[1]),
+        (MessagePlace(answer, tree.turns[TRN[1]], True, tree.links[TRN[1]]), ASK[1]),
         (place(tree, 1, on_line=False), TRN[1]),
         (MessagePlace(user(1), None, False), "queue"),
     ):
         with pytest.raises(RewindTargetInvalid, match=word):
-            check_target(tree, wrong)
+            check_target(wrong)
     with pytest.raises(InvalidInput, match="use mode edit"):
         check_request("resend", Edit(text="x"), run=True)
     assert parts_to_send(user(1), Edit(text="x")) == [{"type": "text", "text": "x"}]

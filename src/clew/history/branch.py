@@ -17,7 +17,7 @@ from clew import ids
 from clew.errors import BranchPointInvalid, InvalidInput
 from clew.failpoints import failpoint
 from clew.history.branch_plan import check_point, check_turn, cut_line, plan_branch, start_line
-from clew.history.lookup import get_place, turn_of
+from clew.history.lookup import get_place, get_turn_of
 from clew.runtime.admission import admit, user_row
 from clew.runtime.host import Host
 from clew.runtime.queue import plan_wait
@@ -67,8 +67,9 @@ class Branching:
         chosen = self._host.providers.parse(model) if model is not None else None
         if start_message_id is not None:
             ids.check_named_message_id(start_message_id)
-        async with idle_session(self._host, self._sessions, session_id) as (source, tree):
-            place = await get_place(self._host.store, session_id, from_message_id, tree)
+        async with idle_session(self._host, self._sessions, session_id) as source:
+            tree = await self._host.store.load_tree(session_id)
+            place = await get_place(self._host.store, session_id, from_message_id)
             turn = check_point(place)
             # The compaction that is in force on the line is in force at any message it kept.
             line = line_turns(tree) if place.on_line else path_to(tree.turns, turn.id)
@@ -81,12 +82,12 @@ class Branching:
         session_id = (await get_turn(store, ids.check_turn_id(turn_id))).session_id
         async with self._sessions.lock(session_id):
             source = await self._sessions.get_open(session_id)
-            turn = turn_of(await store.load_tree(session_id), turn_id)
+            turn = await get_turn_of(store, session_id, turn_id)
             # What has settled, and all above it, stays as it is while something runs below: nobody else can reopen it.
             if turn.status in OPEN or not self._sessions.is_live(session_id):
                 await settle_idle(self._host, self._sessions, session_id)
             tree = await store.load_tree(session_id)
-            turn = check_turn(turn_of(tree, turn_id))
+            turn = check_turn(await get_turn_of(store, session_id, turn_id))
             held = tree.links.get(turn.id, ())
             if not held:
                 raise BranchPointInvalid("this turn holds no message to fork from", turn_id=turn.id)
@@ -156,7 +157,7 @@ class Branching:
         if named:
             return min(named, key=lambda row: held.index(row.id))
         own = await store.find_message(session_id, message_id) if message_id in held else None
-        return own if own is not None else (await get_place(store, session_id, message_id, tree)).row
+        return own if own is not None else (await get_place(store, session_id, message_id)).row
 
     async def _with_rows(self, line: PortableSession, point_id: str) -> PortableSession:
         """The line with what has to be looked at: summaries, messages with calls that have no result, the point."""

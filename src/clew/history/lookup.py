@@ -13,27 +13,39 @@ import msgspec
 
 from clew import ids
 from clew.errors import MessageNotFound, TurnNotFound
-from clew.store.base import Store
+from clew.store.base import Moment
 from clew.transcript.line import line_turns
 from clew.transcript.message import MessageRow
 from clew.transcript.part import first_words
 from clew.transcript.turn import Tree, Turn
 from clew.transcript.view import compaction_data
 
-__all__ = ["MessagePlace", "begins_turn", "get_named", "get_place", "holder_of", "turn_of", "words_of_turn"]
+__all__ = [
+    "MessagePlace",
+    "begins_turn",
+    "get_named",
+    "get_place",
+    "get_turn_of",
+    "holder_of",
+    "words_of_turn",
+]
 
 _LENGTH: Final = 80
 
 
 class MessagePlace(msgspec.Struct, frozen=True):
-    """A message somebody named, and the turn that holds it: none while it waits in the queue, or was cancelled."""
+    """A message somebody named, and the turn that holds it: none while it waits in the queue, or was cancelled.
+
+    ``held`` is what that turn holds.
+    """
 
     row: MessageRow
     turn: Turn | None
     on_line: bool
+    held: tuple[str, ...] = ()
 
 
-async def get_named(store: Store, session_id: str, message_id: str) -> list[MessageRow]:
+async def get_named(store: Moment, session_id: str, message_id: str) -> list[MessageRow]:
     """The messages an id from outside may mean, the likeliest first; :class:`MessageNotFound` when there is none.
 
     It reads no turn, so that a message can be named also where one of those is damaged.
@@ -52,16 +64,21 @@ async def get_named(store: Store, session_id: str, message_id: str) -> list[Mess
     return sorted(rows, key=lambda row: row.is_cancelled)
 
 
-async def get_place(store: Store, session_id: str, message_id: str, tree: Tree | None = None) -> MessagePlace:
+async def get_place(store: Moment, session_id: str, message_id: str) -> MessagePlace:
     """The message of that id, and where it is; :class:`MessageNotFound` when the session has none."""
-    rows = await get_named(store, session_id, message_id)
-    tree = tree if tree is not None else await store.load_tree(session_id)
-    line = line_turns(tree)
-    for row in rows:
-        turn = next((turn for turn in line if row.id in tree.links.get(turn.id, ())), None)
-        if turn is not None:
-            return MessagePlace(row, turn, True)
-    return MessagePlace(rows[0], holder_of(tree, rows[0].id), False)
+
+    async def ask(held: Moment) -> MessagePlace:
+        places: list[MessagePlace] = []
+        for row in await get_named(held, session_id, message_id):
+            holder = await held.find_holder(session_id, row.id)
+            if holder is None:
+                places.append(MessagePlace(row, None, False))
+                continue
+            messages = (await held.load_path(session_id, holder.turn.id, turns=1))[-1].messages
+            places.append(MessagePlace(row, holder.turn, holder.on_line, messages))
+        return next((place for place in places if place.on_line), places[0])
+
+    return await store.at_once(session_id, ask)
 
 
 def holder_of(tree: Tree, message_id: str) -> Turn | None:
@@ -73,17 +90,17 @@ def holder_of(tree: Tree, message_id: str) -> Turn | None:
     return max(holders, key=lambda turn: (turn.created_at, turn.id), default=None)
 
 
-def turn_of(tree: Tree, turn_id: str) -> Turn:
+async def get_turn_of(store: Moment, session_id: str, turn_id: str) -> Turn:
     """The turn of that id; :class:`TurnNotFound` when the session has none."""
-    turn = tree.turns.get(ids.check_turn_id(turn_id))
-    if turn is None:
+    turn = await store.find_turn(ids.check_turn_id(turn_id))
+    if turn is None or turn.session_id != session_id:
         raise TurnNotFound(f"there is no turn {turn_id} in this session", turn_id=turn_id)
     return turn
 
 
-def begins_turn(tree: Tree, turn: Turn, row: MessageRow) -> bool:
-    """Whether this is the user message a turn begins with."""
-    return row.role == "user" and not row.is_synthetic and tree.links.get(turn.id, ())[:1] == (row.id,)
+def begins_turn(place: MessagePlace) -> bool:
+    """Whether this is the user message its turn begins with."""
+    return place.row.role == "user" and not place.row.is_synthetic and place.held[:1] == (place.row.id,)
 
 
 def words_of_turn(turn: Turn, held: Iterable[str], rows: Mapping[str, MessageRow]) -> str:

@@ -14,24 +14,27 @@ import msgspec
 from clew.errors import NotSupported, RewindTargetInvalid, SnapshotFailed
 from clew.failpoints import failpoint
 from clew.history import rewind_plan as plans
-from clew.history.lookup import get_place, turn_of
+from clew.history.lookup import get_place, get_turn_of
 from clew.history.snapshot import SnapshotLayer
 from clew.runtime.admission import PromptContent, admit, user_row
-from clew.runtime.head_move import load_begun_anew, load_kept_tails, plan_move
+from clew.runtime.head_move import load_move, plan_begun_anew
 from clew.runtime.host import Host
+from clew.runtime.reach import Reach, load_reach, load_reach_above
 from clew.runtime.ready import idle_session
 from clew.runtime.runtime import Runtime
 from clew.runtime.setting import Setting, resolve_for
 from clew.runtime.submission import Submission
+from clew.store.base import Moment
 from clew.store.unit import EpochIs, HeadIs, NoOpenTurn, Unit
 from clew.transcript.head import Added
 from clew.transcript.message import MessageRow
-from clew.transcript.turn import MoveReason, Tree
+from clew.transcript.turn import HeadMove, MoveReason, Tree, Turn
 from clew.transcript.turn_state import OPEN
 
 __all__ = ["Rewinding", "Rewound"]
 
 _WITHDRAWN = "withdrawn: the conversation went back"
+_MOVES = 16
 
 
 class Rewound(msgspec.Struct, frozen=True):
@@ -68,9 +71,9 @@ class Rewinding:
         """
         edit, host = edit or plans.Edit(), self._host
         plans.check_request(mode, edit, run=run)
-        async with idle_session(host, self._runtime.sessions, session_id) as (session, tree):
-            place = await get_place(host.store, session_id, message_id, tree)
-            turn, row = plans.check_target(tree, place), place.row
+        async with idle_session(host, self._runtime.sessions, session_id) as session:
+            place = await get_place(host.store, session_id, message_id)
+            turn, row = plans.check_target(place), place.row
             admitted: tuple[Setting, PromptContent] | None = None
             if run and mode == "edit":
                 admitted = await admit(
@@ -87,16 +90,17 @@ class Rewinding:
                 await resolve_for(host, session, row)
             if restore_files:
                 await self._restore(session_id, row)
-            tree = await self._withdraw(session_id, tree, runs=run)
-            turn = tree.turns[turn.id]
-            parent, carried = await load_begun_anew(host.store, session_id, tree, turn, host.mint.turn())
+            await self._withdraw(session_id, runs=run)
+            now = host.clock.now_ms()
+            reach = await load_reach_above(host.store, turn, now)
+            tree, turn = reach.tree, reach.tree.turns[turn.id]
+            parent, carried = plan_begun_anew(reach, turn, host.mint.turn())
             if admitted is not None:
                 # The head moves, and the new turn is opened below it, as one unit.
-                (setting, content), now = admitted, host.clock.now_ms()
-                tails = await load_kept_tails(host.store, session_id, tree)
+                setting, content = admitted
                 given = None if row.is_attended else {"unattended": True}
                 said = await user_row(host, session, setting, content, edit.client_message_id, given)
-                after, moving = plan_move(tree, tails, session_id, parent, now, "rewind", new=carried)
+                after, moving = await load_move(host.store, reach, parent, host.clock.now_ms(), "rewind", new=carried)
                 failpoint("history.before_rewind")
                 noted = self._runtime.outbound.plan_prompt(said)
                 sent = await self._runtime.runner.open(
@@ -104,7 +108,7 @@ class Rewinding:
                 )
                 return Rewound(parent, plans.left_line(tree, after), None, sent)
             if mode == "edit":
-                rewound = await self._move(session_id, tree, parent, "rewind", new=carried)
+                rewound = await self._move(reach, parent, "rewind", new=carried)
                 text = edit.text if edit.text is not None else "\n".join(row.texts)
                 return msgspec.structs.replace(rewound, draft=text)
             sibling = plans.plan_resend(tree, turn, parent, host.mint.turn(), host.clock.now_ms())
@@ -114,37 +118,43 @@ class Rewinding:
                 submission = await continuation.go_on_locked(session_id) if run else None
             else:
                 new = (*carried, Added(sibling, tree.links[turn.id][:1]))
-                rewound = await self._move(session_id, tree, sibling.id, "rewind", new=new)
+                rewound = await self._move(reach, sibling.id, "rewind", new=new)
                 submission = await continuation.answer(session, sibling, row) if run else None
             return msgspec.structs.replace(rewound, submission=submission)
 
     async def unrewind(self, session_id: str) -> Rewound:
         """Undo the newest rewind that is not undone yet."""
-        async with idle_session(self._host, self._runtime.sessions, session_id) as (_, tree):
-            undone = plans.plan_undo(plans.tree_after_withdrawal(tree, session_id, self._host.clock.now_ms()))
-            tree = await self._withdraw(session_id, tree)
-            return await self._move(session_id, tree, undone.from_turn_id, "unrewind")
+        store, clock = self._host.store, self._host.clock
+        async with idle_session(self._host, self._runtime.sessions, session_id):
+            tree = await store.at_once(session_id, lambda held: load_since_rewind(held, session_id, clock.now_ms()))
+            undone = plans.plan_undo(tree)
+            await self._withdraw(session_id)
+            reach = await load_reach(store, session_id, undone.from_turn_id, clock.now_ms())
+            return await self._move(reach, undone.from_turn_id, "unrewind")
 
     async def set_head(self, session_id: str, turn_id: str | None) -> Rewound:
         """Go to any turn of the session, on the line or not; None is the empty beginning."""
-        async with idle_session(self._host, self._runtime.sessions, session_id) as (_, tree):
-            turn = turn_of(tree, turn_id) if turn_id is not None else None
+        store = self._host.store
+        async with idle_session(self._host, self._runtime.sessions, session_id):
+            turn = await get_turn_of(store, session_id, turn_id) if turn_id is not None else None
             if turn is not None and turn.status == "refused":
                 raise RewindTargetInvalid("this turn was refused; there is nothing to go to", turn_id=turn.id)
-            tree = await self._withdraw(session_id, tree)
-            if tree.head_turn_id == turn_id:
+            await self._withdraw(session_id)
+            reach = await load_reach(store, session_id, turn_id, self._host.clock.now_ms())
+            if reach.state.head_turn_id == turn_id:
                 return Rewound(turn_id, ())
-            return await self._move(session_id, tree, turn_id, "goto")
+            return await self._move(reach, turn_id, "goto")
 
-    async def _withdraw(self, session_id: str, tree: Tree, *, runs: bool = False) -> Tree:
-        """Withdraw what waits for a human; the queue is fired by nothing but what ``runs`` then. The tree after it."""
-        turn = tree.turns.get(tree.open_turn_id or "")
+    async def _withdraw(self, session_id: str, *, runs: bool = False) -> None:
+        """Withdraw what waits for a human; the queue is fired by nothing but what ``runs`` then."""
+        store = self._host.store
+        state = await store.load_state(session_id)
+        turn = await store.find_turn(state.open_turn_id) if state.open_turn_id is not None else None
         if turn is None or turn.status not in OPEN:
-            return tree
+            return
         if not runs:
             await self._runtime.queue.pause(session_id, "abort")
         await self._runtime.runner.withdraw(session_id, turn, _WITHDRAWN)
-        return await self._host.store.load_tree(session_id)
 
     async def _restore(self, session_id: str, row: MessageRow) -> None:
         if self._snapshots is None:
@@ -159,21 +169,56 @@ class Rewinding:
             raise SnapshotFailed(f"the files could not be brought back: {error}", session_id=session_id) from error
 
     async def _move(
-        self,
-        session_id: str,
-        tree: Tree,
-        to_turn_id: str | None,
-        why: MoveReason,
-        *,
-        new: Sequence[Added] = (),
+        self, reach: Reach, to_turn_id: str | None, why: MoveReason, *, new: Sequence[Added] = ()
     ) -> Rewound:
         """Move the head, as one unit, and say so."""
-        store, now = self._host.store, self._host.clock.now_ms()
-        state = await store.load_state(session_id)
-        tails = await load_kept_tails(store, session_id, tree)
-        after, writes = plan_move(tree, tails, session_id, to_turn_id, now, why, new=new)
-        guards = (EpochIs(state.epoch), HeadIs(tree.head_turn_id), NoOpenTurn())
+        session_id, state = reach.session_id, reach.state
+        after, writes = await load_move(self._host.store, reach, to_turn_id, self._host.clock.now_ms(), why, new=new)
+        guards = (EpochIs(state.epoch), HeadIs(state.head_turn_id), NoOpenTurn())
         failpoint("history.before_rewind")
         await self._runtime.sessions.commit(Unit(session_id, writes, guards, sync="power"))
         self._runtime.sessions.show_changed(session_id)
-        return Rewound(to_turn_id, plans.left_line(tree, after))
+        return Rewound(to_turn_id, plans.left_line(reach.tree, after))
+
+
+async def load_since_rewind(held: Moment, session_id: str, now: int) -> Tree:
+    """As much of the tree as it takes to say whether the newest rewind can be undone, as if nothing waited any more.
+
+    Its moves are that rewind and those after it, as far as it takes to see that the conversation went on. An older one
+    stands before them for every turn they led to that was there already.
+    """
+    state, rewind = await held.load_state(session_id), await held.find_rewind(session_id)
+    tree = Tree(state.head_turn_id, state.open_turn_id, {}, {}, ())
+    if rewind is None:
+        return tree
+    turns: dict[str, Turn] = {}
+    known: list[HeadMove] = []
+    moves = [rewind]
+    left_at = await held.find_turn(rewind.to_turn_id) if rewind.to_turn_id is not None else None
+
+    async def climb(turn_id: str | None) -> None:
+        """Take a turn in, with those above it that lie below where the rewind led."""
+        while turn_id is not None and turn_id not in turns:
+            turn = await held.find_turn(turn_id)
+            if turn is None or turn.depth <= (left_at.depth if left_at is not None else -1):
+                return
+            turns[turn_id], turn_id = turn, turn.parent_turn_id
+
+    if left_at is not None:
+        turns[left_at.id] = left_at
+    await climb(rewind.from_turn_id)
+    while True:
+        found = await held.moves_after(session_id, moves[-1].seq, _MOVES)
+        for move in found:
+            if move.to_turn_id is not None and move.to_turn_id not in turns:
+                await climb(move.to_turn_id)
+                if await held.was_head(session_id, move.to_turn_id, rewind.seq):
+                    known.append(HeadMove(0, session_id, None, move.to_turn_id, 0, "goto"))
+        moves += found
+        # Rewinds after it were undone, all of them; what is read here may end between the two.
+        told = [move for move in moves[1:] if move.why not in ("rewind", "unrewind")]
+        tree = Tree(state.head_turn_id, state.open_turn_id, turns, {}, (*known, rewind, *told))
+        if len(found) < _MOVES or plans.has_grown(tree, rewind):
+            break
+    await climb(state.open_turn_id)
+    return plans.tree_after_withdrawal(tree, session_id, now)

@@ -11,7 +11,7 @@ from clew.errors import InvalidInput, NewerTurns, NothingToUndo, RewindTargetInv
 from clew.history.lookup import MessagePlace, begins_turn
 from clew.ids import check_named_message_id
 from clew.transcript.gate import check_value
-from clew.transcript.head import moved
+from clew.transcript.head import moved, newest_rewind
 from clew.transcript.line import line_turns
 from clew.transcript.message import MessageRow
 from clew.transcript.part import kind_of, text_part
@@ -23,6 +23,7 @@ __all__ = [
     "RewindMode",
     "check_request",
     "check_target",
+    "has_grown",
     "left_line",
     "parts_to_send",
     "plan_resend",
@@ -61,7 +62,7 @@ def check_request(mode: str, edit: Edit, *, run: bool) -> None:
         check_named_message_id(edit.client_message_id)
 
 
-def check_target(tree: Tree, place: MessagePlace) -> Turn:
+def check_target(place: MessagePlace) -> Turn:
     """The turn that a rewind to this message starts over; :class:`RewindTargetInvalid` says what to name instead."""
     row, turn = place.row, place.turn
     if turn is None:
@@ -70,8 +71,8 @@ def check_target(tree: Tree, place: MessagePlace) -> Turn:
         raise _invalid(row, "this message still waits in the queue; cancel it there to take it back")
     if turn.status == "refused":
         raise _invalid(row, "this message was refused and never became part of the conversation; send it again")
-    if not begins_turn(tree, turn, row):
-        user = next(iter(tree.links.get(turn.id, ())), None)
+    if not begins_turn(place):
+        user = next(iter(place.held), None)
         if turn.kind == "compaction":
             raise _invalid(row, "this is a summary; rewind to a user message before it to bring the originals back")
         raise _invalid(row, f"a rewind goes to a user message; the one that led to this message is {user}")
@@ -100,16 +101,10 @@ def plan_resend(tree: Tree, turn: Turn, parent: str | None, sibling_id: str, now
 
 def plan_undo(tree: Tree) -> HeadMove:
     """The rewind that un-rewind undoes: the newest not yet undone, while nothing was added to where it led."""
-    rewinds: list[HeadMove] = []
-    for move in tree.moves:
-        if move.why == "rewind":
-            rewinds.append(move)
-        elif move.why == "unrewind" and rewinds:
-            rewinds.pop()
-    if not rewinds:
+    last = newest_rewind(reversed(tree.moves))
+    if last is None:
         raise NothingToUndo("there is no rewind to undo; the reflog lists where the conversation has been")
-    last = rewinds[-1]
-    if _has_grown(tree, last):
+    if has_grown(tree, last):
         raise NewerTurns(
             "the conversation went on after the newest rewind that was not undone; every place it has been at is in "
             "the reflog: go to a turn of it instead",
@@ -118,7 +113,7 @@ def plan_undo(tree: Tree) -> HeadMove:
     return last
 
 
-def _has_grown(tree: Tree, rewind: HeadMove) -> bool:
+def has_grown(tree: Tree, rewind: HeadMove) -> bool:
     """Whether a turn was added below where that rewind left the head, or a message in it."""
     left_at = rewind.to_turn_id
     if any(m.seq > rewind.seq and m.why == "turn" and m.to_turn_id == left_at for m in tree.moves):

@@ -21,10 +21,10 @@ from clew.failpoints import failpoint
 from clew.live.base import Event
 from clew.runtime.context import load_idle_context, session_policy
 from clew.runtime.files import with_files
-from clew.runtime.head_move import load_kept_tails
 from clew.runtime.host import Host
 from clew.runtime.live_sessions import LiveSessions, Occupancy
 from clew.runtime.race import race
+from clew.runtime.reach import load_kept_tails
 from clew.runtime.summarise import Summariser, SummaryFailed
 from clew.store import unit as u
 from clew.transcript.head import moved, newly_hidden, with_turn

@@ -14,11 +14,12 @@ import msgspec
 
 from clew.errors import ClewError, InvalidInput, NothingToContinue
 from clew.runtime.context import session_policy
-from clew.runtime.head_move import load_begun_anew, load_kept_tails, plan_move
+from clew.runtime.head_move import load_move, plan_begun_anew
 from clew.runtime.host import Host
 from clew.runtime.live_sessions import LiveSessions
 from clew.runtime.outbound import Outbound
 from clew.runtime.queue import Queue, plan_resume
+from clew.runtime.reach import Reach, load_newest_turn, load_reach_above
 from clew.runtime.ready import make_ready, settle_startable
 from clew.runtime.run import MAX_RESUMED, TakenSession
 from clew.runtime.runner import Runner
@@ -30,11 +31,10 @@ from clew.store.base import get_session
 from clew.store.unit import InsertMessage, LinkMessage, SealMessage, SetTurn, Write
 from clew.transcript.cut import ends_in_words, find_cuts, is_whole_answer, unsent_data
 from clew.transcript.head import Added
-from clew.transcript.line import line_turns
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.part import text_part
 from clew.transcript.session import Session
-from clew.transcript.turn import Tree, Turn
+from clew.transcript.turn import Turn
 
 __all__ = ["GO_ON", "Continuation", "Mode"]
 
@@ -74,24 +74,24 @@ class Continuation:
             return await self._start_queue(session_id, "on")
         store = self._host.store
         session = await get_session(store, session_id)
-        tree = await store.load_tree(session_id)
-        line = line_turns(tree)
-        turn = next((turn for turn in reversed(line) if turn.kind == "normal"), None)
+        newest, last = await load_newest_turn(store, session_id)
+        turn = newest.turn if newest is not None else None
         rows = await self._load_rows(turn) if turn is not None else ()
         user = next((row for row in rows if row.role == "user"), None)
-        if turn is None or user is None:
+        if turn is None or last is None or user is None:
             return await self._start_queue(session_id, mode)
         standing = await load_standing(store, session_id)
         # To ask again goes back before a compaction that told of this turn; where none fires by itself that is no help.
-        anew = await load_begun_anew(store, session_id, tree, turn, self._host.mint.turn())
-        is_lost = line[-1].id != turn.id and all(one.messages != tree.links[line[-1].id] for one in anew[1])
+        reach = await load_reach_above(store, turn, self._host.clock.now_ms())
+        anew = plan_begun_anew(reach, turn, self._host.mint.turn())
+        is_lost = last.turn.id != turn.id and all(one.messages != last.messages for one in anew[1])
         stays_full = is_lost and not session_policy(self._host.config, session).enabled
         if mode == "again" and not stays_full:
-            return await self._ask_again(session, tree, user, standing, *anew)
-        if mode == "on" and _is_last(tree, turn) and await self._is_short(turn, rows):
+            return await self._ask_again(session, reach, user, standing, *anew)
+        if mode == "on" and await self._is_last(turn) and await self._is_short(turn, rows):
             return await self._reopen(session, turn, rows, standing)
         if mode == "on" and turn.status == "unanswered" and not stays_full:
-            return await self._ask_again(session, tree, user, standing, *anew)
+            return await self._ask_again(session, reach, user, standing, *anew)
         # What follows a turn was said to it as it is. It goes on with a prompt.
         return await self._start_queue(session_id, mode)
 
@@ -104,11 +104,13 @@ class Continuation:
         store = self._host.store
         async with self._sessions.lock(session_id):
             try:
-                session, tree = await get_session(store, session_id), await store.load_tree(session_id)
-                turn = line_turns(tree)[-1]
+                session, (_, last) = await get_session(store, session_id), await load_newest_turn(store, session_id)
+                if last is None:
+                    return
+                turn = last.turn
                 # A subagent works for a call that has ended.
                 interrupted = turn.status == "failed" and turn.error.get("code") == "interrupted"
-                mine = interrupted and _is_last(tree, turn) and session.kind != "subagent"
+                mine = interrupted and await self._is_last(turn) and session.kind != "subagent"
                 if mine and turn.resumed < MAX_RESUMED:
                     standing = await load_standing(store, session_id)
                     await self._reopen(session, turn, await self._load_rows(turn), standing, by_itself=True)
@@ -118,6 +120,15 @@ class Continuation:
     async def _load_rows(self, turn: Turn) -> tuple[MessageRow, ...]:
         line = await self._host.store.load_line(turn.session_id, through=turn.id, turns=1, keep_damaged=True)
         return line.turns[-1].messages
+
+    async def _is_last(self, turn: Turn) -> bool:
+        """Whether nothing lies below a turn: what does was said to it as it is. What was refused was taken back."""
+        store, session_id = self._host.store, turn.session_id
+        move = await store.newest_move(session_id)
+        # Where the head came by settling it, nothing was said to it yet; only one that was gone back to may have more.
+        if move is not None and move.why == "turn" and move.to_turn_id == turn.id:
+            return True
+        return not await store.has_child(session_id, turn.id)
 
     async def _is_short(self, turn: Turn, rows: Sequence[MessageRow]) -> bool:
         """Whether there is more to come of a turn: nobody has answered it, or its answer did not get to its end."""
@@ -173,7 +184,7 @@ class Continuation:
     async def _ask_again(
         self,
         session: Session,
-        tree: Tree,
+        reach: Reach,
         user: MessageRow,
         standing: Standing,
         parent: str | None,
@@ -182,15 +193,9 @@ class Continuation:
         """A sibling turn that starts with the same user message, below ``parent``."""
         host, now = self._host, self._host.clock.now_ms()
         setting = await resolve_for(host, session, user)
-        tails = await load_kept_tails(host.store, session.id, tree)
         sibling = Turn(id=host.mint.turn(), session_id=session.id, parent_turn_id=parent, created_at=now)
         new = (*carried, Added(sibling, (user.id,)))
-        _, writes = plan_move(tree, tails, session.id, parent, now, "rewind", new=new)
+        _, writes = await load_move(host.store, reach, parent, now, "rewind", new=new)
         noted = await self._outbound.plan_attempt(sibling, user.id, "again")
         await self._sessions.commit(plan_take(standing, now, (*writes, *plan_resume(session, speaks=False), *noted)))
         return self._runner.start(TakenSession(setting, sibling, standing.next_epoch, user.id))
-
-
-def _is_last(tree: Tree, turn: Turn) -> bool:
-    """Whether nothing lies below a turn: what does was said to it as it is. What was refused was taken back."""
-    return all(other.parent_turn_id != turn.id for other in tree.turns.values() if other.status != "refused")

@@ -1,72 +1,50 @@
-"""Moving the head: the compactions that have to be known for it, and the writes it comes to.
+"""Moving the head: where a turn hangs that is begun anew, and the writes a move comes to.
 
 What a move changes is decided by :mod:`clew.transcript.head`; the projections go into the same unit.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from clew.errors import RowUndecodable
-from clew.store.base import Store
+from clew.runtime.reach import Reach, load_deeper
+from clew.store.base import Moment
 from clew.store.unit import LinkMessage, MoveHead, OpenTurn, SetHidden, Write
 from clew.transcript.head import Added, begin_anew, moved, newly_hidden, with_turn
-from clew.transcript.line import LineTurn
-from clew.transcript.message import MessageRow
-from clew.transcript.projection import KeptTail, kept_tails_of
+from clew.transcript.line import line_turns
+from clew.transcript.projection import KeptTail
 from clew.transcript.turn import MoveReason, Tree, Turn
-from clew.transcript.view import Compaction, compactions_of
 
-__all__ = ["load_begun_anew", "load_kept_tails", "plan_move"]
-
-log = logging.getLogger("clew.history")
+__all__ = ["load_move", "plan_begun_anew", "plan_move"]
 
 
-async def load_kept_tails(store: Store, session_id: str, tree: Tree) -> tuple[KeptTail, ...]:
-    """The compactions of a session, on the line or not."""
-    rows: dict[str, MessageRow] = {}
-    lost: list[KeptTail] = []
-    for turn in tree.turns.values():
-        if turn.kind == "compaction":
-            held = await _markers(store, session_id, tree, turn)
-            rows |= {row.id: row for row in held}
-            if not held and turn.tail_start_id is not None:
-                lost.append(KeptTail(turn.id, turn.tail_start_id, turn.settled_at or turn.created_at))
-    return (*kept_tails_of(tree, rows), *lost)
-
-
-async def _markers(store: Store, session_id: str, tree: Tree, turn: Turn) -> list[MessageRow]:
-    """What a compaction turn holds. A marker that no longer reads must not keep the head from moving."""
-    rows: list[MessageRow] = []
-    for message_id in tree.links.get(turn.id, ()):
-        try:
-            row = await store.find_message(session_id, message_id)
-        except RowUndecodable as error:
-            log.warning("the marker of compaction %s is not readable: %s", turn.id, error)
-            row = None
-        if row is not None:
-            rows.append(row)
-    return rows
-
-
-async def load_compactions(store: Store, session_id: str, tree: Tree) -> tuple[Compaction, ...]:
-    """The compactions of a session with what their markers say, on the line or not."""
-    found: list[Compaction] = []
-    for turn in tree.turns.values():
-        if turn.kind == "compaction":
-            rows = await _markers(store, session_id, tree, turn)
-            found += compactions_of([LineTurn(turn, tuple(rows))])
-    return tuple(found)
-
-
-async def load_begun_anew(
-    store: Store, session_id: str, tree: Tree, turn: Turn, carried_id: str
-) -> tuple[str | None, tuple[Added, ...]]:
+def plan_begun_anew(reach: Reach, turn: Turn, carried_id: str) -> tuple[str | None, tuple[Added, ...]]:
     """Where a turn hangs that starts over with the user message of ``turn``, and what has to be added for it."""
-    return begin_anew(tree, await load_compactions(store, session_id, tree), turn, carried_id)
+    return begin_anew(reach.tree, reach.compactions, reach.tree.turns[turn.id], carried_id)
+
+
+async def load_move(
+    store: Moment, reach: Reach, to_turn_id: str | None, now: int, why: MoveReason, *, new: Sequence[Added] = ()
+) -> tuple[Tree, tuple[Write, ...]]:
+    """What :func:`plan_move` comes to, with more of the tree where other summaries are in force afterwards."""
+    after, writes = plan_move(reach.tree, reach.tails, reach.session_id, to_turn_id, now, why, new=new)
+    if not reach.is_cut:
+        return after, writes
+    added = tuple(one.tail for one in new if one.tail is not None)
+    before = _in_force(reach.tree, reach.tails)
+    then = _in_force(after, (*reach.tails, *added))
+    if before == then:
+        return after, writes
+    deeper = await load_deeper(store, reach, {tails[-1][0] for tails in (before, then) if tails}, now)
+    return plan_move(deeper.tree, deeper.tails, reach.session_id, to_turn_id, now, why, new=new)
+
+
+def _in_force(tree: Tree, tails: Iterable[KeptTail]) -> list[tuple[str | None, int]]:
+    """The summaries on the line, by what has to be the same for them to tell of the same messages."""
+    by_turn = {tail.turn_id: (tail.tail_start_id, tail.at) for tail in tails}
+    return [by_turn[turn.id] for turn in line_turns(tree) if turn.id in by_turn]
 
 
 def plan_move(

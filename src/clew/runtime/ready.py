@@ -19,7 +19,6 @@ from clew.runtime.take import settle_session
 from clew.store.base import Moment, get_session
 from clew.transcript.message import MessageRow
 from clew.transcript.session import Session
-from clew.transcript.turn import Tree
 from clew.transcript.wait import is_answered, waits_of
 
 __all__ = [
@@ -112,12 +111,12 @@ async def settle_startable(host: Host, sessions: LiveSessions, session_id: str) 
 
 
 @asynccontextmanager
-async def idle_session(host: Host, sessions: LiveSessions, session_id: str) -> AsyncIterator[tuple[Session, Tree]]:
-    """The session and its tree, under its lock: what every change of its history is made on.
+async def idle_session(host: Host, sessions: LiveSessions, session_id: str) -> AsyncIterator[Session]:
+    """The session, under its lock: what every change of its history is made on.
 
     Nothing runs on it. A turn that waits for a human may still be open.
     """
     async with sessions.lock(session_id):
         session = await sessions.get_open(session_id)
         await settle_idle(host, sessions, session_id)
-        yield session, await host.store.load_tree(session_id)
+        yield session

@@ -23,6 +23,7 @@ from clew.errors import SessionNotFound, TurnNotFound
 from clew.ids import SessionIdForm
 from clew.store.facts import Fact
 from clew.store.pages import Looks
+from clew.store.paths import Paths
 from clew.store.search import SearchHit, SearchPage, SearchQuery
 from clew.store.unit import JournalEntry, Outcome, Unit
 from clew.transcript.line import LineTurn
@@ -302,7 +303,7 @@ class Conversations(Protocol):
         ...
 
 
-class Moment(Conversations, Looks, Protocol):
+class Moment(Conversations, Looks, Paths, Protocol):
     """Conversations as they are at one moment: what is asked before a session is taken, all of it at once."""
 
     async def at_once(self, session_id: str, ask: Callable[[Moment], Coroutine[Any, Any, T]]) -> T:

@@ -15,7 +15,7 @@ from clew.transcript.projection import Hidden, KeptTail, hidden_messages
 from clew.transcript.turn import HeadMove, MoveReason, Tree, Turn, place_below
 from clew.transcript.view import Compaction
 
-__all__ = ["Added", "begin_anew", "carried_turn", "holding_at", "moved", "newly_hidden", "with_turn"]
+__all__ = ["Added", "begin_anew", "carried_turn", "holding_at", "moved", "newest_rewind", "newly_hidden", "with_turn"]
 
 
 class Added(msgspec.Struct, frozen=True):
@@ -89,6 +89,19 @@ def moved(tree: Tree, session_id: str, to_turn_id: str | None, now: int, why: Mo
     seq = tree.moves[-1].seq + 1 if tree.moves else 1
     move = HeadMove(seq, session_id, tree.head_turn_id, to_turn_id, now, why)
     return msgspec.structs.replace(tree, head_turn_id=to_turn_id, moves=(*tree.moves, move))
+
+
+def newest_rewind(moves: Iterable[HeadMove]) -> HeadMove | None:
+    """The newest rewind that was not undone. ``moves`` come newest first, and no further than needed."""
+    undone = 0
+    for move in moves:
+        if move.why == "unrewind":
+            undone += 1
+        elif move.why == "rewind" and not undone:
+            return move
+        elif move.why == "rewind":
+            undone -= 1
+    return None
 
 
 def newly_hidden(

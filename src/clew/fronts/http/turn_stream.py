@@ -11,9 +11,10 @@ from collections.abc import AsyncIterator, Sequence
 from clew.engine import Engine
 from clew.errors import MessageNotFound
 from clew.history.lookup import get_place
+from clew.runtime.reach import load_newest_turn
 from clew.store.base import Store
 from clew.transcript import chunk as c
-from clew.transcript.line import LineTurn, line_turns
+from clew.transcript.line import LineTurn
 from clew.transcript.message import MessageRow, shown_message
 from clew.transcript.replay import replay
 from clew.transcript.turn import Turn, finish_of
@@ -26,15 +27,14 @@ async def find_asked_message(store: Store, session_id: str, message_id: str | No
 
     What has none, a summary for one, is given back as it is: why it cannot be answered is the engine's to say.
     """
-    tree = await store.load_tree(session_id)
     if message_id is not None:
-        pointed = await get_place(store, session_id, message_id, tree)
-        turn, row = pointed.turn, pointed.row
-        if turn is None or turn.kind != "normal" or row.role == "user":
-            return row
+        pointed = await get_place(store, session_id, message_id)
+        held = pointed.held
+        if pointed.turn is None or pointed.turn.kind != "normal" or pointed.row.role == "user":
+            return pointed.row
     else:
-        turn = next((turn for turn in reversed(line_turns(tree)) if turn.kind == "normal"), None)
-    held = tree.links.get(turn.id, ()) if turn is not None else ()
+        newest, _ = await load_newest_turn(store, session_id)
+        held = newest.messages if newest is not None else ()
     asked = await store.find_message(session_id, held[0]) if held else None
     if asked is None:
         raise MessageNotFound("there is no answer to make again", session_id=session_id)
@@ -43,15 +43,12 @@ async def find_asked_message(store: Store, session_id: str, message_id: str | No
 
 async def stream_turn(engine: Engine, session_id: str, user_message_id: str) -> AsyncIterator[Sequence[c.Chunk]]:
     """The chunks of the turn that this user message began."""
-    tree = await engine.store.load_tree(session_id)
-    # Of several turns that hold it, the one on the line, else the newest.
-    holders = [id_ for id_, held in tree.links.items() if user_message_id in held]
-    on_line = {turn.id for turn in line_turns(tree)}
-    turn_id = max(holders, key=lambda id_: (id_ in on_line, tree.turns[id_].created_at, id_), default=None)
-    if turn_id is None:
+    holder = await engine.store.find_holder(session_id, user_message_id)
+    if holder is None:
         raise MessageNotFound("this message is in no turn", message_id=user_message_id)
+    turn_id = holder.turn.id
     live = engine.find_stream(session_id)
-    if live is not None and tree.open_turn_id == turn_id:
+    if live is not None and (await engine.store.load_state(session_id)).open_turn_id == turn_id:
         return live.follow(replay=True)
     # A stream ends after its turn was settled, so what is read from here on is the end of it.
     line = await engine.store.load_line(session_id, through=turn_id, turns=1, keep_damaged=True)

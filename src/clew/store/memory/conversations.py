@@ -20,6 +20,7 @@ from clew.store.base import (
 )
 from clew.store.lines import view_line
 from clew.store.memory.looks import MemoryLooks
+from clew.store.memory.paths import MemoryPaths
 from clew.store.memory.session_value import SessionValue
 from clew.store.memory.tables import MemoryTables
 from clew.transcript.message import MessageRow
@@ -167,7 +168,7 @@ class MemoryConversations(MemoryTables):
         return max(value.marks.get(message_id, 0), held[-1].n if held else 0)
 
 
-class MemoryMoment(MemoryConversations, MemoryLooks):
+class MemoryMoment(MemoryConversations, MemoryLooks, MemoryPaths):
     """See :class:`clew.store.base.Moment`."""
 
     async def at_once(self, session_id: str, ask: Callable[[Moment], Coroutine[Any, Any, T]]) -> T:

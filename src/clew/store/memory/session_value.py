@@ -7,7 +7,7 @@ The memory store holds these, and the file stores read and write them one at a t
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from math import fsum
 from typing import Any
 
@@ -19,6 +19,7 @@ from clew.store import unit as u
 from clew.store.base import LineSlice, OpenCall, PendingStream, QueuedMessage
 from clew.store.copies import NOT_COPIED, Copying
 from clew.store.memory.change import Change
+from clew.store.paths import PathTurn
 from clew.store.tail import with_tail
 from clew.transcript.line import LineTurn, end_of_line, path_to
 from clew.transcript.message import MessageRow
@@ -109,6 +110,10 @@ class SessionValue(msgspec.Struct, eq=True, dict=True):
         """The turns up to this one, or to the end of the line."""
         state = self.state["state"]
         return path_to(self.turns, through or end_of_line(state.head_turn_id, state.open_turn_id))
+
+    def held(self, turns: Iterable[Turn]) -> tuple[PathTurn, ...]:
+        """Turns with what they hold."""
+        return tuple(PathTurn(turn, self.links.get(turn.id, ())) for turn in turns)
 
     def line(self, through: str | None, turns: int | None, back_to_message: str | None) -> LineSlice:
         """See ``Conversations.load_line``."""

@@ -26,6 +26,7 @@ from clew.store.base import (
 )
 from clew.store.sql import lines, rows
 from clew.store.sql.messages import MessageReader
+from clew.store.sql.paths import SqlPaths
 from clew.store.sql.statements import SqlReader, Statements, reading, reading_session, reading_view
 from clew.store.sql.trees import SqlLooks
 from clew.transcript.message import MessageRow
@@ -213,7 +214,7 @@ class SqlConversations(SqlReader):
         return tuple(str(project) for project, *_ in sql.rows("all_project_rules", {}))
 
 
-class SqlMoment(SqlConversations, SqlLooks):
+class SqlMoment(SqlConversations, SqlLooks, SqlPaths):
     """See :class:`clew.store.base.Moment`."""
 
     async def at_once(self, session_id: str, ask: Callable[[Moment], Coroutine[Any, Any, T]]) -> T:

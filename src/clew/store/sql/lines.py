@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -13,6 +13,7 @@ from clew.errors import RowUndecodable
 from clew.store.base import LineSlice
 from clew.store.facts import ALL
 from clew.store.lines import view_line
+from clew.store.paths import PathTurn
 from clew.store.sql import rows
 from clew.store.sql.kept_lines import KeptLine, KeptLines
 from clew.store.sql.messages import MessageReader, stand_in
@@ -24,7 +25,17 @@ from clew.transcript.pruned import Pruned
 from clew.transcript.session import SessionState
 from clew.transcript.turn import HeadMove, Tree, Turn
 
-__all__ = ["LOST", "LineReader", "load_calls", "load_pruned", "load_state", "load_tree"]
+__all__ = [
+    "LOST",
+    "LineReader",
+    "load_calls",
+    "load_path",
+    "load_pruned",
+    "load_state",
+    "load_tree",
+    "rewinds",
+    "with_links",
+]
 
 LOST: Final = "this turn does not hold the messages it held: some are missing, or out of place"
 
@@ -50,6 +61,38 @@ def load_tree(sql: Statements, session_id: str) -> Tree:
         {turn_id: tuple(ids) for turn_id, ids in links.items()},
         tuple(HeadMove(*row) for row in sql.rows("load_moves", {"id": session_id})),
     )
+
+
+def load_path(
+    sql: Statements, session_id: str, turn_id: str | None, turns: int | None, depth: int
+) -> tuple[PathTurn, ...]:
+    """See ``Conversations.load_path``."""
+    asked = {"id": turn_id, "session_id": session_id, "depth": depth, "turns": ALL if turns is None else turns}
+    found = list(sql.rows("load_path", asked))
+    found.reverse()
+    path = with_links(sql, session_id, found)
+    through_root = turns is None and depth == 0
+    _check_path(session_id, turn_id, [one.turn for one in path], through_root=through_root)
+    return path
+
+
+def with_links(sql: Statements, session_id: str, found: Sequence[rows.Row]) -> tuple[PathTurn, ...]:
+    """Turns from their columns, which the number of messages they hold comes behind, with those."""
+    links: dict[str, list[str]] = {row[0]: [] for row in found}
+    for turn_id, message_id, _ in sql.rows("load_links_of_turns", {"ids": rows.encode(list(links))}):
+        links[turn_id].append(message_id)
+    for row in found:
+        if len(links[row[0]]) != row[11]:
+            raise RowUndecodable(LOST, session_id=session_id, turn_id=row[0])
+    return tuple(PathTurn(rows.to_turn(row), tuple(links[row[0]])) for row in found)
+
+
+def rewinds(sql: Statements, session_id: str) -> Iterator[HeadMove]:
+    """Moves that are a rewind or undo one, newest first, read as they are asked for."""
+    before = ALL
+    while found := list(sql.rows("rewinds_before", {"id": session_id, "before": before})):
+        yield from (HeadMove(*row) for row in found)
+        before = found[-1][0]
 
 
 def load_pruned(sql: Statements, session_id: str, messages: Collection[str] | None = None) -> tuple[Pruned, ...]:

@@ -167,6 +167,23 @@ SELECT to_turn_id FROM head_moves WHERE session_id = :id ORDER BY seq DESC LIMIT
 SELECT seq, session_id, from_turn_id, to_turn_id, at, why FROM head_moves
 WHERE session_id = :id AND seq < :before ORDER BY seq DESC LIMIT :limit
 
+-- name: newest_move
+SELECT seq, session_id, from_turn_id, to_turn_id, at, why FROM head_moves WHERE session_id = :id
+ORDER BY seq DESC LIMIT 1
+
+-- name: moves_after
+SELECT seq, session_id, from_turn_id, to_turn_id, at, why FROM head_moves
+WHERE session_id = :id AND seq > :after ORDER BY seq LIMIT :limit
+
+-- name: rewinds_before
+SELECT seq, session_id, from_turn_id, to_turn_id, at, why FROM head_moves INDEXED BY head_moves_rewinds
+WHERE session_id = :id AND why IN ('rewind', 'unrewind') AND seq < :before ORDER BY seq DESC LIMIT 50
+
+-- name: was_head
+SELECT 1 FROM head_moves m CROSS JOIN chat_turns t ON t.id = m.to_turn_id
+WHERE m.session_id = :session_id AND m.seq <= :through AND :id IN (t.id, t.parent_turn_id)
+ORDER BY m.seq DESC LIMIT 1
+
 -- name: load_moves
 SELECT seq, session_id, from_turn_id, to_turn_id, at, why FROM head_moves WHERE session_id = :id ORDER BY seq
 
@@ -304,14 +321,15 @@ LEFT JOIN chat_turns c ON c.id = t.compaction_turn_id
 WHERE s.session_id = :id AND t.depth - ifnull(c.depth, 0) > :turns
 
 -- name: load_path
--- Up from a turn towards the root, at most :turns of them and no further up than :depth.
+-- Up from a turn towards the root, at most :turns of them and no further up than :depth. Every step has to lead
+-- further up: turns that are damaged may name one another in a ring.
 WITH RECURSIVE path AS (
     SELECT {turn_columns}, messages FROM chat_turns WHERE id = :id AND session_id = :session_id
     UNION ALL
     SELECT u.id, u.session_id, u.parent_turn_id, u.turn_type, u.status, u.depth, u.compaction_turn_id,
         u.origin_turn_id, u.data_json, u.created_at, u.settled_at, u.messages
     FROM path JOIN chat_turns u ON u.id = path.parent_turn_id
-    WHERE u.depth >= :depth
+    WHERE u.depth >= :depth AND u.depth < path.depth
     LIMIT :turns
 )
 SELECT {turn_columns}, messages FROM path
@@ -335,15 +353,16 @@ WITH RECURSIVE path (id, parent_turn_id, depth) AS (
     ), :id)
     UNION ALL
     SELECT u.id, u.parent_turn_id, u.depth FROM path JOIN chat_turns u ON u.id = path.parent_turn_id
-    WHERE path.depth > :depth
+    WHERE path.depth > :depth AND u.depth < path.depth
 )
 SELECT id FROM path WHERE depth = :depth
 
 -- name: path_ids
-WITH RECURSIVE path (id, parent_turn_id) AS (
-    SELECT id, parent_turn_id FROM chat_turns WHERE id = :id AND +session_id = :session_id
+WITH RECURSIVE path (id, parent_turn_id, depth) AS (
+    SELECT id, parent_turn_id, depth FROM chat_turns WHERE id = :id AND +session_id = :session_id
     UNION ALL
-    SELECT u.id, u.parent_turn_id FROM path JOIN chat_turns u ON u.id = path.parent_turn_id WHERE u.depth >= :depth
+    SELECT u.id, u.parent_turn_id, u.depth FROM path JOIN chat_turns u ON u.id = path.parent_turn_id
+    WHERE u.depth >= :depth AND u.depth < path.depth
 )
 SELECT id FROM path
 
@@ -370,6 +389,20 @@ SELECT l.turn_id, l.message_id FROM json_each(:ids) j CROSS JOIN chat_turns t ON
 CROSS JOIN turn_messages l ON l.turn_id = t.id CROSS JOIN chat_messages m ON m.id = l.message_id
 WHERE m.role = 'user' OR t.turn_type = 'compaction' OR t.compaction_turn_id = t.id
 ORDER BY l.turn_id, l.position
+
+-- name: has_child
+-- Those that hang below a turn were made after it, but for what a clock that stepped back has named.
+SELECT 1 FROM (
+    SELECT parent_turn_id, status FROM chat_turns INDEXED BY chat_turns_by_session
+    WHERE session_id = :session_id AND id > :id
+    UNION ALL
+    SELECT parent_turn_id, status FROM chat_turns INDEXED BY chat_turns_by_session
+    WHERE session_id = :session_id AND id < :id
+) WHERE parent_turn_id = :id AND status <> 'refused' LIMIT 1
+
+-- name: load_refused
+SELECT {turn_columns}, messages FROM chat_turns INDEXED BY chat_turns_refused
+WHERE session_id = :id AND status = 'refused' AND settled_at >= :since ORDER BY settled_at, id
 
 -- name: link_message
 INSERT INTO turn_messages (turn_id, position, message_id)

@@ -78,6 +78,7 @@ CREATE TABLE chat_turns (
 
 CREATE INDEX chat_turns_by_session ON chat_turns (session_id);
 CREATE INDEX chat_turns_by_mile ON chat_turns (session_id, depth) WHERE depth % 64 = 0;
+CREATE INDEX chat_turns_refused ON chat_turns (session_id, settled_at) WHERE status = 'refused';
 
 CREATE TABLE turn_messages (
     turn_id TEXT NOT NULL REFERENCES chat_turns (id) ON DELETE CASCADE,
@@ -97,6 +98,8 @@ CREATE TABLE head_moves (
     why TEXT NOT NULL,
     PRIMARY KEY (session_id, seq)
 ) WITHOUT ROWID;
+
+CREATE INDEX head_moves_rewinds ON head_moves (session_id, seq) WHERE why IN ('rewind', 'unrewind');
 
 CREATE TABLE turn_steps (
     turn_id TEXT NOT NULL REFERENCES chat_turns (id) ON DELETE CASCADE,

@@ -1,0 +1,61 @@
+"""Parts of a tree, as moves of the head need them: a path, what holds a message, where the head has been.
+
+What each answers costs as much as it tells, however long the session is.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from clew.transcript.turn import HeadMove, Turn
+
+__all__ = ["PathTurn", "Paths"]
+
+
+class PathTurn(NamedTuple):
+    """A turn on a path, and the ids of the messages it holds, in order."""
+
+    turn: Turn
+    messages: tuple[str, ...]
+
+
+class Paths(Protocol):
+    """Reading parts of the tree of one session."""
+
+    async def load_path(
+        self, session_id: str, turn_id: str | None, *, turns: int | None = None, depth: int = 0
+    ) -> tuple[PathTurn, ...]:
+        """The turns from the root down to this one, with what they hold; no message is read.
+
+        ``turns`` takes at most that many from the end, ``depth`` none above it that lies further up. Raises
+        ``RowUndecodable`` where one of them is missing, is not where it belongs, or has lost a message.
+        """
+        ...
+
+    async def find_on_path(self, session_id: str, message_id: str, through: str | None) -> Turn | None:
+        """The turn that holds the message on the path down to ``through``; the first of them, where several do."""
+        ...
+
+    async def has_child(self, session_id: str, turn_id: str) -> bool:
+        """Whether a turn that was not refused hangs below this one."""
+        ...
+
+    async def load_refused(self, session_id: str, since: int) -> tuple[PathTurn, ...]:
+        """The turns that were refused at that time or later, by (settled_at, id)."""
+        ...
+
+    async def newest_move(self, session_id: str) -> HeadMove | None:
+        """The move that led the head to where it is."""
+        ...
+
+    async def find_rewind(self, session_id: str) -> HeadMove | None:
+        """The newest rewind that was not undone."""
+        ...
+
+    async def moves_after(self, session_id: str, after: int, limit: int) -> tuple[HeadMove, ...]:
+        """At most so many moves of the head behind the one numbered ``after``, oldest first."""
+        ...
+
+    async def was_head(self, session_id: str, turn_id: str, through: int) -> bool:
+        """Whether a move of the head up to the one numbered ``through`` led to this turn or to one right below it."""
+        ...

@@ -1,0 +1,156 @@
+"""What a move of the head reads is a part of the tree: it comes to the same as the plans over the whole tree do."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clew.errors import ClewError
+from clew.history.rewind import load_since_rewind
+from clew.history.rewind_plan import left_line, plan_undo, tree_after_withdrawal
+from clew.runtime.head_move import load_move, plan_begun_anew, plan_move
+from clew.runtime.reach import load_kept_tails, load_reach, load_reach_above
+from clew.store.base import Store
+from clew.store.memory.store import MemoryStore
+from clew.store.sql.sqlite.opening import open_sqlite
+from clew.store.unit import LinkMessage, OpenTurn, SetHidden, Write
+from clew.transcript.head import Added, begin_anew
+from clew.transcript.line import LineTurn, line_turns, path_to
+from clew.transcript.turn import HeadMove, Tree, Turn
+from clew.transcript.view import compactions_of
+from tests.contract.test_random_histories import ACTIONS, History
+from tests.rounds import rounds
+
+MOVING = [*ACTIONS, "undo", "again", "goto", "rewind", "compact"]
+REASONS = ("rewind", "unrewind", "goto")
+
+
+class Moving(History):
+    """Moves the head as clew does: from what it has to read for it."""
+
+    async def move(self, to: str | None, why: Any, *more: Write) -> None:
+        await self.compare(to, why, more)
+        await super().move(to, why, *more)
+
+    async def compare(self, to: str | None, why: Any, more: tuple[Write, ...] = ()) -> None:
+        """Hold a move planned from its reach against the same move planned over the whole tree."""
+        if why not in REASONS:
+            return
+        id_, now = self.scribe.session_id, self.clock.now_ms()
+        whole = await self.store.load_tree(id_)
+        tails = await load_kept_tails(self.store, id_, whole)
+        new = tuple(
+            Added(one.turn, tuple(link.message_id for link in more if isinstance(link, LinkMessage)))
+            for one in more
+            if isinstance(one, OpenTurn)
+        )
+        expected = plan_move(whole, tails, id_, to, now, why, new=new)
+        reach = await load_reach(self.store, id_, new[0].turn.parent_turn_id if new else to, now)
+        found = await load_move(self.store, reach, to, now, why, new=new)
+        assert told(found[1]) == told(expected[1])
+        assert left_line(reach.tree, found[0]) == left_line(whole, expected[0])
+        assert len(reach.tree.turns) <= len(whole.turns)
+
+    async def do_undo(self) -> None:
+        """Undo the newest rewind, or be refused as over the whole tree."""
+        id_, now = self.scribe.session_id, self.clock.now_ms()
+        asked = await asked_to_undo(await self.store.load_tree(id_), id_, now)
+        part = await self.store.at_once(id_, lambda held: load_since_rewind(held, id_, now))
+        try:
+            undone: HeadMove | str = plan_undo(part)
+        except ClewError as error:
+            undone = f"{error.code} {error.ids}"
+        assert undone == asked
+        if isinstance(undone, HeadMove):
+            await self.move(undone.from_turn_id, "unrewind")
+
+    async def do_again(self) -> None:
+        """Begin a turn of the line anew."""
+        id_, now = self.scribe.session_id, self.clock.now_ms()
+        whole = await self.store.load_tree(id_)
+        turns = [turn for turn in line_turns(whole) if turn.kind == "normal"]
+        if not turns:
+            return
+        turn, carried_id, sibling_id = self.rng.choice(turns), self.mint.turn(), self.mint.turn()
+        rows = {row.id: row for row in await self.store.load_messages(id_)}
+        every = [LineTurn(one, tuple(rows[held] for held in whole.links[one.id])) for one in whole.turns.values()]
+        reach = await load_reach_above(self.store, turn, now)
+        parent, carried = begin_anew(whole, list(compactions_of(every)), turn, carried_id)
+        assert plan_begun_anew(reach, turn, carried_id) == (parent, carried)
+        sibling = Turn(
+            id=sibling_id, session_id=id_, parent_turn_id=parent, created_at=now, status="unanswered", settled_at=now
+        )
+        new = (*carried, Added(sibling, whole.links[turn.id][:1]))
+        tails = await load_kept_tails(self.store, id_, whole)
+        expected = plan_move(whole, tails, id_, sibling_id, now, "rewind", new=new)
+        found = await load_move(self.store, reach, sibling_id, now, "rewind", new=new)
+        assert told(found[1]) == told(expected[1])
+        assert left_line(reach.tree, found[0]) == left_line(whole, expected[0])
+        await self.scribe.commit(*found[1])
+
+
+async def asked_to_undo(whole: Tree, session_id: str, now: int) -> HeadMove | str:
+    try:
+        return plan_undo(tree_after_withdrawal(whole, session_id, now))
+    except ClewError as error:
+        return f"{error.code} {error.ids}"
+
+
+def told(writes: tuple[Write, ...]) -> list[object]:
+    """The writes, what is hidden without its order."""
+    return [sorted(one.hidden.items()) if isinstance(one, SetHidden) else one for one in writes]
+
+
+async def play(store: Store, seed: int, actions: list[str]) -> None:
+    history = Moving(store, seed)
+    await history.start()
+    for action in actions:
+        await history.run(action)
+        tree = await store.load_tree(history.scribe.session_id)
+        goal = random.Random(seed).choice([None, *sorted(tree.turns)])
+        await history.compare(goal, "goto")
+        await ask_of_the_tree(store, history.scribe.session_id, tree, goal)
+
+
+async def ask_of_the_tree(store: Store, id_: str, tree: Tree, goal: str | None) -> None:
+    """The questions about a part of a tree, held against the whole of it."""
+    path = path_to(tree.turns, goal)
+    assert [one.turn for one in await store.load_path(id_, goal)] == list(path)
+    assert [one.messages for one in await store.load_path(id_, goal, turns=2)] == [
+        tree.links.get(turn.id, ()) for turn in path[-2:]
+    ]
+    assert [one.turn for one in await store.load_path(id_, goal, depth=1)] == list(path[1:] or path)
+    for message_id in sorted({one for held in tree.links.values() for one in held})[:6]:
+        on_path = next((turn for turn in path if message_id in tree.links.get(turn.id, ())), None)
+        assert await store.find_on_path(id_, message_id, goal) == on_path
+    if goal is not None:
+        below = [turn for turn in tree.turns.values() if turn.parent_turn_id == goal]
+        assert await store.has_child(id_, goal) == any(turn.status != "refused" for turn in below)
+        ends = {move.to_turn_id for move in tree.moves}
+        was_head = goal in ends or any(turn.id in ends for turn in below)
+        assert await store.was_head(id_, goal, 2**31) == was_head
+    assert await store.moves_after(id_, 1, 3) == tree.moves[1:4]
+    assert await store.newest_move(id_) == next(reversed(tree.moves), None)
+
+
+@pytest.mark.slow
+@pytest.mark.rule("RW-1", "RW-3")
+async def test_a_move_from_its_reach_is_the_move_over_the_whole_tree() -> None:
+    """What is hidden, what leaves the line, where a turn is begun anew, and which rewind is undone or refused."""
+    for seed in range(rounds(40)):
+        await play(MemoryStore(), seed, random.Random(seed).choices(MOVING, k=16))
+
+
+@pytest.mark.rule("RW-1", "RW-3")
+@pytest.mark.parametrize("seed", range(3))
+async def test_a_move_from_its_reach_is_the_same_in_sql(tmp_path: Path, seed: int) -> None:
+    """The recursive queries find what the whole tree says."""
+    rng = random.Random(seed)
+    store = await open_sqlite(tmp_path / "store.db")
+    try:
+        await play(store, seed, ["turn", "turn", "compact", *rng.choices(MOVING, k=rounds(24))])
+    finally:
+        await store.close()
