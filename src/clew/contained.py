@@ -3,6 +3,9 @@
 The folder may belong to a project somebody else wrote. A link that leads out of it, a device, a pipe and what is
 not text are refused; the file is opened step by step below the folder without following links, so that nothing can
 be swapped between the check and the use.
+
+What is made of such files is kept for as long as each of them, and each folder that was listed, is what it was
+(:class:`Kept`).
 """
 
 from __future__ import annotations
@@ -11,11 +14,26 @@ import codecs
 import heapq
 import os
 import stat
+import threading
+import time
+from collections.abc import Callable, Hashable
+from contextvars import ContextVar
 from pathlib import Path
+from typing import Final, Generic, TypeVar
 
 import msgspec
 
-__all__ = ["ContainedText", "FolderListing", "Unreadable", "list_contained", "read_contained", "shown"]
+__all__ = ["ContainedText", "FolderListing", "Kept", "Unreadable", "list_contained", "note", "read_contained", "shown"]
+
+T = TypeVar("T")
+_SETTLED_NS: Final = 2_000_000_000
+"""How long ago a file must have changed before its times tell of the next change: some systems count in twos of
+seconds, and all of them in ticks."""
+_MOST_BYTES: Final = 8 * 1024 * 1024
+
+Trace = tuple[int, ...]
+"""What a file is known by: device, inode, kind, length, when its content and when anything about it changed last."""
+_noted: ContextVar[dict[Path, Trace | None] | None] = ContextVar("noted", default=None)
 
 
 class Unreadable(Exception):
@@ -42,6 +60,67 @@ class FolderListing(msgspec.Struct, frozen=True):
     more: bool
 
 
+class Kept(Generic[T]):
+    """What was made of files and folders by key, made anew when one of these has changed. For any thread.
+
+    Of a file that has changed just now nothing is kept: it could change again and look the same. What is kept longest
+    without being asked for goes when the files together have too many bytes.
+    """
+
+    def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
+        self._most = most_bytes
+        self._bytes = 0
+        self._kept: dict[Hashable, tuple[dict[Path, Trace | None], int, T]] = {}
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable, make: Callable[[], T]) -> T:
+        """The value of this key. What ``make`` reads, it reads by the functions of this module, or notes. Blocking."""
+        known = self._kept.get(key)
+        if known is not None and all(_trace(path) == trace for path, trace in known[0].items()):
+            with self._lock:
+                if key in self._kept:
+                    self._kept[key] = self._kept.pop(key)
+            return known[2]
+        noted: dict[Path, Trace | None] = {}
+        began, outer = time.time_ns(), _noted.set(noted)
+        try:
+            value = make()
+        finally:
+            _noted.reset(outer)
+        traces = [trace for trace in noted.values() if trace is not None]
+        size = sum(trace[3] for trace in traces)
+        with self._lock:
+            self._drop(key)
+            if all(max(trace[4:]) < began - _SETTLED_NS for trace in traces):
+                self._kept[key] = (noted, size, value)
+                self._bytes += size
+            while self._bytes > self._most:
+                self._drop(next(iter(self._kept)))
+        return value
+
+    def _drop(self, key: Hashable) -> None:
+        gone = self._kept.pop(key, None)
+        self._bytes -= gone[1] if gone is not None else 0
+
+
+def note(path: Path) -> None:
+    """What is being made goes by this file or folder, as it is before it is looked at; also by its not being there."""
+    noted = _noted.get()
+    if noted is not None:
+        noted.setdefault(path, _trace(path))
+
+
+def _trace(path: Path) -> Trace | None:
+    for follow in (True, False):
+        # A link that leads nowhere is something too.
+        try:
+            found = os.stat(path, follow_symlinks=follow)
+        except (OSError, ValueError):
+            continue
+        return found.st_dev, found.st_ino, found.st_mode, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    return None
+
+
 def shown(path: Path | str) -> str:
     """A path as a sentence can carry it to a terminal: whoever names files chooses their characters."""
     return "".join(character if character.isprintable() else "\ufffd" for character in str(path))
@@ -49,6 +128,7 @@ def shown(path: Path | str) -> str:
 
 def list_contained(folder: Path, inside: Path, limit: int, suffix: str = "") -> FolderListing:
     """The names in a folder below ``inside`` that end in ``suffix``. Raises :class:`Unreadable`."""
+    note(folder)
     try:
         real = Path(os.path.realpath(folder, strict=True))
         if not real.is_relative_to(os.path.realpath(inside, strict=True)):
@@ -64,6 +144,7 @@ def list_contained(folder: Path, inside: Path, limit: int, suffix: str = "") -> 
 
 def read_contained(path: Path, inside: Path, limit: int) -> ContainedText | None:
     """At most ``limit`` bytes of a file below ``inside``; None when there is none. Raises :class:`Unreadable`."""
+    note(path)
     try:
         base = Path(os.path.realpath(inside, strict=True))
         real = Path(os.path.realpath(path, strict=True))

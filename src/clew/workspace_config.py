@@ -10,7 +10,7 @@ import tomllib
 from pathlib import Path
 from typing import Final
 
-from clew.contained import Unreadable, read_contained, shown
+from clew.contained import Kept, Unreadable, read_contained, shown
 from clew.errors import InvalidInput
 
 __all__ = ["WORKSPACE_CONFIG", "find_workspace_model"]
@@ -27,6 +27,13 @@ def find_workspace_model(workspace: Path) -> str | None:
 
     Raises ``InvalidInput`` where the file does not read: whoever wrote it wanted another model than the default.
     """
+    return _kept.get(workspace, lambda: _read(workspace))
+
+
+_kept: Final[Kept[str | None]] = Kept()
+
+
+def _read(workspace: Path) -> str | None:
     path = workspace / WORKSPACE_CONFIG
     try:
         found = read_contained(path, workspace, _MAX_BYTES)

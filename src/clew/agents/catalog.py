@@ -14,7 +14,7 @@ from typing import Final
 
 from clew.agents.manifest import Agent, AgentSource, parse_manifest
 from clew.agents.restraint import restrain
-from clew.contained import Unreadable, list_contained, read_contained, shown
+from clew.contained import Kept, Unreadable, list_contained, read_contained, shown
 from clew.errors import InternalError, InvalidInput
 
 __all__ = ["MAX_MANIFESTS", "MAX_MANIFEST_BYTES", "AgentCatalog", "builtin_agents"]
@@ -49,10 +49,14 @@ class AgentCatalog:
 
     @classmethod
     def load(cls, user_dir: Path | None, workspace: Path | None) -> AgentCatalog:
-        """Read every manifest: ``<user_dir>/agents/*.md``, then ``<workspace>/.clew/agents/*.md``. Blocking.
+        """Every manifest: ``<user_dir>/agents/*.md``, then ``<workspace>/.clew/agents/*.md``. Blocking.
 
-        ``user_dir`` is clew's folder among the user's settings.
+        ``user_dir`` is clew's folder among the user's settings. Read only when something of it has changed.
         """
+        return _kept.get((user_dir, workspace), lambda: cls._read(user_dir, workspace))
+
+    @classmethod
+    def _read(cls, user_dir: Path | None, workspace: Path | None) -> AgentCatalog:
         agents = dict(builtin_agents())
         notices: list[str] = []
         if user_dir is not None:
@@ -94,6 +98,9 @@ class AgentCatalog:
     def subagents(self) -> tuple[Agent, ...]:
         """The agents the task tool may start, in the order of :meth:`list`."""
         return tuple(agent for agent in self.list() if agent.mode == "subagent")
+
+
+_kept: Final[Kept[AgentCatalog]] = Kept()
 
 
 def _may_be_internal(agent: Agent, notice: Callable[[str], None]) -> bool:

@@ -47,6 +47,7 @@ __all__ = ["PromptContent", "admit", "assistant_row", "content_digest", "read_pa
 MAX_FILES: Final = 10
 MAX_FILE_BYTES: Final = 10 * 1024 * 1024
 MAX_FILES_BYTES: Final = 20 * 1024 * 1024
+_SHORT: Final = 64 * 1024
 _MEDIA_TYPE: Final = re.compile(r"[a-z0-9.+-]+/[a-z0-9.+*-]+", re.ASCII)
 _SEEN_OR_HEARD: Final = ("image/", "audio/", "video/", "application/pdf")
 
@@ -73,9 +74,21 @@ async def admit(
     media = any(isinstance(part, Mapping) and kind_of(part) == "file" for part in given)
     setting = await resolve(host, session, model=model, agent=agent, attended=attended, media=media, told=told)
     kept = await _load_kept(host.store, prompt)
-    content = await asyncio.to_thread(read_parts, prompt, setting.workspace, host.clock.now_ms(), setting.info, kept)
+    asked = (prompt, setting.workspace, host.clock.now_ms(), setting.info, kept)
+    # Off the loop where files are read, or much has to be looked at.
+    short = not media and _is_short(prompt)
+    content = read_parts(*asked) if short else await asyncio.to_thread(read_parts, *asked)
     _check_size(content, setting)
     return setting, content
+
+
+def _is_short(prompt: str | Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a prompt is some words, and nothing else."""
+    if isinstance(prompt, str):
+        return len(prompt) <= _SHORT
+    given: Sequence[object] = prompt
+    values = [value for part in given if isinstance(part, Mapping) for value in part.values()]
+    return all(isinstance(value, str) for value in values) and sum(map(len, values)) <= _SHORT
 
 
 async def user_row(

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
+from clew.agents.catalog import AgentCatalog
 from clew.agents.manifest import Agent
 from clew.contained import shown
 from clew.errors import ClewError, InvalidInput, RowUndecodable
@@ -22,7 +24,7 @@ from clew.store.unit import PutPrompt
 from clew.system_prompt.assemble import SystemPrompt, assemble, sections_of
 from clew.system_prompt.change import environment_change, tells_media
 from clew.system_prompt.environment import collect_environment
-from clew.system_prompt.inputs import Delegate, Environment, PromptInputs
+from clew.system_prompt.inputs import Delegate, Environment, Instruction, PromptInputs
 from clew.system_prompt.instructions import load_instructions
 from clew.system_prompt.sections import environment
 from clew.system_prompt.skills import SkillCatalog
@@ -67,6 +69,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     info: ModelInfo
     workspace: Path | None
     tools: Mapping[str, Tool]
+    schemas: tuple[ToolSchema, ...]
     skills: SkillCatalog
     inputs: PromptInputs
     system_prompt: SystemPrompt
@@ -74,10 +77,6 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     permit: Permit
     attended: bool
     depth: int
-
-    @property
-    def schemas(self) -> tuple[ToolSchema, ...]:
-        return schemas_of(self.tools)
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -117,11 +116,11 @@ async def resolve(
     if session.kind == "subagent" and parent is None and session.parent_id is not None:
         attended, depth = False, max(depth, 1)
     workspace = _workspace(session)
-    catalog = await asyncio.to_thread(host.agents, workspace)
-    for notice in catalog.notices:
+    around = await asyncio.to_thread(_look_around, host, session)
+    for notice in around.agents.notices:
         log.info("%s", notice)
-    manifest = catalog.get(agent or session.agent)
-    chosen = host.providers.parse(model) if model is not None else await _standing_model(host, session, manifest)
+    manifest = around.agents.get(agent or session.agent)
+    chosen = host.providers.parse(model) if model is not None else _standing_model(host, session, manifest, around)
     host.providers.get(chosen.provider_id)
     info = host.providers.info(chosen)
     tools = {
@@ -133,25 +132,21 @@ async def resolve(
         told = await host.store.at_once(session.id, lambda moment: load_told(moment, session.id))
     last, frozen = told.last, told.environment_for(chosen)
     media = media or await _held_media(host.store, session.id, last, frozen)
-    skills = SkillCatalog()
-    if "skill" in tools:
-        skills = await asyncio.to_thread(SkillCatalog.load, host.config_folder, workspace)
-
-    def read_inputs() -> PromptInputs:
-        return PromptInputs(
-            agent_prompt=manifest.prompt,
-            agent_path=manifest.path if manifest.source == "project" else None,
-            session_override=session.system_prompt,
-            swapped_from=session.agent if manifest.name != session.agent else None,
-            subagent=depth > 0,
-            delegates=tuple(Delegate(a.name, a.description) for a in catalog.subagents()) if "task" in tools else (),
-            instructions=load_instructions(workspace).files if workspace else (),
-            skills=skills.index,
-            environment=collect_environment(clock=host.clock, model=chosen, workspace=workspace, media=media),
-            tools=schemas_of(tools),
-        )
-
-    inputs = await asyncio.to_thread(read_inputs)
+    skills = around.skills if "skill" in tools else SkillCatalog()
+    subagents = around.agents.subagents() if "task" in tools else ()
+    schemas = schemas_of(tools)
+    inputs = PromptInputs(
+        agent_prompt=manifest.prompt,
+        agent_path=manifest.path if manifest.source == "project" else None,
+        session_override=session.system_prompt,
+        swapped_from=session.agent if manifest.name != session.agent else None,
+        subagent=depth > 0,
+        delegates=tuple(Delegate(one.name, one.description) for one in subagents),
+        instructions=around.instructions,
+        skills=skills.index,
+        environment=replace(around.environment, model=str(chosen), variant=chosen.variant, media=media),
+        tools=schemas,
+    )
     now = environment(inputs)
     return Setting(
         session=session,
@@ -160,15 +155,42 @@ async def resolve(
         info=info,
         workspace=workspace,
         tools=tools,
+        schemas=schemas,
         skills=skills,
         inputs=inputs,
-        system_prompt=assemble(msgspec.structs.replace(inputs, frozen_environment=frozen)),
-        change=environment_change(now, frozen, last.turn.environment)
-        if last is not None and frozen is not None
-        else None,
+        system_prompt=assemble(replace(inputs, frozen_environment=frozen)),
+        change=environment_change(now, frozen, last.turn.environment) if last and frozen is not None else None,
         permit=await load_permit(host, session, manifest.rules, attended=attended, parent=parent),
         attended=attended,
         depth=depth,
+    )
+
+
+class _Around(msgspec.Struct, frozen=True):
+    """What lies around a session, on disk: who there is to answer, what it is told. ``named`` is the workspace's model,
+    or why it cannot be had."""
+
+    agents: AgentCatalog
+    skills: SkillCatalog
+    instructions: tuple[Instruction, ...]
+    environment: Environment
+    named: str | InvalidInput | None
+
+
+def _look_around(host: Host, session: Session) -> _Around:
+    """All of it in one go. Blocking; what has not changed is not read again."""
+    workspace = _workspace(session)
+    named: str | InvalidInput | None = None
+    try:
+        named = find_workspace_model(workspace) if workspace is not None else None
+    except InvalidInput as error:
+        named = error
+    return _Around(
+        host.agents(workspace),
+        SkillCatalog.load(host.config_folder, workspace) if "skill" in host.tools else SkillCatalog(),
+        load_instructions(workspace).files if workspace else (),
+        collect_environment(clock=host.clock, model=session.model, workspace=workspace),
+        named,
     )
 
 
@@ -222,11 +244,11 @@ async def tell_anew(host: Host, setting: Setting, *, media: bool) -> Setting:
     def collect() -> Environment:
         return collect_environment(clock=host.clock, model=setting.model, workspace=setting.workspace, media=media)
 
-    inputs = msgspec.structs.replace(setting.inputs, environment=await asyncio.to_thread(collect))
-    return msgspec.structs.replace(setting, inputs=inputs, system_prompt=assemble(inputs))
+    inputs = replace(setting.inputs, environment=await asyncio.to_thread(collect))
+    return replace(setting, inputs=inputs, system_prompt=assemble(inputs))
 
 
-async def _standing_model(host: Host, session: Session, manifest: Agent) -> Model:
+def _standing_model(host: Host, session: Session, manifest: Agent, around: _Around) -> Model:
     """The session's model. A variant of its own was picked and is yet to have its turn; else the one with which the
     agent, the workspace or the default wants this model, in every turn."""
     if session.model.variant is not None:
@@ -234,7 +256,7 @@ async def _standing_model(host: Host, session: Session, manifest: Agent) -> Mode
     usual, named = session.model, manifest.model
     if named is None:
         try:
-            usual = await usual_model(host, _workspace(session))
+            usual = _usual_model(host, _workspace(session), around.named)
         except InvalidInput as error:
             # The session has its model; what the workspace would give a new one does not hold it up.
             log.info("%s", error)
@@ -246,8 +268,14 @@ async def _standing_model(host: Host, session: Session, manifest: Agent) -> Mode
 async def usual_model(host: Host, workspace: Path | None) -> Model:
     """The model where neither a person nor an agent names one: the workspace's own, else the default."""
     named = await asyncio.to_thread(find_workspace_model, workspace) if workspace is not None else None
+    return _usual_model(host, workspace, named)
+
+
+def _usual_model(host: Host, workspace: Path | None, named: str | InvalidInput | None) -> Model:
     if named is None:
         return host.providers.default_model()
+    if isinstance(named, InvalidInput):
+        raise named
     try:
         chosen = host.providers.parse(named)
         host.providers.get(chosen.provider_id)

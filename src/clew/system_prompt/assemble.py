@@ -8,6 +8,7 @@ named and kept with the rest, but a model is given them as tools: told in the te
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -23,6 +24,7 @@ __all__ = ["Section", "SystemPrompt", "assemble", "digest_system_prompt", "secti
 _BETWEEN: Final = "\n\n"
 _NATIVE: Final = "tools"
 """The section that goes to a model in a form of its own."""
+_MOST_CHARS: Final = 1024 * 1024
 
 
 class Section(msgspec.Struct, frozen=True):
@@ -49,8 +51,28 @@ class SystemPrompt(msgspec.Struct, frozen=True):
         return [[one.name, len(one.text), *(["native"] if one.name == _NATIVE else [])] for one in self.sections]
 
 
+_kept: Final[dict[bytes, SystemPrompt]] = {}
+_lock: Final = threading.Lock()
+
+
 def assemble(inputs: PromptInputs) -> SystemPrompt:
-    """The prompt for one turn. A section with nothing to say is left out and leaves no trace."""
+    """The prompt for one turn. A section with nothing to say is left out and leaves no trace.
+
+    Most turns are told what the one before was: a prompt is kept by what it was made of, to the byte.
+    """
+    try:
+        made_of = hashlib.sha256(msgspec.json.encode(inputs)).digest()
+    except (TypeError, ValueError, RecursionError):
+        # A tool's schema may hold what is no JSON.
+        return _assemble(inputs)
+    with _lock:
+        known = _kept[made_of] = _kept.pop(made_of) if made_of in _kept else _assemble(inputs)
+        while sum(len(one.kept) for one in _kept.values()) > _MOST_CHARS:
+            _kept.pop(next(iter(_kept)))
+    return known
+
+
+def _assemble(inputs: PromptInputs) -> SystemPrompt:
     built = ((name, clean_text(build(inputs))[0]) for name, build in SECTIONS)
     sections = tuple(Section(name, text) for name, text in built if text)
     kept = _BETWEEN.join(section.text for section in sections)

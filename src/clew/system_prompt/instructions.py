@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from clew.contained import ContainedText, Unreadable, read_contained, shown
+from clew.contained import ContainedText, Kept, Unreadable, note, read_contained, shown
 from clew.system_prompt.inputs import Instruction
 from clew.system_prompt.sections import MAX_INSTRUCTION_BYTES, MAX_INSTRUCTIONS_BYTES
 
@@ -39,8 +39,17 @@ class _Project(msgspec.Struct, frozen=True):
 
 
 def load_instructions(workspace: Path, *, home: Path | None = None) -> Instructions:
-    """Read the instruction files of a workspace. Blocking. ``home`` is the user's unless given."""
-    project = _find_project(workspace, home or _home())
+    """The instruction files of a workspace, read when one has changed. Blocking. ``home`` is the user's."""
+    home = home or _home()
+    real_home = Path(os.path.realpath(home)) if home else None
+    return _kept.get((workspace, real_home), lambda: _load(workspace, real_home))
+
+
+_kept: Final[Kept[Instructions]] = Kept()
+
+
+def _load(workspace: Path, real_home: Path | None) -> Instructions:
+    project = _find_project(workspace, real_home)
     files: list[Instruction] = []
     warnings: list[str] = []
     seen: set[Path] = set()
@@ -82,10 +91,10 @@ def _home() -> Path | None:
         return None
 
 
-def _find_project(workspace: Path, home: Path | None) -> _Project:
+def _find_project(workspace: Path, real_home: Path | None) -> _Project:
+    note(workspace)
     try:
         start = Path(os.path.realpath(workspace, strict=True))
-        real_home = Path(os.path.realpath(home)) if home else None
         if not start.is_dir():
             return _Project((), None)
     except (OSError, ValueError):
@@ -96,6 +105,7 @@ def _find_project(workspace: Path, home: Path | None) -> _Project:
         if climbed and _open_to_all(folder):
             break
         climbed.append(folder)
+        note(folder / ".git")
         if os.path.lexists(folder / ".git"):
             return _Project(tuple(climbed), folder)
         if folder == real_home:
@@ -104,6 +114,7 @@ def _find_project(workspace: Path, home: Path | None) -> _Project:
 
 
 def _open_to_all(folder: Path) -> bool:
+    note(folder)
     try:
         return bool(folder.stat().st_mode & stat.S_IWOTH)
     except OSError:

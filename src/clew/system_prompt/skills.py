@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from clew.contained import Unreadable, list_contained, read_contained, shown
+from clew.contained import Kept, Unreadable, list_contained, read_contained, shown
 from clew.errors import InvalidInput
 from clew.front_matter import Scalar, parse_front_matter, split_front_matter
 from clew.system_prompt.inputs import Skill, SkillSource
@@ -51,7 +51,12 @@ class SkillCatalog:
 
     @classmethod
     def load(cls, user_dir: Path | None, workspace: Path | None) -> SkillCatalog:
-        """Read the index. Blocking. ``user_dir`` is clew's folder among the user's settings."""
+        """The index, read when something of it has changed. Blocking. ``user_dir`` is clew's folder among the user's
+        settings."""
+        return _kept.get((user_dir, workspace), lambda: cls._read(user_dir, workspace))
+
+    @classmethod
+    def _read(cls, user_dir: Path | None, workspace: Path | None) -> SkillCatalog:
         catalog = cls()
         if user_dir is not None:
             catalog._add_folder(user_dir / "skills", user_dir / "skills", "user")
@@ -109,6 +114,9 @@ class SkillCatalog:
                 self._notices.append(f"{path}: ignored; the user has a skill of that name already")
                 continue
             self._skills[name] = (skill, _Place(listing.real / name / _FILE, listing.real))
+
+
+_kept: Final[Kept[SkillCatalog]] = Kept()
 
 
 def _read_index(file: Path, inside: Path, source: SkillSource, path: str) -> Skill | None:

@@ -1,0 +1,137 @@
+"""From a POST to the model: what a prompt goes by is read afresh where it has changed, and little where it has not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clew import contained
+from clew.store.sql.sqlite.pool import ReaderPool
+from clew.store.sql.sqlite.store import SqliteStore
+from clew.store.unit import Outcome, Unit
+from clew.testing.scripted import FakeProviders, ScriptedModel, call, say
+from tests.integration.http_client import served, types
+
+MANIFEST = "---\ndescription: {}\n---\nYou are {}.\n"
+
+
+@pytest.fixture(params=["changed just now", "changed long ago"])
+def seen_as(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files that are read each time, and files that are kept until they change."""
+    if request.param == "changed long ago":
+        monkeypatch.setattr(contained, "_SETTLED_NS", -3_600_000_000_000)
+
+
+def put(path: Path, text: str) -> None:
+    """In place, and at another time than it was written last."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    before = path.stat().st_ctime_ns if path.exists() else 0
+    path.write_text(text)
+    while path.stat().st_ctime_ns == before:
+        path.write_text(text)
+
+
+@pytest.mark.rule("SP-1")
+@pytest.mark.usefixtures("seen_as")
+async def test_a_file_of_the_same_length_that_says_something_else_is_told_to_the_next_prompt(tmp_path: Path) -> None:
+    """The agent's manifest, the project's instructions and the line of a skill; and one that is gone is gone."""
+    files = {
+        ".clew/agents/helper.md": MANIFEST,
+        ".clew/skills/how/SKILL.md": "---\ndescription: {0}\n---\n{0}\n",
+        "AGENTS.md": "be {}",
+    }
+    model = ScriptedModel(otherwise=say("yes"))
+    async with served(providers=FakeProviders(model), store=f"sqlite:///{tmp_path}/s.db") as client:
+        place = tmp_path / "work"
+        for name, text in files.items():
+            put(place / name, text.format("aaa", "aaa"))
+        session_id = await client.session(agent="helper", workspace_root=str(place))
+        for n, word in enumerate(("aaa", "bbb", "bbb", "ccc")):
+            for name, text in files.items():
+                if word not in (place / name).read_text():
+                    put(place / name, text.format(word, word))
+            await client.chat(session_id, "go", f"u{n}")
+            told = model.requests[-1].system
+            assert [told.count(f"You are {word}."), told.count(f"be {word}"), told.count(f"how: {word}")] == [1, 1, 1]
+        (place / "AGENTS.md").unlink()
+        (place / ".clew/skills/how/SKILL.md").unlink()
+        await client.chat(session_id, "go", "u9")
+        told = model.requests[-1].system
+        assert ["be ccc" in told, "# Skills" in told, "You are ccc." in told] == [False, False, True]
+
+
+@pytest.mark.usefixtures("seen_as")
+async def test_a_rule_that_was_changed_counts_for_the_next_call(tmp_path: Path) -> None:
+    """Between two calls of one turn too: in the store, and by a manifest for the next turn."""
+    place = tmp_path / "work"
+    put(place / "x.txt", "hello")
+    put(place / ".clew/agents/helper.md", MANIFEST.format("helper", "helper"))
+    script = [call("read", {"path": "x.txt"}), say("a"), call("read", {"path": "x.txt"}), say("b")]
+    rule = {"permission": "read", "pattern": "*", "action": "deny"}
+    async with served(*script, store=f"sqlite:///{tmp_path}/s.db") as client:
+        session_id = await client.session(workspace_root=str(place))
+        first = await client.chat(session_id, "go", "u1")
+        assert (await client.request("PUT", f"/api/sessions/{session_id}/permissions", {"rules": [rule]})).status == 200
+        second = await client.chat(session_id, "go", "u2")
+    ends = [[one for one in types(chunks) if one.startswith("tool-output")] for chunks in (first, second)]
+    assert ends == [["tool-output-available"], ["tool-output-error"]]
+
+
+@pytest.fixture
+def hand_overs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
+    """What goes to another thread and comes back: reads, units, and whatever else may block."""
+    counted: Counter[str] = Counter()
+    run, submit, to_thread = ReaderPool.run, SqliteStore.submit, asyncio.to_thread
+
+    async def counted_run(self: ReaderPool, *args: Any, **options: Any) -> Any:
+        counted["read"] += 1
+        return await run(self, *args, **options)
+
+    def counted_submit(self: SqliteStore, unit: Unit) -> asyncio.Future[Outcome]:
+        counted["unit"] += 1
+        return submit(self, unit)
+
+    async def counted_thread(*args: Any, **options: Any) -> Any:
+        counted["thread"] += 1
+        return await to_thread(*args, **options)
+
+    monkeypatch.setattr(ReaderPool, "run", counted_run)
+    monkeypatch.setattr(SqliteStore, "submit", counted_submit)
+    monkeypatch.setattr(asyncio, "to_thread", counted_thread)
+    yield counted
+
+
+@pytest.mark.parametrize("turns", [2, 20])
+async def test_a_prompt_is_handed_over_a_few_times_before_the_model_is_asked(
+    tmp_path: Path, hand_overs: Counter[str], turns: int
+) -> None:
+    """However many turns came before: one read for all that admission has to know, one look at the disk."""
+    asked: list[Counter[str]] = []
+
+    class Watching(ScriptedModel):
+        def stream(self, request: Any) -> Any:
+            asked.append(hand_overs.copy())
+            return super().stream(request)
+
+    providers = FakeProviders(Watching(otherwise=say("yes")))
+    async with served(providers=providers, store=f"sqlite:///{tmp_path}/s.db") as client:
+        session_id = await client.session(title="named")
+        for n in range(turns):
+            await client.chat(session_id, "go", f"u{n}")
+        await client.idle(session_id)
+        hand_overs.clear()
+        asked.clear()
+        await client.chat(session_id, "go", "last")
+        await client.idle(session_id)
+    [until] = asked
+    assert until == BEFORE_THE_MODEL
+    assert hand_overs - until == AFTER_IT
+
+
+BEFORE_THE_MODEL = Counter(read=3, thread=1, unit=3)
+AFTER_IT = Counter(read=1, unit=1)
