@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +82,7 @@ async def test_a_rule_that_was_changed_counts_for_the_next_call(tmp_path: Path) 
 
 
 @pytest.fixture
-def hand_overs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
+def hand_overs(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """What goes to another thread and comes back: reads, units, and whatever else may block."""
     counted: Counter[str] = Counter()
     run, submit, to_thread = ReaderPool.run, SqliteStore.submit, asyncio.to_thread
@@ -103,7 +102,7 @@ def hand_overs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
     monkeypatch.setattr(ReaderPool, "run", counted_run)
     monkeypatch.setattr(SqliteStore, "submit", counted_submit)
     monkeypatch.setattr(asyncio, "to_thread", counted_thread)
-    yield counted
+    return counted
 
 
 @pytest.mark.parametrize("turns", [2, 20])
@@ -127,11 +126,9 @@ async def test_a_prompt_is_handed_over_a_few_times_before_the_model_is_asked(
         hand_overs.clear()
         asked.clear()
         await client.chat(session_id, "go", "last")
-        await client.idle(session_id)
-    [until] = asked
-    assert until == BEFORE_THE_MODEL
-    assert hand_overs - until == AFTER_IT
-
-
-BEFORE_THE_MODEL = Counter(read=3, thread=1, unit=3)
-AFTER_IT = Counter(read=1, unit=1)
+        async with client.engine._runtime.sessions.lock(session_id):
+            # Whoever has the lock next finds the run ended, and all that follows it begun.
+            after = hand_overs - asked[0]
+    assert (len(asked), asked[0]) == (1, Counter(read=2, thread=1, unit=2))
+    # How many units a stream takes is a matter of time.
+    assert (after["read"], after["thread"], after["unit"] <= 4) == (1, 0, True)

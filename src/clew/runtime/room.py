@@ -15,7 +15,7 @@ from clew.compaction.context import Context
 from clew.compaction.plan import find_branch, plan_compaction
 from clew.errors import CompactionError, ContextTooLarge, SessionNotFound
 from clew.runtime.compact import Compactor
-from clew.runtime.context import frame_of, load_counted, measured_context, session_policy
+from clew.runtime.context import CountedLine, frame_of, load_counted, measured_context, session_policy
 from clew.runtime.hooks import HookRefused
 from clew.runtime.host import Host
 from clew.runtime.progress import Progress
@@ -49,6 +49,7 @@ class Room:
         self._epoch = epoch
         self._progress = progress
         self._line: LineSlice | None = None
+        self._counted: CountedLine | None = None
         self._measured: Measured | None = None
         self._counts: tuple[Count, ...] = ()
         self._asked: Size | None = None
@@ -56,11 +57,12 @@ class Room:
 
     def renew(self) -> None:
         """Read the line again before the next request: a message of this turn has ended."""
-        self._line = None
+        self._line = self._counted = None
 
     def note(self, usage: Usage, message_id: str, parts: int) -> None:
         """A step has ended: the provider has counted everything up to that part of the message."""
         # A step that nobody counted says nothing.
+        self._counted = None
         self._measured = Measured(message_id, parts, usage.total) if usage.total else None
         if usage.total and self._asked is not None:
             self._counts = (*self._counts[-5:], count_of(usage, self._asked.chars, self._asked.others))
@@ -102,15 +104,14 @@ class Room:
         return context
 
     async def _context(self, live: Message | None) -> Context:
-        if self._line is None or self._measured is None:
-            counted = await load_counted(self._host.store, self.setting.session.id, self._line)
-            if counted is None:
-                raise SessionNotFound("the session was deleted", session_id=self.setting.session.id)
-            self._line = counted.line
-            if self._measured is None:
-                context = measured_context(self._frame, self._policy, counted, live)
-                self._counts = context.counts
-                return context
+        if self._measured is None:
+            self._counted = self._counted or await self._load()
+            self._line = self._counted.line
+            context = measured_context(self._frame, self._policy, self._counted, live)
+            self._counts = context.counts
+            return context
+        if self._line is None:
+            self._line = (await self._load()).line
         # A part is noted by its place in the stored message, of which the first ones may no longer be sent.
         compaction = find_compaction(self._line.turns)
         split, measured = compaction.split if compaction else None, self._measured
@@ -118,6 +119,12 @@ class Room:
             measured = Measured(measured.message_id, max(measured.parts - split.from_part, 0), measured.tokens)
         turns, pruned, counts = self._line.turns, self._line.pruned, self._counts
         return Context(self._frame, self._policy, turns, pruned, live=live, measured=measured, counts=counts)
+
+    async def _load(self) -> CountedLine:
+        counted = await load_counted(self._host.store, self.setting.session.id, self._line)
+        if counted is None:
+            raise SessionNotFound("the session was deleted", session_id=self.setting.session.id)
+        return counted
 
     async def _prune(self, context: Context, *, aggressive: bool = False) -> Context:
         if not (self._policy.prune_tool_outputs if aggressive else self._policy.prunes):
@@ -167,7 +174,7 @@ class Room:
         return await self._context(live)
 
     def _changed(self) -> None:
-        self._line = None
+        self._line = self._counted = None
         self._measured = None
 
     def _too_large(self, context: Context, *, told: bool = False) -> ContextTooLarge:

@@ -31,9 +31,10 @@ from clew.runtime.standing import Standing, load_standing
 from clew.runtime.subagent import Subagents
 from clew.runtime.submission import Outcomes, Submission, TurnOutcome
 from clew.runtime.take import plan_open, plan_take
-from clew.runtime.title import entitle, plan_words
+from clew.runtime.title import entitle, is_unnamed, plan_words
 from clew.runtime.tool_memory import ToolMemory
 from clew.runtime.waiting import find_damage, idle_status, load_open_turn, load_waiting
+from clew.store.base import Moment
 from clew.store.unit import OpenTurnIs, PatchSession, PutParts, SealMessage, SetTurn, Unit, Write
 from clew.transcript.damage import seal_of
 from clew.transcript.fold import Fold
@@ -50,6 +51,14 @@ _NAME_S: Final = 1.0
 """How long a title may still take once the engine closes."""
 NOTHING: Final = Unit("", ())
 """What is stored with a prompt that nothing else belongs to."""
+
+
+class _Aftermath(msgspec.Struct, frozen=True):
+    """A session after a run: what it does now, itself unless it is gone, and whether something waits in its queue."""
+
+    status: Status
+    session: Session | None
+    queued: bool
 
 
 class Runner:
@@ -144,8 +153,7 @@ class Runner:
         outcome = await run.execute()
         try:
             async with self._sessions.lock(run.session_id):
-                await self._tell_end(run, outcome)
-                await self._go_on(run, outcome)
+                await self._go_on(run, outcome, await self._tell_end(run, outcome))
         except Exception:
             log.exception("the end of a run on %s was not handled", run.session_id)
         if outcome.status != "waiting":
@@ -157,9 +165,12 @@ class Runner:
             # Last of all: whoever looks at the session once more would have it in memory again.
             self._sessions.work(self._host.store.release(run.session_id))
 
-    async def _tell_end(self, run: Run, outcome: TurnOutcome) -> None:
-        """Let everybody know how the turn ended: the ledger, the status, events, who waits for it, then viewers."""
-        session_id, sessions = run.session_id, self._sessions
+    async def _tell_end(self, run: Run, outcome: TurnOutcome) -> _Aftermath | None:
+        """Let everybody know how the turn ended: the ledger, the status, events, who waits for it, then viewers.
+
+        How the session is after it, where that had to be read for it.
+        """
+        session_id, sessions, after = run.session_id, self._sessions, None
         sessions.remove_run(run)
         await self._outbound.settle(session_id)
         if outcome.status in ("failed", "refused"):
@@ -168,7 +179,8 @@ class Runner:
             message = str((outcome.error or {}).get("message", "the run failed"))
             status = Status("error", message=message, problem=outcome.error)
         else:
-            status = await idle_status(self._host.store, session_id)
+            after = await self._load_aftermath(session_id)
+            status = after.status
         sessions.show(session_id, status)
         reason = _REASONS.get(outcome.status, "error")
         data = {"turn_id": outcome.turn_id, "reason": reason, "error": outcome.error}
@@ -184,22 +196,30 @@ class Runner:
             self._outcomes.resolve(run.user_message_id, outcome)
         # Viewers see the end only now: whoever acts on it finds the session as it says.
         run.stream.end()
+        return after
 
-    async def _go_on(self, run: Run, outcome: TurnOutcome) -> None:
+    async def _load_aftermath(self, session_id: str) -> _Aftermath:
+        async def ask(store: Moment) -> _Aftermath:
+            status, session = await idle_status(store, session_id), await store.find_session(session_id)
+            return _Aftermath(status, session, bool(await store.load_queue(session_id)))
+
+        return await self._host.store.at_once(session_id, ask)
+
+    async def _go_on(self, run: Run, outcome: TurnOutcome, after: _Aftermath | None) -> None:
         """See what comes next on the session."""
         session_id, is_open = run.session_id, self._sessions.is_open(run.session_id)
         if self._sessions.is_deleting(session_id):
             return
         if is_open:
             self.tool_memory.release_later(session_id)
+        after = after or await self._load_aftermath(session_id)
+        session = after.session
         # What belongs to a turn that has ended is done also when the engine closes, which waits for it.
-        if is_open or not run.signal.aborted:
+        if session is not None and is_unnamed(session) and (is_open or not run.signal.aborted):
             self._sessions.work(self._name(session_id))
-        if outcome.status == "completed":
-            session = await self._host.store.find_session(session_id)
-            if session is not None and await needs_compaction(self._host, session):
-                await self._begin_compaction(session, "making room for the next turn", None, auto=True)
-                return
+        if outcome.status == "completed" and session is not None and await needs_compaction(self._host, session):
+            await self._begin_compaction(session, "making room for the next turn", None, auto=True)
+            return
         if outcome.status == "waiting":
             if not (run.signal.aborted and is_open):
                 return
@@ -207,7 +227,9 @@ class Runner:
             turn = await load_open_turn(self._host.store, session_id)
             if turn is not None and turn.status == "waiting":
                 await self.withdraw(session_id, turn, run.signal.reason or "aborted")
-        await self._fire_rest(session_id, stopped=run.signal.aborted)
+        # Who adds to a queue holds the session's lock, so one that was empty is.
+        if after.queued:
+            await self._fire_rest(session_id, stopped=run.signal.aborted)
 
     async def _fire_rest(self, session_id: str, *, stopped: bool) -> None:
         """Fire what waits behind what has ended, or was ``stopped``, as far as it is not paused."""

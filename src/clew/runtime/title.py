@@ -23,7 +23,7 @@ from clew.transcript.message import Message, MessageRow
 from clew.transcript.part import file_name_of, kind_of, media_type_of, text_part
 from clew.transcript.session import Model, Session
 
-__all__ = ["branch_title", "entitle", "plan_words"]
+__all__ = ["branch_title", "entitle", "is_unnamed", "plan_words"]
 
 log = logging.getLogger("clew.title")
 _LONGEST: Final = 80
@@ -40,13 +40,21 @@ def plan_words(session: Session, row: MessageRow) -> tuple[NameSession, ...]:
     return (NameSession(words, "words"),) if begins and words else ()
 
 
+def is_unnamed(session: Session) -> bool:
+    """Whether a session has no title, or only its first words.
+
+    Nobody looks for a subagent by its name: what it was told says what it is, and a title would be paid for.
+    """
+    words = session.title is None or (session.naming or {}).get("by") == "words"
+    return words and session.kind != "subagent"
+
+
 async def entitle(host: Host, session_id: str) -> bool:
     """Ask a model for the title of a session that has none, or only its first words. True when something changed."""
     try:
         session = await get_session(host.store, session_id)
         naming = session.naming or {}
-        # Nobody looks for a subagent by its name: what it was told says what it is, and a title would be paid for.
-        if (session.title is not None and naming.get("by") != "words") or session.kind == "subagent":
+        if not is_unnamed(session):
             return False
         line = await host.store.load_line(session_id, turns=_TRIES, keep_damaged=True)
         if not line.complete or not line.turns or line.turns[0].messages[0].damage is not None:

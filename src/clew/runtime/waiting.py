@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from clew.errors import RowUndecodable
 from clew.live.base import Status, Waiting
-from clew.store.base import Store
+from clew.store.base import Conversations
 from clew.transcript.damage import DAMAGED_PART, MISSING, NOT_ALL_READABLE
 from clew.transcript.message import MessageRow
 from clew.transcript.turn import Turn
@@ -22,7 +22,7 @@ def open_waits(waits: Sequence[Wait]) -> tuple[Waiting, ...]:
     )
 
 
-async def load_open_turn(store: Store, session_id: str) -> Turn | None:
+async def load_open_turn(store: Conversations, session_id: str) -> Turn | None:
     state = await store.load_state(session_id)
     if state.open_turn_id is None:
         return None
@@ -30,7 +30,7 @@ async def load_open_turn(store: Store, session_id: str) -> Turn | None:
     return line.turns[-1].turn if line.turns else None
 
 
-async def idle_status(store: Store, session_id: str) -> Status:
+async def idle_status(store: Conversations, session_id: str) -> Status:
     """The status of a session that nothing runs on: idle, with what waits for a human, or why nobody can tell."""
     try:
         turn = await load_open_turn(store, session_id)
@@ -49,7 +49,9 @@ async def idle_status(store: Store, session_id: str) -> Status:
     )
 
 
-async def load_waiting(store: Store, session_id: str, turn: Turn) -> tuple[MessageRow | None, MessageRow | None]:
+async def load_waiting(
+    store: Conversations, session_id: str, turn: Turn
+) -> tuple[MessageRow | None, MessageRow | None]:
     """The user message of a waiting turn, and the message whose calls wait; either may be damaged, or gone."""
     rows = (await store.load_line(session_id, through=turn.id, turns=1, keep_damaged=True)).turns[-1].messages
     users = (row for row in rows if row.role == "user")

@@ -58,41 +58,45 @@ class Chat:
 
     async def chat(self, request: Request) -> Any:
         body = await read_body(request, ChatBody, limit=MAX_CHAT_BODY, parser=parse_raw)
-        session = await self._engine.get_session(body.id)
-        about_session(request, session.id)
-        check_value([body.model, body.agent], "the body")
-        if body.trigger == "regenerate-message":
-            batches = await self._regenerate(session, body)
-        else:
-            newest = _newest(body)
-            if newest.role == "assistant":
-                batches = await self._answer(session, newest)
-            elif newest.role == "user":
-                batches = await self._send(session, newest, body)
-            else:
-                raise e.InvalidInput(_NOTHING_NEW)
+        try:
+            check_value([body.model, body.agent], "the body")
+            batches = await (self._regenerate(body) if body.trigger == "regenerate-message" else self._take(body))
+        except e.ClewError:
+            # Whatever else is wrong, that there is no such session is said first.
+            about_session(request, (await self._engine.get_session(body.id)).id)
+            raise
+        about_session(request, body.id)
         return self._stream(batches)
+
+    async def _take(self, body: ChatBody) -> Batches:
+        newest = _newest(body)
+        if newest.role == "user":
+            return await self._send(body.id, newest, body)
+        if newest.role == "assistant":
+            return await self._answer(await self._engine.get_session(body.id), newest)
+        raise e.InvalidInput(_NOTHING_NEW)
 
     def _stream(self, batches: Batches) -> EventStream:
         return EventStream(chunk_frames(batches), self._streams, finite=True, headers=CHAT_HEADERS)
 
-    async def _send(self, session: Session, newest: ClientMessage, body: ChatBody) -> Batches:
+    async def _send(self, session_id: str, newest: ClientMessage, body: ChatBody) -> Batches:
         """The newest message, at the end or in the place of an earlier one."""
         if len(newest.parts) > MAX_PARTS:
             raise e.InvalidInput(f"a message of a user has at most {MAX_PARTS} parts")
         asked: dict[str, Any] = {"model": body.model, "agent": body.agent}
         if body.message_id is not None:
             asked |= {"mode": "edit", "parts": newest.parts, "client_message_id": newest.id}
-            return await self._rewind(session.id, body.message_id, asked)
+            return await self._rewind(session_id, body.message_id, asked)
         submission = await self._engine.submit(
-            session.id, newest.parts, message_id=newest.id, on_busy="reject", **asked
+            session_id, newest.parts, message_id=newest.id, on_busy="reject", **asked
         )
         if submission.queued:
-            raise e.SessionBusy("this message waits in the queue behind a run", session_id=session.id)
-        return await self._follow(session.id, submission)
+            raise e.SessionBusy("this message waits in the queue behind a run", session_id=session_id)
+        return await self._follow(session_id, submission)
 
-    async def _regenerate(self, session: Session, body: ChatBody) -> Batches:
+    async def _regenerate(self, body: ChatBody) -> Batches:
         """Another answer to the user message of an answer."""
+        session = await self._engine.get_session(body.id)
         row = await find_asked_message(self._engine.store, session.id, body.message_id)
         asked: dict[str, Any] = {}
         if self._differs(body, row, session):
