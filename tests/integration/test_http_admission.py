@@ -85,7 +85,7 @@ async def test_a_rule_that_was_changed_counts_for_the_next_call(tmp_path: Path) 
 def hand_overs(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """What goes to another thread and comes back: reads, units, and whatever else may block."""
     counted: Counter[str] = Counter()
-    run, submit, to_thread = ReaderPool.run, SqliteStore.submit, asyncio.to_thread
+    run, submit, to_thread = ReaderPool._run_in, SqliteStore.submit, asyncio.to_thread
 
     async def counted_run(self: ReaderPool, *args: Any, **options: Any) -> Any:
         counted["read"] += 1
@@ -99,7 +99,7 @@ def hand_overs(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         counted["thread"] += 1
         return await to_thread(*args, **options)
 
-    monkeypatch.setattr(ReaderPool, "run", counted_run)
+    monkeypatch.setattr(ReaderPool, "_run_in", counted_run)
     monkeypatch.setattr(SqliteStore, "submit", counted_submit)
     monkeypatch.setattr(asyncio, "to_thread", counted_thread)
     return counted
