@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -44,3 +46,43 @@ async def test_an_empty_address_names_no_store() -> None:
     with pytest.raises(InvalidInput, match="'' is not a store"):
         async with clew.open(""):
             pass
+
+
+_TITLES = (
+    *("Plain words", "plain WORDS too", "Straße", "STRASSE", "\u212aelvin", "kelvin", "long \u017f", "50% of_it"),
+    *('say "hi"', "back\\slash", "two\nlines", "na\u00efve", "\U0001f600 face", "a/b", "<tag>", "ok"),
+)
+_WANTED = (
+    *(
+        "plain",
+        "WORDS",
+        "ss",
+        "strasse",
+        "\u00df",
+        "kelvin",
+        "K",
+        "long s",
+        "%",
+        "_",
+        "50%",
+        '"hi"',
+        "\\",
+        "\\s",
+        "o l",
+    ),
+    *("\n", "s\nl", "NA\u00cfVE", "\U0001f600", "A/B", "<TAG>", "title", "nobody has this", " ", "{", "ok"),
+)
+
+
+async def test_a_title_is_found_by_any_piece_of_it_whatever_its_case(tmp_path: Path) -> None:
+    """What is left out early, without a look into the JSON, is nothing that would be found by one."""
+    async with clew.open(f"sqlite:///{tmp_path}/clew.db") as engine:
+        for title in _TITLES:
+            await engine.create_session(title=title)
+        # Another program may have written it with escapes.
+        with contextlib.closing(sqlite3.connect(tmp_path / "clew.db", timeout=5)) as other, other:
+            other.execute("UPDATE chat_sessions SET metadata_json = replace(metadata_json, '\"ok\"', '\"\\u006fk\"')")
+        for wanted in _WANTED:
+            found = (await engine.list_sessions(q=wanted)).sessions
+            expected = {title for title in _TITLES if wanted.casefold() in title.casefold()}
+            assert (wanted, {session.title for session in found}) == (wanted, expected)

@@ -49,6 +49,19 @@ async def test_no_statement_walks_a_session_but_those_that_are_asked_for_all_of_
     assert walking == BY_SESSION
 
 
+async def test_what_a_list_asks_about_its_page_reads_no_more_than_the_page(tmp_path: Path) -> None:
+    """Whether any of its sessions has something open is found by their ids, however many sessions there are."""
+    file = tmp_path / "store.db"
+    async with clew.open(f"sqlite:///{file}"):
+        pass
+    db = connect(file, writer=False)
+    try:
+        plan = [row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {QUERIES['unsettled_among']}", {"ids": "[]"})]
+    finally:
+        db.close()
+    assert [step for step in plan if step.startswith("SCAN")] == ["SCAN j VIRTUAL TABLE INDEX 1:"]
+
+
 def _walks_a_session(db: sqlite3.Connection, query: str) -> bool:
     if _MADE_LATER.search(query):
         return False

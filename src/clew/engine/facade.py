@@ -178,7 +178,7 @@ class Engine(Operations):
     async def statuses(self, session_ids: Iterable[str]) -> dict[str, Status]:
         """What each is doing. Only those that ran here, or have something open, can be doing anything."""
         known = {session_id: self.host.live.status(session_id) for session_id in session_ids}
-        unsettled = frozenset(await self.store.unsettled_sessions())
+        unsettled = frozenset(await self.store.unsettled_sessions(known))
         return {
             session_id: await self.get_status(session_id) if session_id in unsettled else status or Status("idle")
             for session_id, status in known.items()

@@ -250,8 +250,9 @@ class Conversations(Protocol):
         """Tool calls of the session that have no result, wherever in it they are, by (message, index)."""
         ...
 
-    async def unsettled_sessions(self) -> tuple[str, ...]:
-        """Sessions with an open turn, a tool call without a result, or something in the queue."""
+    async def unsettled_sessions(self, among: Collection[str] | None = None) -> tuple[str, ...]:
+        """Sessions with an open turn, a tool call without a result, or something in the queue; all there are, or those
+        ``among`` some, which costs no more than there are of these."""
         ...
 
     async def newest_message_at(self, session_id: str) -> int:

@@ -7,7 +7,7 @@ schemas of the OpenAPI document, under the names they have here.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -254,9 +254,11 @@ class WebhookList(msgspec.Struct, frozen=True):
     webhooks: Sequence[WebhookShape]
 
 
+_LIFTED: Final = tuple(field for field in SessionShape.__struct_fields__ if field != "status")
+
+
 def show_session(session: Session, status: Status) -> SessionShape:
-    lifted = {field: getattr(session, field) for field in SessionShape.__struct_fields__ if field != "status"}
-    return SessionShape(**lifted, status=status)
+    return SessionShape(**{field: getattr(session, field) for field in _LIFTED}, status=status)
 
 
 def show_rewound(rewound: Rewound) -> RewoundShape:

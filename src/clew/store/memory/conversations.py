@@ -95,9 +95,9 @@ class MemoryConversations(MemoryTables):
     async def open_calls(self, session_id: str) -> tuple[OpenCall, ...]:
         return (await self._read(session_id)).open_calls()
 
-    async def unsettled_sessions(self) -> tuple[str, ...]:
+    async def unsettled_sessions(self, among: Collection[str] | None = None) -> tuple[str, ...]:
         await self._bring_unsettled()
-        held = sorted(self._values.items())
+        held = sorted((id_, value) for id_, value in self._values.items() if among is None or id_ in among)
         found = [id_ for id_, value in held if value.state["state"].open_turn_id is not None or value.queue]
         return (*found, *(id_ for id_, value in held if id_ not in found and value.open_calls()))
 

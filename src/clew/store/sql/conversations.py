@@ -7,6 +7,7 @@ in the same snapshot; so a reader in another process sees all that was acknowled
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Collection, Coroutine
 from typing import Any, Final, TypeVar
 
@@ -27,7 +28,7 @@ from clew.store.base import (
 from clew.store.sql import lines, rows
 from clew.store.sql.messages import MessageReader
 from clew.store.sql.paths import SqlPaths
-from clew.store.sql.statements import SqlReader, Statements, reading, reading_session, reading_view
+from clew.store.sql.statements import SqlReader, Statements, reading, reading_list, reading_session, reading_view
 from clew.store.sql.trees import SqlLooks
 from clew.transcript.message import MessageRow
 from clew.transcript.model_call import ModelCall
@@ -39,6 +40,8 @@ __all__ = ["SqlConversations", "SqlMoment"]
 
 T = TypeVar("T")
 _END: Final = Cursor(2**63 - 1, "")
+_PLAIN: Final = re.compile(r"[ !#-$&-\[\]^`-~]+", re.ASCII)
+"""What stands in JSON as it is, if that has no escapes, and means nothing else to ``LIKE``."""
 
 
 class SqlConversations(SqlReader):
@@ -51,7 +54,7 @@ class SqlConversations(SqlReader):
         row = sql.first("find_session", {"id": session_id})
         return rows.to_session(row) if row else None
 
-    @reading
+    @reading_list
     def list_sessions(self, sql: Statements, query: SessionQuery) -> SessionPage:
         # The narrowest index first: what else is asked for is looked at row by row.
         if query.parent is not None:
@@ -65,7 +68,8 @@ class SqlConversations(SqlReader):
         else:
             name = "list_sessions"
         params = {**msgspec.structs.asdict(query), **msgspec.structs.asdict(query.cursor or _END)}
-        found = list(sql.rows(name, {**params, "limit": query.limit + 1}))
+        plain = f"%{query.title}%" if query.title and _PLAIN.fullmatch(query.title) else None
+        found = list(sql.rows(name, {**params, "plain": plain, "limit": query.limit + 1}))
         page = tuple(rows.to_session(row, keep_damaged=True) for row in found[: query.limit])
         more = len(found) > query.limit
         return SessionPage(page, Cursor(page[-1].updated_at, page[-1].id) if more else None)
@@ -80,8 +84,10 @@ class SqlConversations(SqlReader):
         return lines.load_state(sql, session_id)
 
     @reading
-    def unsettled_sessions(self, sql: Statements) -> tuple[str, ...]:
-        return tuple(row[0] for row in sql.rows("unsettled_sessions", {}))
+    def unsettled_sessions(self, sql: Statements, among: Collection[str] | None = None) -> tuple[str, ...]:
+        if among is None:
+            return tuple(row[0] for row in sql.rows("unsettled_sessions", {}))
+        return tuple(row[0] for row in sql.rows("unsettled_among", {"ids": rows.encode(list(among))}))
 
     # Messages
 

@@ -47,6 +47,9 @@ _CALL: Final = (
 )
 """The order of ``call_columns``, with what a model and a usage are made of as one."""
 
+_MODELS: Final[dict[Any, Model]] = {}
+_MOST_MODELS: Final = 1_000
+
 Row = Sequence[Any]
 Params = dict[str, Any]
 
@@ -86,8 +89,9 @@ def to_session(row: Row, *, keep_damaged: bool = False) -> Session:
     """A session. A damaged one keeps its place in a list, and says so."""
     known, ids = dict(zip(_SESSION, row, strict=True)), {"session_id": row[0]}
     try:
-        known["model"] = msgspec.convert(decode(known["model"], "model of a session", **ids), Model)
-        known["permissions"] = decode(known["permissions"], "permissions of a session", **ids)
+        known["model"] = _model(known["model"], "model of a session", **ids)
+        text = known["permissions"]
+        known["permissions"] = [] if text == "[]" else decode(text, "permissions of a session", **ids)
         known["metadata"] = _object(known["metadata"], "metadata of a session", **ids)
         if not isinstance(known["permissions"], list):
             raise RowUndecodable("the permissions of a session are not a JSON array", **ids)
@@ -98,6 +102,16 @@ def to_session(row: Row, *, keep_damaged: bool = False) -> Session:
             raise RowUndecodable(f"the model of a session is not readable: {error}", **ids) from error
         known |= {"model": Model("unknown", "unknown"), "permissions": [], "metadata": {DAMAGED: UNREADABLE}}
     return Session(**known)
+
+
+def _model(text: Any, what: str, **ids: object) -> Model:
+    """A model, of which there are few: most sessions and steps name the same."""
+    model = _MODELS.get(text)
+    if model is None:
+        model = msgspec.convert(decode(text, what, **ids), Model)
+        if len(_MODELS) < _MOST_MODELS:
+            _MODELS[text] = model
+    return model
 
 
 def message_params(message: MessageRow) -> Params:
@@ -183,7 +197,7 @@ def to_step(row: Row) -> Step:
         turn_id=row[0],
         index=row[1],
         message_id=row[2],
-        model=msgspec.convert(decode(row[3], "model of a step", turn_id=row[0]), Model),
+        model=_model(row[3], "model of a step", turn_id=row[0]),
         usage=Usage(*row[4:9]),
         cost_usd=row[9],
         finish_reason=row[10],

@@ -16,6 +16,7 @@ __all__ = [
     "SqlReader",
     "Statements",
     "reading",
+    "reading_list",
     "reading_session",
     "reading_store",
     "reading_view",
@@ -104,6 +105,13 @@ def reading_view(
     return _method(call, is_long)
 
 
+def reading_list(
+    call: Callable[Concatenate[R, Statements, P], T],
+) -> Callable[Concatenate[R, P], Coroutine[Any, Any, T]]:
+    """The same, of one that answers a page of a ``query``: an index finds it, unless a title is looked for."""
+    return _method(call, lambda _, named: named["query"].title is not None)
+
+
 def reading_store(
     call: Callable[Concatenate[R, Statements, P], T],
 ) -> Callable[Concatenate[R, P], Coroutine[Any, Any, T]]:
@@ -114,12 +122,13 @@ def reading_store(
 def _method(
     call: Callable[Concatenate[R, Statements, P], T], is_long: Callable[[Reads, Mapping[str, Any]], IsLong]
 ) -> Callable[Concatenate[R, P], Coroutine[Any, Any, T]]:
+    parameters = list(inspect.signature(call).parameters)[2:]
     # Behind self and sql a session comes first, in every method that is about one.
-    is_about_session = list(inspect.signature(call).parameters)[2:3] == ["session_id"]
+    is_about_session = parameters[:1] == ["session_id"]
 
     @functools.wraps(call)
     async def read(self: R, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        named = {"session_id": args[0], **kwargs} if args and is_about_session else kwargs
+        named = {**dict(zip(parameters, args, strict=False)), **kwargs}
         about = named.get("session_id") if is_about_session else None
         known = about if isinstance(about, str) else None
         long = is_long(self._reads, named)

@@ -164,6 +164,19 @@ async def test_children_are_found_by_their_parent_alone(store: Store, mint: Mint
     assert [child.id for child in await store.list_children(parent)] == [first, second]
 
 
+async def test_unsettled_sessions_are_told_of_all_or_among_some(store: Store, mint: Mint, clock: FakeClock) -> None:
+    """One with an open turn, one with something in its queue, and one that has come to rest."""
+    opened, queued, settled = [await Scribe.create(store, clock=clock, mint=mint) for _ in range(3)]
+    await opened.prompt("hello")
+    row = user_row(mint, queued.session_id, "later", clock.now_ms())
+    await queued.commit(u.InsertMessage(row), u.Enqueue(row.id, 5))
+    await settled.turn("hello", text("hi"))
+    assert {*await store.unsettled_sessions()} == {opened.session_id, queued.session_id}
+    assert await store.unsettled_sessions([settled.session_id, opened.session_id]) == (opened.session_id,)
+    assert await store.unsettled_sessions([queued.session_id]) == (queued.session_id,)
+    assert await store.unsettled_sessions([]) == ()
+
+
 @pytest.mark.rule("ST-11")
 async def test_delete_takes_everything_that_hangs_on_the_session_and_nothing_else(
     store: Store, mint: Mint, clock: FakeClock, scribe: Scribe

@@ -23,6 +23,12 @@ AND {is_taken_in}
 ORDER BY s.updated_at DESC, s.id DESC
 LIMIT :limit
 
+-- fragment: may_have_title
+-- Decided without a look into the JSON, or a call into Python, for most rows that have not: plain words stand in plain
+-- JSON as they are. Whatever is written with escapes, or is not ASCII, is looked at.
+(:plain IS NULL OR s.metadata_json LIKE :plain OR instr(s.metadata_json, '\')
+    OR length(s.metadata_json) <> length(CAST(s.metadata_json AS BLOB)))
+
 -- fragment: flags
 (:archived OR archived_at IS NULL)
 AND (:ephemeral OR {is_ephemeral} IS NOT 1)
@@ -115,31 +121,31 @@ WHERE s.parent_id = :id AND {kind} <> 'subagent' AND {is_taken_in} ORDER BY s.cr
 -- index on archived_at and sort everything.
 SELECT {session_columns}
 FROM chat_sessions s INDEXED BY chat_sessions_listed LEFT JOIN session_state t ON t.session_id = s.id
-WHERE archived_at IS NULL AND {is_ephemeral} IS NOT 1 AND {kind} <> 'subagent'
+WHERE {may_have_title} AND archived_at IS NULL AND {is_ephemeral} IS NOT 1 AND {kind} <> 'subagent'
 {page}
 
 -- name: list_flagged_sessions
 SELECT {session_columns}
 FROM chat_sessions s INDEXED BY chat_sessions_by_update LEFT JOIN session_state t ON t.session_id = s.id
-WHERE {flags}
+WHERE {may_have_title} AND {flags}
 {page}
 
 -- name: list_sessions_of_agent
 SELECT {session_columns}
 FROM chat_sessions s INDEXED BY chat_sessions_by_agent LEFT JOIN session_state t ON t.session_id = s.id
-WHERE s.agent = :agent AND {flags}
+WHERE {may_have_title} AND s.agent = :agent AND {flags}
 {page}
 
 -- name: list_sessions_of_workspace
 SELECT {session_columns}
 FROM chat_sessions s INDEXED BY chat_sessions_by_workspace LEFT JOIN session_state t ON t.session_id = s.id
-WHERE s.workspace_root = :workspace AND {flags}
+WHERE {may_have_title} AND s.workspace_root = :workspace AND {flags}
 {page}
 
 -- name: list_sessions_of_parent
 SELECT {session_columns}
 FROM chat_sessions s INDEXED BY chat_sessions_by_parent LEFT JOIN session_state t ON t.session_id = s.id
-WHERE s.parent_id = :parent AND {flags}
+WHERE {may_have_title} AND s.parent_id = :parent AND {flags}
 {page}
 
 -- name: all_session_ids
@@ -260,6 +266,16 @@ WHERE tool_state IN ('input-streaming', 'input-available', 'approval-requested',
 AND NOT EXISTS (SELECT 1 FROM adopted_messages a WHERE a.message_id = chat_parts.message_id)
 UNION
 SELECT session_id FROM message_queue
+
+-- name: unsettled_among
+SELECT j.value FROM json_each(:ids) j
+WHERE EXISTS (SELECT 1 FROM session_state t WHERE t.session_id = j.value AND t.open_turn_id IS NOT NULL)
+OR EXISTS (
+    SELECT 1 FROM chat_parts p INDEXED BY chat_parts_open_calls WHERE p.session_id = j.value
+    AND p.tool_state IN ('input-streaming', 'input-available', 'approval-requested', 'approval-responded')
+    AND NOT EXISTS (SELECT 1 FROM adopted_messages a WHERE a.message_id = p.message_id)
+)
+OR EXISTS (SELECT 1 FROM message_queue q WHERE q.session_id = j.value)
 
 -- name: newest_message_at
 -- What is no number sorts above all numbers; another program may have written it.
