@@ -234,3 +234,103 @@ async function coded(page, count) {
     return lines.length >= count && lines;
   }, `no ${count} lines came`);
 }
+
+test("an answer that is kept says how far it goes, and the wider one is asked about no more", async () => {
+  const server = await sharedServer();
+  const id = await toolSession(server);
+  const page = await openSession(server, id);
+  await say(page, "!bash echo one");
+  await asking(page).getByLabel("Kept for longer, it allows").selectOption({ label: "every `echo one …`, whatever follows" });
+  await button(asking(page), "For this session").click();
+  await reported(page, "one");
+  await say(page, "!bash echo one two");
+  await reported(page, "one two");
+  assert.equal(await asking(page).count(), 0);
+  const { rules } = await server.call("GET", `/api/rules?scope=session&session=${id}`);
+  assert.deepEqual(rules.map((rule) => `${rule.permission} ${rule.pattern}`), ["bash echo one *"]);
+});
+
+test("one key answers a request: y allows it, s keeps it for the session, n asks why not", async () => {
+  const server = await sharedServer();
+  const page = await openSession(server, await toolSession(server));
+  const word = async (command, ...keys) => {
+    await say(page, `!bash ${command}`);
+    await asking(page).focus();
+    for (const key of keys) await page.keyboard.press(key);
+  };
+  await word("echo yes", "y");
+  await reported(page, "yes");
+  await word("echo kept", "s");
+  await reported(page, "kept");
+  await word("echo never", "n", "x", "Enter");
+  await page.getByText("Denied: x", { exact: true }).waitFor();
+  await say(page, "!bash echo kept");
+  await reported(page, "kept", 2);
+});
+
+test("all that waits is answered at once", async () => {
+  const server = await sharedServer();
+  const page = await openSession(server, await toolSession(server));
+  await say(page, "!bash echo one\n!bash echo two\n!bash echo three");
+  await asking(page).nth(2).waitFor();
+  await button(asking(page).last(), "Allow all 3 once").click();
+  await answers(page).getByText(/: one\b[^]*: two\b[^]*: three\b/).first().waitFor();
+  assert.equal(await asking(page).count(), 0);
+});
+
+test("the mode is in sight and changes what is asked", async () => {
+  const server = await sharedServer();
+  const folder = join(server.folder, "accepted");
+  await mkdir(folder);
+  const page = await openSession(server, await toolSession(server, folder));
+  const mode = page.getByRole("form", { name: "Write a message" }).getByLabel("Mode", { exact: true });
+  assert.equal(await mode.inputValue(), "ask");
+  await say(page, "!write a.txt one");
+  await page.getByRole("group", { name: "write waits for your word" }).waitFor();
+  await mode.selectOption("accept_edits");
+  await until(async () => (await readdir(folder)).includes("a.txt"));
+  await mode.selectOption("read_only");
+  await say(page, "!write b.txt two");
+  await answers(page).getByText(/this session only reads/).waitFor();
+  assert.deepEqual(await readdir(folder), ["a.txt"]);
+});
+
+test("a rule given by mistake is found, explained and revoked in the inspector", async () => {
+  const server = await sharedServer();
+  const folder = join(server.folder, "revoked");
+  await mkdir(folder);
+  const page = await openSession(server, await toolSession(server, folder));
+  await say(page, "!bash echo mistake");
+  await button(asking(page), "Always in this project").click();
+  await reported(page, "mistake");
+  await page.keyboard.press("Control+i");
+  await page.getByRole("tab", { name: "Rules" }).click();
+  const panel = page.getByRole("tabpanel", { name: "Rules" });
+  await panel.getByRole("region", { name: "This project" }).getByText("bash echo mistake").waitFor();
+  await panel.getByLabel("Its target").fill("echo mistake");
+  await button(panel, "Explain").click();
+  await panel.getByText("the project rule `bash echo mistake` allows it").waitFor();
+  await panel.getByRole("button", { name: "Revoke allow bash echo mistake" }).click();
+  await panel.getByText("no rule covers it").waitFor();
+  await panel.getByRole("form", { name: "Add a rule" }).getByLabel("Pattern").fill("echo *");
+  await button(panel, "Add").click();
+  await panel.getByRole("region", { name: "This session" }).getByText("bash echo *").waitFor();
+  await say(page, "!bash echo mistake");
+  await reported(page, "mistake", 2);
+});
+
+test("a command shows what it prints while it runs", async () => {
+  const server = await sharedServer();
+  const folder = join(server.folder, "printing");
+  await mkdir(folder);
+  const id = await toolSession(server, folder);
+  await server.call("POST", "/api/rules", { scope: "session", session: id, permission: "bash", pattern: "*", action: "allow" });
+  const [page, other] = [await openSession(server, id), await openSession(server, id)];
+  await say(page, "!bash echo '<b>begun</b>'; until [ -e go ]; do sleep 0.1; done; echo ended");
+  for (const viewer of [page, other]) await viewer.getByRole("log", { name: "What bash gives so far" }).getByText("<b>begun</b>").waitFor();
+  await other.reload();
+  await other.getByRole("log", { name: "What bash gives so far" }).getByText("<b>begun</b>").waitFor();
+  await writeFile(join(folder, "go"), "");
+  await page.getByRole("log", { name: "What bash gives so far" }).waitFor({ state: "detached" });
+  await answers(page).getByText(/ended \[exit code 0\]/).waitFor();
+});

@@ -2,6 +2,7 @@
 
 import { useRef } from 'react';
 import { IconButton } from '../ui/button';
+import { ModeChoice } from './mode_choice';
 import { ModelPicker } from './model_picker';
 import { SendButton } from './send_button';
 import type { useModelChoice } from './use_model_choice';
@@ -33,6 +34,7 @@ export function ComposerBar({ model, modelsOpen, onModels, onFiles, state, onSto
       />
       <IconButton label="Attach files" icon="attach" disabled={state.editing} onClick={() => input.current?.click()} />
       <ModelPicker shown={model.shown} changed={model.picked !== null} open={modelsOpen} onOpen={onModels} onPick={model.choose} />
+      <ModeChoice />
       <div className="ms-auto flex shrink-0 items-center gap-1">
         <SendButton {...state} onStop={onStop} />
       </div>

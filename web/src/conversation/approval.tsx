@@ -1,12 +1,14 @@
 /** A call that waits for a word: exactly what it would do, which rule asked, and the answers there are. */
 
-import { useRef, useState } from 'react';
+import { type KeyboardEvent, useRef, useState } from 'react';
 import type { Decision } from '../state/conversation';
 import { useStore } from '../state/store';
 import { useThis } from '../state/use_conversation';
 import { Button } from '../ui/button';
+import { AllowAll } from './allow_all';
 import { targetWords, whoAsked } from './approval_words';
 import { useDraft } from './memory';
+import { OfferChoice } from './offer_choice';
 import { passOn, usePoliteFocus } from './polite_focus';
 import { ToolInput } from './tool_input';
 import { type Approval as Asked, toolName, type ToolPart } from './tool_part';
@@ -16,6 +18,8 @@ export function Approval({ part, approval }: { part: ToolPart; approval: Asked }
   const rooted = useStore(conversation.store, (state) => state.session?.workspace_root != null);
   const [sending, setSending] = useState(false);
   const [denying, setDenying] = useState(false);
+  const offers = approval.descriptor?.offers;
+  const [offer, setOffer] = useState(0);
   const [reason, setReason] = useDraft(`reason ${approval.id}`);
   const ref = useRef<HTMLDivElement>(null);
   const name = toolName(part);
@@ -25,7 +29,8 @@ export function Approval({ part, approval }: { part: ToolPart; approval: Asked }
     const done = passOn(ref.current);
     setSending(true);
     try {
-      await conversation.decide(approval.id, decision, decision === 'deny' ? reason.trim() || undefined : undefined);
+      const picked = decision === 'session' || decision === 'project' ? offers?.[offer]?.pattern : undefined;
+      await conversation.decide(approval.id, decision, { reason: decision === 'deny' ? reason.trim() : undefined, pattern: picked });
       done();
     } catch {
       // The notice above the composer says why.
@@ -34,30 +39,48 @@ export function Approval({ part, approval }: { part: ToolPart; approval: Asked }
     }
   };
 
+  // Requests of old offer nothing; what they allow is the call itself.
+  const keepable = offers === undefined || offers.length > 0;
+  const onKey = (event: KeyboardEvent) => {
+    const typing = event.target instanceof HTMLInputElement || event.target instanceof HTMLSelectElement;
+    if (typing || sending || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key === 'y') void decide('once');
+    else if (event.key === 's' && keepable) void decide('session');
+    else if (event.key === 'p' && keepable && rooted) void decide('project');
+    else if (event.key === 'n') setDenying(true);
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  };
+
   return (
-    <div ref={ref} data-waits={approval.id} role="group" tabIndex={-1} aria-label={`${name} waits for your word`} className="grid min-w-0 gap-3 rounded-sm outline-offset-4">
+    <div ref={ref} data-waits={approval.id} role="group" tabIndex={-1} aria-label={`${name} waits for your word`} onKeyDown={onKey} className="grid min-w-0 gap-3 rounded-sm outline-offset-4">
       <ToolInput id={`ask ${part.toolCallId}`} name={name} input={part.input} />
       <div className="grid gap-1 text-sm">
         <Targets approval={approval} command={(part.input as { command?: unknown } | undefined)?.command} />
         <p className="break-words text-quiet">{whoAsked(approval)}</p>
       </div>
+      {offers && <OfferChoice offers={offers} picked={offer} onPick={setOffer} />}
       <div className="flex flex-wrap gap-2">
-        <Button look="thread" disabled={sending} onClick={() => void decide('once')}>
+        <Button look="thread" disabled={sending} aria-keyshortcuts="y" title="Allow once (y)" onClick={() => void decide('once')}>
           Allow once
         </Button>
-        <Button disabled={sending} onClick={() => void decide('session')}>
-          For this session
-        </Button>
-        {rooted && (
-          <Button disabled={sending} onClick={() => void decide('project')}>
+        {keepable && (
+          <Button disabled={sending} aria-keyshortcuts="s" title="For this session (s)" onClick={() => void decide('session')}>
+            For this session
+          </Button>
+        )}
+        {keepable && rooted && (
+          <Button disabled={sending} aria-keyshortcuts="p" title="Always in this project (p)" onClick={() => void decide('project')}>
             Always in this project
           </Button>
         )}
         {!denying && (
-          <Button look="danger" disabled={sending} onClick={() => setDenying(true)}>
+          <Button look="danger" disabled={sending} aria-keyshortcuts="n" title="Deny (n)" onClick={() => setDenying(true)}>
             Deny
           </Button>
         )}
+        <AllowAll toolCallId={part.toolCallId} />
       </div>
       {denying && (
         <form

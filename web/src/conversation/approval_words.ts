@@ -2,7 +2,7 @@
 
 import type { Approval, Target } from './tool_part';
 
-const SCOPES: Record<string, string> = { manifest: 'the agent', session: 'this session', project: 'this project' };
+const SCOPES: Record<string, string> = { manifest: 'the agent', session: 'this session', project: 'this project', mode: 'the mode' };
 const KINDS: Record<string, string> = { path: 'path', command: 'command', host: 'host', plain: '' };
 
 export function whoAsked(approval: Approval): string {

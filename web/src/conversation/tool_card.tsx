@@ -10,7 +10,7 @@ import { useOpen } from './memory';
 import { Question } from './question';
 import { ToolInput } from './tool_input';
 import { SubagentLink, ToolOutput } from './tool_output';
-import { editOf, exitCode, gist, STATE_WORDS, subagentOf, toolName, type ToolPart, type ToolState, toolState } from './tool_part';
+import { editOf, exitCode, gist, soFar, STATE_WORDS, subagentOf, toolName, type ToolPart, type ToolState, toolState } from './tool_part';
 
 const TONES: Record<ToolState, string> = {
   preparing: 'text-quiet',
@@ -41,6 +41,7 @@ export const ToolCard = memo(function ToolCard({ part, live, pruned, past }: Pro
   const child = subagentOf(part);
   const code = exitCode(part);
   const edit = part.state === 'input-streaming' ? null : editOf(name, part.input);
+  const running = soFar(part);
   const pending = state === 'waiting' && !past;
   const question = name === 'question';
   // A question that stands below, word for word, is not said twice.
@@ -70,9 +71,14 @@ export const ToolCard = memo(function ToolCard({ part, live, pruned, past }: Pro
           {asking && (pending ? <Question part={part} /> : <Answered part={part} />)}
           {!question && pending && part.approval && <Approval part={part} approval={part.approval} />}
           {open && !(pending && !question) && <ToolInput id={`in ${part.toolCallId}`} name={name} input={part.input} />}
-          {open && <ToolOutput id={`out ${part.toolCallId}`} part={part} />}
+          {open && !running && <ToolOutput id={`out ${part.toolCallId}`} part={part} />}
           {outcome && <p className="text-sm break-words text-quiet">{outcome}</p>}
         </div>
+      )}
+      {running && (
+        <pre role="log" aria-label={`What ${name} gives so far`} dir="ltr" tabIndex={0} className="clew-sofar max-h-52 overflow-auto border-t border-line px-2.5 py-2 font-mono text-[13px] break-words whitespace-pre-wrap">
+          {running}
+        </pre>
       )}
       {child && (
         <div className="px-1.5 pb-1.5 pl-[1.6rem]">

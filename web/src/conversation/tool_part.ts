@@ -18,11 +18,17 @@ export interface Rule {
   pinned?: boolean;
 }
 
+/** What an answer may allow from now on, in words. */
+export interface Offer {
+  pattern: string;
+  words: string;
+}
+
 export interface Approval {
   id: string;
   approved?: boolean;
   reason?: string;
-  descriptor?: { targets?: Target[]; rule?: Rule | null; scope?: string | null; reason?: string; since?: number };
+  descriptor?: { targets?: Target[]; rule?: Rule | null; scope?: string | null; reason?: string; since?: number; offers?: Offer[] };
 }
 
 export interface ToolPart {
@@ -59,7 +65,7 @@ export function toolState(part: ToolPart, live: boolean, asked: boolean): ToolSt
     case 'approval-responded':
       return part.approval?.approved === false ? 'denied' : live ? 'running' : 'allowed';
     case 'output-available':
-      return part.preliminary ? 'running' : 'done';
+      return part.preliminary ? (live ? 'running' : 'unfinished') : 'done';
     case 'output-error':
       return 'failed';
     case 'output-denied':
@@ -136,7 +142,7 @@ export function asText(value: unknown): string {
 
 /** How a command ended, a signal as a negative number; null for other tools, and for outputs of old, which are text. */
 export function exitCode(part: ToolPart): number | null {
-  const output = toolName(part) === 'bash' && part.state === 'output-available' ? part.output : null;
+  const output = toolName(part) === 'bash' && !part.preliminary && part.state === 'output-available' ? part.output : null;
   const code = output && typeof output === 'object' ? (output as { exit_code?: unknown }).exit_code : null;
   return typeof code === 'number' && typeof (output as { text?: unknown }).text === 'string' ? code : null;
 }
@@ -144,6 +150,14 @@ export function exitCode(part: ToolPart): number | null {
 /** What a call gave back, as it is read: of a command what it wrote. */
 export function outputText(part: ToolPart): string {
   return asText(exitCode(part) === null ? part.output : (part.output as { text: string }).text);
+}
+
+/** What a call has given so far, while it runs: the end of it, as text. */
+export function soFar(part: ToolPart): string | null {
+  if (!part.preliminary || part.state !== 'output-available') return null;
+  const output = part.output as { text?: unknown } | string | null | undefined;
+  const text = typeof output === 'string' ? output : typeof output?.text === 'string' ? output.text : null;
+  return text?.trimEnd() || null;
 }
 
 /** The session a subagent worked in. */

@@ -1,4 +1,4 @@
-/** The inspector: one turn in full, the tree, the reflog, the files. */
+/** The inspector: one turn in full, the tree, the reflog, the files, the rules. */
 
 import { lazy, Suspense, useRef } from 'react';
 import type { Conversation } from '../state/conversation';
@@ -8,6 +8,7 @@ import { type Tab, view } from '../state/view';
 import { IconButton } from '../ui/button';
 import { FilesTab } from './files_tab';
 import { ReflogTab } from './reflog_tab';
+import { RulesTab } from './rules_tab';
 import { TurnTab } from './turn_tab';
 
 // The graph brings a library of its own, which the conversation does not wait for.
@@ -18,6 +19,7 @@ const TABS: { tab: Tab; name: string }[] = [
   { tab: 'tree', name: 'Tree' },
   { tab: 'reflog', name: 'Reflog' },
   { tab: 'files', name: 'Files' },
+  { tab: 'rules', name: 'Rules' },
 ];
 
 export function Inspector({ id }: { id: string }) {
@@ -77,6 +79,7 @@ function Opened({ conversation }: { conversation: Conversation }) {
           )}
           {tab === 'reflog' && <ReflogTab />}
           {tab === 'files' && <FilesTab />}
+          {tab === 'rules' && <RulesTab />}
         </div>
       </div>
     </ConversationContext>

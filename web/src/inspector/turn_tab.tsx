@@ -10,7 +10,6 @@ import { Button } from '../ui/button';
 import { cost, duration, moment } from '../ui/words';
 import { DiffDialog } from './diff_dialog';
 import { RequestView } from './request_view';
-import { RulesInForce } from './rules_in_force';
 import { UsageTable } from './usage_table';
 
 const ENDED: Record<TreeTurn['status'], string> = {
@@ -97,7 +96,6 @@ export function TurnTab() {
         </div>
       )}
       {turn.steps.length > 0 && <RequestView turnId={turn.id} steps={turn.steps.length} />}
-      <RulesInForce />
       {against && <DiffDialog left={against} right={turn.id} onClose={() => setAgainst(null)} />}
     </div>
   );

@@ -6,6 +6,7 @@ import { Unreachable } from '../api/problem';
 import { type Message, type Session, textOf } from '../api/types';
 import { isLive, OpenSession } from './open_session';
 
+export type Mode = 'ask' | 'accept_edits' | 'read_only';
 export type Decision = 'once' | 'session' | 'project' | 'deny';
 
 export interface Outgoing {
@@ -82,13 +83,26 @@ export class Conversation extends OpenSession {
     await this.acting(() => this.client.call('POST /api/sessions/{id}/continue', { path: { id: this.id }, body: { queue: true } }));
   }
 
-  async decide(approvalId: string, decision: Decision, reason?: string): Promise<void> {
+  /** `pattern` is one of those the request offers: how far the rule goes that the answer stores. */
+  async decide(approvalId: string, decision: Decision, { reason, pattern }: { reason?: string; pattern?: string } = {}): Promise<void> {
     await this.acting(() =>
       this.client.call('POST /api/sessions/{id}/approvals/{approval_id}', {
         path: { id: this.id, approval_id: approvalId },
-        body: { decision, ...(reason ? { reason } : {}) },
+        body: { decision, ...(reason ? { reason } : {}), ...(pattern ? { pattern } : {}) },
       }),
     );
+    void this.settle();
+  }
+
+  /** One word for every request that waits. */
+  async decideAll(decision: Decision): Promise<void> {
+    await this.acting(() => this.client.call('POST /api/sessions/{id}/approvals', { path: { id: this.id }, body: { decision } }));
+    void this.settle();
+  }
+
+  /** How freely the session works from now on. */
+  async setMode(mode: Mode): Promise<void> {
+    await this.acting(() => this.client.call('PATCH /api/sessions/{id}', { path: { id: this.id }, body: { mode } }));
     void this.settle();
   }
 

@@ -2,7 +2,7 @@
 
 import { Store } from './store';
 
-export type Tab = 'turn' | 'tree' | 'reflog' | 'files';
+export type Tab = 'turn' | 'tree' | 'reflog' | 'files' | 'rules';
 export type Theme = 'system' | 'light' | 'dark';
 
 export interface ViewState {

@@ -1,1 +1,0 @@
-export{a as Mermaid}from"./index-DU2a_u2f.js";

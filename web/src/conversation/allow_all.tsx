@@ -1,0 +1,31 @@
+/** One word for all that waits, at the last of the calls where more than one does. */
+
+import { useState } from 'react';
+import { useStore } from '../state/store';
+import { useThis } from '../state/use_conversation';
+import { Button } from '../ui/button';
+
+export function AllowAll({ toolCallId }: { toolCallId: string }) {
+  const conversation = useThis();
+  const count = useStore(conversation.store, (state) => {
+    const waiting = (state.status.waiting ?? []).filter((wait) => wait.approval_id);
+    return waiting.at(-1)?.tool_call_id === toolCallId ? waiting.length : 0;
+  });
+  const [sending, setSending] = useState(false);
+  if (count < 2) return null;
+  const decide = (decision: 'once' | 'deny') => {
+    setSending(true);
+    // The notice above the composer says why it was refused.
+    void conversation.decideAll(decision).catch(() => undefined).finally(() => setSending(false));
+  };
+  return (
+    <span className="ms-auto flex flex-wrap gap-2">
+      <Button look="quiet" disabled={sending} onClick={() => decide('once')}>
+        Allow all {count} once
+      </Button>
+      <Button look="quiet" disabled={sending} onClick={() => decide('deny')}>
+        Deny all {count}
+      </Button>
+    </span>
+  );
+}

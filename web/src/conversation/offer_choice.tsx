@@ -1,0 +1,32 @@
+/** How far "for this session" and "always" go: from the call itself to its family, each in words. */
+
+import { useId } from 'react';
+import type { Offer } from './tool_part';
+
+interface Props {
+  offers: Offer[];
+  picked: number;
+  onPick: (index: number) => void;
+}
+
+export function OfferChoice({ offers, picked, onPick }: Props) {
+  const id = useId();
+  if (offers.length === 0) return <p className="text-sm text-quiet">No rule could say the same thing again, so this can only be allowed once.</p>;
+  if (offers.length === 1) {
+    return <p className="text-sm break-words text-quiet">Kept, it allows: {offers[0]!.words}</p>;
+  }
+  return (
+    <div className="grid min-w-0 gap-1 text-sm">
+      <label htmlFor={id} className="text-quiet">
+        Kept for longer, it allows
+      </label>
+      <select id={id} value={picked} onChange={(event) => onPick(Number(event.target.value))} className="w-full min-w-0 rounded-md border border-line bg-raised px-2 py-1 text-sm">
+        {offers.map((offer, index) => (
+          <option key={offer.pattern} value={index}>
+            {offer.words}
+          </option>
+        ))}
+      </select>
+    </div>
+  );
+}

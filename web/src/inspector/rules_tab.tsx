@@ -1,0 +1,151 @@
+/** What is allowed here and by whom: the rules of the session, the project and the agent; revoked, added, explained. */
+
+import { type FormEvent, useState } from 'react';
+import type { KeptRule } from '../api/schema';
+import { inWords } from '../api/problem';
+import { useHost } from '../state/host';
+import { useStore } from '../state/store';
+import { useAnswer } from '../state/use_answer';
+import { useThis } from '../state/use_conversation';
+import { Button } from '../ui/button';
+
+const SCOPES: { scope: KeptRule['scope']; title: string; none: string }[] = [
+  { scope: 'session', title: 'This session', none: 'None of its own.' },
+  { scope: 'project', title: 'This project', none: 'None.' },
+  { scope: 'agent', title: 'The agent', none: 'None.' },
+];
+const TONES = { allow: 'text-good', deny: 'text-bad', ask: 'text-warn' };
+const FIELD = 'min-w-0 rounded-md border border-line bg-paper px-2 py-1 text-sm text-ink';
+
+export function RulesTab() {
+  const conversation = useThis();
+  const host = useHost();
+  const updated = useStore(conversation.store, (state) => state.session?.updated_at);
+  const waiting = useStore(conversation.store, (state) => state.status.waiting?.length ?? 0);
+  const [changes, setChanges] = useState(0);
+  const [failed, setFailed] = useState<string | null>(null);
+  const { answer, error } = useAnswer('GET /api/rules', { query: { session: conversation.id } }, `${updated} ${waiting} ${changes}`);
+  const acting = (work: Promise<unknown>) =>
+    work.then(
+      () => {
+        setFailed(null);
+        setChanges((count) => count + 1);
+      },
+      (problem: unknown) => setFailed(inWords(problem)),
+    );
+  const revoke = (rule: KeptRule) => void acting(host.client.call('DELETE /api/rules', { query: { id: rule.id, session: conversation.id } }));
+  if (error) return <p className="p-4 text-sm text-bad">{error}</p>;
+  return (
+    <div className="grid gap-5 p-4 text-sm">
+      {failed && <p role="alert" className="break-words text-bad">{failed}</p>}
+      {SCOPES.map(({ scope, title, none }) => {
+        const rules = (answer?.rules ?? []).filter((rule) => rule.scope === scope);
+        return (
+          <section key={scope} aria-label={title} className="grid gap-1.5">
+            <h3 className="font-medium">{title}</h3>
+            {answer && rules.length === 0 && <p className="text-quiet">{none}</p>}
+            <ul className="grid gap-1">
+              {rules.map((rule, index) => (
+                <li key={`${rule.id} ${index}`} className="flex min-w-0 items-baseline gap-2">
+                  <span className={`shrink-0 ${TONES[rule.action]}`}>{rule.action}</span>
+                  <code dir="ltr" className="min-w-0 flex-1 font-mono text-xs break-all">
+                    {rule.permission} {rule.pattern}
+                    {rule.pinned && <span className="text-quiet"> (pinned)</span>}
+                  </code>
+                  {scope !== 'agent' && (
+                    <Button look="quiet" aria-label={`Revoke ${rule.action} ${rule.permission} ${rule.pattern}`} onClick={() => revoke(rule)}>
+                      Revoke
+                    </Button>
+                  )}
+                </li>
+              ))}
+            </ul>
+          </section>
+        );
+      })}
+      <AddRule onAdd={(body) => acting(host.client.call('POST /api/rules', { body: { ...body, session: conversation.id } }))} />
+      <Explain version={`${updated} ${changes}`} />
+      <p className="text-quiet">The nearest rule decides: the session’s, then the project’s, then the agent’s. What no rule speaks of is asked about.</p>
+    </div>
+  );
+}
+
+interface NewRule {
+  scope: 'session' | 'project';
+  permission: string;
+  pattern: string;
+  action: KeptRule['action'];
+}
+
+function AddRule({ onAdd }: { onAdd: (rule: NewRule) => Promise<void> }) {
+  const conversation = useThis();
+  const rooted = useStore(conversation.store, (state) => state.session?.workspace_root != null);
+  const [rule, setRule] = useState<NewRule>({ scope: 'session', permission: 'bash', pattern: '', action: 'allow' });
+  const put = (change: Partial<NewRule>) => setRule((old) => ({ ...old, ...change }));
+  const submit = (event: FormEvent) => {
+    event.preventDefault();
+    if (rule.pattern.trim()) void onAdd(rule).then(() => put({ pattern: '' }));
+  };
+  return (
+    <form aria-label="Add a rule" className="grid gap-1.5" onSubmit={submit}>
+      <h3 className="font-medium">Add a rule</h3>
+      <div className="flex flex-wrap gap-1.5">
+        <select aria-label="Action" value={rule.action} onChange={(event) => put({ action: event.target.value as NewRule['action'] })} className={FIELD}>
+          <option value="allow">allow</option>
+          <option value="ask">ask</option>
+          <option value="deny">deny</option>
+        </select>
+        <input aria-label="Tool" dir="ltr" value={rule.permission} onChange={(event) => put({ permission: event.target.value })} className={`${FIELD} min-w-16 flex-1 font-mono`} />
+        <input aria-label="Pattern" dir="ltr" placeholder="git status *" value={rule.pattern} onChange={(event) => put({ pattern: event.target.value })} className={`${FIELD} basis-full font-mono`} />
+        <select aria-label="For" value={rule.scope} onChange={(event) => put({ scope: event.target.value as NewRule['scope'] })} className={FIELD}>
+          <option value="session">this session</option>
+          {rooted && <option value="project">this project</option>}
+        </select>
+        <Button type="submit">Add</Button>
+      </div>
+    </form>
+  );
+}
+
+function Explain({ version }: { version: string }) {
+  const conversation = useThis();
+  const [call, setCall] = useState({ tool: 'bash', target: '' });
+  const [asked, setAsked] = useState<typeof call | null>(null);
+  const { answer, error } = useAnswer(
+    'GET /api/sessions/{id}/permissions/explain',
+    asked && { path: { id: conversation.id }, query: asked },
+    version,
+  );
+  return (
+    <form
+      aria-label="Explain a call"
+      className="grid gap-1.5"
+      onSubmit={(event) => {
+        event.preventDefault();
+        setAsked({ ...call });
+      }}
+    >
+      <h3 className="font-medium">What would be decided</h3>
+      <div className="flex flex-wrap gap-1.5">
+        <input aria-label="Tool of the call" dir="ltr" value={call.tool} onChange={(event) => setCall({ ...call, tool: event.target.value })} className={`${FIELD} w-24 font-mono`} />
+        <input aria-label="Its target" dir="ltr" placeholder="git push" value={call.target} onChange={(event) => setCall({ ...call, target: event.target.value })} className={`${FIELD} flex-1 font-mono`} />
+        <Button type="submit" disabled={!call.tool.trim()}>
+          Explain
+        </Button>
+      </div>
+      <div role="status" className="grid gap-1 break-words">
+        {error && <p className="text-bad">{error}</p>}
+        {answer && (
+          <p>
+            <span className={TONES[answer.action]}>{answer.action}</span>: {answer.reason}
+          </p>
+        )}
+        {answer?.considered.map((other, index) => (
+          <p key={index} className="text-quiet">
+            Not by {other.rule.action} <code className="font-mono text-xs">{other.rule.permission} {other.rule.pattern}</code> of the {other.scope}: {other.why}
+          </p>
+        ))}
+      </div>
+    </form>
+  );
+}
