@@ -18,7 +18,7 @@ from clew.history.check import check
 from clew.store.sql.sqlite import opening
 from clew.store.sql.sqlite.connection import QUERIES, connect
 from clew.store.sql.sqlite.migrate import statements
-from clew.store.unit import BookStep, PatchSession, Unit
+from clew.store.unit import BookStep, FinishStep, PatchSession, Unit
 from clew.testing.chunks import text, tool_call, tool_output
 from clew.testing.scribe import OpenedTurn, Scribe
 from clew.transcript import chunk as c
@@ -176,7 +176,7 @@ async def test_every_connection_has_the_settings_and_readers_cannot_write(
 
 @pytest.mark.rule("ST-3")
 async def test_commits_are_full_exactly_where_a_loss_of_power_must_not_matter(path: Path, traced: list[Traced]) -> None:
-    """User messages, step ends, settled turns and changes to a session are synced; chunks and folds are not."""
+    """User messages, what a step cost, settled turns and changes to a session are synced; chunks and folds are not."""
     async with sqlite_store(path):
         pass
     traced.clear()
@@ -188,7 +188,9 @@ async def test_commits_are_full_exactly_where_a_loss_of_power_must_not_matter(pa
             await recorder.send(chunk)
             await recorder.flush()
         await recorder.send(c.FinishStep())
-        await recorder.end_step(BookStep(opened.step(recorder.message.id, clew.Usage(1, 1))))  # FULL
+        recorder.hold(BookStep(opened.step(recorder.message.id, clew.Usage(1, 1))))
+        await recorder.book()  # FULL
+        await recorder.end_step(FinishStep(opened.id, 0, scribe.clock.now_ms()))  # NORMAL
         await recorder.close(*opened.settling())  # FULL
     engine_commits = ["FULL", "FULL", "FULL"]
     async with engine_on(path) as engine:
@@ -197,7 +199,7 @@ async def test_commits_are_full_exactly_where_a_loss_of_power_must_not_matter(pa
         await engine.delete_session(session.id)
     writers = [connection for connection in traced if connection.writer]
     assert [connection.transactions() for connection in writers] == [
-        ["NORMAL", "FULL", "NORMAL", "NORMAL", "NORMAL", "NORMAL", "FULL", "FULL"],
+        ["NORMAL", "FULL", "NORMAL", "NORMAL", "NORMAL", "NORMAL", "FULL", "NORMAL", "FULL"],
         engine_commits,
     ]
 

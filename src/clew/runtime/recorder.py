@@ -108,6 +108,7 @@ class Recorder:
         self._overdue = False
         self._timer: Timer | None = None
         self._idle: list[asyncio.Future[None]] = []
+        self._committing = 0
         self._error: BaseException | None = None
         self._closed = False
         self._loop = asyncio.get_running_loop()
@@ -235,7 +236,7 @@ class Recorder:
     def _flush(self) -> None:
         """Send what waits, unless a unit is under way; that one's end will send it."""
         self._scheduled = False
-        if self._inflight is not None or self._closed or self._error is not None:
+        if self._inflight is not None or self._committing or self._closed or self._error is not None:
             self._overdue = True
             return
         if not self._pending and not self._joined:
@@ -373,9 +374,16 @@ class Recorder:
 
     async def _commit(self, writes: Sequence[u.Write], *, fold: bool, sync: u.Sync, seal: bool = False) -> None:
         self._check()
-        # One unit of a stream at a time: that alone keeps its chunks in order, however units are grouped.
-        while self._inflight is not None:
-            await self._unit_over()
+        # One unit of a stream at a time: that alone keeps its chunks in order, however units are grouped. What came
+        # meanwhile goes with this one, instead of before it.
+        self._committing += 1
+        try:
+            while self._inflight is not None:
+                await self._unit_over()
+        finally:
+            self._committing -= 1
+            if self._overdue:
+                self._flush_soon()
         self._check()
         writes, self._held = (*self._held, *writes), []
         seal = seal and (self._stored or bool(self._pending))

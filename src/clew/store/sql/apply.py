@@ -19,17 +19,18 @@ from clew.store.copies import plan_copy
 from clew.store.guards import refusal
 from clew.store.sql import rows, triggers
 from clew.store.sql.journal import JournalBook, Mark, decode_entries, mark_crc, row_crc
+from clew.store.sql.pending import Pending
 from clew.store.sql.statements import Statements
+from clew.store.sql.turns import Turns
 from clew.transcript.chunk import encode_rows
 from clew.transcript.damage import seal_of
 from clew.transcript.metadata import merge, named
-from clew.transcript.model_call import brought_up_to_date
+from clew.transcript.model_call import ModelCall, brought_up_to_date
 from clew.transcript.projection import Hidden
 from clew.transcript.rollup import book_message, book_usage
 from clew.transcript.session import SessionState
-from clew.transcript.turn import Turn, place_below, with_status
+from clew.transcript.turn import place_below, with_status
 from clew.transcript.turn_state import OPEN, check_transition
-from clew.transcript.usage import Usage
 
 __all__ = ["Index", "Log", "UnitWriter", "set_hidden"]
 
@@ -75,13 +76,17 @@ class UnitWriter:
         self._log = log
         self._mint = mint
         self._book = JournalBook()
+        self._pending = Pending(statements)
         self._states: dict[str, SessionState | None] = {}
+        self._turns = Turns(statements)
         self._wrote = self._struck = False
         self.commit = 0
 
     def reset(self) -> None:
         """Forget what was learnt; needed whenever a transaction was rolled back."""
         self._states.clear()
+        self._turns.forget()
+        self._pending.reset()
         if self._log is not None:
             self._log.reset()
         marks = {row[0]: Mark(*row) for row in self._sql.rows("load_marks", {})}
@@ -101,6 +106,7 @@ class UnitWriter:
         self._wrote = self._wrote or bool(unit.writes)
         for write in unit.writes:
             self._write(unit.session_id, write)
+        self._pending.flush(unit.session_id)
         if self._log is not None:
             self._log.note(unit)
         return u.Committed()
@@ -113,6 +119,7 @@ class UnitWriter:
             self._states[session_id] = SessionState()
         for write in writes:
             self._write(session_id, write)
+        self._pending.flush(session_id)
         if self._log is not None:
             self._log.restate(session_id)
 
@@ -157,7 +164,7 @@ class UnitWriter:
     def _set_state(self, session_id: str, **changes: Any) -> None:
         state = replace(self._state(session_id) or SessionState(), **changes)
         self._states[session_id] = state
-        self._sql.run("set_state", {"id": session_id, **msgspec.structs.asdict(state)})
+        self._pending.set_state(state)
 
     def _is_queued(self, session_id: str, message_id: str) -> bool:
         return self._sql.first("is_queued", {"session_id": session_id, "message_id": message_id}) is not None
@@ -166,8 +173,8 @@ class UnitWriter:
         return self._sql.first("has_event", msgspec.structs.asdict(guard)) is not None
 
     def _write(self, session_id: str, write: u.Write) -> None:
-        """Carry out one write. What every chunk or step needs comes first."""
-        sql = self._sql
+        """Carry out one write of those that every chunk, step and turn is made of; the rest comes after them."""
+        pending = self._pending
         match write:
             case u.AppendChunks(message_id, entries):
                 if not self._book.knows(message_id):
@@ -176,73 +183,93 @@ class UnitWriter:
             case u.MarkFolded(message_id, through):
                 if self._book.fold(message_id, through):
                     mark = {"message_id": message_id, "folded_through": through}
-                    sql.run("set_mark", {**mark, "crc": mark_crc(message_id, through)})
-            case u.PutParts(message_id, parts):
-                self._index.forget_message(message_id)
-                for part in parts:
-                    params = rows.part_params(part, message_id, session_id)
-                    if sql.run("update_part", params) == 0:
-                        self._insert_part(params)
+                    self._sql.run("set_mark", {**mark, "crc": mark_crc(message_id, through)})
             case u.BookStep(step):
                 booked = book_message(self._metadata(session_id, step.message_id), step)
-                self._set_metadata(step.message_id, booked, step.finished_at)
-                sql.run("insert_step", rows.step_params(step))
-                self._book_session(session_id, step.usage, step.cost_usd, step.finished_at)
+                pending.set_metadata(step.message_id, booked, step.finished_at)
+                pending.book_step(step)
+                pending.book(session_id, step.usage, step.cost_usd)
+                pending.touch(step.finished_at)
             case u.FinishStep(turn_id, index, at):
-                step_end = {"turn_id": turn_id, "step": index, "finished_at": at}
-                self._must("finish_step", {**step_end, "session_id": session_id})
-                sql.run("touch_session", {"id": session_id, "updated_at": at})
+                self._turns.get(session_id, turn_id)
+                if not pending.finish_step(turn_id, index, at):
+                    self._must("finish_step", {"turn_id": turn_id, "step": index, "finished_at": at})
+                pending.touch(at)
             case u.BookUsage(message_id, usage, cost_usd, at, estimated):
                 booked = book_usage(
                     self._metadata(session_id, message_id), usage, estimated=estimated, broken_off=cost_usd
                 )
-                self._set_metadata(message_id, booked, at)
-                self._book_session(session_id, usage, cost_usd)
+                pending.set_metadata(message_id, booked, at)
+                pending.book(session_id, usage, cost_usd)
             case u.PutCall(call):
                 if (call.session_id or u.STORE_WIDE) != session_id:
                     raise InternalError("a model call is of another session", call_id=call.id)
-                held = sql.first("find_call", {"id": call.id})
-                kept = brought_up_to_date(rows.to_call(held) if held else None, call)
-                self._must("put_call", rows.call_params(kept))
+                self._put_call(call)
             case u.InsertMessage(message):
-                sql.run("insert_message", rows.message_params(message))
-                for part in message.parts:
-                    self._insert_part(rows.part_params(part, message.id, session_id))
+                if message.session_id != session_id:
+                    raise InternalError("a message is of another session", message_id=message.id)
+                parts = [rows.part_params(part, message.id, session_id) for part in message.parts]
+                for params in parts:
+                    params["id"] = params["id"] or self._mint.part()
+                pending.insert_message(message, parts)
             case u.PatchMessage(message_id, updated_at, metadata, drop, created_at):
                 old = self._metadata(session_id, message_id)
-                self._set_metadata(message_id, merge(old, metadata, drop), updated_at)
+                pending.set_metadata(message_id, merge(old, metadata, drop), updated_at)
                 if created_at is not None:
-                    sql.run("set_message_created", {"id": message_id, "created_at": created_at})
+                    pending.set_created(message_id, created_at)
             case u.SealMessage(message_id, digest):
-                self._must("put_seal", {"session_id": session_id, "message_id": message_id, "digest": digest})
+                if pending.find_message(message_id) is not None:
+                    pending.seal(message_id, digest)
+                else:
+                    self._must("put_seal", {"session_id": session_id, "message_id": message_id, "digest": digest})
                 self._index.note([message_id])
-            case u.SetHidden(hidden):
-                if set_hidden(sql, session_id, hidden) != len(hidden):
-                    raise InternalError("a message to hide or show is not in its session", session_id=session_id)
             case u.OpenTurn(turn):
                 check_transition(None, turn.status)
-                parent = self._turn(session_id, turn.parent_turn_id) if turn.parent_turn_id is not None else None
-                sql.run("insert_turn", rows.turn_params(place_below(turn, parent)))
+                parent = self._turns.get(session_id, turn.parent_turn_id) if turn.parent_turn_id is not None else None
+                turn = place_below(turn, parent)
+                pending.insert_turn(turn, self._turns.keep(turn, new=True))
                 if turn.status in OPEN:
                     self._set_state(session_id, open_turn_id=turn.id)
             case u.SetTurn():
                 self._set_turn(session_id, write)
-            case u.MoveTurn():
-                self._move_turn(session_id, write)
             case u.LinkMessage(turn_id, message_id):
-                self._must("link_message", {"session_id": session_id, "turn_id": turn_id, "message_id": message_id})
+                self._link(session_id, turn_id, message_id)
             case u.MoveHead():
                 self._move_head(session_id, write)
             case u.SetEpoch(epoch):
                 self._set_state(session_id, epoch=epoch)
+            case u.PatchSession():
+                self._patch_session(session_id, write)
+            case _:
+                # Whatever else is written may read what waits.
+                pending.flush(session_id)
+                self._write_more(session_id, write)
+
+    def _write_more(self, session_id: str, write: u.Write) -> None:
+        """Carry out a write of a session that goes by what its tables hold."""
+        sql = self._sql
+        match write:
+            case u.PutParts(message_id, parts):
+                self._index.forget_message(message_id)
+                for part in parts:
+                    params = rows.part_params(part, message_id, session_id)
+                    # A text that grew is the usual case; to name the other columns would write their indexes anew.
+                    if sql.run("grow_part", params) == 0 and sql.run("update_part", params) == 0:
+                        self._must("insert_part", {**params, "id": params["id"] or self._mint.part()})
+            case u.SetHidden(hidden):
+                if set_hidden(sql, session_id, hidden) != len(hidden):
+                    raise InternalError("a message to hide or show is not in its session", session_id=session_id)
+            case u.MoveTurn():
+                self._move_turn(session_id, write)
             case u.Enqueue(message_id, queued_at, interrupt):
                 place = {"message_id": message_id, "queued_at": queued_at, "interrupt": interrupt}
                 sql.run("enqueue", {"session_id": session_id, **place})
                 metadata = merge(self._metadata(session_id, message_id), {"queued_at": queued_at})
-                self._set_metadata(message_id, metadata, queued_at)
+                self._pending.set_metadata(message_id, metadata, queued_at)
             case u.Dequeue(message_id):
                 sql.run("dequeue", {"message_id": message_id})
-                self._set_metadata(message_id, merge(self._metadata(session_id, message_id), {}, ("queued_at",)), 0)
+                metadata = merge(self._metadata(session_id, message_id), {}, ("queued_at",))
+                self._pending.set_metadata(message_id, metadata, 0)
             case u.AddPruned(pruned):
                 newest = sql.first("newest_prune", {"id": session_id})
                 seq = (newest[0] if newest else 0) + 1
@@ -252,8 +279,6 @@ class UnitWriter:
                 sql.run("insert_session", rows.session_params(session))
                 sql.run("insert_state", {"id": session_id})
                 self._states[session_id] = SessionState()
-            case u.PatchSession():
-                self._patch_session(session_id, write)
             case u.NameSession(title, by, tries):
                 told = named(self._session_metadata(session_id), title, by, tries)
                 self._patch_session(session_id, u.PatchSession(told))
@@ -298,10 +323,6 @@ class UnitWriter:
 
     # Sessions
 
-    def _book_session(self, session_id: str, usage: Usage, cost_usd: float, at: int = 0) -> None:
-        sums = {**msgspec.structs.asdict(usage), "total": usage.total, "cost_usd": cost_usd}
-        self._sql.run("book_session", {**sums, "id": session_id, "updated_at": at})
-
     def _session_metadata(self, session_id: str) -> Any:
         row = self._sql.first("get_session_metadata", {"id": session_id})
         return rows.decode(row[0] if row else None, "metadata of a session", session_id=session_id)
@@ -318,7 +339,7 @@ class UnitWriter:
         if write.archived_at is not msgspec.UNSET:
             self._sql.run("set_session_archived", {"id": session_id, "archived_at": write.archived_at})
         if write.updated_at is not None:
-            self._sql.run("touch_session", {"id": session_id, "updated_at": write.updated_at})
+            self._pending.touch(write.updated_at)
 
     def _delete_session(self, session_id: str) -> None:
         self._index.forget_session(session_id)
@@ -327,6 +348,7 @@ class UnitWriter:
         self._sql.run("delete_unnamed_prompts", {})
         self._sql.run("delete_facts_of_prompts", {})
         self._states[session_id] = None
+        self._turns.forget()
         self._struck = True
         streams, numbers = self._book.forget(session_id)
         for n in numbers:
@@ -387,9 +409,6 @@ class UnitWriter:
 
     # Messages and turns
 
-    def _insert_part(self, params: rows.Params) -> None:
-        self._must("insert_part", {**params, "id": params["id"] or self._mint.part()})
-
     def _must(self, name: str, params: Mapping[str, Any], rows_changed: int = 1) -> None:
         """Run a statement that finds what it names inside the unit's own session, or the unit fails.
 
@@ -399,26 +418,37 @@ class UnitWriter:
             raise InternalError(f"{name}: a write names what is not in its session", **_ids(params))
 
     def _metadata(self, session_id: str, message_id: str) -> dict[str, Any]:
+        waiting = self._pending.find_metadata(message_id)
+        if waiting is not None:
+            return waiting
         row = self._sql.first("get_message_metadata", {"id": message_id, "session_id": session_id})
         if row is None:
             raise InternalError("a write names a message that is not there", message_id=message_id)
         value: dict[str, Any] = rows.decode(row[0], "metadata of a message", message_id=message_id)
         return value
 
-    def _set_metadata(self, message_id: str, metadata: dict[str, Any], updated_at: int) -> None:
-        params = {"id": message_id, "metadata_json": rows.encode(metadata), "updated_at": updated_at}
-        self._sql.run("set_message_metadata", params)
+    def _put_call(self, call: ModelCall) -> None:
+        row = self._sql.first("find_call", {"id": call.id})
+        held = rows.to_call(row) if row else None
+        kept = brought_up_to_date(held, call)
+        if held is None or held.asked_at != kept.asked_at:
+            self._must("put_call", rows.call_params(kept))
+        elif kept != held:
+            self._must("change_call" if held.is_open else "set_tools_ms", rows.call_params(kept))
 
-    def _turn(self, session_id: str, turn_id: str) -> Turn:
-        row = self._sql.first("get_turn", {"id": turn_id, "session_id": session_id})
-        if row is None:
-            raise InternalError("a write names a turn that is not there", turn_id=turn_id)
-        return rows.to_turn(row)
+    def _link(self, session_id: str, turn_id: str, message_id: str) -> None:
+        self._turns.get(session_id, turn_id)
+        place = self._turns.link(turn_id)
+        if place is not None and self._pending.find_message(message_id) is not None:
+            self._pending.link(turn_id, place, message_id)
+            return
+        self._pending.flush(session_id)
+        self._must("link_message", {"session_id": session_id, "turn_id": turn_id, "message_id": message_id})
 
     def _set_turn(self, session_id: str, write: u.SetTurn) -> None:
-        turn = self._turn(session_id, write.turn_id)
+        turn = self._turns.get(session_id, write.turn_id)
         turn = with_status(turn, write.status or turn.status, write.settled_at, write.data)
-        self._sql.run("set_turn", rows.turn_params(turn))
+        self._pending.set_turn(turn, self._turns.keep(turn))
         state = self._state(session_id) or SessionState()
         if turn.status in OPEN and state.open_turn_id != turn.id:
             self._set_state(session_id, open_turn_id=turn.id)
@@ -429,13 +459,13 @@ class UnitWriter:
         state = self._state(session_id) or SessionState()
         if write.turn_id != state.open_turn_id or write.turn_id == write.parent_turn_id:
             raise InternalError("only the open turn moves, and below another", turn_id=write.turn_id)
-        turn = self._turn(session_id, write.turn_id)
-        parent = self._turn(session_id, write.parent_turn_id) if write.parent_turn_id is not None else None
-        self._must("place_turn", rows.turn_params(place_below(turn, parent)))
+        turn = self._turns.get(session_id, write.turn_id)
+        parent = self._turns.get(session_id, write.parent_turn_id) if write.parent_turn_id is not None else None
+        self._must("place_turn", self._turns.keep(place_below(turn, parent)))
 
     def _move_head(self, session_id: str, write: u.MoveHead) -> None:
         if write.to_turn_id is not None:
-            self._turn(session_id, write.to_turn_id)
+            self._turns.get(session_id, write.to_turn_id)
         old = (self._state(session_id) or SessionState()).head_turn_id
         self._sql.run("add_move", {"session_id": session_id, "from_turn_id": old, **msgspec.structs.asdict(write)})
         self._set_state(session_id, head_turn_id=write.to_turn_id)

@@ -12,7 +12,13 @@ ifnull(iif(json_valid(metadata_json), json_extract(metadata_json, '$.ephemeral')
 -- fragment: kind
 ifnull(iif(json_valid(metadata_json), json_extract(metadata_json, '$.kind'), 'chat'), 'chat')
 
--- fragment: page
+-- fragment: is_listed
+archived_at IS NULL AND {is_ephemeral} IS NOT 1 AND {kind} <> 'subagent'
+
+-- fragment: is_unlisted
+(archived_at IS NOT NULL OR {is_ephemeral} IS 1 OR {kind} = 'subagent')
+
+-- fragment: found
 AND (:title IS NULL
     OR contains_text(iif(json_valid(metadata_json), json_extract(metadata_json, '$.title'), NULL), :title))
 AND (:agent IS NULL OR s.agent = :agent)
@@ -20,6 +26,9 @@ AND (:workspace IS NULL OR s.workspace_root = :workspace)
 AND (:parent IS NULL OR s.parent_id = :parent)
 AND (s.updated_at, s.id) < (:updated_at, :id)
 AND {is_taken_in}
+
+-- fragment: page
+{found}
 ORDER BY s.updated_at DESC, s.id DESC
 LIMIT :limit
 
@@ -88,17 +97,21 @@ UPDATE chat_sessions SET archived_at = :archived_at WHERE id = :id
 -- name: touch_session
 UPDATE chat_sessions SET updated_at = max(updated_at, :updated_at) WHERE id = :id
 
+-- fragment: booked
+prompt_tokens = prompt_tokens + :input,
+completion_tokens = completion_tokens + :output,
+reasoning_tokens = reasoning_tokens + :reasoning,
+cache_read = cache_read + :cache_read,
+cache_write = cache_write + :cache_write,
+total_tokens = total_tokens + :total,
+cost_usd = cost_usd + :cost_usd
+
 -- name: book_session
-UPDATE chat_sessions SET
-    prompt_tokens = prompt_tokens + :input,
-    completion_tokens = completion_tokens + :output,
-    reasoning_tokens = reasoning_tokens + :reasoning,
-    cache_read = cache_read + :cache_read,
-    cache_write = cache_write + :cache_write,
-    total_tokens = total_tokens + :total,
-    cost_usd = cost_usd + :cost_usd,
-    updated_at = max(updated_at, :updated_at)
-WHERE id = :id
+-- Without updated_at: to set that writes an entry of three indexes anew, also where it stays what it is.
+UPDATE chat_sessions SET {booked} WHERE id = :id
+
+-- name: book_session_later
+UPDATE chat_sessions SET {booked}, updated_at = max(updated_at, :updated_at) WHERE id = :id
 
 -- name: delete_session
 DELETE FROM chat_sessions WHERE id = :id
@@ -121,14 +134,22 @@ WHERE s.parent_id = :id AND {kind} <> 'subagent' AND {is_taken_in} ORDER BY s.cr
 -- index on archived_at and sort everything.
 SELECT {session_columns}
 FROM chat_sessions s INDEXED BY chat_sessions_listed LEFT JOIN session_state t ON t.session_id = s.id
-WHERE {may_have_title} AND archived_at IS NULL AND {is_ephemeral} IS NOT 1 AND {kind} <> 'subagent'
+WHERE {may_have_title} AND {is_listed}
 {page}
 
 -- name: list_flagged_sessions
+-- Two walks, each in order, made one: a session is in one of two indexes by time, and a turn writes only that.
 SELECT {session_columns}
-FROM chat_sessions s INDEXED BY chat_sessions_by_update LEFT JOIN session_state t ON t.session_id = s.id
-WHERE {may_have_title} AND {flags}
-{page}
+FROM chat_sessions s INDEXED BY chat_sessions_listed LEFT JOIN session_state t ON t.session_id = s.id
+WHERE {may_have_title} AND {is_listed} AND {flags}
+{found}
+UNION ALL
+SELECT {session_columns}
+FROM chat_sessions s INDEXED BY chat_sessions_unlisted LEFT JOIN session_state t ON t.session_id = s.id
+WHERE {may_have_title} AND {is_unlisted} AND {flags}
+{found}
+ORDER BY updated_at DESC, id DESC
+LIMIT :limit
 
 -- name: list_sessions_of_agent
 SELECT {session_columns}
@@ -223,6 +244,18 @@ INSERT INTO chat_parts
 SELECT :id, id, session_id, :index, :type, :data_json, :tool_call_id, :tool_state, :created_at, :updated_at
 FROM chat_messages WHERE id = :message_id AND session_id = :session_id
 
+-- name: insert_new_part
+-- Of a message that the same unit inserts.
+INSERT INTO chat_parts
+    (id, message_id, session_id, "index", type, data_json, tool_call_id, tool_state, created_at, updated_at)
+VALUES
+    (:id, :message_id, :session_id, :index, :type, :data_json, :tool_call_id, :tool_state, :created_at, :updated_at)
+
+-- name: grow_part
+UPDATE chat_parts SET data_json = :data_json, updated_at = :updated_at
+WHERE message_id = :message_id AND "index" = :index AND +session_id = :session_id
+AND type = :type AND +tool_call_id IS :tool_call_id AND tool_state IS :tool_state
+
 -- name: update_part
 UPDATE chat_parts SET
     type = :type, data_json = :data_json, tool_call_id = :tool_call_id, tool_state = :tool_state,
@@ -285,6 +318,10 @@ SELECT max(created_at) FROM chat_messages WHERE session_id = :id AND created_at 
 INSERT INTO message_seals (message_id, digest)
 SELECT id, :digest FROM chat_messages WHERE id = :message_id AND session_id = :session_id
 ON CONFLICT (message_id) DO UPDATE SET digest = excluded.digest
+
+-- name: insert_seal
+-- Of a message that the same unit inserts.
+INSERT INTO message_seals (message_id, digest) VALUES (:message_id, :digest)
 
 -- name: settled_among
 -- Those of some messages that can no longer grow: of users where a turn or the queue holds them, of others where the
@@ -426,6 +463,10 @@ SELECT t.id, (SELECT ifnull(max(position), -1) + 1 FROM turn_messages WHERE turn
 FROM chat_turns t, chat_messages m
 WHERE t.id = :turn_id AND t.session_id = :session_id AND m.id = :message_id AND m.session_id = :session_id
 
+-- name: insert_link
+-- Of a message that the same unit inserts, to a turn whose messages are counted.
+INSERT INTO turn_messages (turn_id, position, message_id) VALUES (:turn_id, :position, :message_id)
+
 -- name: load_links
 SELECT l.turn_id, l.message_id FROM chat_turns t JOIN turn_messages l ON l.turn_id = t.id
 WHERE t.session_id = :id ORDER BY l.turn_id, l.position
@@ -444,8 +485,7 @@ INSERT INTO turn_steps (
 )
 
 -- name: finish_step
-UPDATE turn_steps SET finished_at = :finished_at
-WHERE turn_id = (SELECT id FROM chat_turns WHERE id = :turn_id AND session_id = :session_id) AND step = :step
+UPDATE turn_steps SET finished_at = :finished_at WHERE turn_id = :turn_id AND step = :step
 
 -- name: load_steps
 SELECT turn_id, step, message_id, model_json, input, output, reasoning, cache_read, cache_write, cost_usd,
@@ -466,6 +506,19 @@ INSERT OR REPLACE INTO model_calls ({call_columns}) VALUES (
     :input, :output, :reasoning, :cache_read, :cache_write, :cost_usd,
     :asked_at, :first_chunk_at, :ended_at, :tools_ms, :ended, :estimated, :workspace
 )
+
+-- name: change_call
+-- All but when it was asked, which two indexes go by.
+UPDATE model_calls SET
+    session_id = :session_id, turn_id = :turn_id, step = :step, message_id = :message_id, purpose = :purpose,
+    provider_id = :provider_id, model_id = :model_id, variant = :variant, input = :input, output = :output,
+    reasoning = :reasoning, cache_read = :cache_read, cache_write = :cache_write, cost_usd = :cost_usd,
+    first_chunk_at = :first_chunk_at, ended_at = :ended_at, tools_ms = :tools_ms, ended = :ended,
+    estimated = :estimated, workspace = :workspace
+WHERE id = :id
+
+-- name: set_tools_ms
+UPDATE model_calls SET tools_ms = :tools_ms WHERE id = :id
 
 -- name: find_call
 SELECT {call_columns} FROM model_calls WHERE id = :id

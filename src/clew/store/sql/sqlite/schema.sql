@@ -182,7 +182,10 @@ CREATE INDEX chat_sessions_listed ON chat_sessions (updated_at, id)
     AND ifnull(iif(json_valid(metadata_json), json_extract(metadata_json, '$.ephemeral'), 0), 0) IS NOT 1
     AND ifnull(iif(json_valid(metadata_json), json_extract(metadata_json, '$.kind'), 'chat'), 'chat') <> 'subagent';
 
-CREATE INDEX chat_sessions_by_update ON chat_sessions (updated_at, id);
+CREATE INDEX chat_sessions_unlisted ON chat_sessions (updated_at, id)
+    WHERE (archived_at IS NOT NULL
+    OR ifnull(iif(json_valid(metadata_json), json_extract(metadata_json, '$.ephemeral'), 0), 0) IS 1
+    OR ifnull(iif(json_valid(metadata_json), json_extract(metadata_json, '$.kind'), 'chat'), 'chat') = 'subagent');
 
 CREATE INDEX chat_messages_by_client_id ON chat_messages (
     session_id, iif(json_valid(metadata_json), json_extract(metadata_json, '$.client_message_id'), NULL)
