@@ -334,3 +334,21 @@ test("a command shows what it prints while it runs", async () => {
   await page.getByRole("log", { name: "What bash gives so far" }).waitFor({ state: "detached" });
   await answers(page).getByText(/ended \[exit code 0\]/).waitFor();
 });
+
+test("the plan of an answer is a checklist", async () => {
+  const server = await sharedServer();
+  const page = await openSession(server, await toolSession(server));
+  const items = [
+    { text: "read <b>it</b>", status: "completed" },
+    { text: "write it", status: "in_progress" },
+    { text: "test it", status: "pending" },
+  ];
+  await say(page, `!todo ${JSON.stringify({ items })}`);
+  const list = page.getByRole("list", { name: "To do" });
+  await list.waitFor();
+  assert.deepEqual(await list.getByRole("listitem").allInnerTexts().then((texts) => texts.map((text) => text.replace(/\s+/g, " ").trim())), [
+    "✓ read <b>it</b> (done)",
+    "▸ write it (being done)",
+    "○ test it (to do)",
+  ]);
+});

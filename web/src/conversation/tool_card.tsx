@@ -8,6 +8,7 @@ import { decided } from './approval_words';
 import { FoldButton } from './fold_button';
 import { useOpen } from './memory';
 import { Question } from './question';
+import { todoItems, TodoList } from './todo_list';
 import { ToolInput } from './tool_input';
 import { SubagentLink, ToolOutput } from './tool_output';
 import { editOf, exitCode, gist, soFar, STATE_WORDS, subagentOf, toolName, type ToolPart, type ToolState, toolState } from './tool_part';
@@ -42,6 +43,7 @@ export const ToolCard = memo(function ToolCard({ part, live, pruned, past }: Pro
   const code = exitCode(part);
   const edit = part.state === 'input-streaming' ? null : editOf(name, part.input);
   const running = soFar(part);
+  const todo = todoItems(name, part);
   const pending = state === 'waiting' && !past;
   const question = name === 'question';
   // A question that stands below, word for word, is not said twice.
@@ -73,6 +75,11 @@ export const ToolCard = memo(function ToolCard({ part, live, pruned, past }: Pro
           {open && !(pending && !question) && <ToolInput id={`in ${part.toolCallId}`} name={name} input={part.input} />}
           {open && !running && <ToolOutput id={`out ${part.toolCallId}`} part={part} />}
           {outcome && <p className="text-sm break-words text-quiet">{outcome}</p>}
+        </div>
+      )}
+      {todo && !open && (
+        <div className="border-t border-line">
+          <TodoList items={todo} />
         </div>
       )}
       {running && (
