@@ -13,12 +13,13 @@ let a trailing newline pass, hence ``fullmatch`` everywhere.
 from __future__ import annotations
 
 import functools
+import os
 import re
-import secrets
 import threading
 import uuid
 from collections.abc import Callable
 from enum import Enum
+from typing import Final
 
 from clew.clock import Clock, SystemClock
 from clew.errors import InvalidId
@@ -46,6 +47,7 @@ _STAMP_LIMIT = 1 << 48
 _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _TAIL = 14
+_DRAWN = 1024
 _TAILS = len(_ALPHABET) ** _TAIL
 # Two characters at a time: a branch mints thousands of ids.
 _PAIRS = tuple(low + high for high in _ALPHABET for low in _ALPHABET)
@@ -74,10 +76,38 @@ class SessionIdForm(Enum):
         return self.value.fullmatch(session_id) is not None and not is_other
 
 
+class _Chance:
+    """Numbers from the system's own chance. Some of it is kept: to ask for each is to give up one's turn each time."""
+
+    def __init__(self) -> None:
+        self._begin()
+        # No other process may draw the same.
+        os.register_at_fork(after_in_child=self._begin)
+
+    def _begin(self) -> None:
+        self._kept = b""
+        self._lock = threading.Lock()
+
+    def below(self, limit: int) -> int:
+        bits = (limit - 1).bit_length()
+        size = (bits + 7) // 8
+        with self._lock:
+            while True:
+                if len(self._kept) < size:
+                    self._kept = os.urandom(_DRAWN)
+                drawn, self._kept = self._kept[:size], self._kept[size:]
+                number = int.from_bytes(drawn) >> (8 * size - bits)
+                if number < limit:
+                    return number
+
+
+_chance: Final = _Chance()
+
+
 class Mint:
     """Makes ids. One instance serves a process; it may be called from any thread."""
 
-    def __init__(self, clock: Clock | None = None, random: Callable[[int], int] = secrets.randbelow) -> None:
+    def __init__(self, clock: Clock | None = None, random: Callable[[int], int] = _chance.below) -> None:
         self._clock = clock or SystemClock()
         self._random = random
         self._last = 0

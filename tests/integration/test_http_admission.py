@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -132,3 +133,22 @@ async def test_a_prompt_is_handed_over_a_few_times_before_the_model_is_asked(
     assert (len(asked), asked[0]) == (1, Counter(read=2, thread=1, unit=2))
     # How many units a stream takes is a matter of time.
     assert (after["read"], after["thread"], after["unit"] <= 4) == (1, 0, True)
+
+
+async def test_a_tool_call_is_judged_in_one_read_and_one_look(tmp_path: Path, hand_overs: Counter[str]) -> None:
+    """The rules as they are stored then, and clew's own places as they are on disk; not more for more calls before."""
+    spent: list[Counter[str]] = []
+
+    class Watching(ScriptedModel):
+        def stream(self, request: Any) -> Any:
+            spent.append(hand_overs.copy())
+            return super().stream(request)
+
+    script = [*[call("todo", {"items": [{"text": str(n), "status": "pending"}]}) for n in range(3)], say("done")]
+    providers = FakeProviders(Watching(script))
+    async with served(providers=providers, store=f"sqlite:///{tmp_path}/s.db") as client:
+        session_id = await client.session(title="named")
+        chunks = await client.chat(session_id, "go")
+    assert types(chunks).count("tool-output-available") == 3
+    between = [after - before for before, after in pairwise(spent)]
+    assert [(one["read"], one["thread"]) for one in between] == [(1, 1)] * 3

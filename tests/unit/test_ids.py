@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import string
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -358,3 +360,21 @@ def test_a_client_may_not_name_a_message_otherwise(wrong: object) -> None:
     """Empty, too long, not printable, not ASCII, not text."""
     with pytest.raises(InvalidId):
         check_named_message_id(wrong)
+
+
+def test_a_process_and_its_fork_draw_different_numbers() -> None:
+    """What was kept of the system's chance before the fork is given out by one of them only."""
+    mint = Mint(FakeClock(1))
+    mint.message()
+    reading, writing = os.pipe()
+    with warnings.catch_warnings(action="ignore"):  # newer versions of Python warn of threads
+        child = os.fork()
+    if child == 0:
+        os.write(writing, mint.message().encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    theirs, ours = os.read(reading, 100).decode(), mint.message()
+    os.close(reading)
+    os.close(writing)
+    assert theirs[:16] == ours[:16]
+    assert theirs != ours

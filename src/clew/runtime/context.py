@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Sequence
 from typing import Any, Final
@@ -10,7 +11,7 @@ import msgspec
 
 from clew.compaction.context import Context, ContextReport, RequestFrame, report
 from clew.compaction.policy import Policy, policy_for
-from clew.config import Config
+from clew.config import CompactionConfig, Config, PruningConfig
 from clew.errors import InvalidInput
 from clew.long_work import run_long
 from clew.providers.evidence import encode_tools
@@ -46,11 +47,18 @@ def session_policy(config: Config, session: Session) -> Policy:
 
     Settings are checked where a session is given them. One that holds bad ones all the same must not be stuck.
     """
-    try:
-        return policy_for(config.compaction, config.pruning, session.compaction)
-    except InvalidInput as error:
-        log.warning("the compaction settings of session %s are not used: %s", session.id, error)
-        return policy_for(config.compaction, config.pruning, None)
+    if session.compaction is not None:
+        try:
+            return policy_for(config.compaction, config.pruning, session.compaction)
+        except InvalidInput as error:
+            log.warning("the compaction settings of session %s are not used: %s", session.id, error)
+    return _usual_policy(config.compaction, config.pruning)
+
+
+@functools.lru_cache(maxsize=8)
+def _usual_policy(compaction: CompactionConfig, pruning: PruningConfig) -> Policy:
+    """The settings of a session that has none of its own, worked out once: every turn asks for them a few times."""
+    return policy_for(compaction, pruning, None)
 
 
 def frame_of(setting: Setting) -> RequestFrame:

@@ -16,8 +16,9 @@ import msgspec
 
 from clew.permissions.evaluate import Decision, evaluate, strictest
 from clew.runtime.places import OwnPlaces, glob_finder, leads_to
-from clew.store.base import Store, get_session
+from clew.store.base import Moment, Store, get_session
 from clew.transcript.rule import Mode, Rule, Target
+from clew.transcript.session import Session
 
 __all__ = ["Permit", "RulesInForce", "stored_rules"]
 
@@ -72,33 +73,51 @@ class Permit(msgspec.Struct, frozen=True):
 
     async def load(self) -> RulesInForce:
         """The rules in force now, the parent's included."""
-        session = await get_session(self.store, self.session_id)
-        project: tuple[Rule, ...] = ()
-        if self.workspace is not None:
-            project = stored_rules(await self.store.load_project_rules(str(self.workspace)), "project")
-        parent = await self.parent.load() if self.parent is not None else None
-        mode = session.mode
+        return await asyncio.to_thread(self._in_force, await self._read())
+
+    async def decide(self, targets: Sequence[Target]) -> Decision:
+        stored = await self._read()
+        # Off the loop: a shell line is parsed, and where links lead is looked up.
+        return await asyncio.to_thread(lambda: self._in_force(stored).decide(targets))
+
+    async def _read(self) -> _Stored:
+        async def ask(store: Moment) -> tuple[Session, tuple[dict[str, object], ...]]:
+            project = () if self.workspace is None else await store.load_project_rules(str(self.workspace))
+            return await get_session(store, self.session_id), project
+
+        session, project = await self.store.at_once(self.session_id, ask)
+        return _Stored(session, project, await self.parent._read() if self.parent is not None else None)
+
+    def _in_force(self, stored: _Stored) -> RulesInForce:
+        """What was read, with where clew's own places are now. Blocking."""
+        above = stored.parent
+        parent = self.parent._in_force(above) if self.parent is not None and above is not None else None
+        mode = stored.session.mode
         if mode == "accept_edits" and not self.attended:
             mode = "ask"
         if mode == "ask" and parent is not None:
             # A person who is there has accepted the edits of this turn; its subagents are of the turn.
             mode = parent.mode
+        own, aliases = self.places.look(self.session_id)
         return RulesInForce(
-            await asyncio.to_thread(self.places.rules, self.session_id),
-            await asyncio.to_thread(self.places.aliases),
+            own,
+            aliases,
             self.manifest,
-            stored_rules(session.permissions, "session"),
-            project,
+            stored_rules(stored.session.permissions, "session"),
+            stored_rules(stored.project, "project"),
             mode,
             self.workspace,
             self.attended,
             parent,
         )
 
-    async def decide(self, targets: Sequence[Target]) -> Decision:
-        rules = await self.load()
-        # Off the loop: a shell line is parsed, and where its redirects lead is looked up.
-        return await asyncio.to_thread(rules.decide, targets)
+
+class _Stored(msgspec.Struct, frozen=True):
+    """What the store holds of the rules of a session: itself, its project's, and its parent's."""
+
+    session: Session
+    project: tuple[dict[str, object], ...]
+    parent: _Stored | None
 
 
 def stored_rules(values: Sequence[dict[str, object]], source: Literal["session", "project"]) -> tuple[Rule, ...]:

@@ -39,9 +39,11 @@ class OwnPlaces:
         self._files = tuple(files)
         self._spill = spill
 
-    def rules(self, session_id: str) -> tuple[Rule, ...]:
-        """The rules that keep a session out. Asks the file system where links lead."""
-        return own_rules(self.folders, self.files, _spellings([self._spill]), session_id)
+    def look(self, session_id: str) -> tuple[tuple[Rule, ...], Callable[[str], Sequence[str]]]:
+        """The rules that keep a session out, and a function that gives the names rules know a path by, if it has
+        others, which remembers. Asks the file system where links lead: one look for each call."""
+        folders, files = self.folders, self.files
+        return own_rules(folders, files, _spellings([self._spill]), session_id), self._aliases(folders, files)
 
     @property
     def folders(self) -> tuple[str, ...]:
@@ -51,9 +53,8 @@ class OwnPlaces:
     def files(self) -> tuple[str, ...]:
         return _spellings(self._files)
 
-    def aliases(self) -> Callable[[str], Sequence[str]]:
-        """A function that gives the names rules know a path by, if it has others. It remembers: one for each call."""
-        roots = {identity: place for place in (*self.folders, *self.files) if (identity := _identity(place))}
+    def _aliases(self, folders: tuple[str, ...], files: tuple[str, ...]) -> Callable[[str], Sequence[str]]:
+        roots = {identity: place for place in (*folders, *files) if (identity := _identity(place))}
         linked = functools.cache(lambda: dict(self._linked()))
 
         @functools.cache
@@ -160,10 +161,14 @@ def _spellings(places: Iterable[Path]) -> tuple[str, ...]:
     """Each place as it is written, as its links lead, and with the links of a part of it followed; without doubles."""
     found: dict[str, None] = {}
     for place in places:
-        spelled = Path(os.path.abspath(place))
-        for over in (spelled, *spelled.parents):
-            found[os.path.join(os.path.realpath(over), spelled.relative_to(over)).removesuffix("/.")] = None
-        found[str(spelled)] = None
+        spelled = os.path.abspath(place)
+        names = [name for name in spelled.split("/") if name]
+        real, followed = "", ["".join(f"/{name}" for name in names)]
+        for at, name in enumerate(names, 1):
+            step = f"{real}/{name}"
+            real = os.path.realpath(step) if os.path.islink(step) else step
+            followed.append("/".join((real.rstrip("/"), *names[at:])))
+        found |= dict.fromkeys((*reversed(followed), spelled))
     return tuple(found)
 
 
