@@ -59,7 +59,13 @@ async def test_a_search_over_http_finds_what_was_said_also_what_was_rewound(kind
         [hit] = (await client.get("/api/search?q=minotaur")).json()["hits"]
         assert (hit["hidden"], hit["title"]) == (True, "the maze")
         assert (await client.request("DELETE", f"/api/sessions/{session_id}")).status == 204
-        assert (await client.get("/api/search?q=minotaur")).json() == {"hits": [], "next_cursor": None}
+        assert (await client.get("/api/search?q=minotaur")).json() == {
+            "hits": [],
+            "next_cursor": None,
+            "complete": True,
+            "total": 0,
+            "at_least": False,
+        }
     left = [path for path in (tmp_path / "store" / "clew" / "search").rglob("*") if path.is_file()]
     assert left
     assert not [path for path in left if b"minotaur" in path.read_bytes()]

@@ -195,7 +195,7 @@ async def test_every_operation_arrives_whole_and_gives_what_the_facade_gives(tmp
         await walk("blob", sha256="0" * 64)
         await walk("get_status", session_id=s)
         assert [await anext(aiter(one.watch_status(s))) for one in (engine, remote)] == [await engine.get_status(s)] * 2
-        await walk("search", q="two", limit=5, cursor=None, session_id=s)
+        await walk("search", q="two", limit=5, cursor=None, session_id=s, wait=True)
         await walk("reflog", session_id=s, limit=2, before=3)
         await walk("tree", session_id=s, limit=1, cursor=turn)
         await walk("turn", turn_id=turn)

@@ -26,15 +26,22 @@ class Transfer(EnginePart):
     """What reads whole sessions: searching them, and taking them out and in. A run may go on meanwhile."""
 
     async def search(
-        self, q: str, *, limit: int = 20, cursor: str | None = None, session_id: str | None = None
+        self,
+        q: str,
+        *,
+        limit: int = 20,
+        cursor: str | None = None,
+        session_id: str | None = None,
+        wait: bool = False,
     ) -> SearchPage:
         """Messages that hold these words, best first: all sessions or one, and what is hidden too.
 
-        Every word must be there, the last one may be unfinished; ``"…"`` is a phrase.
+        Every word must be there, the last one may be unfinished; ``"…"`` is a phrase. Where much is not indexed yet, as
+        at the first search of a large store, the answer is not ``complete``, unless it is to ``wait``.
         """
         within = None if session_id is None else (await self._find_own(session_id)).id
         check_value([q, cursor], "search")
-        return await self._store.search(SearchQuery(q, limit=limit, cursor=cursor, session_id=within))
+        return await self._store.search(SearchQuery(q, limit=limit, cursor=cursor, session_id=within, wait=wait))
 
     async def export(
         self, session_id: str, format: ExportFormat = "json", *, redact: bool = True, hidden: bool = False

@@ -375,9 +375,10 @@ class Care(Protocol):
     async def search(self, query: SearchQuery) -> SearchPage:
         """Parts whose text, reasoning, tool input or tool output matches, of every settled message of every session.
 
-        Hidden messages too. Everything sealed before the first page is found; the index is brought up to date for
-        it. Raises ``NotSupported`` where ``capabilities.search`` is False, and on a store opened for reading that
-        was never searched; ``InvalidInput`` for a text without a word and for a cursor of another search.
+        Hidden messages too. Everything sealed before the first page is found where the page says that it is complete:
+        the index is brought up to date for it, or goes on being made after it. Raises ``NotSupported`` where
+        ``capabilities.search`` is False, and on a store opened for reading that was never searched; ``InvalidInput``
+        for a text without a word and for a cursor of another search.
         """
         ...
 

@@ -17,10 +17,21 @@ import msgspec
 
 from clew.errors import InvalidInput
 
-__all__ = ["SearchHit", "SearchPage", "SearchPlan", "SearchQuery", "excerpt", "next_cursor", "plan_search"]
+__all__ = [
+    "MOST_RANKED",
+    "SearchHit",
+    "SearchPage",
+    "SearchPlan",
+    "SearchQuery",
+    "excerpt",
+    "next_cursor",
+    "plan_search",
+]
 
 MAX_TEXT: Final = 1_000
 MAX_WORDS: Final = 64
+MOST_RANKED: Final = 1_000
+"""Of a word that stands everywhere only so many hits are compared, the newest."""
 _EXCERPT: Final = 60
 
 _PIECE = re.compile(r'"([^"]*)"|([^\s"]+)')
@@ -34,12 +45,17 @@ _UNSPACED = re.compile(
 
 
 class SearchQuery(msgspec.Struct, frozen=True):
-    """What to look for. ``limit`` is from 1 to 100, ``cursor`` is ``next_cursor`` of the page before."""
+    """What to look for. ``limit`` is from 1 to 100, ``cursor`` is ``next_cursor`` of the page before.
+
+    With ``wait`` everything is indexed before it is answered. Without it only what soon is: where much is missing, the
+    answer says so, and the rest is indexed meanwhile.
+    """
 
     text: str
     limit: int = 20
     cursor: str | None = None
     session_id: str | None = None
+    wait: bool = True
 
 
 class SearchHit(msgspec.Struct, frozen=True):
@@ -59,10 +75,17 @@ class SearchHit(msgspec.Struct, frozen=True):
 
 
 class SearchPage(msgspec.Struct, frozen=True):
-    """A page of hits, the best first; ``next_cursor`` is None on the last one."""
+    """A page of hits, the best first; ``next_cursor`` is None on the last one.
+
+    ``complete`` is False while there may be messages that are not indexed yet. ``total`` is how many hits there are;
+    with ``at_least`` there are more, of which the newest are ranked and the others follow by age.
+    """
 
     hits: tuple[SearchHit, ...]
     next_cursor: str | None
+    complete: bool = True
+    total: int = 0
+    at_least: bool = False
 
 
 class SearchPlan(msgspec.Struct, frozen=True):

@@ -518,10 +518,13 @@ export interface SearchHit {
   created_at: number;
 }
 
-/** A page of hits, the best first; `next_cursor` is None on the last one. */
+/** A page of hits, the best first; `next_cursor` is None on the last one. `complete` is False while there may be messages that are not indexed yet. `total` is how many hits there are; with `at_least` there are more, of which the newest are ranked and the others follow by age. */
 export interface SearchPage {
   hits: SearchHit[];
   next_cursor: string | null;
+  complete?: boolean;
+  total?: number;
+  at_least?: boolean;
 }
 
 /** One part of the prompt, by the name it has in the order. */
@@ -1131,7 +1134,7 @@ export interface Operations {
   /** Messages that hold these words, hidden ones too. */
   "GET /api/search": {
     path: Record<string, never>;
-    query: { q: string; limit?: number; cursor?: string | null; session?: string | null };
+    query: { q: string; limit?: number; cursor?: string | null; session?: string | null; wait?: boolean };
     body: undefined;
     answer: SearchPage;
   };

@@ -31,7 +31,13 @@ export function SearchResults({ found, searching, more, field, onClear }: Props)
     event.preventDefault();
   };
   const nothing = found && !found.problem && found.hits.length === 0 && found.titles.length === 0;
-  const summary = !found ? 'Searching…' : nothing ? 'Nothing found. Words must all be in one message.' : `${count(found.hits.length, 'place')}${found.next ? ' and more' : ''}`;
+  const summary = !found
+    ? 'Searching…'
+    : !found.complete
+      ? `${nothing ? 'Nothing yet' : count(found.hits.length, 'place')}. Still reading older messages: there may be more.`
+      : nothing
+        ? 'Nothing found. Words must all be in one message.'
+        : `${count(found.hits.length, 'place')}${found.next ? ' and more' : ''}`;
   return (
     <div id={RESULTS_ID} role="region" aria-label="Search results" className={`grid grid-cols-1 content-start gap-1 px-2 pb-3 ${searching && found ? 'opacity-70' : ''}`} onKeyDown={onKeyDown}>
       <p role="status" className="px-2 text-xs text-quiet">

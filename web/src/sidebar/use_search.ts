@@ -6,6 +6,8 @@ import type { SearchHit, Session } from '../api/types';
 import { useHost } from '../state/host';
 
 const PAUSE_MS = 200;
+/** How long until a search whose index is still being made is asked again. */
+const AGAIN_MS = 1000;
 const PAGE = 20;
 const TITLES = 5;
 
@@ -15,6 +17,8 @@ export interface Found {
   titles: Session[];
   hits: SearchHit[];
   next: string | null;
+  /** Whether there may be more that is not indexed yet. */
+  complete: boolean;
   problem: string | null;
 }
 
@@ -36,7 +40,8 @@ export function useSearch(text: string): { found: Found | null; searching: boole
     running.current = controller;
     const { signal } = controller;
     setSearching(true);
-    const timer = setTimeout(async () => {
+    let timer: ReturnType<typeof setTimeout>;
+    const ask = async () => {
       const [titles, page] = await Promise.allSettled([
         host.client.call('GET /api/sessions', { query: { q: query, limit: TITLES, kind: 'chat', archived: true, ephemeral: true }, signal }),
         host.client.call('GET /api/search', { query: { q: query, limit: PAGE }, signal }),
@@ -48,9 +53,12 @@ export function useSearch(text: string): { found: Found | null; searching: boole
         titles: titles.status === 'fulfilled' ? [...titles.value.sessions] : [],
         hits: page.status === 'fulfilled' ? [...page.value.hits] : [],
         next: page.status === 'fulfilled' ? page.value.next_cursor : null,
+        complete: page.status === 'rejected' || page.value.complete !== false,
         problem: page.status === 'rejected' ? sentence(page.reason) : null,
       });
-    }, PAUSE_MS);
+      if (page.status === 'fulfilled' && page.value.complete === false) timer = setTimeout(ask, AGAIN_MS);
+    };
+    timer = setTimeout(ask, PAUSE_MS);
     return () => {
       clearTimeout(timer);
       controller.abort();

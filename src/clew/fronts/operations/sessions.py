@@ -175,6 +175,7 @@ class SearchParameters(Arguments):
     limit: Annotated[int, Meta(ge=1, le=100)] = 20
     cursor: str | None = None
     session_id: str | None = msgspec.field(default=None, name="session")
+    wait: bool = False
 
 
 OPERATIONS: Final = (

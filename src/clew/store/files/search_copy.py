@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import shutil
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -36,6 +37,10 @@ See = Callable[[Iterable[str] | None], dict[str, str]]
 """What the files of these sessions look like; of all there are where none are named."""
 
 _AT_ONCE: Final = 50
+_SOON: Final = 2
+"""So many times that many are copied before an answer that does not wait for all."""
+
+log = logging.getLogger("clew.store")
 
 
 class Look(NamedTuple):
@@ -68,6 +73,7 @@ class SearchCopy:
         self._changed: set[str] | None = None
         self._leaving: set[str] = set()
         self._closed = False
+        self._copying: asyncio.Task[None] | None = None
         self._searching = asyncio.Lock()
         # Held for a few sessions at a time: whoever deletes one does not wait until all are copied.
         self._writing = asyncio.Lock()
@@ -103,9 +109,25 @@ class SearchCopy:
                 return await self._ask(query, see, load)
 
     async def _ask(self, query: SearchQuery, see: See, load: Load) -> SearchPage:
+        left = self._copying is not None
         if query.cursor is None:  # a later page is of what the first one saw
-            await self._catch_up(see, load)
-        return _without_prefixes(await (await self._opened()).search(query))
+            left = await self._catch_up(see, load, None if query.wait else _SOON)
+            if left and self._copying is None:
+                self._copying = asyncio.get_running_loop().create_task(self._copy_all(see, load))
+        page = await (await self._opened()).search(query)
+        return _without_prefixes(replace(page, complete=page.complete and not left))
+
+    async def _copy_all(self, see: See, load: Load) -> None:
+        """What a search did not wait for; whoever searches meanwhile goes in between."""
+        try:
+            left = True
+            while left:
+                async with self._searching:
+                    left = await self._catch_up(see, load, 1)
+        except (StoreError, InternalError, OSError) as error:
+            log.warning("the search index in %s is not complete yet: %s", self._place, error)
+        finally:
+            self._copying = None
 
     async def rebuild(self, see: See, load: Load) -> None:
         async with self._searching:
@@ -151,6 +173,9 @@ class SearchCopy:
     async def close(self) -> None:
         """A search that goes on ends with ``store_closed``."""
         self._closed = True
+        if self._copying is not None:
+            self._copying.cancel()
+            await asyncio.gather(self._copying, return_exceptions=True)
         async with self._writing:
             if self._store is not None:
                 await self._store.close()
@@ -181,7 +206,8 @@ class SearchCopy:
         self._store, self._looks, self._changed = None, {}, None
         await asyncio.to_thread(shutil.rmtree, self._place, ignore_errors=True)
 
-    async def _catch_up(self, see: See, load: Load) -> None:
+    async def _catch_up(self, see: See, load: Load, most: int | None = None) -> bool:
+        """Copy what has changed, some sessions at a time and at most so many times. Whether something is left."""
         changed, self._changed = self._changed, set()
         try:
             now = await asyncio.to_thread(see, changed)
@@ -190,14 +216,17 @@ class SearchCopy:
                 for session_id in self._looks.keys() - now.keys() if changed is None else ():
                     await self._take_out(session_id)
             stale = [id_ for id_, files in now.items() if id_ not in self._looks or self._looks[id_].files != files]
-            for first in range(0, len(stale), _AT_ONCE):
+            soon = stale if most is None else stale[: most * _AT_ONCE]
+            self._changed.update(stale[len(soon) :])
+            for first in range(0, len(soon), _AT_ONCE):
                 async with self._writing:
                     store = await self._opened()
-                    some = [id_ for id_ in stale[first : first + _AT_ONCE] if id_ not in self._leaving]
+                    some = [id_ for id_ in soon[first : first + _AT_ONCE] if id_ not in self._leaving]
                     await asyncio.gather(*(self._copy(store, id_, now[id_], load) for id_ in some))
         except BaseException:
             self._changed = None
             raise
+        return len(soon) < len(stale)
 
     async def _copy(self, store: Store, session_id: str, files: str, load: Load) -> None:
         value = await load(session_id)

@@ -33,7 +33,7 @@ async def search(
     """
     # The index is brought up to date by the first search, so this writes.
     async with open_store(store, write=True) as engine:
-        page = await engine.search(text, limit=limit, session_id=session)
+        page = await engine.search(text, limit=limit, session_id=session, wait=True)
     hits = [
         f"{hit.session_id}  {hit.message_id}  {'hidden  ' if hit.hidden else ''}{' '.join(hit.snippet.split())}"
         for hit in page.hits

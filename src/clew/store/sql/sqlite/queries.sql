@@ -962,16 +962,37 @@ DELETE FROM search_docs WHERE part_id IN (
 -- name: delete_search_marks
 DELETE FROM search_marks WHERE message_id IN (SELECT value FROM json_each(:ids))
 
--- name: search_words
--- Without snippets, which would be cut for every row before the best are known.
-SELECT d.id, p.session_id, p.message_id, p.id, m.role, m.created_at, m.metadata_json, s.metadata_json
+-- fragment: hits
 FROM search_index CROSS JOIN search_docs d ON d.id = search_index.rowid
 CROSS JOIN chat_parts p ON p.id = d.part_id
+WHERE search_index MATCH :match AND (:session_id IS NULL OR p.session_id = :session_id)
+
+-- name: count_hits
+SELECT count(*) FROM (SELECT 1 {hits} LIMIT :most + 1)
+
+-- name: search_words
+-- The newest hits, ranked. Without snippets, which would be cut for every row before the best are known.
+SELECT h.id, p.session_id, p.message_id, p.id, m.role, m.created_at, m.metadata_json, s.metadata_json
+FROM (
+    SELECT d.id AS id, d.part_id AS part_id, bm25(search_index) AS score {hits}
+    ORDER BY search_index.rowid DESC LIMIT :most
+) AS h
+CROSS JOIN chat_parts p ON p.id = h.part_id
 CROSS JOIN chat_messages m ON m.id = p.message_id
 CROSS JOIN chat_sessions s ON s.id = p.session_id
-WHERE search_index MATCH :match AND (:session_id IS NULL OR p.session_id = :session_id)
-ORDER BY bm25(search_index), m.created_at DESC, d.id DESC
+ORDER BY h.score, m.created_at DESC, h.id DESC
 LIMIT :limit OFFSET :offset
+
+-- name: search_older_words
+-- What comes after them, by age.
+SELECT h.id, p.session_id, p.message_id, p.id, m.role, m.created_at, m.metadata_json, s.metadata_json
+FROM (
+    SELECT d.id AS id, d.part_id AS part_id {hits} ORDER BY search_index.rowid DESC LIMIT :limit OFFSET :offset
+) AS h
+CROSS JOIN chat_parts p ON p.id = h.part_id
+CROSS JOIN chat_messages m ON m.id = p.message_id
+CROSS JOIN chat_sessions s ON s.id = p.session_id
+ORDER BY h.id DESC
 
 -- name: search_snippets
 -- The plus keeps the ids from the index, which would look all words up again for each.

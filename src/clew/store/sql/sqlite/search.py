@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 from msgspec.structs import replace
 
+from clew.store import search
 from clew.store.search import SearchHit, SearchPage, SearchPlan, excerpt, next_cursor
 from clew.store.sql import rows
 from clew.store.sql.messages import MessageReader
@@ -20,14 +21,26 @@ def find_hits(sql: Statements, plan: SearchPlan) -> SearchPage | None:
     """The page of a plan; None when the file has no index of this version's making."""
     if search_schema(sql) != "whole":
         return None
+    wanted = plan.limit + 1
     params = {
         "match": plan.match,
         "words": rows.encode(plan.words),
         "session_id": plan.session_id,
-        "limit": plan.limit + 1,
+        "limit": wanted,
         "offset": plan.offset,
+        "most": search.MOST_RANKED,
     }
-    found = list(sql.rows("search_texts_themselves" if plan.match is None else "search_words", params))
+    if plan.match is None:
+        # The text itself is looked at, as far as the page needs it.
+        found = list(sql.rows("search_texts_themselves", params))
+        total, at_least = plan.offset + len(found[: plan.limit]), len(found) > plan.limit
+    else:
+        counted = sql.first("count_hits", params) or (0,)
+        total, at_least = min(counted[0], search.MOST_RANKED), counted[0] > search.MOST_RANKED
+        found = list(sql.rows("search_words", params)) if plan.offset < total else []
+        if at_least and len(found) < wanted:
+            older = {"limit": wanted - len(found), "offset": max(plan.offset, total)}
+            found += sql.rows("search_older_words", {**params, **older})
     page = found[: plan.limit]
     if plan.match is None:
         snippets = {row[0]: excerpt(row[0], plan.words) for row in page}
@@ -41,7 +54,8 @@ def find_hits(sql: Statements, plan: SearchPlan) -> SearchPage | None:
     read = [MessageReader(sql).load(id_, wanted, keep_damaged=True) for id_, wanted in held.items()]
     damaged = {row.id for messages in read for row in messages.values() if row.damage is not None}
     told = (replace(hit, snippet=f"[damaged] {hit.snippet}") if hit.message_id in damaged else hit for hit in hits)
-    return SearchPage(tuple(told), next_cursor(plan) if len(found) > plan.limit else None)
+    more = next_cursor(plan) if len(found) > plan.limit else None
+    return SearchPage(tuple(told), more, total=total, at_least=at_least)
 
 
 def _hit(row: tuple[Any, ...], snippet: str) -> SearchHit:

@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Final
 
-from clew.errors import InternalError, InvalidInput, NotSupported, StoreClosed, StoreReadOnly, StoreUnavailable
+import msgspec
+
+from clew.errors import (
+    InternalError,
+    InvalidInput,
+    NotSupported,
+    StoreClosed,
+    StoreError,
+    StoreReadOnly,
+    StoreUnavailable,
+)
 from clew.ids import SessionIdForm
 from clew.store.base import Capabilities, Damage, Rebuilt, SearchPage, SearchQuery
 from clew.store.owner import OwnerLock
@@ -40,6 +52,11 @@ from clew.store.watched import Watched
 
 __all__ = ["SqliteStore"]
 
+logger = logging.getLogger("clew.store")
+
+SOON: Final = 4
+"""So many transactions of indexing go before an answer that does not wait for all."""
+
 
 class SqliteStore(Watched, SqlMoment, SqlTriggers, SqlCare):
     """The contract on a SQLite file. See :mod:`clew.store.base` for what each method promises."""
@@ -52,6 +69,7 @@ class SqliteStore(Watched, SqlMoment, SqlTriggers, SqlCare):
         self._lock = lock
         self._closed = False
         self._search = has_fts5()
+        self._indexing: asyncio.Task[None] | None = None
 
     @property
     def url(self) -> str:
@@ -86,10 +104,12 @@ class SqliteStore(Watched, SqlMoment, SqlTriggers, SqlCare):
         self._need_search()
         plan = plan_search(query)
         writer = self._writer
+        # What whoever only reads finds was indexed by somebody else, who may be behind.
+        complete = writer is not None and self._indexing is None
         try:
             # A later page reads what the first one saw; what came since would move the hits between them.
             if writer is not None and plan.offset == 0:
-                await self._catch_up(writer)
+                complete = await self._catch_up(writer, wait=query.wait)
             page = await self._readers.run(lambda sql: find_hits(sql, plan), long=True)
         except StoreUnavailable:
             # Damage to the index is mended by making it again; damage to anything else stops that too.
@@ -100,18 +120,18 @@ class SqliteStore(Watched, SqlMoment, SqlTriggers, SqlCare):
         if page is None:
             if writer is None:
                 raise NotSupported(f"{self.path} has no search index yet; open it for writing and search once")
-            await self._catch_up(writer)
+            complete = await self._catch_up(writer, wait=query.wait)
             page = await self._readers.run(lambda sql: find_hits(sql, plan), long=True)
         if page is None:
             raise InternalError("the search index went away while it was used; try again")
-        return page
+        return msgspec.structs.replace(page, complete=complete)
 
     async def rebuild_search(self) -> None:
         self._need_search()
         if self._writer is None:
             raise StoreReadOnly(f"{self.path} was opened for reading")
         await self._writer.work(SearchIndex.make)
-        await self._catch_up(self._writer)
+        await self._catch_up(self._writer, wait=True)
 
     def _need_search(self) -> None:
         if self._closed:
@@ -119,10 +139,27 @@ class SqliteStore(Watched, SqlMoment, SqlTriggers, SqlCare):
         if not self._search:
             raise NotSupported("this SQLite was built without FTS5, so it cannot search; use one that has it")
 
-    async def _catch_up(self, writer: Writer) -> None:
-        """Index what is missing, a transaction at a time; whoever wants to write goes in between."""
+    async def _catch_up(self, writer: Writer, *, wait: bool) -> bool:
+        """Index what is missing, a transaction at a time; whoever wants to write goes in between. Whether it is all:
+        who does not ``wait`` for much leaves the rest to a task, which the next ones find going on."""
+        if not wait and self._indexing is not None:
+            return False
+        done = 0
         while await writer.work(SearchIndex.batch):
-            pass
+            done += 1
+            if not wait and done >= SOON:
+                self._indexing = asyncio.get_running_loop().create_task(self._index_all(writer))
+                return False
+        return True
+
+    async def _index_all(self, writer: Writer) -> None:
+        try:
+            while await writer.work(SearchIndex.batch):
+                pass
+        except (StoreError, InternalError) as error:
+            logger.warning("the search index of %s is not complete yet: %s", self.path, error)
+        finally:
+            self._indexing = None
 
     async def verify(self) -> Sequence[Damage]:
         looks = (_pages, _references, *LOOKS, _losses)
@@ -161,6 +198,9 @@ class SqliteStore(Watched, SqlMoment, SqlTriggers, SqlCare):
 
     async def close(self) -> None:
         self._closed = True
+        if self._indexing is not None:
+            self._indexing.cancel()
+            await asyncio.gather(self._indexing, return_exceptions=True)
         writer, self._writer = self._writer, None
         if writer is not None:
             await asyncio.to_thread(writer.close)
