@@ -60,7 +60,7 @@ async def test_text_reasoning_and_both_sides_of_a_tool_call_are_found(disk: Sqli
         found = SearchHit(
             pen.session_id, message_id, part_id, "the log", snippet, False, row.role, created_at=row.created_at
         )
-        return SearchPage((found,), None)
+        return SearchPage((found,), None, total=1)
 
     expected = {
         "compass": hit(user, 0, "Where is the **compass**?"),

@@ -217,7 +217,8 @@ class SearchCopy:
                     await self._take_out(session_id)
             stale = [id_ for id_, files in now.items() if id_ not in self._looks or self._looks[id_].files != files]
             soon = stale if most is None else stale[: most * _AT_ONCE]
-            self._changed.update(stale[len(soon) :])
+            if self._changed is not None:  # else the copy was begun anew, and all are compared again
+                self._changed.update(stale[len(soon) :])
             for first in range(0, len(soon), _AT_ONCE):
                 async with self._writing:
                     store = await self._opened()
