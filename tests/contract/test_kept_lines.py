@@ -11,7 +11,10 @@ import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,14 +23,14 @@ from bench.fill import add_sessions, fill_turns
 from clew.ids import Mint
 from clew.store import unit as u
 from clew.store.base import LineSlice, Store
-from clew.store.sql import kept_lines, rows
+from clew.store.sql import kept_lines, messages, rows
 from clew.store.sql.kept_lines import KeptLines
 from clew.store.sql.sqlite.opening import open_sqlite
 from clew.store.sql.sqlite.store import SqliteStore
 from clew.testing.clock import FakeClock
 from clew.testing.scribe import Scribe
 from clew.transcript.line import LineTurn
-from clew.transcript.message import Message, PartRow
+from clew.transcript.message import Message
 from clew.transcript.pruned import pruned_through
 from clew.transcript.turn import Turn
 from clew.transcript.view import find_compaction, model_view, model_view_at
@@ -128,7 +131,8 @@ async def test_what_another_program_changes_is_read_again_and_damage_is_told(tmp
     """It knows nothing of seals, so what it has changed does not fit any more; nothing damaged is kept."""
     async with opened(tmp_path / "store.db") as store:
         session_id = await long_session(store, 5)
-        whole = await kept_view(store, session_id)
+        await kept_view(store, session_id)
+        whole = await store.load_line(session_id)
         part = whole.turns[1].messages[1].parts[0]
         for data in ('{"type":"text","text":"changed"}', rows.encode(part.data)):
             with closing(sqlite3.connect(tmp_path / "store.db")) as other, other:
@@ -144,14 +148,14 @@ async def test_only_the_newest_turns_of_a_kept_line_are_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As many rows at 20 turns as at 200, and the rest are the very same values."""
-    read: list[str] = []
-    to_part = rows.to_part
+    read: list[Any] = []
+    loads = orjson.loads
 
-    def count(row: rows.Row, keep_damaged: bool) -> PartRow:
-        read.append(row[1])
-        return to_part(row, keep_damaged)
+    def count(data: bytes) -> Any:
+        read.append(data)
+        return loads(data)
 
-    monkeypatch.setattr(rows, "to_part", count)
+    monkeypatch.setattr(messages, "orjson", SimpleNamespace(loads=count, JSONDecodeError=ValueError))
     counted: list[int] = []
     async with opened(tmp_path / "store.db") as store:
         for turns in (20, 200):
@@ -165,7 +169,8 @@ async def test_only_the_newest_turns_of_a_kept_line_are_read_again(
             assert [one is two for one, two in zip(before.turns, after.turns, strict=False)] == [True] * turns
             await scribe.commit(u.SetTurn(turn.id, "failed", settled_at=1))
             await compare(store, session_id)
-    assert counted == [1, 1]
+    # The prompt's one part, and what is noted with it.
+    assert counted == [2, 2]
 
 
 async def test_lines_are_kept_up_to_a_number_of_bytes_and_the_one_used_longest_ago_goes(tmp_path: Path) -> None:

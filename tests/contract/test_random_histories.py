@@ -42,6 +42,7 @@ from clew.store.unit import (
 )
 from clew.testing.clock import FakeClock
 from clew.testing.scribe import MODEL, Scribe, settled, user_row
+from clew.testing.store_suite.views import said
 from clew.transcript.line import line_messages, line_turns
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.model_call import ModelCall
@@ -259,7 +260,7 @@ class History:
             "queue": await self.store.load_queue(id_),
             "steps": {turn_id: await self.store.load_steps(turn_id) for turn_id in sorted(tree.turns)},
             "seals": await self.store.seals(id_),
-            "view": view,
+            "view": said(view),
             "pruned": pruned,
             "turns": [await self.store.find_turn(turn_id) for turn_id in sorted(tree.turns)],
             "branches": [await self.branch(branch) for branch in self.branches],

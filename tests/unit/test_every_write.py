@@ -46,6 +46,9 @@ class Nothing:
     def rows(self, name: str, params: Mapping[str, Any]) -> Iterable[tuple[Any, ...]]:
         raise LookupError(name)
 
+    def each(self, name: str, params: Mapping[str, Any]) -> Iterable[tuple[Any, ...]]:
+        raise LookupError(name)
+
     def note(self, message_ids: Iterable[str]) -> None:
         raise LookupError
 

@@ -229,7 +229,8 @@ class Conversations(Protocol):
         """The end of the line as far back as a view needs it; None when there is no such session.
 
         Back to the tail of the newest compaction; where there is none, the last ``turns`` turns, or all. ``complete``
-        says that a view needs nothing before it. ``kept``: what is still in memory of it, and was not written to
+        says that a view needs nothing before it. Of a part it has what that says; its id and its times may be left
+        out. ``kept``: what is still in memory of it, and was not written to
         since, need not be read again, nor be held against its seal once more.
         """
         ...

@@ -16,12 +16,10 @@ HoldsMessage = Callable[[str], bool]
 """Whether a turn on the line holds this message."""
 
 
-def view_line(load: LoadLine, holds: HoldsMessage, turns: int | None) -> LineSlice:
+def view_line(load: LoadLine, holds: HoldsMessage, compaction_turn: str | None, turns: int | None) -> LineSlice:
     """Back to the tail of the newest compaction; where there is none, the last ``turns`` turns, or all."""
-    last = load(None, 1, None)
-    compaction_turn = last.turns[-1].turn.compaction_turn_id if last.turns else None
     if compaction_turn is None:
-        return last if turns == 1 else load(None, turns, None)
+        return load(None, turns, None)
     compaction = find_compaction(load(compaction_turn, 1, None).turns)
     if compaction is None or compaction.tail_start_id is None:
         return LineSlice(load(None, None, None).turns, complete=True)

@@ -26,6 +26,7 @@ __all__ = [
     "STUB",
     "UNREADABLE",
     "UNSEALED",
+    "begin_seal",
     "damaged_part",
     "seal_of",
     "seal_of_encoded",
@@ -62,11 +63,16 @@ def seal_of(parts: Iterable[Part]) -> str:
 
 def seal_of_encoded(parts: Iterable[bytes]) -> str:
     """The seal of parts as they are stored, without reading them: what was encoded once is encoded the same again."""
-    digest = blake2b(digest_size=16)
+    digest = begin_seal()
     for part in parts:
         digest.update(part)
         digest.update(b"\n")
     return digest.hexdigest()
+
+
+def begin_seal() -> blake2b:
+    """What a seal is made with: each part goes in as it is stored, and after it a newline."""
+    return blake2b(digest_size=16)
 
 
 def damaged_part(of: Literal["part_id", "message_id"], id_: str, reason: str) -> dict[str, Any]:

@@ -6,13 +6,12 @@ untouched. Only what rows need to be found by is lifted out of it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
 import orjson
 
-from clew.transcript.damage import STUB, damaged_part, seal_of
+from clew.transcript.damage import DAMAGED, STUB, damaged_part, seal_of
 from clew.transcript.metadata import MessageMetadata
 from clew.transcript.part import call_id_of, is_preliminary, kind_of, state_of, text_part, texts_of
 
@@ -98,18 +97,18 @@ def shown_message(row: MessageRow, turn_id: str | None) -> Message:
 
     One that is damaged says so twice: in its metadata, and in a part at its end, for whoever shows parts alone.
     """
-    added: Mapping[str, Any] = {"created_at": row.created_at}
+    metadata = {**row.metadata, "created_at": row.created_at}
     if turn_id is not None:
-        added = {"turn_id": turn_id, "created_at": row.created_at}
+        metadata["turn_id"] = turn_id
     parts = [part.data for part in row.parts]
-    if row.damage is not None:
+    if DAMAGED in metadata and row.damage is not None:
         parts.append(damaged_part("message_id", row.id, row.damage))
-    return Message(row.id, row.role, parts, {**row.metadata, **added})
+    return Message(row.id, row.role, parts, metadata)
 
 
 def sent_message(row: MessageRow, turn_id: str, end: int | None = None) -> Message:
     """The row as a model is sent it, without the parts from ``end`` on: one that is damaged as a stub."""
     message = shown_message(row, turn_id)
-    if row.damage is None:
+    if DAMAGED not in row.metadata or row.damage is None:
         return message if end is None else msgspec.structs.replace(message, parts=message.parts[:end])
     return msgspec.structs.replace(message, parts=[text_part(STUB)])

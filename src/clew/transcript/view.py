@@ -183,8 +183,9 @@ def _kept(
 def _sent(entry: LineTurn, row: MessageRow, split: Split | None, pruned: Mapping[int, Pruned]) -> Message:
     """The row as a model is sent it; ``pruned`` are its outputs that are, by their index."""
     turn = entry.turn
-    message = sent_message(row, turn.id, turn.unsent.get(row.id))
-    if turn.environment is not None and message.is_prompt:
+    # Of most turns nothing is noted.
+    message = sent_message(row, turn.id, turn.unsent.get(row.id) if turn.data else None)
+    if turn.data and turn.environment is not None and message.is_prompt:
         return msgspec.structs.replace(message, parts=[notice_part(turn.environment), *message.parts])
     # Asked in this order: a long view is read often, and seldom is anything of it pruned, split or damaged.
     if (not pruned and (split is None or split.message_id != row.id)) or row.damage is not None:

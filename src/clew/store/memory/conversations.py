@@ -77,8 +77,9 @@ class MemoryConversations(MemoryTables):
         value = await self._find(session_id)
         if value is None:
             return None
-        held = {message_id for turn in value.path() for message_id in value.links.get(turn.id, ())}
-        line = view_line(value.line, held.__contains__, turns)
+        path = value.path()
+        held = {message_id for turn in path for message_id in value.links.get(turn.id, ())}
+        line = view_line(value.line, held.__contains__, path[-1].compaction_turn_id if path else None, turns)
         return replace(line, pruned=value.all_pruned())
 
     async def load_messages(self, session_id: str, *, keep_damaged: bool = False) -> tuple[MessageRow, ...]:

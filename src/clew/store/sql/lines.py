@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -114,31 +114,54 @@ class LineReader:
         self._session_id = session_id
         self._keep_damaged = keep_damaged
 
-    def load(self, through: str | None, turns: int | None, back_to_message: str | None) -> LineSlice:
-        """See ``Conversations.load_line``."""
+    def load(
+        self, through: str | None, turns: int | None, back_to_message: str | None, *, viewed: bool = False
+    ) -> LineSlice:
+        """See ``Conversations.load_line``, and ``find_view`` for what is ``viewed``."""
         session_id = self._session_id
         end = through or self._end
+        whole = turns is None and back_to_message is None
         depth = 0 if back_to_message is None else self._holder_depth(end, back_to_message) or 0
-        most = ALL if turns is None else turns
-        found = list(self._sql.rows("load_path", {"id": end, "session_id": session_id, "depth": depth, "turns": most}))
+        params = {"id": end, "session_id": session_id, "depth": depth, "turns": ALL if turns is None else turns}
+        found = self._whole_path(end) if whole else list(self._sql.rows("load_path", params))
         found.reverse()
         path = [rows.to_turn(row) for row in found]
-        _check_path(session_id, end, path, through_root=turns is None and back_to_message is None)
+        _check_path(session_id, end, path, through_root=whole)
         complete = not path or path[0].parent_turn_id is None
-        whole = complete and turns is None and back_to_message is None
-        return LineSlice(self._with_messages(path, [row[11] for row in found], whole=whole), complete)
+        counts = [row[11] for row in found]
+        return LineSlice(self._with_messages(path, counts, whole=whole, viewed=viewed), complete)
 
-    def _with_messages(self, path: Sequence[Turn], counts: Sequence[int], *, whole: bool) -> tuple[LineTurn, ...]:
+    def _whole_path(self, end: str | None) -> list[tuple[Any, ...]]:
+        """The rows of the turns from the end up. One after the other they cost more than all of the session at once."""
+        found = {row[0]: row for row in self._sql.rows("load_turns", {"id": self._session_id})}
+        path: list[tuple[Any, ...]] = []
+        while end is not None and (row := found.pop(end, None)) is not None:
+            path.append(row)
+            end = row[2]
+        return path
+
+    def _with_messages(
+        self, path: Sequence[Turn], counts: Sequence[int], *, whole: bool, viewed: bool
+    ) -> tuple[LineTurn, ...]:
         """The turns with their messages, of which each held so many when it was written last."""
         session_id = self._session_id
         links: dict[str, list[tuple[str, int]]] = {turn.id: [] for turn in path}
-        for turn_id, message_id, position in self._sql.rows("load_links_of_turns", {"ids": rows.encode(list(links))}):
-            links.setdefault(turn_id, []).append((message_id, position))
+        by_session = "load_links_of_session", {"id": session_id}
+        by_turn = "load_links_of_turns", {"ids": rows.encode(list(links))}
+        for turn_id, message_id, position in self._sql.rows(*(by_session if whole else by_turn)):
+            if turn_id in links:
+                links[turn_id].append((message_id, position))
         wanted = {message_id for held in links.values() for message_id, _ in held}
-        messages = MessageReader(self._sql).load(session_id, wanted, whole=whole, keep_damaged=self._keep_damaged)
+        reader = MessageReader(self._sql)
+        read = reader.view if viewed else reader.load
+        messages = read(session_id, wanted, whole=whole, keep_damaged=self._keep_damaged)
         line: list[LineTurn] = []
         for turn, count in zip(path, counts, strict=True):
             named = links[turn.id]
+            there = [messages[message_id] for message_id, _ in named if message_id in messages]
+            if self._keep_damaged and len(there) == count and [place for _, place in named] == [*range(count)]:
+                line.append(LineTurn(turn, tuple(there)))
+                continue
             held = [
                 messages.get(message_id)
                 or stand_in(message_id, session_id, "assistant" if position else "user", turn.created_at, MISSING)
@@ -160,7 +183,10 @@ class LineReader:
 
     def view(self, turns: int | None) -> LineSlice:
         """See ``Conversations.find_view``."""
-        line = view_line(self.load, lambda id_: self._holder_depth(self._end, id_) is not None, turns)
+        load = functools.partial(self.load, viewed=True)
+        end = self._sql.first("get_turn", {"id": self._end, "session_id": self._session_id})
+        compaction = rows.to_turn(end).compaction_turn_id if end else None
+        line = view_line(load, lambda id_: self._holder_depth(self._end, id_) is not None, compaction, turns)
         return replace(line, pruned=load_pruned(self._sql, self._session_id))
 
     def kept_view(self, lines: KeptLines) -> LineSlice:
@@ -188,7 +214,7 @@ class LineReader:
                 if 0 <= place < clean and known.turns[place].turn.id == turn.id:
                     path, counts = path[new::-1], [row[11] for row in found[:new]][::-1]
                     _check_path(self._session_id, self._end, path, through_root=False)
-                    below = self._with_messages(path[1:], counts, whole=False)
+                    below = self._with_messages(path[1:], counts, whole=False, viewed=True)
                     pruned = known.known_pruned
                     pruned = load_pruned(self._sql, self._session_id) if pruned is None else pruned
                     return LineSlice((*known.turns[: place + 1], *below), complete=True, pruned=pruned)

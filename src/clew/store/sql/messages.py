@@ -8,8 +8,10 @@ is missing or does not fit is looked for a second time, by another way, before i
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from hashlib import blake2b
 from typing import Any, Final, get_args
 
+import orjson
 from msgspec.structs import replace
 
 from clew.errors import IllegalChunk, RowUndecodable
@@ -17,8 +19,17 @@ from clew.store.base import PendingStream, QueuedMessage
 from clew.store.sql import rows
 from clew.store.sql.journal import Mark, Tail, read_tails
 from clew.store.sql.statements import Statements
-from clew.store.tail import with_tail
-from clew.transcript.damage import CHANGED, DAMAGED, MISSING, UNSEALED, damaged_part, seal_of, seal_of_encoded
+from clew.store.tail import UNSTORED, with_tail
+from clew.transcript.damage import (
+    CHANGED,
+    DAMAGED,
+    MISSING,
+    UNSEALED,
+    begin_seal,
+    damaged_part,
+    seal_of,
+    seal_of_encoded,
+)
 from clew.transcript.message import MessageRow, PartRow, Role
 
 __all__ = ["ROLES", "MessageReader", "stand_in"]
@@ -34,31 +45,61 @@ class MessageReader:
     def __init__(self, statements: Statements) -> None:
         self._sql = statements
 
+    def view(self, session_id: str, wanted: set[str], *, whole: bool, keep_damaged: bool) -> dict[str, MessageRow]:
+        """Messages as a view needs them: no ids and times of their parts, but where there is more to find out.
+
+        Those that fit their seals and read in every column, as nearly all do, come straight from three columns.
+        """
+        asked = {"id": session_id, "ids": rows.encode([] if whole else sorted(wanted))}
+        parts: dict[str, tuple[blake2b, list[PartRow]]] = {}
+        for message_id, index, data in self._sql.each(
+            "load_view_of_session" if whole else "load_view_of_messages", asked
+        ):
+            held = parts.get(message_id)
+            if held is None:
+                held = parts[message_id] = begin_seal(), []
+            seal, kept = held
+            seal.update(data)
+            seal.update(b"\n")
+            try:
+                kept.append(PartRow(UNSTORED, index, orjson.loads(data), 0, 0))
+            except orjson.JSONDecodeError:
+                kept.append(PartRow(UNSTORED, -1, {}, 0, 0))
+        messages: dict[str, MessageRow] = {}
+        for row in self._sql.rows("load_session_messages" if whole else "load_messages_by_id", asked):
+            held = parts.get(row[0])
+            if held is not None and row[0] in wanted:
+                message = _sealed_message(row, *held)
+                if message is not None:
+                    messages[row[0]] = message
+        others = wanted - messages.keys()
+        return {**messages, **self.load(session_id, others, keep_damaged=keep_damaged)} if others else messages
+
     def load(
         self, session_id: str, wanted: set[str] | None, *, whole: bool = False, keep_damaged: bool
     ) -> dict[str, MessageRow]:
         """Messages by id; by session when most of it is wanted, else one by one."""
         if whole:
-            found = {row[0]: row for row in self._sql.rows("load_messages", {"id": session_id})}
+            found = {row[0]: row for row in self._sql.rows("load_session_messages", {"id": session_id})}
             parts = _by_message(self._sql.rows("load_session_parts", {"id": session_id}))
-            seals = dict(self._sql.rows("load_seals", {"id": session_id}))
         else:
-            found, parts, seals = self._by_id(wanted or ())
+            found, parts = self._by_id(wanted or ())
         if whole and wanted is not None:
             missing = wanted - found.keys()
             if missing:
                 again = self._by_id(missing)
-                found, parts, seals = {**found, **again[0]}, {**parts, **again[1]}, {**seals, **again[2]}
+                found, parts = {**found, **again[0]}, {**parts, **again[1]}
             found = {id_: row for id_, row in found.items() if id_ in wanted}
         tails = self.tails(session_id)
-        unsealed = self._without_seal(found, seals, tails)
+        unsealed = self._without_seal(found, tails)
         return {
-            id_: self._message(row, parts.get(id_, ()), seals.get(id_), tails.get(id_), id_ in unsealed, keep_damaged)
+            id_: self._message(row, parts.get(id_, ()), tails.get(id_), id_ in unsealed, keep_damaged)
             for id_, row in found.items()
         }
 
     def load_all(self, session_id: str, *, keep_damaged: bool) -> tuple[MessageRow, ...]:
-        return tuple(self.load(session_id, None, whole=True, keep_damaged=keep_damaged).values())
+        found = self.load(session_id, None, whole=True, keep_damaged=keep_damaged).values()
+        return tuple(sorted(found, key=lambda row: (row.created_at, row.id)))
 
     def queue(self, session_id: str) -> tuple[QueuedMessage, ...]:
         """What waits, in firing order."""
@@ -69,20 +110,14 @@ class MessageReader:
             for id_, at, interrupt in waiting
         )
 
-    def _by_id(
-        self, wanted: Iterable[str]
-    ) -> tuple[dict[str, tuple[Any, ...]], dict[str, list[tuple[Any, ...]]], dict[str, str]]:
+    def _by_id(self, wanted: Iterable[str]) -> tuple[dict[str, tuple[Any, ...]], dict[str, list[tuple[Any, ...]]]]:
         ids = {"ids": rows.encode(sorted(wanted))}
         found = {row[0]: row for row in self._sql.rows("load_messages_by_id", ids)}
-        parts = _by_message(self._sql.rows("load_parts_by_message", ids))
-        seals = {id_: row[rows.MESSAGE_SEAL] for id_, row in found.items() if row[rows.MESSAGE_SEAL] is not None}
-        return found, parts, seals
+        return found, _by_message(self._sql.rows("load_parts_by_message", ids))
 
-    def _without_seal(
-        self, found: Mapping[str, tuple[Any, ...]], seals: Mapping[str, str], tails: Mapping[str, Tail]
-    ) -> set[str]:
+    def _without_seal(self, found: Mapping[str, tuple[Any, ...]], tails: Mapping[str, Tail]) -> set[str]:
         """Messages that have settled and have no seal."""
-        bare = [row for id_, row in found.items() if id_ not in seals and id_ not in tails]
+        bare = [row for id_, row in found.items() if row[rows.MESSAGE_SEAL] is None and id_ not in tails]
         if not bare:
             return set()
         mark = self._sql.first("get_store_mark", {})
@@ -95,16 +130,15 @@ class MessageReader:
         self,
         row: tuple[Any, ...],
         part_rows: _PartRows,
-        digest: str | None,
         tail: Tail | None,
         unsealed: bool,
         keep_damaged: bool,
     ) -> MessageRow:
         damage: str | None = None
+        digest: str | None = row[rows.MESSAGE_SEAL]
+        part_rows = sorted(part_rows, key=_place)
         if digest is not None and _digest(part_rows) != digest:
-            part_rows = _by_message(self._sql.rows("load_parts_by_message", {"ids": rows.encode([row[0]])})).get(
-                row[0], ()
-            )
+            part_rows = sorted(self._sql.rows("load_parts_by_message", {"ids": rows.encode([row[0]])}), key=_place)
             damage = _held_against(part_rows, digest)
         if row[2] not in ROLES:
             damage = f"its role reads {row[2]!r}"
@@ -145,9 +179,10 @@ class MessageReader:
         """Streams that recovery has to fold, each with its message as the parts alone have it."""
         pending: list[PendingStream] = []
         for message_id, tail in self.tails(session_id).items():
-            found, parts, _ = self._by_id([message_id])
+            found, parts = self._by_id([message_id])
             if message_id in found:
-                kept = tuple(rows.to_part(part, keep_damaged=True) for part in parts.get(message_id, ()))
+                held = sorted(parts.get(message_id, ()), key=_place)
+                kept = tuple(rows.to_part(part, keep_damaged=True) for part in held)
                 message = rows.to_message(found[message_id], kept, keep_damaged=True)
                 pending.append(PendingStream(message.session_id, message, tuple(tail.entries), tail.last, tail.damage))
         return tuple(pending)
@@ -159,18 +194,34 @@ def stand_in(message_id: str, session_id: str, role: Role, at: int, reason: str)
 
 
 def _by_message(part_rows: Iterable[tuple[Any, ...]]) -> dict[str, list[tuple[Any, ...]]]:
+    """Rows by message, as they come: that is the order of the parts but for rare cases."""
     parts: dict[str, list[tuple[Any, ...]]] = {}
     for row in part_rows:
-        held = parts.setdefault(row[1], [])
-        held.append(row)
-        if row[2] != len(held) - 1:
-            # Rows come in the order they were inserted, which is the order of the parts but for rare cases.
-            held.sort(key=lambda part: part[2])
+        parts.setdefault(row[1], []).append(row)
     return parts
 
 
+def _place(part_row: tuple[Any, ...]) -> Any:
+    return part_row[2]
+
+
+def _sealed_message(row: tuple[Any, ...], seal: blake2b, parts: list[PartRow]) -> MessageRow | None:
+    """The message, if its parts fit its seal and all of it reads."""
+    id_, session_id, role, metadata, created_at, updated_at, sealed = row
+    # What fits its seal is whole and in order, so the last one tells for all.
+    if sealed is None or parts[-1].index != len(parts) - 1 or seal.hexdigest() != sealed or role not in ROLES:
+        return None
+    try:
+        about = orjson.loads(metadata)
+    except orjson.JSONDecodeError:
+        return None
+    if type(about) is not dict or DAMAGED in about or type(created_at) is not int or type(updated_at) is not int:
+        return None
+    return MessageRow(id_, session_id, role, created_at, updated_at, about, tuple(parts))
+
+
 def _digest(part_rows: _PartRows) -> str:
-    return seal_of_encoded(row[3].encode("utf-8", "surrogatepass") for row in part_rows)
+    return seal_of_encoded([row[3].encode("utf-8", "surrogatepass") for row in part_rows])
 
 
 def _held_against(part_rows: _PartRows, digest: str) -> str | None:

@@ -166,6 +166,20 @@ def to_turn(row: Row) -> Turn:
     What of it does not read is worked out from the rest of its row, and noted in its data: its messages are whole, and
     nobody should be kept from them. One of which nobody knows how it ended has failed.
     """
+    if row[8] == "{}" and row[3] in _KINDS and row[4] in _STATUSES:
+        # As most are, and a long line has many.
+        return Turn(
+            id=row[0],
+            session_id=row[1],
+            parent_turn_id=row[2],
+            kind=row[3],
+            status=row[4],
+            depth=row[5],
+            compaction_turn_id=row[6],
+            origin_turn_id=row[7],
+            created_at=row[9],
+            settled_at=row[10],
+        )
     known = dict(zip(_TURN, row, strict=False))
     damage: list[str] = []
     try:

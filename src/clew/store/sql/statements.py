@@ -45,6 +45,10 @@ class Statements(Protocol):
 
     def rows(self, name: str, params: Mapping[str, Any]) -> Iterable[tuple[Any, ...]]: ...
 
+    def each(self, name: str, params: Mapping[str, Any]) -> Iterable[tuple[Any, ...]]:
+        """The same one by one, for many that are large: none is held longer than it is looked at."""
+        ...
+
 
 IsLong: TypeAlias = bool | Callable[[Statements], bool]
 """Whether a read goes over much of the store. Where that depends on the session, a short read finds it out first."""

@@ -205,6 +205,9 @@ class SqliteStatements:
     def rows(self, name: str, params: Mapping[str, Any]) -> Iterable[tuple[Any, ...]]:
         return self._connection.execute(QUERIES[name], params).fetchall()
 
+    def each(self, name: str, params: Mapping[str, Any]) -> Iterable[tuple[Any, ...]]:
+        return self._connection.execute(QUERIES[name], params)
+
 
 def _primary(error: BaseException) -> int:
     return int(getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF

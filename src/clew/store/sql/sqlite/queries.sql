@@ -58,6 +58,10 @@ m.id, m.session_id, m.role, m.metadata_json, m.created_at, m.updated_at
 -- fragment: part_columns
 p.id, p.message_id, p."index", p.data_json, p.created_at, p.updated_at
 
+-- fragment: view_part_columns
+-- What a view needs of them. The part as bytes: they are held against the seal, and read, as they are.
+p.message_id, p."index", CAST(p.data_json AS BLOB)
+
 -- fragment: turn_columns
 id, session_id, parent_turn_id, turn_type, status, depth, compaction_turn_id, origin_turn_id, data_json, created_at,
 settled_at
@@ -275,8 +279,15 @@ ORDER BY m.created_at, m.id
 -- name: load_messages
 SELECT {message_columns} FROM chat_messages m WHERE m.session_id = :id ORDER BY m.created_at, m.id
 
+-- name: load_session_messages
+SELECT {message_columns}, s.digest FROM chat_messages m LEFT JOIN message_seals s ON s.message_id = m.id
+WHERE m.session_id = :id
+
 -- name: load_session_parts
 SELECT {part_columns} FROM chat_parts p WHERE p.session_id = :id
+
+-- name: load_view_of_session
+SELECT {view_part_columns} FROM chat_parts p WHERE p.session_id = :id
 
 -- name: load_messages_by_id
 SELECT {message_columns}, s.digest FROM chat_messages m LEFT JOIN message_seals s ON s.message_id = m.id
@@ -284,6 +295,9 @@ WHERE m.id IN (SELECT value FROM json_each(:ids))
 
 -- name: load_parts_by_message
 SELECT {part_columns} FROM chat_parts p WHERE p.message_id IN (SELECT value FROM json_each(:ids))
+
+-- name: load_view_of_messages
+SELECT {view_part_columns} FROM chat_parts p WHERE p.message_id IN (SELECT value FROM json_each(:ids))
 
 -- name: open_calls
 SELECT {part_columns} FROM chat_parts p INDEXED BY chat_parts_open_calls
@@ -470,6 +484,10 @@ INSERT INTO turn_messages (turn_id, position, message_id) VALUES (:turn_id, :pos
 -- name: load_links
 SELECT l.turn_id, l.message_id FROM chat_turns t JOIN turn_messages l ON l.turn_id = t.id
 WHERE t.session_id = :id ORDER BY l.turn_id, l.position
+
+-- name: load_links_of_session
+SELECT l.turn_id, l.message_id, l.position FROM chat_turns t CROSS JOIN turn_messages l ON l.turn_id = t.id
+WHERE t.session_id = :id
 
 -- name: load_links_of_turns
 SELECT turn_id, message_id, position FROM turn_messages WHERE turn_id IN (SELECT value FROM json_each(:ids))
