@@ -20,7 +20,7 @@ import orjson
 from bench import talk
 from clew.store.sql.queries import read_sql
 
-__all__ = ["RawChunks", "RawJournal", "RawStore", "Sync", "connect", "raw_id"]
+__all__ = ["RawChunks", "RawJournal", "RawStore", "RawWriter", "Sync", "connect", "raw_id"]
 
 Sync = Literal["NORMAL", "FULL"]
 
@@ -267,6 +267,36 @@ _CHUNK = "INSERT INTO chunks (message_id, seq, data) VALUES (?, ?, ?)"
 
 def _chunk_json(delta: str) -> str:
     return _json({"type": "text-delta", "id": "t1", "delta": delta})
+
+
+class RawWriter:
+    """A store behind one thread that writes, as an event loop needs it: a queue there, a word back for each commit."""
+
+    def __init__(self, store: RawStore) -> None:
+        self._store = store
+        self._queue: queue.SimpleQueue[tuple[Callable[[], None], asyncio.Future[None]] | None] = queue.SimpleQueue()
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    async def append_turn(self, session_id: str, text: str, parts: list[dict[str, Any]], now: int) -> None:
+        await self._do(lambda: self._store.ask(session_id, text, now))
+        await self._do(lambda: self._store.answer(session_id, parts, now))
+
+    def close(self) -> None:
+        self._queue.put(None)
+        self._thread.join()
+        self._store.close()
+
+    async def _do(self, work: Callable[[], None]) -> None:
+        done: asyncio.Future[None] = self._loop.create_future()
+        self._queue.put((work, done))
+        await done
+
+    def _run(self) -> None:
+        while (item := self._queue.get()) is not None:
+            item[0]()
+            self._loop.call_soon_threadsafe(item[1].set_result, None)
 
 
 class RawChunks:

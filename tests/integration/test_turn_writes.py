@@ -176,3 +176,16 @@ async def test_what_is_remembered_is_bounded(tmp_path: Path) -> None:
         assert len(turns) <= 256
         assert not any("much" in turn.data for turn in turns.values())
         await kept(store, tmp_path / "store.db")
+
+
+@pytest.mark.slow
+async def test_the_log_is_written_over_where_commits_are_synced_and_not_grown(tmp_path: Path) -> None:
+    """It holds what a hundred or so synced commits wrote, however many there were."""
+    path = tmp_path / "store.db"
+    store, mint = await open_sqlite(path, SqliteOptions()), Mint()
+    turns = Appender(store, mint, await add_sessions(store, mint, 1, lambda _: {}))
+    for spoken in said(range(250)):
+        await turns.turn(*spoken)
+    longest = frames(path)
+    await turns.close()
+    assert longest < 160 * 25

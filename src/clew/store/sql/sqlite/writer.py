@@ -49,8 +49,12 @@ _OF_TURNS: Final = (OpenTurn, SetTurn, MoveHead)
 _PATIENCE_S: Final = 1.0
 """How long a reader waits until what others wrote was taken in. It reads all the same when that cannot be done now."""
 _CHECKPOINT_COMMITS: Final = {"idle": 1, "quiet": 1_000, "busy": 4_000}
+_CHECKPOINT_SYNCS: Final = {"idle": 1, "quiet": 80, "busy": 160}
 _CHECKPOINT_GROWTH: Final = {"idle": 0, "quiet": 1 << 24, "busy": 1 << 26}
-"""After how many commits, or bytes the WAL grew by, it is moved into the database: the quieter, the sooner.
+"""After how many commits, synced ones, or bytes the WAL grew by, it is moved into the database: the quieter, the sooner.
+
+To sync a file that grows takes half as long again as one that is written over. So it is begun anew soon where commits
+are synced, which a checkpoint hardly adds to; where they are not, it would only hold them up.
 
 When nobody writes, all of it is, and the file is emptied: a WAL that is not there cannot be damaged. One whose frames
 are in the database already is a danger: where it breaks off, SQLite puts older pages over newer ones."""
@@ -130,7 +134,8 @@ class Writer:
         self._acknowledged = acknowledged
         self._synced = acknowledged.synced
         self.commits = 0
-        self._checkpointed = (0, 0)
+        self._checkpointed = (0, 0, 0)
+        self._syncs = 0
         # SQLite's own checkpoints would stall a commit at a moment of its choosing.
         connection.execute("PRAGMA wal_autocheckpoint = 0")
         connection.execute("PRAGMA journal_size_limit = 67108864")
@@ -359,6 +364,7 @@ class Writer:
         commit = self._units.commit
         if self._sync == "power":
             self._synced = commit
+            self._syncs += 1
         sessions = list(dict.fromkeys(item.unit.session_id for item in group if item.unit is not None))
         self._acknowledged.note(commit, self._synced, sessions)
 
@@ -394,12 +400,12 @@ class Writer:
 
     def _checkpoint(self, *, idle: bool) -> None:
         """Move the WAL into the database: soon when idle, later between groups, at the latest when it is huge."""
-        commits, size = self._checkpointed
+        commits, syncs, size = self._checkpointed
         if self._broken is not None or not self._options.checkpoints or self.commits == commits:
             return
         pace = "idle" if idle else "quiet" if self._queue.empty() else "busy"
-        grown = self._wal_size() - size
-        if self.commits - commits < _CHECKPOINT_COMMITS[pace] and grown < _CHECKPOINT_GROWTH[pace]:
+        rare = self.commits - commits < _CHECKPOINT_COMMITS[pace] and self._syncs - syncs < _CHECKPOINT_SYNCS[pace]
+        if rare and self._wal_size() - size < _CHECKPOINT_GROWTH[pace]:
             return
         failpoint("writer.checkpoint")
         self._others.begin()
@@ -414,7 +420,7 @@ class Writer:
             self._settle_others()
         # The file is used again from its start, so its size says nothing; only growth beyond it does.
         size = self._wal_size()
-        self._checkpointed = (self.commits - 1 if idle and size else self.commits, size)
+        self._checkpointed = (self.commits - 1 if idle and size else self.commits, self._syncs, size)
         with contextlib.suppress(StoreGone):  # the next unit is told
             self._watch.learn()
 
