@@ -14,7 +14,7 @@ from clew.ids import Mint
 from clew.runtime.journal_fold import fold_streams
 from clew.runtime.recorder import Recorder
 from clew.store.base import Store
-from clew.store.unit import DeleteSession, SetEpoch, SetTurn
+from clew.store.unit import DeleteSession, SetEpoch, SetTurn, Unit
 from clew.testing.chunks import approval, data, reasoning, reply, step, text, tool_call, tool_denied, tool_output
 from clew.testing.clock import FakeClock
 from clew.testing.scribe import Scribe
@@ -458,3 +458,42 @@ async def test_streams_side_by_side_do_not_disturb_one_another(store: Store, clo
         assert await stored_parts(store, scribe.session_id, recorder.message.id) == folded(stream, recorder.message.id)
     assert await store.pending_streams() == ()
     assert await check(store, {r.message.id: t.shown for r, t in zip(recorders, turns, strict=True)}) == []
+
+
+@pytest.mark.rule("SV-3")
+async def test_what_comes_meanwhile_goes_with_whoever_waits_to_commit(
+    store: Store, scribe: Scribe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One unit less for each booking and each end; and one whose waiting is given up leaves nothing behind."""
+    if not store.capabilities.chunk_durable:
+        pytest.skip("this store says that it does not keep every chunk")
+    opened = await scribe.prompt("hello")
+    recorder = opened.recorder()
+    units: list[Unit] = []
+    submit = store.submit
+
+    def noted(unit: Unit) -> Any:
+        units.append(unit)
+        return submit(unit)
+
+    monkeypatch.setattr(store, "submit", noted)
+
+    def follow_up(first: c.Chunk, second: c.Chunk) -> None:
+        recorder.write(first)
+        recorder._flush()
+        recorder.write(second)
+
+    follow_up(c.Start(recorder.message.id), c.TextStart("t"))
+    await recorder.book()
+    assert [unit.sync for unit in units] == ["process", "power"]
+    follow_up(c.TextDelta("t", "one "), c.TextDelta("t", "two"))
+    gives_up = asyncio.ensure_future(recorder.book())
+    await asyncio.sleep(0)
+    gives_up.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await gives_up
+    await recorder.flush()
+    await recorder.close(*opened.settling())
+    parts = await stored_parts(store, scribe.session_id, recorder.message.id)
+    assert [part["text"] for part in parts] == ["one two"]
+    assert [chunk.delta for chunk in opened.shown if isinstance(chunk, c.TextDelta)] == ["one ", "two"]

@@ -236,7 +236,7 @@ class Recorder:
     def _flush(self) -> None:
         """Send what waits, unless a unit is under way; that one's end will send it."""
         self._scheduled = False
-        if self._inflight is not None or self._committing or self._closed or self._error is not None:
+        if self._inflight is not None or self._closed or self._error is not None:
             self._overdue = True
             return
         if not self._pending and not self._joined:
@@ -333,7 +333,9 @@ class Recorder:
         failpoint("recorder.before_show")
         self._show(shown)
         self._wake()
-        if self._joined or (self._pending and (self._overdue or self._policy.save_on == "chunk")):
+        # Where somebody waits to commit, what came meanwhile goes with that.
+        waits = self._joined or (self._pending and (self._overdue or self._policy.save_on == "chunk"))
+        if waits and not self._committing:
             self._flush()
 
     def _fail(self, error: BaseException) -> None:
@@ -374,16 +376,16 @@ class Recorder:
 
     async def _commit(self, writes: Sequence[u.Write], *, fold: bool, sync: u.Sync, seal: bool = False) -> None:
         self._check()
-        # One unit of a stream at a time: that alone keeps its chunks in order, however units are grouped. What came
-        # meanwhile goes with this one, instead of before it.
+        # One unit of a stream at a time: that alone keeps its chunks in order, however units are grouped.
         self._committing += 1
         try:
             while self._inflight is not None:
                 await self._unit_over()
+        except BaseException:
+            self._flush_soon()
+            raise
         finally:
             self._committing -= 1
-            if self._overdue:
-                self._flush_soon()
         self._check()
         writes, self._held = (*self._held, *writes), []
         seal = seal and (self._stored or bool(self._pending))
