@@ -51,7 +51,7 @@ _PATIENCE_S: Final = 1.0
 _CHECKPOINT_COMMITS: Final = {"idle": 1, "quiet": 1_000, "busy": 4_000}
 _CHECKPOINT_SYNCS: Final = {"idle": 1, "quiet": 80, "busy": 160}
 _CHECKPOINT_GROWTH: Final = {"idle": 0, "quiet": 1 << 24, "busy": 1 << 26}
-"""After how many commits, synced ones, or bytes the WAL grew by, it is moved into the database: the quieter, the sooner.
+"""After how many commits, synced ones, or bytes the WAL grew by, it is moved into the database: the quieter, sooner.
 
 To sync a file that grows takes half as long again as one that is written over. So it is begun anew soon where commits
 are synced, which a checkpoint hardly adds to; where they are not, it would only hold them up.
