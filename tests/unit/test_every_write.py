@@ -13,8 +13,10 @@ from clew.errors import InternalError, RowUndecodable
 from clew.ids import Mint
 from clew.store.facts import Fact, FactType, Scope
 from clew.store.memory.change import Change
+from clew.store.memory.present import ValuePresent
 from clew.store.memory.session_value import SessionValue
 from clew.store.memory.store import MemoryStore
+from clew.store.memory.tables import SharedTables
 from clew.store.sql.apply import UnitWriter
 from clew.store.sql.restore import restore
 from clew.store.unit import SharedWrite, Write
@@ -70,7 +72,7 @@ def in_sql(write: Write) -> None:
 
 
 def in_the_log(write: Write) -> None:
-    Scope("s").take(write)
+    Scope("s").take(write, ValuePresent({}, SharedTables()))
 
 
 @pytest.mark.parametrize("say", [in_memory, in_sql, in_the_log])

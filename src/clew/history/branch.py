@@ -16,6 +16,7 @@ import msgspec
 from clew import ids
 from clew.errors import BranchPointInvalid, InvalidInput
 from clew.failpoints import failpoint
+from clew.history.branch_line import find_start, load_branch_line, with_rows
 from clew.history.branch_plan import check_point, check_turn, cut_line, plan_branch, start_line
 from clew.history.lookup import get_place, get_turn_of
 from clew.runtime.admission import admit, user_row
@@ -27,12 +28,9 @@ from clew.runtime.title import branch_title
 from clew.store.base import get_session, get_turn
 from clew.store.unit import Guard, Unit
 from clew.transcript.gate import check_value
-from clew.transcript.line import line_turns, path_to
-from clew.transcript.message import MessageRow
 from clew.transcript.metadata import MODE_KEY, NAMING_KEY, PAUSED_KEY
-from clew.transcript.portable import PortableSession
 from clew.transcript.session import Model, Session
-from clew.transcript.turn import Tree, Turn
+from clew.transcript.turn import Turn
 from clew.transcript.turn_state import OPEN
 
 __all__ = ["Branching"]
@@ -68,12 +66,12 @@ class Branching:
         if start_message_id is not None:
             ids.check_named_message_id(start_message_id)
         async with idle_session(self._host, self._sessions, session_id) as source:
-            tree = await self._host.store.load_tree(session_id)
             place = await get_place(self._host.store, session_id, from_message_id)
             turn = check_point(place)
             # The compaction that is in force on the line is in force at any message it kept.
-            line = line_turns(tree) if place.on_line else path_to(tree.turns, turn.id)
-            return await self._copy(source, tree, line, turn, place.row.id, changes, chosen, start_message_id)
+            return await self._copy(
+                source, turn, place.row.id, changes, chosen, start_message_id, on_line=place.on_line
+            )
 
     async def fork(self, turn_id: str, *, label: str | None = None, text: str | None = None) -> Session:
         """A new session at a turn, whatever came after it there, or still runs; ``text`` is its first prompt."""
@@ -86,34 +84,39 @@ class Branching:
             # What has settled, and all above it, stays as it is while something runs below: nobody else can reopen it.
             if turn.status in OPEN or not self._sessions.is_live(session_id):
                 await settle_idle(self._host, self._sessions, session_id)
-            tree = await store.load_tree(session_id)
             turn = check_turn(await get_turn_of(store, session_id, turn_id))
-            held = tree.links.get(turn.id, ())
+            held = (await store.load_path(session_id, turn_id, turns=1))[-1].messages
             if not held:
                 raise BranchPointInvalid("this turn holds no message to fork from", turn_id=turn.id)
-            path = path_to(tree.turns, turn.id)
-            return await self._copy(source, tree, path, turn, held[-1], changes, None, None, text)
+            return await self._copy(source, turn, held[-1], changes, None, None, text)
 
     async def _copy(
         self,
         source: Session,
-        tree: Tree,
-        turns: tuple[Turn, ...],
         turn: Turn,
         point_id: str,
         changes: Mapping[str, Any],
         model: Model | None,
         start_message_id: str | None,
         text: str | None = None,
+        *,
+        on_line: bool = False,
     ) -> Session:
         host, now = self._host, self._host.clock.now_ms()
-        links = {one.id: tree.links.get(one.id, ()) for one in turns}
-        line = await self._with_rows(PortableSession(session=source, turns=turns, links=links), point_id)
-        line = cut_line(line, turn.id, point_id)
+        seen = await host.store.at_once(
+            source.id,
+            lambda held: load_branch_line(
+                held, source, turn, point_id, on_line=on_line, start_message_id=start_message_id
+            ),
+        )
+        line, whole = cut_line(seen.line, turn.id, point_id), seen.line.links[turn.id][-1] == point_id
         if start_message_id is not None:
-            line = start_line(line, await self._find_start(tree, line, start_message_id))
+            start = await find_start(host.store, line, start_message_id)
+            if start is None:
+                start = (await get_place(host.store, source.id, start_message_id)).row
+            line = start_line(line, start)
             # Where the point is a summary that the slice leaves out, it ends before it.
-            line = await self._with_rows(line, line.links[line.turns[-1].id][-1])
+            line = await with_rows(host.store, line, line.links[line.turns[-1].id][-1])
         own = {MODE_KEY, *_OWN_METADATA} if source.mode == "accept_edits" else _OWN_METADATA
         bag = {key: value for key, value in source.metadata.items() if key not in own}
         if source.title is not None and "title" not in changes:
@@ -131,7 +134,7 @@ class Branching:
             created_at=now,
             updated_at=now,
         )
-        writes = plan_branch(line, child, host.mint, now, whole=links[turn.id][-1] == point_id)
+        writes = plan_branch(line, child, host.mint, now, whole=whole, runs=seen.runs)
         guards: tuple[Guard, ...] = ()
         if text is not None:
             # It waits in the copy's queue, in the unit that makes the copy: a kill leaves both, or neither.
@@ -148,28 +151,6 @@ class Branching:
         session = await get_session(host.store, child.id)
         host.hooks.observe("session_create", session)
         return session
-
-    async def _find_start(self, tree: Tree, line: PortableSession, message_id: str) -> MessageRow:
-        """The message of that name on this line, client id before own id; else wherever it is."""
-        store, session_id = self._host.store, line.session.id
-        held = [id_ for turn in line.turns for id_ in line.links[turn.id]]
-        named = [row for row in await store.load_client_messages(session_id, message_id) if row.id in held]
-        if named:
-            return min(named, key=lambda row: held.index(row.id))
-        own = await store.find_message(session_id, message_id) if message_id in held else None
-        return own if own is not None else (await get_place(store, session_id, message_id)).row
-
-    async def _with_rows(self, line: PortableSession, point_id: str) -> PortableSession:
-        """The line with what has to be looked at: summaries, messages with calls that have no result, the point."""
-        store, session_id = self._host.store, line.session.id
-        waiting = {call.message_id for call in await store.open_calls(session_id)}
-        rows = {row.id: row for row in line.messages}
-        for turn in line.turns:
-            for id_ in line.links[turn.id]:
-                wanted = turn.kind == "compaction" or id_ in waiting or id_ == point_id
-                if wanted and id_ not in rows and (row := await store.find_message(session_id, id_)) is not None:
-                    rows[id_] = row
-        return msgspec.structs.replace(line, messages=tuple(rows.values()))
 
 
 def _check_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -6,6 +6,7 @@ last one, and every one that cannot stay as it is. The store copies the others w
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -14,7 +15,7 @@ from clew.errors import BranchPointInvalid
 from clew.history.lookup import MessagePlace
 from clew.ids import Mint
 from clew.store import unit as u
-from clew.store.copies import NOT_COPIED
+from clew.store.copies import NOT_COPIED, PlacedRun, below_run
 from clew.transcript.head import carried_turn, holding_at
 from clew.transcript.line import LineTurn, tail_place
 from clew.transcript.message import MessageRow, PartRow
@@ -105,14 +106,31 @@ def start_line(line: PortableSession, start: MessageRow) -> PortableSession:
     return replace(line, turns=tuple(turn for turn in line.turns if turn.id in links), links=links)
 
 
-def plan_branch(line: PortableSession, child: Session, mint: Mint, now: int, *, whole: bool) -> tuple[u.Write, ...]:
-    """The writes that make ``child`` a copy of this line. ``whole``: its last turn was not cut."""
+def plan_branch(
+    line: PortableSession,
+    child: Session,
+    mint: Mint,
+    now: int,
+    *,
+    whole: bool,
+    runs: Mapping[str, int] | None = None,
+) -> tuple[u.Write, ...]:
+    """The writes that make ``child`` a copy of this line. ``whole``: its last turn was not cut.
+
+    ``runs`` says how many turns that are not in the line lie right above one of it; they are copied as they are.
+    """
     rename = FreshIds(mint, (message_id for held in line.links.values() for message_id in held))
     rows = {row.id: row for row in line.messages}
     copies: list[u.CopiedTurn] = []
+    between: list[u.CopiedRun] = []
     inserted: list[MessageRow] = []
     parent: Turn | None = None
     for turn in line.turns:
+        count = runs.get(turn.id, 0) if runs and parent is not None else 0
+        if count:
+            through = turn.parent_turn_id or ""
+            between.append(u.CopiedRun(rename(turn.id), through, count, mint.turn(), mint.message(), now))
+            parent = below_run(PlacedRun(between[-1], parent), child.id)
         is_last = turn is line.turns[-1]
         is_unanswered = is_last and rows[line.links[turn.id][-1]].role == "user"
         parent = place_below(_copied_turn(turn, rename, child.id, now, is_cut=is_last and not whole), parent)
@@ -128,10 +146,13 @@ def plan_branch(line: PortableSession, child: Session, mint: Mint, now: int, *, 
     writes: list[u.Write] = [u.InsertSession(child)]
     for row in inserted:
         writes += [u.InsertMessage(row), u.SealMessage(row.id, row.seal)]
-    writes.append(u.CopyLine(line.session.id, tuple(copies)))
+    writes.append(u.CopyLine(line.session.id, tuple(copies), tuple(between)))
     if parent is None:
         return tuple(writes)
     writes.append(u.MoveHead(parent.id, now, "branch"))
+    if between:
+        # There are runs where there is no summary, and so nothing to hide.
+        return tuple(writes)
     tree = tree_of(
         PortableSession(
             session=replace(child, head_turn_id=parent.id),

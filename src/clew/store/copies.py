@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import msgspec
 
 from clew.errors import InternalError
-from clew.store.unit import CopyLine
+from clew.store.paths import PathTurn
+from clew.store.unit import CopiedRun, CopyLine
 from clew.transcript.turn import Turn, place_below
 from clew.transcript.turn_state import OPEN, check_transition
 
-__all__ = ["NOT_COPIED", "Copied", "Copying", "plan_copy"]
+__all__ = ["NOT_COPIED", "Copied", "Copying", "PlacedRun", "below_run", "expand", "is_plain", "plan_copy"]
 
 NOT_COPIED: Final = ("hidden_at", "hidden_by", "snapshot_id")
 """Metadata that a copied message does not take along: it says something about the source's tree or workspace."""
@@ -28,20 +30,43 @@ class Copied(NamedTuple):
     origin_turn_id: str | None
 
 
+class PlacedRun(NamedTuple):
+    """A run of turns to copy, and the turn of the copy that the first of them goes below."""
+
+    run: CopiedRun
+    parent: Turn | None
+
+    @property
+    def depth(self) -> int:
+        return self.parent.depth + 1 if self.parent is not None else 0
+
+
 class Copying(msgspec.Struct, frozen=True):
-    """The turns as they are stored, root first, and the messages in the order of the line."""
+    """The turns as they are stored, root first, and the messages in the order of the line; those of runs apart."""
 
     turns: tuple[Turn, ...]
     messages: tuple[Copied, ...]
+    runs: tuple[PlacedRun, ...] = ()
+
+
+def is_plain(turn: Turn) -> bool:
+    """Whether a turn can be part of a run: its copy differs from it in its names and its place alone."""
+    return turn.kind == "normal" and turn.status in ("completed", "aborted", "failed", "unanswered") and not turn.data
 
 
 def plan_copy(session_id: str, write: CopyLine) -> Copying:
     """Check the write and place its turns below one another."""
     turns: list[Turn] = []
     messages: list[Copied] = []
+    runs: list[PlacedRun] = []
     parent: Turn | None = None
+    ahead = {run.above: run for run in write.runs}
     for entry in write.turns:
         turn = entry.turn
+        run = ahead.pop(turn.id, None)
+        if run is not None:
+            runs.append(PlacedRun(run, parent))
+            parent = below_run(runs[-1], session_id)
         check_transition(None, turn.status)
         if turn.status in OPEN or turn.session_id != session_id:
             raise InternalError("a copied turn is open, or of another session", turn_id=turn.id)
@@ -49,6 +74,49 @@ def plan_copy(session_id: str, write: CopyLine) -> Copying:
         turns.append(parent)
         for position, (source_id, id_, inserted) in enumerate(entry.messages):
             messages.append(Copied(source_id, id_, inserted, turn.id, position, turn.origin_turn_id))
+    if ahead:
+        raise InternalError("a run goes above a turn that is not copied", session_id=write.source_session_id)
     if len({copied.source_id for copied in messages}) < len(messages):
         raise InternalError("a message would be copied twice", session_id=write.source_session_id)
+    return Copying(tuple(turns), tuple(messages), tuple(runs))
+
+
+def below_run(placed: PlacedRun, session_id: str) -> Turn:
+    """What the next turn is placed below: the last copy of a run."""
+    run, parent = placed
+    return Turn(
+        id=_turn_id(run, run.count - 1),
+        session_id=session_id,
+        parent_turn_id=None,
+        created_at=run.now,
+        depth=placed.depth + run.count - 1,
+        compaction_turn_id=parent.compaction_turn_id if parent is not None else None,
+    )
+
+
+def expand(placed: PlacedRun, path: Sequence[PathTurn], session_id: str) -> Copying:
+    """The turns and messages of a run, whose turns are these."""
+    run, parent = placed
+    if len(path) != run.count or not all(is_plain(turn) for turn, _ in path):
+        raise InternalError("a run of turns cannot be copied as it is", turn_id=run.through)
+    turns: list[Turn] = []
+    messages: list[Copied] = []
+    for n, (turn, held) in enumerate(path):
+        names = {"id": _turn_id(run, n), "session_id": session_id, "origin_turn_id": turn.id}
+        copy = msgspec.structs.replace(turn, settled_at=turn.settled_at or run.now, **names)
+        parent = place_below(copy, parent)
+        turns.append(parent)
+        for position, source_id in enumerate(held):
+            messages.append(Copied(source_id, _message_id(run, n, position), False, parent.id, position, turn.id))
     return Copying(tuple(turns), tuple(messages))
+
+
+# In SQL the same is said by the fragments copied_turn_id and copied_message_id.
+
+
+def _turn_id(run: CopiedRun, n: int) -> str:
+    return f"{run.turn[:16]}{n:06x}{run.turn[22:]}"
+
+
+def _message_id(run: CopiedRun, n: int, position: int) -> str:
+    return f"{run.message[:16]}{n:06x}{position:04x}{run.message[26:]}"

@@ -162,7 +162,7 @@ def facts_of(unit: u.Unit, present: Present) -> list[NewFact]:
     """What a unit that was just applied has settled, in the order in which it can be put together again."""
     scope = Scope(unit.session_id)
     for write in unit.writes:
-        scope.take(write)
+        scope.take(write, present)
     if scope.deleted:
         return [NewFact(unit.session_id, "session.deleted", {}), *scope.shared]
     return [*scope.facts(present), *scope.shared]
@@ -205,7 +205,7 @@ class Scope:
         self.blobs: set[str] | None = set()
         self.shared: list[NewFact] = []
 
-    def take(self, write: u.Write) -> None:
+    def take(self, write: u.Write, present: Present) -> None:
         match write:
             case u.InsertSession():
                 self.session = "session.created"
@@ -246,13 +246,15 @@ class Scope:
                     self.calls.add(call.id)
             case u.AddPruned(pruned):
                 self.prunes += bool(pruned)
-            case u.CopyLine(_, turns):
+            case u.CopyLine():
                 self.session = self.session or "session.changed"
-                for copied in turns:
-                    self.turns[copied.turn.id] = "turn.opened"
-                    self.steps[copied.turn.id] = None
-                    self.messages |= {copy.id: "message.added" for copy in copied.messages}
-                    self.parts |= {copy.id: None for copy in copied.messages}
+                # It fills a session that held nothing: all its turns are copies, one below the other.
+                for turn_id in present.names(self.session_id).turns:
+                    held = present.turn(self.session_id, turn_id)[1]
+                    self.turns[turn_id] = "turn.opened"
+                    self.steps[turn_id] = None
+                    self.messages |= dict.fromkeys(held, "message.added")
+                    self.parts |= dict.fromkeys(held, None)
                 self.prunes, self.blobs = ALL, None
             case u.Enqueue(message_id) | u.Dequeue(message_id):
                 self.messages.setdefault(message_id, "message.changed")

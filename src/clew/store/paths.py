@@ -40,6 +40,13 @@ class Paths(Protocol):
         """Whether a turn that was not refused hangs below this one."""
         ...
 
+    async def load_marked(self, session_id: str, turn_id: str) -> tuple[PathTurn, ...]:
+        """Of the turns from the root down to this one both ends, and those that no run can hold (``is_plain``).
+
+        Raises ``RowUndecodable`` where the path does not lead to a root.
+        """
+        ...
+
     async def load_refused(self, session_id: str, since: int) -> tuple[PathTurn, ...]:
         """The turns that were refused at that time or later, by (settled_at, id)."""
         ...

@@ -263,6 +263,21 @@ class CopiedTurn(msgspec.Struct, frozen=True):
     messages: tuple[CopiedMessage, ...]
 
 
+class CopiedRun(msgspec.Struct, frozen=True):
+    """So many turns of another session that end with ``through``, each copied as it is, with what it holds.
+
+    They go right above the copied turn ``above``. They are settled, no compactions, and have no data. ``turn`` and
+    ``message`` are minted: the ids of the copies are made of them. ``now`` is when those settled that do not say it.
+    """
+
+    above: str
+    through: str
+    count: int
+    turn: str
+    message: str
+    now: int
+
+
 class CopyLine(SharedWrite, frozen=True):
     """Fill a session that was just inserted with a line of another: each turn below the one before it.
 
@@ -273,6 +288,7 @@ class CopyLine(SharedWrite, frozen=True):
 
     source_session_id: str
     turns: tuple[CopiedTurn, ...]
+    runs: tuple[CopiedRun, ...] = ()
 
 
 class AppendChunks(Write, frozen=True):

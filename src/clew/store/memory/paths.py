@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from clew.store.copies import is_plain
 from clew.store.memory.tables import MemoryTables
 from clew.store.paths import PathTurn
 from clew.transcript.head import newest_rewind
@@ -30,6 +31,10 @@ class MemoryPaths(MemoryTables):
     async def has_child(self, session_id: str, turn_id: str) -> bool:
         turns = (await self._read(session_id)).turns.values()
         return any(turn.parent_turn_id == turn_id and turn.status != "refused" for turn in turns)
+
+    async def load_marked(self, session_id: str, turn_id: str) -> tuple[PathTurn, ...]:
+        path = await self.load_path(session_id, turn_id)
+        return tuple(one for n, one in enumerate(path) if n in (0, len(path) - 1) or not is_plain(one.turn))
 
     async def load_refused(self, session_id: str, since: int) -> tuple[PathTurn, ...]:
         value = await self._read(session_id)

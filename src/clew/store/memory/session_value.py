@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from clew.errors import InternalError
 from clew.store import unit as u
 from clew.store.base import LineSlice, OpenCall, PendingStream, QueuedMessage
-from clew.store.copies import NOT_COPIED, Copying
+from clew.store.copies import NOT_COPIED, Copying, expand
 from clew.store.memory.change import Change
 from clew.store.paths import PathTurn
 from clew.store.tail import with_tail
@@ -305,6 +305,19 @@ class SessionValue(msgspec.Struct, eq=True, dict=True):
             self._set_state(change, open_turn_id=None)
 
     # Copying
+
+    def with_runs(self, plan: Copying, session_id: str) -> Copying:
+        """The plan for a copy of a line of this session with the turns and messages of its runs."""
+        turns, messages = list(plan.turns), list(plan.messages)
+        for placed in plan.runs:
+            path = path_to(self.turns, placed.run.through)[-placed.run.count :]
+            more = expand(placed, self.held(path), session_id)
+            turns += more.turns
+            messages += more.messages
+        turns.sort(key=lambda turn: turn.depth)
+        place = {turn.id: turn.depth for turn in turns}
+        messages.sort(key=lambda copied: (place[copied.turn_id], copied.position))
+        return Copying(tuple(turns), tuple(messages))
 
     def copy_line(self, change: Change, source: SessionValue, plan: Copying, new_part_id: Callable[[], str]) -> None:
         """Fill this session, which was just inserted, with a line of another."""

@@ -104,8 +104,10 @@ class MemoryStore(MemoryMoment, MemoryTriggers):
             case u.DeleteSession():
                 self._delete_session(change, session_id)
             case u.CopyLine(source_id):
-                plan = plan_copy(session_id, write)
-                self._values[session_id].copy_line(change, self._values[source_id], plan, self._mint.part)
+                source = self._values[source_id]
+                self._values[session_id].copy_line(
+                    change, source, source.with_runs(plan_copy(session_id, write), session_id), self._mint.part
+                )
             case u.PutPrompt(digest, body):
                 if digest not in shared.prompts:
                     change.put(shared.prompts, digest, body)

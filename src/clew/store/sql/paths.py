@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from clew.errors import RowUndecodable
 from clew.store.paths import PathTurn
 from clew.store.sql import lines, rows
 from clew.store.sql.statements import SqlReader, Statements, reading
@@ -32,6 +33,14 @@ class SqlPaths(SqlReader):
     @reading
     def has_child(self, sql: Statements, session_id: str, turn_id: str) -> bool:
         return sql.first("has_child", {"session_id": session_id, "id": turn_id}) is not None
+
+    @reading
+    def load_marked(self, sql: Statements, session_id: str, turn_id: str) -> tuple[PathTurn, ...]:
+        found = list(sql.rows("load_marked", {"id": turn_id, "session_id": session_id}))
+        path = lines.with_links(sql, session_id, found)
+        if not path or path[0].turn.depth or path[0].turn.parent_turn_id is not None:
+            raise RowUndecodable("the turns above this one are not all there", session_id=session_id, turn_id=turn_id)
+        return path
 
     @reading
     def load_refused(self, sql: Statements, session_id: str, since: int) -> tuple[PathTurn, ...]:

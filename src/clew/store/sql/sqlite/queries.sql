@@ -52,6 +52,10 @@ id, session_id, turn_id, step, message_id, purpose, provider_id, model_id, varia
 input, output, reasoning, cache_read, cache_write, cost_usd,
 asked_at, first_chunk_at, ended_at, tools_ms, ended, estimated, workspace
 
+-- fragment: is_plain
+-- See the function of that name in store/copies.
+t.turn_type = 'normal' AND t.data_json = '{}' AND t.status IN ('completed', 'aborted', 'failed', 'unanswered')
+
 -- fragment: message_columns
 m.id, m.session_id, m.role, m.metadata_json, m.created_at, m.updated_at
 
@@ -467,6 +471,17 @@ SELECT 1 FROM (
     WHERE session_id = :session_id AND id < :id
 ) WHERE parent_turn_id = :id AND status <> 'refused' LIMIT 1
 
+-- name: load_marked
+-- Of the turns from the root down to :id those that are not plain, and both ends.
+WITH RECURSIVE path (id, parent_turn_id, depth, marked) AS (
+    SELECT id, parent_turn_id, depth, 1 FROM chat_turns WHERE id = :id AND +session_id = :session_id
+    UNION ALL
+    SELECT t.id, t.parent_turn_id, t.depth, t.depth = 0 OR NOT ({is_plain})
+    FROM path CROSS JOIN chat_turns t ON t.id = path.parent_turn_id
+    WHERE t.depth = path.depth - 1
+)
+SELECT {turn_columns}, messages FROM chat_turns WHERE id IN (SELECT id FROM path WHERE marked) ORDER BY depth
+
 -- name: load_refused
 SELECT {turn_columns}, messages FROM chat_turns INDEXED BY chat_turns_refused
 WHERE session_id = :id AND status = 'refused' AND settled_at >= :since ORDER BY settled_at, id
@@ -608,6 +623,45 @@ CREATE TEMP TABLE IF NOT EXISTS copied (
     origin_turn_id TEXT
 )
 
+-- name: make_copied_turns
+CREATE TEMP TABLE IF NOT EXISTS copied_turns (n INTEGER PRIMARY KEY NOT NULL, source_id TEXT NOT NULL, id TEXT NOT NULL)
+
+-- name: empty_copied_turns
+DELETE FROM temp.copied_turns
+
+-- name: add_copied_turns
+-- A run of turns, from its end up. Ids have the usual shape and order: the stamp of one that was minted, a count, and the
+-- end of what was drawn for it.
+INSERT INTO temp.copied_turns (n, source_id, id)
+WITH RECURSIVE path (id, parent_turn_id, depth, n) AS (
+    SELECT id, parent_turn_id, depth, :count - 1 FROM chat_turns WHERE id = :through AND +session_id = :source
+    UNION ALL
+    SELECT u.id, u.parent_turn_id, u.depth, path.n - 1 FROM path CROSS JOIN chat_turns u ON u.id = path.parent_turn_id
+    WHERE path.n > 0 AND u.depth = path.depth - 1
+)
+SELECT n, id, substr(:turn, 1, 16) || printf('%06x', n) || substr(:turn, 23) FROM path ORDER BY n
+
+-- name: copy_turns
+INSERT INTO chat_turns ({turn_columns})
+SELECT c.id, :session_id, iif(c.n, substr(:turn, 1, 16) || printf('%06x', c.n - 1) || substr(:turn, 23), :parent),
+    t.turn_type, t.status, :depth + c.n, :compaction, t.id, t.data_json, t.created_at, ifnull(t.settled_at, :now)
+FROM temp.copied_turns c CROSS JOIN chat_turns t ON t.id = c.source_id
+WHERE {is_plain}
+ORDER BY c.n
+
+-- name: count_copied
+SELECT ifnull(sum(t.messages), 0) FROM temp.copied_turns c CROSS JOIN chat_turns t ON t.id = c.source_id
+
+-- name: add_copied_run
+INSERT INTO temp.copied (source_id, id, inserted, turn_id, position, origin_turn_id)
+SELECT l.message_id, substr(:message, 1, 16) || printf('%06x%04x', c.n, l.position) || substr(:message, 27), 0, c.id,
+    l.position, c.source_id
+FROM temp.copied_turns c CROSS JOIN turn_messages l ON l.turn_id = c.source_id
+ORDER BY c.n, l.position
+
+-- name: copied_ids
+SELECT id FROM temp.copied
+
 -- name: empty_copied
 DELETE FROM temp.copied
 
@@ -661,8 +715,8 @@ FROM temp.copied c CROSS JOIN turn_steps s ON s.turn_id = c.origin_turn_id AND s
 -- A copy that the unit made by itself may end before a part that was pruned.
 INSERT INTO pruned_outputs (session_id, seq, message_id, part, tokens, keep, at)
 SELECT :session_id, o.seq, c.id, o.part, o.tokens, o.keep, o.at
-FROM pruned_outputs o CROSS JOIN temp.copied c ON c.source_id = o.message_id
-WHERE o.session_id = :source AND EXISTS (
+FROM temp.copied c CROSS JOIN pruned_outputs o INDEXED BY pruned_outputs_by_message ON o.message_id = c.source_id
+WHERE +o.session_id = :source AND EXISTS (
     SELECT 1 FROM chat_parts p
     WHERE p.message_id = c.id AND p."index" = o.part AND p.tool_state = 'output-available'
 )
