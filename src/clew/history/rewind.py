@@ -206,7 +206,9 @@ async def load_since_rewind(held: Moment, session_id: str, now: int) -> Tree:
 
     if left_at is not None:
         turns[left_at.id] = left_at
-    await climb(rewind.from_turn_id)
+    if (await held.newest_move(session_id)) != rewind:
+        depth = left_at.depth + 1 if left_at is not None else 0
+        turns |= {turn.id: turn for turn, _ in await held.load_path(session_id, rewind.from_turn_id, depth=depth)}
     while True:
         found = await held.moves_after(session_id, moves[-1].seq, _MOVES)
         for move in found:

@@ -30,9 +30,9 @@ async def load_move(
 ) -> tuple[Tree, tuple[Write, ...]]:
     """What :func:`plan_move` comes to, with more of the tree where other summaries are in force afterwards."""
     after, writes = plan_move(reach.tree, reach.tails, reach.session_id, to_turn_id, now, why, new=new)
-    if not reach.is_cut:
-        return after, writes
     added = tuple(one.tail for one in new if one.tail is not None)
+    if not reach.is_cut or not (reach.tails or added):
+        return after, writes
     before = _in_force(reach.tree, reach.tails)
     then = _in_force(after, (*reach.tails, *added))
     if before == then:
