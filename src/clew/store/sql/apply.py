@@ -15,16 +15,14 @@ from msgspec.structs import replace
 from clew.errors import InternalError, RowUndecodable
 from clew.ids import Mint
 from clew.store import unit as u
-from clew.store.copies import PlacedRun, plan_copy
 from clew.store.guards import refusal
 from clew.store.sql import rows, triggers
+from clew.store.sql.copying import copy_line
 from clew.store.sql.journal import JournalBook, Mark, decode_entries, mark_crc, row_crc
-from clew.store.sql.lines import LOST
 from clew.store.sql.pending import Pending
 from clew.store.sql.statements import Statements
 from clew.store.sql.turns import Turns
 from clew.transcript.chunk import encode_rows
-from clew.transcript.damage import seal_of
 from clew.transcript.metadata import merge, named
 from clew.transcript.model_call import ModelCall, brought_up_to_date
 from clew.transcript.projection import Hidden
@@ -286,7 +284,7 @@ class UnitWriter:
             case u.DeleteSession():
                 self._delete_session(session_id)
             case u.CopyLine():
-                self._copy_line(session_id, write)
+                self._index.note(copy_line(sql, session_id, write, self._mint.part()))
             case _:
                 self._write_shared(session_id, write)
 
@@ -381,49 +379,6 @@ class UnitWriter:
         data = encode_rows(left)
         self._sql.run("replace_journal_row", {"n": n, "data": data.decode(), "crc": row_crc(n, data)})
 
-    def _copy_line(self, session_id: str, write: u.CopyLine) -> None:
-        plan = plan_copy(session_id, write)
-        params = {"session_id": session_id, "source": write.source_session_id}
-        self._sql.run("make_copied", {})
-        self._sql.run("make_copied_turns", {})
-        self._sql.run("empty_copied", {})
-        count = self._sql.many("add_copied", (copied._asdict() for copied in plan.messages)) if plan.messages else 0
-        count += sum(self._copy_run(params, placed) for placed in plan.runs)
-        inserted = sum(copied.inserted for copied in plan.messages)
-        found = self._sql.first("count_inserted", params) if inserted else (0,)
-        if found != (inserted,):
-            raise InternalError("a copy names a message that is not in its session", **_ids(params))
-        self._must("copy_messages", params, count - inserted)
-        self._sql.run("copy_parts", {"minted": self._mint.part(), **params})
-        self._sql.run("copy_seals", params)
-        self._seal_copies(session_id)
-        self._index.note(row[0] for row in self._sql.rows("copied_ids", {}))
-        self._sql.many("insert_turn", (rows.turn_params(turn) for turn in plan.turns))
-        for name in ("copy_links", "copy_steps", "copy_pruned", "copy_blob_links", "sum_session"):
-            self._sql.run(name, params)
-        self._sql.run("empty_copied", {})
-
-    def _copy_run(self, params: Mapping[str, Any], placed: PlacedRun) -> int:
-        """Add the turns of a run, and note the messages to copy for it; how many there are."""
-        run, parent = placed
-        above = (parent.id, parent.compaction_turn_id) if parent is not None else (None, None)
-        asked = {**params, **msgspec.structs.asdict(run), "parent": above[0], "compaction": above[1]}
-        self._sql.run("empty_copied_turns", {})
-        self._must("add_copied_turns", asked, run.count)
-        self._must("copy_turns", {**asked, "depth": placed.depth}, run.count)
-        held = self._sql.first("count_copied", {})
-        found = self._sql.run("add_copied_run", asked)
-        if held != (found,):
-            raise RowUndecodable(LOST, session_id=params["source"], turn_id=run.through)
-        return found
-
-    def _seal_copies(self, session_id: str) -> None:
-        """Nobody writes into the copy of what another program may still write into."""
-        for (message_id,) in self._sql.rows("copied_growing", {}):
-            found = sorted(self._sql.rows("load_parts_by_message", {"ids": rows.encode([message_id])}), key=_place)
-            digest = seal_of(rows.to_part(row, keep_damaged=True).data for row in found)
-            self._must("put_seal", {"session_id": session_id, "message_id": message_id, "digest": digest})
-
     # Messages and turns
 
     def _must(self, name: str, params: Mapping[str, Any], rows_changed: int = 1) -> None:
@@ -501,11 +456,6 @@ def set_hidden(sql: Statements, session_id: str, hidden: Mapping[str, Hidden | N
         else:
             found += sql.run("hide_messages", {**params, "at": one.at, "by": one.by})
     return found
-
-
-def _place(part: tuple[Any, ...]) -> int:
-    index: int = part[2]
-    return index
 
 
 def _ids(params: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,66 @@
+"""Copying a line in SQL: what a :class:`CopyLine` says, carried out in the transaction that is open.
+
+The turns of a run are found by a walk up from its last one, and nothing of them leaves the database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from clew.errors import InternalError, RowUndecodable
+from clew.store.copies import PlacedRun, plan_copy
+from clew.store.sql import rows
+from clew.store.sql.lines import LOST
+from clew.store.sql.statements import Statements
+from clew.store.unit import CopyLine
+from clew.transcript.damage import seal_of
+
+__all__ = ["copy_line"]
+
+
+def copy_line(sql: Statements, session_id: str, write: CopyLine, minted: str) -> list[str]:
+    """Fill a session with a line of another; the ids of its messages. ``minted`` is what ids of parts are made of."""
+    plan = plan_copy(session_id, write)
+    params = {"session_id": session_id, "source": write.source_session_id}
+    for name in ("make_copied", "make_copied_turns", "empty_copied"):
+        sql.run(name, {})
+    count = sql.many("add_copied", (copied._asdict() for copied in plan.messages)) if plan.messages else 0
+    count += sum(_copy_run(sql, params, placed) for placed in plan.runs)
+    inserted = sum(copied.inserted for copied in plan.messages)
+    found = sql.first("count_inserted", params) if inserted else (0,)
+    if found != (inserted,) or sql.run("copy_messages", params) != count - inserted:
+        raise InternalError("a copy names a message that is not in its session", session_id=write.source_session_id)
+    sql.run("copy_parts", {"minted": minted, **params})
+    sql.run("copy_seals", params)
+    _seal_copies(sql, session_id)
+    sql.many("insert_turn", (rows.turn_params(turn) for turn in plan.turns))
+    for name in ("copy_links", "copy_steps", "copy_pruned", "copy_blob_links", "sum_session"):
+        sql.run(name, params)
+    copies = [row[0] for row in sql.rows("copied_ids", {})]
+    sql.run("empty_copied", {})
+    return copies
+
+
+def _copy_run(sql: Statements, params: Mapping[str, Any], placed: PlacedRun) -> int:
+    """Add the turns of a run, and note the messages to copy for it; how many there are."""
+    run, parent = placed
+    above = (parent.id, parent.compaction_turn_id) if parent is not None else (None, None)
+    asked = {**params, **msgspec.structs.asdict(run), "parent": above[0], "compaction": above[1], "depth": placed.depth}
+    sql.run("empty_copied_turns", {})
+    if sql.run("add_copied_turns", asked) != run.count or sql.run("copy_turns", asked) != run.count:
+        raise InternalError("a run of turns cannot be copied as it is", turn_id=run.through)
+    held, found = sql.first("count_copied", {}), sql.run("add_copied_run", asked)
+    if held != (found,):
+        raise RowUndecodable(LOST, session_id=params["source"], turn_id=run.through)
+    return found
+
+
+def _seal_copies(sql: Statements, session_id: str) -> None:
+    """Nobody writes into the copy of what another program may still write into."""
+    for (message_id,) in sql.rows("copied_growing", {}):
+        found = sorted(sql.rows("load_parts_by_message", {"ids": rows.encode([message_id])}), key=lambda row: row[2])
+        digest = seal_of(rows.to_part(row, keep_damaged=True).data for row in found)
+        sql.run("put_seal", {"session_id": session_id, "message_id": message_id, "digest": digest})
