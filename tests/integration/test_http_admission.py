@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,13 @@ from typing import Any
 import pytest
 
 from clew import contained
+from clew.history.check import check
 from clew.store.sql.sqlite.pool import ReaderPool
 from clew.store.sql.sqlite.store import SqliteStore
 from clew.store.unit import Outcome, Unit
 from clew.testing.scripted import FakeProviders, ScriptedModel, call, say
-from tests.integration.http_client import served, types
+from tests.integration.http_client import served, texts, types
+from tests.rig.program_002 import Program002
 
 MANIFEST = "---\ndescription: {}\n---\nYou are {}.\n"
 
@@ -152,3 +155,24 @@ async def test_a_tool_call_is_judged_in_one_read_and_one_look(tmp_path: Path, ha
     assert types(chunks).count("tool-output-available") == 3
     between = [after - before for before, after in pairwise(spent)]
     assert [(one["read"], one["thread"]) for one in between] == [(1, 1)] * 3
+
+
+@pytest.mark.rule("ST-13")
+async def test_what_another_program_writes_while_a_prompt_is_looked_at_comes_before_it(tmp_path: Path) -> None:
+    """How the session stands was read already. The guards of the unit say that it is so no more: it is read again."""
+    path = tmp_path / "s.db"
+    async with served(say("one"), say("two"), store=f"sqlite:///{path}") as client:
+        session_id = await client.session(title="named")
+        await client.chat(session_id, "first", "u1")
+
+        async def meanwhile(_: Any) -> None:
+            with closing(Program002(path)) as program:
+                program.say(session_id, "theirs")
+                program.answer(session_id, "said")
+
+        client.engine.hook("message.user", meanwhile)
+        await client.chat(session_id, "second", "u2")
+        told = [(message["role"], texts(message)) for message in await client.messages(session_id)]
+        found = await check(client.engine.store)
+    lines = ["user first", "assistant one", "user theirs", "assistant said", "user second", "assistant two"]
+    assert (told, found) == ([tuple(line.split()) for line in lines], [])

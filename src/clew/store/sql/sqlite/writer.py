@@ -37,7 +37,7 @@ from clew.store.sql.sqlite.connection import SqliteStatements, empty_log, has_ft
 from clew.store.sql.sqlite.others import Others
 from clew.store.sql.sqlite.search_index import SearchIndex
 from clew.store.sql.sqlite.watch import Watch
-from clew.store.unit import MoveHead, OpenTurn, Outcome, SetTurn, Sync, Unit
+from clew.store.unit import HeadIs, MoveHead, OpenTurn, Outcome, SetTurn, Sync, Unit
 
 __all__ = ["SqliteOptions", "Writer"]
 
@@ -308,6 +308,10 @@ class Writer:
         if self._broken is not None:
             self._wake([(item, self._broken) for item in group])
             return
+        for unit in (item.unit for item in group if item.unit is not None):
+            # Who goes by a head goes by what others wrote before, too: taken in now, it moves that.
+            if any(isinstance(guard, HeadIs) for guard in unit.guards) and not self._others.is_known(unit.session_id):
+                self._look(unit.session_id)
         outcomes: list[Any]
         try:
             outcomes = self._transact([item.unit for item in group if item.unit is not None], group[0].work)
