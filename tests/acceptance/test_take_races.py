@@ -154,11 +154,15 @@ async def test_viewers_are_told_of_an_abort_that_comes_while_a_run_asks(
 ) -> None:
     """The request was seen, and is denied by the abort: the stream says both, whoever follows it."""
 
-    async def takes_long(*_: Any) -> None:
-        await asyncio.Event().wait()
+    send = Recorder.send
+
+    async def takes_long(self: Recorder, chunk: c.Chunk) -> None:
+        if isinstance(chunk, c.FinishStep):
+            await asyncio.Event().wait()
+        await send(self, chunk)
 
     # The step has asked, and is not stored as a whole yet.
-    monkeypatch.setattr(Recorder, "end_step", takes_long)
+    monkeypatch.setattr(Recorder, "send", takes_long)
     async with open_scenario([call("fetch", {"name": "a"})], tools=[fetch]) as s:
         await s.begin()
         seen: list[str] = []
