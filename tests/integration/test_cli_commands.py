@@ -17,10 +17,10 @@ from tests.integration.test_cli_history import Say, ask, messages, say, talk, tu
 
 __all__ = ["say"]
 
-GROUPS = ("schedule", "hook")
+GROUPS = ("schedule", "hook", "rules")
 COMMANDS = sorted(name for name in app if not name.startswith("-") and name not in GROUPS)
 COMMANDS += sorted(f"{group} {name}" for group in GROUPS for name in app[group] if not name.startswith("-"))
-WITHOUT_JSON = {"serve", "chat", "url", "backup", "ledger", "rm", "export", "schedule rm", "hook rm"}
+WITHOUT_JSON = {"serve", "chat", "url", "backup", "ledger", "rm", "export", "schedule rm", "hook rm", "rules revoke"}
 
 
 def failed(outcome: tuple[int, str, str], code: int, word: str) -> None:

@@ -202,6 +202,8 @@ def test_tab_completes_commands_models_and_sessions() -> None:
     """As far as all agree; then what there is."""
     editor = Editor(complete=lambda line: completions(line, ["demo/echo", "demo/long"], ["ses_1"]))
     typed(editor, b"/mo\t")
+    assert editor.text == "/mode"
+    typed(editor, b"l\t")
     assert editor.text == "/model "
     typed(editor, b"\t")
     assert (editor.text, list(editor.choices)) == ("/model demo/", ["/model demo/echo", "/model demo/long"])

@@ -21,22 +21,22 @@ from tests.integration.command_line import run as run
 async def test_a_run_that_has_just_settled_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its outcome is known, and it still looks whether somebody waits in the queue."""
+    """Its outcome is known, and the session is still to be let go of."""
     providers = FakeProviders(ScriptedModel([say("done")]))
     looking: list[str] = []
     looked: list[str] = []
     async with clew.open(f"json:{tmp_path}/store", config=Config(), providers=providers) as engine:
-        load_queue = engine.store.load_queue
+        release = engine.store.release
 
-        async def late(session_id: str) -> Any:
+        async def late(session_id: str) -> None:
             looking.append(session_id)
             for _ in range(50):
                 await asyncio.sleep(0)
             looked.append(session_id)
-            return await load_queue(session_id)
+            await release(session_id)
 
         session = await engine.create_session(metadata=local_place(None))
-        monkeypatch.setattr(engine.store, "load_queue", late)
+        monkeypatch.setattr(engine.store, "release", late)
         submission = await engine.submit(session.id, "hello")
         await submission.wait()
         while len(looking) == len(looked):  # noqa: ASYNC110  # it is left in the middle of a look

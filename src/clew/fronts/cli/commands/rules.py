@@ -39,7 +39,7 @@ async def list_rules(
 ) -> None:
     """List rules with their ids: those in force for a session, or those of this folder, or of an agent.
 
-    Example: clew rules --session ses_…
+    Example: clew rules ls --session ses_…
     """
     async with open_store(store) as engine:
         if session is not None:
