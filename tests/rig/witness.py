@@ -22,6 +22,7 @@ from clew.transcript.chunk import Chunk
 from clew.transcript.fold import Fold
 from clew.transcript.message import MessageRow
 from clew.transcript.metadata import from_stream
+from clew.transcript.part import output_text
 from tests.rig.child import Child, Orders, StreamOf
 
 __all__ = ["FileWitness", "Witness", "dump", "life"]
@@ -182,19 +183,24 @@ def _prefix(script: list[Chunk], message_id: str, found: object, shortest: int) 
 
 def _restarted(part: dict[str, Any]) -> dict[str, Any]:
     """A call of a turn that ended well says only that it was aborted; here it is told like those of all others."""
-    words = {LOST: RESTART, "aborted; it was not run": UNRUN}.get(str(part.get("errorText")))
-    return part if words is None else {**part, "errorText": words}
+    reason, *given = str(part.get("errorText")).partition("\n\n")
+    words = {LOST: RESTART, "aborted; it was not run": UNRUN}.get(reason)
+    return part if words is None else {**part, "errorText": "".join((words, *given))}
 
 
 def _ended(part: dict[str, Any]) -> dict[str, Any]:
-    """The part after a restart: a call without a result has failed, what it was told stays.
+    """The part after a restart: a call without a result has failed, what it was told and had given so far stays.
 
     What it did is unknown, but that one whose arguments were still being written did nothing.
     """
-    if part.get("state") not in ("input-streaming", "input-available", "approval-requested"):
+    so_far = part.get("preliminary") is True
+    if part.get("state") not in ("input-streaming", "input-available", "approval-requested") and not so_far:
         return part
-    kept = {key: value for key, value in part.items() if key not in ("approval", "inputEncoding", "rawInput")}
+    gone = ("approval", "inputEncoding", "rawInput", "output", "preliminary")
+    kept = {key: value for key, value in part.items() if key not in gone}
     words = UNRUN if part["state"] == "input-streaming" else RESTART
+    given = output_text(part) if so_far else None
+    words = f"{words}\n\nbefore that it gave:\n{given}" if given else words
     return {"input": {}, **kept, "state": "output-error", "errorText": words}
 
 
