@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from clew.compaction.files import TouchedFile, touched_files
+import pytest
+
+from clew.compaction.files import Files, TouchedFile, file_tags, files_of, touched_files
 from clew.transcript.line import LineTurn
-from clew.transcript.message import MessageRow, PartRow
+from clew.transcript.message import Message, MessageRow, PartRow
 from clew.transcript.turn import Turn
+from clew.transcript.view import visible_view
 
 
 def call(tool: str, path: str, state: str = "output-available", **more: Any) -> dict[str, Any]:
@@ -47,3 +50,34 @@ def test_a_path_below_the_workspace_is_one_file_however_it_is_written() -> None:
         touched("a", 2, "t1", 2, read=True, modified=True),
     ]
     assert touched_files(line, "/")[0].path == "etc/x"
+
+
+def read_all(*paths: str) -> list[Message]:
+    return [Message("m", "assistant", [call("read", path) for path in paths], {})]
+
+
+@pytest.mark.rule("CP-7")
+def test_a_compaction_names_the_newest_files_and_how_many_more_there_were() -> None:
+    """Over compactions too: what was touched again is new again, and what was touched longest ago goes first."""
+    names = [f"{n:04}.py" for n in range(1000)]
+    first = files_of(read_all(*reversed(names)), Files())
+    assert first == Files(tuple(reversed(names[:200])), more_read=800)
+    second = files_of(read_all("0199.py", "new.py"), first)
+    assert second == Files((*reversed(names[:199]), "0199.py", "new.py")[1:], more_read=801)
+    told = "\n".join((*names[:18], "0199.py", "new.py", "… and 981 more"))
+    assert file_tags(second, 60) == f"\n<read-files>\n{told}\n</read-files>\n"
+    assert files_of([], Files(("b", "a"))) == Files(("a", "b"))
+
+
+@pytest.mark.rule("CP-2")
+def test_of_a_compaction_that_names_all_its_files_a_view_shows_the_last() -> None:
+    """Older ones do, and one of them was read with every look at its session."""
+    names = [f"{n:04}.py" for n in range(1000)]
+    data = {"summary": "so far", "tail_start_id": "m-t2", "read_files": names, "modified_files": ["a"]}
+    part = PartRow("p", 0, {"type": "data-compaction", "data": data}, 0, 0)
+    row = MessageRow("m", "ses", "assistant", 0, 0, {"summary": True}, (part,))
+    shown = visible_view(
+        [LineTurn(Turn(id="t", session_id="ses", parent_turn_id=None, created_at=0, kind="compaction"), (row,))]
+    )
+    told = {**data, "read_files": names[800:], "more_read_files": 800}
+    assert [message.parts for message in shown] == [[{"type": "data-compaction", "data": told}]]

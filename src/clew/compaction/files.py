@@ -12,7 +12,7 @@ import msgspec
 from clew.compaction.budget import estimate_tokens
 from clew.transcript.line import LineTurn
 from clew.transcript.message import Message
-from clew.transcript.part import Part, input_of, state_of, tool_name
+from clew.transcript.part import MOST_FILES, Part, input_of, state_of, tool_name
 
 __all__ = ["FILE_TAGS", "Files", "TouchedFile", "file_path", "file_tags", "files_of", "name_of", "touched_files"]
 
@@ -38,10 +38,13 @@ class TouchedFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Files(msgspec.Struct, frozen=True):
-    """Paths in order. One that was changed is not listed as read."""
+    """Paths in order; where there were more than are kept, the newest in the order of their last touch, and of the
+    others about how many they are. One that was changed is not listed as read."""
 
     read: tuple[str, ...] = ()
     modified: tuple[str, ...] = ()
+    more_read: int = 0
+    more_modified: int = 0
 
 
 def file_path(part: Part) -> str | None:
@@ -64,13 +67,27 @@ def name_of(path: str, workspace_root: str | None) -> str:
 
 def files_of(messages: Iterable[Message], previous: Files, workspace_root: str | None = None) -> Files:
     """The files that completed calls in these messages read and changed, with those known before."""
-    read, modified = ({name_of(path, workspace_root) for path in known} for known in (previous.read, previous.modified))
+    read, modified = (
+        dict.fromkeys(name_of(path, workspace_root) for path in known) for known in (previous.read, previous.modified)
+    )
     for message in messages:
         for part in message.parts:
             path = file_path(part)
             if path is not None:
-                (read if tool_name(part) in _READING else modified).add(name_of(path, workspace_root))
-    return Files(tuple(sorted(read - modified)), tuple(sorted(modified)))
+                touched, name = (read if tool_name(part) in _READING else modified), name_of(path, workspace_root)
+                # Put in again: the order is that of the last touch.
+                touched.pop(name, None)
+                touched[name] = None
+    kept, more = _newest([name for name in read if name not in modified], previous.more_read)
+    changed, more_changed = _newest(list(modified), previous.more_modified)
+    return Files(kept, changed, more, more_changed)
+
+
+def _newest(names: Sequence[str], more: int) -> tuple[tuple[str, ...], int]:
+    """The newest of these names, and how many there are beside them."""
+    if len(names) <= MOST_FILES and not more:
+        return tuple(sorted(names)), 0
+    return tuple(names[-MOST_FILES:]), more + max(len(names) - MOST_FILES, 0)
 
 
 def file_tags(files: Files, limit_tokens: int | None = None) -> str:
@@ -78,14 +95,11 @@ def file_tags(files: Files, limit_tokens: int | None = None) -> str:
 
     With a limit as many names as fit, those that were changed first, and how many more there are.
     """
-    tags = _tags(files.read, files.modified)
-    if limit_tokens is None or estimate_tokens(len(tags)) <= limit_tokens:
-        return tags
     for most in (len(files.modified) + len(files.read), 200, 100, 50, 20, 10, 5, 2, 1):
-        modified = _first(files.modified, most)
-        read = _first(files.read, max(most - len(files.modified), 0))
+        modified = _first(files.modified, most, files.more_modified)
+        read = _first(files.read, max(most - len(files.modified), 0), files.more_read)
         tags = _tags(read, modified)
-        if estimate_tokens(len(tags)) <= limit_tokens:
+        if limit_tokens is None or estimate_tokens(len(tags)) <= limit_tokens:
             return tags
     return ""
 
@@ -99,10 +113,12 @@ def _tags(read: Sequence[str], modified: Sequence[str]) -> str:
     return tags
 
 
-def _first(paths: Sequence[str], most: int) -> tuple[str, ...]:
-    if len(paths) <= most:
+def _first(paths: Sequence[str], most: int, more: int) -> tuple[str, ...]:
+    if len(paths) <= most and not more:
         return tuple(paths)
-    return (*paths[:most], f"… and {len(paths) - most} more") if most else ()
+    # Where some were left out before, the newest come last.
+    named = sorted(paths[-most:]) if more else paths[:most]
+    return (*named, f"… and {more + max(len(paths) - most, 0)} more") if most else ()
 
 
 def touched_files(line: Iterable[LineTurn], workspace_root: str | None = None) -> list[TouchedFile]:

@@ -206,6 +206,8 @@ def _recorded_before(compaction: Compaction | None) -> tuple[tuple[Directive, ..
             Files(
                 msgspec.convert(data.get("read_files", ()), tuple[str, ...]),
                 msgspec.convert(data.get("modified_files", ()), tuple[str, ...]),
+                msgspec.convert(data.get("more_read_files", 0), int),
+                msgspec.convert(data.get("more_modified_files", 0), int),
             ),
         )
     except msgspec.ValidationError:
@@ -283,6 +285,8 @@ def compaction_data_of(
         strategy=written.strategy,
         read_files=written.files.read,
         modified_files=written.files.modified,
+        more_read_files=written.files.more_read or None,
+        more_modified_files=written.files.more_modified or None,
         directives=written.directives,
         turns=cut.turns,
         messages=len(cut.summarised),

@@ -27,9 +27,10 @@ class CompactionData(msgspec.Struct, frozen=True, kw_only=True):
     """What a ``data-compaction`` part holds. ``tail_start_id`` names the marker itself when nothing was kept.
 
     ``tokens_before`` and ``tokens_after`` are the whole context, both estimated; ``summarised_tokens``, ``turns`` and
-    ``messages`` count what was summarised. ``read_files``, ``modified_files`` and ``directives`` are
-    those of all compactions so far. ``usage`` is the summariser's, and in no rollup. ``previous_id`` is the marker
-    of the compaction before, whose summary this one carries on.
+    ``messages`` count what was summarised. ``read_files``, ``modified_files`` and ``directives`` are those of all
+    compactions so far; of more files than are kept the newest, and about how many more there were. ``usage`` is the
+    summariser's, and in no rollup. ``previous_id`` is the marker of the compaction before, whose summary this one
+    carries on.
     """
 
     summary: str
@@ -53,6 +54,8 @@ class CompactionData(msgspec.Struct, frozen=True, kw_only=True):
     frame: Literal["pair"] | None = None
     warning: str | None = None
     previous_id: str | None = None
+    more_read_files: int | None = None
+    more_modified_files: int | None = None
 
 
 def to_part(data: CompactionData) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import orjson
 
 from clew.transcript.damage import DAMAGED, STUB, damaged_part, seal_of
 from clew.transcript.metadata import MessageMetadata
-from clew.transcript.part import call_id_of, is_preliminary, kind_of, state_of, text_part, texts_of
+from clew.transcript.part import call_id_of, is_preliminary, kind_of, state_of, text_part, texts_of, with_fewer_files
 
 __all__ = ["Message", "MessageRow", "PartRow", "Role", "copied", "sent_message", "shown_message"]
 
@@ -101,6 +101,8 @@ def shown_message(row: MessageRow, turn_id: str | None) -> Message:
     if turn_id is not None:
         metadata["turn_id"] = turn_id
     parts = [part.data for part in row.parts]
+    if row.is_summary:
+        parts = [*map(with_fewer_files, parts)]
     if DAMAGED in metadata and row.damage is not None:
         parts.append(damaged_part("message_id", row.id, row.damage))
     return Message(row.id, row.role, parts, metadata)

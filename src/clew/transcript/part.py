@@ -23,6 +23,8 @@ import msgspec
 Part: TypeAlias = Mapping[str, Any]
 
 COMPACTION_PART: Final = "data-compaction"
+MOST_FILES: Final = 200
+"""So many files that were read, and as many that were changed, a compaction names; of others it says how many."""
 STEP_START: Final = "step-start"
 _OWN: Final = "clew"
 """Whose ``providerMetadata`` is clew's own."""
@@ -80,6 +82,18 @@ def data_of(part: Part, kind: str) -> dict[str, Any] | None:
     """What a data part of this kind holds; None for any other part."""
     held = part.get("data") if part.get("type") == kind else None
     return held if isinstance(held, dict) else None
+
+
+def with_fewer_files(part: Part) -> dict[str, Any]:
+    """A part as it is shown: of a compaction that names more files than it may, the last of them and a count."""
+    told = data_of(part, COMPACTION_PART) or {}
+    fewer: dict[str, Any] = {}
+    for key in ("read_files", "modified_files"):
+        names, more = told.get(key), told.get(f"more_{key}")
+        if isinstance(names, list) and len(names) > MOST_FILES:
+            left_out = len(names) - MOST_FILES + (more if isinstance(more, int) else 0)
+            fewer |= {key: names[-MOST_FILES:], f"more_{key}": left_out}
+    return {**part, "data": {**told, **fewer}} if fewer else {**part}
 
 
 def steps_of(parts: Iterable[Part]) -> list[list[Part]]:
