@@ -87,9 +87,11 @@ async def ask_many(bench: Bench, path: Path, count: int) -> dict[str, tuple[str,
         await time_("list, newest 50", engine.list_sessions, times)
         await time_("list by a title that many have", lambda: engine.list_sessions(q="thing"), times)
         await time_("list by a title that nobody has", lambda: engine.list_sessions(q="xylophone"), times)
-        await time_("first search, which makes the index", lambda: engine.search("axolotl"), 1)
-        # It may be made beside the request: what follows is measured once it is there.
+        begin = time.perf_counter()
+        await time_("first search, which has no index yet", lambda: engine.search("axolotl"), 1)
+        # It is made beside the requests: what follows is measured once it is there.
         await _indexed(engine)
+        took["until all of it is indexed"] = ("ms", [(time.perf_counter() - begin) * 1000])
         await time_("search, one hit", lambda: engine.search("axolotl"), times)
         await time_("search, one in a thousand", lambda: engine.search("walrus"), times)
         await time_("search, a word in all of them", lambda: engine.search("session"), min(times, 6))
@@ -99,7 +101,7 @@ async def ask_many(bench: Bench, path: Path, count: int) -> dict[str, tuple[str,
 
 async def _indexed(engine: Any) -> None:
     deadline = time.perf_counter() + 120
-    while not (await engine.search("axolotl")).hits:
+    while not (await engine.search("axolotl")).complete:
         if time.perf_counter() > deadline:
             raise RuntimeError("the search index was not made in two minutes")
         await asyncio.sleep(0.1)
