@@ -462,13 +462,14 @@ WHERE m.role = 'user' OR t.turn_type = 'compaction' OR t.compaction_turn_id = t.
 ORDER BY l.turn_id, l.position
 
 -- name: has_child
--- Those that hang below a turn were made after it, but for what a clock that stepped back has named.
+-- Those below a turn were made after it, the first of them soon; but for a compaction that made room for an open turn,
+-- and for what a clock that stepped back has named.
 SELECT 1 FROM (
-    SELECT parent_turn_id, status FROM chat_turns INDEXED BY chat_turns_by_session
-    WHERE session_id = :session_id AND id > :id
+    SELECT parent_turn_id, status FROM chat_turns INDEXED BY chat_turns_elder
+    WHERE parent_turn_id = :id AND parent_turn_id > id AND +session_id = :session_id
     UNION ALL
     SELECT parent_turn_id, status FROM chat_turns INDEXED BY chat_turns_by_session
-    WHERE session_id = :session_id AND id < :id
+    WHERE session_id = :session_id AND id > :id
 ) WHERE parent_turn_id = :id AND status <> 'refused' LIMIT 1
 
 -- name: load_marked

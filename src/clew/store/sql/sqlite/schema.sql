@@ -78,6 +78,7 @@ CREATE TABLE chat_turns (
 
 CREATE INDEX chat_turns_by_session ON chat_turns (session_id);
 CREATE INDEX chat_turns_by_mile ON chat_turns (session_id, depth) WHERE depth % 64 = 0;
+CREATE INDEX chat_turns_elder ON chat_turns (parent_turn_id) WHERE parent_turn_id > id;
 CREATE INDEX chat_turns_refused ON chat_turns (session_id, settled_at) WHERE status = 'refused';
 
 CREATE TABLE turn_messages (
