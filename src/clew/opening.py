@@ -182,6 +182,7 @@ async def _open_store(location: Location, config: Config, read_only: bool, clock
         read_only=read_only,
         every_commit_full=config.durability == "power",
         window_ms=config.group_window_ms,
+        gap_ms=config.group_gap_ms,
         lock_wait_ms=config.lock_wait_ms,
         event_log=config.event_log,
     )

@@ -291,7 +291,9 @@ async def test_a_tool_that_is_cancelled_from_inside_is_an_error_of_that_tool(ope
 
 
 @pytest.mark.rule("SR-4")
-async def test_a_run_that_could_not_store_its_end_does_not_poison_the_session(open_scenario: Open) -> None:
+async def test_a_run_that_could_not_store_its_end_does_not_poison_the_session(
+    open_scenario: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What it left in the journal is folded before anything is settled; the next prompt and a restart work."""
     from clew.errors import StoreUnavailable
     from clew.testing.clock import FakeClock
@@ -310,10 +312,11 @@ async def test_a_run_that_could_not_store_its_end_does_not_poison_the_session(op
         begun.set()
         await first_match(stream, "tool-input-delta")
         assert len(await store.pending_streams(s.id)) == store.capabilities.chunk_durable
-        submit, store.submit = store.submit, _refusing(StoreUnavailable("gone"))
-        gate.set()
-        assert (await submission.wait()).status == "failed"
-        store.submit = submit
+        with monkeypatch.context() as gone:
+            gone.setattr(store, "submit", _refusing(StoreUnavailable("gone")))
+            gone.setattr(store.hub, "_submit_all", _refusing(StoreUnavailable("gone")))
+            gate.set()
+            assert (await submission.wait()).status == "failed"
         await s.prompt("again")
         assert (await s.transcript())[-1] == "assistant: fine"
         assert await s.check() == []
@@ -328,7 +331,7 @@ async def first_match(stream: Any, kind: str) -> None:
 
 
 def _refusing(error: Exception) -> Any:
-    def submit(unit: Any) -> Any:
+    def submit(*units: Any, awaited: bool = True) -> Any:
         raise error
 
     return submit

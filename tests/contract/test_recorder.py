@@ -14,6 +14,7 @@ from clew.ids import Mint
 from clew.runtime.journal_fold import fold_streams
 from clew.runtime.recorder import Recorder
 from clew.store.base import Store
+from clew.store.hub import Stream
 from clew.store.unit import DeleteSession, SetEpoch, SetTurn, Unit
 from clew.testing.chunks import approval, data, reasoning, reply, step, text, tool_call, tool_denied, tool_output
 from clew.testing.clock import FakeClock
@@ -470,13 +471,13 @@ async def test_what_comes_meanwhile_goes_with_whoever_waits_to_commit(
     opened = await scribe.prompt("hello")
     recorder = opened.recorder()
     units: list[Unit] = []
-    submit = store.submit
+    hand_in = store.hub.hand_in
 
-    def noted(unit: Unit) -> Any:
+    def noted(stream: Stream, unit: Unit) -> None:
         units.append(unit)
-        return submit(unit)
+        hand_in(stream, unit)
 
-    monkeypatch.setattr(store, "submit", noted)
+    monkeypatch.setattr(store.hub, "hand_in", noted)
 
     def follow_up(first: c.Chunk, second: c.Chunk) -> None:
         recorder.write(first)

@@ -27,6 +27,7 @@ def test_without_a_file_the_defaults_hold(tmp_path: Path) -> None:
         save=SavePolicy(save_on=None, save_buffer_size=65536, save_buffer_ms=50),
         durability="process",
         group_window_ms=0.0,
+        group_gap_ms=2.0,
         lock_wait_ms=60_000.0,
     )
 
@@ -43,6 +44,7 @@ def test_every_setting_can_be_written_in_toml(tmp_path: Path) -> None:
         default_agent = "coder"
         durability = "power"
         group_window_ms = 2
+        group_gap_ms = 0.5
         lock_wait_ms = 1500.5
 
         [save]
@@ -56,6 +58,7 @@ def test_every_setting_can_be_written_in_toml(tmp_path: Path) -> None:
         save=SavePolicy(save_on="step", save_buffer_size=0, save_buffer_ms=200),
         durability="power",
         group_window_ms=2.0,
+        group_gap_ms=0.5,
         lock_wait_ms=1500.5,
     )
 

@@ -36,6 +36,8 @@ WRITES = [kind for kind in leaves(Write) if kind.__module__ == Write.__module__]
 class Nothing:
     """An engine, and an index, that have nothing and can do nothing."""
 
+    tails = None
+
     def run(self, name: str, params: Mapping[str, Any]) -> int:
         raise LookupError(name)
 

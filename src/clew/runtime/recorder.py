@@ -5,11 +5,12 @@ default of a ``json:`` store) it is handed on first and stored with the end of i
 full or has waited long enough: a kill in between takes back what was shown.
 
 chunk → gate → fold → journal row → group commit → acknowledged → shown, with ``chunk``. One unit of a stream is under
-way at a time; chunks that come meanwhile travel together in the next one. Now and then a unit also writes the parts the
+way at a time; chunks that come meanwhile travel together in the next one. When, and in whose company, is the store's
+hub's to say, unless somebody waits. Now and then a unit also writes the parts the
 fold has grown, with the mark that says how far; then its own chunks need no journal. When folds happen: at the
-end of a part or a step, whenever the text has doubled, at the latest after a second (five for each 64 KB), and last;
+end of a part or a step, whenever the text has doubled, after a second (five for each 64 KB), and last;
 a part of more than 64 KB otherwise only once a quarter of it is new, so that a reply costs what its text costs,
-however long it is.
+however long it is. Where many streams are due at once, the hub says whose turn it is.
 
 The recorder knows no transport and no model. A unit that is refused or fails ends it: with ``chunk`` nothing of that
 unit was shown, and every later call raises why.
@@ -20,7 +21,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import zlib
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -33,6 +33,7 @@ from clew.failpoints import failpoint
 from clew.ids import Mint
 from clew.store import unit as u
 from clew.store.base import Store
+from clew.store.hub import Answer
 from clew.transcript import chunk as c
 from clew.transcript.chunk_gate import ChunkGate
 from clew.transcript.damage import seal_of
@@ -49,6 +50,8 @@ _FOLD_MS: Final = 1_000
 _LONG_FOLD_MS: Final = 5_000
 _LONG_CHARS: Final = 64 * 1024
 _FOLD_SHARE: Final = 4
+_FOLD_PATIENCE: Final = 3
+_FOLD_TURN_MS: Final = 20
 _GROWING: Final = frozenset(
     {c.TextStart, c.TextDelta, c.ReasoningStart, c.ReasoningDelta, c.ToolInputStart, c.ToolInputDelta}
 )
@@ -79,7 +82,7 @@ class Recorder:
     ) -> None:
         self.message = message
         self.fold = Fold(message.id, parts=[part.data for part in message.parts], metadata=message.metadata)
-        self._store = store
+        self._hub = store.hub
         self._turn_id = turn_id
         # Whoever takes the session raises the epoch: from then on nothing of this stream is written any more.
         self._guard = u.EpochIs(epoch)
@@ -100,11 +103,12 @@ class Recorder:
         self._metadata_dirty = False
         self._grown = self._unfolded = 0
         self._folded_chars = 0
-        self._folded_at = clock.monotonic_ms()
+        # Streams that begin together fold at different moments, or their folds would stall the chunks of all.
+        self._folded_at = clock.monotonic_ms() - _FOLD_MS * self._hub.next_phase()
         self._fold_due = False
-        self._stagger = 0.85 + 0.05 * (zlib.crc32(message.id.encode()) % 4)
-        self._inflight: asyncio.Future[u.Outcome] | None = None
-        self._scheduled = False
+        self._inflight: u.Unit | None = None
+        self._showing: list[c.Chunk] = []
+        self._awaited = False
         self._overdue = False
         self._timer: Timer | None = None
         self._idle: list[asyncio.Future[None]] = []
@@ -228,14 +232,17 @@ class Recorder:
             self._timer = self._clock.call_later(policy.save_buffer_ms, self._on_timer)
 
     def _flush_soon(self) -> None:
-        if self._inflight is None and not self._scheduled:
-            self._scheduled = True
-            # Not at once: everything the model sent in this turn of the loop goes into one unit.
-            self._loop.call_soon(self._flush)
+        if self._inflight is None and not self._awaited:
+            self._awaited = True
+            self._hub.wake(self)
+
+    def gather(self) -> None:
+        """The hub makes its next item; see :class:`clew.store.hub.Stream`."""
+        self._awaited = False
+        self._flush()
 
     def _flush(self) -> None:
         """Send what waits, unless a unit is under way; that one's end will send it."""
-        self._scheduled = False
         if self._inflight is not None or self._closed or self._error is not None:
             self._overdue = True
             return
@@ -245,34 +252,34 @@ class Recorder:
         self._submit(self._unit((), fold=self._wants_fold()))
 
     def _wants_fold(self) -> bool:
-        if self._clock.monotonic_ms() - self._folded_at >= self._fold_limit_ms():
-            return True
+        waited = self._clock.monotonic_ms() - self._folded_at
         due = self._fold_due or self._grown >= max(_FOLD_CHARS, self._folded_chars)
+        if not due and waited < _FOLD_MS:
+            return False
         # A fold writes whole parts again. Folded for each little that is added, a long one would cost its length
         # squared; what is not folded is in the journal meanwhile.
         size = self._dirty_size()
-        return due and (size <= _LONG_CHARS or self._unfolded * _FOLD_SHARE >= size)
+        limit = _fold_limit_ms(size)
+        if waited < limit and not (due and (size <= _LONG_CHARS or self._unfolded * _FOLD_SHARE >= size)):
+            return False
+        return waited >= limit * _FOLD_PATIENCE or self._hub.takes_fold()
 
     def _dirty_size(self) -> int:
         """Characters a fold would write."""
         return sum(self.fold.text_length(index) for index in self._dirty)
 
-    def _fold_limit_ms(self) -> float:
-        """How long a text may go unfolded; a longer one for longer, in proportion. Streams that began together fold in
-        four groups: all at once would stall the others' chunks, each on its own would write the same pages again and
-        again."""
-        times = self._dirty_size() // _LONG_CHARS
-        return (_LONG_FOLD_MS * times if times else _FOLD_MS) * self._stagger
-
     def _unit(self, writes: Sequence[u.Write], *, fold: bool, sync: u.Sync = "process", seal: bool = False) -> u.Unit:
         """A unit of everything that waits: as parts when it folds, else as journal entries."""
         own: list[u.Write] = []
-        now = self._clock.now_ms()
         entries = tuple(self._pending)
-        parts = tuple(
-            PartRow(self._parts[index][0], index, self.fold.part(index), self._parts[index][1], now)
-            for index in (sorted(self._dirty) if fold else ())
-        )
+        parts: tuple[PartRow, ...] = ()
+        now = 0
+        if fold:
+            now = self._clock.now_ms()
+            parts = tuple(
+                PartRow(self._parts[index][0], index, self.fold.part(index), self._parts[index][1], now)
+                for index in sorted(self._dirty)
+            )
         if not self._stored and entries:
             metadata = {**self.message.metadata, **from_stream(self.fold.metadata)} if fold else self.message.metadata
             own.append(u.InsertMessage(msgspec.structs.replace(self.message, parts=parts, metadata=metadata)))
@@ -308,34 +315,29 @@ class Recorder:
         return u.Unit(self.message.session_id, (*own, *writes), (self._guard,), sync)
 
     def _submit(self, unit: u.Unit) -> None:
-        shown = self._take_unshown() if self._policy.save_on == "chunk" else []
+        self._showing = self._take_unshown() if self._policy.save_on == "chunk" else []
         failpoint("recorder.before_submit")
-        try:
-            future = self._store.submit(unit)
-        except ClewError as error:
-            self._fail(error)  # the store is closed under us; this may run in a callback nobody waits for
-            return
-        self._inflight = future
-        future.add_done_callback(lambda done: self._acknowledged(done, shown))
+        self._inflight = unit
+        self._hub.hand_in(self, unit)
 
-    def _acknowledged(self, future: asyncio.Future[u.Outcome], shown: list[c.Chunk]) -> None:
+    def answered(self, answer: Answer) -> None:
+        """What became of the unit under way; see :class:`clew.store.hub.Stream`."""
         self._inflight = None
-        if future.cancelled():
-            self._fail(InternalError("a unit was cancelled", message_id=self.message.id))
+        shown, self._showing = self._showing, []
+        if isinstance(answer, u.Refused):
+            answer = _refused_error(answer, self.message)
+        if isinstance(answer, BaseException):
+            self._fail(answer)
             return
-        error = future.exception()
-        if error is None and isinstance(refused := future.result(), u.Refused):
-            error = _refused_error(refused, self.message)
-        if error is not None:
-            self._fail(error)
-            return
-        # With ``chunk``, only here, in the callback of its commit, is one handed on: what is shown survives a kill.
+        # With ``chunk``, only here, in the answer to its commit, is one handed on: what is shown survives a kill.
         failpoint("recorder.before_show")
         self._show(shown)
         self._wake()
-        # Where somebody waits to commit, what came meanwhile goes with that.
-        waits = self._joined or (self._pending and (self._overdue or self._policy.save_on == "chunk"))
-        if waits and not self._committing:
+        if self._committing:
+            return  # what came meanwhile goes with the unit that somebody waits to commit
+        if self._joined or (self._pending and self._policy.save_on == "chunk"):
+            self._flush_soon()
+        elif self._pending and self._overdue:
             self._flush()
 
     def _fail(self, error: BaseException) -> None:
@@ -369,6 +371,8 @@ class Recorder:
         """Wait for the end of the unit under way, sending one first when none is."""
         if self._inflight is None:
             self._flush()
+        else:
+            self._hub.hurry()
         if self._inflight is not None:
             waiter: asyncio.Future[None] = self._loop.create_future()
             self._idle.append(waiter)
@@ -399,7 +403,7 @@ class Recorder:
 
     def _start_timer(self) -> None:
         if self._timer is None and self._dirty:
-            self._timer = self._clock.call_later(self._fold_limit_ms(), self._on_timer)
+            self._timer = self._clock.call_later(_fold_limit_ms(self._dirty_size()), self._on_timer)
 
     def _stop_timer(self) -> None:
         timer, self._timer = self._timer, None
@@ -415,9 +419,18 @@ class Recorder:
             self._fold_due = True
         elif self._wants_fold():
             self._submit(self._unit((), fold=True))
+        elif self._clock.monotonic_ms() - self._folded_at >= _fold_limit_ms(self._dirty_size()):
+            # Others were due at the same moment, and have their turn first.
+            self._timer = self._clock.call_later(_FOLD_TURN_MS, self._on_timer)
         else:
             # It has grown since the timer was set, and may wait for longer.
             self._start_timer()
+
+
+def _fold_limit_ms(size: int) -> float:
+    """How long so many characters may go unfolded; a longer text for longer, in proportion."""
+    times = size // _LONG_CHARS
+    return _LONG_FOLD_MS * times if times else _FOLD_MS
 
 
 def _refused_error(refused: u.Refused, message: MessageRow) -> ClewError:

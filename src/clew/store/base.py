@@ -22,6 +22,7 @@ import msgspec
 from clew.errors import SessionNotFound, TurnNotFound
 from clew.ids import SessionIdForm
 from clew.store.facts import Fact
+from clew.store.hub import Answered, Hub
 from clew.store.pages import Looks
 from clew.store.paths import Paths
 from clew.store.search import SearchHit, SearchPage, SearchQuery
@@ -430,6 +431,20 @@ class Store(Moment, Triggers, Care, Protocol):
 
     def submit(self, unit: Unit) -> asyncio.Future[Outcome]:
         """Hand a unit over; the future resolves when it is durable, refused, or failed. Called on the event loop."""
+        ...
+
+    def submit_all(self, units: Sequence[Unit], answered: Answered, *, awaited: bool) -> None:
+        """Hand over units of different sessions together. Each is durable, refused or failed by itself.
+
+        ``answered`` is called on the event loop with what became of them: of all at once, or of some at a time. What
+        is not ``awaited`` by anybody, and not synced either, may be kept back for a moment to share a commit; no units
+        that are awaited end that for those before them.
+        """
+        ...
+
+    @property
+    def hub(self) -> Hub:
+        """What gathers the units of all streams on the running event loop."""
         ...
 
     async def commit(self, unit: Unit) -> Outcome:

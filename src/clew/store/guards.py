@@ -17,8 +17,9 @@ def refusal(
     has_event: Callable[[u.EventIsNew], bool],
 ) -> u.Refused | None:
     """Why this unit must not be written, or None. ``state`` is None when the session is not there."""
-    if any(isinstance(guard, u.EventIsNew) and has_event(guard) for guard in unit.guards):
-        return u.Refused("event_exists")
+    for guard in unit.guards:
+        if isinstance(guard, u.EventIsNew) and has_event(guard):
+            return u.Refused("event_exists")
     if unit.session_id == u.STORE_WIDE:
         return None
     creates = bool(unit.writes) and isinstance(unit.writes[0], u.InsertSession)

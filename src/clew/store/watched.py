@@ -3,17 +3,41 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 
+from clew.errors import ClewError, InternalError
+from clew.store.hub import Answered, Hub
 from clew.store.unit import Committed, Outcome, Unit
 
 __all__ = ["Watched"]
 
 
 class Watched:
-    """What a store is that can be watched."""
+    """What a store is that can be watched, and written to by many streams."""
 
     _told: Callable[[Unit], None] | None = None
+    _hub: Hub | None = None
+
+    def submit(self, unit: Unit) -> asyncio.Future[Outcome]:
+        """See :meth:`clew.store.base.Store.submit`."""
+        raise NotImplementedError
+
+    @property
+    def hub(self) -> Hub:
+        """See :attr:`clew.store.base.Store.hub`."""
+        loop = asyncio.get_running_loop()
+        if self._hub is None or self._hub.loop is not loop:
+            self._hub = Hub(loop, self.submit_all)
+        return self._hub
+
+    def submit_all(self, units: Sequence[Unit], answered: Answered, *, awaited: bool) -> None:
+        """Each on its own; a store that has a quicker way to write them together has its own way."""
+        for place, unit in enumerate(units):
+            try:
+                self.submit(unit).add_done_callback(functools.partial(_pass_on, answered, place))
+            except ClewError as error:
+                answered([(place, error)])
 
     def watch(self, told: Callable[[Unit], None]) -> None:
         """See :meth:`clew.store.base.Store.watch`."""
@@ -30,3 +54,10 @@ class Watched:
 
             look(future) if future.done() else future.add_done_callback(look)
         return future
+
+
+def _pass_on(answered: Answered, place: int, done: asyncio.Future[Outcome]) -> None:
+    if done.cancelled():
+        answered([(place, InternalError("a unit was cancelled"))])
+    else:
+        answered([(place, done.exception() or done.result())])

@@ -226,7 +226,8 @@ _KEYS: Final[dict[type[Chunk], frozenset[str]]] = {
     cls: frozenset(("type", *(key for _, key in fields))) for cls, fields in _FIELDS.items()
 }
 _encode: Final[Callable[[Any], bytes]] = msgspec.json.Encoder().encode
-_decode: Final[Callable[[bytes | str], Any]] = msgspec.json.Decoder().decode
+_decode: Final[Callable[[bytes | str | msgspec.Raw], Any]] = msgspec.json.Decoder().decode
+_split: Final = msgspec.json.Decoder(list[tuple[str, int, int | None, msgspec.Raw]]).decode
 
 
 def parse_chunk(obj: Mapping[str, Any]) -> Chunk:
@@ -283,6 +284,16 @@ def encode_chunk(chunk: Chunk) -> bytes:
 def encode_rows(rows: Iterable[JournalRow]) -> bytes:
     """Many chunks with their places, as one JSON array of arrays."""
     return _encode([(message_id, n, index, wire(chunk)) for message_id, n, index, chunk in rows])
+
+
+def split_rows(data: bytes | str) -> list[tuple[str, int, int | None, msgspec.Raw]]:
+    """The same rows with their chunks as they stand there: most readers want those of one message only."""
+    return _split(data)
+
+
+def parse_encoded(data: bytes | msgspec.Raw) -> Chunk:
+    """A chunk from its wire form as JSON."""
+    return parse_chunk(_decode(data))
 
 
 def decode_rows(data: bytes | str) -> list[JournalRow]:

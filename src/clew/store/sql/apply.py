@@ -21,6 +21,7 @@ from clew.store.sql.copying import copy_line
 from clew.store.sql.journal import JournalBook, Mark, decode_entries, mark_crc, row_crc
 from clew.store.sql.pending import Pending
 from clew.store.sql.statements import Statements
+from clew.store.sql.tails import Tails
 from clew.store.sql.turns import Turns
 from clew.transcript.chunk import encode_rows
 from clew.transcript.metadata import merge, named
@@ -76,6 +77,7 @@ class UnitWriter:
         self._mint = mint
         self._book = JournalBook()
         self._pending = Pending(statements)
+        self.tails = Tails()
         self._states: dict[str, SessionState | None] = {}
         self._turns = Turns(statements)
         self._wrote = self._struck = False
@@ -86,6 +88,7 @@ class UnitWriter:
         self._states.clear()
         self._turns.forget()
         self._pending.reset()
+        self.tails.clear()
         if self._log is not None:
             self._log.reset()
         marks = {row[0]: Mark(*row) for row in self._sql.rows("load_marks", {})}
@@ -132,6 +135,7 @@ class UnitWriter:
             return
         self.commit += 1
         row = self._book.row(self.commit)
+        self.tails.note(self.commit, self._book.accepted, self._book.passed, len(row[0]) if row is not None else 0)
         if row is not None:
             data, new = row
             crc = row_crc(self.commit, data)
@@ -143,6 +147,7 @@ class UnitWriter:
             self._sql.run("delete_journal_rows", {"first": first, "last": last})
         for message_id in unmarked:
             self._sql.run("delete_mark", {"message_id": message_id})
+        self.tails.forget(unmarked)
         if row is None or ranges or self._struck:
             self._sql.run("set_commits", {"commits": self.commit})
         self._wrote = self._struck = False
@@ -350,6 +355,7 @@ class UnitWriter:
         self._turns.forget()
         self._struck = True
         streams, numbers = self._book.forget(session_id)
+        self.tails.forget(streams)
         for n in numbers:
             if self._book.strike(n, streams):
                 self._rewrite_journal_row(n, streams)

@@ -6,6 +6,7 @@ by the writer, in memory, beside the rows; when a transaction is rolled back it 
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +17,7 @@ import msgspec
 
 from clew.errors import IllegalChunk, RowUndecodable
 from clew.store.unit import JournalEntry
-from clew.transcript.chunk import JournalRow, decode_rows, encode_rows
+from clew.transcript.chunk import JournalRow, encode_rows, parse_encoded, split_rows
 
 log = logging.getLogger("clew.store")
 
@@ -60,25 +61,42 @@ def mark_crc(message_id: str, folded_through: int) -> int:
     return crc32(f"{message_id} {folded_through}".encode())
 
 
-def decode_entries(line: JournalLine) -> dict[str, list[JournalEntry]]:
-    """A journal row as its streams' chunks, by message."""
+_Encoded = tuple[int, int | None, msgspec.Raw]
+"""An entry whose chunk nobody has asked for yet."""
+
+
+def _split(line: JournalLine) -> dict[str, list[_Encoded]]:
+    """A journal row as its streams' entries, by message, their chunks not decoded."""
     n, data, crc = line
-    streams: dict[str, list[JournalEntry]] = {}
+    streams: dict[str, list[_Encoded]] = {}
     try:
         if crc is not None and crc != row_crc(n, data):
             raise RowUndecodable("its checksum does not match")
-        for message_id, number, index, chunk in decode_rows(data):
-            streams.setdefault(message_id, []).append(JournalEntry(number, index, chunk))
-    except (msgspec.DecodeError, IllegalChunk, RowUndecodable, TypeError, ValueError) as error:
+        for message_id, number, index, chunk in split_rows(data):
+            streams.setdefault(message_id, []).append((number, index, chunk))
+    except (msgspec.DecodeError, RowUndecodable, TypeError, ValueError) as error:
         raise RowUndecodable(f"row {n} of the journal is not readable: {error}", row=n) from error
     return streams
+
+
+def _entries(n: int, encoded: Iterable[_Encoded]) -> list[JournalEntry]:
+    try:
+        return [JournalEntry(number, index, parse_encoded(chunk)) for number, index, chunk in encoded]
+    except (msgspec.DecodeError, IllegalChunk, TypeError, ValueError) as error:
+        raise RowUndecodable(f"row {n} of the journal is not readable: {error}", row=n) from error
+
+
+def decode_entries(line: JournalLine) -> dict[str, list[JournalEntry]]:
+    """A journal row as its streams' chunks, by message."""
+    return {message_id: _entries(line[0], encoded) for message_id, encoded in _split(line).items()}
 
 
 def read_tails(lines: Iterable[JournalLine], marks: Iterable[Mark], *, strays: bool = False) -> dict[str, Tail]:
     """What the journal holds of the streams that have a mark; with ``strays`` those that have none, too.
 
     A row that does not read costs what it held: a stream ends before the first number that is missing. Which streams
-    were in it nobody knows, so every one that was not heard of again may have lost its end there.
+    were in it nobody knows, so every one that was not heard of again may have lost its end there. Chunks of other
+    streams are passed over as they stand.
     """
     known = {mark.message_id: mark for mark in marks}
     tails = {mark.message_id: Tail([], mark.folded_through) for mark in known.values()}
@@ -87,17 +105,17 @@ def read_tails(lines: Iterable[JournalLine], marks: Iterable[Mark], *, strays: b
             tails[id_].damage = "its mark in the journal is damaged: what came after its stored parts is lost"
     for line in lines:
         try:
-            streams = decode_entries(line)
+            streams = _split(line)
+            found = {id_: _entries(line[0], streams[id_]) for id_ in streams.keys() & known.keys()}
         except RowUndecodable:
             for tail in tails.values():
                 tail.damage = tail.damage or _MAYBE
             continue
-        for message_id, entries in streams.items():
-            if message_id in known:
-                _extend(tails[message_id], known[message_id], entries)
-            elif strays:
-                tail = tails.setdefault(message_id, Tail([], 0, "its mark in the journal is lost, and its end with it"))
-                tail.last = max(tail.last, entries[-1].n)
+        for message_id, entries in found.items():
+            _extend(tails[message_id], known[message_id], entries)
+        for message_id in streams.keys() - known.keys() if strays else ():
+            tail = tails.setdefault(message_id, Tail([], 0, "its mark in the journal is lost, and its end with it"))
+            tail.last = max(tail.last, streams[message_id][-1][0])
     return {id_: tail for id_, tail in tails.items() if tail.entries or tail.damage}
 
 
@@ -122,6 +140,9 @@ def _extend(tail: Tail, mark: Mark, entries: Sequence[JournalEntry]) -> None:
     tail.last = above[-1].n
 
 
+_MOST_FINISHED: Final = 1_024
+
+
 class _Row(msgspec.Struct):
     """A journal row as the book knows it: all its streams, and the last chunk of those not past it yet."""
 
@@ -134,6 +155,7 @@ class JournalBook:
 
     def __init__(self) -> None:
         self._rows: dict[int, _Row] = {}
+        self._finished: set[int] = set()
         self._rows_of: dict[str, deque[int]] = {}
         self._session_of: dict[str, str] = {}
         self._accepted: dict[str, list[JournalEntry]] = {}
@@ -146,7 +168,7 @@ class JournalBook:
         sessions = {id_: mark.session_id for id_, mark in marks.items()}
         for line in lines:
             try:
-                last = {message_id: entries[-1].n for message_id, entries in decode_entries(line).items()}
+                last = {message_id: encoded[-1][0] for message_id, encoded in _split(line).items()}
             except RowUndecodable as error:
                 # It goes once every stream that may have been in it was folded, which recovery does.
                 log.error("%s", error)
@@ -158,6 +180,8 @@ class JournalBook:
 
     def _add(self, n: int, members: tuple[str, ...], waiting: dict[str, int], sessions: Mapping[str, str]) -> None:
         self._rows[n] = _Row(members, waiting)
+        if not waiting:
+            self._finished.add(n)
         for message_id in members:
             self._rows_of.setdefault(message_id, deque()).append(n)
             self._session_of[message_id] = sessions.get(message_id, "")
@@ -204,6 +228,7 @@ class JournalBook:
 
     def remove(self, n: int) -> list[str]:
         """Row ``n`` goes; the streams that no other row holds, whose marks may go with it."""
+        self._finished.discard(n)
         return [message_id for message_id in self._rows.pop(n).members if self._leave(message_id, n)]
 
     def _leave(self, message_id: str, n: int) -> bool:
@@ -220,6 +245,16 @@ class JournalBook:
         return True
 
     # Before the commit
+
+    @property
+    def accepted(self) -> Mapping[str, Sequence[JournalEntry]]:
+        """The chunks of the row that this commit adds, by message."""
+        return self._accepted
+
+    @property
+    def passed(self) -> Mapping[str, int]:
+        """Through where this commit folds streams."""
+        return self._passed
 
     def row(self, n: int) -> tuple[bytes, list[Mark]] | None:
         """The row that commit ``n`` adds: its text, and the marks of the streams that are new to the journal."""
@@ -238,20 +273,27 @@ class JournalBook:
         return encode_rows(rows), new
 
     def done(self) -> tuple[list[tuple[int, int]], list[str]]:
-        """What may go with this commit: journal rows, as ranges, and marks of streams no row holds any more."""
-        finished: list[int] = []
+        """What goes with this commit: journal rows, as ranges, and marks of streams no row holds any more.
+
+        Rows go from the first on, as far as nobody needs them: one taken out between others would have its page written
+        now and with each of its neighbours again. Where one stream holds up many, they go from between.
+        """
         for message_id, through in self._passed.items():
             for n in self._rows_of.get(message_id, ()):
                 waiting = self._rows[n].waiting
                 if message_id in waiting and waiting[message_id] <= through:
                     del waiting[message_id]
                     if not waiting:
-                        finished.append(n)
+                        self._finished.add(n)
+        if len(self._finished) > _MOST_FINISHED:
+            finished = sorted(self._finished)
+        else:
+            finished = list(itertools.takewhile(self._finished.__contains__, self._rows)) if self._finished else []
         unmarked = [message_id for n in finished for message_id in self.remove(n)]
         self._accepted.clear()
         self._accepted_session.clear()
         self._passed.clear()
-        return _ranges(sorted(finished)), unmarked
+        return _ranges(finished), unmarked
 
 
 def _ranges(numbers: list[int]) -> list[tuple[int, int]]:

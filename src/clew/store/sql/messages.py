@@ -7,7 +7,7 @@ is missing or does not fit is looked for a second time, by another way, before i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Final, get_args
 
@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from clew.errors import IllegalChunk, RowUndecodable
 from clew.store.base import PendingStream, QueuedMessage
 from clew.store.sql import rows
-from clew.store.sql.journal import Mark, Tail, read_tails
+from clew.store.sql.journal import JournalLine, Mark, Tail, read_tails
 from clew.store.sql.statements import Statements
 from clew.store.tail import UNSTORED, with_tail
 from clew.transcript.damage import (
@@ -168,12 +168,21 @@ class MessageReader:
 
     def tails(self, session_id: str | None) -> dict[str, Tail]:
         """What the journal holds above the marks, by message, of one session or of all."""
-        name = "load_marks" if session_id is None else "load_marks_of_session"
-        marks = [Mark(*row) for row in self._sql.rows(name, {"id": session_id})]
-        if not marks and session_id is not None:
-            return {}
-        lines = ((n, data, crc) for n, data, crc in self._sql.rows("load_journal", {}))
-        return read_tails(lines, marks, strays=session_id is None)
+        if session_id is None:
+            marks = [Mark(*row) for row in self._sql.rows("load_marks", {})]
+            return read_tails(self._journal(), marks, strays=True)
+        marks = [Mark(*row) for row in self._sql.rows("load_marks_of_session", {"id": session_id})]
+        found: dict[str, Tail] = {}
+        commit = self._sql.first("get_commits", {}) if marks and self._sql.tails is not None else None
+        if commit is not None and self._sql.tails is not None:
+            # The state is looked at first: what it holds was remembered before it was committed.
+            remembered = {mark.message_id: self._sql.tails.find(mark, commit[0]) for mark in marks}
+            marks = [mark for mark in marks if remembered[mark.message_id] is None]
+            found = {id_: tail for id_, tail in remembered.items() if tail is not None and tail.entries}
+        return {**found, **read_tails(self._journal(), marks)} if marks else found
+
+    def _journal(self) -> Iterator[JournalLine]:
+        return ((n, data, crc) for n, data, crc in self._sql.rows("load_journal", {}))
 
     def pending(self, session_id: str | None) -> tuple[PendingStream, ...]:
         """Streams that recovery has to fold, each with its message as the parts alone have it."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from clew.store.sql.kept_lines import KeptLines
+from clew.store.sql.tails import Tails
 
 __all__ = [
     "FEW_TURNS",
@@ -32,6 +33,11 @@ FEW_TURNS: Final = 200
 
 class Statements(Protocol):
     """Runs named statements inside the transaction that is open now."""
+
+    @property
+    def tails(self) -> Tails | None:
+        """What the writer of this process remembers of the journal, where there is one."""
+        ...
 
     def run(self, name: str, params: Mapping[str, Any]) -> int:
         """Run and return how many rows were changed."""

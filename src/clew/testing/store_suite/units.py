@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import msgspec
 import pytest
@@ -59,6 +60,26 @@ async def test_units_of_a_session_commit_in_the_order_they_were_submitted(store:
 
 
 @pytest.mark.rule("SR-6")
+async def test_units_handed_over_together_are_answered_each_by_its_place(store: Store, scribe: Scribe) -> None:
+    """One of them failing or refused is none of the others' business."""
+    units = [u.Unit(scribe.session_id, (u.PatchSession(metadata={f"k{n}": n}),)) for n in range(5)]
+    units[1] = u.Unit(scribe.session_id, (u.PatchSession(metadata={"bad": 1}), u.SetTurn("trn_none", "failed")))
+    units[3] = u.Unit(scribe.session_id, (u.PatchSession(metadata={"stale": 1}),), (u.EpochIs(5),))
+    found: dict[int, object] = {}
+    over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def answered(answers: Sequence[tuple[int, object]]) -> None:
+        found.update(answers)
+        if len(found) == len(units):
+            over.set_result(None)
+
+    store.submit_all(units, answered, awaited=True)
+    await over
+    assert isinstance(found.pop(1), ClewError)
+    assert found == {0: u.Committed(), 2: u.Committed(), 3: u.Refused("stale_epoch"), 4: u.Committed()}
+    assert (await scribe.session()).metadata == {"k0": 0, "k2": 2, "k4": 4}
+
+
 async def test_only_one_of_many_can_take_a_session(store: Store, scribe: Scribe) -> None:
     """Taking a session is one conditional update: of a hundred that try with the same epoch, one gets it."""
     tries = [u.Unit(scribe.session_id, (u.SetEpoch(1),), (u.EpochIs(0),)) for _ in range(100)]

@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 from clew import errors
 from clew.store.file_lock import leave, use
 from clew.store.sql.queries import load_queries
+from clew.store.sql.tails import Tails
 
 BUSY_TIMEOUT_MS: Final = 5000
 QUERIES: Final[dict[str, str]] = load_queries("sqlite/queries.sql")
@@ -189,8 +190,9 @@ def _contains_text(text: object, wanted: object) -> bool:
 class SqliteStatements:
     """Named statements on one connection."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, tails: Tails | None = None) -> None:
         self._connection = connection
+        self.tails = tails
 
     def run(self, name: str, params: Mapping[str, Any]) -> int:
         return self._connection.execute(QUERIES[name], params).rowcount

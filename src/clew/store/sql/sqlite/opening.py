@@ -88,6 +88,7 @@ def _open(path: Path, options: SqliteOptions, clock: Clock, mint: Mint, connect:
             readers.lines = KeptLines(others.is_known)
             writer = Writer(connection, path, mint, options, log, lock, acknowledged, others, readers.lines)
             readers.keep_up = writer.keep_up
+            readers.tails = writer.tails
         except (sqlite3.Error, UnicodeDecodeError) as error:
             raise c.translate(error, path) from error
         except OSError as error:

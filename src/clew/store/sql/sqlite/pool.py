@@ -21,6 +21,7 @@ from clew.long_work import AT_ONCE, giving_way
 from clew.store.sql.kept_lines import KeptLines
 from clew.store.sql.sqlite.connection import Connect, SqliteStatements, connect, is_undecodable, translate
 from clew.store.sql.statements import IsLong, Reads, Statements
+from clew.store.sql.tails import Tails
 
 __all__ = ["ReaderPool"]
 
@@ -37,6 +38,7 @@ class ReaderPool:
 
     keep_up: Callable[[str | None], None] | None = None
     lines: KeptLines | None = None
+    tails: Tails | None = None
 
     def __init__(self, path: Path, threads: int = 2, connect: Connect = connect) -> None:
         self._path = path
@@ -76,7 +78,7 @@ class ReaderPool:
             return self._read(connection, call)
 
     def _read(self, connection: sqlite3.Connection, call: Callable[[Statements], T]) -> T:
-        sql = SqliteStatements(connection)
+        sql = SqliteStatements(connection, self.tails)
         try:
             # Explicitly deferred: it pins one state for several statements and can never take the write lock.
             connection.execute("BEGIN DEFERRED")

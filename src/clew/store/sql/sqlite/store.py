@@ -23,6 +23,7 @@ from clew.errors import (
 )
 from clew.ids import SessionIdForm
 from clew.store.base import Capabilities, Damage, Rebuilt, SearchPage, SearchQuery
+from clew.store.hub import Answer, Answered
 from clew.store.owner import OwnerLock
 from clew.store.search import plan_search
 from clew.store.sql.care import LOOKS, SqlCare, look_over
@@ -47,7 +48,7 @@ from clew.store.sql.sqlite.search_index import SearchIndex
 from clew.store.sql.sqlite.writer import Writer
 from clew.store.sql.statements import Statements
 from clew.store.sql.triggers import SqlTriggers
-from clew.store.unit import Outcome, Unit
+from clew.store.unit import Committed, Outcome, Unit
 from clew.store.watched import Watched
 
 __all__ = ["SqliteStore"]
@@ -91,11 +92,26 @@ class SqliteStore(Watched, SqlMoment, SqlTriggers, SqlCare):
             self._lock.announce(url)
 
     def submit(self, unit: Unit) -> asyncio.Future[Outcome]:
+        return self._told_of(unit, self._open_writer().submit(unit))
+
+    def submit_all(self, units: Sequence[Unit], answered: Answered, *, awaited: bool) -> None:
+        def tell(answers: Sequence[Answer]) -> None:
+            try:
+                if self._told is not None:
+                    for unit, answer in zip(units, answers, strict=True):
+                        if isinstance(answer, Committed):
+                            self._told(unit)
+            finally:
+                answered(list(enumerate(answers)))
+
+        self._open_writer().submit_all(units, tell, awaited=awaited)
+
+    def _open_writer(self) -> Writer:
         if self._closed:
             raise StoreClosed("the store is closed")
         if self._writer is None:
             raise StoreReadOnly(f"{self.path} was opened for reading")
-        return self._told_of(unit, self._writer.submit(unit))
+        return self._writer
 
     async def commit(self, unit: Unit) -> Outcome:
         return await self.submit(unit)

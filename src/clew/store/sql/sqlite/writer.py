@@ -14,19 +14,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import queue
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
-from clew.errors import InternalError, StoreClosed, StoreGone, StoreUnavailable
+from clew.errors import InternalError, StoreGone, StoreUnavailable
 from clew.failpoints import failpoint
 from clew.ids import Mint
+from clew.store.hub import Answer
 from clew.store.owner import OwnerLock
 from clew.store.sql.adopt import Adopter
 from clew.store.sql.apply import UnitWriter
@@ -34,6 +34,7 @@ from clew.store.sql.kept_lines import KeptLines
 from clew.store.sql.log import EventLog
 from clew.store.sql.sqlite.acknowledged import Acknowledged
 from clew.store.sql.sqlite.connection import SqliteStatements, empty_log, has_fts5, is_broken, is_busy, translate
+from clew.store.sql.sqlite.inbox import Inbox, Item, Look, Work, answer, runs
 from clew.store.sql.sqlite.others import Others
 from clew.store.sql.sqlite.search_index import SearchIndex
 from clew.store.sql.sqlite.watch import Watch
@@ -43,8 +44,6 @@ __all__ = ["SqliteOptions", "Writer"]
 
 log = logging.getLogger("clew.store")
 
-MAX_GROUP: Final = 512
-_IDLE_S: Final = 0.25
 _OF_TURNS: Final = (OpenTurn, SetTurn, MoveHead)
 _PATIENCE_S: Final = 1.0
 """How long a reader waits until what others wrote was taken in. It reads all the same when that cannot be done now."""
@@ -61,7 +60,6 @@ are in the database already is a danger: where it breaks off, SQLite puts older 
 
 
 T = TypeVar("T")
-Work: TypeAlias = Callable[[SearchIndex], Any]
 
 
 class SqliteOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,33 +68,12 @@ class SqliteOptions(msgspec.Struct, frozen=True, kw_only=True):
     read_only: bool = False
     every_commit_full: bool = False
     window_ms: float = 0.0
+    gap_ms: float = 2.0
     lock_wait_ms: float = 60_000.0
     reader_threads: int = 2
     max_pages: int | None = None
     checkpoints: bool = True
     event_log: bool = False
-
-
-class _Item:
-    """A unit or some work on its way, and who waits for it."""
-
-    __slots__ = ("future", "loop", "unit", "work")
-
-    def __init__(self, unit: Unit | None, work: Work | None) -> None:
-        self.unit = unit
-        self.work = work
-        self.loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[Any] = self.loop.create_future()
-
-
-class _Look:
-    """A reader that waits until what others wrote was taken in."""
-
-    __slots__ = ("done", "session_id")
-
-    def __init__(self, session_id: str | None) -> None:
-        self.session_id = session_id
-        self.done = threading.Event()
 
 
 class Writer:
@@ -120,16 +97,16 @@ class Writer:
         self._statements = SqliteStatements(connection)
         self._index = SearchIndex(self._statements, available=has_fts5())
         self._units = UnitWriter(self._statements, mint, self._index, log)
+        self.tails = self._units.tails
         self._units.reset()
         self._options = options
         self._sync: Sync = "process"
-        self._queue: queue.SimpleQueue[_Item | _Look | None] = queue.SimpleQueue()
+        self._inbox = Inbox(options.window_ms, options.gap_ms)
         self._adopter = Adopter(self._statements, self._units, mint)
         self._others = others
         self._lines = lines
         lines.forget(self._units.commit)
         self._held_up = False
-        self._closed = False
         self._broken: BaseException | None = None
         self._acknowledged = acknowledged
         self._synced = acknowledged.synced
@@ -147,38 +124,33 @@ class Writer:
     # From the event loop
 
     def submit(self, unit: Unit) -> asyncio.Future[Outcome]:
-        return self._put(_Item(unit, None)).future
+        return self._inbox.put((unit,), None)
+
+    def submit_all(self, units: Sequence[Unit], told: Callable[[Sequence[Answer]], None], *, awaited: bool) -> None:
+        """Units that are one item, together with those before them that the writer has not begun with."""
+        self._inbox.add(units, told, awaited=awaited)
 
     def work(self, work: Callable[[SearchIndex], T]) -> asyncio.Future[T]:
         """Do some work on the search index, as one transaction."""
-        return self._put(_Item(None, work)).future
+        return self._inbox.put((), work)
 
     def accept_loss(self, held: int, at: int) -> asyncio.Future[int]:
         """Note that a human has accepted the loss of what came after commit ``held``; whether there was one."""
         params = {"held": held, "at": at}
-        return self._put(_Item(None, lambda _: self._statements.run("accept_loss", params))).future
+        return self._inbox.put((), lambda _: self._statements.run("accept_loss", params))
 
     def keep_up(self, session_id: str | None) -> None:
         """Wait until what others wrote into a session is taken in. Called in the thread of whoever will read it."""
-        if self._closed or self._broken is not None or self._others.is_known(session_id) or self._held_up:
+        if self._inbox.closed or self._broken is not None or self._others.is_known(session_id) or self._held_up:
             return
-        look = _Look(session_id)
-        self._queue.put(look)
+        look = self._inbox.look(session_id)
         if not look.done.wait(_PATIENCE_S):
             # Others keep the file locked, or a large part of it is being moved: nobody waits for that a second time.
             self._held_up = True
 
-    def _put(self, item: _Item) -> _Item:
-        if self._closed:
-            raise StoreClosed("the store is closed")
-        self._queue.put(item)
-        return item
-
     def close(self) -> None:
         """Finish what was submitted, then end. Blocks; called off the loop."""
-        if not self._closed:
-            self._closed = True
-            self._queue.put(None)
+        self._inbox.close()
         self._thread.join()
 
     # In the writer's thread
@@ -186,25 +158,25 @@ class Writer:
     def _run(self) -> None:
         stop = False
         while not stop:
-            group: list[_Item] = []
-            looks: list[_Look] = []
-            stop = self._gather(group, looks)
+            group: list[Item] = []
+            looks: list[Look] = []
+            stop = self._inbox.take(group, looks)
             self._held_up = False
             if group:
                 try:
-                    for run in _runs(group):
+                    for run in runs(group):
                         self._commit(run)
                 except BaseException as error:
                     # Nobody may be left waiting for a thread that is gone; from here on every unit is told.
                     log.exception("the writer of %s failed", self._path)
                     self._broken = InternalError(f"the writer of {self._path} failed: {error!r}")
-                    self._wake([(item, self._broken) for item in group])
+                    answer(group, [self._broken] * sum(item.size for item in group))
             else:
                 try:
                     self._watch.idle()
                 except StoreGone as error:
                     self._give_up(error)
-            for look in looks or ([] if group else [_Look(None)]):
+            for look in looks or ([] if group else [Look(None)]):
                 self._look(look.session_id)
                 look.done.set()
             self._checkpoint(idle=not group and not looks)
@@ -283,62 +255,40 @@ class Writer:
             log.error("%s", error)
             self._broken = error
 
-    def _gather(self, group: list[_Item], looks: list[_Look]) -> bool:
-        """Wait for something, then take all that waits. True when this was the last time."""
-        try:
-            item = self._queue.get(timeout=_IDLE_S)
-        except queue.Empty:
-            return False
-        if self._options.window_ms and isinstance(item, _Item):
-            time.sleep(self._options.window_ms / 1000)
-        while item is not None:
-            if isinstance(item, _Look):
-                looks.append(item)
-            else:
-                group.append(item)
-            if len(group) >= MAX_GROUP:
-                return False
-            try:
-                item = self._queue.get_nowait()
-            except queue.Empty:
-                return False
-        return True
+    def _commit(self, group: list[Item]) -> None:
+        answer(group, self._attempt([unit for item in group for unit in item.units], group[0].work))
 
-    def _commit(self, group: list[_Item]) -> None:
+    def _attempt(self, units: list[Unit], work: Work | None) -> list[Any]:
+        """Commit units together, or some work; what became of each."""
+        count = len(units) if work is None else 1
         if self._broken is not None:
-            self._wake([(item, self._broken) for item in group])
-            return
-        for unit in (item.unit for item in group if item.unit is not None):
+            return [self._broken] * count
+        for unit in units:
             # Who goes by a head goes by what others wrote before, too: taken in now, it moves that.
             if any(isinstance(guard, HeadIs) for guard in unit.guards) and not self._others.is_known(unit.session_id):
                 self._look(unit.session_id)
-        outcomes: list[Any]
         try:
-            outcomes = self._transact([item.unit for item in group if item.unit is not None], group[0].work)
+            outcomes = self._transact(units, work)
         except Exception as error:
             self._roll_back()
             self._settle_others()
-            if group[0].work is not None:
+            if work is not None:
                 # Damage to the index alone must not end all writing; if the store has any, the next unit meets it.
                 self._index.restart()
-                self._wake([(group[0], translate(error, self._path))])
-                return
+                return [translate(error, self._path)]
             if isinstance(error, StoreGone):
                 self._give_up(error)
-            if len(group) > 1 and not is_busy(error):
-                for item in group:
-                    self._commit([item])
-                return
+            if count > 1 and not is_busy(error):
+                return [outcome for unit in units for outcome in self._attempt([unit], None)]
             if is_broken(error):
                 self._broken = StoreUnavailable(
                     f"{self._path} is damaged ({error}); it can be read, not written: run clew check"
                 )
-            outcomes = [translate(error, self._path)] * len(group)
-        else:
-            self.commits += 1
-            self._note(group)
-            failpoint("writer.after_commit_before_ack")
-        self._wake(list(zip(group, outcomes, strict=True)))
+            return [translate(error, self._path)] * count
+        self.commits += 1
+        self._note(units)
+        failpoint("writer.after_commit_before_ack")
+        return outcomes
 
     def _transact(self, units: list[Unit], work: Work | None) -> list[Any]:
         power = self._options.every_commit_full or any(unit.sync == "power" for unit in units)
@@ -363,13 +313,13 @@ class Writer:
                 self._others.look_again(unit.session_id)
         return outcomes
 
-    def _note(self, group: list[_Item]) -> None:
+    def _note(self, units: list[Unit]) -> None:
         """Note the commit before anybody is told of it."""
         commit = self._units.commit
         if self._sync == "power":
             self._synced = commit
             self._syncs += 1
-        sessions = list(dict.fromkeys(item.unit.session_id for item in group if item.unit is not None))
+        sessions = list(dict.fromkeys(unit.session_id for unit in units))
         self._acknowledged.note(commit, self._synced, sessions)
 
     def _begin(self) -> None:
@@ -394,20 +344,12 @@ class Writer:
         except sqlite3.Error as error:
             self._broken = translate(error, self._path)
 
-    def _wake(self, results: list[tuple[_Item, Any]]) -> None:
-        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[_Item, Any]]] = {}
-        for item, outcome in results:
-            by_loop.setdefault(item.loop, []).append((item, outcome))
-        for loop, theirs in by_loop.items():
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(_resolve, theirs)
-
     def _checkpoint(self, *, idle: bool) -> None:
         """Move the WAL into the database: soon when idle, later between groups, at the latest when it is huge."""
         commits, syncs, size = self._checkpointed
         if self._broken is not None or not self._options.checkpoints or self.commits == commits:
             return
-        pace = "idle" if idle else "quiet" if self._queue.empty() else "busy"
+        pace = "idle" if idle else "quiet" if self._inbox.is_empty else "busy"
         rare = self.commits - commits < _CHECKPOINT_COMMITS[pace] and self._syncs - syncs < _CHECKPOINT_SYNCS[pace]
         if rare and self._wal_size() - size < _CHECKPOINT_GROWTH[pace]:
             return
@@ -433,24 +375,3 @@ class Writer:
             return self._wal.stat().st_size
         except OSError:
             return 0
-
-
-def _runs(group: list[_Item]) -> Iterator[list[_Item]]:
-    """Units that stand together, and work by itself, in the order they came."""
-    run: list[_Item] = []
-    for item in group:
-        if run and (item.work is not None or run[0].work is not None):
-            yield run
-            run = []
-        run.append(item)
-    yield run
-
-
-def _resolve(results: list[tuple[_Item, Any]]) -> None:
-    for item, outcome in results:
-        if item.future.done():
-            continue
-        if isinstance(outcome, BaseException):
-            item.future.set_exception(outcome)
-        else:
-            item.future.set_result(outcome)

@@ -1,0 +1,218 @@
+"""Many streams at once: one item and one wake-up for all that arrives together, and each ends by itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from clew.errors import InternalError, StaleEpoch
+from clew.history.check import check
+from clew.ids import Mint
+from clew.runtime.recorder import Recorder
+from clew.store import unit as u
+from clew.store.sql.sqlite.inbox import Inbox
+from clew.store.sql.sqlite.opening import SqliteOptions, open_sqlite
+from clew.store.sql.sqlite.store import SqliteStore
+from clew.testing.chunks import text
+from clew.testing.clock import FakeClock
+from clew.testing.scribe import OpenedTurn, Scribe
+from clew.transcript import chunk as c
+
+LONG_MS = 600_000
+"""A gap that nobody would wait out."""
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
+    store = await open_sqlite(tmp_path / "store.db", SqliteOptions(gap_ms=0))
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+async def slow_store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
+    store = await open_sqlite(tmp_path / "slow.db", SqliteOptions(gap_ms=LONG_MS))
+    yield store
+    await store.close()
+
+
+async def begun(store: SqliteStore, count: int) -> list[tuple[OpenedTurn, Recorder]]:
+    """Streams, each on a session of its own, whose text has begun."""
+    clock, mint = FakeClock(), Mint()
+    streams = []
+    for _ in range(count):
+        opened = await (await Scribe.create(store, mint=mint, clock=clock)).prompt("go on")
+        streams.append((opened, opened.recorder()))
+    for _, recorder in streams:
+        for chunk in text("so ", open=True):
+            recorder.write(chunk)
+    await asyncio.gather(*(recorder.flush() for _, recorder in streams))
+    return streams
+
+
+def said(opened: OpenedTurn) -> str:
+    return "".join(chunk.delta for chunk in opened.shown if isinstance(chunk, c.TextDelta))
+
+
+async def shown_by(*recorders: Recorder) -> None:
+    """Until all that was written is shown, without asking for it: whoever waits at a recorder makes it hurry."""
+    while any(recorder._inflight or recorder._pending for recorder in recorders):  # noqa: ASYNC110
+        await asyncio.sleep(0)
+
+
+def inbox_of(store: SqliteStore) -> Inbox:
+    assert store._writer is not None
+    return store._writer._inbox
+
+
+class Counted:
+    """How often something was handed to the writer's thread, and how often it woke the event loop."""
+
+    def __init__(self, store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.items = self.wake_ups = 0
+        inbox = inbox_of(store)
+        queue, loop = inbox._queue, asyncio.get_running_loop()
+        wake = loop.call_soon_threadsafe
+
+        def put(item: Any) -> None:
+            self.items += 1
+            queue.put(item)
+
+        def wake_up(*args: Any, **kwargs: Any) -> Any:
+            self.wake_ups += 1
+            return wake(*args, **kwargs)
+
+        watched = SimpleNamespace(put=put, get=queue.get, get_nowait=queue.get_nowait, empty=queue.empty)
+        monkeypatch.setattr(inbox, "_queue", watched)
+        monkeypatch.setattr(loop, "call_soon_threadsafe", wake_up)
+
+
+@pytest.mark.parametrize("count", [1, 5, 60])
+async def test_what_all_streams_say_in_one_turn_of_the_loop_is_one_item_and_one_wake_up(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """However many they are, and however much each says; each viewer still gets his own."""
+    streams = await begun(store, count)
+    counted, commits = Counted(store, monkeypatch), store.commits
+    for _, recorder in streams:
+        recorder.write(c.TextDelta("t1", "far "))
+        recorder.write(c.TextDelta("t1", "and on"))
+    await shown_by(*(recorder for _, recorder in streams))
+    assert (counted.items, counted.wake_ups, store.commits - commits) == (1, 1, 1)
+    assert [said(opened) for opened, _ in streams] == ["so far and on"] * count
+
+
+async def test_whoever_waits_for_his_chunk_shares_the_item_of_his_turn_too(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each chunk acknowledged before the next: a round of all streams costs one hand-over."""
+    streams = await begun(store, 20)
+    counted, commits = Counted(store, monkeypatch), store.commits
+
+    async def speak(recorder: Recorder) -> None:
+        for n in range(5):
+            recorder.write(c.TextDelta("t1", str(n)))
+            await recorder.flush()
+
+    await asyncio.gather(*(speak(recorder) for _, recorder in streams))
+    assert (counted.items, counted.wake_ups, store.commits - commits) == (5, 5, 5)
+
+
+@pytest.mark.rule("SV-3")
+async def test_a_unit_that_is_refused_or_fails_ends_its_own_stream_alone(store: SqliteStore) -> None:
+    """One stream was superseded, one names a turn that is not there: the others of the item are stored and shown."""
+    streams = await begun(store, 5)
+    (stale, _), (_, bad_recorder) = streams[1], streams[3]
+    await stale.scribe.commit(u.SetEpoch(stale.epoch + 1))
+    bad_recorder.join(u.SetTurn("trn_none", "failed"))
+    for _, recorder in streams:
+        recorder.write(c.TextDelta("t1", "good"))
+    outcomes = await asyncio.gather(*(recorder.flush() for _, recorder in streams), return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [
+        *(type(None), StaleEpoch, type(None)),
+        *(InternalError, type(None)),
+    ]
+    assert [said(opened) for opened, _ in streams] == ["so good", "so ", "so good", "so ", "so good"]
+    for opened, recorder in streams:
+        row = await store.find_message(opened.scribe.session_id, recorder.message.id)
+        assert row is not None
+        assert row.parts[0].data["text"] == said(opened)
+    assert await check(store) == []
+
+
+async def test_under_load_chunks_that_nobody_waits_for_share_a_commit(slow_store: SqliteStore) -> None:
+    """Each came in its own turn of the loop; a synced unit of another stream is not delayed and takes them along."""
+    streams = await begun(slow_store, 10)
+    commits = slow_store.commits
+    for _, recorder in streams[1:]:
+        recorder.write(c.TextDelta("t1", "late"))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    assert [said(opened) for opened, _ in streams] == ["so "] * 10
+    streams[0][1].write(c.TextDelta("t1", "now"))
+    await streams[0][1].book()
+    assert slow_store.commits - commits == 1
+    assert [said(opened) for opened, _ in streams] == ["so now", *["so late"] * 9]
+
+
+async def test_nobody_who_waits_waits_for_the_gap(slow_store: SqliteStore) -> None:
+    """A flush of what is on its way already, units of others, and the end of it all."""
+    (opened, recorder), (_, other) = await begun(slow_store, 2)
+    recorder.write(c.TextDelta("t1", "one "))
+    other.write(c.TextDelta("t1", "one"))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    await recorder.flush()
+    assert said(opened) == "so one "
+    recorder.write(c.TextDelta("t1", "two"))
+    await asyncio.sleep(0)
+    await opened.scribe.commit(u.PatchSession(metadata={"a": 1}))
+    await recorder.close(*opened.settling())
+    assert said(opened) == "so one two"
+    other.write(c.TextDelta("t1", "two"))
+
+
+async def test_the_first_chunk_after_a_pause_is_not_delayed(tmp_path: Path) -> None:
+    """Nothing was committed for longer than the gap: there is nothing to keep it from."""
+    store = await open_sqlite(tmp_path / "paused.db", SqliteOptions(gap_ms=LONG_MS))
+    ((opened, recorder),) = await begun(store, 1)
+    inbox_of(store)._taken_at -= LONG_MS / 1000
+    recorder.write(c.TextDelta("t1", "again"))
+    await shown_by(recorder)
+    assert said(opened) == "so again"
+    await store.close()
+
+
+async def test_units_commit_in_the_order_they_came_whichever_way(slow_store: SqliteStore) -> None:
+    """What is submitted by itself between two items of the hub is written between them."""
+    scribe = await Scribe.create(slow_store)
+    last: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def unit(n: int) -> u.Unit:
+        return u.Unit(scribe.session_id, (u.PatchSession(metadata={"n": n, f"n{n}": True}),))
+
+    slow_store.submit_all([unit(1)], lambda answers: None, awaited=False)
+    alone = slow_store.submit(unit(2))
+    slow_store.submit_all([unit(3)], lambda answers: last.set_result(None), awaited=True)
+    await asyncio.gather(alone, last)
+    assert (await scribe.session()).metadata == {"n": 3, "n1": True, "n2": True, "n3": True}
+
+
+async def test_what_is_kept_back_is_stored_when_the_store_is_closed(tmp_path: Path) -> None:
+    """Closing finishes what was handed over, however long the gap is."""
+    store = await open_sqlite(tmp_path / "closed.db", SqliteOptions(gap_ms=LONG_MS))
+    ((opened, recorder),) = await begun(store, 1)
+    recorder.write(c.TextDelta("t1", "far"))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    await store.close()
+    again = await open_sqlite(tmp_path / "closed.db", SqliteOptions(read_only=True))
+    row = await again.find_message(opened.scribe.session_id, recorder.message.id)
+    assert row is not None
+    assert row.parts[0].data["text"] == "so far"
+    await again.close()
