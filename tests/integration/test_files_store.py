@@ -36,10 +36,11 @@ from clew.store.files.tables import TABLES
 from clew.store.location import Folder, parse_url
 from clew.store.memory.session_value import SessionValue
 from clew.store.memory.tables import SharedTables
-from clew.store.unit import InsertSession, PatchSession, PutBlob, PutProjectRules, Unit
-from clew.testing.chunks import text
+from clew.store.unit import BookStep, InsertSession, PatchSession, PutBlob, PutProjectRules, Unit
+from clew.testing.chunks import reply, step, text
 from clew.testing.scribe import MODEL, Scribe
 from clew.transcript.session import Session
+from clew.transcript.usage import Usage
 from clew.triggers.routing import Routing
 from tests.acceptance.triggered import answered
 from tests.rig.child import Child, Orders
@@ -309,6 +310,26 @@ async def test_every_unit_is_synced_as_it_asked(kind: Kind, tmp_path: Path, monk
         await scribe.commit(PatchSession(metadata={"a": 2}), sync="power")
         assert synced > 0
         await store.close()
+
+
+@both
+async def test_the_end_of_a_step_is_synced_where_it_takes_the_place_of_what_was(
+    kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It asks for no sync; but the stream of a `jsonl:` session goes with it, and all of a `json:` one is replaced."""
+    synced: list[int] = []
+    store = await open_files(kind, tmp_path / "store", FilesOptions())
+    scribe = await Scribe.create(store)
+    opened = await scribe.prompt("hello")
+    recorder = opened.recorder()
+    for chunk in reply(step(text("one two")), id=recorder.message.id)[:-1]:
+        await recorder.send(chunk)
+    await recorder.flush()
+    monkeypatch.setattr(folder, "_sync", synced.append)
+    await recorder.end_step(BookStep(opened.step(recorder.message.id, Usage(1, 1))))
+    assert synced
+    await recorder.close(*opened.settling())
+    await store.close()
 
 
 @both

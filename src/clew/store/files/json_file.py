@@ -128,7 +128,9 @@ class JsonCodec(Codec):
             # The file is written once a step: to write all of it for each word would cost more with every word.
             memo.dirty = True
             return None
-        return self._saving(value, memo or JsonMemo(), sync=sync or power or memo is None)
+        # The end of a step replaces the file, with all that was promised before in it.
+        ends = any(name == "steps" for name, _ in entries)
+        return self._saving(value, memo or JsonMemo(), sync=sync or power or ends or memo is None)
 
     def save(self, value: SessionValue, memo: Any) -> Saving | None:
         return self._saving(value, memo, sync=True) if memo.dirty else None

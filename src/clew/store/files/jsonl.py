@@ -149,8 +149,10 @@ class JsonlCodec(Codec):
             return Saving(lambda: folder.write_whole(place / METADATA, metadata, sync=True), lambda: memo)
         written = plan_log(value, memo, entries)
         after = written.memo
-        after.synced = after.end if sync or power else after.synced
         drop = after.streams and not after.ahead and not value.journal
+        # The stream may go only once the log has what it held, whatever becomes of the power in between.
+        sync = sync or power or drop
+        after.synced = after.end if sync else after.synced
         if drop:
             after.streams, after.stream_end, after.stream_ending = False, 0, ""
         after.harmed = memo.harmed & {STREAM} if not drop else frozenset()
@@ -158,7 +160,7 @@ class JsonlCodec(Codec):
         metadata = self._metadata(value, after)
 
         def persist() -> None:
-            _append(place / LOG, written.data, sync or power)
+            _append(place / LOG, written.data, sync)
             # From here on the unit is durable: what is left can be worked out again from the log.
             with contextlib.suppress(OSError):
                 for name in memo.harmed - after.harmed:
