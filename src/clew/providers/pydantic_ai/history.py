@@ -68,6 +68,7 @@ class _History:
         self._model_id = model_id
         self._out: list[Any] = []
         self._ids: dict[str, str] = {}
+        self._taken: set[str] = set()
         self.settled_call: str | None = None
 
     def of(self, request: ModelRequest) -> list[Any]:
@@ -188,13 +189,13 @@ class _History:
         known = self._ids.get(id_)
         if known is None:
             known = _FORBIDDEN.sub("_", id_)[:_LONGEST_ID] or "call"
-            taken = set(self._ids.values())
             count = 2
             plain = known
-            while known in taken:
+            while known in self._taken:
                 known = f"{plain[: _LONGEST_ID - 6]}_{count}"
                 count += 1
             self._ids[id_] = known
+            self._taken.add(known)
         return known
 
 
