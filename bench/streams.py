@@ -182,26 +182,17 @@ async def _raw_acknowledged(bench: Bench, streams: int, chunks: int, sync: Sync)
 
 
 async def acknowledged_rate(bench: Bench, streams: int, chunks: int, sync: Sync) -> float:
-    loop = asyncio.get_running_loop()
-    shown: list[asyncio.Future[None]] = [loop.create_future() for _ in range(streams)]
-
-    def show(stream: int, _: Sequence[c.Chunk]) -> None:
-        if not shown[stream].done():
-            shown[stream].set_result(None)
-
     store = await open_sqlite(bench.path("ack-clew"), SqliteOptions(every_commit_full=sync == "FULL"))
-    made = await Streams.make(store, streams, show)
+    made = await Streams.make(store, streams)
 
-    async def stream(number: int) -> None:
-        recorder = made.recorders[number]
+    async def stream(recorder: Recorder) -> None:
         for _ in range(chunks // streams):
-            shown[number] = loop.create_future()
             recorder.write(DELTA_CHUNK)
-            await shown[number]
+            await recorder.flush()
 
     settle()
     begin = time.perf_counter()
-    await asyncio.gather(*map(stream, range(streams)))
+    await asyncio.gather(*map(stream, made.recorders))
     took = time.perf_counter() - begin
     await made.finish()
     await store.close()
