@@ -58,10 +58,23 @@ export function Thread() {
   }, [loaded, older, loadingOlder, items.length, readAhead]);
 
   // Home is the first message there is, not the first that was read; and so is End the last, however high the rows are.
+  // Pages come quicker than they are drawn, so it waits until the first one is.
+  const home = useRef(false);
+  const drawn = useRef<string | undefined>(undefined);
+  const atHome = useCallback(() => {
+    if (!home.current || conversation.store.get().older || drawn.current !== conversation.chat.messages[0]?.id) return;
+    home.current = false;
+    requestAnimationFrame(() => list.current?.scrollToIndex(0, { align: 'start', offset: -16 }));
+  }, [conversation]);
+  useEffect(() => {
+    drawn.current = messages[0]?.id;
+    atHome();
+  }, [messages, items, atHome]);
   const toStart = async () => {
     leave();
+    home.current = true;
     await conversation.loadAll();
-    requestAnimationFrame(() => list.current?.scrollToIndex(0, { align: 'start', offset: -16 }));
+    atHome();
   };
 
   // Whoever says something here wants to see the answer.

@@ -77,8 +77,8 @@ function Opened({ conversation }: { conversation: Conversation }) {
               <TreeTab />
             </Suspense>
           )}
-          {tab === 'reflog' && <ReflogTab />}
-          {tab === 'files' && <FilesTab />}
+          {tab === 'reflog' && <ReflogTab key={conversation.id} />}
+          {tab === 'files' && <FilesTab key={conversation.id} />}
           {tab === 'rules' && <RulesTab />}
         </div>
       </div>

@@ -1,6 +1,8 @@
 /** The reflog: every move of the head, each one a place to go back to. */
 
+import { useEffect, useState } from 'react';
 import type { ReflogEntry } from '../api/types';
+import { useHost } from '../state/host';
 import { useStore } from '../state/store';
 import { useAnswer } from '../state/use_answer';
 import { useThis } from '../state/use_conversation';
@@ -16,19 +18,29 @@ const WHY: Record<ReflogEntry['why'], string> = {
   unrewind: 'Un-rewound to',
 };
 
-const SHOWN = 300;
+const PAGE = 100;
 
 export function ReflogTab() {
   const conversation = useThis();
   const head = useStore(conversation.store, (state) => state.session?.head_turn_id ?? null);
   const version = useStore(conversation.store, (state) => state.tree);
-  const { answer, error } = useAnswer('GET /api/sessions/{id}/reflog', { path: { id: conversation.id } }, version);
+  const { client } = useHost();
+  const { answer, error } = useAnswer('GET /api/sessions/{id}/reflog', { path: { id: conversation.id }, query: { limit: PAGE } }, version);
+  // A move never changes: what was read stays, and pages are joined by their numbers.
+  const [read, setRead] = useState<ReadonlyMap<number, ReflogEntry>>(new Map());
+  const add = (moves: ReflogEntry[]) => setRead((before) => new Map([...before, ...moves.map((move) => [move.seq, move] as const)]));
+  useEffect(() => {
+    if (answer) add(answer.moves);
+  }, [answer]);
   if (error) return <p className="p-4 text-sm text-bad">{error}</p>;
   if (!answer) return null;
   if (answer.moves.length === 0) return <p className="p-4 text-sm text-quiet">Nothing moved yet. Every turn, rewind and jump is kept here.</p>;
+  const moves = [...new Map([...read, ...answer.moves.map((move) => [move.seq, move] as const)]).values()].sort((one, other) => other.seq - one.seq);
+  const first = moves.at(-1)!.seq;
+  const earlier = async () => add((await client.call('GET /api/sessions/{id}/reflog', { path: { id: conversation.id }, query: { limit: PAGE, before: first } })).moves);
   return (
     <ol className="divide-y divide-line">
-      {answer.moves.slice(0, SHOWN).map((move) => (
+      {moves.map((move) => (
         <li key={move.seq} className="flex items-start gap-2 px-4 py-2">
           <div className="min-w-0 flex-1">
             <p className="text-xs text-quiet" title={moment(move.at)}>
@@ -49,8 +61,12 @@ export function ReflogTab() {
           )}
         </li>
       ))}
-      {answer.moves.length > SHOWN && (
-        <li className="px-4 py-2 text-sm text-quiet">{(answer.moves.length - SHOWN).toLocaleString('en')} older moves: `clew reflog` prints all of them.</li>
+      {first > 1 && (
+        <li className="px-4 py-2">
+          <Button look="quiet" className="px-0 text-sm underline" onClick={() => void earlier().catch(() => undefined)}>
+            {(first - 1).toLocaleString('en')} earlier moves
+          </Button>
+        </li>
       )}
     </ol>
   );

@@ -61,7 +61,13 @@ export function TreeTab() {
   return (
     <div className="flex h-full flex-col">
       <p className="border-b border-line px-4 py-1.5 text-xs text-quiet">
+        {tree.next_cursor ? 'The newest ' : ''}
         {count(tree.turns.length, 'turn')}, {hidden} off the line, {count(tree.branches.length, 'branch', 'branches')}. Pick a turn to inspect it.
+        {tree.next_cursor && (
+          <Button look="quiet" className="px-1 py-0 text-xs underline" onClick={() => void conversation.loadOlderTree().catch(() => undefined)}>
+            Earlier turns
+          </Button>
+        )}
       </p>
       <div className="min-h-64 flex-1" onKeyDown={(event) => pickFocused(event, nodes)}>
         <ReactFlowProvider>

@@ -9,12 +9,15 @@ import type { ContextReport, Message, Session, Status, StoredMessage, TreeView }
 import { Rereading } from './rereading';
 import { Store } from './store';
 import { joinTail } from './tail';
+import { joinTree } from './tree_pages';
 
 /** How much is read when a session is opened, and with each step back. */
 export const FIRST_PAGE = 40;
 export const OLDER_PAGE = 200;
 /** The largest page there is, for a long way back. */
 const MOST = 500;
+/** Turns of the tree that are read with every change: more than a page of messages has. */
+const TREE_PAGE = 100;
 
 export interface Focus {
   messageId: string;
@@ -84,6 +87,7 @@ export class OpenSession {
   /** Trees that were asked for, and which of them is shown: one that comes late does not replace a newer one. */
   private treesAsked = 0;
   private treeShown = 0;
+  private treeGoingBack: Promise<void> | null = null;
 
   constructor(
     readonly id: string,
@@ -164,6 +168,8 @@ export class OpenSession {
         query: { limit, before: first.id },
       });
       const messages = page.messages.map(asMessage);
+      // First, so that no banner comes between messages that are read already.
+      await this.quietly(() => this.coverTree(messages));
       // A refresh may have moved the beginning meanwhile; then this page joins nothing.
       if (this.chat.messages[0]?.id === first.id) {
         this.chat.messages = [...messages, ...this.chat.messages];
@@ -190,8 +196,8 @@ export class OpenSession {
     const here = () =>
       this.chat.messages.some((message) => message.id === messageId || message.metadata?.client_message_id === messageId);
     if (!this.store.get().tree) await this.refreshTree();
-    const hidden = !this.onLine(messageId);
-    while (!hidden && !here() && this.store.get().older && !this.closed) {
+    const seen = here() || (await this.isSeen(messageId));
+    while (seen && !here() && this.store.get().older && !this.closed) {
       const before = this.chat.messages.length;
       await this.loadOlder(MOST);
       if (this.chat.messages.length === before) break;
@@ -200,9 +206,15 @@ export class OpenSession {
     this.store.set({ focus: { messageId, asked: this.counter } });
   }
 
-  private onLine(messageId: string): boolean {
-    const turns = this.store.get().tree?.turns ?? [];
-    return turns.some((turn) => turn.on_line && turn.messages.includes(messageId));
+  /** Whether a message is in the conversation as it stands, however far back. */
+  private async isSeen(messageId: string): Promise<boolean> {
+    try {
+      await this.client.call('GET /api/sessions/{id}/messages', { path: { id: this.id }, query: { limit: 1, before: messageId } });
+      return true;
+    } catch (error) {
+      if (error instanceof Problem && error.code === 'message_not_found') return false;
+      throw error;
+    }
   }
 
   /** Bring the end of the conversation to what the server says. Not while a stream is being read: it says more. */
@@ -236,6 +248,7 @@ export class OpenSession {
       missing: false,
       older: whole ? false : joined.kept ? state.older : true,
     }));
+    void this.quietly(() => this.coverTree());
   }
 
   /** Everything that stands around the messages, but the tree: that is read with them. */
@@ -252,7 +265,10 @@ export class OpenSession {
   }
 
   async refreshTree(): Promise<void> {
-    await this.quietly(async () => this.store.set(this.newest(await this.readTree())));
+    await this.quietly(async () => {
+      this.store.set(this.newest(await this.readTree()));
+      await this.coverTree();
+    });
   }
 
   private async readQueue(): Promise<void> {
@@ -271,13 +287,45 @@ export class OpenSession {
   private async readTree(): Promise<{ tree: TreeView; asked: number }> {
     this.treesAsked += 1;
     const asked = this.treesAsked;
-    return { tree: await this.client.call('GET /api/sessions/{id}/tree', { path: { id: this.id } }), asked };
+    const tree = await this.client.call('GET /api/sessions/{id}/tree', { path: { id: this.id }, query: { limit: TREE_PAGE } });
+    return { tree, asked };
   }
 
   private newest({ tree, asked }: { tree: TreeView; asked: number }): { tree?: TreeView } {
     if (asked < this.treeShown) return {};
     this.treeShown = asked;
-    return { tree };
+    return { tree: joinTree(this.store.get().tree, tree) };
+  }
+
+  /** One page of the tree further back. Whoever asks while it is on its way waits for the same one. */
+  loadOlderTree(): Promise<void> {
+    this.treeGoingBack ??= this.readOlderTree().finally(() => {
+      this.treeGoingBack = null;
+    });
+    return this.treeGoingBack;
+  }
+
+  private async readOlderTree(): Promise<void> {
+    const cursor = this.store.get().tree?.next_cursor;
+    if (cursor == null) return;
+    const page = await this.client.call('GET /api/sessions/{id}/tree', { path: { id: this.id }, query: { limit: MOST, cursor } });
+    const { tree } = this.store.get();
+    // What was known may have been let go meanwhile; then this page joins nothing.
+    if (tree?.next_cursor === cursor) this.store.set({ tree: joinTree(tree, page, true) });
+  }
+
+  /** Read the tree as far back as the messages: what left the line there is newer than the turn that it left. */
+  private async coverTree(messages = this.chat.messages): Promise<void> {
+    const behind = () => {
+      const turns = messages.slice(0, 4).flatMap((message) => message.metadata?.turn_id ?? []);
+      const cursor = this.store.get().tree?.next_cursor;
+      return cursor != null && turns.some((turn) => turn <= cursor);
+    };
+    while (behind() && !this.closed) {
+      const before = this.store.get().tree?.next_cursor;
+      await this.loadOlderTree();
+      if (this.store.get().tree?.next_cursor === before) break;
+    }
   }
 
   /** What the host says happened to this session. */

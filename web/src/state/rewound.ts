@@ -19,6 +19,7 @@ export interface RewoundGroup {
 
 export function rewoundGroups(tree: TreeView | null): RewoundGroup[] {
   if (!tree) return [];
+  const read = new Set(tree.turns.map((turn) => turn.id));
   const onLine = new Set<string>();
   const shown = new Set<string>();
   for (const turn of tree.turns) {
@@ -33,6 +34,11 @@ export function rewoundGroups(tree: TreeView | null): RewoundGroup[] {
     // A refused prompt was handed back to whoever typed it; a turn that is open is on its way onto the line.
     if (turn.on_line || turn.status === 'refused' || turn.id === tree.open_turn_id) continue;
     const parent = turn.parent_turn_id ?? null;
+    // Where it left was not read yet, so it is not told of yet; nor is what hangs below it.
+    if (parent !== null && !read.has(parent)) {
+      read.delete(turn.id);
+      continue;
+    }
     const root = parent !== null && !onLine.has(parent) ? (rootOf.get(parent) ?? turn.id) : turn.id;
     rootOf.set(turn.id, root);
     const after = parent !== null && onLine.has(parent) ? parent : null;
@@ -72,9 +78,10 @@ export function versionsIn(tree: TreeView | null): Map<string, Versions> {
   if (found) return found;
   const turns = new Map(tree.turns.map((turn) => [turn.id, turn]));
   // A summary may stand between a turn and the one it follows.
-  const follows = (turn: TreeTurn): string | null => {
-    const parent = turn.parent_turn_id === null ? undefined : turns.get(turn.parent_turn_id);
-    return parent?.kind === 'compaction' ? follows(parent) : (parent?.id ?? null);
+  const follows = (turn: TreeTurn): string | null | undefined => {
+    if (turn.parent_turn_id === null) return null;
+    const parent = turns.get(turn.parent_turn_id);
+    return parent?.kind === 'compaction' ? follows(parent) : parent?.id;
   };
   const ways = new Map<string | null, TreeTurn[]>();
   const tips = new Map<string, TreeTurn>();
@@ -83,6 +90,8 @@ export function versionsIn(tree: TreeView | null): Map<string, Versions> {
     // One that was begun anew and left before it was answered says nothing else.
     if (turn.kind === 'compaction' || (turn.status === 'unanswered' && !turn.on_line)) continue;
     const parent = follows(turn);
+    // Not read yet: what else follows it is not known.
+    if (parent === undefined) continue;
     const siblings = ways.get(parent);
     if (siblings) siblings.push(turn);
     else ways.set(parent, [turn]);
