@@ -10,8 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.exceptions import HTTPException
+from starlette.routing import Router
 
 from clew import contained
+from clew.fronts.http.app import make_routes
+from clew.fronts.http.endpoints import Endpoint, Paths
 from clew.history.check import check
 from clew.store.sql.sqlite.pool import ReaderPool
 from clew.store.sql.sqlite.store import SqliteStore
@@ -109,7 +113,7 @@ def hand_overs(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return counted
 
 
-@pytest.mark.parametrize("turns", [2, 20])
+@pytest.mark.parametrize("turns", [2, pytest.param(20, marks=pytest.mark.slow)])
 async def test_a_prompt_is_handed_over_a_few_times_before_the_model_is_asked(
     tmp_path: Path, hand_overs: Counter[str], turns: int
 ) -> None:
@@ -176,3 +180,35 @@ async def test_what_another_program_writes_while_a_prompt_is_looked_at_comes_bef
         found = await check(client.engine.store)
     lines = ["user first", "assistant one", "user theirs", "assistant said", "user second", "assistant two"]
     assert (told, found) == ([tuple(line.split()) for line in lines], [])
+
+
+@pytest.mark.slow
+async def test_a_route_is_found_by_the_shape_of_its_path_as_by_trying_every_one() -> None:
+    """For every path that is served, with each name exchanged, doubled or left out, and every method."""
+
+    async def found(router: Router, method: str, path: str) -> Any:
+        scope: dict[str, Any] = {"type": "http", "method": method, "path": path, "headers": [], "app": None}
+        handled: list[Any] = []
+
+        async def handle(self: Endpoint, scope: Any, *_: Any) -> None:
+            handled.append((self.path, scope["path_params"], method in (self.methods or ())))
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(Endpoint, "handle", handle)
+            try:
+                await router(scope, None, None)  # type: ignore[arg-type]
+            except HTTPException as error:
+                return error.status_code
+        return handled
+
+    async with served() as client:
+        endpoints = make_routes(client.engine, client.streams)
+    paths = {endpoint.path.replace("{", "").replace("}", "").replace(":path", "") for endpoint in endpoints}
+    for path in sorted(paths):
+        names = path.split("/")
+        for n in range(len(names)):
+            paths |= {"/".join([*names[:n], *swap, *names[n + 1 :]]) for swap in ([], ["x"], [names[n]] * 2, ["", ""])}
+    plain, quick = Router(endpoints, redirect_slashes=False), Paths(endpoints)
+    for path in paths:
+        for method in ("GET", "POST", "PATCH"):
+            assert await found(quick, method, path) == await found(plain, method, path), path

@@ -18,7 +18,6 @@ import orjson
 
 from clew.errors import InvalidInput, MessageTooLarge, TooManyFiles, UnsupportedFile
 from clew.providers.base import ModelInfo
-from clew.providers.evidence import encode_tools
 from clew.runtime.file_extent import extent_of
 from clew.runtime.files import content_of
 from clew.runtime.host import Host
@@ -263,7 +262,7 @@ def _check_size(content: PromptContent, setting: Setting) -> None:
     text = sum(map(len, texts_of(content.parts)))
     # A file of text is sent as its text.
     text += sum(noted_of(part, "size") or 0 for part in content.parts if is_text_type(media_type_of(part) or ""))
-    tools = encode_tools(setting.schemas) if setting.schemas else ""
+    tools = setting.encoded_tools if setting.schemas else ""
     needed = sum(-(-chars // 4) for chars in (text, len(setting.system_prompt.text), len(tools)))
     if needed > setting.info.window:
         raise MessageTooLarge(

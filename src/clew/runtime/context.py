@@ -14,7 +14,6 @@ from clew.compaction.policy import Policy, policy_for
 from clew.config import CompactionConfig, Config, PruningConfig
 from clew.errors import InvalidInput
 from clew.long_work import run_long
-from clew.providers.evidence import encode_tools
 from clew.runtime.host import Host
 from clew.runtime.setting import Setting, resolve
 from clew.store.base import LineSlice, Moment, Store, get_session
@@ -67,7 +66,7 @@ def frame_of(setting: Setting) -> RequestFrame:
         window=setting.info.window,
         max_output=setting.info.max_output,
         system_chars=len(setting.system_prompt.text),
-        tools_chars=len(encode_tools(setting.schemas)) if setting.schemas else 0,
+        tools_chars=len(setting.encoded_tools) if setting.schemas else 0,
         files=setting.info.file_rule,
         workspace_root=setting.session.workspace_root,
     )

@@ -70,6 +70,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     workspace: Path | None
     tools: Mapping[str, Tool]
     schemas: tuple[ToolSchema, ...]
+    encoded_tools: str
     skills: SkillCatalog
     inputs: PromptInputs
     system_prompt: SystemPrompt
@@ -156,6 +157,7 @@ async def resolve(
         workspace=workspace,
         tools=tools,
         schemas=schemas,
+        encoded_tools=encode_tools(schemas),
         skills=skills,
         inputs=inputs,
         system_prompt=assemble(replace(inputs, frozen_environment=frozen)),
@@ -326,7 +328,7 @@ def prompt_writes(setting: Setting, now: int) -> tuple[PutPrompt, PutPrompt]:
 
     They go with the step that names them, in one unit: a prompt that nobody names is nobody's, and goes.
     """
-    tools = encode_tools(setting.schemas)
+    tools = setting.encoded_tools
     return (
         PutPrompt(setting.system_prompt.digest, setting.system_prompt.kept, now),
         PutPrompt(tools_digest(tools), tools, now),

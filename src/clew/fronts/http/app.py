@@ -12,7 +12,7 @@ from clew.engine import Engine
 from clew.errors import StoreClosed
 from clew.fronts.http.auth import Guard
 from clew.fronts.http.chat import Chat
-from clew.fronts.http.endpoints import Endpoint, make_endpoints
+from clew.fronts.http.endpoints import Endpoint, Paths, make_endpoints
 from clew.fronts.http.handlers import Handlers
 from clew.fronts.http.log import RequestLog
 from clew.fronts.http.page import Pages
@@ -40,10 +40,9 @@ def make_app(
     ``page`` one that is served in place of the built one.
     """
     streams = Streams() if streams is None else streams
-    app = Starlette(routes=make_routes(engine, streams, workspace_root, page), exception_handlers=HANDLERS)
+    app = Starlette(exception_handlers=HANDLERS)
+    app.router = Paths(make_routes(engine, streams, workspace_root, page))
     app.state.bodies = Bodies(engine.config.server)
-    # A redirect would carry the request's own Host back to the client; a path is right or it is not.
-    app.router.redirect_slashes = False
     return Shield(RequestLog(Guard(_Gate(app, streams), token=token, hosts=hosts)))
 
 

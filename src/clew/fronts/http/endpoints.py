@@ -13,7 +13,8 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 from starlette.requests import Request
-from starlette.routing import Route
+from starlette.routing import Route, Router
+from starlette.types import Receive, Scope, Send
 
 from clew.engine import Engine
 from clew.fronts.http.answer import answer, nothing
@@ -23,7 +24,7 @@ from clew.fronts.http.request_query import read_query
 from clew.fronts.operations import OPERATIONS, Operation
 from clew.fronts.operations import results as r
 
-__all__ = ["Endpoint", "Handler", "make_endpoints"]
+__all__ = ["Endpoint", "Handler", "Paths", "make_endpoints"]
 
 Handler: TypeAlias = Callable[[Request], Awaitable[Any]]
 _SHOW_SECRET: Final = ("webhooks.add", "webhooks.rotate")
@@ -46,6 +47,35 @@ class Endpoint(Route):
         if self.methods is not None and any(operation.streams is not None for operation in operations):
             # The answer to a HEAD would have no end.
             self.methods.discard("HEAD")
+
+
+class Paths(Router):
+    """The routes, found by how many names a path has and which is its last, so that not every one of them is tried."""
+
+    def __init__(self, endpoints: Sequence[Endpoint]) -> None:
+        # A redirect would carry the request's own Host back to the client; a path is right or it is not.
+        super().__init__(endpoints, redirect_slashes=False)
+        self._alike: dict[tuple[int, str], Router] = {}
+        for shape in {_shape(endpoint.path) for endpoint in endpoints if not endpoint.path.endswith("}")}:
+            alike = [one for one in endpoints if _may_be(one.path, shape)]
+            self._alike[shape] = Router(alike, redirect_slashes=False)
+
+    async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
+        alike = self._alike.get(_shape(scope["path"])) if scope["type"] == "http" else None
+        if alike is not None:
+            await alike.app(scope, receive, send)
+        else:
+            await super().app(scope, receive, send)
+
+
+def _shape(path: str) -> tuple[int, str]:
+    return path.count("/"), path.rpartition("/")[2]
+
+
+def _may_be(template: str, shape: tuple[int, str]) -> bool:
+    """Whether a path of this shape can be one of the template's; a name of a ``path`` holds any number of them."""
+    slashes, last = _shape(template)
+    return ":path}" in template or (slashes == shape[0] and (last == shape[1] or last.endswith("}")))
 
 
 def make_endpoints(engine: Engine, own: Iterable[object]) -> list[Endpoint]:
