@@ -17,9 +17,8 @@ from clew import contained
 from clew.fronts.http.app import make_routes
 from clew.fronts.http.endpoints import Endpoint, Paths
 from clew.history.check import check
+from clew.store.sql.sqlite.inbox import Inbox
 from clew.store.sql.sqlite.pool import ReaderPool
-from clew.store.sql.sqlite.store import SqliteStore
-from clew.store.unit import Outcome, Unit
 from clew.testing.scripted import FakeProviders, ScriptedModel, call, say
 from tests.integration.http_client import served, texts, types
 from tests.rig.program_002 import Program002
@@ -93,22 +92,22 @@ async def test_a_rule_that_was_changed_counts_for_the_next_call(tmp_path: Path) 
 def hand_overs(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """What goes to another thread and comes back: reads, units, and whatever else may block."""
     counted: Counter[str] = Counter()
-    run, submit, to_thread = ReaderPool._run_in, SqliteStore.submit, asyncio.to_thread
+    run, put, to_thread = ReaderPool._run_in, Inbox._put, asyncio.to_thread
 
     async def counted_run(self: ReaderPool, *args: Any, **options: Any) -> Any:
         counted["read"] += 1
         return await run(self, *args, **options)
 
-    def counted_submit(self: SqliteStore, unit: Unit) -> asyncio.Future[Outcome]:
+    def counted_put(self: Inbox, *args: Any, **options: Any) -> None:
         counted["unit"] += 1
-        return submit(self, unit)
+        put(self, *args, **options)
 
     async def counted_thread(*args: Any, **options: Any) -> Any:
         counted["thread"] += 1
         return await to_thread(*args, **options)
 
     monkeypatch.setattr(ReaderPool, "_run_in", counted_run)
-    monkeypatch.setattr(SqliteStore, "submit", counted_submit)
+    monkeypatch.setattr(Inbox, "_put", counted_put)
     monkeypatch.setattr(asyncio, "to_thread", counted_thread)
     return counted
 
