@@ -179,7 +179,9 @@ def test_what_needs_a_permission_is_asked_by_key(chat: Open, tmp_path: Path) -> 
     screen.answer("n", "why not?")
     screen.type("not today\r")
     screen.until("allow?")
-    screen.answer("s", "not today")
+    screen.answer("s", "  1. exactly `touch three`\n")
+    screen.until("how far? (Enter: 1) ")
+    screen.answer("\r", "not today")
     screen.idle()
     assert "\n⊘ bash touch two  denied\n✓ bash touch three  [exit code 0]\n" in screen.seen
     assert [(tmp_path / name).exists() for name in ("two", "three")] == [False, True]
@@ -313,7 +315,8 @@ def test_making_room(chat: Open) -> None:
     screen.until(READY)
     screen.send("/compact", "nothing was said here yet")
     for number in range(5):
-        screen.send(f"{number} " + "word " * 250 + "end", "word end\n")
+        # The answer, and not what was typed, which says the same behind another mark.
+        screen.send(f"{number} " + "word " * 250 + "end", f"\n{number} word", "word end\n")
     screen.send("/compact the numbers", "── summarised 3 earlier turns ──\n")
     screen.send("/compact", "nothing to summarise: ")
     screen.send("/context", " of 8,000 tokens")

@@ -10,14 +10,15 @@ from clew.fronts.cli.render import Look, call_details
 from clew.fronts.cli.safe_text import one_line, plain
 from clew.live.base import Waiting
 from clew.runtime.answers import Decision
-from clew.transcript.part import call_id_of
+from clew.transcript.part import approval_of, call_id_of
 
 __all__ = ["NOBODY", "Asker", "Question"]
 
 NOBODY: Final = "there is nobody at this terminal to ask"
-_ALLOW: Final = "allow? [y]es once · this [s]ession{} · [n]o: "
-_ALLOW_NARROW: Final = "allow? y/s{}/n: "
-_KEYS: Final = "y allows it once, s for this session{}, n denies it"
+_ALLOW: Final = "allow? [y]es once · this [s]ession{}{} · [n]o: "
+_ALLOW_NARROW: Final = "allow? y/s{}{}/n: "
+_KEYS: Final = "y allows it once, s for this session{}{}, n denies it"
+_WIDTH: Final = "how far? (Enter: 1) "
 _WHY: Final = "why not? (Enter: no reason) "
 _ANSWER: Final = "your answer: "
 _DECISIONS: Final[Mapping[str, Decision]] = {
@@ -26,6 +27,7 @@ _DECISIONS: Final[Mapping[str, Decision]] = {
     **dict.fromkeys(("p", "project"), "project"),
     **dict.fromkeys(("n", "no", "deny"), "deny"),
 }
+_ALL: Final = ("a", "all")
 
 
 class Asker(Protocol):
@@ -48,8 +50,13 @@ class Question:
         self.wait = wait
         self._engine = engine
         self._session_id = session_id
-        self._stage: Literal["decide", "reason", "answer"] = "answer" if wait.approval_id is None else "decide"
+        self._stage: Literal["decide", "width", "reason", "answer"] = (
+            "answer" if wait.approval_id is None else "decide"
+        )
         self._options: list[str] = []
+        self._offers: list[Mapping[str, Any]] = []
+        self._kept: Decision = "session"
+        self._several = False
         self._decisions: Mapping[str, Decision] = _DECISIONS
 
     async def begin(self, terminal: Asker, look: Look) -> bool:
@@ -62,6 +69,10 @@ class Question:
         if (await self._engine.get_session(self._session_id)).workspace_root is None:
             # Without a folder there is no project that it could be remembered for.
             self._decisions = {word: decision for word, decision in _DECISIONS.items() if decision != "project"}
+        asked = approval_of(call).get("descriptor")
+        self._offers = list(asked.get("offers") or ()) if isinstance(asked, Mapping) else []
+        waiting = (await self._engine.get_status(self._session_id)).waiting
+        self._several = len([one for one in waiting if one.approval_id is not None]) > 1
         question = given.get("question") if isinstance(given, Mapping) else None
         if self._stage == "answer" and isinstance(question, str):
             self._options = [str(option) for option in given.get("options") or ()]
@@ -76,12 +87,13 @@ class Question:
     def ask(self, terminal: Asker) -> None:
         """Ask, or ask again what was not answered."""
         if self._stage != "decide":
-            terminal.ask(_WHY if self._stage == "reason" else _ANSWER)
+            terminal.ask({"reason": _WHY, "width": _WIDTH}.get(self._stage, _ANSWER))
             return
         project = "p" in self._decisions
-        allow = _ALLOW.format(" · this [p]roject" if project else "")
-        narrow = _ALLOW_NARROW.format("/p" if project else "")
-        terminal.ask(allow if terminal.size[0] > len(allow) + 10 else narrow, tuple(self._decisions))
+        allow = _ALLOW.format(" · this [p]roject" if project else "", " · [a]ll once" if self._several else "")
+        narrow = _ALLOW_NARROW.format("/p" if project else "", "/a" if self._several else "")
+        words = (*self._decisions, *(_ALL if self._several else ()))
+        terminal.ask(allow if terminal.size[0] > len(allow) + 10 else narrow, words)
 
     async def take(self, words: str, terminal: Asker) -> bool:
         """What was typed. True once it was an answer; then the question is over."""
@@ -94,14 +106,30 @@ class Question:
             answer = self._options[number - 1] if 1 <= number <= len(self._options) else words
             await self._engine.answer_question(self._session_id, self.wait.tool_call_id, answer)
             return True
+        if self._stage == "width":
+            number = int(words) if words.isascii() and words.isdigit() else int(not words)
+            if 1 <= number <= len(self._offers):
+                await self._give(self._kept, None, str(self._offers[number - 1]["pattern"]))
+                return True
+            terminal.print(f"a number from 1 to {len(self._offers)}\n")
+            self.ask(terminal)
+            return False
         decision = self._decisions.get(words.lower())
+        if self._several and words.lower() in _ALL:
+            await self._engine.answer_all(self._session_id, "once")
+            return True
         if decision == "deny":
             self._stage = "reason"
+        elif decision in ("session", "project") and len(self._offers) > 1:
+            self._stage, self._kept = "width", decision
+            for number, offer in enumerate(self._offers, start=1):
+                terminal.print(f"  {number}. {plain(str(offer.get('words')))}\n")
         elif decision is not None:
             await self._give(decision, None)
             return True
         else:
-            keys = _KEYS.format(", p for this project" if "p" in self._decisions else "")
+            every = ", a all that wait once" if self._several else ""
+            keys = _KEYS.format(", p for this project" if "p" in self._decisions else "", every)
             typed = f"{plain(one_line(words, 20))} is no answer: " if words else ""
             terminal.print(f"{typed}{keys}\n")
         self.ask(terminal)
@@ -111,11 +139,11 @@ class Question:
         """Nobody answers any more: no."""
         await self._give("deny", reason)
 
-    async def _give(self, decision: Decision, reason: str | None) -> None:
+    async def _give(self, decision: Decision, reason: str | None, pattern: str | None = None) -> None:
         if self.wait.approval_id is None:
             await self._engine.answer_question(self._session_id, self.wait.tool_call_id, reason or NOBODY)
         else:
-            await self._engine.answer(self._session_id, self.wait.approval_id, decision, reason)
+            await self._engine.answer(self._session_id, self.wait.approval_id, decision, reason, pattern)
 
     async def _call(self) -> Mapping[str, Any]:
         """The call with its exact arguments, as it is stored."""
