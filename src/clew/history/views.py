@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from typing import Literal
 
 from clew.errors import MessageNotFound, SessionNotFound
+from clew.long_work import run_long
 from clew.store.base import Conversations, LineSlice, Moment, Store, get_session, get_turn
 from clew.transcript.line import LineTurn, line_messages
-from clew.transcript.message import Message, shown_message
-from clew.transcript.turn import Turn
+from clew.transcript.message import Message, MessageRow, shown_message
+from clew.transcript.pruned import Pruned
+from clew.transcript.turn import Tree, Turn
 from clew.transcript.view import annotate, find_compaction, model_view, visible_slice, visible_view
 
 __all__ = ["View", "load_messages", "load_turn_messages"]
@@ -25,15 +27,19 @@ async def load_messages(
         await get_session(store, session_id)
         rows = await store.load_messages(session_id, keep_damaged=True)
         tree = await store.load_tree(session_id)
-        holder = {message_id: turn_id for turn_id, held in tree.links.items() for message_id in held}
-        holder.update({message_id: turn.id for turn, message_id in line_messages(tree)})
-        every = [shown_message(row, holder.get(row.id)) for row in rows]
-        return _page(annotate(every, tree.turns, await store.load_pruned(session_id)), limit, before)
+        pruned = await store.load_pruned(session_id)
+        return _page(await run_long(_every_message, rows, tree, pruned), limit, before)
     if view == "visible" and limit is not None:
         most = limit
         # At one moment: the head may move between two reads.
         return await store.at_once(session_id, lambda moment: _visible_page(moment, session_id, most, before))
-    return await _whole_page(store, session_id, view, limit, before)
+    return await run_long(_shown_page, await _whole_line(store, session_id), view, limit, before)
+
+
+def _every_message(rows: Sequence[MessageRow], tree: Tree, pruned: Sequence[Pruned]) -> list[Message]:
+    holder = {message_id: turn_id for turn_id, held in tree.links.items() for message_id in held}
+    holder.update({message_id: turn.id for turn, message_id in line_messages(tree)})
+    return annotate([shown_message(row, holder.get(row.id)) for row in rows], tree.turns, pruned)
 
 
 async def load_turn_messages(store: Store, turn_id: str) -> list[Message]:
@@ -45,12 +51,14 @@ async def load_turn_messages(store: Store, turn_id: str) -> list[Message]:
     return annotate(messages, {turn.id: turn}, pruned)
 
 
-async def _whole_page(
-    store: Conversations, session_id: str, view: View, limit: int | None, before: str | None
-) -> list[Message]:
+async def _whole_line(store: Conversations, session_id: str) -> LineSlice:
     line = await store.find_view(session_id, keep_damaged=True)
     if line is None:
         raise SessionNotFound(f"there is no session {session_id}", session_id=session_id)
+    return line
+
+
+def _shown_page(line: LineSlice, view: View, limit: int | None, before: str | None) -> list[Message]:
     if view == "model":
         return _page(model_view(line.turns, line.pruned), limit, before)
     turns = {entry.turn.id: entry.turn for entry in line.turns}
@@ -63,7 +71,7 @@ async def _visible_page(store: Moment, session_id: str, limit: int, before: str 
     some = limit // 2 + 1
     last = await store.load_line(session_id, turns=some if before is None else 1, keep_damaged=True)
     if not last.turns:
-        return await _whole_page(store, session_id, "visible", limit, before)
+        return _shown_page(await _whole_line(store, session_id), "visible", limit, before)
     compaction_id = last.turns[-1].turn.compaction_turn_id
     made: Sequence[LineTurn] = ()
     if compaction_id is not None:
@@ -71,7 +79,7 @@ async def _visible_page(store: Moment, session_id: str, limit: int, before: str 
     compaction = find_compaction(made)
     if made and compaction is None:
         # Its marker does not read. Then an older one holds, and which, the whole line says.
-        return await _whole_page(store, session_id, "visible", limit, before)
+        return _shown_page(await _whole_line(store, session_id), "visible", limit, before)
     tail_id = compaction.tail_start_id if compaction is not None else None
     tail = await store.find_holder(session_id, tail_id) if tail_id is not None else None
     # The turn in which what people see begins: all of it when there is none.

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
 from starlette.responses import Response
 
-__all__ = ["HEADERS", "answer", "nothing"]
+from clew.long_work import run_long
+from clew.transcript.message import Message
 
+__all__ = ["HEADERS", "answer", "answer_messages", "nothing"]
+
+_FEW: Final = 200
 HEADERS: Final = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 _encode = msgspec.json.Encoder().encode
 
@@ -16,6 +21,15 @@ _encode = msgspec.json.Encoder().encode
 def answer(value: Any, status: int = 200) -> Response:
     """The value as JSON."""
     return Response(_encode(value), status, HEADERS, media_type="application/json")
+
+
+async def answer_messages(messages: Sequence[Message]) -> Response:
+    """A list of messages as JSON; of a long one message by message, beside the loop: one call for all of it would keep
+    everybody waiting."""
+    if len(messages) <= _FEW:
+        return answer({"messages": messages})
+    body = await run_long(lambda: b'{"messages":[' + b",".join(map(_encode, messages)) + b"]}")
+    return Response(body, 200, HEADERS, media_type="application/json")
 
 
 def nothing() -> Response:

@@ -17,7 +17,7 @@ from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
 from clew.engine import Engine
-from clew.fronts.http.answer import answer, nothing
+from clew.fronts.http.answer import answer, answer_messages, nothing
 from clew.fronts.http.log import about_session
 from clew.fronts.http.request_body import MAX_BODY, read_body, read_bytes
 from clew.fronts.http.request_query import read_query
@@ -113,6 +113,8 @@ def _call_facade(engine: Engine, operation: Operation) -> Handler:
         value = await attrgetter(operation.name)(engine)(**arguments)
         if operation.answer is None:
             return nothing()
+        if operation.answer is r.MessageList:
+            return await answer_messages(value)
         shown = await _show(engine, operation, arguments, value)
         started = isinstance(shown, r.RewoundShape) and shown.message_id is not msgspec.UNSET
         return answer(shown, list(operation.answers)[-1 if started else 0])

@@ -6,6 +6,7 @@ passed on, so that the facade alone says what a default means.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Self
 
@@ -24,14 +25,20 @@ class Arguments(msgspec.Struct):
 
     def arguments(self) -> dict[str, Any]:
         """As the facade's method takes it."""
-        given = ((field, getattr(self, field.name)) for field in msgspec.structs.fields(self))
-        return {field.name: value for field, value in given if value != field.default}
+        given = ((name, getattr(self, name), default) for name, default in _defaults(type(self)))
+        return {name: value for name, value, default in given if value != default}
 
     @classmethod
     def of(cls, arguments: Mapping[str, Any]) -> Self:
         """The other way: made of what the facade's method was called with."""
         names = [field.name for field in msgspec.structs.fields(cls)]
         return cls(**{name: arguments[name] for name in names if name in arguments})
+
+
+@functools.cache
+def _defaults(type_: type[Arguments]) -> tuple[tuple[str, Any], ...]:
+    """Each field with what it is when nobody says; read from annotations, which takes long."""
+    return tuple((field.name, field.default) for field in msgspec.structs.fields(type_))
 
 
 class Nothing(Arguments):

@@ -254,11 +254,14 @@ class WebhookList(msgspec.Struct, frozen=True):
     webhooks: Sequence[WebhookShape]
 
 
-_LIFTED: Final = tuple(field for field in SessionShape.__struct_fields__ if field != "status")
+_LIFTED: Final = tuple(sorted({*SessionShape.__struct_fields__} - {*Session.__struct_fields__, "status"}))
+"""What is said in the metadata of a session."""
 
 
 def show_session(session: Session, status: Status) -> SessionShape:
-    return SessionShape(**{field: getattr(session, field) for field in _LIFTED}, status=status)
+    given = {**msgspec.structs.asdict(session), **{field: getattr(session, field) for field in _LIFTED}}
+    del given["permissions"]
+    return SessionShape(**given, status=status)
 
 
 def show_rewound(rewound: Rewound) -> RewoundShape:
