@@ -44,6 +44,12 @@ class Endpoint(Route):
             return await by_method["GET" if request.method == "HEAD" else request.method](request)
 
         super().__init__(path, dispatch, methods=list(by_method))
+
+        async def answered(scope: Scope, receive: Receive, send: Send) -> None:
+            await (await dispatch(Request(scope, receive, send)))(scope, receive, send)
+
+        # Without a second net around each request and each piece of its answer: the app has one for all errors.
+        self.app = answered
         if self.methods is not None and any(operation.streams is not None for operation in operations):
             # The answer to a HEAD would have no end.
             self.methods.discard("HEAD")
