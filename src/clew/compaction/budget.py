@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from itertools import takewhile
 from math import ceil
 from typing import Any, Final, NamedTuple
 
@@ -244,7 +245,8 @@ def size_request(
 ) -> Size:
     """How large a request with this system prompt, these tools and these messages is."""
     system, tools = estimate_tokens(system_chars, ruler), estimate_tokens(tools_chars, ruler)
-    summary = sum(estimate_message(message, ruler) for message in messages if message.is_summary)
+    # A summary comes before all that is kept.
+    summary = sum(estimate_message(message, ruler) for message in takewhile(lambda one: one.is_summary, messages))
     extents = [_extent_of(message, ruler) for message in messages]
     plain = system_chars + tools_chars + sum([extent.plain for extent in extents])
     sealed = sum([extent.sealed for extent in extents])

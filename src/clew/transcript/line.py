@@ -26,7 +26,7 @@ class LineTurn(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def memo(self) -> dict[str, Any]:
-        """What its messages were made into, by their ids; see :attr:`clew.transcript.message.Message.memo`."""
+        """What its messages were made into; see :attr:`clew.transcript.message.Message.memo`."""
         return self.__dict__
 
 

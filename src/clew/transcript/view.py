@@ -134,6 +134,8 @@ def model_view_at(
 
     The same rows give the same messages, with all that was worked out from them.
     """
+    if compaction is None and not pruned:
+        return [message for entry in line for message in entry.memo.get("whole") or _sent_whole(entry)]
     return _model_view(line, compaction, pruned, _sent_once)
 
 
@@ -194,14 +196,21 @@ def _sent(entry: LineTurn, row: MessageRow, split: Split | None, pruned: Mapping
     return msgspec.structs.replace(message, parts=sent_parts(row.id, message.parts, split, prunes))
 
 
+def _sent_whole(entry: LineTurn) -> list[Message]:
+    """What a turn sends where nothing of it is cut or pruned, made once too."""
+    whole: list[Message] = entry.memo.setdefault("whole", _model_view([entry], None, {}, _sent_once))
+    return whole
+
+
 def _sent_once(entry: LineTurn, row: MessageRow, split: Split | None, pruned: Mapping[int, Pruned]) -> Message:
     """The same, made once for each way a row is sent: a line that is kept is sent with every step."""
     start = split.from_part if split is not None and split.message_id == row.id else 0
-    known: tuple[int, Mapping[int, Pruned], Message] | None = entry.memo.get(row.id)
+    made: dict[str, tuple[int, Mapping[int, Pruned], Message]] = entry.memo.setdefault("sent", {})
+    known = made.get(row.id)
     if known is not None and known[0] == start and known[1] == pruned:
         return known[2]
     message = _sent(entry, row, split, pruned)
-    entry.memo[row.id] = start, pruned, message
+    made[row.id] = start, pruned, message
     return message
 
 

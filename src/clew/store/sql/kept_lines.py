@@ -68,8 +68,9 @@ class KeptLine(msgspec.Struct, frozen=True):
     @property
     def untouched(self) -> int:
         """How many turns from its beginning are as they were."""
-        for place, entry in enumerate(self.turns):
-            if entry.turn.id in self.touched or any(row.id in self.touched for row in entry.messages):
+        touched = self.touched
+        for place, entry in enumerate(self.turns) if touched else ():
+            if entry.turn.id in touched or [row for row in entry.messages if row.id in touched]:
                 return place
         # Where it ends something may be going on that changes no row of it, such as a stream.
         return len(self.turns) - bool(self.turns and self.turns[-1].turn.status in OPEN)
@@ -152,16 +153,17 @@ class KeptLines:
 
     def keep(self, session_id: str, commit: int, line: LineSlice, known: KeptLine | None) -> None:
         """Keep a line that was read as of ``commit``, as far as ``known`` with the turns that were kept."""
-        if any(entry.turn.damage or any(row.damage for row in entry.messages) for entry in line.turns):
-            with self._lock:
-                self._drop(session_id)
-            return
         same = 0
         if known is not None:
             pairs = zip(known.turns, line.turns, strict=False)
             same = next(
                 (n for n, (old, new) in enumerate(pairs) if old is not new), min(len(known.turns), len(line.turns))
             )
+        # What was kept was whole.
+        if any(entry.turn.damage or any(row.damage for row in entry.messages) for entry in line.turns[same:]):
+            with self._lock:
+                self._drop(session_id)
+            return
         sizes = (*(known.sizes[:same] if known is not None else ()), *map(_size_of, line.turns[same:]))
         with self._lock:
             held = self._lines.get(session_id)
