@@ -50,9 +50,7 @@ class Question:
         self.wait = wait
         self._engine = engine
         self._session_id = session_id
-        self._stage: Literal["decide", "width", "reason", "answer"] = (
-            "answer" if wait.approval_id is None else "decide"
-        )
+        self._stage: Literal["decide", "width", "reason", "answer"] = "answer" if wait.approval_id is None else "decide"
         self._options: list[str] = []
         self._offers: list[Mapping[str, Any]] = []
         self._kept: Decision = "session"
