@@ -10,10 +10,8 @@ from typing import Any, Final
 import pytest
 
 import clew
-from clew.engine import Engine
 from clew.store.sql.sqlite import opening as sqlite_opening
 from clew.store.sql.sqlite.writer import Writer
-from clew.store.unit import Unit
 from clew.testing.scripted import ScriptedModel, call, fail, say
 from tests.acceptance.test_spend import begin, open_text, opened
 from tests.rig.disk import Disk, Sync
@@ -48,34 +46,30 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
         yield disk
 
 
-def watched(engine: Engine, disk: Disk, monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], bool]]:
-    """Every unit from now on that says something of a turn: what, and whether it was on the disk when it was told."""
-    units: list[tuple[list[str], bool]] = []
-    submit = engine.store.submit
+def watched(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], bool]]:
+    """Every commit from now on that says something of a turn, or is synced: what it says, and whether it is."""
+    commits: list[tuple[list[str], bool]] = []
+    transact = Writer._transact
 
-    def noted(unit: Unit) -> Any:
+    def noted(self: Writer, units: Any, work: Any) -> Any:
         before = sum(isinstance(event, Sync) for event in disk.events)
-        told = [name for write in unit.writes if (name := type(write).__name__) in TOLD]
-        done = submit(unit)
-
-        def acknowledged(_: Any) -> None:
-            synced = sum(isinstance(event, Sync) for event in disk.events) - before
-            assert synced == (unit.sync == "power")
-            if told or synced:
-                units.append((told, bool(synced)))
-
-        done.add_done_callback(acknowledged)
+        done = transact(self, units, work)
+        synced = sum(isinstance(event, Sync) for event in disk.events) - before
+        assert synced == any(unit.sync == "power" for unit in units)
+        told = [name for unit in units for write in unit.writes if (name := type(write).__name__) in TOLD]
+        if told or synced:
+            commits.append((told, bool(synced)))
         return done
 
-    monkeypatch.setattr(engine.store, "submit", noted)
-    return units
+    monkeypatch.setattr(Writer, "_transact", noted)
+    return commits
 
 
 async def test_a_turn_without_tools_is_synced_twice(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
     """When the prompt is there, and when the turn ends: its last step ends in the same unit, with what it cost."""
     async with opened(disk.root, ScriptedModel([say("hello")])) as engine:
         session_id = await begin(engine)
-        units = watched(engine, disk, monkeypatch)
+        units = watched(disk, monkeypatch)
         await (await engine.submit(session_id, "go")).wait()
     assert units == [(["OpenTurn"], True), (["BookStep", "FinishStep", "SetTurn"], True)]
 
@@ -91,7 +85,7 @@ async def test_each_step_with_tools_is_synced_once_more_before_they_run(
             saved.append(session)
 
         engine.hook("session_save", save)
-        units = watched(engine, disk, monkeypatch)
+        units = watched(disk, monkeypatch)
         await (await engine.submit(session_id, "go")).wait()
         await engine.host.hooks.drain()
     # Whoever keeps a copy is told of each: the prompt, what each step cost, its end, and that of the turn.
@@ -107,7 +101,7 @@ async def test_a_turn_that_asks_is_synced_before_it_asks_and_when_it_waits(
     """The step that ends in a question is over with the unit that lets the turn wait."""
     async with opened(disk.root, ScriptedModel([call("reach", {})]), reach) as engine:
         session_id = await begin(engine, allowed=False)
-        units = watched(engine, disk, monkeypatch)
+        units = watched(disk, monkeypatch)
         assert [chunk async for chunk in engine.run(session_id, "go")][-1]["finishReason"] == "tool-calls"
     assert units == [(["OpenTurn"], True), (["BookStep"], True), (["FinishStep", "SetTurn"], True)]
 
@@ -120,6 +114,6 @@ async def test_what_was_said_last_is_shown_though_it_is_stored_with_the_end(
         session_id = await begin(engine)
         seen = [chunk["type"] async for chunk in engine.run(session_id, "go")]
         assert seen[-4:] == ["text-delta", "text-end", "finish-step", "finish"]
-        units = watched(engine, disk, monkeypatch)
+        units = watched(disk, monkeypatch)
         await (await engine.submit(session_id, "again")).wait()
     assert units == [(["OpenTurn"], True), (["SetTurn"], True)]
