@@ -37,7 +37,7 @@ def _threads() -> ThreadPoolExecutor:
 
 @contextlib.contextmanager
 def giving_way() -> Iterator[None]:
-    """What runs inside lets other threads in after half a millisecond. The setting is the process's: the last one
+    """What runs inside lets other threads in after a fifth of a millisecond. The setting is the process's: the last one
     to leave puts back what was there."""
     global _under_way, _usual
     with _lock:
