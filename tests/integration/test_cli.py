@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -131,3 +132,20 @@ def test_files_that_are_closed_or_full(tmp_path: Path) -> None:
     gone = "clew: the folder this was started in is not there any more; start it in another (system)\n"
     for words in ("run hi", "chat", "run hi --store sqlite:///relative.db"):
         assert shell(f'mkdir gone && cd gone && rmdir ../gone && "$0" {words} </dev/null') == (1, "", gone)
+
+
+def test_the_server_runs_on_uvloop_where_that_is_installed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it on the loop that Python brings: it is an extra."""
+    made: list[asyncio.AbstractEventLoop] = []
+
+    def new_event_loop() -> asyncio.AbstractEventLoop:
+        made.append(asyncio.new_event_loop())
+        return made[-1]
+
+    refusal = (2, "", "clew: --port must be 0 to 65535 (invalid_input)\n")
+    monkeypatch.setitem(sys.modules, "uvloop", SimpleNamespace(new_event_loop=new_event_loop))
+    assert run("serve", "--port", "70000") == refusal
+    assert [loop.is_closed() for loop in made] == [True]
+    monkeypatch.setitem(sys.modules, "uvloop", None)
+    assert run("serve", "--port", "70000") == refusal
+    assert len(made) == 1

@@ -11,8 +11,9 @@ import pytest
 
 from clew.errors import ViewerLagged
 from clew.fronts.http import sse
-from clew.fronts.http.sse import EventStream, Streams, chunk_frames, frame
+from clew.fronts.http.sse import BODY_SEND, EventStream, Streams, chunk_frames, frame
 from clew.live.local import LocalStream
+from clew.testing.chunks import text
 from clew.testing.scripted import hang
 from clew.transcript import chunk as c
 from tests.integration.http_client import chat_body, served
@@ -68,6 +69,19 @@ class Endless:
             await asyncio.Event().wait()
         finally:
             self.closed = True
+
+
+async def test_the_head_of_a_stream_passes_everybody_and_its_bodies_go_straight_to_the_server() -> None:
+    """Whoever stands between looks at heads alone; a stream has one of them and thousands of bodies."""
+    between, server = Peer(), Peer()
+    stream = LocalStream("m1", [])
+    stream.show(text("hello"))
+    stream.end()
+    response = EventStream(chunk_frames(stream.follow(replay=False)), Streams(), finite=True)
+    await response({BODY_SEND: server.send}, between.receive, between.send)
+    assert [message["type"] for message in between.sent] == ["http.response.start"]
+    assert {message["type"] for message in server.sent} == {"http.response.body"}
+    assert server.complete
 
 
 async def test_a_client_that_leaves_closes_its_source() -> None:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from random import Random
 from typing import Any
 
 import pytest
 
 from clew.errors import InternalError, ViewerLagged
+from clew.live import local
 from clew.live.base import Event, Status
 from clew.live.local import MAX_EVENTS, LocalLive, LocalStream
 from clew.testing.chunks import reply, step, text, tool_call, tool_output
 from clew.transcript import chunk as c
 from clew.transcript.fold import Fold
 from tests.rig.streams import random_stream
+from tests.rounds import rounds
 
 
 async def taken(follower: AsyncIterator[Sequence[c.Chunk]]) -> list[c.Chunk]:
@@ -146,3 +149,21 @@ async def test_subscribers_get_events_from_now_on_and_a_lagging_one_is_let_go_of
 async def read_all(events: AsyncIterator[Event], into: list[Event]) -> None:
     async for event in events:
         into.append(event)  # noqa: PERF401 - what was read before it raised is wanted
+
+
+@pytest.mark.parametrize("seed", range(rounds(10)))
+async def test_a_late_viewer_gets_what_chunk_by_chunk_would_have_come_to(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fold for replays is made when somebody comes, of deltas said at once; the message is the same."""
+    monkeypatch.setattr(local, "MAX_UNFOLDED", 16)
+    chunks = [chunk for chunk in random_stream(seed) if not isinstance(chunk, c.Data)]
+    assert folded(list(c.joined_deltas(chunks)), "m1") == folded(chunks, "m1")
+    stream, chance, place = LocalStream("m1", []), Random(seed), 0
+    while place < len(chunks):
+        until = place + chance.randrange(1, 30)
+        stream.show(chunks[place:until])
+        place = until
+        follower = stream.follow(replay=True)
+        assert folded(list(await anext(follower)), "m1") == folded(chunks[:place], "m1")
+        await follower.aclose()  # type: ignore[attr-defined]

@@ -2,8 +2,9 @@
 
 Chunks are kept once per run, in a log that all viewers read at their own pace, so a stalled viewer costs an integer.
 The log is bounded: what a viewer has not read when it is dropped from it, that viewer reads from the store when it
-comes back. A second fold, fed with shown chunks only, is what a late viewer's replay is made from; so a replay never
-runs ahead of what is durable.
+comes back. A second fold, of shown chunks only, is what a late viewer's replay is made from; so a replay never
+runs ahead of what is durable. It is brought up to date when somebody comes, or many have gathered: most streams are
+watched from their first chunk on, and deltas that are taken together cost next to nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any, Final
 
 from clew.errors import InternalError, ViewerLagged
 from clew.live.base import Batch, Event, Status
-from clew.transcript.chunk import Abort, Chunk, Error, Finish, Start, ToolOutputDenied
+from clew.transcript.chunk import Abort, Chunk, Error, Finish, Start, ToolOutputDenied, joined_deltas
 from clew.transcript.fold import Fold
 from clew.transcript.part import state_of
 from clew.transcript.replay import replay as replayed
@@ -27,6 +28,7 @@ MAX_LOG: Final = 50_000
 MAX_EVENTS: Final = 10_000
 MAX_BATCH: Final = 512
 MAX_PIECES: Final = 8
+MAX_UNFOLDED: Final = 2_048
 
 
 class _Bell:
@@ -69,6 +71,7 @@ class LocalStream:
         self._fold = Fold(message_id, parts=parts)
         self._began = bool(parts)
         self._last: list[Chunk] = []
+        self._unfolded: list[Chunk] = []
         self._log: list[Chunk] = []
         self._dropped = 0
         self._max_log = max_log
@@ -76,15 +79,9 @@ class LocalStream:
         self._pieces: dict[tuple[int, int], tuple[Batch, Batch]] = {}
 
     def show(self, chunks: Sequence[Chunk]) -> None:
-        for chunk in chunks:
-            if isinstance(chunk, ToolOutputDenied):
-                index = self._fold.find_tool(chunk.tool_call_id)
-                if index is not None and state_of(self._fold.part(index)) == "approval-requested":
-                    # A run that is aborted while it asks denies its own request; no chunk says that before this one.
-                    self._fold.answer(chunk.tool_call_id, approved=False)
-            self._fold.apply(chunk)
-            if isinstance(chunk, Error | Abort | Finish):
-                self._last.append(chunk)
+        self._unfolded += chunks
+        if len(self._unfolded) > MAX_UNFOLDED:
+            self._fold_up()
         self._began = True
         self._log.extend(chunks)
         surplus = len(self._log) - self._max_log
@@ -93,6 +90,19 @@ class LocalStream:
             del self._log[:surplus]
             self._dropped += surplus
         self._bell.ring()
+
+    def _fold_up(self) -> None:
+        """Take what was shown since the last time into the fold."""
+        chunks, self._unfolded = self._unfolded, []
+        for chunk in joined_deltas(chunks):
+            if isinstance(chunk, ToolOutputDenied):
+                index = self._fold.find_tool(chunk.tool_call_id)
+                if index is not None and state_of(self._fold.part(index)) == "approval-requested":
+                    # A run that is aborted while it asks denies its own request; no chunk says that before this one.
+                    self._fold.answer(chunk.tool_call_id, approved=False)
+            self._fold.apply(chunk)
+            if isinstance(chunk, (Error, Abort, Finish)):
+                self._last.append(chunk)
 
     def end(self) -> None:
         self.ended = True
@@ -107,6 +117,7 @@ class LocalStream:
             place = self._dropped + len(self._log)
             if self._began:
                 started = True
+                self._fold_up()
                 # How a run ended is in no part: a viewer who comes at the very end is told all the same.
                 yield [*replayed(self._fold.message(), open_ids=self._fold.open_ids), *self._last]
         while True:

@@ -16,7 +16,7 @@ library.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, Literal, TypeAlias, cast, get_args
 
 import msgspec
@@ -274,6 +274,27 @@ def known_fields(chunk: Chunk) -> Object:
 def wire(chunk: Chunk) -> Any:
     """What stands for the chunk inside a larger value that msgspec encodes: itself, where that is enough."""
     return chunk if chunk.extra is UNSET and chunk.__class__ is not Data else chunk_dict(chunk)
+
+
+def joined_deltas(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+    """The same stream with text that follows on text of the same part said at once; it folds to the same message."""
+    pieces: list[str] = []
+    kind: type[TextDelta | ReasoningDelta] = TextDelta
+    id_ = ""
+    for chunk in chunks:
+        plain = isinstance(chunk, (TextDelta, ReasoningDelta)) and chunk.provider_metadata is UNSET
+        if plain and pieces and chunk.__class__ is kind and chunk.id == id_:
+            pieces.append(chunk.delta)
+            continue
+        if pieces:
+            yield kind(id_, "".join(pieces))
+            pieces = []
+        if isinstance(chunk, (TextDelta, ReasoningDelta)) and plain:
+            kind, id_, pieces = chunk.__class__, chunk.id, [chunk.delta]
+        else:
+            yield chunk
+    if pieces:
+        yield kind(id_, "".join(pieces))
 
 
 def encode_chunk(chunk: Chunk) -> bytes:

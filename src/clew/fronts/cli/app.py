@@ -7,13 +7,14 @@ large, 7 storage, 130 aborted.
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import importlib
 import io
 import os
 import sys
-from collections.abc import Sequence
-from typing import Annotated, Any, Final
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Final, cast
 
 import cyclopts
 
@@ -70,7 +71,7 @@ for _module in (run, sessions, history, context, usage, transfer, rules, mainten
 
 
 @app.command
-async def serve(
+def serve(
     *,
     host: str = "127.0.0.1",
     port: int = 7717,
@@ -81,7 +82,9 @@ async def serve(
 
     Example: clew serve --port 0 --store sqlite:///clew.db
     """
-    code: int = await _http_front().serve(store, host=host, port=port, open_page=open)
+    front = _http_front()
+    with asyncio.Runner(loop_factory=_find_quicker_loop()) as runner:
+        code: int = runner.run(front.serve(store, host=host, port=port, open_page=open))
     return code
 
 
@@ -112,6 +115,14 @@ async def url(*, store: Store = None) -> None:
     owned = lock_of(parse_url(store or default_store_url()))
     owner = read_owner(owned) if owned is not None else None
     print(_http_front().find_url(owner.url if owner else None))
+
+
+def _find_quicker_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop's, where it is installed (the extra ``fast``); None: the loop that Python brings."""
+    try:
+        return cast(Callable[[], asyncio.AbstractEventLoop], importlib.import_module("uvloop").new_event_loop)
+    except ImportError:
+        return None
 
 
 def _http_front() -> Any:

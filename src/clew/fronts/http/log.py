@@ -24,7 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from clew.engine import Engine
 from clew.errors import ViewerLagged
 from clew.fronts.http.auth import STRANGER
-from clew.fronts.http.sse import closing
+from clew.fronts.http.sse import BODY_SEND, closing
 from clew.unseen import escape_unseen
 
 __all__ = ["LogForm", "RequestLog", "about_session", "log_runs", "set_up"]
@@ -60,6 +60,7 @@ class RequestLog:
             await self._app(scope, receive, send)
             return
         request_id = secrets.token_hex(8)
+        scope[BODY_SEND] = send
         status = 0
 
         async def named(message: Message) -> None:

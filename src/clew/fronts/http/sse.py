@@ -21,12 +21,14 @@ from clew.errors import ClewError
 from clew.live.base import Batch
 from clew.transcript.chunk import Chunk, encode_chunk
 
-__all__ = ["CHAT_HEADERS", "HEARTBEAT_S", "EventStream", "Streams", "chunk_frames", "closing", "frame"]
+__all__ = ["BODY_SEND", "CHAT_HEADERS", "HEARTBEAT_S", "EventStream", "Streams", "chunk_frames", "closing", "frame"]
 
 log = logging.getLogger("clew.http")
 
 HEARTBEAT_S: Final = 15.0
 GRACE_S: Final = 1.5
+BODY_SEND: Final = "clew.body_send"
+"""In the scope of a request: how the server itself takes what is sent."""
 _LAST_WRITE_S: Final = 0.5
 _COMMENT: Final = b": keep-alive\n\n"
 _DONE: Final = b"data: [DONE]\n\n"
@@ -103,9 +105,11 @@ class EventStream:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         loop = asyncio.get_running_loop()
-        pump = loop.create_task(self._pump(send))
+        # Whoever stands between looks at the head of an answer alone: a stream's many bodies go past them.
+        body: Send = scope.get(BODY_SEND, send)
+        pump = loop.create_task(self._pump(send, body))
         gone = loop.create_task(_until_gone(receive))
-        beat = loop.create_task(self._beat(send))
+        beat = loop.create_task(self._beat(body))
         ending = loop.create_task(self._streams.ending.wait())
         self._streams.count += 1
         try:
@@ -121,20 +125,20 @@ class EventStream:
             if self._streams.closing:
                 # The client may be one that does not read; nobody waits for it now.
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._write(send, b"", more=False), _LAST_WRITE_S)
+                    await asyncio.wait_for(self._write(body, b"", more=False), _LAST_WRITE_S)
         elif (error := pump.exception()) is not None:
             if not isinstance(error, ClewError):
                 raise error
             # Cut, not finished: the client sees a broken stream and joins again.
             log.info("a viewer was let go of: %s", error)
 
-    async def _pump(self, send: Send) -> None:
+    async def _pump(self, send: Send, body: Send) -> None:
         async with closing(self._source) as source:
             async with self._turn:
                 await send({"type": "http.response.start", "status": 200, "headers": self._headers})
             async for data in source:
-                await self._write(send, data)
-        await self._write(send, b"", more=False)
+                await self._write(body, data)
+        await self._write(body, b"", more=False)
 
     async def _beat(self, send: Send) -> None:
         while True:
