@@ -6,7 +6,8 @@ from typing import Any
 
 from clew.store.base import Store
 from clew.store.pages import Holder, KnownTurn, MovePage, TurnPage
-from clew.store.unit import AddPruned, LinkMessage, MoveHead, OpenTurn
+from clew.store.paths import PathTurn
+from clew.store.unit import AddPruned, LinkMessage, MoveHead, OpenTurn, SetTurn
 from clew.testing.chunks import text
 from clew.testing.scribe import Scribe
 from clew.testing.store_suite.views import compaction
@@ -67,6 +68,33 @@ async def test_a_message_is_held_by_the_turn_of_the_line_else_by_the_newest(stor
     await scribe.commit(MoveHead(None, now, "goto"))
     assert await store.find_holder(scribe.session_id, user) == Holder(turns[again], on_line=False)
     assert await store.find_holder(scribe.session_id, scribe.mint.message()) is None
+
+
+async def test_a_part_of_a_tree_is_what_the_whole_tree_says(store: Store, scribe: Scribe) -> None:
+    """A path, who holds a message on it, what was refused, what the head has been at, and the rewind to be undone."""
+    id_, told = scribe.session_id, [await scribe.turn(f"prompt {n}", text(f"answer {n}")) for n in range(3)]
+    ids, now, again = [turn[0] for turn in told], scribe.clock.now_ms() + 1, scribe.mint.turn()
+    turn = Turn(id=again, session_id=id_, parent_turn_id=ids[0], created_at=now)
+    await scribe.commit(MoveHead(ids[0], now, "rewind"), OpenTurn(turn), LinkMessage(again, told[2][1]))
+    await scribe.commit(SetTurn(again, "refused", settled_at=now))
+    tree = await store.load_tree(id_)
+    whole = [PathTurn(tree.turns[turn_id], tree.links[turn_id]) for turn_id in ids]
+    assert await store.load_path(id_, ids[2]) == tuple(whole)
+    assert (
+        await store.load_path(id_, ids[2], turns=2) == await store.load_path(id_, ids[2], depth=1) == tuple(whole[1:])
+    )
+    assert await store.load_path(id_, None) == ()
+    assert await store.load_marked(id_, ids[2]) == (whole[0], whole[2])
+    assert await store.find_on_path(id_, told[1][1], ids[2]) == tree.turns[ids[1]]
+    assert await store.find_on_path(id_, told[2][1], ids[1]) is None
+    assert [await store.has_child(id_, turn_id) for turn_id in ids] == [True, True, False]
+    assert await store.load_refused(id_, now) == (PathTurn(tree.turns[again], (told[2][1],)),)
+    assert await store.load_refused(id_, now + 1) == ()
+    assert await store.find_rewind(id_) == await store.newest_move(id_) == tree.moves[-1]
+    assert await store.moves_after(id_, 1, 2) == tree.moves[1:3]
+    assert [await store.was_head(id_, ids[2], through) for through in (2, 3)] == [False, True]
+    await scribe.commit(MoveHead(ids[2], now, "unrewind"))
+    assert await store.find_rewind(id_) is None
 
 
 async def test_the_prunes_of_some_messages_are_those_alone(store: Store, scribe: Scribe) -> None:
