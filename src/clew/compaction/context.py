@@ -347,7 +347,8 @@ def report(context: Context, counted: Step | None = None) -> ContextReport:
     if counted is None:
         whole = system + tools + summary + sum(b.estimate_message(message, context.ruler) for message in context.body)
     else:
-        chars, others = counted.sized
+        # A step of an older version did not note it; the parts then stand as they were estimated.
+        chars, others = counted.sized if len(counted.sized) == 2 else (0, 0)
         whole = b.estimate_tokens(chars, context.ruler) + others + context.estimated_since
     if size.used < whole:
         system, tools, summary = (size.used * part // whole for part in (system, tools, summary))

@@ -120,7 +120,7 @@ async def _recent_report(host: Host, setting: Setting) -> ContextReport | None:
     unreadable = context.compaction is None and counted.line.turns[-1].turn.compaction_turn_id is not None
     if holder is None or holder.origin_turn_id is not None or unreadable:
         return None
-    return report(context, last) if context.size.measured and len(last.sized) == 2 else None
+    return report(context, last) if context.size.measured else None
 
 
 class CountedLine(msgspec.Struct, frozen=True):
