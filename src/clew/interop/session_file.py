@@ -51,11 +51,19 @@ def format_json(portable: PortableSession) -> bytes:
     """One object, with a newline at its end."""
     whole: dict[str, Any] = {"format": FORMAT, "version": VERSION, "session": _plain(portable, portable.session)}
     whole |= {name: getattr(portable, name) for name in _HEADER}
-    # Row by row: one call for all of it would keep every other thread waiting until its end.
-    for field in _KINDS.values():
-        rows = (msgspec.json.encode(_plain(portable, row), order="sorted") for row in getattr(portable, field))
-        whole[field] = msgspec.Raw(b"[" + b",".join(rows) + b"]")
-    return msgspec.json.encode(whole, order="sorted") + b"\n"
+    lists = {field: getattr(portable, field) for field in _KINDS.values()}
+    # Row by row, and joined once: one call for all of it would keep every other thread waiting until its end.
+    pieces: list[bytes] = []
+    for name in sorted({*whole, *lists}):
+        pieces += (b"," if pieces else b"{", msgspec.json.encode(name), b":")
+        if name in whole:
+            pieces.append(msgspec.json.encode(whole[name], order="sorted"))
+            continue
+        pieces.append(b"[")
+        for n, row in enumerate(lists[name]):
+            pieces += (b"," if n else b"", msgspec.json.encode(_plain(portable, row), order="sorted"))
+        pieces.append(b"]")
+    return b"".join((*pieces, b"}\n"))
 
 
 def format_jsonl(portable: PortableSession) -> bytes:
