@@ -2,7 +2,7 @@
 
 import { Background, Controls, type Edge, Handle, type Node, type NodeProps, Position, ReactFlow, ReactFlowProvider, useNodesInitialized, useReactFlow, useStore as useFlow } from '@xyflow/react';
 import '@xyflow/react/dist/style.css';
-import { type KeyboardEvent, useEffect, useMemo } from 'react';
+import { type KeyboardEvent, useEffect, useMemo, useState } from 'react';
 import type { TreeTurn } from '../api/types';
 import { useDark } from '../frame/theme';
 import { goTo } from '../state/route';
@@ -16,6 +16,8 @@ import { ROW, treeLayout } from './tree_layout';
 type TurnNode = Node<{ turn: TreeTurn }, 'turn'>;
 type BranchNode = Node<{ sessionId: string; title: string }, 'branch'>;
 
+/** So many turns are drawn at first, and with each step back. */
+const DRAWN = 500;
 /** Up to so many turns a tree can be read as a whole. */
 const WHOLE = 12;
 /** Kept free around it. */
@@ -27,7 +29,18 @@ const TYPES = { turn: TurnBox, branch: BranchBox };
 
 export function TreeTab() {
   const conversation = useThis();
-  const tree = useStore(conversation.store, (state) => state.tree);
+  const read = useStore(conversation.store, (state) => state.tree);
+  const [most, setMost] = useState(DRAWN);
+  // The thread may have read all of a long session's tree; so much at once nobody can draw.
+  const tree = useMemo(() => {
+    if (!read || read.turns.length <= most) return read;
+    const from = read.turns.map((turn) => turn.id).sort().at(-most)!;
+    return { ...read, turns: read.turns.filter((turn) => turn.id >= from), next_cursor: from };
+  }, [read, most]);
+  const earlier = () => {
+    setMost(most + DRAWN);
+    if (read && read.turns.length < most + DRAWN) void conversation.loadOlderTree().catch(() => undefined);
+  };
   useEffect(() => {
     void conversation.refreshTree();
   }, [conversation]);
@@ -64,7 +77,7 @@ export function TreeTab() {
         {tree.next_cursor ? 'The newest ' : ''}
         {count(tree.turns.length, 'turn')}, {hidden} off the line, {count(tree.branches.length, 'branch', 'branches')}. Pick a turn to inspect it.
         {tree.next_cursor && (
-          <Button look="quiet" className="px-1 py-0 text-xs underline" onClick={() => void conversation.loadOlderTree().catch(() => undefined)}>
+          <Button look="quiet" className="px-1 py-0 text-xs underline" onClick={earlier}>
             Earlier turns
           </Button>
         )}
