@@ -140,7 +140,7 @@ class Witness:
         if row.id in self._found:
             return [] if self._found[row.id] == found else ["it changed after its writer had died"]
         lengths = _prefix(script, row.id, found, shortest)
-        if lengths is None and self.takes_marks and any(part.data.get("type") == "data-damaged" for part in row.parts):
+        if lengths is None and self.takes_marks and row.damage is not None:
             return []
         if lengths is None:
             return [f"it is not what any {shortest} to {len(script)} chunks of its script fold to"]
