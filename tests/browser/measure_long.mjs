@@ -11,15 +11,23 @@ import { composer, goTo, thread, until } from "./scenes.mjs";
 
 const TURNS = Number(process.argv[2] ?? 20_000);
 const ROOT = join(dirname(fileURLToPath(import.meta.url)), "..", "..");
+/** The last turns go through an engine, under the name of a model that the server knows: only a run notes what it counted. */
 const FILL = `
 import asyncio, sys, clew
 from bench.fill import add_sessions, fill_turns
+from clew.providers.base import ModelInfo
+from clew.testing.scripted import FakeProviders, ScriptedModel, say
+from clew.transcript.session import Model
 
 async def main(store, turns):
-    async with clew.open(store, config=clew.Config()) as engine:
+    echo = Model("demo", "echo")
+    infos = [ModelInfo(model=echo, window=10**9, max_output=4_000, summariser=echo)]
+    providers = FakeProviders({"demo": ScriptedModel([say("so it is")] * 4)}, infos=infos)
+    async with clew.open(store, config=clew.Config(), providers=providers) as engine:
         session_id = await add_sessions(engine.store, engine.mint, 1, lambda _: {"title": "A long one"})
-        await fill_turns(engine.store, engine.mint, session_id, range(turns))
-        await engine.patch_session(session_id, model="demo/echo")
+        await fill_turns(engine.store, engine.mint, session_id, range(turns - 4))
+        for _ in range(4):
+            await (await engine.submit(session_id, "go on")).wait()
         print(session_id)
 
 asyncio.run(main(sys.argv[1], int(sys.argv[2])))
