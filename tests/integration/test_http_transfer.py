@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -101,7 +102,7 @@ async def test_a_search_lands_on_the_message_also_on_a_hidden_one(tmp_path: Path
         assert (hit["session_id"], hit["hidden"], hit["role"]) == (session_id, True, "assistant")
         assert hit["snippet"] == "the **minotaur** **sleeps**"
         assert refused(await client.get(f"/api/search?q=x&session={NOBODY}")) == (404, "session_not_found")
-        nothing = {"hits": [], "next_cursor": None, "complete": True, "total": 0, "at_least": False}
+        nothing: dict[str, Any] = {"hits": [], "next_cursor": None, "complete": True, "total": 0, "at_least": False}
         assert (await client.get("/api/search?q=nothing")).json() == nothing
 
 
