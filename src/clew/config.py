@@ -161,7 +161,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     server: ServerConfig = ServerConfig()
     durability: Literal["process", "power"] = "process"
     group_window_ms: float = 0.0
-    group_gap_ms: float = 2.0
+    group_gap_ms: float = 1.0
     lock_wait_ms: float = 60_000.0
     event_log: bool = False
     ledger_prompts: bool = False

@@ -27,7 +27,7 @@ def test_without_a_file_the_defaults_hold(tmp_path: Path) -> None:
         save=SavePolicy(save_on=None, save_buffer_size=65536, save_buffer_ms=50),
         durability="process",
         group_window_ms=0.0,
-        group_gap_ms=2.0,
+        group_gap_ms=1.0,
         lock_wait_ms=60_000.0,
     )
 

@@ -68,7 +68,7 @@ class SqliteOptions(msgspec.Struct, frozen=True, kw_only=True):
     read_only: bool = False
     every_commit_full: bool = False
     window_ms: float = 0.0
-    gap_ms: float = 2.0
+    gap_ms: float = 1.0
     lock_wait_ms: float = 60_000.0
     reader_threads: int = 2
     max_pages: int | None = None
