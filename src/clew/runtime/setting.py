@@ -232,7 +232,9 @@ async def _held_media(store: Store, session_id: str, last: LineTurn | None, froz
     if last is not None and frozen is not None:
         told = last.turn.environment or ""
         return holds_media(last.messages) or tells_media(frozen) or tells_media(told)
-    view = await store.find_view(session_id, keep_damaged=True) if last is not None else None
+    # Most sessions never held one, and need not be read for it.
+    asked = last is not None and await store.has_files(session_id)
+    view = await store.find_view(session_id, keep_damaged=True) if asked else None
     return view is not None and any(holds_media(entry.messages) for entry in view.turns)
 
 

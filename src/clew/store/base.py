@@ -257,6 +257,10 @@ class Conversations(Protocol):
         ``among`` some, which costs no more than there are of these."""
         ...
 
+    async def has_files(self, session_id: str) -> bool:
+        """Whether any message of the session holds a file, on the line or not."""
+        ...
+
     async def newest_message_at(self, session_id: str) -> int:
         """The latest ``created_at`` of the session's messages; 0 when it has none."""
         ...

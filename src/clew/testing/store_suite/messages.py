@@ -59,6 +59,14 @@ async def test_a_part_is_replaced_in_place_and_keeps_its_id(store: Store, scribe
     assert stored.parts == (PartRow(row.parts[0].id, 0, grown.data, 5, 9), added)
 
 
+async def test_a_session_knows_whether_it_ever_held_a_file(store: Store, scribe: Scribe, other: Scribe) -> None:
+    """Whatever became of its message; one of another session's is none of its own."""
+    file = {"type": "file", "mediaType": "text/plain", "url": "/api/blobs/x"}
+    assert not await store.has_files(scribe.session_id)
+    await scribe.commit(u.InsertMessage(row_of(scribe.session_id, scribe.mint, [{"type": "text", "text": "a"}, file])))
+    assert [await store.has_files(one.session_id) for one in (scribe, other)] == [True, False]
+
+
 async def test_a_message_is_found_in_its_own_session_only(store: Store, scribe: Scribe, other: Scribe) -> None:
     """By clew's id and by the client's own; an id that an edit used again gives both, oldest first."""
     one = user_row(scribe.mint, scribe.session_id, "a", 5, {"client_message_id": "u1"})

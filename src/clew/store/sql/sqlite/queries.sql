@@ -328,6 +328,9 @@ OR EXISTS (
 )
 OR EXISTS (SELECT 1 FROM message_queue q WHERE q.session_id = j.value)
 
+-- name: has_files
+SELECT 1 FROM chat_parts INDEXED BY chat_parts_files WHERE session_id = :id AND type = 'file' LIMIT 1
+
 -- name: newest_message_at
 -- What is no number sorts above all numbers; another program may have written it.
 SELECT max(created_at) FROM chat_messages WHERE session_id = :id AND created_at <= 0x7fffffffffffffff

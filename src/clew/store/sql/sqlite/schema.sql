@@ -516,3 +516,5 @@ CREATE TABLE adopted_messages (
 ) WITHOUT ROWID;
 
 CREATE INDEX adopted_messages_by_message ON adopted_messages (message_id);
+
+CREATE INDEX chat_parts_files ON chat_parts (session_id) WHERE type = 'file';
