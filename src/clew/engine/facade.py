@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -175,10 +175,14 @@ class Engine(Operations):
         """Nothing runs on the session in this process."""
         return not self._runtime.sessions.is_live(session_id)
 
-    async def statuses(self, session_ids: Iterable[str]) -> dict[str, Status]:
-        """What each is doing. Only those that ran here, or have something open, can be doing anything."""
+    async def statuses(
+        self, session_ids: Iterable[str], *, unsettled: Collection[str] | None = None
+    ) -> dict[str, Status]:
+        """What each is doing. Only those that ran here, or have something open (``unsettled``, as a list of sessions
+        tells it), can be doing anything."""
         known = {session_id: self.host.live.status(session_id) for session_id in session_ids}
-        unsettled = frozenset(await self.store.unsettled_sessions(known))
+        if unsettled is None:
+            unsettled = frozenset(await self.store.unsettled_sessions(known))
         return {
             session_id: await self.get_status(session_id) if session_id in unsettled else status or Status("idle")
             for session_id, status in known.items()

@@ -38,13 +38,15 @@ __all__ = ["SessionList", "Sessions"]
 
 
 class SessionList(msgspec.Struct, frozen=True):
-    """A page of sessions, newest first. ``next_cursor`` is None on the last page.
+    """A page of sessions, newest first. ``next_cursor`` is None on the last page. ``unsettled`` are those that have
+    something open (a turn, a call, a prompt that waits); None where that was not told.
 
     Public under this name. Over HTTP the same page is a ``SessionPage``, and a ``SessionList`` is one without a cursor.
     """
 
     sessions: tuple[Session, ...]
     next_cursor: str | None
+    unsettled: frozenset[str] | None = None
 
 
 class Sessions(EnginePart):
@@ -119,10 +121,8 @@ class Sessions(EnginePart):
             archived=archived,
             ephemeral=ephemeral,
         )
-        page = await self._store.list_sessions(query)
-        spent = await self._store.load_spend([session.id for session in page.sessions])
-        shown = (msgspec.structs.replace(session, spend=spent[session.id]) for session in page.sessions)
-        return SessionList(tuple(shown), _format_cursor(page.next))
+        page = await self._store.list_shown(query)
+        return SessionList(page.sessions, _format_cursor(page.next), page.unsettled)
 
     async def rename_session(self, session_id: str, title: str) -> Session:
         """Give the session a title; an empty one takes it away. Its place in the list stays."""

@@ -58,6 +58,7 @@ __all__ = [
     "SearchQuery",
     "SessionPage",
     "SessionQuery",
+    "ShownPage",
     "Store",
     "Triggers",
     "Whole",
@@ -115,6 +116,14 @@ class SessionPage(msgspec.Struct, frozen=True):
 
     sessions: tuple[Session, ...]
     next: Cursor | None
+
+
+class ShownPage(msgspec.Struct, frozen=True):
+    """The same with what each session has spent, and which of them have something ``unsettled``."""
+
+    sessions: tuple[Session, ...]
+    next: Cursor | None
+    unsettled: frozenset[str]
 
 
 class LineSlice(msgspec.Struct, frozen=True):
@@ -376,6 +385,11 @@ class Care(Protocol):
 
     async def load_spend(self, session_ids: Collection[str]) -> dict[str, Spend]:
         """What each of these sessions has spent, with its subagents and theirs; of one that is not there, nothing."""
+        ...
+
+    async def list_shown(self, query: SessionQuery) -> ShownPage:
+        """The page of :meth:`Conversations.list_sessions` as a list shows it: ``load_spend`` and
+        ``unsettled_sessions`` of its sessions in one call."""
         ...
 
     async def search(self, query: SearchQuery) -> SearchPage:

@@ -134,7 +134,7 @@ async def _show(engine: Engine, operation: Operation, arguments: Mapping[str, An
     if kind is r.SessionShape:
         return r.show_session(value, await engine.get_status(value.id))
     if kind is r.SessionPage:
-        statuses = await engine.statuses(session.id for session in value.sessions)
+        statuses = await engine.statuses((one.id for one in value.sessions), unsettled=value.unsettled)
         return r.SessionPage([r.show_session(one, statuses[one.id]) for one in value.sessions], value.next_cursor)
     if kind is r.QueueShape:
         status = await engine.get_status(arguments["session_id"])

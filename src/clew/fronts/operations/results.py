@@ -7,6 +7,7 @@ schemas of the OpenAPI document, under the names they have here.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -88,7 +89,7 @@ class ModelList(msgspec.Struct, frozen=True):
     models: list[ModelListing]
 
 
-class SessionShape(msgspec.Struct, frozen=True, kw_only=True):
+class SessionShape(msgspec.Struct, frozen=True):
     """A session as clients see it: what lives in its metadata lifted out, its own rules left out."""
 
     id: str
@@ -254,14 +255,13 @@ class WebhookList(msgspec.Struct, frozen=True):
     webhooks: Sequence[WebhookShape]
 
 
-_LIFTED: Final = tuple(sorted({*SessionShape.__struct_fields__} - {*Session.__struct_fields__, "status"}))
-"""What is said in the metadata of a session."""
+_STATUS: Final = SessionShape.__struct_fields__.index("status")
+_of_session: Final = attrgetter(*(field for field in SessionShape.__struct_fields__ if field != "status"))
 
 
 def show_session(session: Session, status: Status) -> SessionShape:
-    given = {**msgspec.structs.asdict(session), **{field: getattr(session, field) for field in _LIFTED}}
-    del given["permissions"]
-    return SessionShape(**given, status=status)
+    shown = _of_session(session)
+    return SessionShape(*(*shown[:_STATUS], status, *shown[_STATUS:]))
 
 
 def show_rewound(rewound: Rewound) -> RewoundShape:

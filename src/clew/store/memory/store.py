@@ -16,7 +16,7 @@ from clew.clock import Clock, SystemClock
 from clew.errors import InternalError, NotSupported, StoreClosed
 from clew.ids import Mint
 from clew.store import unit as u
-from clew.store.base import Blob, Capabilities, Damage, Rebuilt, SearchPage, SearchQuery, Whole
+from clew.store.base import Blob, Capabilities, Damage, Rebuilt, SearchPage, SearchQuery, SessionQuery, ShownPage, Whole
 from clew.store.copies import plan_copy
 from clew.store.facts import PROMPT_STREAM, Fact, call_facts, facts_of
 from clew.store.guards import refusal
@@ -252,6 +252,13 @@ class MemoryStore(MemoryMoment, MemoryTriggers):
             calls, tokens = sum(one.calls for one in spent), sum(one.tokens for one in spent)
             found[session_id] = Spend(calls, tokens, add_costs(one.cost_usd for one in spent), len(family) - 1)
         return found
+
+    async def list_shown(self, query: SessionQuery) -> ShownPage:
+        page = await self.list_sessions(query)
+        ids = [session.id for session in page.sessions]
+        spent, unsettled = await self.load_spend(ids), await self.unsettled_sessions(ids)
+        shown = (replace(session, spend=spent[session.id]) for session in page.sessions)
+        return ShownPage(tuple(shown), page.next, frozenset(unsettled))
 
     async def search(self, query: SearchQuery) -> SearchPage:
         raise self._not_supported("cannot search; a sqlite: one can (see clew convert)")

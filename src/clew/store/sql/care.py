@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import sha256
 from typing import Final
 
@@ -15,7 +15,6 @@ from clew.store.sql.journal import Mark, decode_entries
 from clew.store.sql.log import to_fact
 from clew.store.sql.messages import MessageReader
 from clew.store.sql.statements import SqlReader, Statements, reading, reading_session, reading_store
-from clew.transcript.session import Spend
 from clew.transcript.spend import NANO, UsageGroup, UsageQuery, UsageSums
 
 __all__ = ["LOOKS", "Look", "SqlCare", "look_over"]
@@ -67,11 +66,6 @@ class SqlCare(SqlReader):
         found = sql.rows("load_usage", {"by": query.by, "since": query.since or 0, "until": until})
         sums = ((row[0], dict(zip(UsageSums.__struct_fields__, row[1:], strict=True))) for row in found)
         return tuple(UsageGroup(key=key, **{**known, "cost_usd": known["cost_usd"] / NANO}) for key, known in sums)
-
-    @reading
-    def load_spend(self, sql: Statements, session_ids: Collection[str]) -> dict[str, Spend]:
-        found = sql.rows("load_spend", {"ids": rows.encode(list(session_ids))})
-        return {id_: Spend(calls, tokens, nano / NANO, subagents) for id_, calls, tokens, nano, subagents in found}
 
     @reading
     def load_facts(self, sql: Statements, stream_id: str) -> tuple[Fact, ...]:

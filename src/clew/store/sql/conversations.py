@@ -7,28 +7,23 @@ in the same snapshot; so a reader in another process sees all that was acknowled
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Callable, Collection, Coroutine
-from typing import Any, Final, TypeVar
-
-import msgspec
+from typing import Any, TypeVar
 
 from clew.errors import RowUndecodable
 from clew.store.base import (
     Blob,
-    Cursor,
     LineSlice,
     Moment,
     OpenCall,
     PendingStream,
     QueuedMessage,
-    SessionPage,
-    SessionQuery,
 )
 from clew.store.sql import lines, rows
+from clew.store.sql.lists import SqlLists
 from clew.store.sql.messages import MessageReader
 from clew.store.sql.paths import SqlPaths
-from clew.store.sql.statements import SqlReader, Statements, reading, reading_list, reading_session, reading_view
+from clew.store.sql.statements import Statements, reading, reading_session, reading_view
 from clew.store.sql.trees import SqlLooks
 from clew.transcript.message import MessageRow
 from clew.transcript.model_call import ModelCall
@@ -39,12 +34,9 @@ from clew.transcript.turn import Step, Tree, Turn
 __all__ = ["SqlConversations", "SqlMoment"]
 
 T = TypeVar("T")
-_END: Final = Cursor(2**63 - 1, "")
-_PLAIN: Final = re.compile(r"[ !#-$&-\[\]^`-~]+", re.ASCII)
-"""What stands in JSON as it is, if that has no escapes, and means nothing else to ``LIKE``."""
 
 
-class SqlConversations(SqlReader):
+class SqlConversations(SqlLists):
     """See :class:`clew.store.base.Conversations` for what each method promises."""
 
     # Sessions
@@ -54,26 +46,6 @@ class SqlConversations(SqlReader):
         row = sql.first("find_session", {"id": session_id})
         return rows.to_session(row) if row else None
 
-    @reading_list
-    def list_sessions(self, sql: Statements, query: SessionQuery) -> SessionPage:
-        # The narrowest index first: what else is asked for is looked at row by row.
-        if query.parent is not None:
-            name = "list_sessions_of_parent"
-        elif query.agent is not None:
-            name = "list_sessions_of_agent"
-        elif query.workspace is not None:
-            name = "list_sessions_of_workspace"
-        elif query.archived or query.ephemeral or query.kind != "chat":
-            name = "list_flagged_sessions"
-        else:
-            name = "list_sessions"
-        params = {**msgspec.structs.asdict(query), **msgspec.structs.asdict(query.cursor or _END)}
-        plain = f"%{query.title}%" if query.title and _PLAIN.fullmatch(query.title) else None
-        found = list(sql.rows(name, {**params, "plain": plain, "limit": query.limit + 1}))
-        page = tuple(rows.to_session(row, keep_damaged=True) for row in found[: query.limit])
-        more = len(found) > query.limit
-        return SessionPage(page, Cursor(page[-1].updated_at, page[-1].id) if more else None)
-
     @reading
     def list_children(self, sql: Statements, parent_id: str) -> tuple[Session, ...]:
         found = sql.rows("list_children", {"id": parent_id})
@@ -82,12 +54,6 @@ class SqlConversations(SqlReader):
     @reading
     def load_state(self, sql: Statements, session_id: str) -> SessionState:
         return lines.load_state(sql, session_id)
-
-    @reading
-    def unsettled_sessions(self, sql: Statements, among: Collection[str] | None = None) -> tuple[str, ...]:
-        if among is None:
-            return tuple(row[0] for row in sql.rows("unsettled_sessions", {}))
-        return tuple(row[0] for row in sql.rows("unsettled_among", {"ids": rows.encode(list(among))}))
 
     # Messages
 

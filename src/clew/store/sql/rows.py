@@ -17,7 +17,7 @@ from clew.errors import RowUndecodable
 from clew.transcript.damage import DAMAGED, UNREADABLE, damaged_part
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.model_call import CallEnd, ModelCall, Purpose
-from clew.transcript.session import Model, Session
+from clew.transcript.session import Model, Session, Spend
 from clew.transcript.turn import Step, Turn, TurnKind
 from clew.transcript.turn_state import TurnStatus
 from clew.transcript.usage import Usage
@@ -26,12 +26,6 @@ _KINDS: Final = frozenset(get_args(TurnKind))
 _STATUSES: Final = frozenset(get_args(TurnStatus))
 _PURPOSES: Final = frozenset(get_args(Purpose))
 _ENDS: Final = frozenset(get_args(CallEnd))
-_SESSION: Final = (
-    *("id", "agent", "workspace_root", "model", "parent_id", "parent_message_id", "permissions", "metadata"),
-    *("prompt_tokens", "completion_tokens", "reasoning_tokens", "cache_read", "cache_write", "total_tokens"),
-    *("cost_usd", "created_at", "updated_at", "archived_at", "head_turn_id"),
-)
-"""The order of ``session_columns``."""
 MESSAGE_CREATED_AT: Final = 4
 """Where it stands in ``message_columns``."""
 MESSAGE_SEAL: Final = 6
@@ -47,6 +41,7 @@ _CALL: Final = (
 )
 """The order of ``call_columns``, with what a model and a usage are made of as one."""
 
+_NOTHING: Final = Spend(0, 0, 0.0, 0)
 _MODELS: Final[dict[Any, Model]] = {}
 _MOST_MODELS: Final = 1_000
 
@@ -85,23 +80,44 @@ def session_params(session: Session) -> Params:
     }
 
 
-def to_session(row: Row, *, keep_damaged: bool = False) -> Session:
+def to_session(row: Row, *, keep_damaged: bool = False, spend: Spend = _NOTHING) -> Session:
     """A session. A damaged one keeps its place in a list, and says so."""
-    known, ids = dict(zip(_SESSION, row, strict=True)), {"session_id": row[0]}
+    ids = {"session_id": row[0]}
     try:
-        known["model"] = _model(known["model"], "model of a session", **ids)
-        text = known["permissions"]
-        known["permissions"] = [] if text == "[]" else decode(text, "permissions of a session", **ids)
-        known["metadata"] = _object(known["metadata"], "metadata of a session", **ids)
-        if not isinstance(known["permissions"], list):
+        model = _model(row[3], "model of a session", **ids)
+        permissions = [] if row[6] == "[]" else decode(row[6], "permissions of a session", **ids)
+        metadata = _object(row[7], "metadata of a session", **ids)
+        if not isinstance(permissions, list):
             raise RowUndecodable("the permissions of a session are not a JSON array", **ids)
     except (RowUndecodable, msgspec.ValidationError) as error:
         if not keep_damaged:
             if isinstance(error, RowUndecodable):
                 raise
             raise RowUndecodable(f"the model of a session is not readable: {error}", **ids) from error
-        known |= {"model": Model("unknown", "unknown"), "permissions": [], "metadata": {DAMAGED: UNREADABLE}}
-    return Session(**known)
+        model, permissions, metadata = Model("unknown", "unknown"), [], {DAMAGED: UNREADABLE}
+    # By name and not by way of a table of names: a list has many.
+    return Session(
+        id=row[0],
+        agent=row[1],
+        workspace_root=row[2],
+        model=model,
+        parent_id=row[4],
+        parent_message_id=row[5],
+        permissions=permissions,
+        metadata=metadata,
+        prompt_tokens=row[8],
+        completion_tokens=row[9],
+        reasoning_tokens=row[10],
+        cache_read=row[11],
+        cache_write=row[12],
+        total_tokens=row[13],
+        cost_usd=row[14],
+        created_at=row[15],
+        updated_at=row[16],
+        archived_at=row[17],
+        head_turn_id=row[18],
+        spend=spend,
+    )
 
 
 def _model(text: Any, what: str, **ids: object) -> Model:

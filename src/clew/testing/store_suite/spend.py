@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from clew.errors import ClewError
 from clew.history.check import check
 from clew.store import unit as u
-from clew.store.base import Store
+from clew.store.base import SessionQuery, ShownPage, Store
 from clew.testing.chunks import text
 from clew.testing.scribe import MODEL, Scribe
 from clew.transcript.model_call import ModelCall, without_session
@@ -169,6 +169,12 @@ async def test_a_session_has_spent_what_its_subagents_have_and_nothing_of_its_br
     gone = scribe.mint.session(store.capabilities.session_ids)
     assert await store.load_spend([gone]) == {gone: nothing}
     assert await store.load_spend([]) == {}
+    await sub.prompt("still at it")
+    every = SessionQuery(limit=4, kind="any")
+    page, listed = await store.list_shown(every), await store.list_sessions(every)
+    told = tuple(replace(session, spend=dict(zip(ids, spent, strict=True))[session.id]) for session in listed.sessions)
+    assert len(told) == 4
+    assert page == ShownPage(told, listed.next, frozenset([sub.session_id]))
 
 
 def _key(group: UsageGroup) -> str:
