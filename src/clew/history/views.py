@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Literal
 
@@ -45,7 +46,7 @@ def _every_message(rows: Sequence[MessageRow], tree: Tree, pruned: Sequence[Prun
 async def load_turn_messages(store: Store, turn_id: str) -> list[Message]:
     """The messages of one turn, on the line or not."""
     turn = await get_turn(store, turn_id)
-    line = await store.load_line(turn.session_id, through=turn.id, turns=1, keep_damaged=True)
+    line = await store.load_line(turn.session_id, through=turn.id, turns=1, keep_damaged=True, viewed=True)
     messages = [shown_message(row, turn.id) for row in line.turns[-1].messages]
     pruned = await store.load_pruned(turn.session_id, {message.id for message in messages})
     return annotate(messages, {turn.id: turn}, pruned)
@@ -69,13 +70,14 @@ async def _visible_page(store: Moment, session_id: str, limit: int, before: str 
     """What :func:`visible_view` shows there of the whole line, of which the page alone is read."""
     # Most turns hold two messages; where they hold fewer, more are read.
     some = limit // 2 + 1
-    last = await store.load_line(session_id, turns=some if before is None else 1, keep_damaged=True)
+    load = functools.partial(store.load_line, session_id, keep_damaged=True, viewed=True)
+    last = await load(turns=some if before is None else 1)
     if not last.turns:
         return _shown_page(await _whole_line(store, session_id), "visible", limit, before)
     compaction_id = last.turns[-1].turn.compaction_turn_id
     made: Sequence[LineTurn] = ()
     if compaction_id is not None:
-        made = (await store.load_line(session_id, through=compaction_id, turns=1, keep_damaged=True)).turns
+        made = (await load(through=compaction_id, turns=1)).turns
     compaction = find_compaction(made)
     if made and compaction is None:
         # Its marker does not read. Then an older one holds, and which, the whole line says.
@@ -101,7 +103,7 @@ async def _visible_page(store: Moment, session_id: str, limit: int, before: str 
                 known = {entry.turn.id: entry.turn for entry in (*made, *turns)}
                 return annotate(seen, known, pruned)[max(place - limit, 0) : place]
             above = turns[0].turn.parent_turn_id
-            turns[:0] = (await store.load_line(session_id, through=above, turns=size, keep_damaged=True)).turns
+            turns[:0] = (await load(through=above, turns=size)).turns
             size *= 2
 
     if before is None:
@@ -110,7 +112,7 @@ async def _visible_page(store: Moment, session_id: str, limit: int, before: str 
         return []
     for turn in await _holding(store, session_id, before):
         if first is None or turn.depth >= first.depth:
-            stretch = await store.load_line(session_id, through=turn.id, turns=some, keep_damaged=True)
+            stretch = await load(through=turn.id, turns=some)
             page = await back_from(stretch)
             if page is not None:
                 return page

@@ -224,12 +224,14 @@ class Conversations(Protocol):
         turns: int | None = None,
         back_to_message: str | None = None,
         keep_damaged: bool = False,
+        viewed: bool = False,
     ) -> LineSlice:
         """The line, or the end of it.
 
         ``through`` ends it at that turn (default: the open turn, else the head). ``turns`` takes at most that many
         from the end; ``back_to_message`` goes back as far as the turn that holds that message. A row that cannot
-        be decoded raises ``RowUndecodable``; with ``keep_damaged`` it is shown as a part that says so.
+        be decoded raises ``RowUndecodable``; with ``keep_damaged`` it is shown as a part that says so. Of a part
+        that is only ``viewed`` its id and its times may be left out.
         """
         ...
 

@@ -283,6 +283,11 @@ def annotate(messages: Sequence[Message], turns: Mapping[str, Turn], pruned: Ite
             ends[str(message.turn_id)] = place
     said: list[Message] = []
     for place, message in enumerate(messages):
+        turn = turns.get(str(message.turn_id))
+        if not stubs and turn is not None and turn.status == "completed" and not turn.data:
+            # Of most there is nothing to say.
+            said.append(message)
+            continue
         added: dict[str, Any] = {}
         calls = [
             call_id_of(part)
@@ -291,7 +296,6 @@ def annotate(messages: Sequence[Message], turns: Mapping[str, Turn], pruned: Ite
         ]
         if calls:
             added["pruned"] = calls
-        turn = turns.get(str(message.turn_id))
         unsent = turn.unsent.get(message.id) if turn is not None else None
         if unsent is not None:
             added["unsent_from"] = unsent

@@ -68,6 +68,7 @@ class MemoryConversations(MemoryTables):
         turns: int | None = None,
         back_to_message: str | None = None,
         keep_damaged: bool = False,
+        viewed: bool = False,
     ) -> LineSlice:
         return (await self._read(session_id)).line(through, turns, back_to_message)
 

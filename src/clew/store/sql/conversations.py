@@ -67,8 +67,10 @@ class SqlConversations(SqlLists):
         turns: int | None = None,
         back_to_message: str | None = None,
         keep_damaged: bool = False,
+        viewed: bool = False,
     ) -> LineSlice:
-        return lines.LineReader(sql, session_id, keep_damaged=keep_damaged).load(through, turns, back_to_message)
+        reader = lines.LineReader(sql, session_id, keep_damaged=keep_damaged)
+        return reader.load(through, turns, back_to_message, viewed=viewed)
 
     @reading_view
     def find_view(
