@@ -154,7 +154,7 @@ async def test_what_an_older_version_wrote_is_found_by_a_search(tmp_path: Path) 
         connection.execute("INSERT INTO message_seals VALUES ('msg_1', ?)", (seal_of([part]),))
     store = await open_sqlite(path)
     hit = SearchHit(session_id, "msg_1", "prt_1", None, "a **thimble**", False, "user", 5)
-    assert await store.search(SearchQuery("thimble")) == SearchPage((hit,), None)
+    assert await store.search(SearchQuery("thimble")) == SearchPage((hit,), None, total=1)
     await store.close()
 
 
