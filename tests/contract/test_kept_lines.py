@@ -7,6 +7,7 @@ import gc
 import random
 import sqlite3
 import tempfile
+import threading
 import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
@@ -25,6 +26,7 @@ from clew.store import unit as u
 from clew.store.base import LineSlice, Store
 from clew.store.sql import kept_lines, messages, rows
 from clew.store.sql.kept_lines import KeptLines
+from clew.store.sql.sqlite import writer
 from clew.store.sql.sqlite.opening import open_sqlite
 from clew.store.sql.sqlite.store import SqliteStore
 from clew.testing.clock import FakeClock
@@ -142,6 +144,40 @@ async def test_what_another_program_changes_is_read_again_and_damage_is_told(tmp
             assert (damage is not None, lines_of(store).bytes > 0) == (
                 (True, False) if "changed" in data else (False, True)
             )
+
+
+@pytest.mark.rule("ST-13")
+async def test_what_another_program_commits_while_the_writer_waits_for_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had the write lock; its commit is seen from then on, though the writer has not begun."""
+    monkeypatch.setattr(writer, "_PATIENCE_S", 0.02)
+    async with opened(tmp_path / "store.db") as store:
+        session_id = await long_session(store, 5)
+        before = await kept_view(store, session_id)
+        part = (await store.load_line(session_id)).turns[1].messages[1].parts[0]
+        begin, committed, read = writer.Writer._begin, threading.Event(), threading.Event()
+
+        def wait_for_it(self: writer.Writer) -> None:
+            if not committed.is_set():
+                with closing(sqlite3.connect(tmp_path / "store.db")) as other, other:
+                    data = '{"type":"text","text":"changed"}'
+                    other.execute("UPDATE chat_parts SET data_json = ? WHERE id = ?", (data, part.id))
+                committed.set()
+                read.wait(10)
+            begin(self)
+
+        monkeypatch.setattr(writer.Writer, "_begin", wait_for_it)
+        writing = store.submit(u.Unit(session_id, (u.PatchSession(metadata={"a": 1}),)))
+        await asyncio.to_thread(committed.wait, 10)
+        try:
+            seen = await kept_view(store, session_id)
+        finally:
+            read.set()
+        await writing
+        told = [view.turns[1].messages[1].damage is not None for view in (before, seen)]
+        assert told == [False, True]
+        await compare(store, session_id)
 
 
 async def test_only_the_newest_turns_of_a_kept_line_are_read_again(

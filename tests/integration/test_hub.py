@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +16,7 @@ from clew.history.check import check
 from clew.ids import Mint
 from clew.runtime.recorder import Recorder
 from clew.store import unit as u
-from clew.store.sql.sqlite.inbox import Inbox
+from clew.store.sql.sqlite.inbox import Inbox, Item
 from clew.store.sql.sqlite.opening import SqliteOptions, open_sqlite
 from clew.store.sql.sqlite.store import SqliteStore
 from clew.testing.chunks import text
@@ -216,3 +217,56 @@ async def test_what_is_kept_back_is_stored_when_the_store_is_closed(tmp_path: Pa
     assert row is not None
     assert row.parts[0].data["text"] == "so far"
     await again.close()
+
+
+async def test_who_fails_over_what_became_of_his_unit_keeps_nobody_from_hearing(slow_store: SqliteStore) -> None:
+    """They are told in one call; so one who raises there would leave the others waiting for ever."""
+    scribe = await Scribe.create(slow_store)
+    last: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    unit = u.Unit(scribe.session_id, (u.PatchSession(metadata={"a": 1}),))
+
+    def fail(answers: object) -> None:
+        raise RuntimeError("not today")
+
+    slow_store.submit_all([unit], fail, awaited=False)
+    slow_store.submit_all([unit], lambda answers: last.set_result(None), awaited=True)
+    await asyncio.wait_for(last, 10)
+
+
+async def test_a_loop_that_ends_while_its_unit_is_written_takes_no_other_along(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store may be written to from several loops, and one of them closed at any moment."""
+    scribe = await Scribe.create(store)
+    unit = u.Unit(scribe.session_id, (u.PatchSession(metadata={"a": 1}),))
+    gone = asyncio.new_event_loop()
+    gone.close()
+    monkeypatch.setattr(gone, "is_closed", lambda: False)  # as it was when the writer asked
+    inbox_of(store)._put(Item((unit,), None, gone, lambda outcomes: None, awaited=True), stays_open=False)
+    assert await store.commit(unit) == u.Committed()
+
+
+async def test_nothing_is_handed_over_behind_the_end(store: SqliteStore) -> None:
+    """Closing comes from another thread: a unit is taken before it, or refused, and never left lying."""
+    scribe = await Scribe.create(store)
+    unit = u.Unit(scribe.session_id, (u.PatchSession(metadata={"a": 1}),))
+    inbox = inbox_of(store)
+    put, ended = inbox._queue.put, threading.Event()
+
+    def end_first(item: Any) -> None:
+        # Whoever closes now gets as far as he can before the item is in the queue.
+        if isinstance(item, Item):
+            closing.start()
+            ended.wait(0.05)
+        put(item)
+
+    def end() -> None:
+        inbox.close()
+        ended.set()
+
+    closing = threading.Thread(target=end)
+    inbox._queue = SimpleNamespace(  # type: ignore[assignment]
+        put=end_first, get=inbox._queue.get, get_nowait=inbox._queue.get_nowait, empty=inbox._queue.empty
+    )
+    assert await asyncio.wait_for(store.submit(unit), 10) == u.Committed()
+    closing.join()

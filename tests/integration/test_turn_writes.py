@@ -20,7 +20,18 @@ from clew.store.sql.sqlite.connection import SqliteStatements
 from clew.store.sql.sqlite.opening import SqliteOptions, open_sqlite
 from clew.store.sql.sqlite.store import SqliteStore
 from clew.store.sql.turns import Turns
-from clew.store.unit import BookStep, LinkMessage, OpenTurn, PatchSession, SetTurn, Unit
+from clew.store.unit import (
+    BookStep,
+    DeleteSession,
+    InsertSession,
+    LinkMessage,
+    MoveHead,
+    OpenTurn,
+    PatchSession,
+    SetTurn,
+    Unit,
+    Write,
+)
 from clew.testing.chunks import text
 from clew.testing.scribe import Scribe, settled, user_row
 from clew.transcript.turn import Turn
@@ -176,6 +187,47 @@ async def test_what_is_remembered_is_bounded(tmp_path: Path) -> None:
         assert len(turns) <= 256
         assert not any("much" in turn.data for turn in turns.values())
         await kept(store, tmp_path / "store.db")
+
+
+@pytest.mark.parametrize("much", [0, 5000], ids=["many", "large"])
+async def test_a_unit_may_come_back_to_any_turn_that_it_has_opened(tmp_path: Path, much: int) -> None:
+    """As an import does, which is one unit however long the session is: more turns than are remembered, or larger."""
+    async with opened(tmp_path / "store.db", STILL) as store:
+        scribe = await Scribe.create(store)
+        ids = [f"trn_{n:04}" for n in range(20 if much else 300)]
+        writes: list[Write] = []
+        for n, id_ in enumerate(ids):
+            turn = Turn(
+                id=id_,
+                session_id=scribe.session_id,
+                parent_turn_id=ids[n // 2] if n else None,
+                created_at=n,
+                status="aborted",
+                data={"much": "x" * much},
+            )
+            row = user_row(scribe.mint, scribe.session_id, id_, n)
+            writes += [*settled(row), OpenTurn(turn), LinkMessage(id_, row.id)]
+        note = user_row(scribe.mint, scribe.session_id, "beside", 1)
+        again = [SetTurn(ids[0], None, data={"seen": True}), *settled(note), LinkMessage(ids[0], note.id)]
+        await scribe.commit(*writes, *again, *(MoveHead(id_, 1, "goto") for id_ in ids))
+        tree = await store.load_tree(scribe.session_id)
+        assert [tree.turns[id_].depth for id_ in ids] == [n.bit_length() for n in range(len(ids))]
+        assert tree.turns[ids[0]].data == {"much": "x" * much, "seen": True}
+        assert [len(tree.links[id_]) for id_ in ids] == [2, *[1] * (len(ids) - 1)]
+        assert [move.to_turn_id for move in tree.moves] == ids
+        await kept(store, tmp_path / "store.db")
+
+
+async def test_a_session_that_is_deleted_and_comes_back_is_dated_anew(tmp_path: Path) -> None:
+    """It may be older than what was remembered of the one before it, and is moved all the same."""
+    async with opened(tmp_path / "store.db", STILL) as store:
+        scribe = await Scribe.create(store)
+        before = await scribe.session()
+        await scribe.commit(PatchSession(updated_at=10**13))
+        await scribe.commit(DeleteSession())
+        await scribe.commit(InsertSession(before))
+        await scribe.commit(PatchSession(updated_at=10**13 - 1))
+        assert (await scribe.session()).updated_at == 10**13 - 1
 
 
 @pytest.mark.slow

@@ -79,7 +79,7 @@ class UnitWriter:
         self._pending = Pending(statements)
         self.tails = Tails()
         self._states: dict[str, SessionState | None] = {}
-        self._turns = Turns(statements)
+        self._turns = Turns(statements, self._pending)
         self._wrote = self._struck = False
         self.commit = 0
 
@@ -353,6 +353,7 @@ class UnitWriter:
         self._sql.run("delete_facts_of_prompts", {})
         self._states[session_id] = None
         self._turns.forget()
+        self._pending.forget_session(session_id)
         self._struck = True
         streams, numbers = self._book.forget(session_id)
         self.tails.forget(streams)

@@ -50,6 +50,10 @@ class Pending:
         self.clear()
         self._touched.clear()
 
+    def forget_session(self, session_id: str) -> None:
+        """It is deleted; one that gets its name may be older."""
+        self._touched.pop(session_id, None)
+
     # Messages
 
     def insert_message(self, message: MessageRow, parts: list[rows.Params]) -> None:

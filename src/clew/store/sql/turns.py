@@ -9,6 +9,7 @@ from typing import Final
 
 from clew.errors import InternalError
 from clew.store.sql import rows
+from clew.store.sql.pending import Pending
 from clew.store.sql.statements import Statements
 from clew.transcript.turn import Turn
 
@@ -22,8 +23,9 @@ _MOST_DATA: Final = 4096
 class Turns:
     """The newest turns that were written, and how many messages were linked to those opened here."""
 
-    def __init__(self, sql: Statements) -> None:
+    def __init__(self, sql: Statements, pending: Pending) -> None:
         self._sql = sql
+        self._pending = pending
         self._turns: dict[str, Turn] = {}
         self._linked: dict[str, int] = {}
 
@@ -31,6 +33,8 @@ class Turns:
         turn = self._turns.get(turn_id)
         if turn is not None and turn.session_id == session_id:
             return turn
+        # One that the same unit opened may wait to be written and be forgotten here: it was large, or one of many.
+        self._pending.flush(session_id)
         row = self._sql.first("get_turn", {"id": turn_id, "session_id": session_id})
         if row is None:
             raise InternalError("a write names a turn that is not there", turn_id=turn_id)

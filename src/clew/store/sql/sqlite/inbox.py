@@ -8,7 +8,9 @@ one, a synced unit among them, and the first after a pause never wait for it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import enum
+import logging
 import queue
 import threading
 import time
@@ -21,6 +23,8 @@ from clew.store.sql.sqlite.search_index import SearchIndex
 from clew.store.unit import Unit
 
 __all__ = ["Inbox", "Item", "Look", "Work", "answer", "runs"]
+
+log = logging.getLogger("clew.store")
 
 MAX_GROUP: Final = 512
 IDLE_S: Final = 0.25
@@ -121,9 +125,9 @@ class Inbox:
             self._put(Item(units, None, loop, told, awaited=awaited), stays_open=True)
 
     def _put(self, item: Item, *, stays_open: bool) -> None:
-        if self.closed:
-            raise StoreClosed("the store is closed")
         with self._lock:
+            if self.closed:
+                raise StoreClosed("the store is closed")
             # Units commit in the order they came: what comes after this one goes into no item before it.
             self._open = item if stays_open else None
             self._queue.put(item)
@@ -135,9 +139,11 @@ class Inbox:
 
     def close(self) -> None:
         """What was handed over is taken once more, and then nothing."""
-        if not self.closed:
-            self.closed = True
-            self._queue.put(None)
+        with self._lock:
+            if not self.closed:
+                self.closed = True
+                # Nothing comes behind this: the writer would be gone, and whoever waits for it not told.
+                self._queue.put(None)
 
     def take(self, group: list[Item], looks: list[Look]) -> bool:
         """Wait for something, then take all that waits. True when this was the last time."""
@@ -187,7 +193,7 @@ def answer(group: list[Item], outcomes: list[Any]) -> None:
         by_loop.setdefault(item.loop, []).append((item, outcomes[place : place + item.size]))
         place += item.size
     for loop, theirs in by_loop.items():
-        if not loop.is_closed():
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits there any more
             loop.call_soon_threadsafe(_tell, theirs)
 
 
@@ -197,5 +203,8 @@ def _tell(answers: list[tuple[Item, list[Any]]]) -> None:
         told, item.told = item.told, []
         place = 0
         for count, tell in told:
-            tell(outcomes[place : place + count])
+            try:
+                tell(outcomes[place : place + count])
+            except Exception:
+                log.exception("somebody could not take in what became of his units; the others are told")
             place += count

@@ -3,7 +3,7 @@
 SQLite tells a connection that another one has committed. The writer's own connection thus knows of others, and only it
 does; but whoever reads must not wait for a writer that is busy. So a connection of its own, the sentinel, is asked
 instead: after each commit of the writer's it is brought up to date, and whatever it sees beyond that is not clew's.
-While the writer is at it, nothing has to be asked: what others committed before, it notices when it begins.
+While the writer is at it, nothing has to be asked: it has the write lock, and knows what others committed before.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Others:
         self._looked.add(session_id)
 
     def begin(self) -> None:
-        """The writer begins to change the file."""
+        """The writer begins to change the file, which nobody else can now."""
         with self._lock:
             self._writing = True
 

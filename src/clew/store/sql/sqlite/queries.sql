@@ -441,10 +441,10 @@ WITH RECURSIVE path (id, parent_turn_id, depth) AS (
 SELECT id FROM path
 
 -- name: compactions_above
--- From one compaction to the next, not turn by turn.
+-- From one compaction to the next, not turn by turn; each once, since those that are damaged may name one another.
 WITH RECURSIVE above (id) AS (
     SELECT p.compaction_turn_id FROM chat_turns t JOIN chat_turns p ON p.id = t.parent_turn_id WHERE t.id = :id
-    UNION ALL
+    UNION
     SELECT p.compaction_turn_id FROM above JOIN chat_turns t ON t.id = above.id
     JOIN chat_turns p ON p.id = t.parent_turn_id
 )

@@ -231,9 +231,9 @@ class Writer:
         """Take in what others wrote into one session, as one transaction. Whether it is not to be tried again."""
         try:
             self._watch.before()
-            self._others.begin()
             self._begin()
             self._meet_others()
+            self._others.begin()
             if not self._adopter.adopt(session_id):
                 self._connection.execute("ROLLBACK")
                 return True
@@ -296,9 +296,9 @@ class Writer:
             self._connection.execute(f"PRAGMA synchronous = {'FULL' if power else 'NORMAL'}")
             self._sync = "power" if power else "process"
         self._watch.before()
-        self._others.begin()
         self._begin()
         self._meet_others()
+        self._others.begin()
         failpoint("writer.in_transaction")
         outcomes = [self._units.apply(unit) for unit in units] if work is None else [work(self._index)]
         self._units.finish()
