@@ -12,10 +12,11 @@ import clew
 from clew.history.check import check
 from clew.store.files import folder
 from clew.store.files.opening import open_files
-from clew.testing.chunks import text
+from clew.testing.chunks import text, tool_call, tool_output
 from clew.testing.clock import FakeClock
 from clew.testing.scribe import Scribe
 from clew.testing.scripted import Gate, say, wait
+from clew.transcript import chunk as c
 from tests.acceptance.jsonl_sessions import ULID, ask, engine, no_sync, place, reads, url
 from tests.readers import reader_003
 
@@ -76,6 +77,42 @@ async def test_a_session_written_by_hand_loads_and_goes_on(tmp_path: Path) -> No
         rewound = await e.rewind(ULID, before[0].id, mode="edit")
         assert rewound.draft is not None
         assert await check(e.store) == []
+
+
+@pytest.mark.rule("FS-1")
+@pytest.mark.parametrize("failed", [False, True])
+async def test_a_result_written_by_hand_takes_the_place_of_what_the_call_had_given(
+    tmp_path: Path, failed: bool
+) -> None:
+    """The process was gone while the tool ran; whoever brings the result says all of it."""
+    store = await open_files("jsonl", tmp_path / "store")
+    scribe = await Scribe.create(store)
+    opened = await scribe.prompt("look")
+    recorder = opened.recorder()
+    for chunk in [
+        c.Start(message_id=recorder.message.id),
+        c.StartStep(),
+        *tool_call("x", {}),
+        *tool_output("half", preliminary=True),
+    ]:
+        await recorder.send(chunk)
+    await recorder.close(seal=False)
+    await store.close()
+    at = place(tmp_path, scribe.session_id)
+    record = {"recordType": "message", "schemaVersion": 1, "seq": 99, "role": "toolResult", "toolCallId": "c1"}
+    record |= {"content": [{"type": "text", "text": "whole"}], "isError": failed, "timestamp": "2025-02-11T10:00:02Z"}
+    with (at / "session.jsonl").open("a") as log:
+        log.write(json.dumps(record) + "\n")
+    async with engine(tmp_path, say("ok")) as e:
+        [part] = [
+            part for message in await e.messages(scribe.session_id) for part in message.parts if "toolCallId" in part
+        ]
+        said = (
+            {"state": "output-error", "errorText": "whole"}
+            if failed
+            else {"state": "output-available", "output": "whole"}
+        )
+        assert part == {"type": "tool-x", "toolCallId": "c1", "input": {}, **said}
 
 
 @pytest.mark.rule("FS-1")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -107,5 +109,27 @@ async def test_a_page_of_a_long_history_is_what_the_whole_has_there(kind: str, s
                     await tale.compact()
             await tale.tell(rng.choice([0, 1, 70, 140]))
         await check_looks(store, tale.scribe.session_id, rng)
+    finally:
+        await store.close()
+
+
+async def test_summaries_that_are_said_to_lie_above_one_another_are_counted_once(tmp_path: Path) -> None:
+    """Turns that are damaged may name one another in a ring; who looks at the reflog is answered all the same."""
+    clock = FakeClock()
+    store = await open_sqlite(tmp_path / "store.db", clock=clock)
+    try:
+        tale = Tale(await Scribe.create(store, clock=clock), clock, random.Random(0))
+        await tale.tell(3)
+        above = tale.turns[-1]
+        marks = []
+        for _ in range(2):
+            marker = tale._said({"type": "data-compaction", "data": {"summary": "so far", "tail_start_id": "msg_gone"}})
+            await tale.scribe.commit(*settled(marker), *tale._turn("compaction", marker.id))
+            marks.append(tale.turns[-1])
+            await tale.tell(1)
+        with closing(sqlite3.connect(tmp_path / "store.db")) as other, other:
+            other.execute("UPDATE chat_turns SET compaction_turn_id = ? WHERE id = ?", (marks[0], above))
+        page = await store.load_moves(tale.scribe.session_id)
+        assert [move.to_turn_id for move in page.moves] == tale.turns[::-1]
     finally:
         await store.close()

@@ -82,6 +82,16 @@ CONVERSATION = [
 CACHED = {"type": "ephemeral", "ttl": "5m"}
 
 
+async def test_what_a_call_gave_before_its_result_is_not_sent_for_it(anthropic: Talk, openai: Talk) -> None:
+    """Whoever left it so, each provider is told that there is no result."""
+    early = {"state": "output-available", "input": {}, "output": "half", "preliminary": True}
+    cut = assistant({"type": "step-start"}, {"type": "tool-read", "toolCallId": "call_1", **early})
+    no_result = "The call has no result: it was interrupted. What it did is not known."
+    for talk in (anthropic, openai):
+        sent = str((await talk.body(user("Look", "m1"), cut, user("And?", "m2"), tools=(READ,)))["messages"])
+        assert (no_result in sent, "half" in sent) == (True, False)
+
+
 async def test_anthropic_is_sent_the_conversation_step_by_step(anthropic: Talk) -> None:
     """Results after their calls, its own reasoning with its signature and nobody else's, errors as errors."""
     body = await anthropic.body(*CONVERSATION, system="Be brief.", tools=(READ,), max_output_tokens=99, temperature=0.2)

@@ -27,7 +27,7 @@ from clew.runtime.submission import Submission
 from clew.transcript import chunk as c
 from clew.transcript.gate import check_value
 from clew.transcript.message import MessageRow
-from clew.transcript.part import approval_of, call_id_of, output_of, state_of, steps_in
+from clew.transcript.part import approval_of, call_id_of, is_preliminary, output_of, state_of, steps_in
 from clew.transcript.session import Session, read_model
 
 __all__ = ["Chat"]
@@ -133,7 +133,8 @@ class Chat:
             call_id, state, approval = call_id_of(part), state_of(part), approval_of(part)
             approval_id, approved, reason = approval.get("id"), approval.get("approved"), approval.get("reason")
             is_approval = state == "approval-responded" and isinstance(approval_id, str) and isinstance(approved, bool)
-            if call_id is None or not (is_approval or (state == "output-available" and not approval)):
+            is_output = state == "output-available" and not approval and not is_preliminary(part)
+            if call_id is None or not (is_approval or is_output):
                 continue
             answered = True
             # Whether it still waits is asked of the engine by answering: a status may lag behind the stream.

@@ -165,7 +165,7 @@ class _History:
     def _result(self, part: p.Part) -> Any:
         outcome = "success"
         match p.state_of(part):
-            case "output-available":
+            case "output-available" if not p.is_preliminary(part):
                 content = p.read_output(part)
             case "output-error":
                 content, outcome = p.error_text(part) or "The call failed.", "failed"

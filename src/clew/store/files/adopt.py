@@ -100,7 +100,9 @@ class _Adoption:
                     came = {"state": "output-available", "output": text}
                     if record.get("isError") is True:
                         came = {"state": "output-error", "errorText": text}
-                    new = replace(part, data={**part.data, **came}, updated_at=self.at)
+                    # What the call had given before is none of its result.
+                    before = {key: value for key, value in part.data.items() if key not in ("output", "preliminary")}
+                    new = replace(part, data={**before, **came}, updated_at=self.at)
                     return self._set_parts(row, (*row.parts[: part.index], new, *row.parts[part.index + 1 :]))
         return None
 
