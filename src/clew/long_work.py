@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import contextvars
 import functools
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final, ParamSpec, TypeVar
+from weakref import WeakKeyDictionary
 
 __all__ = ["AT_ONCE", "giving_way", "run_long"]
 
@@ -22,17 +21,13 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 AT_ONCE: Final = 2
-"""So many pieces of long work go on at once; the others wait, in threads that nobody else needs."""
+"""So many pieces of long work go on at once in a loop; the others wait, and take no thread for it."""
 
 _SLICE_S: Final = 0.0002
 _lock = threading.Lock()
 _under_way = 0
 _usual = sys.getswitchinterval()
-
-
-@functools.cache
-def _threads() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(AT_ONCE, thread_name_prefix="clew-long")
+_rooms: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 
 
 @contextlib.contextmanager
@@ -56,8 +51,9 @@ def giving_way() -> Iterator[None]:
 
 async def run_long(call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
     """Call it off the loop, with others of its kind before it if there are any."""
-    run = functools.partial(contextvars.copy_context().run, _run, functools.partial(call, *args, **kwargs))
-    return await asyncio.get_running_loop().run_in_executor(_threads(), run)
+    # In the loop's own threads, which end with it: a process that forks later has none left.
+    async with _rooms.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(AT_ONCE)):
+        return await asyncio.to_thread(_run, functools.partial(call, *args, **kwargs))
 
 
 def _run(call: Callable[[], T]) -> T:

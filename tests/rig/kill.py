@@ -22,7 +22,6 @@ from typing import Any, Final, Literal, cast
 
 import msgspec
 
-from clew import long_work
 from clew.failpoints import arm
 from tests.rig import streamer
 from tests.rig.budget import Budget, Outcome
@@ -53,10 +52,6 @@ class _Fork:
     """As much of :class:`subprocess.Popen` as a child is used by."""
 
     def __init__(self, orders: Orders, failpoints: str, errors: int) -> None:
-        if long_work._threads.cache_info().currsize:
-            # What the judge read of a long session was put together in threads that are kept for the next one.
-            long_work._threads().shutdown()
-            long_work._threads.cache_clear()
         if threading.active_count() > 1:
             raise AssertionError("a process with threads is not to be forked")
         child_in, stdin = os.pipe()

@@ -206,8 +206,12 @@ export class OpenSession {
     this.store.set({ focus: { messageId, asked: this.counter } });
   }
 
-  /** Whether a message is in the conversation as it stands, however far back. */
+  /** Whether a message is in the conversation as it stands, however far back. Where the tree was read it says so. */
   private async isSeen(messageId: string): Promise<boolean> {
+    const { tree } = this.store.get();
+    const holder = tree?.turns.find((turn) => turn.messages.includes(messageId));
+    if (holder) return holder.on_line;
+    if (tree && tree.next_cursor == null) return false;
     try {
       await this.client.call('GET /api/sessions/{id}/messages', { path: { id: this.id }, query: { limit: 1, before: messageId } });
       return true;
