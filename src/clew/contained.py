@@ -30,6 +30,8 @@ _SETTLED_NS: Final = 2_000_000_000
 """How long ago a file must have changed before its times tell of the next change: some systems count in twos of
 seconds, and all of them in ticks."""
 _MOST_BYTES: Final = 8 * 1024 * 1024
+_MOST_KEYS: Final = 1_000
+"""What was made of files that are not there has no bytes, and there may be any number of folders without them."""
 
 Trace = tuple[int, ...]
 """What a file is known by: device, inode, kind, length, when its content and when anything about it changed last."""
@@ -64,7 +66,7 @@ class Kept(Generic[T]):
     """What was made of files and folders by key, made anew when one of these has changed. For any thread.
 
     Of a file that has changed just now nothing is kept: it could change again and look the same. What is kept longest
-    without being asked for goes when the files together have too many bytes.
+    without being asked for goes when the files together have too many bytes, or there is too much of it.
     """
 
     def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
@@ -94,7 +96,7 @@ class Kept(Generic[T]):
             if all(max(trace[4:]) < began - _SETTLED_NS for trace in traces):
                 self._kept[key] = (noted, size, value)
                 self._bytes += size
-            while self._bytes > self._most:
+            while self._bytes > self._most or len(self._kept) > _MOST_KEYS:
                 self._drop(next(iter(self._kept)))
         return value
 

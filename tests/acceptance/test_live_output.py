@@ -11,7 +11,10 @@ import pytest
 
 import clew
 from clew.engine import Engine
+from clew.runtime.live_output import LiveOutput
+from clew.testing.clock import FakeClock
 from clew.testing.scripted import FakeProviders, ScriptedModel, call, say, then
+from clew.transcript import chunk as c
 
 ANYTHING = [{"permission": "*", "pattern": "*", "action": "allow"}]
 
@@ -93,6 +96,19 @@ async def test_an_aborted_call_ends_with_what_it_gave(tmp_path: Path) -> None:
         assert (part["state"], "preliminary" in part, "output" in part) == ("output-error", False, False)
         assert part["errorText"].startswith("aborted by the user; its effects are unknown")
         assert "half" in part["errorText"]
+
+
+async def test_what_is_no_json_is_not_shown_and_what_comes_after_it_is() -> None:
+    """A value that holds itself, half a character, an object; each is passed over, and nothing is raised."""
+    itself = list[Any]()
+    itself.append(itself)
+    clock, shown = FakeClock(), list[c.Chunk]()
+    live = LiveOutput(clock, "c1", shown.append)
+    for value in (itself, "\ud800", object(), {"text": "one"}):
+        live.report(value)
+        await asyncio.sleep(0)
+        clock.advance(1_000)
+    assert shown == [c.ToolOutputAvailable("c1", {"text": "one"}, True)]
 
 
 @pytest.mark.slow

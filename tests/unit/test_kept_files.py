@@ -143,6 +143,15 @@ def test_what_is_kept_has_a_bound_in_bytes(tmp_path: Path, monkeypatch: pytest.M
     assert made == ["a", "b", "c", "b", "d", "d", "none"]
 
 
+def test_what_is_kept_of_folders_without_files_has_a_bound_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of them has any bytes, and a server may be given any number of them."""
+    monkeypatch.setattr(contained, "_MOST_KEYS", 10)
+    kept: Kept[object] = Kept()
+    for n in range(100):
+        kept.get(n, lambda: read_contained(tmp_path / "none", tmp_path, 1_000))
+    assert list(kept._kept) == list(range(90, 100))
+
+
 def test_a_prompt_that_was_made_before_is_the_one_that_would_be_made() -> None:
     """By all it was made of: a schema changed in place is another one."""
     schema: dict[str, Any] = {"type": "object", "properties": {"a": {"type": "string"}}}

@@ -64,6 +64,9 @@ def offers_for(targets: Sequence[Target], workspace: str | None, scope: Literal[
         if any(len(one.pattern) > MAX_PATTERN_CHARS for one in rules):
             break
         shown = words if len(words) <= _MAX_WORDS else f"{words[: _MAX_WORDS - 1]}…"
+        # What goes beyond the call is offered only where the words name all of it; the call itself is in sight.
+        if height and shown != words:
+            break
         offers.setdefault(pattern, Offer(pattern, shown, rules))
     return list(offers.values())[:_MAX_OFFERS]
 

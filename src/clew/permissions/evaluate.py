@@ -27,6 +27,7 @@ Scope = Literal["manifest", "session", "project", "mode"]
 _Scopes = tuple[tuple[Scope, Sequence[Rule]], ...]
 _STRICTNESS: Final[Mapping[Action, int]] = {"allow": 0, "ask": 1, "deny": 2}
 _SAYS: Final = {"allow": "allows it", "ask": "asks", "deny": "denies it"}
+_ONLY_READS: Final = "this session only reads, whatever its rules allow"
 _COVERS: Final = {
     "named": "a rule that writes its program out",
     "exact": "a rule for exactly this command",
@@ -76,6 +77,7 @@ def evaluate(
     session: Sequence[Rule] = (),
     project: Sequence[Rule] = (),
     mode: Mode = "ask",
+    tool: str | None = None,
     workspace: str | os.PathLike[str] | None = None,
     attended: bool = True,
     resolve: Callable[[str], str] | None = None,
@@ -85,6 +87,8 @@ def evaluate(
 ) -> Decision:
     """Decide about all ``targets`` of one call. Never raises.
 
+    ``tool`` is the one that is called, where a whole call is decided: what it says it touches does not make it one that
+    reads.
     ``workspace`` is the resolved root; relative patterns and redirects begin there. ``resolve`` turns the path of a
     redirect into one without links; without it no rule can allow a redirect. ``home``, ``aliases`` and ``finds`` are
     what :class:`~clew.permissions.file_system.FileSystem` says. ``attended`` is False where nobody can be asked:
@@ -99,13 +103,16 @@ def evaluate(
             ("manifest", manifest),
         )
         subjects = [subject for target in targets for subject in subjects_of(target, file_system)]
+        reads = mode != "read_only" or (bool(subjects) and (tool is None or is_reading(tool)))
         judgements = tuple(
             _judge(subject, scopes, file_system)
-            if mode != "read_only" or is_reading(subject.target.permission)
-            else Judgement(subject.target, "deny", None, "mode", "this session only reads, whatever its rules allow")
+            if mode != "read_only" or (reads and is_reading(subject.target.permission))
+            else Judgement(subject.target, "deny", None, "mode", _ONLY_READS)
             for subject in subjects
         )
         decision = Decision("ask", None, None, None, (), "the call does not say what it would touch")
+        if not reads:
+            decision = Decision("deny", None, "mode", None, (), _ONLY_READS)
         if judgements:
             worst = max(judgements, key=lambda judgement: _STRICTNESS[judgement.action])
             decision = Decision(

@@ -12,6 +12,7 @@ Whether a path is free of links is the caller's to see to: here paths are text.
 from __future__ import annotations
 
 import posixpath
+import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
@@ -34,6 +35,7 @@ __all__ = [
 ]
 
 _SPECIAL = "*?["
+_NEGATED = re.compile(r"(?:(?<=/)|^)!\(")
 
 
 def is_resolved(path: str) -> bool:
@@ -49,7 +51,8 @@ def is_relative(pattern: str) -> bool:
 
 def exact_path(path: str) -> str:
     """The pattern that matches this path and no other."""
-    return escape(path, _SPECIAL)
+    # A file may be called `!(x)`; unescaped that would be every other one.
+    return _NEGATED.sub(r"\\!(", escape(path, _SPECIAL))
 
 
 def path_matches(pattern: str, path: str, workspace: str | None) -> bool:

@@ -16,6 +16,7 @@ import msgspec
 from clew.errors import AlreadyAnswered, ApprovalNotFound, ClewError, Conflict, InvalidInput
 from clew.live.base import Status
 from clew.permissions.approval_rules import Offer, offers_for
+from clew.permissions.rules import MAX_RULES
 from clew.runtime.calls import Call
 from clew.runtime.host import Host
 from clew.runtime.live_sessions import LiveSessions
@@ -236,19 +237,23 @@ class Answers:
             return []
         if scope == "project" and session.workspace_root is None:
             raise InvalidInput("without a workspace there is no project to remember this for; choose session")
-        new: list[dict[str, Any]] = []
+        new: dict[tuple[Any, ...], dict[str, Any]] = {}
         now = self._host.clock.now_ms()
         for part in parts:
             # Off the loop: a shell line is read for it.
             offers = await asyncio.to_thread(offers_for, _targets(part), session.workspace_root, scope)
             offer = _picked(offers, pattern)
             rules = offer.rules if offer is not None else ()
-            new += [{**msgspec.to_builtins(rule), "source": scope, "added_at": now} for rule in rules]
-        if scope == "session":
-            return [PatchSession(permissions=(*session.permissions, *new))]
+            for rule in rules:
+                said = {**msgspec.to_builtins(rule), "source": scope, "added_at": now}
+                new[_said_by(said)] = said
         project = str(session.workspace_root)
-        known = await self._host.store.load_project_rules(project)
-        return [PutProjectRules(project, (*known, *new), now)]
+        known = session.permissions if scope == "session" else await self._host.store.load_project_rules(project)
+        # One that is there already is not kept twice.
+        held = (*(rule for rule in known if _said_by(rule) not in new), *new.values())
+        if new and len(held) > MAX_RULES:
+            raise InvalidInput(f"more than the {MAX_RULES} rules that are kept; revoke some first, or allow it once")
+        return [PatchSession(permissions=held) if scope == "session" else PutProjectRules(project, held, now)]
 
     async def _reconsider(self, session_id: str, turn: Turn, waits: tuple[Wait, ...]) -> tuple[Wait, ...]:
         """Requests that the new rule covers need no answer of their own."""
@@ -257,7 +262,7 @@ class Answers:
         changed: list[Wait] = []
         for wait in waits:
             if wait.answer is None and wait.kind == "approval":
-                decision = await setting.permit.decide(_targets(_part_of(message, wait)))
+                decision = await setting.permit.decide(_targets(_part_of(message, wait)), wait.tool)
                 if decision.action in ("allow", "deny"):
                     answer = {"approved": decision.action == "allow", "decision": "rule", "reason": None}
                     wait = msgspec.structs.replace(wait, answer=answer)
@@ -281,7 +286,14 @@ class Answers:
         await self._sessions.commit(plan_take(standing, self._host.clock.now_ms(), writes, goes_on=turn))
         # Read once it is taken: a call of the step that nobody was asked about has its result by now.
         _, message = await self._load_asked(session_id, turn)
-        resumption = _resume(message, waits, setting, await store.stream_mark(message.id))
+        refused = {
+            wait.tool_call_id: f"{decision.target.value if decision.target else 'it'} is not allowed: {decision.reason}"
+            for wait in waits
+            if wait.kind == "approval" and (wait.answer or {}).get("approved")
+            # A word that was given is not above what a rule or a mode has denied since.
+            if (decision := await setting.permit.decide(_targets(_part_of(message, wait)), wait.tool)).action == "deny"
+        }
+        resumption = _resume(message, waits, refused, setting, await store.stream_mark(message.id))
         asked_by, steps = user.id if user is not None else "", len(standing.steps)
         self._runner.start(TakenSession(setting, turn, standing.next_epoch, asked_by, resumption, steps))
 
@@ -290,6 +302,10 @@ def _approval(decision: Decision, reason: str | None) -> dict[str, Any]:
     if decision not in ("once", "session", "project", "deny"):
         raise InvalidInput(f"decision must be once, session, project or deny, not {decision!r}")
     return {"approved": decision != "deny", "decision": decision, "reason": reason}
+
+
+def _said_by(rule: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(str(rule.get(key)) for key in ("permission", "pattern", "action"))
 
 
 def _picked(offers: Sequence[Offer], pattern: str | None) -> Offer | None:
@@ -316,7 +332,9 @@ def _targets(part: PartRow) -> tuple[Target, ...]:
     return tuple(msgspec.convert(target, Target) for target in descriptor.get("targets", ()))
 
 
-def _resume(message: MessageRow, waits: tuple[Wait, ...], setting: Setting, last_n: int) -> Resumption:
+def _resume(
+    message: MessageRow, waits: tuple[Wait, ...], refused: Mapping[str, str], setting: Setting, last_n: int
+) -> Resumption:
     calls: list[Call] = []
     denied: list[str] = []
     outputs: list[c.Chunk] = []
@@ -325,6 +343,8 @@ def _resume(message: MessageRow, waits: tuple[Wait, ...], setting: Setting, last
         part = _part_of(message, wait)
         if wait.kind == "question":
             outputs.append(c.ToolOutputAvailable(tool_call_id=wait.tool_call_id, output=answer.get("output")))
+        elif wait.tool_call_id in refused:
+            outputs.append(c.ToolOutputError(tool_call_id=wait.tool_call_id, error_text=refused[wait.tool_call_id]))
         elif answer.get("approved"):
             tool = setting.tools.get(wait.tool)
             if tool is None:

@@ -140,7 +140,7 @@ class Caller:
             targets = call.tool.targets(call.args, self._setting.workspace)
         except ClewError as error:
             return Verdict(call, "deny", str(error), {})
-        decision = await self._setting.permit.decide(targets)
+        decision = await self._setting.permit.decide(targets, call.tool.name)
         descriptor = {
             "targets": [msgspec.to_builtins(target) for target in targets],
             "rule": msgspec.to_builtins(decision.rule) if decision.rule else None,

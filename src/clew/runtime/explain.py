@@ -27,7 +27,7 @@ async def explain_call(host: Host, session: Session, tool: str, target: str) -> 
     catalog = await asyncio.to_thread(host.agents, workspace)
     permit = await load_permit(host, session, catalog.get(session.agent).rules, attended=True)
     targets = await asyncio.to_thread(_targets, host.tools.get(tool), tool, target, workspace)
-    return await permit.decide(targets)
+    return await permit.decide(targets, tool)
 
 
 def _targets(tool: Tool | None, name: str, target: str, workspace: Path | None) -> Sequence[Target]:

@@ -67,7 +67,7 @@ class LiveOutput:
         try:
             value = msgspec.json.decode(msgspec.json.encode(self._newest))
             too_long = len(msgspec.json.encode(value)) > _MAX_BYTES
-        except (TypeError, ValueError, msgspec.MsgspecError) as error:
+        except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
             log.warning("what a tool gives so far is not shown: %s", error)
             return
         if too_long:

@@ -40,7 +40,9 @@ class RulesInForce(msgspec.Struct, frozen=True):
     attended: bool
     parent: RulesInForce | None
 
-    def decide(self, targets: Sequence[Target], own: tuple[Rule, ...] | None = None) -> Decision:
+    def decide(
+        self, targets: Sequence[Target], tool: str | None = None, own: tuple[Rule, ...] | None = None
+    ) -> Decision:
         own = self.own if own is None else own
         decision = evaluate(
             targets,
@@ -48,6 +50,7 @@ class RulesInForce(msgspec.Struct, frozen=True):
             session=self.session,
             project=self.project,
             mode=self.mode,
+            tool=tool,
             workspace=self.workspace,
             attended=self.attended,
             resolve=leads_to,
@@ -57,7 +60,7 @@ class RulesInForce(msgspec.Struct, frozen=True):
         )
         if self.parent is None:
             return decision
-        return strictest(decision, self.parent.decide(targets, own), attended=self.attended)
+        return strictest(decision, self.parent.decide(targets, tool, own), attended=self.attended)
 
 
 class Permit(msgspec.Struct, frozen=True):
@@ -75,10 +78,11 @@ class Permit(msgspec.Struct, frozen=True):
         """The rules in force now, the parent's included."""
         return await asyncio.to_thread(self._in_force, await self._read())
 
-    async def decide(self, targets: Sequence[Target]) -> Decision:
+    async def decide(self, targets: Sequence[Target], tool: str) -> Decision:
+        """What becomes of a call of this tool that would touch these."""
         stored = await self._read()
         # Off the loop: a shell line is parsed, and where links lead is looked up.
-        return await asyncio.to_thread(lambda: self._in_force(stored).decide(targets))
+        return await asyncio.to_thread(lambda: self._in_force(stored).decide(targets, tool))
 
     async def _read(self) -> _Stored:
         async def ask(store: Moment) -> tuple[Session, tuple[dict[str, object], ...]]:
