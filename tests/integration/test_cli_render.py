@@ -60,6 +60,21 @@ def test_parts_are_printed_in_order_and_calls_when_they_have_a_result() -> None:
     assert list(Reply(BLOCKS).finished(waiting, 60, final=True)) == ["? bash ls  waits for your word\n"]
 
 
+def test_what_a_running_command_has_printed_is_no_result() -> None:
+    """It is shown below the call, its last lines, as text; the call is not done."""
+    printed = "".join(f"line {number}\n" for number in range(1, 8))
+    call = {"type": "tool-bash", "toolCallId": "c", "state": "output-available", "input": {"command": "make"}}
+    so_far = {**call, "output": {"text": printed + "\x1b[2J"}, "preliminary": True}
+    reply = Reply(PLAIN)
+    assert list(reply.finished([so_far], 60)) == []
+    assert reply.unfinished([so_far], 60, 9) == [
+        "▸ bash make",
+        *(f"  line {number}" for number in range(4, 8)),
+        "  \\x1b[2J",
+    ]
+    assert list(reply.finished([so_far], 60, final=True)) == ["▸ bash make\n"]
+
+
 def test_without_blocks_text_goes_out_as_it_comes() -> None:
     """With one newline at its end."""
     reply = Reply(PLAIN)

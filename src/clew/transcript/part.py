@@ -160,9 +160,12 @@ def exit_code_of(part: Part) -> int | None:
 
 
 def read_output(part: Part) -> Any:
-    """The output of a call as a model reads it: of a command its text, which says how it ended."""
+    """The output of a call as a model reads it: of a command its text, which says how it ended, or what it has
+    written so far."""
     output = part.get("output")
-    return output if exit_code_of(part) is None else output["text"]  # type: ignore[index]
+    written = exit_code_of(part) is not None or (is_preliminary(part) and tool_name(part) == "bash")
+    text = text_at(output, "text") if written and isinstance(output, Mapping) else None
+    return output if text is None else text
 
 
 def output_text(part: Part) -> str | None:

@@ -15,9 +15,10 @@ from clew.transcript.part import approval_of, call_id_of
 __all__ = ["NOBODY", "Asker", "Question"]
 
 NOBODY: Final = "there is nobody at this terminal to ask"
-_ALLOW: Final = "allow? [y]es once · this [s]ession{}{} · [n]o: "
-_ALLOW_NARROW: Final = "allow? y/s{}{}/n: "
-_KEYS: Final = "y allows it once, s for this session{}{}, n denies it"
+_ALLOW: Final = "allow? [y]es once{} · [n]o: "
+_ALLOW_NARROW: Final = "allow? y{}/n: "
+_KEYS: Final = "y allows it once{}, n denies it"
+_ONLY_ONCE: Final = "  no rule could say the same thing again, so this can only be allowed once"
 _WIDTH: Final = "how far? (Enter: 1) "
 _WHY: Final = "why not? (Enter: no reason) "
 _ANSWER: Final = "your answer: "
@@ -66,9 +67,12 @@ class Question:
         given: Any = call.get("input")
         if (await self._engine.get_session(self._session_id)).workspace_root is None:
             # Without a folder there is no project that it could be remembered for.
-            self._decisions = {word: decision for word, decision in _DECISIONS.items() if decision != "project"}
+            self._decisions = _without("project")
         asked = approval_of(call).get("descriptor")
-        self._offers = list(asked.get("offers") or ()) if isinstance(asked, Mapping) else []
+        offers = asked.get("offers") if isinstance(asked, Mapping) else None
+        self._offers = list(offers or ())
+        if only_once := offers is not None and not self._offers:
+            self._decisions = _without("session", "project")
         waiting = (await self._engine.get_status(self._session_id)).waiting
         self._several = len([one for one in waiting if one.approval_id is not None]) > 1
         question = given.get("question") if isinstance(given, Mapping) else None
@@ -79,6 +83,8 @@ class Question:
                 terminal.print(f"  {number}. {plain(option)}\n")
         else:
             terminal.print(call_details(self.wait.tool, given, look, call.get("approval")))
+            if only_once:
+                terminal.print(look.style(_ONLY_ONCE, "dim") + "\n")
         self.ask(terminal)
         return True
 
@@ -87,9 +93,8 @@ class Question:
         if self._stage != "decide":
             terminal.ask({"reason": _WHY, "width": _WIDTH}.get(self._stage, _ANSWER))
             return
-        project = "p" in self._decisions
-        allow = _ALLOW.format(" · this [p]roject" if project else "", " · [a]ll once" if self._several else "")
-        narrow = _ALLOW_NARROW.format("/p" if project else "", "/a" if self._several else "")
+        allow = _ALLOW.format(self._for_each(" · this [s]ession", " · this [p]roject", " · [a]ll once"))
+        narrow = _ALLOW_NARROW.format(self._for_each("/s", "/p", "/a"))
         words = (*self._decisions, *(_ALL if self._several else ()))
         terminal.ask(allow if terminal.size[0] > len(allow) + 10 else narrow, words)
 
@@ -126,12 +131,18 @@ class Question:
             await self._give(decision, None)
             return True
         else:
-            every = ", a all that wait once" if self._several else ""
-            keys = _KEYS.format(", p for this project" if "p" in self._decisions else "", every)
+            keys = _KEYS.format(
+                self._for_each(", s for this session", ", p for this project", ", a all that wait once")
+            )
             typed = f"{plain(one_line(words, 20))} is no answer: " if words else ""
             terminal.print(f"{typed}{keys}\n")
         self.ask(terminal)
         return False
+
+    def _for_each(self, session: str, project: str, every: str) -> str:
+        """The words for those of the answers that there are here."""
+        shown = (session if "s" in self._decisions else "", project if "p" in self._decisions else "")
+        return "".join((*shown, every if self._several else ""))
 
     async def refuse(self, reason: str | None = None) -> None:
         """Nobody answers any more: no."""
@@ -148,3 +159,7 @@ class Question:
         newest = reversed(await self._engine.messages(self._session_id, limit=20))
         parts = (part for message in newest for part in message.parts)
         return next((part for part in parts if call_id_of(part) == self.wait.tool_call_id), {})
+
+
+def _without(*decisions: Decision) -> dict[str, Decision]:
+    return {word: decision for word, decision in _DECISIONS.items() if decision not in decisions}

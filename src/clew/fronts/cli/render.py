@@ -46,6 +46,7 @@ _MARKS: Final = {
     "output-denied": ("⊘", "yellow"),
 }
 _CODES: Final = {"dim": 2, "bold": 1, "red": 31, "green": 32, "yellow": 33, "cyan": 36}
+_SO_FAR: Final = 5
 _FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})")
 _ITEM: Final = re.compile(r" {0,3}(?:[-*+]|\d{1,9}[.)])(?:\s|$)")
 # Spaces of other widths are printable to everybody but Python, and mean nothing else.
@@ -124,6 +125,7 @@ class Reply:
                 lines += [self._look.style(line, "dim") if dim else line for line in wrapped if tail]
             elif p.is_call(part):
                 lines.append(call_line(part, self._look, width))
+                lines += [self._look.style(f"  {line}", "dim") for line in _so_far(part, width - 2)]
         return lines[-rows:]
 
 
@@ -171,7 +173,10 @@ def call_line(part: Part, look: Look, width: int) -> str:
     head = f"{p.tool_name(part)} {one_line(_gist(p.input_of(part)), max(width // 2, 20))}".rstrip()
     came = {"output-denied": "denied", "approval-requested": "waits for your word"}.get(state, "")
     ended = ""
-    if state == "output-available":
+    if p.is_preliminary(part):
+        # It runs, or was stopped: what it has given so far is no result.
+        mark, colour = _MARKS["input-available"]
+    elif state == "output-available":
         lines = [line for line in (p.output_text(part) or "").splitlines() if line.strip()]
         if code := p.exit_code_of(part):
             # The last line says how it ended. A command that failed is a call that has its result.
@@ -185,6 +190,14 @@ def call_line(part: Part, look: Look, width: int) -> str:
     tail = f"  {one_line(came, room)}" if came else ""
     came_red, came_dim = look.style(plain(ended), "red"), look.style(plain(tail), "dim")
     return f"{look.style(mark, colour)} {plain(head)}{came_red}{came_dim}"
+
+
+def _so_far(part: Part, width: int) -> list[str]:
+    """The last lines of what a call has given while it runs."""
+    if not p.is_preliminary(part):
+        return []
+    given = plain((p.output_text(part) or "").translate(_SPACES).expandtabs(4))
+    return [piece for line in given.splitlines()[-_SO_FAR:] for piece in _wrapped(line, width)][-_SO_FAR:]
 
 
 def _gist(given: object) -> str:
