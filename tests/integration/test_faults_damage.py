@@ -142,6 +142,34 @@ async def test_a_damaged_journal_row_is_told_in_clear_words_and_the_rest_stays_r
         ]
 
 
+@pytest.mark.rule("ST-14")
+async def test_a_damaged_journal_row_says_nothing_of_a_message_that_has_ended(path: Path) -> None:
+    """Rows of it wait for those before them to go; its seal says that it is whole, and recovery leaves it so."""
+    async with sqlite_store(path) as store:
+        streaming, ended = [await Scribe.create(store) for _ in range(2)]
+        growing = (await streaming.prompt("go on")).recorder()
+        for chunk in text("so far", open=True):
+            growing.write(chunk)
+            await growing.flush()
+        opened = await ended.prompt("hello")
+        recorder = opened.recorder()
+        for chunk in text("all of it"):
+            recorder.write(chunk)
+            await recorder.flush()
+        await recorder.close(*opened.settling())
+        growing.abandon()
+    with raw(path) as connection:
+        held = connection.execute("SELECT n, data FROM stream_journal").fetchall()
+        last = max(n for n, data in held if recorder.message.id in data)
+        connection.execute("UPDATE stream_journal SET data = 'garbage' WHERE n = ?", [last])
+    async with engine_on(path) as engine:
+        told = {problem.id for problem in await check(engine.store)}
+        assert told == {growing.message.id}
+        row = await engine.store.find_message(ended.session_id, recorder.message.id)
+        assert row is not None
+        assert (row.damage, row.texts) == (None, ["all of it"])
+
+
 # Damaged pages
 
 

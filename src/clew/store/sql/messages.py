@@ -193,7 +193,9 @@ class MessageReader:
                 held = sorted(parts.get(message_id, ()), key=_place)
                 kept = tuple(rows.to_part(part, keep_damaged=True) for part in held)
                 message = rows.to_message(found[message_id], kept, keep_damaged=True)
-                pending.append(PendingStream(message.session_id, message, tuple(tail.entries), tail.last, tail.damage))
+                # A message that is sealed has its end: rows of it only wait for those before them to go.
+                damage = tail.damage if found[message_id][rows.MESSAGE_SEAL] is None else None
+                pending.append(PendingStream(message.session_id, message, tuple(tail.entries), tail.last, damage))
         return tuple(pending)
 
 
