@@ -17,6 +17,7 @@ import msgspec
 
 from clew.permissions import globs, hosts, paths
 from clew.permissions.commands import Command, Parts, is_interpreter, take_apart
+from clew.permissions.programs.catalog import find_program
 from clew.permissions.rules import MAX_PATTERN_CHARS
 from clew.permissions.tokens import UNKNOWN, Unreadable
 from clew.transcript.rule import Rule, Target
@@ -123,7 +124,12 @@ def _command_widths(name: str, command: Command) -> list[_Width]:
         # Whatever it is given, it runs: the family is that of its script.
         is_script = second and second[0] not in "-'"
         return [exact, _starred(name, f"{words[0]} {second}")] if is_script else [exact]
-    return [exact, _starred(name, f"{words[0]} {second}" if _WORD.fullmatch(second) else words[0])]
+    known = find_program(words[0])
+    of_word = [_starred(name, f"{words[0]} {second}")] if _WORD.fullmatch(second) else []
+    if of_word and known is not None and known[1].commands is not None:
+        return [exact, *of_word]
+    # Where the word may be a subcommand or may not, both are told.
+    return [exact, *of_word, _starred(name, words[0])]
 
 
 def _starred(name: str, head: str) -> _Width:
