@@ -1,7 +1,8 @@
 """Long work: Python work over a whole session or store, done beside the event loop so that nobody else waits for it.
 
 A thread alone is not enough. Whoever wants the interpreter waits until whoever has it gives way, 5 ms by default and
-each time anew; a prompt asks for it dozens of times. So while long work goes on, turns are shorter.
+each time anew; a prompt asks for it dozens of times. So while long work goes on, turns are shorter. And the garbage
+collector stops everybody, for longer the more there is: what long work holds is no garbage, so it is not gone through.
 """
 
 from __future__ import annotations
@@ -9,13 +10,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import gc
 import sys
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
-__all__ = ["AT_ONCE", "giving_way", "run_long"]
+__all__ = ["AT_ONCE", "giving_way", "let_go", "run_long"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -24,21 +27,31 @@ AT_ONCE: Final = 2
 """So many pieces of long work go on at once in a loop; the others wait, and take no thread for it."""
 
 _SLICE_S: Final = 0.0002
+_MANY: Final = 1_000
+_NEVER: Final = 1_000_000_000
+_UNCOLLECTED_S: Final = 60.0
+"""For so long at most nothing old is collected: where long work never ends, garbage must."""
 _lock = threading.Lock()
 _under_way = 0
 _usual = sys.getswitchinterval()
+_collected = gc.get_threshold()
+_since = 0.0
 _rooms: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 
 
 @contextlib.contextmanager
 def giving_way() -> Iterator[None]:
-    """What runs inside lets other threads in after a fifth of a millisecond. The setting is the process's: the last one
-    to leave puts back what was there."""
-    global _under_way, _usual
+    """What runs inside lets other threads in after a fifth of a millisecond, and only what is new is looked through for
+    garbage. Around all of an operation that holds much, its pieces and what lies between them. The settings are the
+    process's: the last one to leave puts back what was there."""
+    global _under_way, _usual, _collected, _since
     with _lock:
         if _under_way == 0:
-            _usual = sys.getswitchinterval()
+            _usual, _collected, _since = sys.getswitchinterval(), gc.get_threshold(), time.monotonic()
             sys.setswitchinterval(min(_usual, _SLICE_S))
+            gc.set_threshold(*_collected[:2], _NEVER)
+        elif time.monotonic() - _since > _UNCOLLECTED_S:
+            gc.set_threshold(*_collected)
         _under_way += 1
     try:
         yield
@@ -47,6 +60,7 @@ def giving_way() -> Iterator[None]:
             _under_way -= 1
             if _under_way == 0:
                 sys.setswitchinterval(_usual)
+                gc.set_threshold(*_collected)
 
 
 async def run_long(call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -54,6 +68,28 @@ async def run_long(call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -
     # In the loop's own threads, which end with it: a process that forks later has none left.
     async with _rooms.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(AT_ONCE)):
         return await asyncio.to_thread(_run, functools.partial(call, *args, **kwargs))
+
+
+def let_go(*held: Iterable[object]) -> None:
+    """Free these beside the loop, one after the other, once whoever calls has let go of them too: many that are freed
+    together keep everybody waiting."""
+    rows = [row for some in held for row in some]
+    if len(rows) < _MANY:
+        return
+
+    def drop() -> None:
+        while rows:
+            rows.pop()
+
+    loop = asyncio.get_running_loop()
+
+    def begin() -> None:
+        # A loop that is being closed has no threads any more; then nobody waits.
+        with contextlib.suppress(RuntimeError):
+            loop.run_in_executor(None, _run, drop)
+
+    # In the next turn of the loop: by then the caller has returned.
+    loop.call_soon(begin)
 
 
 def _run(call: Callable[[], T]) -> T:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import clew
-from clew.long_work import AT_ONCE, giving_way, run_long
+from clew.history.check import check
+from clew.long_work import AT_ONCE, giving_way, let_go, run_long
 from clew.store.sql import lines, statements
 from clew.store.sql.statements import Statements
 from clew.testing.scripted import FakeProviders, ScriptedModel, say
@@ -96,3 +99,68 @@ async def test_long_work_shortens_turns_and_puts_back_what_was_set() -> None:
     assert {*during, inner} == {inner}
     assert inner < usual
     assert sys.getswitchinterval() == usual
+
+
+async def test_what_an_operation_holds_is_not_gone_through_for_garbage_until_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between its pieces neither: the collector is told at the beginning and at the end of each, and by nobody else."""
+    providers = FakeProviders(ScriptedModel([], otherwise=say("yes")))
+    async with served(store=f"sqlite:///{tmp_path}/clew.db", providers=providers) as client:
+        session_id = await client.session()
+        for text in ("one", "two", "three"):
+            await (await client.engine.submit(session_id, text)).wait()
+        # Nothing that goes on beside it is long here.
+        monkeypatch.setattr(statements, "FEW_TURNS", 200)
+        told: list[tuple[int, ...]] = []
+        usual = gc.get_threshold()
+        monkeypatch.setattr("clew.long_work.gc.set_threshold", lambda *given: told.append(given))
+        held_back = [(*usual[:2], 1_000_000_000), usual]
+        for path in ("export", "export?format=html", "messages?view=all", "messages", "messages?view=model"):
+            told.clear()
+            assert (await client.get(f"/api/sessions/{session_id}/{path}")).status == 200
+            assert told == held_back, path
+        exported = (await client.get(f"/api/sessions/{session_id}/export")).json()
+        told.clear()
+        assert (await client.post("/api/import", exported)).status == 201
+        assert told == held_back
+        told.clear()
+        assert await check(client.engine.store) == []
+        # All of the store, the names of its sessions, and each of the two.
+        assert told == held_back * 4
+
+
+async def test_where_long_work_never_ends_garbage_is_collected_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a minute of it."""
+    usual = gc.get_threshold()
+    with giving_way():
+        assert gc.get_threshold() != usual
+        later = time.monotonic() + 61
+        monkeypatch.setattr("clew.long_work.time.monotonic", lambda: later)
+        with giving_way():
+            assert gc.get_threshold() == usual
+    assert gc.get_threshold() == usual
+
+
+async def test_much_is_freed_beside_the_loop_once_nobody_has_it() -> None:
+    """One after the other, in a thread for long work; a few are freed where they are."""
+    freed: list[bool] = []
+    done = threading.Event()
+
+    class Row:
+        def __del__(self) -> None:
+            freed.append(threading.current_thread() is threading.main_thread())
+            if len(freed) == 2_000:
+                done.set()
+
+    def hold(count: int) -> None:
+        rows = tuple(Row() for _ in range(count))
+        let_go(rows)
+
+    hold(2_000)
+    await asyncio.sleep(0)
+    assert await asyncio.to_thread(done.wait, 30)
+    assert freed == [False] * 2_000
+    freed.clear()
+    hold(3)
+    assert freed == [True] * 3

@@ -10,7 +10,7 @@ from clew.config import secret_values
 from clew.engine.base import EnginePart
 from clew.engine.workspace import resolve_workspace
 from clew.errors import InvalidInput
-from clew.long_work import run_long
+from clew.long_work import giving_way, let_go, run_long
 from clew.store.base import SearchPage, SearchQuery
 from clew.transcript.gate import check_value
 from clew.transcript.session import Session
@@ -57,9 +57,12 @@ class Transfer(EnginePart):
         if format not in FORMATS:
             raise InvalidInput(f"format must be one of {', '.join(FORMATS)}, not {format!r}")
         session = await self._find_own(session_id)
-        portable = await export_session(self._store, session.id, self._host.clock.now_ms())
         secrets = secret_values(self._host.config) if redact else ()
-        return await run_long(format_session, portable, format, redact=redact, secrets=secrets, hidden=hidden)
+        with giving_way():
+            portable = await export_session(self._store, session.id, self._host.clock.now_ms())
+            file = await run_long(format_session, portable, format, redact=redact, secrets=secrets, hidden=hidden)
+            let_go(portable.messages, portable.turns, portable.steps)
+            return file
 
     async def import_session(self, data: bytes, *, workspace_root: str | Path | None = None) -> Session:
         """A session from a file that clew exported as ``json`` or ``jsonl``; checked like any input, taken whole.
@@ -70,4 +73,5 @@ class Transfer(EnginePart):
         from clew.interop.session_file import parse_session
 
         workspace = await asyncio.to_thread(resolve_workspace, workspace_root) if workspace_root is not None else None
-        return await transfer.import_session(self._host, await run_long(parse_session, data), workspace)
+        with giving_way():
+            return await transfer.import_session(self._host, await run_long(parse_session, data), workspace)

@@ -6,13 +6,13 @@ are computed again, and the streams somebody was shown must be there, whole and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 import msgspec
 
 from clew.errors import ClewError, IllegalChunk
-from clew.long_work import run_long
+from clew.long_work import giving_way, let_go, run_long
 from clew.store.base import QueuedMessage, Store, Whole
 from clew.transcript.chunk import Chunk
 from clew.transcript.damage import CHANGED
@@ -62,7 +62,8 @@ async def check(store: Store, acknowledged: Mapping[str, Sequence[Chunk]] | None
     blobs: dict[str, str | None] = {}
     for session_id in session_ids:
         try:
-            found = await _check_session(store, session_id, stored, blobs)
+            with giving_way():
+                found = await _check_session(store, session_id, acknowledged or {}, stored, blobs)
             problems += [problem for problem in found if problem not in problems]
         except ClewError as error:
             named = (error.ids[key] for key in ("part_id", "message_id", "turn_id") if key in error.ids)
@@ -73,14 +74,20 @@ async def check(store: Store, acknowledged: Mapping[str, Sequence[Chunk]] | None
 
 
 async def _check_session(
-    store: Store, session_id: str, stored: dict[str, MessageRow], blobs: dict[str, str | None]
+    store: Store,
+    session_id: str,
+    shown: Collection[str],
+    stored: dict[str, MessageRow],
+    blobs: dict[str, str | None],
 ) -> list[Problem]:
     whole = await store.find_whole(session_id)
     if whole is None:
         return []  # deleted since it was listed
-    stored.update({row.id: row for row in whole.messages})
-    found = await run_long(_check_whole, whole)
-    found += await _check_blobs(store, whole.messages, blobs)
+    if shown:
+        stored.update({row.id: row for row in whole.messages if row.id in shown})
+    found, named = await run_long(lambda: (_check_whole(whole), _named_blobs(whole.messages)))
+    found += await _check_blobs(store, named, blobs)
+    let_go(whole.messages, whole.tree.turns.values(), whole.steps)
     problems = [Problem(damage.what, session_id, damage.id) for damage in whole.damaged]
     problems += [Problem(what, session_id, id_) for what, id_ in found]
     return list(dict.fromkeys(problems))
@@ -145,22 +152,24 @@ def _check_grown(whole: Whole, messages: Mapping[str, MessageRow]) -> Iterator[F
             yield "it grew after its turn had settled: it was written to later", message_id
 
 
-async def _check_blobs(store: Store, messages: Sequence[MessageRow], known: dict[str, str | None]) -> list[Finding]:
+def _named_blobs(messages: Sequence[MessageRow]) -> list[tuple[str, str]]:
+    """Every file that a part names, with its message."""
+    named = ((blob_of(part.data), row.id) for row in messages for part in row.parts)
+    return [(sha256, message_id) for sha256, message_id in named if sha256 is not None]
+
+
+async def _check_blobs(store: Store, named: Sequence[tuple[str, str]], known: dict[str, str | None]) -> list[Finding]:
     """Every file that a message names is there, and is what its digest says. ``known`` is what was looked up before."""
     found: list[Finding] = []
-    for row in messages:
-        for part in row.parts:
-            named = blob_of(part.data)
-            if named is None:
-                continue
-            if named not in known:
-                try:
-                    gone = await store.find_blob(named) is None
-                    known[named] = f"its file {named} is not there" if gone else None
-                except ClewError:
-                    known[named] = f"its file {named} is damaged"
-            if (what := known[named]) is not None:
-                found.append((what, row.id))
+    for sha256, message_id in named:
+        if sha256 not in known:
+            try:
+                gone = await store.find_blob(sha256) is None
+                known[sha256] = f"its file {sha256} is not there" if gone else None
+            except ClewError:
+                known[sha256] = f"its file {sha256} is damaged"
+        if (what := known[sha256]) is not None:
+            found.append((what, message_id))
     return found
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from clew.errors import MessageNotFound, SessionNotFound
-from clew.long_work import run_long
+from clew.long_work import giving_way, run_long
 from clew.store.base import Conversations, LineSlice, Moment, Store, get_session, get_turn
 from clew.transcript.line import LineTurn, line_messages
 from clew.transcript.message import Message, MessageRow, shown_message
@@ -26,15 +26,17 @@ async def load_messages(
     """The newest ``limit`` messages of a view, or those before a message; all of them without a limit."""
     if view == "all":
         await get_session(store, session_id)
-        rows = await store.load_messages(session_id, keep_damaged=True)
-        tree = await store.load_tree(session_id)
-        pruned = await store.load_pruned(session_id)
-        return _page(await run_long(_every_message, rows, tree, pruned), limit, before)
+        with giving_way():
+            rows = await store.load_messages(session_id, keep_damaged=True)
+            tree = await store.load_tree(session_id)
+            pruned = await store.load_pruned(session_id)
+            return _page(await run_long(_every_message, rows, tree, pruned), limit, before)
     if view == "visible" and limit is not None:
         most = limit
         # At one moment: the head may move between two reads.
         return await store.at_once(session_id, lambda moment: _visible_page(moment, session_id, most, before))
-    return await run_long(_shown_page, await _whole_line(store, session_id), view, limit, before)
+    with giving_way():
+        return await run_long(_shown_page, await _whole_line(store, session_id), view, limit, before)
 
 
 def _every_message(rows: Sequence[MessageRow], tree: Tree, pruned: Sequence[Pruned]) -> list[Message]:

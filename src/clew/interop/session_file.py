@@ -8,6 +8,7 @@ What is read comes from outside: it is untrusted until every check has passed.
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
@@ -52,23 +53,27 @@ def format_json(portable: PortableSession) -> bytes:
     whole: dict[str, Any] = {"format": FORMAT, "version": VERSION, "session": _plain(portable, portable.session)}
     whole |= {name: getattr(portable, name) for name in _HEADER}
     lists = {field: getattr(portable, field) for field in _KINDS.values()}
-    # Row by row, and joined once: one call for all of it would keep every other thread waiting until its end.
-    pieces: list[bytes] = []
+    # Row by row: one call that encodes all of it, or joins it, would keep every other thread waiting until its end.
+    file = io.BytesIO()
     for name in sorted({*whole, *lists}):
-        pieces += (b"," if pieces else b"{", msgspec.json.encode(name), b":")
+        file.write((b"," if file.tell() else b"{") + msgspec.json.encode(name) + b":")
         if name in whole:
-            pieces.append(msgspec.json.encode(whole[name], order="sorted"))
+            file.write(msgspec.json.encode(whole[name], order="sorted"))
             continue
-        pieces.append(b"[")
+        file.write(b"[")
         for n, row in enumerate(lists[name]):
-            pieces += (b"," if n else b"", msgspec.json.encode(_plain(portable, row), order="sorted"))
-        pieces.append(b"]")
-    return b"".join((*pieces, b"}\n"))
+            file.write((b"," if n else b"") + msgspec.json.encode(_plain(portable, row), order="sorted"))
+        file.write(b"]")
+    file.write(b"}\n")
+    return file.getvalue()
 
 
 def format_jsonl(portable: PortableSession) -> bytes:
     """All lines at once."""
-    return b"".join(iter_jsonl(portable))
+    file = io.BytesIO()
+    for line in iter_jsonl(portable):
+        file.write(line)
+    return file.getvalue()
 
 
 def iter_jsonl(portable: PortableSession) -> Iterator[bytes]:

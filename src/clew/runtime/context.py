@@ -13,7 +13,7 @@ from clew.compaction.context import Context, ContextReport, RequestFrame, report
 from clew.compaction.policy import Policy, policy_for
 from clew.config import CompactionConfig, Config, PruningConfig
 from clew.errors import InvalidInput
-from clew.long_work import run_long
+from clew.long_work import giving_way, run_long
 from clew.runtime.host import Host
 from clew.runtime.setting import Setting, resolve
 from clew.store.base import LineSlice, Moment, Store, get_session
@@ -88,7 +88,10 @@ async def load_report(host: Host, session_id: str, model: str | Model | dict[str
     session = await get_session(host.store, session_id)
     setting = await resolve(host, session, model=model, agent=None, attended=False)
     told = await _recent_report(host, setting)
-    return told if told is not None else await run_long(report, await load_context(host, setting))
+    if told is not None:
+        return told
+    with giving_way():
+        return await run_long(report, await load_context(host, setting))
 
 
 async def _recent_report(host: Host, setting: Setting) -> ContextReport | None:

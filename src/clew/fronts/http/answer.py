@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
 from starlette.responses import Response
 
-from clew.long_work import run_long
+from clew.long_work import let_go, run_long
 from clew.transcript.message import Message
 
 __all__ = ["HEADERS", "answer", "answer_messages", "nothing"]
@@ -28,8 +29,17 @@ async def answer_messages(messages: Sequence[Message]) -> Response:
     everybody waiting."""
     if len(messages) <= _FEW:
         return answer({"messages": messages})
-    body = await run_long(lambda: b'{"messages":[' + b",".join(map(_encode, messages)) + b"]}")
+    body = await run_long(_write, messages)
+    let_go(messages)
     return Response(body, 200, HEADERS, media_type="application/json")
+
+
+def _write(messages: Sequence[Message]) -> bytes:
+    file = io.BytesIO()
+    for n, message in enumerate(messages):
+        file.write((b"," if n else b'{"messages":[') + _encode(message))
+    file.write(b"]}")
+    return file.getvalue()
 
 
 def nothing() -> Response:

@@ -93,7 +93,8 @@ class MessageReader:
         tails = self.tails(session_id)
         unsealed = self._without_seal(found, tails)
         return {
-            id_: self._message(row, parts.get(id_, ()), tails.get(id_), id_ in unsealed, keep_damaged)
+            # Taken out as they are read: as many rows freed together would keep everybody waiting.
+            id_: self._message(row, parts.pop(id_, ()), tails.get(id_), id_ in unsealed, keep_damaged)
             for id_, row in found.items()
         }
 
