@@ -42,7 +42,7 @@ export function Approval({ part, approval }: { part: ToolPart; approval: Asked }
   // Requests of old offer nothing; what they allow is the call itself.
   const keepable = offers === undefined || offers.length > 0;
   const onKey = (event: KeyboardEvent) => {
-    const typing = event.target instanceof HTMLInputElement || event.target instanceof HTMLSelectElement;
+    const typing = event.target instanceof HTMLInputElement || (event.target instanceof HTMLSelectElement && isOpen(event.target));
     if (typing || sending || event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.key === 'y') void decide('once');
     else if (event.key === 's' && keepable) void decide('session');
@@ -129,4 +129,13 @@ function Targets({ approval, command }: { approval: Asked; command: unknown }) {
       ))}
     </ul>
   );
+}
+
+/** Whether a choice is unfolded, so that letters go to it; a browser that does not tell is taken to have it so. */
+function isOpen(select: HTMLSelectElement): boolean {
+  try {
+    return select.matches(':open');
+  } catch {
+    return true;
+  }
 }

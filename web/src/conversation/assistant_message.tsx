@@ -29,6 +29,7 @@ export const AssistantMessage = memo(function AssistantMessage({ message, live =
   const steps = stepsOf(message.parts);
   const pruned = message.metadata?.pruned;
   const unsent = message.metadata?.unsent_from;
+  const over = ['aborted', 'failed'].includes(message.metadata?.turn?.status ?? '');
   // An attempt that failed before its first word, and that the turn went on from.
   if (unsent !== undefined && saysNothing(message)) return null;
   return (
@@ -42,6 +43,7 @@ export const AssistantMessage = memo(function AssistantMessage({ message, live =
               id={`part ${message.id} ${step.first + index}`}
               part={part}
               live={live}
+              over={over}
               pruned={pruned?.includes(asTool(part)?.toolCallId ?? '') ?? false}
               past={past}
             />

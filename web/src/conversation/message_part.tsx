@@ -14,13 +14,14 @@ interface Props {
   id: string;
   part: Part;
   live: boolean;
+  over: boolean;
   pruned: boolean;
   past: boolean;
 }
 
-export function MessagePart({ id, part, live, pruned, past }: Props) {
+export function MessagePart({ id, part, live, over, pruned, past }: Props) {
   const tool = asTool(part);
-  if (tool) return <ToolCard part={tool} live={live} pruned={pruned} past={past} />;
+  if (tool) return <ToolCard part={tool} live={live} over={over} pruned={pruned} past={past} />;
   switch (part.type) {
     case 'text':
       return part.text === '' ? null : <Markdown text={part.text} streaming={live && part.state === 'streaming'} />;

@@ -27,15 +27,17 @@ const TONES: Record<ToolState, string> = {
 interface Props {
   part: ToolPart;
   live: boolean;
+  /** Its turn was stopped or failed: what was allowed does not run any more. */
+  over?: boolean;
   pruned: boolean;
   /** Shown from the past: nothing can be decided any more. */
   past: boolean;
 }
 
-export const ToolCard = memo(function ToolCard({ part, live, pruned, past }: Props) {
+export const ToolCard = memo(function ToolCard({ part, live, over = false, pruned, past }: Props) {
   const conversation = useThis();
   const asked = useStore(conversation.store, (state) => !past && (state.status.waiting ?? []).some((wait) => wait.tool_call_id === part.toolCallId));
-  const state = toolState(part, live, asked);
+  const state = toolState(part, live, asked, over);
   const name = toolName(part);
   const [open, setOpen] = useOpen(`tool ${part.toolCallId}`);
   const body = useId();

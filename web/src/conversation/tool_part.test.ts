@@ -40,6 +40,8 @@ test('states in words know whether anything runs', () => {
   expect(toolState(part('approval-responded', { approval: { id: 'a', approved: false } }), true, false)).toBe('denied');
   // Another call of the step still waits, so nothing runs yet.
   expect(toolState(part('approval-responded', { approval: { id: 'a', approved: true } }), false, false)).toBe('allowed');
+  expect(toolState(part('approval-responded', { approval: { id: 'a', approved: true } }), false, false, true)).toBe('unfinished');
+  expect(toolState(part('output-error', { errorText: 'denied: this session only reads' }), true, false)).toBe('denied');
   expect(toolState(part('output-available', { preliminary: true }), true, false)).toBe('running');
   expect(toolState(part('output-available'), false, false)).toBe('done');
   expect(toolState(part('output-error'), false, false)).toBe('failed');

@@ -53,8 +53,8 @@ export function toolName(part: ToolPart): string {
 
 export type ToolState = 'preparing' | 'running' | 'waiting' | 'done' | 'failed' | 'denied' | 'allowed' | 'unfinished';
 
-/** `live` says that the turn it belongs to is being run; `asked` that a person is awaited for it. */
-export function toolState(part: ToolPart, live: boolean, asked: boolean): ToolState {
+/** `live` says that the turn it belongs to is being run; `asked` that a person is awaited for it; `over` that the turn was stopped or failed. */
+export function toolState(part: ToolPart, live: boolean, asked: boolean, over = false): ToolState {
   switch (part.state) {
     case 'input-streaming':
       return live ? 'preparing' : 'unfinished';
@@ -63,11 +63,12 @@ export function toolState(part: ToolPart, live: boolean, asked: boolean): ToolSt
     case 'approval-requested':
       return 'waiting';
     case 'approval-responded':
-      return part.approval?.approved === false ? 'denied' : live ? 'running' : 'allowed';
+      return part.approval?.approved === false ? 'denied' : live ? 'running' : over ? 'unfinished' : 'allowed';
     case 'output-available':
       return part.preliminary ? (live ? 'running' : 'unfinished') : 'done';
     case 'output-error':
-      return 'failed';
+      // By a rule or the mode, without anybody being asked.
+      return part.errorText?.startsWith('denied: ') ? 'denied' : 'failed';
     case 'output-denied':
       return 'denied';
     default:

@@ -140,6 +140,11 @@ function Explain({ version }: { version: string }) {
             <span className={TONES[answer.action]}>{answer.action}</span>: {answer.reason}
           </p>
         )}
+        {answer && answer.subjects.length > 1 && answer.subjects.map((subject, index) => (
+          <p key={`of ${index}`} className="text-quiet">
+            <code className="font-mono text-xs">{subject.permission} {subject.shown}</code> · <span className={TONES[subject.action]}>{subject.action}</span>: {subject.reason}
+          </p>
+        ))}
         {answer?.considered.map((other, index) => (
           <p key={index} className="text-quiet">
             Not by {other.rule.action} <code className="font-mono text-xs">{other.rule.permission} {other.rule.pattern}</code> of the {other.scope}: {other.why}

@@ -140,7 +140,7 @@ def rule_lines(found: Iterable[KeptRule]) -> Iterator[str]:
 def explained(decided: Explanation) -> Iterator[str]:
     """A decision for a person."""
     yield f"{decided.action}: {decided.reason}"
-    for subject in decided.subjects[1:]:
+    for subject in decided.subjects if len(decided.subjects) > 1 else ():
         yield f"  {subject.action}: {subject.permission} {subject.shown}: {subject.reason}"
     for other in decided.considered:
         rule = other.rule
