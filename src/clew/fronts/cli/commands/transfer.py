@@ -39,6 +39,11 @@ async def search(
         for hit in page.hits
     ]
     show(json, page, hits or (["nothing found"] if sys.stdout.isatty() else []))
+    if not page.complete:
+        print("clew: not all is indexed yet, there may be more; ask again in a while", file=sys.stderr)
+    if page.next_cursor is not None and sys.stdout.isatty():
+        more = "or more" if page.at_least else "places"
+        print(f"clew: {len(hits)} of {page.total:,} {more}; --limit shows up to 100", file=sys.stderr)
 
 
 async def export(
