@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from clew.errors import ClewError
+from clew.errors import ClewError, RowUndecodable
 from clew.history.rewind import load_since_rewind
 from clew.history.rewind_plan import left_line, plan_undo, tree_after_withdrawal
 from clew.runtime.head_move import load_move, plan_begun_anew, plan_move
@@ -152,5 +154,31 @@ async def test_a_move_from_its_reach_is_the_same_in_sql(tmp_path: Path, seed: in
     store = await open_sqlite(tmp_path / "store.db")
     try:
         await play(store, seed, ["turn", "turn", "compact", *rng.choices(MOVING, k=rounds(24))])
+    finally:
+        await store.close()
+
+
+@pytest.mark.rule("ST-14")
+@pytest.mark.parametrize("side", [0, 1], ids=["where it is", "where it goes"])
+async def test_a_move_between_lines_that_lead_in_a_ring_ends_with_an_error(tmp_path: Path, side: int) -> None:
+    """Turns that are damaged name one another as parents: whoever moves the head is told, and nobody waits for ever."""
+    file = tmp_path / "store.db"
+    store = await open_sqlite(file)
+    try:
+        history = History(store, 1)
+        await history.start()
+        for _ in range(4):
+            await history.do_turn()
+        id_ = history.scribe.session_id
+        path = [turn.id for turn, _ in await store.load_path(id_, (await store.load_state(id_)).head_turn_id)]
+        await history.move(path[0], "goto")
+        for _ in range(3):
+            await history.do_turn()
+        other_end = (await store.load_state(id_)).head_turn_id
+        await history.move([path[3], other_end][side], "goto")
+        with closing(sqlite3.connect(file)) as other, other:
+            other.execute("UPDATE chat_turns SET parent_turn_id = ? WHERE id = ?", (path[3], path[1]))
+        with pytest.raises(RowUndecodable):
+            await load_reach(store, id_, [other_end, path[3]][side], history.clock.now_ms())
     finally:
         await store.close()

@@ -132,17 +132,33 @@ async def _paths(
     new = await held.load_path(session_id, to, depth=depth)
     step = _STEP
     while old and new and old[0].turn.id != new[0].turn.id and old[0].turn.parent_turn_id is not None:
-        old = (*await held.load_path(session_id, old[0].turn.parent_turn_id, turns=step), *old)
-        new = (*await held.load_path(session_id, new[0].turn.parent_turn_id, turns=step), *new)
+        old = (*await _above(held, old[0].turn, step), *old)
+        new = (*await _above(held, new[0].turn, step), *new)
         step *= 2
+    if old and new and old[0].turn.id != new[0].turn.id and new[0].turn.parent_turn_id is not None:
+        raise _misplaced(new[0].turn)
     return old, new
+
+
+async def _above(held: Moment, turn: Turn, turns: int) -> tuple[PathTurn, ...]:
+    """The next turns above one. They lead further up: those that are damaged may name one another in a ring."""
+    path = await held.load_path(turn.session_id, turn.parent_turn_id, turns=turns)
+    if path and path[-1].turn.depth != turn.depth - 1:
+        raise _misplaced(turn)
+    return path
+
+
+def _misplaced(turn: Turn) -> RowUndecodable:
+    return RowUndecodable("a turn is not where it belongs", session_id=turn.session_id, turn_id=turn.id)
 
 
 async def _floor(held: Moment, session_id: str, meeting: Turn, tails: Collection[str | None]) -> int:
     """How far up other summaries can tell of other messages: the depth above which none does."""
     above, depths = meeting.compaction_turn_id, [0]
     newest: tuple[KeptTail, ...] = ()
-    while above is not None and not newest:
+    seen: set[str] = set()
+    while above is not None and above not in seen and not newest:
+        seen.add(above)
         path = await held.load_path(session_id, above, turns=2)
         depths, newest = [path[-1].turn.depth], (await _summaries(held, session_id, path[-1:]))[1]
         above = path[0].turn.compaction_turn_id if len(path) > 1 else None
