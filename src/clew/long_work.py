@@ -77,16 +77,20 @@ def let_go(*held: Iterable[object]) -> None:
     if len(rows) < _MANY:
         return
 
-    def drop() -> None:
-        while rows:
-            rows.pop()
+    loop, until_freed = asyncio.get_running_loop(), contextlib.ExitStack()
+    until_freed.enter_context(giving_way())
 
-    loop = asyncio.get_running_loop()
+    def drop() -> None:
+        with until_freed:
+            while rows:
+                rows.pop()
 
     def begin() -> None:
-        # A loop that is being closed has no threads any more; then nobody waits.
-        with contextlib.suppress(RuntimeError):
-            loop.run_in_executor(None, _run, drop)
+        try:
+            loop.run_in_executor(None, drop)
+        except RuntimeError:
+            # A loop that is being closed has no threads any more; then nobody waits.
+            drop()
 
     # In the next turn of the loop: by then the caller has returned.
     loop.call_soon(begin)

@@ -16,14 +16,14 @@ import msgspec
 
 from clew.compaction.policy import policy_for
 from clew.errors import InternalError, InvalidInput
-from clew.ids import Mint
+from clew.ids import Mint, SessionIdForm
 from clew.interop.soundness import check_portable
 from clew.live.base import Event
-from clew.long_work import run_long
+from clew.long_work import let_go, run_long
 from clew.runtime.host import Host
 from clew.store.base import Store, get_session
 from clew.store.portable import load_portable, plan_insert
-from clew.store.unit import Committed, LinkBlob, Outcome, Refused, Unit
+from clew.store.unit import Committed, LinkBlob, Outcome, Refused, Unit, Write
 from clew.transcript.damage import DAMAGED
 from clew.transcript.message import PartRow
 from clew.transcript.metadata import MODE_KEY, PAUSED_KEY, STORE_KEYS, VIEW_KEYS, broken_off_usd, is_estimated, usage_of
@@ -67,6 +67,7 @@ async def import_session(host: Host, portable: PortableSession, workspace: Path 
     missing = sorted(named - {blob.sha256 for blob in arriving.blobs})
     links = tuple([LinkBlob(sha256) for sha256 in missing if await store.find_blob(sha256) is not None])
     outcome: Outcome | None = None
+    writes: tuple[Write, ...] = ()
     if await _is_free(store, arriving):
         try:
             writes = (*await run_long(plan_insert, replace(arriving, session=session), now), *links)
@@ -75,11 +76,7 @@ async def import_session(host: Host, portable: PortableSession, workspace: Path 
             # A message or a part of another session has one of these ids; nothing was written.
             outcome = None
     if not isinstance(outcome, Committed):
-        # Minted in its order, so that they sort as the old ones did.
-        names = {row.id: mint.message() for row in arriving.messages}
-        names |= {turn.id: mint.turn() for turn in arriving.turns}
-        names[session.id] = mint.session(store.capabilities.session_ids)
-        arriving = await run_long(rename_session, arriving, lambda old: names.get(old, old), mint, new_parts=True)
+        arriving = await run_long(_renamed, arriving, mint, store.capabilities.session_ids)
         session = replace(session, id=arriving.session.id, head_turn_id=arriving.session.head_turn_id)
         writes = (*await run_long(plan_insert, replace(arriving, session=session), now), *links)
         outcome = await store.commit(Unit(session.id, writes, sync="power"))
@@ -88,7 +85,16 @@ async def import_session(host: Host, portable: PortableSession, workspace: Path 
     imported = await get_session(store, session.id)
     host.live.publish(Event("session_created", {"session_id": imported.id}))
     host.hooks.observe("session_create", imported)
+    let_go(writes, arriving.messages, arriving.turns, portable.messages)
     return imported
+
+
+def _renamed(arriving: PortableSession, mint: Mint, form: SessionIdForm) -> PortableSession:
+    # Minted in its order, so that they sort as the old ones did.
+    names = {row.id: mint.message() for row in arriving.messages}
+    names |= {turn.id: mint.turn() for turn in arriving.turns}
+    names[arriving.session.id] = mint.session(form)
+    return rename_session(arriving, lambda old: names.get(old, old), mint, new_parts=True)
 
 
 async def _is_free(store: Store, portable: PortableSession) -> bool:
