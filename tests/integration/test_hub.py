@@ -16,6 +16,7 @@ from clew.history.check import check
 from clew.ids import Mint
 from clew.runtime.recorder import Recorder
 from clew.store import unit as u
+from clew.store.memory.store import MemoryStore
 from clew.store.sql.sqlite.inbox import Inbox, Item
 from clew.store.sql.sqlite.opening import SqliteOptions, open_sqlite
 from clew.store.sql.sqlite.store import SqliteStore
@@ -270,3 +271,22 @@ async def test_nothing_is_handed_over_behind_the_end(store: SqliteStore) -> None
     )
     assert await asyncio.wait_for(store.submit(unit), 10) == u.Committed()
     closing.join()
+
+
+@pytest.mark.parametrize("name", ["submit", "submit_all"])
+async def test_a_store_that_raises_instead_of_answering_ends_the_streams_of_that_item(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Whatever it raises, as a store of somebody's own may; whoever waits is told."""
+    store = MemoryStore()
+    opened = await (await Scribe.create(store)).prompt("go on")
+
+    def fail(*_: object, **__: object) -> Any:
+        raise RuntimeError("not today")
+
+    monkeypatch.setattr(store, name, fail)
+    recorder = opened.recorder()
+    for chunk in text("so ", open=True):
+        recorder.write(chunk)
+    with pytest.raises(RuntimeError, match="not today"):
+        await asyncio.wait_for(recorder.flush(), 10)

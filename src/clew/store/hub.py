@@ -11,7 +11,6 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol, TypeAlias
 
-from clew.errors import ClewError
 from clew.store.unit import Outcome, Unit
 
 __all__ = ["Answer", "Answered", "Hub", "Stream"]
@@ -114,7 +113,8 @@ class Hub:
 
         try:
             self._submit_all(units, answered, awaited=awaited)
-        except ClewError as error:
+        except Exception as error:
+            # Whatever a store raises there: nobody may be left waiting for it.
             answered([(place, error) for place in range(len(units))])
 
 

@@ -6,7 +6,7 @@ import asyncio
 import functools
 from collections.abc import Callable, Sequence
 
-from clew.errors import ClewError, InternalError
+from clew.errors import InternalError
 from clew.store.hub import Answered, Hub
 from clew.store.unit import Committed, Outcome, Unit
 
@@ -36,7 +36,7 @@ class Watched:
         for place, unit in enumerate(units):
             try:
                 self.submit(unit).add_done_callback(functools.partial(_pass_on, answered, place))
-            except ClewError as error:
+            except Exception as error:
                 answered([(place, error)])
 
     def watch(self, told: Callable[[Unit], None]) -> None:
