@@ -6,6 +6,7 @@ import base64
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from clew.fronts.http.request_body import MAX_CHAT_BODY
@@ -110,3 +111,14 @@ async def test_a_store_that_cannot_search_says_so() -> None:
     """The memory store declares it."""
     async with served(say("x"), store="memory:") as client:
         assert refused(await client.get("/api/search?q=x")) == (422, "not_supported")
+
+
+async def test_a_large_file_is_handed_over_in_pieces_as_the_client_takes_them() -> None:
+    """What is handed to a server in one go it copies in one go, while everybody else waits."""
+    async with served(say("words " * 25_000)) as client:
+        session_id, _ = await talked(client, "at length")
+        async with client.open("GET", f"/api/sessions/{session_id}/export?redact=false") as reply:
+            pieces = [piece async for piece in reply._body]
+            assert int(reply.headers["content-length"]) == sum(map(len, pieces)) > 150_000
+            assert max(map(len, pieces)) == 64 * 1024
+        assert msgspec.json.decode(b"".join(pieces))["session"]["id"] == session_id

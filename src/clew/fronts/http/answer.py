@@ -8,15 +8,29 @@ from typing import Any, Final
 
 import msgspec
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from clew.long_work import let_go, run_long
 from clew.transcript.message import Message
 
-__all__ = ["HEADERS", "answer", "answer_messages", "nothing"]
+__all__ = ["HEADERS", "InPieces", "answer", "answer_messages", "nothing"]
 
 _FEW: Final = 200
 HEADERS: Final = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
+_PIECE: Final = 64 * 1024
 _encode = msgspec.json.Encoder().encode
+
+
+class InPieces(Response):
+    """As a client takes it: who does not read it must not make the server hold it, and to hand over much at once would
+    keep everybody waiting."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        size = len(self.body)
+        for at in range(0, max(size, 1), _PIECE):
+            piece = bytes(self.body[at : at + _PIECE])
+            await send({"type": "http.response.body", "body": piece, "more_body": at + _PIECE < size})
 
 
 def answer(value: Any, status: int = 200) -> Response:
@@ -31,7 +45,7 @@ async def answer_messages(messages: Sequence[Message]) -> Response:
         return answer({"messages": messages})
     body = await run_long(_write, messages)
     let_go(messages)
-    return Response(body, 200, HEADERS, media_type="application/json")
+    return InPieces(body, 200, HEADERS, media_type="application/json")
 
 
 def _write(messages: Sequence[Message]) -> bytes:

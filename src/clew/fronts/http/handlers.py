@@ -10,13 +10,12 @@ from typing import Any, Final
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
 
 from clew import __version__
 from clew.dispatch.webhooks import MAX_DELIVERY, Challenge
 from clew.engine import Engine
 from clew.errors import Conflict, SignatureInvalid
-from clew.fronts.http.answer import HEADERS, answer
+from clew.fronts.http.answer import HEADERS, InPieces, answer
 from clew.fronts.http.auth import Failures
 from clew.fronts.http.openapi import make_document
 from clew.fronts.http.problem import RateLimited
@@ -94,7 +93,7 @@ class Handlers:
     async def blob(self, request: Request) -> Any:
         blob = await self._engine.blob(request.path_params["sha256"])
         headers = {"cache-control": _FOR_GOOD, "content-disposition": "attachment", **_INERT}
-        return Response(blob.data, 200, headers, media_type=blob.media_type)
+        return InPieces(blob.data, 200, headers, media_type=blob.media_type)
 
     async def export(self, request: Request) -> Any:
         session = await self._engine.get_session(request.path_params["id"])
@@ -102,7 +101,7 @@ class Handlers:
         data = await self._engine.export(session.id, wanted.format, redact=wanted.redact, hidden=wanted.hidden)
         form = FORMATS[wanted.format]
         named = {"content-disposition": f'attachment; filename="{session.id}{form.suffix}"'}
-        return Response(data, 200, {**HEADERS, **_INERT, **named}, media_type=form.media_type)
+        return InPieces(data, 200, {**HEADERS, **_INERT, **named}, media_type=form.media_type)
 
     # Streams: there is no replay, who comes late asks for the state
 

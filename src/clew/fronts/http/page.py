@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
 
 from clew.errors import NotFound
+from clew.fronts.http.answer import InPieces
 from clew.fronts.web.page import Page, PageFile
 
 __all__ = ["Pages"]
-
-_PIECE: Final = 64 * 1024
 
 
 class AssetNotFound(NotFound):
@@ -40,15 +38,4 @@ def _served(request: Request, file: PageFile) -> Response:
     known = [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]
     if file.headers["etag"] in known or known == ["*"]:
         return Response(None, 304, file.headers)
-    return _InPieces(file.data, 200, {**file.headers, "content-type": file.media_type})
-
-
-class _InPieces(Response):
-    """As a client takes it: anybody may ask for a file, and who does not read it must not make the server hold it."""
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        size = len(self.body)
-        for at in range(0, max(size, 1), _PIECE):
-            piece = bytes(self.body[at : at + _PIECE])
-            await send({"type": "http.response.body", "body": piece, "more_body": at + _PIECE < size})
+    return InPieces(file.data, 200, {**file.headers, "content-type": file.media_type})
