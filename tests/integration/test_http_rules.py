@@ -227,8 +227,9 @@ async def test_accepting_edits_allows_them_in_the_workspace_and_nothing_else(tmp
         assert (folder / "src/app.py").read_text() == "b"
         why = (await client.get(f"/api/sessions/{session_id}/permissions/explain?tool=edit&target=src/app.py")).json()
         assert (why["action"], why["scope"], why["rule"]["pattern"]) == ("allow", "mode", "./**")
-        outside = await client.get(f"/api/sessions/{session_id}/permissions/explain?tool=edit&target=/etc/hosts")
-        assert outside.json()["action"] == "ask"
+        for elsewhere in ("/etc/hosts", ".GIT/hooks/pre-commit", "src/.Git", ".CLEW/agents/a.md"):
+            asked = await client.get(f"/api/sessions/{session_id}/permissions/explain?tool=edit&target={elsewhere}")
+            assert (elsewhere, asked.json()["action"]) == (elsewhere, "ask")
 
 
 @pytest.mark.rule("PM-7")

@@ -10,8 +10,9 @@ from clew.transcript.rule import Mode, Rule
 __all__ = ["is_reading", "mode_rules"]
 
 _EDITING: Final = ("write", "edit")
-# What lies there is run by others, or tells clew what to do: an edit of it is more than an edit.
-_NOT_TEXT: Final = ("./**/.git/**", "./**/.clew/**")
+# What lies there is run by others, or tells clew what to do: an edit of it is more than an edit. In any case of letters:
+# some file systems find it by all of them.
+_NOT_TEXT: Final = ("./**/.[gG][iI][tT]/**", "./**/.[cC][lL][eE][wW]/**")
 _ACCEPT_EDITS: Final = tuple(
     rule
     for permission in _EDITING
