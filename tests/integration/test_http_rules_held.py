@@ -105,6 +105,26 @@ async def test_a_word_that_was_given_is_not_above_what_is_denied_before_it_runs(
         assert [(tmp_path / name).exists() for name in ("a", "b")] == [False, False]
 
 
+@pytest.mark.rule("PM-6")
+@pytest.mark.rule("PM-7")
+async def test_a_word_on_all_that_was_seen_is_no_word_on_what_comes_after(tmp_path: Path) -> None:
+    """Sent twice, as by a second click or after a lost connection, it finds the next step waiting, and leaves it."""
+    steps = [then(*[call("bash", {"command": f"touch {name}"}) for name in names]) for names in (("a", "b"), ("c",))]
+    async with served(*steps, say("done")) as client:
+        session_id, waits = await begun(client, tmp_path)
+        path, seen = f"/api/sessions/{session_id}/approvals", [wait["approval_id"] for wait in waits]
+        given = {"decision": "once", "approval_ids": [*seen, "apr_unknown"]}
+        assert (await client.post(path, given)).json() == {"remaining": 0}
+        [after] = (await client.idle(session_id))["waiting"]
+        again = await client.post(path, given)
+        assert (again.status, again.code) == (404, "approval_not_found")
+        assert (await client.post(path, {**given, "approval_ids": []})).status == 404
+        assert [(tmp_path / name).exists() for name in ("a", "b", "c")] == [True, True, False]
+        given = {"decision": "deny", "approval_ids": [after["approval_id"]]}
+        assert (await client.post(path, given)).json() == {"remaining": 0}
+        assert await client.idle(session_id) == {"state": "idle"}
+
+
 @pytest.mark.rule("PM-7")
 async def test_the_same_answer_twice_is_one_rule(tmp_path: Path) -> None:
     """What is listed once is revoked by one word."""

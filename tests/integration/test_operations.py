@@ -271,7 +271,7 @@ async def waiting(walk: Walk, s: str) -> None:
     await walk("answer_question", session_id=s, tool_call_id="call", output=None)
     assert asked.approval_id is not None
     await walk("answer", session_id=s, approval_id=asked.approval_id, decision="deny", reason="no", pattern=None)
-    await walk("answer_all", session_id=s, decision="deny", reason="none waits")
+    await walk("answer_all", session_id=s, decision="deny", reason="none waits", approval_ids=["apr_x"])
     await walk("abort", session_id=s, queue="go_on")
 
 

@@ -115,10 +115,19 @@ class Runs(EnginePart):
         check_value([approval_id, reason, pattern], "answer")
         return await self._runtime.answers.answer(self._own(session_id), approval_id, decision, reason, pattern)
 
-    async def answer_all(self, session_id: str, decision: Decision, reason: str | None = None) -> int:
-        """Answer every request for approval that waits, alike; how many questions are still open."""
-        check_value([reason], "answer")
-        return await self._runtime.answers.answer_all(self._own(session_id), decision, reason)
+    async def answer_all(
+        self,
+        session_id: str,
+        decision: Decision,
+        reason: str | None = None,
+        approval_ids: Sequence[str] | None = None,
+    ) -> int:
+        """Answer every request for approval that waits, alike; how many questions are still open.
+
+        ``approval_ids`` are those that were seen: none but these is answered.
+        """
+        check_value([reason, approval_ids], "answer")
+        return await self._runtime.answers.answer_all(self._own(session_id), decision, reason, approval_ids)
 
     async def answer_question(self, session_id: str, tool_call_id: str, output: Any) -> int:
         """Answer a question the model asked."""

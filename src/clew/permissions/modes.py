@@ -10,7 +10,7 @@ from clew.transcript.rule import Mode, Rule
 __all__ = ["is_reading", "mode_rules"]
 
 _EDITING: Final = ("write", "edit")
-# What lies there is run by others, or tells clew what to do: an edit of it is more than an edit. In any case of letters:
+# What lies there is run by others, or tells clew what to do: an edit of it is more than an edit. In any letter case:
 # some file systems find it by all of them.
 _NOT_TEXT: Final = ("./**/.[gG][iI][tT]/**", "./**/.[cC][lL][eE][wW]/**")
 _ACCEPT_EDITS: Final = tuple(

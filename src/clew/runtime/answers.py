@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -74,8 +74,17 @@ class Answers:
             raise InvalidInput("a pattern says how far a rule goes; once and deny store none")
         return await self._answer(session_id, answer, pattern, approval_id=approval_id)
 
-    async def answer_all(self, session_id: str, decision: Decision, reason: str | None = None) -> int:
-        """Answer every request that waits, in one unit; how many questions are still open."""
+    async def answer_all(
+        self,
+        session_id: str,
+        decision: Decision,
+        reason: str | None = None,
+        approval_ids: Collection[str] | None = None,
+    ) -> int:
+        """Answer every request that waits, in one unit; how many questions are still open.
+
+        With ``approval_ids`` those of these that wait: a word that is sent twice is then no word on what came after.
+        """
         answer = _approval(decision, reason)
         while True:
             async with self._sessions.lock(session_id):
@@ -84,11 +93,12 @@ class Answers:
                 turn, ending = await load_open_turn(self._host.store, session_id), self._sessions.find_run(session_id)
                 if ending is None:
                     waits = [one for one in waits_of(turn) if one.kind == "approval" and one.answer is None]
+                    waits = [one for one in waits if approval_ids is None or one.approval_id in approval_ids]
                     if turn is None or turn.status != "waiting" or not waits:
                         raise ApprovalNotFound("nothing waits for an approval here", session_id=session_id)
                     return await self._take_answer(session_id, turn, waits, answer)
             # What a run asks is on its way to being stored; its end is near, or there is nothing to answer.
-            if not ending.has_asked():
+            if not any(map(ending.has_asked, [None] if approval_ids is None else approval_ids)):
                 raise ApprovalNotFound("nothing waits for an approval here", session_id=session_id)
             await ending.wait()
 

@@ -37,10 +37,11 @@ export interface AgentShape {
   source: "builtin" | "project" | "user";
 }
 
-/** A human's word on every request that waits. */
+/** A human's word on every request that waits, or on those of them that were seen. */
 export interface AllApprovalsBody {
   decision: "deny" | "once" | "project" | "session";
   reason?: string | null;
+  approval_ids?: string[] | null;
 }
 
 /** A human's answer to a question; null is one too. */

@@ -94,9 +94,10 @@ export class Conversation extends OpenSession {
     void this.settle();
   }
 
-  /** One word for every request that waits. */
+  /** One word for every request that is seen to wait. */
   async decideAll(decision: Decision): Promise<void> {
-    await this.acting(() => this.client.call('POST /api/sessions/{id}/approvals', { path: { id: this.id }, body: { decision } }));
+    const approval_ids = (this.store.get().status.waiting ?? []).flatMap((wait) => wait.approval_id ?? []);
+    await this.acting(() => this.client.call('POST /api/sessions/{id}/approvals', { path: { id: this.id }, body: { decision, approval_ids } }));
     void this.settle();
   }
 

@@ -55,7 +55,7 @@ class Question:
         self._options: list[str] = []
         self._offers: list[Mapping[str, Any]] = []
         self._kept: Decision = "session"
-        self._several = False
+        self._all: list[str] = []
         self._decisions: Mapping[str, Decision] = _DECISIONS
 
     async def begin(self, terminal: Asker, look: Look) -> bool:
@@ -74,7 +74,7 @@ class Question:
         if only_once := offers is not None and not self._offers:
             self._decisions = _without("session", "project")
         waiting = (await self._engine.get_status(self._session_id)).waiting
-        self._several = len([one for one in waiting if one.approval_id is not None]) > 1
+        self._all = [one.approval_id for one in waiting if one.approval_id is not None]
         question = given.get("question") if isinstance(given, Mapping) else None
         if self._stage == "answer" and isinstance(question, str):
             self._options = [str(option) for option in given.get("options") or ()]
@@ -95,7 +95,7 @@ class Question:
             return
         allow = _ALLOW.format(self._for_each(" · this [s]ession", " · this [p]roject", " · [a]ll once"))
         narrow = _ALLOW_NARROW.format(self._for_each("/s", "/p", "/a"))
-        words = (*self._decisions, *(_ALL if self._several else ()))
+        words = (*self._decisions, *(_ALL if len(self._all) > 1 else ()))
         terminal.ask(allow if terminal.size[0] > len(allow) + 10 else narrow, words)
 
     async def take(self, words: str, terminal: Asker) -> bool:
@@ -118,8 +118,8 @@ class Question:
             self.ask(terminal)
             return False
         decision = self._decisions.get(words.lower())
-        if self._several and words.lower() in _ALL:
-            await self._engine.answer_all(self._session_id, "once")
+        if len(self._all) > 1 and words.lower() in _ALL:
+            await self._engine.answer_all(self._session_id, "once", approval_ids=self._all)
             return True
         if decision == "deny":
             self._stage = "reason"
@@ -142,7 +142,7 @@ class Question:
     def _for_each(self, session: str, project: str, every: str) -> str:
         """The words for those of the answers that there are here."""
         shown = (session if "s" in self._decisions else "", project if "p" in self._decisions else "")
-        return "".join((*shown, every if self._several else ""))
+        return "".join((*shown, every if len(self._all) > 1 else ""))
 
     async def refuse(self, reason: str | None = None) -> None:
         """Nobody answers any more: no."""

@@ -67,10 +67,11 @@ class ApprovalBody(Arguments):
 
 
 class AllApprovalsBody(Arguments):
-    """A human's word on every request that waits."""
+    """A human's word on every request that waits, or on those of them that were seen."""
 
     decision: Literal["once", "session", "project", "deny"]
     reason: Annotated[str, Meta(max_length=10_000)] | None = None
+    approval_ids: Annotated[list[Annotated[str, Meta(max_length=256)]], Meta(max_length=1_000)] | None = None
 
 
 class AnswerBody(Arguments):
