@@ -276,6 +276,9 @@ def annotate(messages: Sequence[Message], turns: Mapping[str, Turn], pruned: Ite
     The end of a turn is told on its last assistant message; of one that has none, on the message that led to it.
     """
     stubs = pruned_through(pruned)
+    if not stubs and all(turn.status == "completed" and not turn.data for turn in turns.values()):
+        # Of most there is nothing to say.
+        return list(messages)
     # A later message of the same turn takes the place of an earlier one, a user's only where there is none.
     ends: dict[str, int] = {}
     for place, message in enumerate(messages):
@@ -284,10 +287,6 @@ def annotate(messages: Sequence[Message], turns: Mapping[str, Turn], pruned: Ite
     said: list[Message] = []
     for place, message in enumerate(messages):
         turn = turns.get(str(message.turn_id))
-        if not stubs and turn is not None and turn.status == "completed" and not turn.data:
-            # Of most there is nothing to say.
-            said.append(message)
-            continue
         added: dict[str, Any] = {}
         calls = [
             call_id_of(part)
