@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import clew
+from bench.fill import fill_turns
 from clew.errors import StoreError
 from clew.fronts.cli.app import run_command
 from clew.history.check import check
@@ -71,6 +72,23 @@ async def moved(kind: str, source: Path, to: str, target: Path) -> dict[str, str
         assert await check(new.store) == []
     assert digest(source) == before, "the source was touched"
     return {one.session_id: one.as_id for one in done.moved}
+
+
+@pytest.mark.slow
+@pytest.mark.rule("FS-4")
+async def test_a_long_session_is_imported_and_converted_whole(tmp_path: Path) -> None:
+    """More turns than the writer remembers; an import is one unit, and its moves come back to the first of them."""
+    async with engine("sqlite", tmp_path / "a.db") as old:
+        session = await old.create_session()
+        await fill_turns(old.store, old.host.mint, session.id, range(300))
+        copy = await old.import_session(await old.export(session.id, redact=False))
+        said = []
+        for id_ in (session.id, copy.id):
+            line = await old.store.load_line(id_)
+            said.append([[part.data for row in entry.messages for part in row.parts] for entry in line.turns])
+        assert len(said[0]) == 300
+        assert said[0] == said[1]
+    assert len(await moved("sqlite", tmp_path / "a.db", "sqlite", tmp_path / "b.db")) == 2
 
 
 async def ask(engine: clew.Engine, session_id: str, prompt: str) -> None:
