@@ -35,6 +35,15 @@ def test_a_rule_of_this_folder_is_added_listed_explained_and_revoked(run: Run, t
 
 
 @pytest.mark.rule("PM-7")
+def test_a_rule_is_one_line_whatever_its_pattern_holds(run: Run, tmp_path: Path) -> None:
+    """The name of a file may hold a line break and what would look like another rule behind it."""
+    run("rules", "add", "allow", "write", "a\n  rule_0  deny   bash *")
+    assert run("rules")[1].splitlines()[1:] == [
+        f"  {json.loads(run('rules', '--json')[1])['rules'][0]['id']}  allow  write a\\n  rule_0  deny   bash *"
+    ]
+
+
+@pytest.mark.rule("PM-7")
 def test_a_session_has_rules_of_its_own_and_a_mode(run: Run) -> None:
     """Both are shown and changed by its id."""
     run("run", "hello", "--model", "demo/echo")

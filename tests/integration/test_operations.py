@@ -21,6 +21,7 @@ from clew.dispatch.events import Events
 from clew.dispatch.schedules import Schedules
 from clew.dispatch.webhooks import Webhooks
 from clew.engine import Engine, Operations
+from clew.engine.sessions import SessionList
 from clew.fronts.cli.remote import RemoteEngine, RemoteEvents, RemoteSchedules, RemoteWebhooks
 from clew.fronts.http.app import make_app
 from clew.fronts.http.auth import loopback_hosts
@@ -122,6 +123,9 @@ def plain(value: Any) -> Any:
         return (value.head_turn_id, tuple(value.hidden), value.draft, plain(value.submission))
     if isinstance(value, Session):
         return msgspec.structs.replace(value, permissions=[])
+    if isinstance(value, SessionList):
+        # What each is doing is answered with it.
+        return (plain(value.sessions), value.next_cursor)
     if isinstance(value, Webhook):
         return msgspec.structs.replace(value, secret="")
     if isinstance(value, Model):

@@ -13,6 +13,7 @@ from clew.fronts.cli.command import Json, Store, open_store, option, show
 from clew.permissions.explain import Explanation
 from clew.runtime.rule_book import KeptRule
 from clew.transcript.rule import Mode
+from clew.unseen import escape_unseen
 
 __all__ = ["COMMANDS", "explained", "rule_lines"]
 
@@ -132,19 +133,21 @@ def rule_lines(found: Iterable[KeptRule]) -> Iterator[str]:
     for rule in found:
         if (rule.scope, rule.of) != scope:
             scope = rule.scope, rule.of
-            yield f"{rule.scope} {rule.of}"
+            yield escape_unseen(f"{rule.scope} {rule.of}")
         pinned = "  pinned" if rule.pinned else ""
-        yield f"  {rule.id}  {rule.action:<5}  {rule.permission} {rule.pattern}{pinned}"
+        # Of a pattern with a line break the rest would look like another rule.
+        yield escape_unseen(f"  {rule.id}  {rule.action:<5}  {rule.permission} {rule.pattern}{pinned}")
 
 
 def explained(decided: Explanation) -> Iterator[str]:
     """A decision for a person."""
-    yield f"{decided.action}: {decided.reason}"
+    yield escape_unseen(f"{decided.action}: {decided.reason}")
     for subject in decided.subjects if len(decided.subjects) > 1 else ():
-        yield f"  {subject.action}: {subject.permission} {subject.shown}: {subject.reason}"
+        yield escape_unseen(f"  {subject.action}: {subject.permission} {subject.shown}: {subject.reason}")
     for other in decided.considered:
         rule = other.rule
-        yield f"  not by the {other.scope} rule {rule.action} {rule.permission} {rule.pattern}: {other.why}"
+        said = f"{rule.action} {rule.permission} {rule.pattern}"
+        yield escape_unseen(f"  not by the {other.scope} rule {said}: {other.why}")
 
 
 COMMANDS: Final[tuple[Callable[..., Any], ...]] = (rules, mode)
