@@ -7,6 +7,8 @@ export const COMMANDS = [
   { name: 'compact', usage: '[FOCUS]', help: 'Summarise the older turns; the focus is kept in it' },
   { name: 'prune', usage: '', help: 'Show the model stubs in place of older tool outputs' },
   { name: 'model', usage: '[MODEL]', help: 'Pick the model of the next message' },
+  { name: 'mode', usage: '[MODE]', help: 'How freely it works: ask, accept_edits or read_only' },
+  { name: 'rules', usage: '', help: 'The rules in force here' },
   { name: 'queue', usage: '[cancel N]', help: 'Say what waits, or cancel the Nth of it' },
   { name: 'abort', usage: '', help: 'Stop what runs, or deny what waits for you' },
   { name: 'continue', usage: '[again]', help: 'Go on after a failure, a stop or the step limit, or ask the same again' },

@@ -56,6 +56,14 @@ const RUNS: Record<CommandName, Run> = {
     chooseModel(name);
     tell(`The next message goes to ${name}.`);
   },
+  mode: async ({ conversation, tell }, rest) => {
+    if (rest === '') return tell(`The mode is ${conversation.store.get().session?.mode ?? 'ask'}.`);
+    const mode = (['ask', 'accept_edits', 'read_only'] as const).find((known) => known === rest);
+    if (!mode) return conversation.say(`There is no mode “${rest}”: ask, accept_edits or read_only.`);
+    await conversation.setMode(mode);
+    tell(`The mode is ${mode} from now on.`);
+  },
+  rules: () => view.set({ inspector: true, tab: 'rules' }),
   queue: ({ conversation, tell }, rest) => {
     const { queue } = conversation.store.get();
     const [word, number] = rest.split(/\s+/);
@@ -93,7 +101,7 @@ const RUNS: Record<CommandName, Run> = {
 };
 
 /** What depends on what was read: a command typed as soon as the page is there must not take that for an empty session. */
-const READING: ReadonlySet<CommandName> = new Set(['rewind', 'branch', 'queue', 'abort', 'archive', 'sidecar']);
+const READING: ReadonlySet<CommandName> = new Set(['rewind', 'branch', 'mode', 'queue', 'abort', 'archive', 'sidecar']);
 
 /** A refusal has been said by whoever was asked; it is thrown on, so that the caller knows. */
 export async function runCommand(name: CommandName, rest: string, around: Surroundings): Promise<void> {
