@@ -65,11 +65,12 @@ class LiveOutput:
         now = self._clock.monotonic_ms()
         self._due = now + max(_LEAST_MS, _SHARE * (now - self._began))
         try:
-            value = msgspec.json.decode(msgspec.json.encode(self._newest))
-            too_long = len(msgspec.json.encode(value)) > _MAX_BYTES
+            encoded = msgspec.json.encode(self._newest)
+            # What is too long is not read back: this is done on the event loop.
+            value: Any = {"text": "(what it gives so far is too long to be shown)"}
+            if len(encoded) <= _MAX_BYTES:
+                value = msgspec.json.decode(encoded)
         except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
             log.warning("what a tool gives so far is not shown: %s", error)
             return
-        if too_long:
-            value = {"text": "(what it gives so far is too long to be shown)"}
         self._show(c.ToolOutputAvailable(tool_call_id=self._call_id, output=value, preliminary=True))
