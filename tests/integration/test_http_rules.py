@@ -295,7 +295,10 @@ async def test_a_branch_only_reads_where_its_source_did_and_accepts_nothing_by_i
     async with served(say("hello")) as client:
         session_id, _ = await ask(client, tmp_path, mode=mode)
         last = (await client.messages(session_id))[-1]["id"]
-        branch = (await client.post(f"/api/sessions/{session_id}/branch", {"from_message_id": last})).json()
+        path = f"/api/sessions/{session_id}/branch"
+        unknown = {"from_message_id": last, "metadata": {"permission_mode": "yolo"}}
+        assert (await client.post(path, unknown)).status == 422
+        branch = (await client.post(path, {"from_message_id": last})).json()
         assert branch["mode"] == ("read_only" if mode == "read_only" else "ask")
         exported = (await client.get(f"/api/sessions/{session_id}/export")).body
         taken_in = (await client.request("POST", "/api/import", exported)).json()

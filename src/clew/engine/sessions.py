@@ -27,7 +27,7 @@ from clew.store.unit import DeleteSession, InsertSession, PatchSession, Unit, Wr
 from clew.transcript.gate import check_value
 from clew.transcript.message import Message, shown_message
 from clew.transcript.metadata import MODE_KEY, NAMING_KEY, local_place
-from clew.transcript.rule import MODES, Mode
+from clew.transcript.rule import Mode, check_mode
 from clew.transcript.session import Model, Session
 
 # Imports inside functions: what makes room is only looked at where somebody asks, and importing clew stays quick.
@@ -292,8 +292,7 @@ class Sessions(EnginePart):
 
     def _check_settings(self, metadata: Mapping[str, Any]) -> None:
         """A session's own settings are refused here, where somebody can still mend them."""
-        if metadata.get(MODE_KEY, "ask") not in MODES:
-            raise InvalidInput(f"mode must be {', '.join(MODES[:-1])} or {MODES[-1]}, not {metadata[MODE_KEY]!r}")
+        check_mode(metadata.get(MODE_KEY, "ask"))
         if metadata.get("compaction") is not None:
             from clew.compaction.policy import policy_for
 

@@ -29,6 +29,7 @@ from clew.store.base import get_session, get_turn
 from clew.store.unit import Guard, Unit
 from clew.transcript.gate import check_value
 from clew.transcript.metadata import MODE_KEY, NAMING_KEY, PAUSED_KEY
+from clew.transcript.rule import check_mode
 from clew.transcript.session import Model, Session
 from clew.transcript.turn import Turn
 from clew.transcript.turn_state import OPEN
@@ -158,6 +159,7 @@ def _check_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
         raise InvalidInput("metadata is an object")
     changes = dict(metadata or {})
     check_value(changes, "metadata")
+    check_mode(changes.get(MODE_KEY) or "ask")
     for key in ("title", "label"):
         value = changes.get(key)
         if value is not None and not (isinstance(value, str) and len(value) <= 500):

@@ -6,7 +6,9 @@ from typing import Final, Literal, get_args
 
 import msgspec
 
-__all__ = ["MODES", "Mode", "Rule", "Target", "TargetKind", "read_mode"]
+from clew.errors import InvalidInput
+
+__all__ = ["MODES", "Mode", "Rule", "Target", "TargetKind", "check_mode", "read_mode"]
 
 Mode = Literal["ask", "accept_edits", "read_only"]
 """How freely a session works where no rule of a person's says otherwise."""
@@ -25,6 +27,12 @@ class Rule(msgspec.Struct, frozen=True, omit_defaults=True):
     source: Literal["manifest", "session", "project", "mode"] = "session"
     added_at: int | None = None
     pinned: bool = False
+
+
+def check_mode(value: object) -> None:
+    """Raises ``InvalidInput`` for what is no mode, where somebody can still mend it."""
+    if value not in MODES:
+        raise InvalidInput(f"mode must be {', '.join(MODES[:-1])} or {MODES[-1]}, not {value!r}")
 
 
 def read_mode(value: object) -> Mode:
