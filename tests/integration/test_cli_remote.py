@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import clew
 from clew.errors import Invalid, NotFound, OwnedByAnotherProcess, StoreUnavailable
@@ -281,7 +282,10 @@ async def test_the_remote_engine_gives_what_the_engine_gives(tmp_path: Path, mon
             ]
             for name, args, options in calls:
                 there, here = getattr(remote, name), getattr(engine, name)
-                assert await there(*args, **options) == await here(*args, **options), name
+                found = await here(*args, **options)
+                if isinstance(found, clew.SessionList):
+                    found = replace(found, unsettled=None)  # for whoever shows the list in the same process
+                assert await there(*args, **options) == found, name
             assert [model.id for model in await remote.models()][:2] == ["demo/tour", "demo/echo"]
             renamed = await remote.rename_session(session_id, "Ünï")
             assert (isinstance(renamed, Session), renamed.title) == (True, "Ünï")

@@ -26,6 +26,7 @@ from clew.store.hub import Answered, Hub
 from clew.store.pages import Looks
 from clew.store.paths import Paths
 from clew.store.search import SearchHit, SearchPage, SearchQuery
+from clew.store.session_list import Cursor, SessionPage, SessionQuery, ShownPage
 from clew.store.unit import JournalEntry, Outcome, Unit
 from clew.transcript.line import LineTurn
 from clew.transcript.message import MessageRow, PartRow
@@ -88,42 +89,6 @@ class Capabilities(msgspec.Struct, frozen=True):
     def save_on(self) -> Literal["chunk", "step"]:
         """When a run's chunks are stored where nobody has said."""
         return "chunk" if self.chunk_durable else "step"
-
-
-class Cursor(msgspec.Struct, frozen=True, array_like=True):
-    """Where a page ended: sessions are listed by (updated_at, id), newest first."""
-
-    updated_at: int
-    id: str
-
-
-class SessionQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which sessions to list. Archived, ephemeral and subagent sessions are left out unless asked for."""
-
-    limit: int = 50
-    cursor: Cursor | None = None
-    agent: str | None = None
-    workspace: str | None = None
-    parent: str | None = None
-    title: str | None = None
-    kind: Literal["chat", "subagent", "any"] = "chat"
-    archived: bool = False
-    ephemeral: bool = False
-
-
-class SessionPage(msgspec.Struct, frozen=True):
-    """A page of sessions as a store answers it, with the cursor as a value; ``next`` is None on the last one."""
-
-    sessions: tuple[Session, ...]
-    next: Cursor | None
-
-
-class ShownPage(msgspec.Struct, frozen=True):
-    """The same with what each session has spent, and which of them have something ``unsettled``."""
-
-    sessions: tuple[Session, ...]
-    next: Cursor | None
-    unsettled: frozenset[str]
 
 
 class LineSlice(msgspec.Struct, frozen=True):
@@ -266,10 +231,6 @@ class Conversations(Protocol):
     async def unsettled_sessions(self, among: Collection[str] | None = None) -> tuple[str, ...]:
         """Sessions with an open turn, a tool call without a result, or something in the queue; all there are, or those
         ``among`` some, which costs no more than there are of these."""
-        ...
-
-    async def has_files(self, session_id: str) -> bool:
-        """Whether any message of the session holds a file, on the line or not."""
         ...
 
     async def newest_message_at(self, session_id: str) -> int:

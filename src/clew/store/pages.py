@@ -74,3 +74,7 @@ class Looks(Protocol):
     async def find_holder(self, session_id: str, message_id: str) -> Holder | None:
         """The turn through which a message is reached: the one on the line, else the newest that holds it."""
         ...
+
+    async def has_files(self, session_id: str) -> bool:
+        """Whether any message of the session holds a file, on the line or not."""
+        ...

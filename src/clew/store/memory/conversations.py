@@ -103,10 +103,6 @@ class MemoryConversations(MemoryTables):
         found = [id_ for id_, value in held if value.state["state"].open_turn_id is not None or value.queue]
         return (*found, *(id_ for id_, value in held if id_ not in found and value.open_calls()))
 
-    async def has_files(self, session_id: str) -> bool:
-        rows = (await self._read(session_id)).messages.values()
-        return any(part.type == "file" for row in rows for part in row.parts)
-
     async def newest_message_at(self, session_id: str) -> int:
         return max((row.created_at for row in (await self._read(session_id)).messages.values()), default=0)
 

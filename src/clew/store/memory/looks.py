@@ -20,6 +20,10 @@ class MemoryLooks(MemoryTables):
         children = (one for one in self._sessions() if one.parent_id == parent_id and one.kind != "subagent")
         return tuple(sorted(children, key=lambda session: (session.created_at, session.id)))
 
+    async def has_files(self, session_id: str) -> bool:
+        rows = (await self._read(session_id)).messages.values()
+        return any(part.type == "file" for row in rows for part in row.parts)
+
     async def load_turns(self, session_id: str, *, limit: int | None = None, before: str | None = None) -> TurnPage:
         value = await self._read(session_id)
         older = sorted((id_ for id_ in value.turns if before is None or id_ < before), reverse=True)

@@ -113,10 +113,6 @@ class SqlConversations(SqlLists):
         return tuple(call for call in calls if call.part.tool_call_id is not None)
 
     @reading
-    def has_files(self, sql: Statements, session_id: str) -> bool:
-        return sql.first("has_files", {"id": session_id}) is not None
-
-    @reading
     def newest_message_at(self, sql: Statements, session_id: str) -> int:
         row = sql.first("newest_message_at", {"id": session_id})
         return row[0] or 0 if row else 0

@@ -30,6 +30,10 @@ class SqlLooks(SqlReader):
         found = sql.rows("list_branches", {"id": parent_id})
         return tuple(rows.to_session(row, keep_damaged=True) for row in found)
 
+    @reading
+    def has_files(self, sql: Statements, session_id: str) -> bool:
+        return sql.first("has_files", {"id": session_id}) is not None
+
     @reading_session
     def load_turns(
         self, sql: Statements, session_id: str, *, limit: int | None = None, before: str | None = None
