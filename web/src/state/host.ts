@@ -96,8 +96,9 @@ export class Host {
   }
 
   async create(options: { model?: string; title?: string } = {}): Promise<Session> {
-    const { server } = this.store.get();
     return this.trying(async () => {
+      // What the server is says where sessions work; whoever is quicker than its answer waits for it.
+      const server = this.store.get().server ?? (await this.client.call('GET /api/server', {}));
       const session = await this.client.call('POST /api/sessions', {
         body: {
           ...(options.model ? { model: options.model } : {}),

@@ -16,6 +16,8 @@ export const FIRST_PAGE = 40;
 export const OLDER_PAGE = 200;
 /** The largest page there is, for a long way back. */
 const MOST = 500;
+/** How often a page that did not join is read again. */
+const TRIES = 5;
 /** Turns of the tree that are read with every change: more than a page of messages has. */
 const TREE_PAGE = 100;
 
@@ -197,10 +199,12 @@ export class OpenSession {
       this.chat.messages.some((message) => message.id === messageId || message.metadata?.client_message_id === messageId);
     if (!this.store.get().tree) await this.refreshTree();
     const seen = here() || (await this.isSeen(messageId));
-    while (seen && !here() && this.store.get().older && !this.closed) {
+    await this.whenLoaded();
+    // A refresh meanwhile may have kept a page from joining; then it is read again.
+    for (let tries = 0; seen && !here() && this.store.get().older && !this.closed && tries < TRIES; tries += 1) {
       const before = this.chat.messages.length;
       await this.loadOlder(MOST);
-      if (this.chat.messages.length === before) break;
+      if (this.chat.messages.length !== before) tries = -1;
     }
     this.counter += 1;
     this.store.set({ focus: { messageId, asked: this.counter } });
