@@ -52,6 +52,8 @@ test("a dot says that a session works, tries again, waits or failed, and goes wh
     ["Dot waiting", "demo/tools", "!bash echo hello", "Waiting for you"],
     ["Dot failed", "demo/fail", "401", "Failed"],
   ];
+  // Without any session there is no list yet.
+  await begin(server, { title: "Dot at rest" });
   const page = await openPage(server);
   await list(page).waitFor();
   const ids = [];
