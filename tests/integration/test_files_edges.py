@@ -119,6 +119,29 @@ async def test_events_that_come_at_once_are_numbered_and_told_apart(kind: Kind, 
 
 
 @both
+@pytest.mark.rule("EV-1", "FS-4")
+async def test_the_ledger_is_read_while_an_event_is_booked(kind: Kind, tmp_path: Path) -> None:
+    """Reading the session of one event waits for the disk; what is booked meanwhile breaks nothing."""
+    store = await open_files(kind, tmp_path / "store")
+    scribe = await Scribe.create(store)
+    await scribe.commit(AddEvent(event(scribe, "a")))
+    await store.close()
+    store = await open_files(kind, tmp_path / "store")
+    scribe.store = store
+    found = store._find
+
+    async def and_another(session_id: str) -> Any:
+        await scribe.commit(AddEvent(event(scribe, "b")))
+        store._find = found  # type: ignore[method-assign]
+        return await found(session_id)
+
+    store._find = and_another  # type: ignore[method-assign]
+    assert [one.source_id for one in (await store.list_events(EventQuery())).events] == ["a"]
+    assert [one.source_id for one in (await store.list_events(EventQuery())).events] == ["b", "a"]
+    await store.close()
+
+
+@both
 @pytest.mark.rule("EV-2", "FS-4")
 async def test_a_schedule_can_name_a_session_that_is_not_in_memory(kind: Kind, tmp_path: Path) -> None:
     """One that was let go of is there all the same."""

@@ -33,7 +33,8 @@ class MemoryTriggers(MemoryTables):
         return await self._with_turn(max(came, key=_attempt)) if came else None
 
     async def list_events(self, query: EventQuery) -> EventPage:
-        held = [await self._with_turn(event) for event in self._shared.events.values()]
+        # A copy: looking for a turn waits, and an event may be booked meanwhile.
+        held = [await self._with_turn(event) for event in tuple(self._shared.events.values())]
         wanted = [event for event in sorted(held, key=lambda one: -one.seq) if _is_asked_for(event, query)]
         page = tuple(wanted[: query.limit])
         return EventPage(page, page[-1].seq if len(wanted) > query.limit else None)
