@@ -16,7 +16,7 @@ from bench.measure import Bench, Goal, Line, percentile, ratios, settle
 from bench.process import written_bytes
 from bench.raw import RawChunks, RawJournal, raw_id
 from bench.streams import DELTA_CHUNK, STREAMS, Streams
-from clew.live.local import LocalStream
+from clew.live.stream import LocalStream
 from clew.providers.base import ModelRequest, StepEnd
 from clew.store.base import Store
 from clew.store.sql.sqlite.opening import open_sqlite

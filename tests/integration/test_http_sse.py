@@ -12,7 +12,7 @@ import pytest
 from clew.errors import ViewerLagged
 from clew.fronts.http import sse
 from clew.fronts.http.sse import BODY_SEND, EventStream, Streams, chunk_frames, frame
-from clew.live.local import LocalStream
+from clew.live.stream import LocalStream
 from clew.testing.chunks import text
 from clew.testing.scripted import hang
 from clew.transcript import chunk as c

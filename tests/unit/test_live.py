@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from clew.errors import InternalError, ViewerLagged
-from clew.live import local
-from clew.live.base import Event, Status
-from clew.live.local import MAX_EVENTS, LocalLive, LocalStream
+from clew.live import stream as streams
+from clew.live.base import Event, Signal, Status
+from clew.live.local import MAX_EVENTS, LocalLive
+from clew.live.stream import LocalStream
 from clew.testing.chunks import reply, step, text, tool_call, tool_output
 from clew.transcript import chunk as c
 from clew.transcript.fold import Fold
@@ -156,7 +157,7 @@ async def test_a_late_viewer_gets_what_chunk_by_chunk_would_have_come_to(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The fold for replays is made when somebody comes, of deltas said at once; the message is the same."""
-    monkeypatch.setattr(local, "MAX_UNFOLDED", 16)
+    monkeypatch.setattr(streams, "MAX_UNFOLDED", 16)
     chunks = [chunk for chunk in random_stream(seed) if not isinstance(chunk, c.Data)]
     assert folded(list(c.joined_deltas(chunks)), "m1") == folded(chunks, "m1")
     stream, chance, place = LocalStream("m1", []), Random(seed), 0
@@ -167,3 +168,15 @@ async def test_a_late_viewer_gets_what_chunk_by_chunk_would_have_come_to(
         follower = stream.follow(replay=True)
         assert folded(list(await anext(follower)), "m1") == folded(chunks[:place], "m1")
         await follower.aclose()  # type: ignore[attr-defined]
+
+
+async def test_a_signal_that_waits_is_told_once() -> None:
+    """Whoever reads slowly is told what to look at, not how often."""
+    live = LocalLive()
+    reader = live.signals()
+    for session_id in ("a", "b", "a", "a"):
+        live.signal(Signal(session_id, "queue"))
+    live.signal(Signal("a", "stop"))
+    assert [await anext(reader) for _ in range(3)] == [Signal("a", "queue"), Signal("b", "queue"), Signal("a", "stop")]
+    live.signal(Signal("a", "queue"))
+    assert await anext(reader) == Signal("a", "queue")

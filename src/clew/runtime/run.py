@@ -116,7 +116,8 @@ class Run:
         self._caller = Caller(host, setting, self.signal, spawn_child, schedule_turn, state)
         self._progress = Progress(host, self.session_id, self.turn.id, taken.epoch)
         self._room = Room(host, setting, self.turn, taken.epoch, self._progress)
-        self.stream = RunStream(host, self.session_id, self.message_id, resumption.message if resumption else None)
+        message, last_n = (resumption.message, resumption.last_n) if resumption else (None, 0)
+        self.stream = RunStream(host, self.session_id, self.message_id, message, epoch=taken.epoch, last_n=last_n)
         self._pause: tuple[int, str] | None = None
         self._loop: Loop | None = None
         self.task: asyncio.Task[None] | None = None

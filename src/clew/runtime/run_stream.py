@@ -23,13 +23,19 @@ _LAST: Final = (c.Finish, c.Abort, c.Error)
 class RunStream:
     """One live stream after the other: a run has a new one for each message it begins."""
 
-    def __init__(self, host: Host, session_id: str, message_id: str, message: MessageRow | None) -> None:
+    def __init__(
+        self, host: Host, session_id: str, message_id: str, message: MessageRow | None, *, epoch: int, last_n: int
+    ) -> None:
         self._host = host
         self._session_id = session_id
+        self._epoch = epoch
+        # The recorder numbers what it stores, and what it shows comes in that order: counting is enough.
+        self._n = last_n
         self._requests: set[str] = set()
         self._kept_back: list[c.Chunk] | None = None
+        self._is_stored = True
         parts = [part.data for part in message.parts] if message is not None else []
-        self.live: LiveStream = host.live.open_stream(session_id, message_id, parts)
+        self.live: LiveStream = host.live.open_stream(session_id, message_id, parts, epoch=epoch, last_n=last_n)
 
     def show(self, chunks: Sequence[c.Chunk]) -> None:
         """Hand on what the recorder shows."""
@@ -46,7 +52,13 @@ class RunStream:
             self._kept_back += () if said is None else chunks[said:]
             chunks = chunks[:said]
         if chunks:
-            self.live.show(chunks)
+            self._show(chunks)
+
+    def _show(self, chunks: Sequence[c.Chunk]) -> None:
+        # What is transient has no number.
+        transient = sum(1 for chunk in chunks if chunk.__class__ is c.Data and chunk.transient is True)
+        self._n += len(chunks) - transient
+        self.live.show(chunks, self._n)
 
     def has_asked(self, request_id: str | None = None) -> bool:
         """Whether a viewer has seen this request, or any: an approval by its id, a question by its call's."""
@@ -55,7 +67,8 @@ class RunStream:
     def begin_next(self, message_id: str) -> None:
         """The message has ended and another one of the same run begins."""
         self.live.end()
-        self.live = self._host.live.open_stream(self._session_id, message_id, [])
+        self._n = 0
+        self.live = self._host.live.open_stream(self._session_id, message_id, [], epoch=self._epoch)
 
     def keep_back(self, *instead: c.Chunk) -> None:
         """What ends the message is kept back until ``end``: whoever acts on the last finds the session as it says.
@@ -64,12 +77,15 @@ class RunStream:
         """
         if instead or self._kept_back is None:
             self._kept_back = list(instead)
+            self._is_stored = not instead
 
     def end(self) -> None:
         """Show what was kept back and end the stream. Saying it twice is fine."""
         last, self._kept_back = self._kept_back, None
         try:
-            if last:
+            if last and self._is_stored:
+                self._show(last)
+            elif last:
                 self.live.show(last)
         except Exception:
             log.exception("viewers of %s could not be told how it ended", self._session_id)
