@@ -17,7 +17,7 @@ from clew import contained
 from clew.fronts.http.app import make_routes
 from clew.fronts.http.endpoints import Endpoint, Paths
 from clew.history.check import check
-from clew.store.sql.sqlite.inbox import Inbox
+from clew.store.sql.inbox import Inbox
 from clew.store.sql.sqlite.pool import ReaderPool
 from clew.testing.scripted import FakeProviders, ScriptedModel, call, say
 from tests.integration.http_client import served, texts, types

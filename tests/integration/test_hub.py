@@ -17,7 +17,7 @@ from clew.ids import Mint
 from clew.runtime.recorder import Recorder
 from clew.store import unit as u
 from clew.store.memory.store import MemoryStore
-from clew.store.sql.sqlite.inbox import Inbox, Item
+from clew.store.sql.inbox import Inbox, Item
 from clew.store.sql.sqlite.opening import SqliteOptions, open_sqlite
 from clew.store.sql.sqlite.store import SqliteStore
 from clew.testing.chunks import text

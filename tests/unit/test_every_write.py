@@ -19,6 +19,7 @@ from clew.store.memory.store import MemoryStore
 from clew.store.memory.tables import SharedTables
 from clew.store.sql.apply import UnitWriter
 from clew.store.sql.restore import restore
+from clew.store.sql.sqlite.commit_journal import CommitJournal
 from clew.store.unit import SharedWrite, Write
 from clew.testing.scribe import MODEL
 from clew.transcript.portable import PortableSession
@@ -70,7 +71,7 @@ def in_memory(write: Write) -> None:
 
 
 def in_sql(write: Write) -> None:
-    UnitWriter(Nothing(), Mint(), Nothing())._write("s", write)
+    UnitWriter(Nothing(), Mint(), Nothing(), CommitJournal(Nothing()))._write("s", write)
 
 
 def in_the_log(write: Write) -> None:

@@ -6,24 +6,21 @@ Guards are looked at before the first write, so a refused unit leaves nothing be
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
 from msgspec.structs import replace
 
-from clew.errors import InternalError, RowUndecodable
+from clew.errors import InternalError
 from clew.ids import Mint
 from clew.store import unit as u
 from clew.store.guards import refusal
 from clew.store.sql import rows, triggers
 from clew.store.sql.copying import copy_line
-from clew.store.sql.journal import JournalBook, Mark, decode_entries, mark_crc, row_crc
 from clew.store.sql.pending import Pending
 from clew.store.sql.statements import Statements
-from clew.store.sql.tails import Tails
 from clew.store.sql.turns import Turns
-from clew.transcript.chunk import encode_rows
 from clew.transcript.metadata import merge, named
 from clew.transcript.model_call import ModelCall, brought_up_to_date
 from clew.transcript.projection import Hidden
@@ -32,7 +29,7 @@ from clew.transcript.session import SessionState
 from clew.transcript.turn import place_below, with_status
 from clew.transcript.turn_state import OPEN, check_transition
 
-__all__ = ["Index", "Log", "UnitWriter", "set_hidden"]
+__all__ = ["Index", "Journal", "Log", "UnitWriter", "set_hidden"]
 
 
 class Index(Protocol):
@@ -67,37 +64,66 @@ class Log(Protocol):
         ...
 
 
-class UnitWriter:
-    """Applies units one after another; ``finish`` writes the journal row they share."""
+class Journal(Protocol):
+    """Where chunks stand until the parts hold them."""
 
-    def __init__(self, statements: Statements, mint: Mint, index: Index, log: Log | None = None) -> None:
+    def reset(self) -> None:
+        """Forget what was learnt: the transaction was rolled back, or others may have written."""
+        ...
+
+    def knows(self, message_id: str) -> bool:
+        """Whether the message of this stream need not be looked up."""
+        ...
+
+    def accept(self, session_id: str, message_id: str, entries: Sequence[u.JournalEntry]) -> None:
+        """Chunks of a unit whose guards hold."""
+        ...
+
+    def fold(self, message_id: str, through: int) -> None:
+        """The stream's parts hold everything through this chunk."""
+        ...
+
+    def delete_session(self, session_id: str) -> None: ...
+
+    def flush(self) -> None:
+        """The unit ends."""
+        ...
+
+    def finish(self) -> None:
+        """The transaction ends, and something was written in it."""
+        ...
+
+
+class UnitWriter:
+    """Applies units one after another; ``finish`` ends what they share."""
+
+    def __init__(
+        self, statements: Statements, mint: Mint, index: Index, journal: Journal, log: Log | None = None
+    ) -> None:
         self._sql = statements
         self._index = index
+        self._journal = journal
         self._log = log
         self._mint = mint
-        self._book = JournalBook()
         self._pending = Pending(statements)
-        self.tails = Tails()
         self._states: dict[str, SessionState | None] = {}
         self._turns = Turns(statements, self._pending)
-        self._wrote = self._struck = False
-        self.commit = 0
+        self._wrote = False
 
     def reset(self) -> None:
         """Forget what was learnt; needed whenever a transaction was rolled back."""
         self._states.clear()
         self._turns.forget()
         self._pending.reset()
-        self.tails.clear()
         if self._log is not None:
             self._log.reset()
-        marks = {row[0]: Mark(*row) for row in self._sql.rows("load_marks", {})}
-        self._book.load(((n, data, crc) for n, data, crc in self._sql.rows("load_journal", {})), marks)
-        self._wrote = self._struck = False
-        found = self._sql.first("get_commits", {})
-        if found is None:
-            raise InternalError("the store has lost the row that counts its commits; restore a backup")
-        self.commit = found[0]
+        self._journal.reset()
+        self._wrote = False
+
+    def begin(self, states: Mapping[str, SessionState | None]) -> None:
+        """A transaction of a store that others write to as well: what was learnt before does not hold, these do."""
+        self.reset()
+        self._states.update(states)
 
     def apply(self, unit: u.Unit) -> u.Outcome:
         refused = refusal(
@@ -109,6 +135,7 @@ class UnitWriter:
         for write in unit.writes:
             self._write(unit.session_id, write)
         self._pending.flush(unit.session_id)
+        self._journal.flush()
         if self._log is not None:
             self._log.note(unit)
         return u.Committed()
@@ -126,31 +153,10 @@ class UnitWriter:
             self._log.restate(session_id)
 
     def finish(self) -> None:
-        """Before the commit: number it, add the journal row of the accepted chunks, take away those all have passed.
-
-        The number stands in the journal row, where there is one, and costs nothing there. A row is taken away only
-        with a commit that writes its own number down, so the highest of both is always the newest commit.
-        """
-        if not self._wrote:
-            return
-        self.commit += 1
-        row = self._book.row(self.commit)
-        self.tails.note(self.commit, self._book.accepted, self._book.passed, len(row[0]) if row is not None else 0)
-        if row is not None:
-            data, new = row
-            crc = row_crc(self.commit, data)
-            self._sql.run("insert_journal_row", {"n": self.commit, "data": data.decode(), "crc": crc})
-            for mark in new:
-                self._sql.run("add_mark", mark._asdict())
-        ranges, unmarked = self._book.done()
-        for first, last in ranges:
-            self._sql.run("delete_journal_rows", {"first": first, "last": last})
-        for message_id in unmarked:
-            self._sql.run("delete_mark", {"message_id": message_id})
-        self.tails.forget(unmarked)
-        if row is None or ranges or self._struck:
-            self._sql.run("set_commits", {"commits": self.commit})
-        self._wrote = self._struck = False
+        """Before the commit."""
+        if self._wrote:
+            self._journal.finish()
+            self._wrote = False
 
     # State, cached because one writer owns it
 
@@ -158,7 +164,7 @@ class UnitWriter:
         try:
             return self._states[session_id]
         except KeyError:
-            row = self._sql.first("get_state", {"id": session_id})
+            row = self._sql.first("lock_state", {"id": session_id})
             state = SessionState(*row) if row else None
             if len(self._states) > 10_000:
                 self._states.clear()
@@ -181,13 +187,11 @@ class UnitWriter:
         pending = self._pending
         match write:
             case u.AppendChunks(message_id, entries):
-                if not self._book.knows(message_id):
+                if not self._journal.knows(message_id):
                     self._metadata(session_id, message_id)
-                self._book.accept(session_id, message_id, entries)
+                self._journal.accept(session_id, message_id, entries)
             case u.MarkFolded(message_id, through):
-                if self._book.fold(message_id, through):
-                    mark = {"message_id": message_id, "folded_through": through}
-                    self._sql.run("set_mark", {**mark, "crc": mark_crc(message_id, through)})
+                self._journal.fold(message_id, through)
             case u.BookStep(step):
                 booked = book_message(self._metadata(session_id, step.message_id), step)
                 pending.set_metadata(step.message_id, booked, step.finished_at)
@@ -354,37 +358,7 @@ class UnitWriter:
         self._states[session_id] = None
         self._turns.forget()
         self._pending.forget_session(session_id)
-        self._struck = True
-        streams, numbers = self._book.forget(session_id)
-        self.tails.forget(streams)
-        for n in numbers:
-            if self._book.strike(n, streams):
-                self._rewrite_journal_row(n, streams)
-            else:
-                self._sql.run("delete_journal_rows", {"first": n, "last": n})
-                for message_id in self._book.remove(n):
-                    self._sql.run("delete_mark", {"message_id": message_id})
-        for message_id in streams:
-            self._sql.run("delete_mark", {"message_id": message_id})
-
-    def _rewrite_journal_row(self, n: int, without: Iterable[str]) -> None:
-        """Strike the chunks of some streams from a row that others still need."""
-        row = self._sql.first("get_journal_row", {"n": n})
-        if row is None:
-            raise InternalError("a journal row is missing", n=n)
-        gone = set(without)
-        try:
-            streams = decode_entries((row[0], row[1], row[2]))
-        except RowUndecodable:
-            return  # it goes as a whole, once the others were folded
-        left = [
-            (message_id, entry.n, entry.part, entry.chunk)
-            for message_id, entries in streams.items()
-            if message_id not in gone
-            for entry in entries
-        ]
-        data = encode_rows(left)
-        self._sql.run("replace_journal_row", {"n": n, "data": data.decode(), "crc": row_crc(n, data)})
+        self._journal.delete_session(session_id)
 
     # Messages and turns
 

@@ -89,7 +89,7 @@ def _journal(sql: Statements) -> Iterator[Damage]:
     marks = {row[0]: Mark(*row) for row in sql.rows("load_marks", {})}
     held: set[str] = set()
     broken = 0
-    for n, data, crc in sql.rows("load_journal", {}):
+    for n, data, crc in sql.rows("load_journal", {"id": None}):
         try:
             held |= decode_entries((n, data, crc)).keys()
         except RowUndecodable as error:

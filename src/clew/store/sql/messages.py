@@ -171,7 +171,7 @@ class MessageReader:
         """What the journal holds above the marks, by message, of one session or of all."""
         if session_id is None:
             marks = [Mark(*row) for row in self._sql.rows("load_marks", {})]
-            return read_tails(self._journal(), marks, strays=True)
+            return read_tails(self._journal(None), marks, strays=True)
         marks = [Mark(*row) for row in self._sql.rows("load_marks_of_session", {"id": session_id})]
         found: dict[str, Tail] = {}
         commit = self._sql.first("get_commits", {}) if marks and self._sql.tails is not None else None
@@ -180,10 +180,11 @@ class MessageReader:
             remembered = {mark.message_id: self._sql.tails.find(mark, commit[0]) for mark in marks}
             marks = [mark for mark in marks if remembered[mark.message_id] is None]
             found = {id_: tail for id_, tail in remembered.items() if tail is not None and tail.entries}
-        return {**found, **read_tails(self._journal(), marks)} if marks else found
+        return {**found, **read_tails(self._journal(session_id), marks)} if marks else found
 
-    def _journal(self) -> Iterator[JournalLine]:
-        return ((n, data, crc) for n, data, crc in self._sql.rows("load_journal", {}))
+    def _journal(self, session_id: str | None) -> Iterator[JournalLine]:
+        """Rows that may hold something of this session, or all; an engine whose rows are of all passes over the id."""
+        return ((n, data, crc) for n, data, crc in self._sql.rows("load_journal", {"id": session_id}))
 
     def pending(self, session_id: str | None) -> tuple[PendingStream, ...]:
         """Streams that recovery has to fold, each with its message as the parts alone have it."""

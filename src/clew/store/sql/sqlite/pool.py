@@ -16,9 +16,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from clew.errors import InternalError, RowUndecodable, StoreClosed
+from clew.errors import RowUndecodable, StoreClosed
 from clew.long_work import AT_ONCE, giving_way
 from clew.store.sql.kept_lines import KeptLines
+from clew.store.sql.one_state import OneState, TooLong, end_of, measured
 from clew.store.sql.sqlite.connection import Connect, SqliteStatements, connect, is_undecodable, translate
 from clew.store.sql.statements import IsLong, Reads, Statements
 from clew.store.sql.tails import Tails
@@ -52,18 +53,21 @@ class ReaderPool:
     async def run(self, call: Callable[[Statements], T], session_id: str | None = None, *, long: IsLong = False) -> T:
         if long is not True:
             try:
-                return await self._run_in(self._short, lambda sql: _measured(call, sql, long), session_id)
-            except _TooLong:
+                return await self._run_in(self._short, lambda sql: measured(call, sql, long), session_id)
+            except TooLong:
                 pass
         return await self._run_in(self._long, call, session_id)
 
     async def at_once(self, ask: Callable[[Reads], Coroutine[Any, Any, T]], session_id: str | None = None) -> T:
         def answered(sql: Statements, *, in_long: bool) -> T:
-            return _end_of(ask(_OneState(sql, self._path, self.lines, in_long=in_long)))
+            return end_of(ask(OneState(sql, self.lines, in_long=in_long, answer=answer)))
+
+        def answer(call: Callable[[Statements], Any], sql: Statements) -> Any:
+            return _answer(call, sql, self._path)
 
         try:
             return await self._run_in(self._short, lambda sql: answered(sql, in_long=False), session_id)
-        except _TooLong:
+        except TooLong:
             return await self._run_in(self._long, lambda sql: answered(sql, in_long=True), session_id)
 
     async def _run_in(self, lane: _Lane, call: Callable[[Statements], T], session_id: str | None) -> T:
@@ -106,10 +110,6 @@ class ReaderPool:
             self._long.close()
 
 
-class _TooLong(Exception):
-    """What was begun in the short lane belongs into the other."""
-
-
 class _Lane:
     """Some threads, and as many connections."""
 
@@ -139,30 +139,6 @@ class _Lane:
             self._idle.get().close()
 
 
-class _OneState:
-    """Reads in a transaction that is open already; none of them waits."""
-
-    def __init__(self, sql: Statements, path: Path, lines: KeptLines | None, *, in_long: bool) -> None:
-        self._sql = sql
-        self._path = path
-        self._in_long = in_long
-        self.lines = lines
-
-    async def run(self, call: Callable[[Statements], T], session_id: str | None = None, *, long: IsLong = False) -> T:
-        known: IsLong = False if self._in_long else long
-        return _answer(lambda sql: _measured(call, sql, known), self._sql, self._path)
-
-    async def at_once(self, ask: Callable[[Reads], Coroutine[Any, Any, T]], session_id: str | None = None) -> T:
-        return await ask(self)
-
-
-def _measured(call: Callable[[Statements], T], sql: Statements, long: IsLong) -> T:
-    """What a call reads in the short lane, if it belongs there."""
-    if long is True or (callable(long) and long(sql)):
-        raise _TooLong
-    return call(sql)
-
-
 def _answer(call: Callable[[Statements], T], sql: Statements, path: Path) -> T:
     """What a call reads. What is wrong is told in the store's own words, but for a text that is no UTF-8."""
     try:
@@ -174,14 +150,3 @@ def _answer(call: Callable[[Statements], T], sql: Statements, path: Path) -> T:
     except (KeyError, TypeError, ValueError, msgspec.MsgspecError) as error:
         # A column holds what no unit can have written there, such as NULL where the schema forbids it.
         raise RowUndecodable(f"a row of {path} is not readable: {error!r}") from error
-
-
-def _end_of(asked: Coroutine[Any, Any, T]) -> T:
-    """What comes of a coroutine that only reads, and so never waits."""
-    try:
-        asked.send(None)
-    except StopIteration as end:
-        value: T = end.value
-        return value
-    asked.close()
-    raise InternalError("what is asked at once may wait for nothing but the store")

@@ -186,6 +186,10 @@ SELECT s.id FROM chat_sessions s LEFT JOIN session_state t ON t.session_id = s.i
 -- name: get_state
 SELECT head_turn_id, open_turn_id, epoch FROM session_state WHERE session_id = :id
 
+-- name: lock_state
+-- As the writer reads it. Nobody else writes meanwhile, so there is nothing to hold on to.
+SELECT head_turn_id, open_turn_id, epoch FROM session_state WHERE session_id = :id
+
 -- name: set_state
 UPDATE session_state SET head_turn_id = :head_turn_id, open_turn_id = :open_turn_id, epoch = :epoch
 WHERE session_id = :id

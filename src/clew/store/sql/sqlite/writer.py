@@ -30,11 +30,12 @@ from clew.store.hub import Answer
 from clew.store.owner import OwnerLock
 from clew.store.sql.adopt import Adopter
 from clew.store.sql.apply import UnitWriter
+from clew.store.sql.inbox import Inbox, Item, Look, Work, answer, runs
 from clew.store.sql.kept_lines import KeptLines
 from clew.store.sql.log import EventLog
 from clew.store.sql.sqlite.acknowledged import Acknowledged
+from clew.store.sql.sqlite.commit_journal import CommitJournal
 from clew.store.sql.sqlite.connection import SqliteStatements, empty_log, has_fts5, is_broken, is_busy, translate
-from clew.store.sql.sqlite.inbox import Inbox, Item, Look, Work, answer, runs
 from clew.store.sql.sqlite.others import Others
 from clew.store.sql.sqlite.search_index import SearchIndex
 from clew.store.sql.sqlite.watch import Watch
@@ -96,8 +97,9 @@ class Writer:
         self._path = path
         self._statements = SqliteStatements(connection)
         self._index = SearchIndex(self._statements, available=has_fts5())
-        self._units = UnitWriter(self._statements, mint, self._index, log)
-        self.tails = self._units.tails
+        self._journal = CommitJournal(self._statements)
+        self._units = UnitWriter(self._statements, mint, self._index, self._journal, log)
+        self.tails = self._journal.tails
         self._units.reset()
         self._options = options
         self._sync: Sync = "process"
@@ -105,7 +107,7 @@ class Writer:
         self._adopter = Adopter(self._statements, self._units, mint)
         self._others = others
         self._lines = lines
-        lines.forget(self._units.commit)
+        lines.forget(self._journal.commit)
         self._held_up = False
         self._broken: BaseException | None = None
         self._acknowledged = acknowledged
@@ -223,7 +225,7 @@ class Writer:
         if self._watch.others_wrote():
             # Nothing that is remembered holds any more: epochs, heads and the journal are what the file says.
             self._units.reset()
-            self._lines.forget(self._units.commit)
+            self._lines.forget(self._journal.commit)
             self._index.restart()
             self._others.came()
 
@@ -240,14 +242,14 @@ class Writer:
             self._units.finish()
             failpoint("writer.adopted")
             self._connection.execute("COMMIT")
-            self._lines.forget(self._units.commit, session_id)
+            self._lines.forget(self._journal.commit, session_id)
             self._watch.after()
         except Exception as error:
             # One session that cannot be taken in keeps no other from it; one whose turn it was not yet is.
             self._not_taken_in(error)
             return not is_busy(error)
         self.commits += 1
-        self._acknowledged.note(self._units.commit, self._synced, [session_id])
+        self._acknowledged.note(self._journal.commit, self._synced, [session_id])
         return True
 
     def _give_up(self, error: StoreGone) -> None:
@@ -304,7 +306,7 @@ class Writer:
         self._units.finish()
         failpoint("writer.before_commit")
         self._connection.execute("COMMIT")
-        self._lines.committed(self._units.commit, units)
+        self._lines.committed(self._journal.commit, units)
         self._settle_others()
         self._watch.after()
         for unit in units:
@@ -315,7 +317,7 @@ class Writer:
 
     def _note(self, units: list[Unit]) -> None:
         """Note the commit before anybody is told of it."""
-        commit = self._units.commit
+        commit = self._journal.commit
         if self._sync == "power":
             self._synced = commit
             self._syncs += 1

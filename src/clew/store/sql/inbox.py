@@ -19,7 +19,6 @@ from typing import Any, Final, TypeAlias
 
 from clew.errors import StoreClosed
 from clew.store.hub import Answer
-from clew.store.sql.sqlite.search_index import SearchIndex
 from clew.store.unit import Unit
 
 __all__ = ["Inbox", "Item", "Look", "Work", "answer", "runs"]
@@ -29,7 +28,8 @@ log = logging.getLogger("clew.store")
 MAX_GROUP: Final = 512
 IDLE_S: Final = 0.25
 
-Work: TypeAlias = Callable[[SearchIndex], Any]
+Work: TypeAlias = Callable[[Any], Any]
+"""What is done with the search index that the writer keeps."""
 
 
 class Item:

@@ -1,0 +1,60 @@
+"""Reads in a transaction that is open: several questions to one state, and what is too long for where it began."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol, TypeVar
+
+from clew.errors import InternalError
+from clew.store.sql.kept_lines import KeptLines
+from clew.store.sql.statements import IsLong, Reads, Statements
+
+__all__ = ["OneState", "TooLong", "end_of", "measured"]
+
+T = TypeVar("T")
+
+
+class TooLong(Exception):
+    """What was begun in the short lane belongs into the other."""
+
+
+class Answers(Protocol):
+    """What a call reads. What is wrong is told in the store's own words."""
+
+    def __call__(self, call: Callable[[Statements], Any], sql: Statements) -> Any: ...
+
+
+class OneState:
+    """Reads in a transaction that is open already; none of them waits."""
+
+    def __init__(self, sql: Statements, lines: KeptLines | None, *, in_long: bool, answer: Answers) -> None:
+        self._sql = sql
+        self._in_long = in_long
+        self._answer = answer
+        self.lines = lines
+
+    async def run(self, call: Callable[[Statements], T], session_id: str | None = None, *, long: IsLong = False) -> T:
+        known: IsLong = False if self._in_long else long
+        read: T = self._answer(lambda sql: measured(call, sql, known), self._sql)
+        return read
+
+    async def at_once(self, ask: Callable[[Reads], Coroutine[Any, Any, T]], session_id: str | None = None) -> T:
+        return await ask(self)
+
+
+def measured(call: Callable[[Statements], T], sql: Statements, long: IsLong) -> T:
+    """What a call reads in the short lane, if it belongs there."""
+    if long is True or (callable(long) and long(sql)):
+        raise TooLong
+    return call(sql)
+
+
+def end_of(asked: Coroutine[Any, Any, T]) -> T:
+    """What comes of a coroutine that only reads, and so never waits."""
+    try:
+        asked.send(None)
+    except StopIteration as end:
+        value: T = end.value
+        return value
+    asked.close()
+    raise InternalError("what is asked at once may wait for nothing but the store")

@@ -1,0 +1,110 @@
+"""The journal of a store with one writer: a row for each commit, with the chunks of every stream that came with it.
+
+What the rows hold is remembered, by the one writer, in its book; commits are numbered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from clew.errors import InternalError, RowUndecodable
+from clew.store.sql.journal import JournalBook, Mark, decode_entries, mark_crc, row_crc
+from clew.store.sql.statements import Statements
+from clew.store.sql.tails import Tails
+from clew.store.unit import JournalEntry
+from clew.transcript.chunk import encode_rows
+
+__all__ = ["CommitJournal"]
+
+
+class CommitJournal:
+    """See :class:`clew.store.sql.apply.Journal`. ``commit`` is the number of the newest commit."""
+
+    def __init__(self, statements: Statements) -> None:
+        self._sql = statements
+        self._book = JournalBook()
+        self.tails = Tails()
+        self._struck = False
+        self.commit = 0
+
+    def reset(self) -> None:
+        self.tails.clear()
+        marks = {row[0]: Mark(*row) for row in self._sql.rows("load_marks", {})}
+        self._book.load(((n, data, crc) for n, data, crc in self._sql.rows("load_journal", {})), marks)
+        self._struck = False
+        found = self._sql.first("get_commits", {})
+        if found is None:
+            raise InternalError("the store has lost the row that counts its commits; restore a backup")
+        self.commit = found[0]
+
+    def knows(self, message_id: str) -> bool:
+        return self._book.knows(message_id)
+
+    def accept(self, session_id: str, message_id: str, entries: Sequence[JournalEntry]) -> None:
+        self._book.accept(session_id, message_id, entries)
+
+    def fold(self, message_id: str, through: int) -> None:
+        if self._book.fold(message_id, through):
+            mark = {"message_id": message_id, "folded_through": through}
+            self._sql.run("set_mark", {**mark, "crc": mark_crc(message_id, through)})
+
+    def flush(self) -> None:
+        pass
+
+    def finish(self) -> None:
+        """Before the commit: number it, add the journal row of the accepted chunks, take away those all have passed.
+
+        The number stands in the journal row, where there is one, and costs nothing there. A row is taken away only
+        with a commit that writes its own number down, so the highest of both is always the newest commit.
+        """
+        self.commit += 1
+        row = self._book.row(self.commit)
+        self.tails.note(self.commit, self._book.accepted, self._book.passed, len(row[0]) if row is not None else 0)
+        if row is not None:
+            data, new = row
+            crc = row_crc(self.commit, data)
+            self._sql.run("insert_journal_row", {"n": self.commit, "data": data.decode(), "crc": crc})
+            for mark in new:
+                self._sql.run("add_mark", mark._asdict())
+        ranges, unmarked = self._book.done()
+        for first, last in ranges:
+            self._sql.run("delete_journal_rows", {"first": first, "last": last})
+        for message_id in unmarked:
+            self._sql.run("delete_mark", {"message_id": message_id})
+        self.tails.forget(unmarked)
+        if row is None or ranges or self._struck:
+            self._sql.run("set_commits", {"commits": self.commit})
+        self._struck = False
+
+    def delete_session(self, session_id: str) -> None:
+        self._struck = True
+        streams, numbers = self._book.forget(session_id)
+        self.tails.forget(streams)
+        for n in numbers:
+            if self._book.strike(n, streams):
+                self._rewrite(n, streams)
+            else:
+                self._sql.run("delete_journal_rows", {"first": n, "last": n})
+                for message_id in self._book.remove(n):
+                    self._sql.run("delete_mark", {"message_id": message_id})
+        for message_id in streams:
+            self._sql.run("delete_mark", {"message_id": message_id})
+
+    def _rewrite(self, n: int, without: Iterable[str]) -> None:
+        """Strike the chunks of some streams from a row that others still need."""
+        row = self._sql.first("get_journal_row", {"n": n})
+        if row is None:
+            raise InternalError("a journal row is missing", n=n)
+        gone = set(without)
+        try:
+            streams = decode_entries((row[0], row[1], row[2]))
+        except RowUndecodable:
+            return  # it goes as a whole, once the others were folded
+        left = [
+            (message_id, entry.n, entry.part, entry.chunk)
+            for message_id, entries in streams.items()
+            if message_id not in gone
+            for entry in entries
+        ]
+        data = encode_rows(left)
+        self._sql.run("replace_journal_row", {"n": n, "data": data.decode(), "crc": row_crc(n, data)})
