@@ -25,6 +25,7 @@ from clew.store.facts import Fact
 from clew.store.hub import Answered, Hub
 from clew.store.pages import Looks
 from clew.store.paths import Paths
+from clew.store.replicas import Replicas
 from clew.store.search import SearchHit, SearchPage, SearchQuery
 from clew.store.session_list import Cursor, SessionPage, SessionQuery, ShownPage
 from clew.store.unit import JournalEntry, Outcome, Unit
@@ -282,7 +283,7 @@ class Conversations(Protocol):
         ...
 
 
-class Moment(Conversations, Looks, Paths, Protocol):
+class Moment(Conversations, Looks, Paths, Replicas, Protocol):
     """Conversations as they are at one moment: what is asked before a session is taken, all of it at once."""
 
     async def at_once(self, session_id: str, ask: Callable[[Moment], Coroutine[Any, Any, T]]) -> T:

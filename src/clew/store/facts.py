@@ -270,6 +270,8 @@ class Scope:
                 pass  # settled by the parts they end up in
             case u.AddEvent() | u.PutSchedule() | u.DropSchedule() | u.PutWebhook() | u.DropWebhook():
                 pass  # the ledger is a log already; what fires turns is set up by people and is no fact of a session
+            case u.SetRunner() | u.JoinReplica() | u.BeatReplica() | u.LeaveReplica():
+                pass  # who runs it is true while it runs
             case _:
                 raise InternalError(f"nobody says what {type(write).__name__} settles")
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from clew.store import unit as u
 from clew.transcript.session import SessionState
+from clew.triggers.schedule import Schedule
 
 __all__ = ["refusal"]
 
@@ -15,11 +16,18 @@ def refusal(
     state: SessionState | None,
     is_queued: Callable[[str], bool],
     has_event: Callable[[u.EventIsNew], bool],
+    is_alive: Callable[[str], bool],
+    find_schedule: Callable[[str], Schedule | None],
 ) -> u.Refused | None:
     """Why this unit must not be written, or None. ``state`` is None when the session is not there."""
     for guard in unit.guards:
-        if isinstance(guard, u.EventIsNew) and has_event(guard):
-            return u.Refused("event_exists")
+        match guard:
+            case u.EventIsNew() if has_event(guard):
+                return u.Refused("event_exists")
+            case u.LeaseHolds(replica_id) if not is_alive(replica_id):
+                return u.Refused("lease_lapsed")
+            case u.ScheduleIs(schedule) if find_schedule(schedule.id) != schedule:
+                return u.Refused("schedule_changed")
     if unit.session_id == u.STORE_WIDE:
         return None
     creates = bool(unit.writes) and isinstance(unit.writes[0], u.InsertSession)
@@ -37,6 +45,8 @@ def refusal(
                 return u.Refused("turn_open")
             case u.OpenTurnIs(turn_id) if state.open_turn_id != turn_id:
                 return u.Refused("turn_not_open")
+            case u.NotRunElsewhere(replica_id) if state.runner not in (None, replica_id) and is_alive(state.runner):
+                return u.Refused("runs_elsewhere")
             case u.StillQueued(message_id) if not is_queued(message_id):
                 return u.Refused("not_queued")
     return None

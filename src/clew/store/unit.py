@@ -85,6 +85,24 @@ class EventIsNew(Guard, frozen=True):
     attempt: int = 1
 
 
+class NotRunElsewhere(Guard, frozen=True):
+    """No other replica whose lease holds runs the session. ``runs_elsewhere`` otherwise."""
+
+    replica_id: str
+
+
+class LeaseHolds(Guard, frozen=True):
+    """This replica's lease has not lapsed, by the store's clock. ``lease_lapsed`` otherwise, for ever."""
+
+    replica_id: str
+
+
+class ScheduleIs(Guard, frozen=True):
+    """The schedule is as it was read, nobody has fired, changed or removed it. ``schedule_changed`` otherwise."""
+
+    schedule: Schedule
+
+
 # Writes
 
 
@@ -203,6 +221,13 @@ class SetEpoch(Write, frozen=True):
     """Give the session to a new run; with :class:`EpochIs` as guard this is the one way to become it."""
 
     epoch: int
+
+
+class SetRunner(Write, frozen=True):
+    """Note which replica runs the open turn, in the unit that takes the session. It is nobody's any more once that
+    turn waits or has settled. Never written where a store has one owner."""
+
+    replica_id: str
 
 
 class BookStep(Write, frozen=True):
@@ -379,6 +404,29 @@ class DropWebhook(SharedWrite, frozen=True):
     name: str
 
 
+class JoinReplica(SharedWrite, frozen=True):
+    """Add a replica, with a lease from now on. Times are by the store's clock."""
+
+    replica_id: str
+    url: str | None
+    version: str
+    lease_ms: int
+
+
+class BeatReplica(SharedWrite, frozen=True):
+    """A heartbeat: the lease lasts so long from now. Guard it with :class:`LeaseHolds`."""
+
+    replica_id: str
+    lease_ms: int
+    draining: bool = False
+
+
+class LeaveReplica(SharedWrite, frozen=True):
+    """Remove a replica. What it still runs is adrift at once."""
+
+    replica_id: str
+
+
 class Unit(msgspec.Struct, frozen=True):
     """Writes to one session, or to what is nobody's (``STORE_WIDE``), that commit as one, or not at all."""
 
@@ -404,6 +452,9 @@ class Refused(msgspec.Struct, frozen=True):
         "session_not_found",
         "session_exists",
         "event_exists",
+        "runs_elsewhere",
+        "lease_lapsed",
+        "schedule_changed",
     ]
 
 

@@ -91,8 +91,12 @@ class Session(SessionMetadata, msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionState(msgspec.Struct, frozen=True):
-    """What moves while a session lives: its head, its open turn, and the epoch of its newest run."""
+    """What moves while a session lives: its head, its open turn, and the epoch of its newest run.
+
+    ``runner`` is the replica that runs its open turn, on a store that several processes serve.
+    """
 
     head_turn_id: str | None = None
     open_turn_id: str | None = None
     epoch: int = 0
+    runner: str | None = None

@@ -12,7 +12,7 @@ from typing import Final, Literal, get_args
 
 from clew.errors import IllegalTransition
 
-__all__ = ["OPEN", "SETTLED", "START", "TRANSITIONS", "TurnStatus", "check_transition"]
+__all__ = ["OPEN", "SETTLED", "START", "TRANSITIONS", "TurnStatus", "check_transition", "is_run"]
 
 OpenStatus = Literal["running", "retrying", "compacting", "waiting"]
 SettledStatus = Literal["completed", "aborted", "failed", "refused", "unanswered"]
@@ -62,3 +62,8 @@ def check_transition(before: TurnStatus | None, after: TurnStatus) -> None:
         allowed = before == after or (before, after) in TRANSITIONS
     if not allowed:
         raise IllegalTransition(f"a turn cannot go from {before or 'nothing'} to {after}")
+
+
+def is_run(status: TurnStatus) -> bool:
+    """Whether a turn of that status has a run: it is open, and not for a human to answer."""
+    return status in OPEN and status != "waiting"

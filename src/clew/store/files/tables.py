@@ -54,9 +54,16 @@ def _encode_session(session: Session) -> dict[str, Any]:
     return encoded
 
 
+def _encode_state(state: SessionState) -> dict[str, Any]:
+    encoded: dict[str, Any] = msgspec.to_builtins(state)
+    if state.runner is None:
+        del encoded["runner"]  # a folder has one owner, who need not say so
+    return encoded
+
+
 TABLES: Final[dict[str, Table]] = {
     "row": Table("session", _encode_session, lambda value: msgspec.convert(value, Session)),
-    "state": _of("state", SessionState),
+    "state": Table("state", _encode_state, lambda value: msgspec.convert(value, SessionState)),
     "messages": _of(None, MessageRow),
     "turns": _of("turn", Turn),
     "links": _of("link", tuple[str, ...]),

@@ -21,6 +21,7 @@ from clew.store.base import (
 from clew.store.lines import view_line
 from clew.store.memory.looks import MemoryLooks
 from clew.store.memory.paths import MemoryPaths
+from clew.store.memory.replicas import MemoryReplicas
 from clew.store.memory.session_value import SessionValue
 from clew.store.memory.tables import MemoryTables
 from clew.transcript.message import MessageRow
@@ -170,7 +171,7 @@ class MemoryConversations(MemoryTables):
         return max(value.marks.get(message_id, 0), held[-1].n if held else 0)
 
 
-class MemoryMoment(MemoryConversations, MemoryLooks, MemoryPaths):
+class MemoryMoment(MemoryConversations, MemoryLooks, MemoryPaths, MemoryReplicas):
     """See :class:`clew.store.base.Moment`."""
 
     async def at_once(self, session_id: str, ask: Callable[[Moment], Coroutine[Any, Any, T]]) -> T:

@@ -31,7 +31,7 @@ from clew.transcript.rollup import book_message, book_session, book_usage, sum_u
 from clew.transcript.session import Session, SessionState, Spend
 from clew.transcript.spend import add_costs
 from clew.transcript.turn import HeadMove, Step, Tree, Turn, place_below, with_status
-from clew.transcript.turn_state import OPEN, check_transition
+from clew.transcript.turn_state import OPEN, check_transition, is_run
 
 __all__ = ["SessionValue"]
 
@@ -245,6 +245,8 @@ class SessionValue(msgspec.Struct, eq=True, dict=True):
                 self._set_state(change, head_turn_id=to)
             case u.SetEpoch(epoch):
                 self._set_state(change, epoch=epoch)
+            case u.SetRunner(replica_id):
+                self._set_state(change, runner=replica_id)
             case u.AddPruned(pruned):
                 seq = max((seq for seq, _, _ in self.pruned), default=0) + 1
                 for one in pruned:
@@ -299,10 +301,13 @@ class SessionValue(msgspec.Struct, eq=True, dict=True):
         turn = self.turns[write.turn_id]
         turn = with_status(turn, write.status or turn.status, write.settled_at, write.data)
         change.put(self.turns, turn.id, turn)
+        state = self.state["state"]
         if turn.status in OPEN:
             self._set_state(change, open_turn_id=turn.id)
-        elif self.state["state"].open_turn_id == turn.id:
+        elif state.open_turn_id == turn.id:
             self._set_state(change, open_turn_id=None)
+        if state.runner is not None and state.open_turn_id == turn.id and not is_run(turn.status):
+            self._set_state(change, runner=None)
 
     # Copying
 

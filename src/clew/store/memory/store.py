@@ -12,7 +12,7 @@ from pathlib import Path
 
 from msgspec.structs import astuple, replace
 
-from clew.clock import Clock, SystemClock
+from clew.clock import Clock
 from clew.errors import InternalError, NotSupported, StoreClosed
 from clew.ids import Mint
 from clew.store import unit as u
@@ -40,7 +40,7 @@ class MemoryStore(MemoryMoment, MemoryTriggers):
     def __init__(self, *, event_log: bool = False, clock: Clock | None = None) -> None:
         super().__init__()
         self._mint = Mint()
-        self._clock = clock or SystemClock()
+        self._clock = clock or self._clock
         self._log: dict[str, tuple[Fact, ...]] | None = {} if event_log else None
 
     @property
@@ -78,6 +78,8 @@ class MemoryStore(MemoryMoment, MemoryTriggers):
             value.state["state"] if value else None,
             lambda id_: value is not None and id_ in value.queue,
             lambda guard: event_key(*astuple(guard)) in self._shared.events,
+            self._is_alive,
+            self._shared.schedules.get,
         )
         if refused is not None:
             return refused
@@ -143,6 +145,8 @@ class MemoryStore(MemoryMoment, MemoryTriggers):
                 change.put(shared.webhooks, webhook.name, webhook)
             case u.DropWebhook(name):
                 change.drop(shared.webhooks, name)
+            case u.JoinReplica() | u.BeatReplica() | u.LeaveReplica():
+                self._write_replica(change, write)
             case u.PutCall(call) if session_id == u.STORE_WIDE:
                 if call.session_id is not None:
                     raise InternalError("a model call is of another session", call_id=call.id)

@@ -7,9 +7,11 @@ from typing import Any
 
 import msgspec
 
+from clew.clock import Clock, SystemClock
 from clew.errors import StoreClosed
 from clew.store.base import Blob
 from clew.store.memory.session_value import SessionValue
+from clew.store.replicas import Replica
 from clew.store.watched import Watched
 from clew.transcript.model_call import ModelCall
 from clew.transcript.session import Session, SessionState, Spend
@@ -51,6 +53,9 @@ class MemoryTables(Watched):
     def __init__(self) -> None:
         self._values: dict[str, SessionValue] = {}
         self._shared = SharedTables()
+        # Beside what file stores write: who serves a store is true while they do.
+        self._replicas: dict[str, Replica] = {}
+        self._clock: Clock = SystemClock()
         self._closed = False
 
     async def _find(self, session_id: str) -> SessionValue | None:

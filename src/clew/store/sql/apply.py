@@ -19,6 +19,7 @@ from clew.store.guards import refusal
 from clew.store.sql import rows, triggers
 from clew.store.sql.copying import copy_line
 from clew.store.sql.pending import Pending
+from clew.store.sql.replicas import to_replica
 from clew.store.sql.statements import Statements
 from clew.store.sql.turns import Turns
 from clew.transcript.metadata import merge, named
@@ -27,7 +28,8 @@ from clew.transcript.projection import Hidden
 from clew.transcript.rollup import book_message, book_usage
 from clew.transcript.session import SessionState
 from clew.transcript.turn import place_below, with_status
-from clew.transcript.turn_state import OPEN, check_transition
+from clew.transcript.turn_state import OPEN, check_transition, is_run
+from clew.triggers.schedule import Schedule
 
 __all__ = ["Index", "Journal", "Log", "UnitWriter", "set_hidden"]
 
@@ -127,7 +129,12 @@ class UnitWriter:
 
     def apply(self, unit: u.Unit) -> u.Outcome:
         refused = refusal(
-            unit, self._state(unit.session_id), lambda id_: self._is_queued(unit.session_id, id_), self._has_event
+            unit,
+            self._state(unit.session_id),
+            lambda id_: self._is_queued(unit.session_id, id_),
+            self._has_event,
+            self._is_alive,
+            self._find_schedule,
         )
         if refused is not None:
             return refused
@@ -181,6 +188,14 @@ class UnitWriter:
 
     def _has_event(self, guard: u.EventIsNew) -> bool:
         return self._sql.first("has_event", msgspec.structs.asdict(guard)) is not None
+
+    def _is_alive(self, replica_id: str) -> bool:
+        row = self._sql.first("find_replica", {"id": replica_id})
+        return row is not None and to_replica(row).alive
+
+    def _find_schedule(self, schedule_id: str) -> Schedule | None:
+        row = self._sql.first("hold_schedule", {"id": schedule_id})
+        return triggers.to_schedule(row) if row is not None else None
 
     def _write(self, session_id: str, write: u.Write) -> None:
         """Carry out one write of those that every chunk, step and turn is made of; the rest comes after them."""
@@ -246,6 +261,8 @@ class UnitWriter:
                 self._move_head(session_id, write)
             case u.SetEpoch(epoch):
                 self._set_state(session_id, epoch=epoch)
+            case u.SetRunner(replica_id):
+                self._set_state(session_id, runner=replica_id)
             case u.PatchSession():
                 self._patch_session(session_id, write)
             case _:
@@ -326,6 +343,12 @@ class UnitWriter:
                     sql.run("put_webhook", triggers.webhook_params(webhook))
             case u.DropWebhook(name):
                 sql.run("drop_webhook", {"name": name})
+            case u.JoinReplica():
+                self._must("join_replica", msgspec.structs.asdict(write))
+            case u.BeatReplica():
+                self._must("beat_replica", msgspec.structs.asdict(write))
+            case u.LeaveReplica(replica_id):
+                sql.run("leave_replica", {"replica_id": replica_id})
             case _:
                 raise InternalError(f"nobody carries out {type(write).__name__}")
 
@@ -407,6 +430,8 @@ class UnitWriter:
             self._set_state(session_id, open_turn_id=turn.id)
         elif turn.status not in OPEN and state.open_turn_id == turn.id:
             self._set_state(session_id, open_turn_id=None)
+        if state.runner is not None and state.open_turn_id == turn.id and not is_run(turn.status):
+            self._set_state(session_id, runner=None)
 
     def _move_turn(self, session_id: str, write: u.MoveTurn) -> None:
         state = self._state(session_id) or SessionState()

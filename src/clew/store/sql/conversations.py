@@ -23,6 +23,7 @@ from clew.store.sql import lines, rows
 from clew.store.sql.lists import SqlLists
 from clew.store.sql.messages import MessageReader
 from clew.store.sql.paths import SqlPaths
+from clew.store.sql.replicas import SqlReplicas
 from clew.store.sql.statements import Statements, reading, reading_session, reading_view
 from clew.store.sql.trees import SqlLooks
 from clew.transcript.message import MessageRow
@@ -188,7 +189,7 @@ class SqlConversations(SqlLists):
         return tuple(str(project) for project, *_ in sql.rows("all_project_rules", {}))
 
 
-class SqlMoment(SqlConversations, SqlLooks, SqlPaths):
+class SqlMoment(SqlConversations, SqlLooks, SqlPaths, SqlReplicas):
     """See :class:`clew.store.base.Moment`."""
 
     async def at_once(self, session_id: str, ask: Callable[[Moment], Coroutine[Any, Any, T]]) -> T:

@@ -184,14 +184,15 @@ SELECT s.id FROM chat_sessions s LEFT JOIN session_state t ON t.session_id = s.i
 -- State
 
 -- name: get_state
-SELECT head_turn_id, open_turn_id, epoch FROM session_state WHERE session_id = :id
+SELECT head_turn_id, open_turn_id, epoch, runner FROM session_state WHERE session_id = :id
 
 -- name: lock_state
 -- As the writer reads it. Nobody else writes meanwhile, so there is nothing to hold on to.
 SELECT head_turn_id, open_turn_id, epoch FROM session_state WHERE session_id = :id
 
 -- name: set_state
-UPDATE session_state SET head_turn_id = :head_turn_id, open_turn_id = :open_turn_id, epoch = :epoch
+UPDATE session_state SET head_turn_id = :head_turn_id, open_turn_id = :open_turn_id, epoch = :epoch,
+    runner = :runner
 WHERE session_id = :id
 
 -- name: add_move
@@ -1210,6 +1211,9 @@ DELETE FROM schedules WHERE id = :schedule_id
 -- name: list_schedules
 SELECT id, data_json FROM schedules ORDER BY id
 
+-- name: hold_schedule
+SELECT id, data_json FROM schedules WHERE id = :id
+
 -- name: change_webhook
 UPDATE webhooks SET secret = :secret, data_json = :data_json WHERE name = :name AND session_id IS :session_id
 
@@ -1414,6 +1418,45 @@ JOIN turn_messages l ON l.turn_id = t.id JOIN chat_parts p ON p.message_id = l.m
 
 -- name: get_blob_row
 SELECT sha256, media_type, size, data, created_at FROM blobs WHERE sha256 = :sha256
+
+
+-- Replicas, by the clock of the database
+
+-- fragment: now_ms
+CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)
+
+-- fragment: replica_columns
+r.id, r.url, r.version, r.started_at, r.beat_at, r.lease_until, r.draining, r.lease_until > {now_ms}
+
+-- name: join_replica
+INSERT INTO replicas (id, url, version, started_at, beat_at, lease_until)
+VALUES (:replica_id, :url, :version, {now_ms}, {now_ms}, {now_ms} + :lease_ms)
+
+-- name: beat_replica
+UPDATE replicas SET beat_at = {now_ms}, lease_until = {now_ms} + :lease_ms, draining = :draining WHERE id = :replica_id
+
+-- name: leave_replica
+DELETE FROM replicas WHERE id = :replica_id
+
+-- name: find_replica
+SELECT {replica_columns} FROM replicas r WHERE r.id = :id
+
+-- name: list_replicas
+SELECT {replica_columns} FROM replicas r ORDER BY r.started_at, r.id
+
+-- name: run_by
+SELECT session_id FROM session_state WHERE runner = :replica_id ORDER BY session_id
+
+-- name: adrift_sessions
+SELECT t.session_id FROM session_state t
+WHERE t.runner IS NOT NULL AND (
+    t.runner = :replica_id
+    OR NOT EXISTS (SELECT 1 FROM replicas r WHERE r.id = t.runner AND r.lease_until > {now_ms})
+)
+UNION
+SELECT q.session_id FROM message_queue q JOIN session_state t ON t.session_id = q.session_id
+WHERE t.runner IS NULL AND t.open_turn_id IS NULL
+ORDER BY 1
 
 
 -- What was acknowledged

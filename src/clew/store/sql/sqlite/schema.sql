@@ -58,7 +58,8 @@ CREATE TABLE session_state (
     session_id TEXT PRIMARY KEY NOT NULL REFERENCES chat_sessions (id) ON DELETE CASCADE,
     head_turn_id TEXT,
     open_turn_id TEXT,
-    epoch INTEGER NOT NULL DEFAULT 0
+    epoch INTEGER NOT NULL DEFAULT 0,
+    runner TEXT
 ) WITHOUT ROWID;
 
 CREATE TABLE chat_turns (
@@ -518,3 +519,13 @@ CREATE TABLE adopted_messages (
 CREATE INDEX adopted_messages_by_message ON adopted_messages (message_id);
 
 CREATE INDEX chat_parts_files ON chat_parts (session_id) WHERE type = 'file';
+
+CREATE TABLE replicas (
+    id TEXT PRIMARY KEY NOT NULL,
+    url TEXT,
+    version TEXT NOT NULL,
+    started_at INTEGER NOT NULL,
+    beat_at INTEGER NOT NULL,
+    lease_until INTEGER NOT NULL,
+    draining INTEGER NOT NULL DEFAULT 0
+) WITHOUT ROWID;

@@ -1,0 +1,36 @@
+"""Replicas on a SQL engine. Which of them is alive is for the engine's clock to say, in the statement itself."""
+
+from __future__ import annotations
+
+from clew.store.replicas import Replica
+from clew.store.sql.rows import Row
+from clew.store.sql.statements import SqlReader, Statements, reading
+
+__all__ = ["SqlReplicas", "to_replica"]
+
+
+def to_replica(row: Row) -> Replica:
+    """A replica in the order of ``replica_columns``."""
+    id_, url, version, started_at, beat_at, lease_until, draining, alive = row
+    return Replica(id_, url, version, started_at, beat_at, lease_until, bool(draining), bool(alive))
+
+
+class SqlReplicas(SqlReader):
+    """See :class:`clew.store.replicas.Replicas` for what each method promises."""
+
+    @reading
+    def find_replica(self, sql: Statements, replica_id: str) -> Replica | None:
+        row = sql.first("find_replica", {"id": replica_id})
+        return to_replica(row) if row is not None else None
+
+    @reading
+    def list_replicas(self, sql: Statements) -> tuple[Replica, ...]:
+        return tuple(map(to_replica, sql.rows("list_replicas", {})))
+
+    @reading
+    def run_by(self, sql: Statements, replica_id: str) -> tuple[str, ...]:
+        return tuple(row[0] for row in sql.rows("run_by", {"replica_id": replica_id}))
+
+    @reading
+    def adrift_sessions(self, sql: Statements, replica_id: str) -> tuple[str, ...]:
+        return tuple(row[0] for row in sql.rows("adrift_sessions", {"replica_id": replica_id}))

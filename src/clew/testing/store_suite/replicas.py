@@ -1,0 +1,137 @@
+"""Replicas: leases by the store's clock, one runner for a session, and what nobody alive sees to."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+
+from clew.store import unit as u
+from clew.store.base import Store
+from clew.testing.chunks import text
+from clew.testing.scribe import Scribe, user_row
+from clew.testing.store_suite.triggers import SCHEDULE
+from clew.transcript.session import SessionState
+from clew.transcript.turn_state import TurnStatus
+
+LEASE_MS = 60_000
+_RUN: tuple[TurnStatus, ...] = ("retrying", "running", "compacting", "running")
+
+
+async def shared(store: Store, *writes: u.Write, guards: tuple[u.Guard, ...] = ()) -> u.Outcome:
+    return await store.commit(u.Unit(u.STORE_WIDE, writes, guards))
+
+
+async def join(store: Store, *ids: str) -> None:
+    assert await shared(store, *(u.JoinReplica(id_, f"http://{id_}", "1.0", LEASE_MS) for id_ in ids)) == u.Committed()
+
+
+async def lapse(store: Store, replica_id: str) -> None:
+    """A lease of no length: as if its time had gone by."""
+    await shared(store, u.BeatReplica(replica_id, 0))
+
+
+def take(session_id: str, epoch: int, replica_id: str) -> u.Unit:
+    guards = (u.EpochIs(epoch), u.NotRunElsewhere(replica_id))
+    return u.Unit(session_id, (u.SetEpoch(epoch + 1), u.SetRunner(replica_id)), guards)
+
+
+@pytest.mark.rule("RP-1")
+async def test_a_replica_joins_beats_drains_and_leaves(store: Store) -> None:
+    """Its times are the store's own, and it is listed until it leaves."""
+    await join(store, "a", "b")
+    joined = await store.find_replica("a")
+    assert joined is not None
+    assert (joined.url, joined.version, joined.draining, joined.alive) == ("http://a", "1.0", False, True)
+    assert joined.lease_until == joined.beat_at + LEASE_MS == joined.started_at + LEASE_MS
+    beat = u.BeatReplica("a", 2 * LEASE_MS, draining=True)
+    assert await shared(store, beat, guards=(u.LeaseHolds("a"),)) == u.Committed()
+    beaten = await store.find_replica("a")
+    assert beaten is not None
+    assert beaten == msgspec.structs.replace(
+        joined, beat_at=beaten.beat_at, lease_until=beaten.beat_at + 2 * LEASE_MS, draining=True
+    )
+    assert sorted(one.id for one in await store.list_replicas()) == ["a", "b"]
+    await shared(store, u.LeaveReplica("a"), u.LeaveReplica("never"))
+    assert [one.id for one in await store.list_replicas()] == ["b"]
+    assert await store.find_replica("a") is None
+
+
+@pytest.mark.rule("RP-4")
+async def test_a_lease_that_has_lapsed_is_never_prolonged(store: Store) -> None:
+    """Whoever was away joins anew: others may have what it ran."""
+    await join(store, "a")
+    await lapse(store, "a")
+    for replica_id in ("a", "never"):
+        beat = u.BeatReplica(replica_id, LEASE_MS)
+        assert await shared(store, beat, guards=(u.LeaseHolds(replica_id),)) == u.Refused("lease_lapsed")
+    found = await store.find_replica("a")
+    assert found is not None
+    assert not found.alive
+
+
+@pytest.mark.rule("RP-1")
+async def test_of_many_who_take_a_session_one_has_it(store: Store, scribe: Scribe) -> None:
+    """By the epoch; and while its lease holds, nobody else takes it, whatever it knows of the epoch."""
+    names = [f"r{n}" for n in range(8)]
+    await join(store, *names)
+    outcomes = await asyncio.gather(*(store.commit(take(scribe.session_id, 0, name)) for name in names))
+    assert sorted(map(str, outcomes)) == sorted([str(u.Committed())] + [str(u.Refused("stale_epoch"))] * 7)
+    winner = names[outcomes.index(u.Committed())]
+    assert await store.load_state(scribe.session_id) == SessionState(None, None, 1, winner)
+    other = next(name for name in names if name != winner)
+    assert await store.commit(take(scribe.session_id, 1, other)) == u.Refused("runs_elsewhere")
+    assert await store.commit(take(scribe.session_id, 1, winner)) == u.Committed()
+    await lapse(store, winner)
+    assert await store.commit(take(scribe.session_id, 2, other)) == u.Committed()
+    assert await store.run_by(other) == (scribe.session_id,)
+
+
+@pytest.mark.rule("RP-1")
+async def test_a_session_is_nobodys_once_its_turn_waits_or_has_settled(store: Store, scribe: Scribe) -> None:
+    """In the unit that says so. While the model is tried again, or room is made, it is still run."""
+    await join(store, "a")
+    opened = await scribe.prompt("hello")
+    await scribe.commit(u.SetRunner("a"))
+    for status in _RUN:
+        await scribe.commit(u.SetTurn(opened.id, status))
+        assert (await store.load_state(scribe.session_id)).runner == "a"
+    await scribe.commit(u.SetTurn(opened.id, None, data={"stopped": "by somebody"}))
+    assert (await store.load_state(scribe.session_id)).runner == "a"
+    await scribe.commit(u.SetTurn(opened.id, "waiting"))
+    assert (await store.load_state(scribe.session_id)).runner is None
+    await scribe.commit(u.SetTurn(opened.id, "running"), u.SetRunner("a"))
+    await scribe.commit(u.SetTurn(opened.id, "completed", settled_at=1), u.MoveHead(opened.id, 1, "turn"))
+    assert (await store.load_state(scribe.session_id)).runner is None
+
+
+@pytest.mark.rule("RP-4")
+async def test_what_nobody_alive_sees_to_is_adrift(store: Store, scribe: Scribe, other: Scribe) -> None:
+    """A lapsed runner's session, one's own, and a queue behind which nothing is open; not what somebody runs."""
+    await join(store, "a", "b")
+    await scribe.prompt("hello")
+    await scribe.commit(u.SetRunner("a"))
+    assert await store.adrift_sessions("b") == ()
+    assert await store.adrift_sessions("a") == (scribe.session_id,)
+    row = user_row(scribe.mint, other.session_id, "later", 1)
+    await other.commit(u.InsertMessage(row), u.SealMessage(row.id, row.seal), u.Enqueue(row.id, 1))
+    assert await store.adrift_sessions("b") == (other.session_id,)
+    await lapse(store, "a")
+    assert await store.adrift_sessions("b") == tuple(sorted((scribe.session_id, other.session_id)))
+    await shared(store, u.LeaveReplica("a"))
+    assert await store.adrift_sessions("b") == tuple(sorted((scribe.session_id, other.session_id)))
+
+
+@pytest.mark.rule("RP-4")
+async def test_a_schedule_that_is_not_as_it_was_read_is_not_written(store: Store, scribe: Scribe) -> None:
+    """So one of several who look at it fires it, and nobody undoes what another has changed."""
+    await scribe.turn("hello", text("hi"))
+    await shared(store, u.PutSchedule(SCHEDULE))
+    [read] = await store.list_schedules()
+    fired = [msgspec.structs.replace(read, last_id=str(n), next_fire_at=9_000_000_000_000) for n in range(8)]
+    outcomes = await asyncio.gather(*(shared(store, u.PutSchedule(one), guards=(u.ScheduleIs(read),)) for one in fired))
+    assert sorted(map(str, outcomes)) == sorted([str(u.Committed())] + [str(u.Refused("schedule_changed"))] * 7)
+    assert await store.list_schedules() == (fired[outcomes.index(u.Committed())],)
+    await shared(store, u.DropSchedule(read.id))
+    assert await shared(store, u.PutSchedule(read), guards=(u.ScheduleIs(read),)) == u.Refused("schedule_changed")
