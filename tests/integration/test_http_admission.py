@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import random
+import sqlite3
 from collections import Counter
+from collections.abc import AsyncGenerator
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
@@ -17,11 +20,14 @@ from clew import contained
 from clew.fronts.http.app import make_routes
 from clew.fronts.http.endpoints import Endpoint, Paths
 from clew.history.check import check
+from clew.providers.base import ModelRequest
+from clew.runtime.context import CountedLine, load_counted
 from clew.store.sql.inbox import Inbox
 from clew.store.sql.sqlite.pool import ReaderPool
 from clew.testing.scripted import FakeProviders, ScriptedModel, call, say
 from tests.integration.http_client import served, texts, types
 from tests.rig.program_002 import Program002
+from tests.rounds import rounds
 
 MANIFEST = "---\ndescription: {}\n---\nYou are {}.\n"
 
@@ -136,7 +142,7 @@ async def test_a_prompt_is_handed_over_a_few_times_before_the_model_is_asked(
         async with client.engine._runtime.sessions.lock(session_id):
             # Whoever has the lock next finds the run ended, and all that follows it begun.
             after = hand_overs - asked[0]
-    assert (len(asked), asked[0]) == (1, Counter(read=2, thread=1, unit=2))
+    assert (len(asked), asked[0]) == (1, Counter(read=1, thread=1, unit=2))
     # How many units a stream takes is a matter of time.
     assert (after["read"], after["thread"], after["unit"] <= 4) == (1, 0, True)
 
@@ -179,6 +185,66 @@ async def test_what_another_program_writes_while_a_prompt_is_looked_at_comes_bef
         found = await check(client.engine.store)
     lines = ["user first", "assistant one", "user theirs", "assistant said", "user second", "assistant two"]
     assert (told, found) == ([tuple(line.split()) for line in lines], [])
+
+
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, rounds(8)))])
+async def test_the_line_a_prompt_begins_with_is_the_one_that_is_stored(tmp_path: Path, seed: int) -> None:
+    """It was read before the prompt was stored, and is not read again: after other prompts, failures, rewinds, edits,
+    compactions, prunes, a change of model, and what another program wrote."""
+    path, chance, seen = tmp_path / "s.db", random.Random(seed), Counter[bool]()
+
+    class Comparing(ScriptedModel):
+        async def stream(self, request: ModelRequest) -> AsyncGenerator[Any, None]:
+            run: Any = client.engine._runtime.sessions.find_run(session_id)
+            if run is not None and run._room._counted is not None and not run._loop.step:
+                store, counted = client.engine.store, run._room._counted
+                line = await store.find_view(session_id, keep_damaged=True)
+                truth = await load_counted(store, session_id, line)
+                assert truth is not None
+                assert _told(counted) == _told(truth)
+                seen[True] += 1
+            async for chunk in super().stream(request):
+                yield chunk
+
+    providers = FakeProviders(Comparing(otherwise=say("a word")))
+    async with served(providers=providers, store=f"sqlite:///{path}") as client:
+        session_id = await client.session(title="named")
+        for n in range(12):
+            await client.chat(session_id, f"prompt {n}", f"u{n}")
+            await client.idle(session_id)
+            users = [one for one in await client.messages(session_id) if one["role"] == "user"]
+            match chance.choice(["nothing", "rewind", "edit", "compact", "theirs", "foreign change", "agent"]):
+                case "rewind" if len(users) > 1:
+                    target = chance.choice(users)["id"]
+                    assert (
+                        await client.post(f"/api/sessions/{session_id}/rewind", {"message_id": target})
+                    ).status < 300
+                case "edit":
+                    target = chance.choice(users)["id"]
+                    await client.chat(session_id, f"edit {n}", f"e{n}", messageId=target)
+                case "compact":
+                    await client.post(f"/api/sessions/{session_id}/compact", {})
+                case "theirs":
+                    with closing(Program002(path)) as program:
+                        program.say(session_id, "theirs")
+                        program.answer(session_id, "said")
+                case "foreign change":
+                    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+                        connection.execute("UPDATE chat_parts SET updated_at = updated_at + 1")
+    assert seen[True] >= 12
+
+
+def _told(counted: CountedLine) -> Any:
+    """What a line says: of its newest turn the prompt alone, as its answer may be there by now."""
+    turns = [
+        (
+            entry.turn,
+            [(row.id, row.role, row.metadata, row.created_at, [part.data for part in row.parts]) for row in rows],
+        )
+        for entry in counted.line.turns
+        for rows in [entry.messages if entry is not counted.line.turns[-1] else entry.messages[:1]]
+    ]
+    return turns, counted.line.pruned, counted.line.complete, counted.steps
 
 
 @pytest.mark.slow

@@ -70,6 +70,26 @@ async def test_a_prompt_and_a_list_pass_while_every_long_reader_is_held(
         assert {(await task).json()["session"]["id"] for task in asked} == {long}
 
 
+async def test_a_near_view_of_a_long_session_is_none_until_its_line_is_kept(tmp_path: Path) -> None:
+    """So a prompt is stored before much is read for the model."""
+    providers = FakeProviders(ScriptedModel([], otherwise=say("yes")))
+    store = f"sqlite:///{tmp_path}/clew.db"
+    async with clew.open(store, providers=providers) as engine:
+        session = await engine.create_session()
+        for text in ("one", "two", "three"):
+            await (await engine.submit(session.id, text)).wait()
+    async with clew.open(store, providers=providers) as engine:
+
+        async def near() -> Any:
+            return await engine.store.find_view(session.id, keep_damaged=True, kept=True, near=True)
+
+        assert await near() is None
+        await (await engine.submit(session.id, "four")).wait()
+        view = await near()
+        assert view == await engine.store.find_view(session.id, keep_damaged=True)
+        assert len(view.turns) == 4
+
+
 async def test_questions_put_at_once_move_to_the_long_lane_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

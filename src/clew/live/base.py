@@ -38,9 +38,13 @@ EventType = Literal[
 
 
 class Batch(list[Chunk]):
-    """Chunks that were shown together, for everybody who is equally far. ``encoded`` is a front's to keep."""
+    """Chunks that were shown together, for everybody who is equally far. ``encoded`` is a front's to keep.
+
+    ``is_last``: nothing comes behind it, where that is known when it is handed out.
+    """
 
     encoded: bytes | None = None
+    is_last = False
 
 
 class Waiting(msgspec.Struct, frozen=True):

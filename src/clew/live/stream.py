@@ -124,6 +124,8 @@ class LocalStream:
             if end > place:
                 batch, goes_on = self._piece(place, end)
                 place = end
+                # Of two viewers who get the same piece, the one who gets it later may know more.
+                batch.is_last = goes_on.is_last = self.ended and end == self._dropped + len(self._log)
                 # The replay began the message; a run that goes on with it says so once more.
                 yield goes_on if started else batch
             elif self.ended:

@@ -8,22 +8,24 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from clew.compaction.context import Context, ContextReport, RequestFrame, report
 from clew.compaction.policy import Policy, policy_for
 from clew.config import CompactionConfig, Config, PruningConfig
-from clew.errors import InvalidInput
+from clew.errors import InvalidInput, RowUndecodable
 from clew.long_work import giving_way, run_long
 from clew.runtime.host import Host
 from clew.runtime.setting import Setting, resolve
 from clew.store.base import LineSlice, Moment, Store, get_session
 from clew.transcript.line import LineTurn
-from clew.transcript.message import Message
+from clew.transcript.message import Message, MessageRow
 from clew.transcript.session import Model, Session
-from clew.transcript.turn import Step
+from clew.transcript.turn import Step, Turn, place_below
 
 __all__ = [
     "CountedLine",
+    "find_near_counted",
     "frame_of",
     "load_context",
     "load_counted",
@@ -132,6 +134,12 @@ class CountedLine(msgspec.Struct, frozen=True):
     line: LineSlice
     steps: tuple[tuple[Step, ...], ...]
 
+    def begun(self, turn: Turn, prompt: MessageRow) -> CountedLine:
+        """As it is once a turn has begun below its end, with nothing in it but its prompt."""
+        parent = self.line.turns[-1].turn if self.line.turns else None
+        entry = LineTurn(place_below(turn, parent), (prompt,))
+        return replace(self, line=replace(self.line, turns=(*self.line.turns, entry)))
+
 
 async def load_counted(store: Store, session_id: str, line: LineSlice | None = None) -> CountedLine | None:
     """The line, where it is not given, and the steps, as of one moment; None when there is no such session."""
@@ -141,6 +149,16 @@ async def load_counted(store: Store, session_id: str, line: LineSlice | None = N
         return None if found is None else CountedLine(found, await _newest_steps(moment, found.turns))
 
     return await store.at_once(session_id, ask)
+
+
+async def find_near_counted(moment: Moment, session_id: str) -> CountedLine | None:
+    """The same where it costs little; None where much would have to be read, or it does not read."""
+    try:
+        line = await moment.find_view(session_id, keep_damaged=True, kept=True, near=True)
+    except RowUndecodable:
+        # Whoever needs it is told then.
+        return None
+    return None if line is None else CountedLine(line, await _newest_steps(moment, line.turns))
 
 
 async def _newest_steps(moment: Moment, line: Sequence[LineTurn]) -> tuple[tuple[Step, ...], ...]:

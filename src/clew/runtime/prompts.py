@@ -81,7 +81,9 @@ class Prompts:
                 raise obstacle
             joining = (also or self._outbound.plan_prompt)(row)
             if obstacle is None:
-                return await self._runner.open(session, setting, row, content, also=joining, standing=outset.standing)
+                return await self._runner.open(
+                    session, setting, row, content, also=joining, standing=outset.standing, counted=outset.counted
+                )
             if model is None:
                 # Which one answers is known when its turn comes: what waits before it may pick another.
                 row = msgspec.structs.replace(row, metadata=merge(row.metadata, {}, ("model",)))

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from clew.errors import Conflict, SessionBusy, WaitingForHuman
+from clew.runtime.context import CountedLine, find_near_counted
 from clew.runtime.host import Host
 from clew.runtime.journal_fold import fold_streams
 from clew.runtime.live_sessions import LiveSessions
@@ -36,7 +37,8 @@ class Outset(msgspec.Struct, frozen=True):
     """A session before something begins on it, all of it as of one moment.
 
     ``standing`` is None while something has the session. ``sent`` are the messages that came before under the id which
-    the client gives to its next one.
+    the client gives to its next one. ``counted`` is the line that a model would be sent, where it
+    costs little to read.
     """
 
     session: Session
@@ -44,6 +46,7 @@ class Outset(msgspec.Struct, frozen=True):
     newest_at: int
     standing: Standing | None
     sent: tuple[MessageRow, ...] = ()
+    counted: CountedLine | None = None
 
 
 async def load_outset(host: Host, sessions: LiveSessions, session_id: str, client_id: str | None = None) -> Outset:
@@ -51,12 +54,16 @@ async def load_outset(host: Host, sessions: LiveSessions, session_id: str, clien
     live = sessions.is_live(session_id)
 
     async def ask(store: Moment) -> Outset:
+        session = await get_session(store, session_id)
+        counted = None if live else await find_near_counted(store, session_id)
+        turns, steps = (counted.line.turns, counted.steps) if counted is not None else ((), ())
         return Outset(
-            await get_session(store, session_id),
-            await load_told(store, session_id),
+            session,
+            await load_told(store, session_id, turns, steps),
             await store.newest_message_at(session_id),
             None if live else await load_standing(store, session_id),
             await store.load_client_messages(session_id, client_id) if client_id is not None else (),
+            counted,
         )
 
     return await host.store.at_once(session_id, ask)

@@ -39,7 +39,15 @@ Flush = Callable[[], Awaitable[None]]
 class Room:
     """The requests of one run."""
 
-    def __init__(self, host: Host, setting: Setting, turn: Turn, epoch: int, progress: Progress) -> None:
+    def __init__(
+        self,
+        host: Host,
+        setting: Setting,
+        turn: Turn,
+        epoch: int,
+        progress: Progress,
+        counted: CountedLine | None = None,
+    ) -> None:
         self._host = host
         self.setting = setting
         """As the run was given it; after a compaction with the environment told anew."""
@@ -49,14 +57,14 @@ class Room:
         self._epoch = epoch
         self._progress = progress
         self._line: LineSlice | None = None
-        self._counted: CountedLine | None = None
+        self._counted = counted
         self._measured: Measured | None = None
         self._counts: tuple[Count, ...] = ()
         self._asked: Size | None = None
         self._tried: set[Any] = set()
 
     def renew(self) -> None:
-        """Read the line again before the next request: a message of this turn has ended."""
+        """Read the line again before the next request: a message of this turn has ended, or it is told something."""
         self._line = self._counted = None
 
     def note(self, usage: Usage, message_id: str, parts: int) -> None:

@@ -21,7 +21,7 @@ from clew.providers.base import ProviderFailure
 from clew.providers.retry import delay_ms
 from clew.runtime.admission import assistant_row
 from clew.runtime.calls import Call, Caller, ScheduleTurn, SpawnChild
-from clew.runtime.context import session_policy
+from clew.runtime.context import CountedLine, session_policy
 from clew.runtime.host import Host
 from clew.runtime.loop import End, Loop
 from clew.runtime.progress import Progress
@@ -79,7 +79,10 @@ class Resumption(msgspec.Struct, frozen=True):
 
 
 class TakenSession(msgspec.Struct, frozen=True):
-    """A session that was taken for a run: who answers, which turn with how many steps, the epoch it may write under."""
+    """A session that was taken for a run: who answers, which turn with how many steps, the epoch it may write under.
+
+    ``counted`` is its line, where whoever took it knows what that is now.
+    """
 
     setting: Setting
     turn: Turn
@@ -87,6 +90,7 @@ class TakenSession(msgspec.Struct, frozen=True):
     user_message_id: str
     resumption: Resumption | None = None
     steps: int = 0
+    counted: CountedLine | None = None
 
 
 class Run:
@@ -115,7 +119,7 @@ class Run:
         self._max_steps = setting.agent.max_steps or session_policy(host.config, setting.session).max_steps
         self._caller = Caller(host, setting, self.signal, spawn_child, schedule_turn, state)
         self._progress = Progress(host, self.session_id, self.turn.id, taken.epoch)
-        self._room = Room(host, setting, self.turn, taken.epoch, self._progress)
+        self._room = Room(host, setting, self.turn, taken.epoch, self._progress, taken.counted)
         message, last_n = (resumption.message, resumption.last_n) if resumption else (None, 0)
         self.stream = RunStream(host, self.session_id, self.message_id, message, epoch=taken.epoch, last_n=last_n)
         self._pause: tuple[int, str] | None = None
@@ -175,6 +179,7 @@ class Run:
             if noted:
                 write = SetTurn(self.turn.id, None, data=noted)
                 await self._host.store.commit(Unit(self.session_id, (write,), (EpochIs(self._epoch),)))
+                self._room.renew()
             # Before anything of an answer exists the turn can still be refused as if it had not been.
             _, failure = await self._until_aborted(self._room.fit(None))
             if isinstance(failure, ContextTooLarge) and self.turn.status not in ("failed", "aborted"):

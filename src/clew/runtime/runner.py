@@ -18,6 +18,7 @@ from clew.live.base import Status
 from clew.runtime.admission import PromptContent
 from clew.runtime.calls import ScheduleTurn
 from clew.runtime.compact import Compacted, compact_idle, needs_compaction
+from clew.runtime.context import CountedLine
 from clew.runtime.host import Host
 from clew.runtime.live_sessions import LiveSessions
 from clew.runtime.outbound import Outbound
@@ -91,14 +92,18 @@ class Runner:
         below: str | None = None,
         also: Unit = NOTHING,
         standing: Standing | None = None,
+        counted: CountedLine | None = None,
     ) -> Submission:
         """Store a prompt's message, synced, and start its run. ``also`` joins its unit.
 
         What ``before`` writes comes first in the unit: the session itself, or the head's move to ``below``. How the
-        session stands is read, unless it was just before.
+        session stands is read, unless it was just before; ``counted`` is its line, as of the same moment.
         """
         row = await self._host.hooks.change("message.user", row)
-        standing = await make_ready(self._host, session.id, standing)
+        seen, standing = standing, await make_ready(self._host, session.id, standing)
+        if standing is not seen or standing.open is not None or standing.cut_off or before:
+            # The unit changes more of the line than it adds to it.
+            counted = None
         # Who speaks to a session that was put away wants it back; a trigger does not say so.
         back = session.archived_at is not None and not row.is_triggered
         unarchived = (PatchSession(archived_at=None),) if back else ()
@@ -113,13 +118,15 @@ class Runner:
                 break
             except SessionBusy:
                 # Another program may have written into the session since it was read: then it is read again.
-                seen, standing = standing.state, await make_ready(self._host, session.id)
-                if before or standing.state == seen or standing.waiting is not None:
+                was, standing = standing.state, await make_ready(self._host, session.id)
+                if before or standing.state == was or standing.waiting is not None:
                     raise
+                counted = None
                 newest_at = await self._host.store.newest_message_at(session.id)
                 row = msgspec.structs.replace(row, created_at=max(row.created_at, newest_at))
         turn = Turn(id=turn_id, session_id=session.id, parent_turn_id=None, created_at=row.created_at)
-        submission = self.start(TakenSession(setting, turn, standing.next_epoch, row.id))
+        line = counted.begun(turn, row) if counted is not None else None
+        submission = self.start(TakenSession(setting, turn, standing.next_epoch, row.id, counted=line))
         self._sessions.show_changed(session.id)
         return submission
 

@@ -196,25 +196,34 @@ def _look_around(host: Host, session: Session) -> _Around:
     )
 
 
-async def load_told(store: Moment, session_id: str) -> Told:
-    """What the newest turn of a session that called a model was told.
+async def load_told(
+    store: Moment, session_id: str, line: Sequence[LineTurn] = (), steps_of: Sequence[Sequence[Step]] = ()
+) -> Told:
+    """What the newest turn of a session that called a model was told. What is known already of the end of its line,
+    and of the steps there, is not read again.
 
     After a compaction between two turns the environment is told anew; one that a turn makes for itself tells it anew in
     that turn (:func:`tell_anew`).
     """
-    line = await store.load_line(session_id, turns=1, keep_damaged=True)
-    if not line.turns:
+    known = {steps[0].turn_id: steps for steps in steps_of}
+    turns = {entry.turn.id: entry.turn for entry in line[-_LOOKS_BACK - 1 :]}
+
+    async def find(turn_id: str | None) -> Turn | None:
+        return None if turn_id is None else turns.get(turn_id) or await store.find_turn(turn_id)
+
+    line = line or (await store.load_line(session_id, turns=1, keep_damaged=True)).turns
+    if not line:
         return Told()
-    untold = Told(line.turns[-1])
-    last: Turn | None = line.turns[-1].turn
-    steps: tuple[Step, ...] = ()
+    untold = Told(line[-1])
+    last: Turn | None = line[-1].turn
+    steps: Sequence[Step] = ()
     for _ in range(_LOOKS_BACK):
-        if last is None or last.kind != "normal" or (steps := await store.load_steps(last.id)):
+        if last is None or last.kind != "normal" or (steps := known.get(last.id) or await store.load_steps(last.id)):
             break
-        last = await store.find_turn(last.parent_turn_id) if last.parent_turn_id is not None else None
+        last = await find(last.parent_turn_id)
     if last is None or not steps:
         return untold
-    above = await store.find_turn(last.parent_turn_id) if last.parent_turn_id is not None else None
+    above = await find(last.parent_turn_id)
     if above is not None and above.kind == "compaction" and steps[-1].view[:1] not in ((), (above.depth,)):
         # Its last step came before the room it made for itself: it was stopped before a call told it anew.
         return untold
@@ -224,7 +233,7 @@ async def load_told(store: Moment, session_id: str) -> Told:
     except (InvalidInput, RowUndecodable):
         return untold
     frozen = next((section.text for section in sections if section.name == environment.__name__), None)
-    return Told(line.turns[-1], steps[-1].model, frozen)
+    return Told(line[-1], steps[-1].model, frozen)
 
 
 async def _held_media(store: Store, session_id: str, last: LineTurn | None, frozen: str | None) -> bool:

@@ -202,14 +202,21 @@ class Conversations(Protocol):
         ...
 
     async def find_view(
-        self, session_id: str, *, turns: int | None = None, keep_damaged: bool = False, kept: bool = False
+        self,
+        session_id: str,
+        *,
+        turns: int | None = None,
+        keep_damaged: bool = False,
+        kept: bool = False,
+        near: bool = False,
     ) -> LineSlice | None:
         """The end of the line as far back as a view needs it; None when there is no such session.
 
         Back to the tail of the newest compaction; where there is none, the last ``turns`` turns, or all. ``complete``
         says that a view needs nothing before it. Of a part it has what that says; its id and its times may be left
         out. ``kept``: what is still in memory of it, and was not written to
-        since, need not be read again, nor be held against its seal once more.
+        since, need not be read again, nor be held against its seal once more. ``near``: None as well where much of it
+        would have to be read.
         """
         ...
 

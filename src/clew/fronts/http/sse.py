@@ -29,6 +29,8 @@ HEARTBEAT_S: Final = 15.0
 GRACE_S: Final = 1.5
 BODY_SEND: Final = "clew.body_send"
 """In the scope of a request: how the server itself takes what is sent."""
+_HEAD_S: Final = 0.02
+"""How long the head of an answer waits for its first piece, to go along with it."""
 _LAST_WRITE_S: Final = 0.5
 _COMMENT: Final = b": keep-alive\n\n"
 _DONE: Final = b"data: [DONE]\n\n"
@@ -54,8 +56,12 @@ def closing(source: AsyncIterator[T]) -> contextlib.aclosing[AsyncGenerator[T, N
     return contextlib.aclosing(cast(AsyncGenerator[T, None], source))
 
 
+class Last(bytes):
+    """What ends a stream: nothing comes behind it."""
+
+
 async def chunk_frames(batches: AsyncIterator[Sequence[Chunk]]) -> AsyncGenerator[bytes, None]:
-    """A chat stream: what waits together as one piece, ``[DONE]`` at the end."""
+    """A chat stream: what waits together as one piece, ``[DONE]`` at the end, with the last one where that is known."""
     async with closing(batches) as source:
         async for batch in source:
             data = batch.encoded if isinstance(batch, Batch) else None
@@ -64,8 +70,11 @@ async def chunk_frames(batches: AsyncIterator[Sequence[Chunk]]) -> AsyncGenerato
                 if isinstance(batch, Batch):
                     # Whoever else looks at this run and is as far sends the same bytes.
                     batch.encoded = data
+            if isinstance(batch, Batch) and batch.is_last:
+                yield Last(data + _DONE)
+                return
             yield data
-    yield _DONE
+    yield Last(_DONE)
 
 
 class Streams:
@@ -73,16 +82,30 @@ class Streams:
 
     def __init__(self, heartbeat_s: float = HEARTBEAT_S) -> None:
         self.heartbeat_s = heartbeat_s
-        self.count = 0
-        """How many are open now."""
-        self.ending = asyncio.Event()
+        self.closing = False
+        self._open: set[asyncio.Future[None]] = set()
 
     @property
-    def closing(self) -> bool:
-        return self.ending.is_set()
+    def count(self) -> int:
+        """How many are open now."""
+        return len(self._open)
+
+    def add(self) -> asyncio.Future[None]:
+        """For a stream that begins: what is done once it has to end."""
+        ending = asyncio.get_running_loop().create_future()
+        self._open.add(ending)
+        if self.closing:
+            ending.set_result(None)
+        return ending
+
+    def remove(self, ending: asyncio.Future[None]) -> None:
+        self._open.discard(ending)
 
     def close(self) -> None:
-        self.ending.set()
+        self.closing = True
+        for ending in self._open:
+            if not ending.done():
+                ending.set_result(None)
 
 
 class EventStream:
@@ -101,7 +124,8 @@ class EventStream:
         self._finite = finite
         self._headers = [(k.encode(), v.encode()) for k, v in {**_HEADERS, **(headers or {})}.items()]
         self._turn = asyncio.Lock()
-        self._over = False
+        self._begun = self._over = False
+        self._beating: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         loop = asyncio.get_running_loop()
@@ -109,23 +133,30 @@ class EventStream:
         body: Send = scope.get(BODY_SEND, send)
         pump = loop.create_task(self._pump(send, body))
         gone = loop.create_task(_until_gone(receive))
-        beat = loop.create_task(self._beat(body))
-        ending = loop.create_task(self._streams.ending.wait())
-        self._streams.count += 1
+
+        def begin_to_beat() -> None:
+            self._beating = loop.create_task(self._beat(send, body))
+
+        # A timer, and a task once it is due: most answers are over before.
+        timer = loop.call_later(_HEAD_S, begin_to_beat)
+        ending = self._streams.add()
         try:
             await asyncio.wait({pump, gone, ending}, return_when=asyncio.FIRST_COMPLETED)
             if self._finite and not pump.done() and not gone.done():
                 await asyncio.wait({pump, gone}, timeout=GRACE_S, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            self._streams.count -= 1
-            for task in (pump, gone, beat, ending):
+            self._streams.remove(ending)
+            timer.cancel()
+            tasks = [pump, gone, *([self._beating] if self._beating is not None else [])]
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(pump, gone, beat, ending, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
         if pump.cancelled():
             if self._streams.closing:
                 # The client may be one that does not read; nobody waits for it now.
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._write(body, b"", more=False), _LAST_WRITE_S)
+                    async with asyncio.timeout(_LAST_WRITE_S):
+                        await self._write(send, body, b"", more=False)
         elif (error := pump.exception()) is not None:
             if not isinstance(error, ClewError):
                 raise error
@@ -134,24 +165,33 @@ class EventStream:
 
     async def _pump(self, send: Send, body: Send) -> None:
         async with closing(self._source) as source:
-            async with self._turn:
-                await send({"type": "http.response.start", "status": 200, "headers": self._headers})
-            async for data in source:
-                await self._write(body, data)
-        await self._write(body, b"", more=False)
+            try:
+                async for data in source:
+                    await self._write(send, body, data, more=not isinstance(data, Last))
+            except Exception:
+                # What breaks off has begun.
+                await self._write(send, body, b"")
+                raise
+        await self._write(send, body, b"", more=False)
 
-    async def _beat(self, send: Send) -> None:
+    async def _beat(self, send: Send, body: Send) -> None:
+        """The head, where nothing has come for a while that it could go along with; then a comment now and then."""
+        await self._write(send, body, b"")
         while True:
             await asyncio.sleep(self._streams.heartbeat_s)
             if not self._turn.locked():
                 # Who does not take what is there needs no comment either.
-                await self._write(send, _COMMENT)
+                await self._write(send, body, _COMMENT)
 
-    async def _write(self, send: Send, data: bytes, *, more: bool = True) -> None:
+    async def _write(self, send: Send, body: Send, data: bytes, *, more: bool = True) -> None:
+        """The next piece, behind the head; the head alone where there is nothing to send."""
         async with self._turn:
-            if not self._over:
+            if not self._begun:
+                self._begun = True
+                await send({"type": "http.response.start", "status": 200, "headers": self._headers})
+            if not self._over and (data or not more):
                 self._over = not more
-                await send({"type": "http.response.body", "body": data, "more_body": more})
+                await body({"type": "http.response.body", "body": data, "more_body": more})
 
 
 async def _until_gone(receive: Receive) -> None:

@@ -74,7 +74,13 @@ class MemoryConversations(MemoryTables):
         return (await self._read(session_id)).line(through, turns, back_to_message)
 
     async def find_view(
-        self, session_id: str, *, turns: int | None = None, keep_damaged: bool = False, kept: bool = False
+        self,
+        session_id: str,
+        *,
+        turns: int | None = None,
+        keep_damaged: bool = False,
+        kept: bool = False,
+        near: bool = False,
     ) -> LineSlice | None:
         value = await self._find(session_id)
         if value is None:

@@ -24,7 +24,7 @@ from clew.store.sql.lists import SqlLists
 from clew.store.sql.messages import MessageReader
 from clew.store.sql.paths import SqlPaths
 from clew.store.sql.replicas import SqlReplicas
-from clew.store.sql.statements import Statements, reading, reading_session, reading_view
+from clew.store.sql.statements import Statements, has_longer_view, reading, reading_session, reading_view
 from clew.store.sql.trees import SqlLooks
 from clew.transcript.message import MessageRow
 from clew.transcript.model_call import ModelCall
@@ -82,10 +82,14 @@ class SqlConversations(SqlLists):
         turns: int | None = None,
         keep_damaged: bool = False,
         kept: bool = False,
+        near: bool = False,
     ) -> LineSlice | None:
-        if sql.first("get_state", {"id": session_id}) is None:
-            return None
         reader, kept_lines = lines.LineReader(sql, session_id, keep_damaged=keep_damaged), self._reads.lines
+        if reader.state is None:
+            return None
+        is_kept = kept and kept_lines is not None and kept_lines.holds(session_id)
+        if near and not is_kept and has_longer_view(sql, session_id, turns):
+            return None
         if kept and keep_damaged and turns is None and kept_lines is not None:
             return reader.kept_view(kept_lines)
         return reader.view(turns)

@@ -223,9 +223,14 @@ class LineReader:
         return None
 
     @functools.cached_property
+    def state(self) -> SessionState | None:
+        row = self._sql.first("get_state", {"id": self._session_id})
+        return SessionState(*row) if row else None
+
+    @functools.cached_property
     def _end(self) -> str | None:
         """Where the line ends."""
-        state = load_state(self._sql, self._session_id)
+        state = self.state or SessionState()
         moved = self._sql.first("last_move", {"id": self._session_id})
         if state.head_turn_id != (moved[0] if moved else None):
             what = "the session does not point where its head was moved last"

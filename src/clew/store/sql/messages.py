@@ -79,6 +79,8 @@ class MessageReader:
         self, session_id: str, wanted: set[str] | None, *, whole: bool = False, keep_damaged: bool
     ) -> dict[str, MessageRow]:
         """Messages by id; by session when most of it is wanted, else one by one."""
+        if not whole and not wanted:
+            return {}
         if whole:
             found = {row[0]: row for row in self._sql.rows("load_session_messages", {"id": session_id})}
             parts = _by_message(self._sql.rows("load_session_parts", {"id": session_id}))

@@ -16,6 +16,7 @@ __all__ = [
     "Reads",
     "SqlReader",
     "Statements",
+    "has_longer_view",
     "reading",
     "reading_list",
     "reading_session",
@@ -99,7 +100,12 @@ def reading_session(
     call: Callable[Concatenate[R, Statements, P], T],
 ) -> Callable[Concatenate[R, P], Coroutine[Any, Any, T]]:
     """The same, of one that reads most of a session: a long read where that has many turns."""
-    return _method(call, lambda _, named: functools.partial(_is_long, "has_more_turns", named))
+
+    def is_long(_: Reads, named: Mapping[str, Any]) -> IsLong:
+        wanted = named.get("turns", named.get("limit"))
+        return lambda sql: _is_long(sql, "has_more_turns", named["session_id"], wanted)
+
+    return _method(call, is_long)
 
 
 def reading_view(
@@ -108,9 +114,10 @@ def reading_view(
     """The same, of one that reads a line as far back as its newest compaction, or only what is not kept of it."""
 
     def is_long(reads: Reads, named: Mapping[str, Any]) -> IsLong:
-        if named.get("kept") and reads.lines is not None and reads.lines.holds(named["session_id"]):
+        kept = named.get("kept") and reads.lines is not None and reads.lines.holds(named["session_id"])
+        if kept or named.get("near"):
             return False
-        return functools.partial(_is_long, "has_longer_view", named)
+        return lambda sql: has_longer_view(sql, named["session_id"], named.get("turns"))
 
     return _method(call, is_long)
 
@@ -147,9 +154,13 @@ def _method(
     return read
 
 
-def _is_long(measure: str, named: Mapping[str, Any], sql: Statements) -> bool:
+def has_longer_view(sql: Statements, session_id: str, turns: int | None) -> bool:
+    """Whether a view of a session, or of its last ``turns`` turns, is more than a few of them."""
+    return _is_long(sql, "has_longer_view", session_id, turns)
+
+
+def _is_long(sql: Statements, measure: str, session_id: str, wanted: int | None) -> bool:
     # A call that says how many turns it wants reads no more than those.
-    wanted = named.get("turns", named.get("limit"))
     if wanted is not None:
-        return bool(wanted > FEW_TURNS)
-    return sql.first(measure, {"id": named["session_id"], "turns": FEW_TURNS}) is not None
+        return wanted > FEW_TURNS
+    return sql.first(measure, {"id": session_id, "turns": FEW_TURNS}) is not None

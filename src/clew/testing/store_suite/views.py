@@ -105,6 +105,8 @@ async def test_without_a_compaction_a_view_is_as_long_as_asked(store: Store, scr
     for n in range(3):
         await scribe.turn(f"prompt {n}", text(f"answer {n}"))
     whole = said(await store.load_line(scribe.session_id))
+    near = await store.find_view(scribe.session_id, near=True)
+    assert (near and said(near), near and near.complete) == (whole, True)
     for turns, complete in ((1, False), (2, False), (3, True), (4, True)):
         view = await store.find_view(scribe.session_id, turns=turns)
         assert view is not None
