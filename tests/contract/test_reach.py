@@ -17,6 +17,7 @@ from clew.runtime.head_move import load_move, plan_begun_anew, plan_move
 from clew.runtime.reach import load_kept_tails, load_reach, load_reach_above
 from clew.store.base import Store
 from clew.store.memory.store import MemoryStore
+from clew.store.paths import PathTurn, join_runs
 from clew.store.sql.sqlite.opening import open_sqlite
 from clew.store.unit import LinkMessage, OpenTurn, SetHidden, Write
 from clew.transcript.head import Added, begin_anew
@@ -125,7 +126,15 @@ async def ask_of_the_tree(store: Store, id_: str, tree: Tree, goal: str | None) 
         tree.links.get(turn.id, ()) for turn in path[-2:]
     ]
     assert [one.turn for one in await store.load_path(id_, goal, depth=1)] == list(path[1:] or path)
-    for message_id in sorted({one for held in tree.links.values() for one in held})[:6]:
+    held = [PathTurn(turn, tree.links.get(turn.id, ())) for turn in path]
+    for depth in (0, 2):
+        for apart in (None, path[len(path) // 2].id if path else None):
+            assert await store.load_runs(id_, goal, depth=depth, apart=apart) == join_runs(held[depth:], apart)
+    for other in (tree.head_turn_id, *sorted(tree.turns)[::4]):
+        both = [turn for turn in path_to(tree.turns, other) if turn in path]
+        assert await store.find_meeting(id_, goal, other) == await store.find_meeting(id_, other, goal)
+        assert await store.find_meeting(id_, goal, other) == next(reversed(both), None)
+    for message_id in sorted({one for ids in tree.links.values() for one in ids})[:6]:
         on_path = next((turn for turn in path if message_id in tree.links.get(turn.id, ())), None)
         assert await store.find_on_path(id_, message_id, goal) == on_path
     if goal is not None:
@@ -180,5 +189,58 @@ async def test_a_move_between_lines_that_lead_in_a_ring_ends_with_an_error(tmp_p
             other.execute("UPDATE chat_turns SET parent_turn_id = ? WHERE id = ?", (path[3], path[1]))
         with pytest.raises(RowUndecodable):
             await load_reach(store, id_, [other_end, path[3]][side], history.clock.now_ms())
+    finally:
+        await store.close()
+
+
+@pytest.mark.rule("ST-15")
+async def test_a_move_over_many_turns_is_planned_over_as_few_as_one_over_some(tmp_path: Path) -> None:
+    """Turns that are nothing but their messages are one to it, and so is what lies beside."""
+    store = await open_sqlite(tmp_path / "store.db")
+    try:
+        history = History(store, 1)
+        await history.start()
+        for _ in range(40):
+            await history.do_turn()
+        id_, now = history.scribe.session_id, history.clock.now_ms()
+        path = [turn.id for turn, _ in await store.load_path(id_, (await store.load_state(id_)).head_turn_id)]
+        planned = [len((await load_reach(store, id_, turn_id, now)).tree.turns) for turn_id in (path[3], path[30])]
+        assert planned == [3, 3]
+        await history.move(path[3], "goto")
+        for _ in range(20):
+            await history.do_turn()
+        assert len((await load_reach(store, id_, path[39], now)).tree.turns) == 4
+    finally:
+        await store.close()
+
+
+@pytest.mark.rule("ST-14")
+@pytest.mark.parametrize(
+    "found_elsewhere", [False, True], ids=["it is nowhere", "another holds one that was never counted"]
+)
+async def test_a_move_over_a_turn_that_has_lost_a_message_ends_with_an_error(
+    tmp_path: Path, found_elsewhere: bool
+) -> None:
+    """However many turns are taken as one, each has to hold what it held."""
+    file = tmp_path / "store.db"
+    store = await open_sqlite(file)
+    try:
+        history = History(store, 1)
+        await history.start()
+        for _ in range(6):
+            await history.do_turn()
+        id_ = history.scribe.session_id
+        path = await store.load_path(id_, (await store.load_state(id_)).head_turn_id)
+        robbed, other = path[3], path[4].turn.id
+        with closing(sqlite3.connect(file)) as connection, connection:
+            place = {"turn": robbed.turn.id, "last": len(robbed.messages) - 1, "other": other}
+            connection.execute("DELETE FROM turn_messages WHERE turn_id = :turn AND position = :last", place)
+            if found_elsewhere:
+                place["message"] = robbed.messages[-1]
+                connection.execute("INSERT INTO turn_messages VALUES (:other, 9, :message)", place)
+                connection.execute("UPDATE chat_turns SET messages = messages - 1 WHERE id = :other", place)
+            connection.execute("UPDATE chat_turns SET messages = messages + 1 WHERE id = :turn", place)
+        with pytest.raises(RowUndecodable, match="does not hold the messages it held"):
+            await load_reach(store, id_, path[0].turn.id, history.clock.now_ms())
     finally:
         await store.close()

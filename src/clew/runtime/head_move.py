@@ -28,7 +28,10 @@ def plan_begun_anew(reach: Reach, turn: Turn, carried_id: str) -> tuple[str | No
 async def load_move(
     store: Moment, reach: Reach, to_turn_id: str | None, now: int, why: MoveReason, *, new: Sequence[Added] = ()
 ) -> tuple[Tree, tuple[Write, ...]]:
-    """What :func:`plan_move` comes to, with more of the tree where other summaries are in force afterwards."""
+    """What :func:`plan_move` comes to: the tree of the reach afterwards, and the writes.
+
+    Where other summaries are in force then, these come from more of the tree.
+    """
     after, writes = plan_move(reach.tree, reach.tails, reach.session_id, to_turn_id, now, why, new=new)
     added = tuple(one.tail for one in new if one.tail is not None)
     if not reach.is_cut or not (reach.tails or added):
@@ -38,7 +41,7 @@ async def load_move(
     if before == then:
         return after, writes
     deeper = await load_deeper(store, reach, {tails[-1][0] for tails in (before, then) if tails}, now)
-    return plan_move(deeper.tree, deeper.tails, reach.session_id, to_turn_id, now, why, new=new)
+    return after, plan_move(deeper.tree, deeper.tails, reach.session_id, to_turn_id, now, why, new=new)[1]
 
 
 def _in_force(tree: Tree, tails: Iterable[KeptTail]) -> list[tuple[str | None, int]]:

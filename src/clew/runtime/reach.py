@@ -8,7 +8,8 @@ off there, and what is read for a move goes by how far the head goes, never by h
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Sequence
+from typing import Any
 
 import msgspec
 
@@ -25,14 +26,14 @@ from clew.transcript.view import Compaction, find_compaction
 __all__ = ["Reach", "load_deeper", "load_kept_tails", "load_newest_turn", "load_reach", "load_reach_above"]
 
 log = logging.getLogger("clew.history")
-_STEP = 64
 
 
 class Reach(msgspec.Struct, frozen=True):
     """What a move of the head from the end of the line to ``to`` may touch.
 
-    ``tree`` holds the turns on the way from where both meet. Where ``is_cut``, one turn stands for all above them, and
-    holds the messages there that a tail begins with. The only move says that what leads to ``to`` is off the line.
+    ``tree`` holds the turns on the way from where both meet, each run of them as one (:func:`join_runs`). Where
+    ``is_cut``, one turn stands for all above them, and holds the messages there that a tail begins with. The only move
+    says that what leads to ``to`` is off the line.
     """
 
     session_id: str
@@ -57,16 +58,20 @@ async def load_reach_above(store: Moment, turn: Turn, now: int) -> Reach:
         while parent is turn or parent.kind == "compaction":
             above = await held.find_turn(parent.parent_turn_id) if parent.parent_turn_id is not None else None
             if above is None or above.depth >= parent.depth:
-                return await _read(held, turn.session_id, parent.parent_turn_id, now)
+                return await _read(held, turn.session_id, parent.parent_turn_id, now, apart=turn.id)
             parent = above
-        return await _read(held, turn.session_id, parent.id, now)
+        return await _read(held, turn.session_id, parent.id, now, apart=turn.id)
 
     return await store.at_once(turn.session_id, ask)
 
 
 async def load_deeper(store: Moment, reach: Reach, tails: Collection[str | None], now: int) -> Reach:
     """The same, up to the first message that any of these tails, or the newest one above it, begins with."""
-    return await store.at_once(reach.session_id, lambda held: _read(held, reach.session_id, reach.to, now, tails))
+
+    def ask(held: Moment) -> Coroutine[Any, Any, Reach]:
+        return _read(held, reach.session_id, reach.to, now, tails_of=tails)
+
+    return await store.at_once(reach.session_id, ask)
 
 
 async def load_newest_turn(store: Moment, session_id: str) -> tuple[PathTurn | None, PathTurn | None]:
@@ -93,18 +98,29 @@ async def load_kept_tails(store: Moment, session_id: str, tree: Tree) -> tuple[K
 
 
 async def _read(
-    held: Moment, session_id: str, to: str | None, now: int, tails_of: Collection[str | None] | None = None
+    held: Moment,
+    session_id: str,
+    to: str | None,
+    now: int,
+    *,
+    tails_of: Collection[str | None] | None = None,
+    apart: str | None = None,
 ) -> Reach:
     state = await held.load_state(session_id)
-    old, new = await _paths(held, session_id, end_of_line(state.head_turn_id, state.open_turn_id), to)
-    shared = 0
-    while shared < min(len(old), len(new)) and old[shared].turn.id == new[shared].turn.id:
-        shared += 1
-    top: Sequence[PathTurn] = old[shared - 1 : shared]
-    if top and tails_of is not None:
-        depth = await _floor(held, session_id, top[0].turn, tails_of)
-        top = await held.load_path(session_id, top[0].turn.id, depth=depth)
-    path = [*top, *old[shared:], *new[shared:]]
+    end = end_of_line(state.head_turn_id, state.open_turn_id)
+    meeting = await held.find_meeting(session_id, end, to)
+    top: Sequence[PathTurn] = ()
+    if meeting is not None:
+        floor = meeting.depth if tails_of is None else await _floor(held, session_id, meeting, tails_of)
+        top = await held.load_runs(session_id, meeting.id, depth=floor)
+    path = [*top]
+    for turn_id in (end, to):
+        depth = meeting.depth + 1 if meeting is not None else 0
+        below = await held.load_runs(session_id, turn_id, depth=depth, apart=apart)
+        if below and meeting is not None and below[0].turn.parent_turn_id != meeting.id:
+            what = "a turn is not where it belongs"
+            raise RowUndecodable(what, session_id=session_id, turn_id=below[0].turn.id)
+        path += below
     compactions, tails = await _summaries(held, session_id, path)
     turns = {one.turn.id: one.turn for one in path}
     links = {one.turn.id: one.messages for one in path}
@@ -120,36 +136,6 @@ async def _read(
     left = HeadMove(0, session_id, to, state.head_turn_id, -1, "goto")
     tree = Tree(state.head_turn_id, state.open_turn_id, turns, links, (left,))
     return Reach(session_id, state, to, tree, compactions, tails, is_cut)
-
-
-async def _paths(
-    held: Moment, session_id: str, end: str | None, to: str | None
-) -> tuple[tuple[PathTurn, ...], tuple[PathTurn, ...]]:
-    """Both paths down from a turn that is on both; from the beginning where there is none."""
-    ends = [await held.find_turn(id_) if id_ is not None else None for id_ in (end, to)]
-    depth = min(turn.depth if turn is not None else 0 for turn in ends)
-    old = await held.load_path(session_id, end, depth=depth)
-    new = await held.load_path(session_id, to, depth=depth)
-    step = _STEP
-    while old and new and old[0].turn.id != new[0].turn.id and old[0].turn.parent_turn_id is not None:
-        old = (*await _above(held, old[0].turn, step), *old)
-        new = (*await _above(held, new[0].turn, step), *new)
-        step *= 2
-    if old and new and old[0].turn.id != new[0].turn.id and new[0].turn.parent_turn_id is not None:
-        raise _misplaced(new[0].turn)
-    return old, new
-
-
-async def _above(held: Moment, turn: Turn, turns: int) -> tuple[PathTurn, ...]:
-    """The next turns above one. They lead further up: those that are damaged may name one another in a ring."""
-    path = await held.load_path(turn.session_id, turn.parent_turn_id, turns=turns)
-    if path and path[-1].turn.depth != turn.depth - 1:
-        raise _misplaced(turn)
-    return path
-
-
-def _misplaced(turn: Turn) -> RowUndecodable:
-    return RowUndecodable("a turn is not where it belongs", session_id=turn.session_id, turn_id=turn.id)
 
 
 async def _floor(held: Moment, session_id: str, meeting: Turn, tails: Collection[str | None]) -> int:

@@ -5,11 +5,14 @@ What each answers costs as much as it tells, however long the session is.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple, Protocol
+
+import msgspec
 
 from clew.transcript.turn import HeadMove, Turn
 
-__all__ = ["PathTurn", "Paths"]
+__all__ = ["PathTurn", "Paths", "is_joined", "join_runs"]
 
 
 class PathTurn(NamedTuple):
@@ -17,6 +20,24 @@ class PathTurn(NamedTuple):
 
     turn: Turn
     messages: tuple[str, ...]
+
+
+def is_joined(turn: Turn, apart: str | None = None) -> bool:
+    """Whether a turn goes into a run: to a move of the head it is nothing but the messages it holds."""
+    return turn.kind == "normal" and turn.status != "refused" and turn.id != apart
+
+
+def join_runs(path: Iterable[PathTurn], apart: str | None = None) -> tuple[PathTurn, ...]:
+    """A path with each run of turns as one: the last of them, below what the first hangs below, with all they hold."""
+    joined: list[PathTurn] = []
+    for turn, messages in path:
+        above = joined[-1] if joined else None
+        if above is not None and is_joined(turn, apart) and is_joined(above.turn, apart):
+            turn = msgspec.structs.replace(turn, parent_turn_id=above.turn.parent_turn_id)
+            joined[-1] = PathTurn(turn, above.messages + messages)
+        else:
+            joined.append(PathTurn(turn, messages))
+    return tuple(joined)
 
 
 class Paths(Protocol):
@@ -29,6 +50,19 @@ class Paths(Protocol):
 
         ``turns`` takes at most that many from the end, ``depth`` none above it that lies further up. Raises
         ``RowUndecodable`` where one of them is missing, is not where it belongs, or has lost a message.
+        """
+        ...
+
+    async def load_runs(
+        self, session_id: str, turn_id: str | None, *, depth: int = 0, apart: str | None = None
+    ) -> tuple[PathTurn, ...]:
+        """The same as :func:`join_runs` makes it, without what lies above ``depth``; empty where that is all of it."""
+        ...
+
+    async def find_meeting(self, session_id: str, one: str | None, other: str | None) -> Turn | None:
+        """The last turn that is on the paths to both; None where they have none in common.
+
+        Raises ``RowUndecodable`` where one of them is missing or is not where it belongs.
         """
         ...
 

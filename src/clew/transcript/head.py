@@ -60,6 +60,8 @@ def begin_anew(
     ``carried_id`` right above it. One that tells of what is being taken back, because it made room inside the turn, is
     passed over.
     """
+    if not compactions:
+        return turn.parent_turn_id, ()
     line = [(above.id, message_id) for above, message_id in line_messages(tree)]
     by_turn = {one.turn_id: one for one in compactions}
     on_line = [by_turn[id_] for id_ in dict.fromkeys(id_ for id_, _ in line) if id_ in by_turn]
@@ -111,4 +113,9 @@ def newly_hidden(
     tails = tuple(tails)
     old = hidden_messages(before, tails)
     new = hidden_messages(after, tails if tails_after is None else tails_after)
-    return {id_: new.get(id_) for id_ in {**old, **new} if old.get(id_) != new.get(id_)}
+    both = old.keys() & new.keys()
+    same = [id_ for id_ in both if old[id_] == new[id_]] if both else ()
+    differing: dict[str, Hidden | None] = {**dict.fromkeys(old), **new}
+    for id_ in same:
+        del differing[id_]
+    return differing

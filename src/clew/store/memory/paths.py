@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from clew.store.copies import is_plain
 from clew.store.memory.tables import MemoryTables
-from clew.store.paths import PathTurn
+from clew.store.paths import PathTurn, join_runs
 from clew.transcript.head import newest_rewind
 from clew.transcript.line import path_to
 from clew.transcript.turn import HeadMove, Turn
@@ -22,6 +22,17 @@ class MemoryPaths(MemoryTables):
         path = path_to(value.turns, turn_id)
         start = max(depth, 0 if turns is None else len(path) - turns)
         return value.held(path[start:] or path[-1:])
+
+    async def load_runs(
+        self, session_id: str, turn_id: str | None, *, depth: int = 0, apart: str | None = None
+    ) -> tuple[PathTurn, ...]:
+        value = await self._read(session_id)
+        return join_runs(value.held(path_to(value.turns, turn_id)[depth:]), apart)
+
+    async def find_meeting(self, session_id: str, one: str | None, other: str | None) -> Turn | None:
+        turns = (await self._read(session_id)).turns
+        both = zip(path_to(turns, one), path_to(turns, other), strict=False)
+        return next((a for a, b in reversed([*both]) if a is b), None)
 
     async def find_on_path(self, session_id: str, message_id: str, through: str | None) -> Turn | None:
         value = await self._read(session_id)

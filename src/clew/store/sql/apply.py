@@ -451,11 +451,9 @@ class UnitWriter:
 
 def set_hidden(sql: Statements, session_id: str, hidden: Mapping[str, Hidden | None]) -> int:
     """Write the projection of these messages, those that share one together; how many were found."""
-    groups: dict[Hidden | None, list[str]] = {}
-    for message_id, one in hidden.items():
-        groups.setdefault(one, []).append(message_id)
     found = 0
-    for one, ids in groups.items():
+    for one in set(hidden.values()):
+        ids = [message_id for message_id, its in hidden.items() if its == one]
         params = {"session_id": session_id, "ids": rows.encode(ids)}
         if one is None:
             found += sql.run("show_messages", params)

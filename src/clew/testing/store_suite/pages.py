@@ -6,7 +6,7 @@ from typing import Any
 
 from clew.store.base import Store
 from clew.store.pages import Holder, KnownTurn, MovePage, TurnPage
-from clew.store.paths import PathTurn
+from clew.store.paths import PathTurn, join_runs
 from clew.store.unit import AddPruned, LinkMessage, MoveHead, OpenTurn, SetTurn
 from clew.testing.chunks import text
 from clew.testing.scribe import Scribe
@@ -85,6 +85,11 @@ async def test_a_part_of_a_tree_is_what_the_whole_tree_says(store: Store, scribe
     )
     assert await store.load_path(id_, None) == ()
     assert await store.load_marked(id_, ids[2]) == (whole[0], whole[2])
+    assert await store.load_runs(id_, ids[2]) == join_runs(whole)
+    assert await store.load_runs(id_, ids[2], depth=1, apart=ids[1]) == tuple(whole[1:])
+    assert [await store.load_runs(id_, None), await store.load_runs(id_, ids[0], depth=1)] == [(), ()]
+    assert await store.find_meeting(id_, ids[2], again) == await store.find_meeting(id_, again, ids[0]) == whole[0].turn
+    assert await store.find_meeting(id_, ids[2], None) is None
     assert await store.find_on_path(id_, told[1][1], ids[2]) == tree.turns[ids[1]]
     assert await store.find_on_path(id_, told[2][1], ids[1]) is None
     assert [await store.has_child(id_, turn_id) for turn_id in ids] == [True, True, False]

@@ -245,11 +245,15 @@ UPDATE chat_messages SET created_at = :created_at WHERE id = :id
 
 -- name: hide_messages
 UPDATE chat_messages SET metadata_json = json_set(metadata_json, '$.hidden_at', :at, '$.hidden_by', :by)
-WHERE id IN (SELECT value FROM json_each(:ids)) AND +session_id = :session_id
+WHERE rowid IN (
+    SELECT m.rowid FROM json_each(:ids) j CROSS JOIN chat_messages m ON m.id = j.value WHERE +m.session_id = :session_id
+)
 
 -- name: show_messages
 UPDATE chat_messages SET metadata_json = json_remove(metadata_json, '$.hidden_at', '$.hidden_by')
-WHERE id IN (SELECT value FROM json_each(:ids)) AND +session_id = :session_id
+WHERE rowid IN (
+    SELECT m.rowid FROM json_each(:ids) j CROSS JOIN chat_messages m ON m.id = j.value WHERE +m.session_id = :session_id
+)
 
 -- name: insert_part
 INSERT INTO chat_parts
@@ -412,6 +416,38 @@ WITH RECURSIVE path AS (
     LIMIT :turns
 )
 SELECT {turn_columns}, messages FROM path
+
+-- name: load_run
+-- The same as far as turns are nothing but the messages they hold, as one row: what the first of them hangs below and how
+-- deep it is (both of the row with the least depth), how many messages they held when they were written last, how many
+-- there are, how many of these are in a place that counts, and which. No two are in one place, so where all three
+-- numbers are the same no turn has lost one.
+WITH RECURSIVE path (id, parent_turn_id, depth, messages, total) AS (
+    SELECT id, parent_turn_id, depth, messages, messages FROM chat_turns WHERE id = :id AND +session_id = :session_id
+    UNION ALL
+    SELECT u.id, u.parent_turn_id, u.depth, u.messages, path.total + u.messages
+    FROM path CROSS JOIN chat_turns u ON u.id = path.parent_turn_id
+    WHERE path.depth > :depth AND u.depth = path.depth - 1
+    AND u.turn_type = 'normal' AND u.status <> 'refused' AND u.id IS NOT :apart
+)
+SELECT parent_turn_id, min(depth), total, count(position), ifnull(sum(position >= 0 AND position < messages), 0),
+    json_group_array(message_id) FILTER (WHERE position IS NOT NULL)
+FROM (
+    SELECT p.parent_turn_id, p.depth, p.messages, p.total, l.position, l.message_id
+    FROM path p LEFT JOIN turn_messages l ON l.turn_id = p.id
+    ORDER BY p.depth, l.position
+)
+
+-- name: find_meeting
+-- Up from two turns at :depth, step by step, until both are the same, a root is reached, or one is not where it belongs.
+WITH RECURSIVE climb (one, other, depth) AS (
+    SELECT :one, :other, :depth
+    UNION ALL
+    SELECT a.parent_turn_id, b.parent_turn_id, climb.depth - 1
+    FROM climb CROSS JOIN chat_turns a ON a.id = climb.one CROSS JOIN chat_turns b ON b.id = climb.other
+    WHERE climb.one <> climb.other AND climb.depth > 0 AND a.depth = climb.depth AND b.depth = climb.depth
+)
+SELECT one, other, depth FROM climb ORDER BY depth LIMIT 1
 
 -- name: holders_of
 SELECT t.id, t.session_id, t.parent_turn_id, t.turn_type, t.status, t.depth, t.compaction_turn_id, t.origin_turn_id,
