@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.rounds import rounds
+from tests.services.fixtures import *  # noqa: F403
 
 # "ci" draws the same examples every time; "dev" draws new ones and remembers failures.
 settings.register_profile(

@@ -1,0 +1,93 @@
+"""The servers as fixtures, one of each a worker: ``postgres``, ``valkey``, and a database a test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.services.program import NoService
+from tests.services.proxy import Proxy
+
+# The drivers are imported by whoever asks for a server, not by every run.
+if TYPE_CHECKING:
+    from tests.services.postgres import Postgres
+    from tests.services.valkey import Valkey
+
+__all__ = [
+    "database",
+    "postgres",
+    "postgres_proxy",
+    "system_postgres",
+    "valkey",
+    "valkey_proxy",
+    "worker_valkey",
+]
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """PostgreSQL 18, shared by a worker's tests: whoever stops or kills it makes one of its own."""
+    from tests.services.postgres import Postgres, postgres_of_the_wheel
+
+    try:
+        server = Postgres(postgres_of_the_wheel(), fsync=False)
+    except NoService as missing:
+        pytest.skip(str(missing))
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def system_postgres() -> Iterator[Postgres]:
+    """The system's PostgreSQL, 15 on Debian 12."""
+    from tests.services.postgres import Postgres, postgres_of_the_system
+
+    try:
+        server = Postgres(postgres_of_the_system(), fsync=False)
+    except NoService as missing:
+        pytest.skip(str(missing))
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def database(postgres: Postgres) -> Iterator[str]:
+    """The address of an empty database, gone with the test."""
+    name = postgres.create()
+    yield postgres.url(name)
+    postgres.drop(name)
+
+
+@pytest.fixture
+def postgres_proxy(postgres: Postgres) -> Iterator[Proxy]:
+    """``postgres.url(name, postgres_proxy.address)`` goes through it."""
+    with Proxy(postgres.socket) as proxy:
+        yield proxy
+
+
+@pytest.fixture(scope="session")
+def worker_valkey() -> Iterator[Valkey]:
+    from tests.services.valkey import Valkey
+
+    try:
+        server = Valkey()
+    except NoService as missing:
+        pytest.skip(str(missing))
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def valkey(worker_valkey: Valkey) -> Valkey:
+    """Valkey 9, empty, shared by a worker's tests: whoever stops or kills it makes one of its own."""
+    worker_valkey.wipe()
+    return worker_valkey
+
+
+@pytest.fixture
+def valkey_proxy(valkey: Valkey) -> Iterator[Proxy]:
+    """``valkey.url(valkey_proxy.address)`` goes through it."""
+    with Proxy(valkey.socket) as proxy:
+        yield proxy
