@@ -95,6 +95,34 @@ async def test_each_step_with_tools_is_synced_once_more_before_they_run(
     assert units == [(["OpenTurn"], True), *step, *step, (["BookStep", "FinishStep", "SetTurn"], True)]
 
 
+async def test_a_turn_is_three_commits_and_each_step_with_tools_is_two_more(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a model says at one moment goes with the unit that somebody waits for: the booking, a call, the end."""
+    async with opened(disk.root, ScriptedModel([say("hello"), call("look", {}), say("ok")]), look) as engine:
+        session_id = await begin(engine)
+        commits: list[list[str]] = []
+        transact = Writer._transact
+
+        def noted(self: Writer, units: Any, work: Any) -> Any:
+            commits.append([type(write).__name__ for unit in units for write in unit.writes])
+            return transact(self, units, work)
+
+        monkeypatch.setattr(Writer, "_transact", noted)
+        await (await engine.submit(session_id, "go")).wait()
+        plain, commits[:] = [*commits], []
+        await (await engine.submit(session_id, "and again")).wait()
+    asked = ["InsertMessage", "LinkMessage", "MarkFolded", "PutCall"]
+    said = ["PutParts", "PatchMessage", "MarkFolded", "SealMessage", "BookStep", "PutCall"]
+    assert plain[1:] == [asked, [*said, "PutPrompt", "PutPrompt", "FinishStep", "SetTurn", "MoveHead"]]
+    assert commits[1:] == [
+        asked,
+        ["PutParts", "MarkFolded", "BookStep", "PutCall", "PutPrompt", "PutPrompt"],
+        ["PutParts", "MarkFolded", "PutCall", "PutCall", "FinishStep"],
+        [*said, "FinishStep", "SetTurn", "MoveHead"],
+    ]
+
+
 async def test_a_turn_that_asks_is_synced_before_it_asks_and_when_it_waits(
     disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

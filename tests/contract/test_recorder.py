@@ -498,3 +498,40 @@ async def test_what_comes_meanwhile_goes_with_whoever_waits_to_commit(
     parts = await stored_parts(store, scribe.session_id, recorder.message.id)
     assert [part["text"] for part in parts] == ["one two"]
     assert [chunk.delta for chunk in opened.shown if isinstance(chunk, c.TextDelta)] == ["one ", "two"]
+
+
+async def test_what_rests_goes_with_the_next_commit_or_after_a_moment_by_itself(
+    store: Store, scribe: Scribe, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever is about to commit need not wait for a unit of a few chunks before it; nothing waits for ever."""
+    if store.capabilities.save_on != "chunk":
+        pytest.skip("this store says that it does not keep every chunk")
+    opened = await scribe.prompt("hello")
+    recorder = opened.recorder()
+    units: list[Unit] = []
+    hand_in = store.hub.hand_in
+
+    def noted(stream: Stream, unit: Unit) -> None:
+        units.append(unit)
+        hand_in(stream, unit)
+
+    monkeypatch.setattr(store.hub, "hand_in", noted)
+    recorder.write(c.Start(recorder.message.id))
+    recorder.write(c.TextStart("t"))
+    recorder.rest()
+    await asyncio.sleep(0)
+    recorder.write(c.TextDelta("t", "one "))
+    await asyncio.sleep(0)
+    assert units == []
+    await recorder.book()
+    assert [unit.sync for unit in units] == ["power"]
+    recorder.write(c.TextDelta("t", "two"))
+    recorder.rest()
+    await asyncio.sleep(0)
+    assert len(units) == 1
+    clock.advance(20)
+    await asyncio.sleep(0)
+    assert [unit.sync for unit in units] == ["power", "process"]
+    await recorder.close(*opened.settling())
+    parts = await stored_parts(store, scribe.session_id, recorder.message.id)
+    assert [part["text"] for part in parts] == ["one two"]

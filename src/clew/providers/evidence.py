@@ -33,12 +33,13 @@ def tools_digest(body: str) -> str:
     return sha256(body.encode()).hexdigest()
 
 
-def request_digest(request: ModelRequest) -> str:
+def request_digest(request: ModelRequest, tools: str | None = None) -> str:
     """SHA-256 over the canonical form of a request: model, prompt, tools, limits, and the digest of each message.
 
-    That of a message is over its role and its parts, and worked out once: most of a request was sent before.
+    That of a message is over its role and its parts, and worked out once: most of a request was sent before. ``tools``
+    are those of the request, where they are encoded already.
     """
-    return _digest({**_frame(request), "messages": [_message_digest(message) for message in request.messages]})
+    return _digest({**_frame(request, tools), "messages": [_message_digest(message) for message in request.messages]})
 
 
 def request_digest_like(request: ModelRequest, recorded: str | None) -> str:
@@ -47,12 +48,12 @@ def request_digest_like(request: ModelRequest, recorded: str | None) -> str:
     return older if older == recorded else request_digest(request)
 
 
-def _frame(request: ModelRequest) -> dict[str, Any]:
+def _frame(request: ModelRequest, tools: str | None = None) -> dict[str, Any]:
     model = request.model
     return {
         "model": [model.provider_id, model.model_id, model.variant],
         "system": request.system,
-        "tools": encode_tools(request.tools),
+        "tools": encode_tools(request.tools) if tools is None else tools,
         "max_output_tokens": request.max_output_tokens,
         "temperature": request.temperature,
     }

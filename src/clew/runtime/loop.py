@@ -127,7 +127,7 @@ class Loop(msgspec.Struct):
             return End("waiting", waits)
         if not asked:
             return End(_SAID.get(end.finish_reason, "done"))
-        await self.recorder.end_step()
+        # That of any other with the call that comes next, before which all of it is committed.
         repeating = repetition_of(made_calls(self.recorder.fold.parts), self.warned)
         return None if repeating == "fine" else End("doom" if repeating == "doom" else "warned")
 
@@ -243,9 +243,10 @@ class Loop(msgspec.Struct):
         )
         request: ModelRequest = await self.host.hooks.change("before_model_call", asked)
         self.size = context.size.used
+        tools = encode_tools(request.tools) if self.host.hooks.see_requests else setting.encoded_tools
         self.sent = {
-            "request": request_digest(request),
-            "tools": tools_digest(encode_tools(request.tools)),
+            "request": request_digest(request, tools),
+            "tools": tools_digest(tools),
             "view": [context.compaction_depth, context.prune_seq, len(context.messages)],
             "sized": [context.size.chars, context.size.others],
             "limits": [request.max_output_tokens, request.temperature],
@@ -319,3 +320,5 @@ class Loop(msgspec.Struct):
         kept = () if self.kept_prompt else prompt_writes(self.setting, step.finished_at)
         self.recorder.hold(BookStep(step), PutCall(call), *kept)
         self.booked, self.kept_prompt = call, True
+        # Booked before its tools run, or with the turn's end: either comes next.
+        self.recorder.rest()

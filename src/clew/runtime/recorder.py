@@ -52,6 +52,7 @@ _LONG_CHARS: Final = 64 * 1024
 _FOLD_SHARE: Final = 4
 _FOLD_PATIENCE: Final = 3
 _FOLD_TURN_MS: Final = 20
+_REST_MS: Final = 20
 _GROWING: Final = frozenset(
     {c.TextStart, c.TextDelta, c.ReasoningStart, c.ReasoningDelta, c.ToolInputStart, c.ToolInputDelta}
 )
@@ -107,10 +108,12 @@ class Recorder:
         self._folded_at = clock.monotonic_ms() - _FOLD_MS * self._hub.next_phase()
         self._fold_due = False
         self._inflight: u.Unit | None = None
+        self._hurried = False
         self._showing: list[c.Chunk] = []
         self._awaited = False
         self._overdue = False
         self._timer: Timer | None = None
+        self._rest: Timer | None = None
         self._idle: list[asyncio.Future[None]] = []
         self._committing = 0
         self._error: BaseException | None = None
@@ -149,15 +152,17 @@ class Recorder:
         """The same, for the next unit that somebody waits for: the one that is synced as they need it."""
         self._held += writes
 
+    def rest(self) -> None:
+        """Somebody is about to commit: what waits goes with that, in one unit. If nobody does, it goes by itself."""
+        if self._rest is None:
+            self._rest = self._clock.call_later(_REST_MS, self._end_rest)
+
     async def book(self) -> None:
         """Wait until everything written so far is durable, synced: what comes next may be interrupted."""
         await self._commit((), fold=self._wants_fold(), sync="power")
 
     async def end_step(self, *writes: u.Write) -> None:
-        """Fold everything written so far, in one unit with ``writes`` and what was joined.
-
-        Not synced: what its call cost is already, and the next call's booking or the turn's end syncs this too.
-        """
+        """Fold everything written so far, in one unit with ``writes`` and what was joined. Not synced."""
         self.hold(*writes)
         await self._commit((), fold=True, sync="process")
 
@@ -171,7 +176,7 @@ class Recorder:
                 self._take(chunk)
         await self._commit(writes, fold=True, sync="power", seal=seal)
         self._closed = True
-        self._stop_timer()
+        self._stop_timers()
 
     def withdraw(self, tool_call_id: str, reason: str) -> None:
         """Deny a request that nobody will answer any more, as the run that made it ends."""
@@ -185,7 +190,7 @@ class Recorder:
         self._pending.clear()
         self._joined.clear()
         self._held.clear()
-        self._stop_timer()
+        self._stop_timers()
 
     # Inside
 
@@ -239,7 +244,15 @@ class Recorder:
     def gather(self) -> None:
         """The hub makes its next item; see :class:`clew.store.hub.Stream`."""
         self._awaited = False
-        self._flush()
+        under_way = self._inflight
+        if self._rest is None:
+            self._flush()
+        if self._inflight is not under_way:
+            self._hurried = False
+
+    def _end_rest(self) -> None:
+        self._stop_rest()
+        self._flush_soon()
 
     def _flush(self) -> None:
         """Send what waits, unless a unit is under way; that one's end will send it."""
@@ -317,7 +330,8 @@ class Recorder:
     def _submit(self, unit: u.Unit) -> None:
         self._showing = self._take_unshown() if self._policy.save_on == "chunk" else []
         failpoint("recorder.before_submit")
-        self._inflight = unit
+        # What is handed in outside of the hub's own turn goes at once.
+        self._inflight, self._hurried = unit, True
         self._hub.hand_in(self, unit)
 
     def answered(self, answer: Answer) -> None:
@@ -346,7 +360,7 @@ class Recorder:
         self._joined.clear()
         self._held.clear()
         self._unshown.clear()
-        self._stop_timer()
+        self._stop_timers()
         self._wake()
 
     def _wake(self) -> None:
@@ -371,7 +385,8 @@ class Recorder:
         """Wait for the end of the unit under way, sending one first when none is."""
         if self._inflight is None:
             self._flush()
-        else:
+        elif not self._hurried:
+            self._hurried = True
             self._hub.hurry()
         if self._inflight is not None:
             waiter: asyncio.Future[None] = self._loop.create_future()
@@ -390,6 +405,7 @@ class Recorder:
             raise
         finally:
             self._committing -= 1
+            self._stop_rest()
         self._check()
         writes, self._held = (*self._held, *writes), []
         seal = seal and (self._stored or bool(self._pending))
@@ -409,6 +425,15 @@ class Recorder:
         timer, self._timer = self._timer, None
         if timer is not None:
             timer.cancel()
+
+    def _stop_rest(self) -> None:
+        rest, self._rest = self._rest, None
+        if rest is not None:
+            rest.cancel()
+
+    def _stop_timers(self) -> None:
+        self._stop_timer()
+        self._stop_rest()
 
     def _on_timer(self) -> None:
         """The stream has paused with chunks that no part holds (or that are not stored) yet."""

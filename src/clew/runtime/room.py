@@ -24,7 +24,7 @@ from clew.runtime.setting import Setting, tell_anew
 from clew.store.base import LineSlice
 from clew.store.unit import AddPruned
 from clew.transcript.message import Message
-from clew.transcript.part import kind_of
+from clew.transcript.part import STEP_START, kind_of
 from clew.transcript.turn import Turn
 from clew.transcript.usage import Usage
 from clew.transcript.view import find_compaction
@@ -62,10 +62,11 @@ class Room:
         self._counts: tuple[Count, ...] = ()
         self._asked: Size | None = None
         self._tried: set[Any] = set()
+        self._outset: Context | None = None
 
     def renew(self) -> None:
         """Read the line again before the next request: a message of this turn has ended, or it is told something."""
-        self._line = self._counted = None
+        self._line = self._counted = self._outset = None
 
     def note(self, usage: Usage, message_id: str, parts: int) -> None:
         """A step has ended: the provider has counted everything up to that part of the message."""
@@ -78,12 +79,16 @@ class Room:
     async def fit(self, live: Message | None, *, inside: bool = False, flush: Flush | None = None) -> Context:
         """What to send next, sized, pruned and compacted as the settings say. ``inside``: the turn has steps already.
 
-        ``flush`` makes what the run has said so far durable; a compaction may name any of it. Raises
+        ``flush`` makes what the run has said so far durable; a prune or a compaction may name any of it. Raises
         :class:`ContextTooLarge` when nothing helps.
         """
+        begun, self._outset = self._outset, None
+        if begun is not None and live is not None and [kind_of(part) for part in live.parts] == [STEP_START]:
+            # Nothing was said since it was fitted without an answer.
+            return begun
         # A stub costs no call as a summary does, so outputs are pruned first; often that is enough.
         whole = await self._context(live)
-        context = await self._prune(whole)
+        context = await self._prune(whole, flush)
         # Between steps it has to be more than just enough: else the next ones would be here again, one after the other.
         due = context.fires or (inside and whole.fires and context.crowded)
         if self._policy.enabled and (context.overflows or (due and self._policy.when == "before_call")):
@@ -91,7 +96,7 @@ class Room:
         # Refused only by the plain count, never by the tenth that is put on top of an estimate.
         if context.overflows:
             raise self._too_large(context)
-        self._asked = context.size
+        self._asked, self._outset = context.size, context if live is None else None
         return context
 
     async def overflowed(self, live: Message, *, inside: bool, flush: Flush, again: bool) -> Context:
@@ -101,7 +106,7 @@ class Room:
             raise self._too_large(context, told=True)
         before = context.size.floor
         used = max(context.size.used, before)
-        context = await self._prune(context, aggressive=True)
+        context = await self._prune(context, flush, aggressive=True)
         # What was sent did not fit, so the window is smaller than it: the next request has to be well below.
         limit = max(used * 3 // 4, 1)
         context = await self._compact(context, live, inside=inside, flush=flush, limit=limit)
@@ -134,12 +139,14 @@ class Room:
             raise SessionNotFound("the session was deleted", session_id=self.setting.session.id)
         return counted
 
-    async def _prune(self, context: Context, *, aggressive: bool = False) -> Context:
+    async def _prune(self, context: Context, flush: Flush | None, *, aggressive: bool = False) -> Context:
         if not (self._policy.prune_tool_outputs if aggressive else self._policy.prunes):
             return context
         planned = context.plan_prune(self._host.clock.now_ms(), aggressive=aggressive)
         if not planned:
             return context
+        if flush is not None:
+            await flush()
         await commit_pruned(self._host, self.setting.session.id, AddPruned(planned), self._epoch)
         self._changed()
         return await self._context(context.live)

@@ -258,6 +258,9 @@ def parse_chunk(obj: Mapping[str, Any]) -> Chunk:
 
 def chunk_dict(chunk: Chunk) -> Object:
     """The wire form as a dict, ``type`` first. Values are shared with the chunk, not copied."""
+    if isinstance(chunk, (TextDelta, ReasoningDelta)) and chunk.provider_metadata is UNSET and chunk.extra is UNSET:
+        # Nearly every chunk is one: some words, and nothing in them that would be copied.
+        return cast(Object, msgspec.to_builtins(chunk))
     out = known_fields(chunk)
     if chunk.extra is not UNSET:
         for key, value in chunk.extra.items():
