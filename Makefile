@@ -70,6 +70,10 @@ serve: ## run the server, on port PORT (7717)
 	@$(MAKE) -s --no-print-directory $(READY)
 	$(BIN)/clew serve$(if $(PORT), --port $(PORT))
 
+.PHONY: serve-cluster
+serve-cluster: $(READY) ## run three replicas on a PostgreSQL and a Valkey of their own, from port PORT (7717)
+	@$(BIN)/python -m tests.services$(if $(PORT), --port $(PORT))
+
 .PHONY: check
 check: $(READY) ## lint, format, types, import contracts
 	$(BIN)/ruff check .

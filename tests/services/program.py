@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -52,10 +53,14 @@ def _room(name: str) -> Path:
 
 
 class Program:
-    """One server: started, signalled, stopped and started again in the same ``folder``."""
+    """One server: started, signalled, stopped and started again in the same ``folder``.
 
-    def __init__(self, name: str, quit_signal: signal.Signals) -> None:
-        uid, gid = _account()
+    It is nobody's where we are root, with an environment of almost nothing; with ``env`` it is ours.
+    """
+
+    def __init__(self, name: str, quit_signal: signal.Signals, env: Mapping[str, str] | None = None) -> None:
+        uid, gid = _account() if env is None else (os.getuid(), os.getgid())
+        self._env = None if env is None else dict(env)
         self.folder = _room(name)
         if os.getuid() == 0:
             os.chown(self.folder, uid, gid)
@@ -82,19 +87,20 @@ class Program:
 
     def run(self, *argv: str) -> None:
         """A program of the server's that ends by itself."""
-        if code := self._order(do="run", argv=argv)["code"]:
+        if code := self._order(do="run", argv=argv, env=self._env)["code"]:
             raise RuntimeError(f"{argv[0]} ended with {code}\n{self.log()}")
 
     def start(self, *argv: str) -> None:
-        self.pid = self._order(do="start", argv=argv)["pid"]
+        self.pid = self._order(do="start", argv=argv, env=self._env)["pid"]
 
     def send(self, number: signal.Signals) -> None:
         self._order(do="send", signal=int(number))
 
-    def stop(self, number: signal.Signals) -> None:
-        """Send the signal and wait for the end; SIGKILL where it does not come."""
-        self._order(do="stop", signal=int(number))
+    def stop(self, number: signal.Signals, patience: float = 5.0) -> int | None:
+        """Send the signal and wait for the end, SIGKILL where it does not come; the exit code."""
+        code: int | None = self._order(do="stop", signal=int(number), patience=patience)["code"]
         self.pid = None
+        return code
 
     def check(self) -> None:
         """Raise what the server wrote where it has ended by itself."""
@@ -106,6 +112,9 @@ class Program:
             return (self.folder / "log").read_text(errors="replace")[-4000:]
         except FileNotFoundError:
             return ""
+
+    def log_size(self) -> int:
+        return (self.folder / "log").stat().st_size if (self.folder / "log").exists() else 0
 
     def close(self) -> None:
         assert self._warden.stdin is not None

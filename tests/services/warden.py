@@ -16,10 +16,12 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 PR_SET_PDEATHSIG = 1
 PATIENCE = 5.0
 
+signal.pthread_sigmask(signal.SIG_SETMASK, ())  # a run may hold signals back; a server must not
 folder = Path(sys.argv[1])
 uid, gid, quit_signal = (int(word) for word in sys.argv[2:])
 parent = os.getppid()
@@ -27,7 +29,7 @@ libc = ctypes.CDLL(None)
 child: subprocess.Popen[bytes] | None = None
 
 
-def begin(argv: list[str]) -> subprocess.Popen[bytes]:
+def begin(order: dict[str, Any]) -> subprocess.Popen[bytes]:
     def become_the_servers_user() -> None:
         if os.getuid() == 0:
             os.setgroups([])
@@ -37,10 +39,10 @@ def begin(argv: list[str]) -> subprocess.Popen[bytes]:
         if hasattr(libc, "prctl"):
             libc.prctl(PR_SET_PDEATHSIG, quit_signal)
 
-    env = {"PATH": os.defpath, "LC_ALL": "C", "HOME": str(folder)}
+    env = order["env"] or {"PATH": os.defpath, "LC_ALL": "C", "HOME": str(folder)}
     with open(folder / "log", "ab") as log:
         return subprocess.Popen(
-            argv,
+            order["argv"],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -50,7 +52,7 @@ def begin(argv: list[str]) -> subprocess.Popen[bytes]:
         )
 
 
-def stop(number: int) -> int | None:
+def stop(number: int, patience: float = PATIENCE) -> int | None:
     global child
     if child is None:
         return None
@@ -58,7 +60,7 @@ def stop(number: int) -> int | None:
     if number != signal.SIGKILL:
         child.send_signal(signal.SIGCONT)
     try:
-        code = child.wait(PATIENCE)
+        code = child.wait(patience)
     except subprocess.TimeoutExpired:
         child.kill()
         code = child.wait()
@@ -66,30 +68,23 @@ def stop(number: int) -> int | None:
     return code
 
 
-def obey(order: dict[str, object]) -> dict[str, object]:
+def obey(order: dict[str, Any]) -> dict[str, object]:
     global child
-    argv, number = order.get("argv"), order.get("signal")
     match order["do"]:
         case "run":
-            assert isinstance(argv, list)
-            return {"code": begin(argv).wait()}
-        case "start":
-            assert isinstance(argv, list)
-            assert child is None
-            child = begin(argv)
+            return {"code": begin(order).wait()}
+        case "start" if child is None:
+            child = begin(order)
             return {"pid": child.pid}
-        case "send":
-            assert child is not None
-            assert isinstance(number, int)
-            child.send_signal(number)
+        case "send" if child is not None:
+            child.send_signal(order["signal"])
             return {}
         case "stop":
-            assert isinstance(number, int)
-            return {"code": stop(number)}
+            return {"code": stop(order["signal"], order["patience"])}
         case "look":
             return {"code": None if child is None else child.poll()}
         case other:
-            return {"error": f"no such order: {other}"}
+            return {"error": f"{other} cannot be done now"}
 
 
 def serve() -> None:

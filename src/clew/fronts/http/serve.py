@@ -13,6 +13,7 @@ import contextlib
 import ipaddress
 import logging
 import os
+import re
 import signal
 import socket
 import threading
@@ -77,7 +78,8 @@ async def serve(
 
 async def _serve(store: str | None, listener: socket.socket, token: Token, stop: asyncio.Event, open_page: bool) -> int:
     address, port = listener.getsockname()[:2]
-    ip, names = ipaddress.ip_address(address), loopback_hosts(port)
+    given = frozenset(filter(None, re.split(r"[,\s]+", os.environ.get("CLEW_HOSTS", "").lower())))
+    ip, names = ipaddress.ip_address(address), loopback_hosts(port) | given
     hosts: Container[str] = names
     if not ip.is_loopback:
         hosts = AnyAddress(port, names | {f"{socket.gethostname().lower()}:{port}"})

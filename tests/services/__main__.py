@@ -1,0 +1,59 @@
+"""``python -m tests.services [--replicas N] [--without-valkey]``: a cluster to try things on, for as long as it runs.
+
+A PostgreSQL and a Valkey out of their wheels, and ``clew serve`` as often as asked for, all on this machine's loopback
+and with one token. Everything is in temporary folders, ends with this program and is gone then.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import secrets
+import signal
+import sys
+
+from tests.services.postgres import Postgres
+from tests.services.replica import Replica
+from tests.services.valkey import Valkey
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="make serve-cluster", description=__doc__)
+    parser.add_argument("--replicas", type=int, default=3)
+    parser.add_argument("--port", type=int, default=7717, help="of the first one; the others have the next ones")
+    parser.add_argument("--without-valkey", action="store_true", help="PostgreSQL carries the live layer too")
+    given = parser.parse_args()
+    token = os.environ.get("CLEW_TOKEN") or secrets.token_urlsafe(24)
+    with contextlib.ExitStack() as running:
+        postgres = Postgres()
+        running.callback(postgres.close)
+        store = postgres.url(postgres.create())
+        env = {**os.environ, "CLEW_STORE": store, "CLEW_TOKEN": token}
+        if not given.without_valkey:
+            valkey = Valkey()
+            running.callback(valkey.close)
+            env["CLEW_LIVE"] = valkey.url()
+        replicas = []
+        for number in range(given.replicas):
+            replica = Replica(env, given.port + number if given.port else 0)
+            running.callback(replica.close)
+            replicas.append(replica)
+            replica.begin()
+        for replica in replicas:
+            replica.until_up()
+        running.callback(lambda: [replica.end(10) for replica in replicas])
+        print(f"PostgreSQL  {store}")
+        print(f"live layer  {env.get('CLEW_LIVE', 'PostgreSQL')}")
+        for replica in replicas:
+            print(f"clew        {replica.url}/#token={token}")
+        print("Ctrl-C ends all of them, and what they stored is gone.", flush=True)
+        signal.sigwait({signal.SIGINT, signal.SIGTERM})
+        print("ending", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    # Waited for, not handled: nothing may be interrupted half way through its end.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    sys.exit(main())
