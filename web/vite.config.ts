@@ -1,13 +1,21 @@
 import tailwind from '@tailwindcss/vite';
 import react from '@vitejs/plugin-react';
+import type { Plugin } from 'vite';
 import { defineConfig } from 'vitest/config';
 
 const SERVER = process.env.CLEW_URL ?? 'http://127.0.0.1:7717';
 
+// Every browser that runs the page reads the newest form of KaTeX's fonts.
+const newestFonts: Plugin = {
+  name: 'newest-fonts',
+  enforce: 'pre',
+  transform: (code, id) => (id.endsWith('katex.min.css') ? code.replace(/,url\([^)]*\.(?:woff|ttf)\) format\("[a-z]+"\)/g, '') : undefined),
+};
+
 // The base is relative, so that the page works under any mount path. No source is inlined: the page's CSP has no 'unsafe-inline'.
 export default defineConfig({
   base: './',
-  plugins: [react(), tailwind()],
+  plugins: [react(), tailwind(), newestFonts],
   build: {
     outDir: '../src/clew/fronts/web/dist',
     emptyOutDir: true,

@@ -105,6 +105,13 @@ const CORPUS = [
   `[title](http:${OUT} "x\\" onmouseover=${RUN})`,
   "```html\n<script>window.pwned=1</script>\n```",
   "```mermaid\ngraph TD;A[<img src=x onerror=window.pwned=1>]\n```",
+  "```mermaid\n%%{init: {'securityLevel': 'loose', 'theme': 'base', 'themeCSS': '@import url(http://elsewhere.test/x.css);'}}%%\ngraph TD;A-->B\n```",
+  "```mermaid\ngraph TD;A-->B\nclick A \"javascript:parent.pwned=1\"\nclick B call alert()\n```",
+  "```mermaid\nsequenceDiagram\nA->>B: <script>parent.pwned=1</script>\n```",
+  "```diff\n+<img src=x onerror=window.pwned=1>\n-<script>window.pwned=1</script>\n```",
+  "$$\\htmlData{onclick=window.pwned=1}{x}\\includegraphics{http://elsewhere.test/x.png}\\url{javascript:window.pwned=1}$$",
+  "$$\\def\\a{\\a\\a}\\a$$",
+  "$$\\rule{100000em}{100000em}$$",
   "```\"><img/src=x/onerror=window.pwned=1>\ncode\n```",
   "$$\\href{javascript:window.pwned=1}{x}$$",
   `| <img src=x onerror=${RUN}> | [x](javascript:${RUN}) |\n|---|---|\n| ![](http:${OUT}.png) | y |`,
@@ -134,7 +141,8 @@ async function guarded(page) {
   });
   page.context().on("page", (other) => page.left.push(`opened ${other.url()}`));
   page.on("framenavigated", (frame) => {
-    if (frame !== page.mainFrame()) page.left.push(`a frame: ${frame.url()}`);
+    // The page's own, in which diagrams are drawn.
+    if (frame !== page.mainFrame() && new URL(frame.url()).pathname !== "/assets/diagram.html") page.left.push(`a frame: ${frame.url()}`);
   });
   return page;
 }
@@ -143,7 +151,7 @@ async function guarded(page) {
 async function clean(page, server) {
   const state = await page.evaluate(() => ({
     pwned: window.pwned,
-    foreign: [...document.querySelectorAll("script:not([src]), script[src^=http], iframe, object, embed, base, meta[http-equiv], link[href*=elsewhere], style, video, audio, form[action], [srcdoc], foreignObject, marquee, math")].map((element) => element.outerHTML.slice(0, 80)),
+    foreign: [...document.querySelectorAll("script:not([src]), script[src^=http], iframe:not(.clew-diagrams[sandbox=allow-scripts][src$='/assets/diagram.html']), object, embed, base, meta[http-equiv], link[href*=elsewhere], style, video, audio, form[action], [srcdoc], foreignObject, marquee, math:not(.katex math)")].map((element) => element.outerHTML.slice(0, 80)),
     handlers: [...document.querySelectorAll("*")].filter((element) => element.getAttributeNames().some((name) => name.startsWith("on"))).map((element) => element.outerHTML.slice(0, 80)),
     pictures: [...document.images].map((image) => image.src).filter((src) => !src.startsWith(location.origin) && !src.startsWith("blob:")),
     links: [...document.querySelectorAll("a[href]")].filter((link) => !/^(https?:|mailto:)/.test(link.href) || (new URL(link.href).origin !== location.origin && !(link.target === "_blank" && link.rel.includes("noopener")))).map((link) => link.outerHTML.slice(0, 120)),

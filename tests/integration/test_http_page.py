@@ -21,7 +21,12 @@ SAFE = {
 }
 OWN = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; font-src 'self'; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "connect-src 'self'; frame-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+APART = (
+    # The hash of "draw()", as the browser computes it.
+    "default-src 'none'; script-src 'sha256-jm3FkV4tNIdBUr8jRVVl5n9PUixlaxTWD0pdpFiSH5A='; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'self'; sandbox allow-scripts"
 )
 NOTHING = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
@@ -71,6 +76,16 @@ async def test_the_page_and_its_files_are_served_without_a_token(tmp_path: Path)
         assert (await client.get("/")).body.decode() == INDEX
         odd = await client.get("/assets/odd-12345678.thing")
         assert (odd.headers["content-type"], odd.body) == ("application/octet-stream", b"\0")
+
+
+async def test_what_draws_diagrams_is_shut_in_and_only_the_page_may_frame_it(tmp_path: Path) -> None:
+    """Also where somebody opens it by its address: it is of an origin of its own, and runs one script."""
+    dist = build(tmp_path)
+    (dist / "assets" / "diagram.html").write_text("<!doctype html><script>draw()</script>")
+    async with paged(dist) as client:
+        headers = (await client.get("/assets/diagram.html", headers=STRANGER)).headers
+        assert (headers["content-security-policy"], headers["x-frame-options"]) == (APART, "SAMEORIGIN")
+        assert (headers["content-type"], headers["cache-control"]) == ("text/html; charset=utf-8", "no-cache")
 
 
 async def test_who_has_it_already_is_not_sent_it_again(tmp_path: Path) -> None:

@@ -110,6 +110,7 @@ async def test_b28_the_page_runs_and_loads_nothing_but_its_own_files() -> None:
             "img-src": "'self' data: blob:",
             "font-src": "'self'",
             "connect-src": "'self'",
+            "frame-src": "'self'",
             "base-uri": "'none'",
             "form-action": "'none'",
             "frame-ancestors": "'none'",

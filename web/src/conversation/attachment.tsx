@@ -4,6 +4,7 @@ import type { FileUIPart } from 'ai';
 import { useState } from 'react';
 import { useHost } from '../state/host';
 import { Icon } from '../ui/icon';
+import { LargePicture } from '../ui/large_picture';
 import { bytesOf, isPicture, usePicture } from './blob';
 
 export function Attachment({ part }: { part: FileUIPart }) {
@@ -16,7 +17,7 @@ function Picture({ part }: { part: FileUIPart }) {
   // The height is there before the picture is, so that nothing jumps.
   return (
     <span className="inline-flex h-40 min-w-20 items-center justify-center overflow-hidden rounded-lg border border-line bg-panel">
-      {src && <img src={src} alt={part.filename ?? 'Attached picture'} className="h-full max-w-full object-contain" />}
+      {src && <LargePicture src={src} alt={part.filename ?? 'Attached picture'} className="h-40 max-w-full object-contain" />}
     </span>
   );
 }

@@ -3,8 +3,10 @@
  * nothing is loaded for it, and only links that open a page or a letter can be followed.
  */
 
-import { memo, type ReactNode } from 'react';
+import { type CSSProperties, memo, type ReactNode } from 'react';
+import remarkMath from 'remark-math';
 import { defaultRemarkPlugins, Streamdown, type Components, type StreamdownProps } from 'streamdown';
+import { Maths } from '../code/maths';
 import { CodeBlock } from './code_block';
 import { safeUrl } from './safe_url';
 import './thread.css';
@@ -25,7 +27,8 @@ function ImageLink({ src, alt }: { src?: unknown; alt?: string }) {
   return safeUrl(src) === null ? <span className="text-quiet">[{name}]</span> : <Link href={src as string}>{`[${name}]`}</Link>;
 }
 
-function InlineCode({ children }: { children?: ReactNode }) {
+function InlineCode({ children, className }: { children?: ReactNode; className?: string }) {
+  if (className?.includes('math-inline') && typeof children === 'string') return <Maths tex={children} />;
   return (
     <code dir="ltr" className="rounded bg-panel px-1 py-0.5 font-mono text-[0.88em]">
       {children}
@@ -49,15 +52,20 @@ function Tick({ checked }: { checked?: boolean }) {
   );
 }
 
+/** How the cells of a column stand, as its heading says. */
+const ALIGNED: Record<string, string> = { left: 'clew-left', center: 'clew-center', right: 'clew-right' };
+
 /** Text that runs the way its own first letters do. */
 function flowing(Tag: 'p' | 'ul' | 'ol' | 'blockquote' | 'td' | 'th' | 'h1' | 'h2' | 'h3' | 'h4' | 'h5' | 'h6') {
-  return function Flowing({ children, start }: { children?: ReactNode; start?: number }) {
+  return function Flowing({ children, start, style }: { children?: ReactNode; start?: number; style?: CSSProperties }) {
     return Tag === 'ol' ? (
       <ol dir="auto" start={start}>
         {children}
       </ol>
     ) : (
-      <Tag dir="auto">{children}</Tag>
+      <Tag dir="auto" className={ALIGNED[style?.textAlign ?? '']}>
+        {children}
+      </Tag>
     );
   };
 }
@@ -77,7 +85,11 @@ const COMPONENTS = {
 // Without a plugin that reads HTML there is none; and nothing has to be cleaned.
 const NO_PLUGINS: [] = [];
 // One tilde is a tilde. While a text grows it is always taken so, and what is reloaded must read the same.
-const REMARK_PLUGINS = Object.values({ ...defaultRemarkPlugins, gfm: [[defaultRemarkPlugins.gfm].flat()[0], { singleTilde: false }] }) as StreamdownProps['remarkPlugins'];
+// A single dollar is money; a formula stands between two.
+const REMARK_PLUGINS = [
+  ...Object.values({ ...defaultRemarkPlugins, gfm: [[defaultRemarkPlugins.gfm].flat()[0], { singleTilde: false }] }),
+  [remarkMath, { singleDollarTextMath: false }],
+] as StreamdownProps['remarkPlugins'];
 const urlTransform = (url: string) => safeUrl(url) ?? '';
 
 export const Markdown = memo(function Markdown({ text, streaming = false }: { text: string; streaming?: boolean }) {

@@ -5,6 +5,7 @@ import { useStore } from '../state/store';
 import { useThis } from '../state/use_conversation';
 import { Approval } from './approval';
 import { decided } from './approval_words';
+import { Counted } from './code_block';
 import { FoldButton } from './fold_button';
 import { useOpen } from './memory';
 import { Question } from './question';
@@ -58,11 +59,7 @@ export const ToolCard = memo(function ToolCard({ part, live, over = false, prune
         <span dir="auto" className="min-w-0 flex-1 truncate font-mono text-[13px] text-quiet">
           {asking ? '' : gist(name, part.input)}
         </span>
-        {edit && (
-          <span className="shrink-0 font-mono text-xs">
-            <span className="text-good">+{edit.added}</span> <span className="text-bad">−{edit.removed}</span>
-          </span>
-        )}
+        {edit && <Counted added={edit.added} removed={edit.removed} />}
         {code ? (
           <span className="shrink-0 text-xs text-bad">{code > 0 ? `exit code ${code}` : `ended by signal ${-code}`}</span>
         ) : (

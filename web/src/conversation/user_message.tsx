@@ -12,6 +12,7 @@ import { Action, Actions } from './actions';
 import { Attachment } from './attachment';
 import { CopyButton } from './copy_button';
 import { fold } from './fold';
+import { Markdown } from './markdown';
 import { useMemory, useOpen } from './memory';
 import { MessageEditor } from './message_editor';
 import { MessageFrame } from './message_frame';
@@ -50,8 +51,8 @@ function Bubble({ id, text, dashed }: { id: string; text: string; dashed: boolea
   const folded = fold(text, LONG_LINES);
   return (
     <div className={`max-w-[88%] min-w-0 rounded-2xl bg-said px-3.5 py-2 ${dashed ? 'border border-dashed border-line' : ''}`}>
-      <div dir="auto" className="break-words whitespace-pre-wrap [overflow-wrap:anywhere] [unicode-bidi:plaintext]">
-        {open || !folded.folded ? text : folded.shown}
+      <div className="clew-said min-w-0 break-words">
+        <Markdown text={open || !folded.folded ? text : folded.shown} />
       </div>
       {folded.folded && (
         <button type="button" aria-expanded={open} className="mt-1 rounded text-sm text-thread underline underline-offset-2" onClick={() => setOpen(!open)}>

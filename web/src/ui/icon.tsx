@@ -9,6 +9,7 @@ const PATHS = {
   stop: 'M7 7h10v10H7z',
   branch: 'M7 4v16M7 14c6 0 10-2 10-8M17 6V4M14 6l3-3 3 3',
   rewind: 'M9 8L5 12l4 4M5 12h9a5 5 0 010 10h-2',
+  wrap: 'M4 6h16M4 12h13a3 3 0 010 6h-4M15 15l-2 3 2 3M4 18h5',
   copy: 'M9 9h10v11H9zM5 15V4h10',
   edit: 'M4 20l1-4L16 5l3 3L8 19zM14 7l3 3',
   more: 'M6 12h.01M12 12h.01M18 12h.01',

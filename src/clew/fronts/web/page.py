@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import re
 import tomllib
+from base64 import b64encode
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -23,12 +24,18 @@ _NOT_BUILT: Final = Path(__file__).parent / "not_built.html"
 _SAFE: Final = {
     "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
-    "x-frame-options": "DENY",
 }
 _NOTHING: Final = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 _OWN: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; font-src 'self'; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "connect-src 'self'; frame-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+# Where diagrams are drawn, from text that a model wrote: in a frame of the page, of an origin of its own, which runs the
+# one script it holds, loads nothing, and reaches neither the page nor the server.
+_DIAGRAMS: Final = "diagram.html"
+_APART: Final = (
+    "default-src 'none'; script-src 'sha256-{}'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'self'; sandbox allow-scripts"
 )
 _ASK_AGAIN: Final = "no-cache"
 _FOR_GOOD: Final = "public, max-age=31536000, immutable"
@@ -71,10 +78,15 @@ def load_page(dist: Path = DIST) -> Page:
 def _asset(path: Path) -> PageFile:
     media_type = _TYPES.get(path.suffix.lower(), "application/octet-stream")
     cached = _FOR_GOOD if _HASHED.search(path.name) else _ASK_AGAIN
-    # An image opened by its address is a page of its own: it gets nothing to run.
-    return _file(path.read_bytes(), media_type, cached, _NOTHING)
+    data = path.read_bytes()
+    if path.name != _DIAGRAMS:
+        # An image opened by its address is a page of its own: it gets nothing to run.
+        return _file(data, media_type, cached, _NOTHING)
+    script = data.partition(b"<script>")[2].rpartition(b"</script>")[0]
+    policy = _APART.format(b64encode(sha256(script).digest()).decode())
+    return _file(data, media_type, cached, policy, framed="SAMEORIGIN")
 
 
-def _file(data: bytes, media_type: str, cached: str, policy: str) -> PageFile:
-    headers = {"cache-control": cached, "content-security-policy": policy, **_SAFE}
+def _file(data: bytes, media_type: str, cached: str, policy: str, framed: str = "DENY") -> PageFile:
+    headers = {"cache-control": cached, "content-security-policy": policy, "x-frame-options": framed, **_SAFE}
     return PageFile(data, media_type, {**headers, "etag": f'"{sha256(data).hexdigest()[:32]}"'})

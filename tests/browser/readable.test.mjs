@@ -1,0 +1,98 @@
+/** Work that can be read: code in colours, differences as differences, formulas and diagrams, tables as they were meant. */
+import assert from "node:assert/strict";
+import { startServer, test } from "./kit.mjs";
+import { newSession, openSession, say, until } from "./scenes.mjs";
+
+let shared;
+const sharedServer = () => (shared ??= startServer({ shared: true }));
+
+const CODE = "```python\ndef answer(question: str) -> int:\n    # deep thought\n    return 42 if question else len(\"none\")\n```";
+const DIFF = "```diff\n--- a/thread.py\n+++ b/thread.py\n@@ -1,3 +1,4 @@\n spin()\n-cut()\n+wind()\n+keep()\n```";
+const MATHS = "Inline $$e^{i\\pi}+1=0$$ and for \\$5 or $5 nothing.\n\n$$\n\\int_0^1 x^2\\,dx = \\frac{1}{3}\n$$";
+const MERMAID = "```mermaid\ngraph LR\n  Prompt --> Journal --> Viewer\n```";
+const TABLE = "| left | middle | right |\n|:--|:-:|--:|\n| a | b | 1 |";
+
+async function answered(text, options) {
+  const server = await sharedServer();
+  const id = await newSession(server, "Readable", "demo/echo");
+  await say(server, id, text);
+  const page = await openSession(server, id, options);
+  const article = page.getByRole("article", { name: "Assistant" }).last();
+  await article.waitFor();
+  return { server, id, page, article };
+}
+
+test("code has the colours of its language, as it is told and when it is read again", async () => {
+  const { page, article, server, id } = await answered(CODE);
+  const looks = () =>
+    article.getByRole("group", { name: "Code, python" }).evaluate((pre) => ({
+      text: pre.textContent,
+      kinds: [...pre.querySelectorAll("span")].map((span) => [span.className.replace("clew-code-", ""), span.textContent]),
+    }));
+  await until(async () => (await looks()).kinds.length > 0, "no colours");
+  const first = await looks();
+  assert.equal(first.text, 'def answer(question: str) -> int:\n    # deep thought\n    return 42 if question else len("none")');
+  for (const kind of [["keyword", "def"], ["comment", "# deep thought"], ["number", "42"], ["string", '"none"']]) {
+    assert.deepEqual(first.kinds.filter(([name, text]) => name === kind[0] && text === kind[1]).length, 1, JSON.stringify(first.kinds));
+  }
+  await say(server, id, CODE.replace("42", "43"));
+  await until(async () => (await looks()).kinds.some(([, text]) => text === "43"), "no colours while it came");
+  await page.reload();
+  await until(async () => (await looks()).kinds.some(([, text]) => text === "43"), "no colours after it was read again");
+});
+
+test("a difference in an answer is shown as one, with what came and went counted", async () => {
+  const { article } = await answered(DIFF);
+  const lines = await article.getByRole("group", { name: "Difference" }).locator("div").allTextContents();
+  assert.deepEqual(lines, ["--- a/thread.py", "+++ b/thread.py", "@@ -1,3 +1,4 @@", "  spin()", "− cut()", "+ wind()", "+ keep()"]);
+  assert.equal((await article.textContent()).includes("diff+2 −1"), true);
+});
+
+test("formulas are set, and money is money", async () => {
+  const { article } = await answered(MATHS);
+  await until(async () => (await article.locator(".katex").count()) === 2, "no formulas");
+  const text = await article.evaluate((element) => [...element.querySelectorAll("p")].map((p) => [...p.childNodes].filter((node) => node.nodeType === 3).map((node) => node.data).join("…")));
+  assert.equal(text[0].endsWith("and for $5 or $5 nothing."), true, text[0]);
+  assert.equal(await article.locator(".katex-display").count(), 1);
+  // The fonts are the page's own.
+  assert.equal(await article.locator(".katex").first().evaluate((element) => getComputedStyle(element).fontFamily.includes("KaTeX")), true);
+});
+
+test("a diagram is drawn as a picture that opens large, with its text one press away", async () => {
+  const { page, article } = await answered(MERMAID);
+  const picture = article.getByRole("img", { name: "Diagram" });
+  await picture.waitFor();
+  await until(() => picture.evaluate((image) => image.complete && image.naturalWidth > 50), "an empty picture");
+  await article.getByRole("button", { name: "Show its text" }).click();
+  await article.getByRole("group", { name: "Code, mermaid" }).waitFor();
+  await article.getByRole("button", { name: "Show the diagram" }).click();
+  await article.getByRole("button", { name: "Open large: Diagram" }).press("Enter");
+  await page.getByRole("dialog", { name: "Diagram" }).waitFor();
+  await page.keyboard.press("Escape");
+  await page.getByRole("dialog").waitFor({ state: "detached" });
+});
+
+test("what only looks like a diagram stays the text it is", async () => {
+  const { page, article } = await answered("```mermaid\nthis is no diagram at all\n```\n\n" + MERMAID);
+  await article.getByRole("img", { name: "Diagram" }).waitFor();
+  assert.equal(await article.getByRole("group", { name: "Code, mermaid" }).textContent(), "this is no diagram at all");
+  assert.deepEqual(page.problems, []);
+});
+
+test("long lines are wrapped where one wants that, everywhere and for good", async () => {
+  const { page, article } = await answered("```text\n" + "word ".repeat(200) + "\n```");
+  const pre = article.getByRole("group", { name: "Code, text" });
+  const runs = () => pre.evaluate((element) => element.scrollWidth > element.clientWidth + 1);
+  assert.equal(await runs(), true);
+  await article.getByRole("button", { name: "Wrap long lines" }).click();
+  assert.equal(await runs(), false);
+  await page.reload();
+  await pre.waitFor();
+  assert.equal(await runs(), false);
+});
+
+test("the columns of a table stand as their heading says", async () => {
+  const { article } = await answered(TABLE);
+  await article.getByRole("table").waitFor();
+  assert.deepEqual(await article.locator("td").evaluateAll((cells) => cells.map((cell) => getComputedStyle(cell).textAlign)), ["left", "center", "right"]);
+});

@@ -1,0 +1,39 @@
+/** A Mermaid diagram as a picture, with its text one press away. Until it is drawn, and where it cannot be, the text stands. */
+
+import { type ReactNode, useEffect, useState } from 'react';
+import { useDark } from '../frame/theme';
+import { LargePicture } from '../ui/large_picture';
+import { diagrams } from './diagram_frame';
+
+const MOST_CHARACTERS = 20_000;
+/** A text that grows is drawn when it rests. */
+const REST_MS = 300;
+
+export function Diagram({ code, fallback }: { code: string; fallback: ReactNode }) {
+  const dark = useDark();
+  const [picture, setPicture] = useState<{ code: string; dark: boolean; url: string } | null>(null);
+  const [asText, setAsText] = useState(false);
+
+  useEffect(() => {
+    if (code.length > MOST_CHARACTERS) return;
+    let forget: (() => void) | undefined;
+    const timer = setTimeout(() => {
+      forget = diagrams.draw(code, dark, (svg) => setPicture(svg === null ? null : { code, dark, url: URL.createObjectURL(new Blob([svg], { type: 'image/svg+xml' })) }));
+    }, REST_MS);
+    return () => {
+      clearTimeout(timer);
+      forget?.();
+    };
+  }, [code, dark]);
+  useEffect(() => () => (picture ? URL.revokeObjectURL(picture.url) : undefined), [picture]);
+
+  if (!picture || picture.code !== code) return fallback;
+  return (
+    <figure className="my-2.5">
+      {asText ? fallback : <LargePicture src={picture.url} alt="Diagram" className="max-h-[60vh] w-full rounded-lg border border-line bg-raised object-contain p-2" />}
+      <button type="button" aria-pressed={asText} className="mt-1 rounded px-1 text-sm text-thread underline underline-offset-2" onClick={() => setAsText(!asText)}>
+        {asText ? 'Show the diagram' : 'Show its text'}
+      </button>
+    </figure>
+  );
+}
