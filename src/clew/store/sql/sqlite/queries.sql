@@ -271,7 +271,7 @@ VALUES
 -- name: grow_part
 UPDATE chat_parts SET data_json = :data_json, updated_at = :updated_at
 WHERE message_id = :message_id AND "index" = :index AND +session_id = :session_id
-AND type = :type AND +tool_call_id IS :tool_call_id AND tool_state IS :tool_state
+AND +type = :type AND +tool_call_id IS :tool_call_id AND tool_state IS :tool_state
 
 -- name: update_part
 UPDATE chat_parts SET
