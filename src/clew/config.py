@@ -135,7 +135,7 @@ class ToolsConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     sandbox: Literal["off", "workspace", "files"] = "off"
     output_chars: _Chars | None = None
-    output_chars_by_store: dict[Literal["sqlite", "jsonl", "json", "memory"], _Chars] = msgspec.field(
+    output_chars_by_store: dict[Literal["sqlite", "postgresql", "jsonl", "json", "memory"], _Chars] = msgspec.field(
         default_factory=dict
     )
     output_chars_by_tool: dict[str, _Chars] = msgspec.field(default_factory=dict)
@@ -144,6 +144,7 @@ class ToolsConfig(msgspec.Struct, frozen=True, kw_only=True):
 class Config(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a host may set. ``durability="power"`` makes every commit survive a loss of power.
 
+    ``lossy_commits`` takes a PostgreSQL server that acknowledges what its crash may take back; it is refused otherwise.
     ``event_log`` keeps a log of every settled fact beside the tables, from which they can be rebuilt.
     ``ledger_prompts`` keeps what people type in the events ledger, too, with what went out for it.
     ``max_reply_bytes`` is how much of one reply of a model is taken; the step then ends as ``length``.
@@ -163,6 +164,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     group_window_ms: float = 0.0
     group_gap_ms: float = 1.0
     lock_wait_ms: float = 60_000.0
+    lossy_commits: bool = False
     event_log: bool = False
     ledger_prompts: bool = False
     max_reply_bytes: _Count = 8 * 1024 * 1024

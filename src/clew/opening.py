@@ -19,7 +19,7 @@ from clew.errors import InvalidInput, NotSupported
 from clew.live.base import Live
 from clew.misfit import misfit
 from clew.store.base import Store
-from clew.store.location import Folder, Location, Memory, parse_url
+from clew.store.location import Folder, Location, Memory, PostgresDatabase, parse_url
 
 if TYPE_CHECKING:
     # What runs stand on is imported when an engine is opened: importing clew stays quick.
@@ -88,8 +88,16 @@ async def open(
         await store.close()
 
 
-def _kind_of(location: Location) -> Literal["sqlite", "jsonl", "json", "memory"]:
-    return location.kind if isinstance(location, Folder) else "memory" if isinstance(location, Memory) else "sqlite"
+def _kind_of(location: Location) -> Literal["sqlite", "postgresql", "jsonl", "json", "memory"]:
+    match location:
+        case Folder(kind):
+            return kind
+        case Memory():
+            return "memory"
+        case PostgresDatabase():
+            return "postgresql"
+        case _:
+            return "sqlite"
 
 
 @contextlib.contextmanager
@@ -176,6 +184,8 @@ async def _open_store(location: Location, config: Config, read_only: bool, clock
 
         kept = FilesOptions(read_only=read_only, every_commit_full=config.durability == "power")
         return await open_files(location.kind, location.path, kept, clock=clock, mint=mint)
+    if isinstance(location, PostgresDatabase):
+        return await _open_postgres(location, config, read_only, clock, mint)
     from clew.store.sql.sqlite.opening import SqliteOptions, open_sqlite
 
     options = SqliteOptions(
@@ -187,3 +197,18 @@ async def _open_store(location: Location, config: Config, read_only: bool, clock
         event_log=config.event_log,
     )
     return await open_sqlite(location.path, options, clock=clock, mint=mint)
+
+
+async def _open_postgres(
+    location: PostgresDatabase, config: Config, read_only: bool, clock: Clock, mint: ids.Mint
+) -> Store:
+    if config.event_log:
+        raise NotSupported("a store on PostgreSQL keeps no event log; leave event_log out")
+    try:
+        from clew.store.sql.postgres.opening import PostgresOptions, open_postgres
+    except ModuleNotFoundError as error:
+        if error.name is None or not error.name.startswith("psycopg"):
+            raise
+        raise NotSupported("PostgreSQL needs an extra; install it: pip install 'clew[postgres]'") from error
+    options = PostgresOptions(read_only=read_only, lossy=config.lossy_commits, gap_ms=config.group_gap_ms)
+    return await open_postgres(location.url, options, clock=clock, mint=mint)

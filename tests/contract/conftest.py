@@ -22,7 +22,15 @@ from clew.testing.store_suite.fixtures import clock, mint, scribe
 __all__ = ["clock", "mint", "scribe", "store"]
 
 
-@pytest.fixture(params=["memory", "sqlite", "jsonl", pytest.param("json", marks=pytest.mark.slow)])
+@pytest.fixture(
+    params=[
+        "memory",
+        "sqlite",
+        "jsonl",
+        pytest.param("json", marks=pytest.mark.slow),
+        pytest.param("postgresql", marks=pytest.mark.service),
+    ]
+)
 async def store(
     request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock, mint: Mint, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Store]:
@@ -33,6 +41,11 @@ async def store(
         # What a loss of power would take is tested elsewhere; here it would only take time.
         monkeypatch.setattr(folder, "_sync", lambda fd: None)
         store = await open_files(request.param, tmp_path / "store", clock=clock, mint=mint)
+    elif request.param == "postgresql":
+        from clew.store.sql.postgres.opening import open_postgres
+
+        url: str = request.getfixturevalue("postgres_store_url")
+        store = await open_postgres(url, clock=clock, mint=mint)
     else:
         store = await open_sqlite(tmp_path / "store.db", clock=clock, mint=mint)
     yield store

@@ -72,7 +72,8 @@ def test_each_kind_of_failure_has_its_exit_code(tmp_path: Path, run: Run) -> Non
         (("show", "ses_" + "0" * 26), 3, "session_not_found"),
         (("ls", "--limit", "0"), 2, "invalid_input"),
         (("backup", str(tmp_path / "store.db")), 2, "invalid_input"),
-        (("ls", "--store", "postgresql://x"), 7, "not_supported"),
+        (("ls", "--store", "postgresql://127.0.0.1:1/x"), 7, "store_unavailable"),
+        (("ls", "--store", "postgresql:x"), 2, "invalid_input"),
     ]:
         code, out, err = run(*words)
         assert (code, out) == (expected, "")

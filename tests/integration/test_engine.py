@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Literal
@@ -240,11 +241,24 @@ async def test_a_url_that_names_no_store_is_refused(url: str) -> None:
             pass
 
 
-@pytest.mark.parametrize("url", ["postgres://x", "postgresql://x"])
-async def test_a_store_this_version_lacks_is_refused_with_its_code(url: str) -> None:
-    """Rather than making something else of it."""
-    with pytest.raises(clew.NotSupported):
+@pytest.mark.rule("ST-12")
+@pytest.mark.parametrize("url", ["postgres://127.0.0.1:1/x", "postgresql://me:secret@127.0.0.1:1/x"])
+async def test_a_server_that_is_not_there_is_said_so_without_the_password(url: str) -> None:
+    """And what to do."""
+    with pytest.raises(clew.StoreUnavailable, match=r"//127.0.0.1:1/x cannot be reached .* try again") as told:
         async with clew.open(url):
+            pass
+    assert "secret" not in str(told.value)
+
+
+@pytest.mark.rule("ST-12")
+async def test_without_its_extra_postgresql_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver is imported by whoever opens such a store, and by nobody else."""
+    for name in [name for name in sys.modules if name.startswith(("psycopg", "clew.store.sql.postgres"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(clew.NotSupported, match=r"pip install 'clew\[postgres\]'"):
+        async with clew.open("postgresql://127.0.0.1:1/x"):
             pass
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ __all__ = [
     "database",
     "postgres",
     "postgres_proxy",
+    "postgres_store_url",
     "system_postgres",
     "valkey",
     "valkey_proxy",
@@ -91,3 +93,25 @@ def valkey_proxy(valkey: Valkey) -> Iterator[Proxy]:
     """``valkey.url(valkey_proxy.address)`` goes through it."""
     with Proxy(valkey.socket) as proxy:
         yield proxy
+
+
+@pytest.fixture
+def postgres_store_url(postgres: Postgres) -> Iterator[str]:
+    """The address of a database that holds a store with nothing in it, gone with the test."""
+
+    def build(url: str) -> None:
+        import asyncio
+
+        from clew.store.sql.postgres.opening import open_postgres
+
+        async def make() -> None:
+            await (await open_postgres(url)).close()
+
+        # In a loop of its own, whether or not the test has one.
+        thread = threading.Thread(target=lambda: asyncio.run(make()))
+        thread.start()
+        thread.join()
+
+    name = postgres.create(postgres.template("clew", build))
+    yield postgres.url(name)
+    postgres.drop(name)

@@ -8,11 +8,11 @@ from typing import Literal
 
 import msgspec
 
-from clew.errors import InvalidInput, NotSupported
+from clew.errors import InvalidInput
 
-__all__ = ["Folder", "Location", "Memory", "SqliteFile", "lock_of", "owned_path", "parse_url"]
+__all__ = ["Folder", "Location", "Memory", "PostgresDatabase", "SqliteFile", "lock_of", "owned_path", "parse_url"]
 
-_KNOWN = "sqlite:///relative.db, sqlite:////absolute.db, jsonl:FOLDER, json:FOLDER or memory:"
+_KNOWN = "sqlite:///relative.db, sqlite:////absolute.db, postgresql://…, jsonl:FOLDER, json:FOLDER or memory:"
 
 
 class Memory(msgspec.Struct, frozen=True):
@@ -32,7 +32,13 @@ class Folder(msgspec.Struct, frozen=True):
     path: Path
 
 
-Location = Memory | SqliteFile | Folder
+class PostgresDatabase(msgspec.Struct, frozen=True):
+    """A database of a PostgreSQL server, by an address that may hold a password."""
+
+    url: str
+
+
+Location = Memory | SqliteFile | Folder | PostgresDatabase
 
 
 def parse_url(url: str) -> Location:
@@ -49,8 +55,10 @@ def parse_url(url: str) -> Location:
         if not named or "\x00" in named:
             raise InvalidInput(f"{url!r} names no folder; write {scheme}:FOLDER")
         return Folder("jsonl" if scheme == "jsonl" else "json", Path(named).expanduser())
-    if colon and scheme in {"postgresql", "postgres"}:
-        raise NotSupported(f"this version of clew has no {scheme}: store; use {_KNOWN}")
+    if scheme in ("postgresql", "postgres"):
+        if not rest.startswith("//") or "\x00" in rest:
+            raise InvalidInput("a PostgreSQL store is written postgresql://user@host/database")
+        return PostgresDatabase(url)
     raise InvalidInput(f"{url!r} is not a store; use {_KNOWN}")
 
 
@@ -61,7 +69,7 @@ def owned_path(folder: Path) -> Path:
 
 def lock_of(location: Location) -> Path | None:
     """What the owner file of a store lies beside, whatever name it has here; None when it could have no owner."""
-    if isinstance(location, Memory):
+    if isinstance(location, Memory | PostgresDatabase):
         return None
     path = Path(os.path.realpath(location.path))
     return owned_path(path) if isinstance(location, Folder) else path

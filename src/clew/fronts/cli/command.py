@@ -24,7 +24,7 @@ from clew.fronts.cli.remote import RemoteEngine
 from clew.fronts.cli.safe_text import plain, plain_json
 from clew.fronts.operations.results import SessionShape, show_session
 from clew.fronts.token import load_token
-from clew.store.location import Location, Memory, SqliteFile, lock_of, parse_url
+from clew.store.location import Location, Memory, PostgresDatabase, SqliteFile, lock_of, parse_url
 from clew.store.owner import read_owner, refuse_lost
 from clew.transcript.metadata import local_place
 from clew.transcript.session import Session
@@ -121,7 +121,7 @@ def _has_untaken(location: Location) -> bool:
 
 def _require_store(location: Location) -> None:
     """There is a store, or it is said what to do: make one, or look for the one that was there."""
-    if isinstance(location, Memory) or location.path.exists():
+    if isinstance(location, Memory | PostgresDatabase) or location.path.exists():
         return
     if isinstance(location, SqliteFile):
         refuse_lost(location.path)

@@ -81,7 +81,7 @@ class Journal(Protocol):
         """Chunks of a unit whose guards hold."""
         ...
 
-    def fold(self, message_id: str, through: int) -> None:
+    def fold(self, session_id: str, message_id: str, through: int) -> None:
         """The stream's parts hold everything through this chunk."""
         ...
 
@@ -206,7 +206,7 @@ class UnitWriter:
                     self._metadata(session_id, message_id)
                 self._journal.accept(session_id, message_id, entries)
             case u.MarkFolded(message_id, through):
-                self._journal.fold(message_id, through)
+                self._journal.fold(session_id, message_id, through)
             case u.BookStep(step):
                 booked = book_message(self._metadata(session_id, step.message_id), step)
                 pending.set_metadata(step.message_id, booked, step.finished_at)

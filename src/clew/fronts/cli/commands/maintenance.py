@@ -20,7 +20,7 @@ from clew.history.check import check as judge
 from clew.history.convert import convert as move
 from clew.history.convert_shared import EVENT_LOG
 from clew.history.repair import repair as mend
-from clew.store.location import Memory, parse_url
+from clew.store.location import Memory, PostgresDatabase, parse_url
 
 __all__ = ["COMMANDS"]
 
@@ -48,7 +48,9 @@ async def check(
         # The file itself is needed: beside a server this ends with whose it is.
         async with clew.open(store, triggers=False) as writer:
             location = parse_url(store or default_store_url())
-            if not isinstance(location, Memory):
+            if isinstance(location, PostgresDatabase):
+                print("nothing was copied first: a dump of the database is the way back", file=sys.stderr)
+            elif not isinstance(location, Memory):
                 kept = location.path.with_name(f"{location.path.name}.before-repair-{time.time_ns() // 1_000_000}")
                 await writer.backup(kept)
                 print(f"the store as it was is in {kept}", file=sys.stderr)
@@ -131,10 +133,12 @@ async def convert(
     old_place, new_place = parse_url(source), parse_url(target)
     if isinstance(old_place, Memory) or isinstance(new_place, Memory):
         raise InvalidInput("a memory store is gone with the command; name two stores on disk")
-    if old_place.path.resolve() == new_place.path.resolve():
+    old_file = None if isinstance(old_place, PostgresDatabase) else old_place.path.resolve()
+    new_file = None if isinstance(new_place, PostgresDatabase) else new_place.path.resolve()
+    if (source if old_file is None else old_file) == (target if new_file is None else new_file):
         raise InvalidInput("the two are the same place; name another one to write to")
-    if not old_place.path.exists():
-        raise StoreUnavailable(f"there is no store at {old_place.path}")
+    if old_file is not None and not old_file.exists():
+        raise StoreUnavailable(f"there is no store at {old_file}")
     # Nothing is fired here: it would be cut off when the command ends.
     async with open_file(source) as old, clew.open(target, triggers=False) as new:
         done = await move(old.store, new.store, new.mint, new.clock.now_ms(), old.host.spill)

@@ -43,7 +43,7 @@ class CommitJournal:
     def accept(self, session_id: str, message_id: str, entries: Sequence[JournalEntry]) -> None:
         self._book.accept(session_id, message_id, entries)
 
-    def fold(self, message_id: str, through: int) -> None:
+    def fold(self, session_id: str, message_id: str, through: int) -> None:
         if self._book.fold(message_id, through):
             mark = {"message_id": message_id, "folded_through": through}
             self._sql.run("set_mark", {**mark, "crc": mark_crc(message_id, through)})

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import orjson
-from msgspec.structs import replace
-
 from clew.store import search
-from clew.store.search import SearchHit, SearchPage, SearchPlan, excerpt, next_cursor
+from clew.store.search import SearchPage, SearchPlan, excerpt, next_cursor
 from clew.store.sql import rows
-from clew.store.sql.messages import MessageReader
+from clew.store.sql.hits import mark_damaged, to_hit
 from clew.store.sql.sqlite.search_index import search_schema
 from clew.store.sql.statements import Statements
 
@@ -47,36 +42,6 @@ def find_hits(sql: Statements, plan: SearchPlan) -> SearchPage | None:
     else:
         ids = rows.encode([row[0] for row in page])
         snippets = dict(sql.rows("search_snippets", {"match": plan.match, "ids": ids}))
-    hits = [_hit(row, snippets[row[0]]) for row in page]
-    held: dict[str, set[str]] = {}
-    for hit in hits:
-        held.setdefault(hit.session_id, set()).add(hit.message_id)
-    read = [MessageReader(sql).load(id_, wanted, keep_damaged=True) for id_, wanted in held.items()]
-    damaged = {row.id for messages in read for row in messages.values() if row.damage is not None}
-    told = (replace(hit, snippet=f"[damaged] {hit.snippet}") if hit.message_id in damaged else hit for hit in hits)
+    told = mark_damaged(sql, (to_hit(row[1:], snippets[row[0]]) for row in page))
     more = next_cursor(plan) if len(found) > plan.limit else None
-    return SearchPage(tuple(told), more, total=total, at_least=at_least)
-
-
-def _hit(row: tuple[Any, ...], snippet: str) -> SearchHit:
-    _, session_id, message_id, part_id, role, created_at, message_json, session_json = row
-    title = _metadata(session_json).get("title")
-    return SearchHit(
-        session_id=session_id,
-        message_id=message_id,
-        part_id=part_id,
-        title=title if isinstance(title, str) else None,
-        snippet=snippet,
-        hidden="hidden_at" in _metadata(message_json),
-        role=role,
-        created_at=created_at,
-    )
-
-
-def _metadata(text: str) -> dict[str, Any]:
-    """A damaged row costs what it would have said, not the page."""
-    try:
-        value = orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return {}
-    return value if isinstance(value, dict) else {}
+    return SearchPage(told, more, total=total, at_least=at_least)

@@ -1,0 +1,78 @@
+"""Migrations: how a database of any earlier version becomes one of this version, and how a newer one is dealt with.
+
+They have the numbers they have in SQLite, and only add: two versions of clew run side by side on one database. One that
+an older clew could not write beside says so in its name, which ends in ``_closed``; it refuses the older one.
+"""
+
+from __future__ import annotations
+
+import re
+from importlib import resources
+from typing import Final
+
+from clew.errors import SchemaTooNew, StoreUnavailable
+from clew.store.sql.postgres.connection import Connection, shown_url
+from clew.store.sql.queries import read_sql
+
+__all__ = ["FIRST_VERSION", "MIGRATIONS", "SCHEMA_VERSION", "check_version", "migrate"]
+
+FIRST_VERSION: Final = 20
+"""What ``schema.sql`` was when PostgreSQL came to clew."""
+_LOCK: Final = 0x636C6577_00
+_FOLDER: Final = resources.files("clew.store.sql").joinpath("postgres/migrations")
+_FILE: Final = re.compile(r"(\d{4})_\w+\.sql")
+MIGRATIONS: Final = {
+    int(name[:4]): name for name in sorted(file.name for file in _FOLDER.iterdir()) if _FILE.match(name)
+}
+SCHEMA_VERSION: Final = max(MIGRATIONS, default=FIRST_VERSION)
+
+
+def check_version(connection: Connection, url: str) -> int:
+    """The version of the database; raises where this clew cannot read it, or it holds no store."""
+    version = _version(connection, url)
+    if version == 0:
+        raise StoreUnavailable(f"{shown_url(url)} holds no store yet; `clew serve` makes one")
+    if version < SCHEMA_VERSION:
+        raise StoreUnavailable(
+            f"{shown_url(url)} was written by an older clew (format {version} of {SCHEMA_VERSION}); "
+            "open it once for writing, which upgrades it"
+        )
+    return version
+
+
+def _version(connection: Connection, url: str) -> int:
+    """0 where there is nothing yet."""
+    found = connection.execute("SELECT to_regclass('schema_versions'), to_regclass('chat_sessions')").fetchone()
+    if found is None or found[0] is None:
+        if found is not None and found[1] is not None:
+            raise StoreUnavailable(f"{shown_url(url)} holds tables of another program; choose another database")
+        return 0
+    versions = connection.execute("SELECT number, additive FROM schema_versions ORDER BY number").fetchall()
+    closed = [number for number, additive in versions if number > SCHEMA_VERSION and not additive]
+    if closed:
+        raise SchemaTooNew(
+            f"{shown_url(url)} was written by a newer clew (format {closed[-1]}, this one knows {SCHEMA_VERSION}); "
+            "upgrade clew. Nothing was changed"
+        )
+    return max((number for number, _ in versions), default=0)
+
+
+def migrate(connection: Connection, url: str) -> None:
+    """Bring the database to this version, one process at a time, and all of it or nothing."""
+    with connection.transaction():
+        if _version(connection, url) >= SCHEMA_VERSION:
+            return
+        connection.execute(f"SELECT pg_advisory_xact_lock({_LOCK})")
+        version = _version(connection, url)
+        if version == 0:
+            connection.execute(read_sql("postgres/schema.sql").encode())
+            _note(connection, SCHEMA_VERSION, additive=True)
+            return
+        for number, name in MIGRATIONS.items():
+            if number > version:
+                connection.execute(read_sql(f"postgres/migrations/{name}").encode())
+                _note(connection, number, additive=not name.endswith("_closed.sql"))
+
+
+def _note(connection: Connection, number: int, *, additive: bool) -> None:
+    connection.execute("INSERT INTO schema_versions (number, additive) VALUES ($1, $2)", (number, additive))

@@ -1,0 +1,95 @@
+"""Opening a PostgreSQL database: whether it can be relied on, and whether its tables are this version's."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import msgspec
+
+from clew.clock import Clock, SystemClock
+from clew.errors import NotSupported, StoreUnavailable
+from clew.ids import Mint
+from clew.store.sql.postgres.connection import Connection, connect, shown_url, translate
+from clew.store.sql.postgres.migrate import check_version, migrate
+from clew.store.sql.postgres.pool import ReaderPool
+from clew.store.sql.postgres.store import PostgresStore
+from clew.store.sql.postgres.writer import Writers
+
+__all__ = ["PostgresOptions", "open_postgres"]
+
+OLDEST: Final = 15
+"""The oldest PostgreSQL that is tried."""
+
+
+class PostgresOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How a store is kept. ``lossy`` takes a server that acknowledges what a crash may take back."""
+
+    read_only: bool = False
+    lossy: bool = False
+    writers: int = 4
+    readers: int = 4
+    gap_ms: float = 1.0
+    wait_ms: float = 30_000.0
+    """For how long units and reads wait for a server that is away."""
+
+
+async def open_postgres(
+    url: str, options: PostgresOptions | None = None, *, clock: Clock | None = None, mint: Mint | None = None
+) -> PostgresStore:
+    """Open a store, making or upgrading its tables when it is opened for writing."""
+    options, mint = options or PostgresOptions(), mint or Mint(clock or SystemClock())
+    await asyncio.to_thread(_prepare, url, options)
+    wait_s = options.wait_ms / 1000
+    readers = ReaderPool(url, options.readers, wait_s)
+    if options.read_only:
+        return PostgresStore(url, readers, None)
+
+    def connected() -> Connection:
+        connection = connect(url)
+        # Looked at with each: a server that was set up anew, or another one behind the same name, may differ.
+        try:
+            _check_server(connection, url, options)
+            connection.rollback()
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    return PostgresStore(url, readers, Writers(url, connected, mint, options.writers, options.gap_ms, wait_s))
+
+
+def _prepare(url: str, options: PostgresOptions) -> None:
+    connection = connect(url)
+    try:
+        _check_server(connection, url, options)
+        if options.read_only:
+            check_version(connection, url)
+        else:
+            migrate(connection, url)
+        connection.commit()
+    except Exception as error:
+        raise translate(error, url) from error
+    finally:
+        connection.close()
+
+
+def _check_server(connection: Connection, url: str, options: PostgresOptions) -> None:
+    where, version = shown_url(url), connection.info.server_version // 10_000
+    if version < OLDEST:
+        raise NotSupported(f"{where} is PostgreSQL {version}; clew needs {OLDEST} or newer")
+    row = connection.execute(
+        "SELECT current_setting('synchronous_commit'), current_setting('server_encoding'), pg_is_in_recovery()"
+    ).fetchone()
+    sync, encoding, is_standby = row or ("", "", False)
+    if encoding != "UTF8":
+        raise StoreUnavailable(f"{where} keeps text as {encoding}; make the database anew with ENCODING 'UTF8'")
+    if options.read_only:
+        return
+    if is_standby:
+        raise StoreUnavailable(f"{where} is a standby, which takes no writes; name the primary server")
+    if sync == "off" and not options.lossy:
+        raise StoreUnavailable(
+            f"{where} acknowledges what a crash may take back (synchronous_commit = off); switch it on: "
+            "ALTER DATABASE … SET synchronous_commit = on"
+        )

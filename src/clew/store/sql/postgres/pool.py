@@ -1,0 +1,132 @@
+"""The connections that read: in threads, each call in a transaction of its own that sees one state and cannot write.
+
+What goes over much of the store has threads of its own. A connection that was lost is made again, and what was read on
+it is read once more, for as long as the store is waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
+from typing import Any, Final, TypeVar
+
+import msgspec
+import psycopg
+
+from clew.errors import RowUndecodable, StoreClosed, StoreUnavailable
+from clew.long_work import AT_ONCE, giving_way
+from clew.store.sql.one_state import OneState, TooLong, end_of, measured
+from clew.store.sql.postgres.connection import Connection, PostgresStatements, connect, is_cut_off, shown_url, translate
+from clew.store.sql.statements import IsLong, Reads, Statements
+
+__all__ = ["ReaderPool"]
+
+T = TypeVar("T")
+
+_PAUSE_S: Final = 0.05
+"""Between two attempts to reach a server that is away, at first; then longer and longer."""
+
+
+class ReaderPool:
+    """Two lanes of threads, with a connection for each as soon as it is needed."""
+
+    lines = None
+
+    def __init__(self, url: str, threads: int, wait_s: float) -> None:
+        self._url = url
+        self._wait_s = wait_s
+        self._closed = False
+        self._short = _Lane("clew-reader", url, threads, is_long=False)
+        self._long = _Lane("clew-long-reader", url, AT_ONCE, is_long=True)
+
+    async def run(self, call: Callable[[Statements], T], session_id: str | None = None, *, long: IsLong = False) -> T:
+        if long is not True:
+            try:
+                return await self._run_in(self._short, lambda sql: measured(call, sql, long))
+            except TooLong:
+                pass
+        return await self._run_in(self._long, call)
+
+    async def at_once(self, ask: Callable[[Reads], Coroutine[Any, Any, T]], session_id: str | None = None) -> T:
+        def answered(sql: Statements, *, in_long: bool) -> T:
+            return end_of(ask(OneState(sql, None, in_long=in_long, answer=lambda call, sql: call(sql))))
+
+        try:
+            return await self._run_in(self._short, lambda sql: answered(sql, in_long=False))
+        except TooLong:
+            return await self._run_in(self._long, lambda sql: answered(sql, in_long=True))
+
+    async def _run_in(self, lane: _Lane, call: Callable[[Statements], T]) -> T:
+        if self._closed:
+            raise StoreClosed("the store is closed")
+        return await asyncio.get_running_loop().run_in_executor(lane.executor, self._call, lane, call)
+
+    def _call(self, lane: _Lane, call: Callable[[Statements], T]) -> T:
+        give_up, pause = time.monotonic() + self._wait_s, _PAUSE_S
+        while True:
+            try:
+                with giving_way() if lane.is_long else contextlib.nullcontext(), lane.connection() as connection:
+                    return _read(connection, call)
+            except (psycopg.Error, StoreUnavailable) as error:
+                cause = error.__cause__ if isinstance(error, StoreUnavailable) else error
+                if cause is None or not is_cut_off(cause) or self._closed or time.monotonic() + pause > give_up:
+                    raise translate(error, self._url) from error
+                # The first loss is that of a connection that lay idle: the next one may be had at once.
+                time.sleep(pause)
+                pause = min(pause * 2, 1.0)
+            except (KeyError, TypeError, ValueError, msgspec.MsgspecError) as error:
+                # A column holds what no unit can have written there.
+                raise RowUndecodable(f"a row of {shown_url(self._url)} is not readable: {error!r}") from error
+
+    def close(self) -> None:
+        """Wait for reads under way, then let go. Blocks; called off the loop."""
+        if not self._closed:
+            self._closed = True
+            self._short.close()
+            self._long.close()
+
+
+class _Lane:
+    """Some threads, and at most as many connections."""
+
+    def __init__(self, name: str, url: str, threads: int, *, is_long: bool) -> None:
+        self.is_long = is_long
+        self._url = url
+        self._idle: SimpleQueue[Connection | None] = SimpleQueue()
+        self._threads = threads
+        for _ in range(threads):
+            self._idle.put(None)
+        self.executor = ThreadPoolExecutor(threads, thread_name_prefix=name)
+
+    @contextlib.contextmanager
+    def connection(self) -> Iterator[Connection]:
+        taken = self._idle.get()
+        try:
+            if taken is None:
+                taken = connect(self._url, reader=True)
+            yield taken
+        finally:
+            if taken is not None and taken.closed:
+                taken = None
+            self._idle.put(taken)
+
+    def close(self) -> None:
+        self.executor.shutdown(wait=True)
+        for _ in range(self._threads):
+            held = self._idle.get()
+            if held is not None:
+                held.close()
+
+
+def _read(connection: Connection, call: Callable[[Statements], T]) -> T:
+    try:
+        return call(PostgresStatements(connection))
+    finally:
+        # Nothing was written. On a connection that is lost there is nothing to end either.
+        if not connection.closed:
+            with contextlib.suppress(psycopg.OperationalError):
+                connection.rollback()

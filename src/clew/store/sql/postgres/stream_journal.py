@@ -1,0 +1,59 @@
+"""The journal of a store with many writers: each row is of one stream, and all of a stream is under its session's lock.
+
+So nobody has to remember what the rows hold, and no process looks at those of another's streams.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from clew.errors import InternalError
+from clew.store.sql.journal import mark_crc, row_crc
+from clew.store.sql.statements import Statements
+from clew.store.unit import JournalEntry
+from clew.transcript.chunk import encode_rows
+
+__all__ = ["StreamJournal"]
+
+
+class StreamJournal:
+    """See :class:`clew.store.sql.apply.Journal`."""
+
+    def __init__(self, statements: Statements) -> None:
+        self._sql = statements
+        self._accepted: dict[str, tuple[str, list[JournalEntry]]] = {}
+        self._folded: dict[str, tuple[str, int]] = {}
+
+    def reset(self) -> None:
+        self._accepted.clear()
+        self._folded.clear()
+
+    def knows(self, message_id: str) -> bool:
+        return True  # the row is inserted where its message is, or not at all
+
+    def accept(self, session_id: str, message_id: str, entries: Sequence[JournalEntry]) -> None:
+        self._accepted.setdefault(message_id, (session_id, []))[1].extend(entries)
+
+    def fold(self, session_id: str, message_id: str, through: int) -> None:
+        self._folded[message_id] = (session_id, through)
+
+    def flush(self) -> None:
+        for message_id, (session_id, through) in self._folded.items():
+            mark = {"message_id": message_id, "session_id": session_id, "through": through}
+            self._sql.run("fold_journal", {**mark, "crc": mark_crc(message_id, through)})
+        for message_id, (session_id, entries) in self._accepted.items():
+            held = self._folded.get(message_id, (session_id, 0))[1]
+            left = [(message_id, entry.n, entry.part, entry.chunk) for entry in entries if entry.n > held]
+            if left:
+                before, n, data = left[0][1] - 1, left[-1][1], encode_rows(left)
+                row = {"message_id": message_id, "session_id": session_id, "n": n, "data": data.decode()}
+                crcs = {"crc": row_crc(n, data), "before": before, "mark_crc": mark_crc(message_id, before)}
+                if self._sql.run("append_chunks", {**row, **crcs}) != 1:
+                    raise InternalError("a write names a message that is not there", message_id=message_id)
+        self.reset()
+
+    def finish(self) -> None:
+        pass
+
+    def delete_session(self, session_id: str) -> None:
+        self._sql.run("delete_journal_of_session", {"id": session_id})
