@@ -141,11 +141,12 @@ class Server {
  * server's address, the token's fragment unless said.
  */
 export async function openPage(server, options = {}) {
-  const { width = 1280, height = 800, dark = false, path, context: given, wait = "load" } = options;
+  const { width = 1280, height = 800, dark = false, path, context: given, wait = "load", before } = options;
   const context = given ?? (await newContext({ width, height, dark }));
   const page = await context.newPage();
   page.setDefaultTimeout(PATIENCE_MS);
   await watch(page, server);
+  if (before) await page.addInitScript(before);
   await page.goto(path === undefined ? server.address : server.url + path, { waitUntil: wait });
   return page;
 }

@@ -1,5 +1,7 @@
 /** Work that can be read: code in colours, differences as differences, formulas and diagrams, tables as they were meant. */
 import assert from "node:assert/strict";
+import { mkdir, writeFile } from "node:fs/promises";
+import { join } from "node:path";
 import { startServer, test } from "./kit.mjs";
 import { newSession, openSession, say, until } from "./scenes.mjs";
 
@@ -95,4 +97,51 @@ test("the columns of a table stand as their heading says", async () => {
   const { article } = await answered(TABLE);
   await article.getByRole("table").waitFor();
   assert.deepEqual(await article.locator("td").evaluateAll((cells) => cells.map((cell) => getComputedStyle(cell).textAlign)), ["left", "center", "right"]);
+});
+
+test("looks in a row are one line that opens to each of them", async () => {
+  const server = await sharedServer();
+  const root = join(server.folder, "looks");
+  await mkdir(root);
+  for (const name of ["a.txt", "b.txt"]) await writeFile(join(root, name), `inside ${name}`);
+  const id = await newSession(server, "Looks", "demo/tools", { workspace_root: root });
+  await say(server, id, "!read a.txt\n!read b.txt\n!ls .");
+  const page = await openSession(server, id);
+  const article = page.getByRole("article", { name: "Assistant" }).last();
+  const line = article.getByRole("button", { name: "Read 2 files, listed 1 folder" });
+  await line.waitFor();
+  assert.equal(await article.locator("[data-tool]").count(), 0);
+  await line.press("Enter");
+  assert.deepEqual(await article.locator("[data-tool]").evaluateAll((cards) => cards.map((card) => card.dataset.tool)), ["read", "read", "ls"]);
+});
+
+test("who asked for it is told when a session waits and nobody looks, and the tab's icon says it too", async () => {
+  const server = await sharedServer();
+  const root = join(server.folder, "told");
+  await mkdir(root);
+  const id = await newSession(server, "Told", "demo/tools", { workspace_root: root });
+  const page = await openSession(server, id, {
+    before: () => {
+      window.told = [];
+      window.Notification = class {
+        static permission = "default";
+        static async requestPermission() {
+          return (this.permission = "granted");
+        }
+        constructor(title, { body }) {
+          window.told.push(`${title}: ${body}`);
+        }
+        close() {}
+      };
+      Object.defineProperty(document, "hidden", { get: () => true });
+    },
+  });
+  const bell = page.getByRole("button", { name: "Tell me when a session waits or is done" });
+  await bell.click();
+  assert.equal(await bell.getAttribute("aria-pressed"), "true");
+  const icon = () => page.locator("link[rel=icon]").getAttribute("href");
+  const quiet = await icon();
+  await say(server, id, "!bash true");
+  await until(async () => (await page.evaluate(() => window.told.join())) === "clew: Told waits for you", "nobody was told");
+  assert.notEqual(await icon(), quiet);
 });

@@ -1,6 +1,6 @@
 /** What a model said and did, step by step. */
 
-import { Fragment, memo } from 'react';
+import { memo } from 'react';
 import { type Message, textOf } from '../api/types';
 import { isLive } from '../state/open_session';
 import { goTo } from '../state/route';
@@ -9,6 +9,8 @@ import { useThis } from '../state/use_conversation';
 import { inspectTurn } from '../state/view';
 import { Action, Actions } from './actions';
 import { CopyButton } from './copy_button';
+import { type ShownPart, shownOf } from './looks';
+import { LooksLine } from './looks_line';
 import { MessageFrame } from './message_frame';
 import { MessagePart } from './message_part';
 import { saysNothing, stepsOf } from './steps';
@@ -26,30 +28,34 @@ interface Props {
 }
 
 export const AssistantMessage = memo(function AssistantMessage({ message, live = false, last = false, past = false }: Props) {
-  const steps = stepsOf(message.parts);
+  const shown = shownOf(stepsOf(message.parts));
   const pruned = message.metadata?.pruned;
   const unsent = message.metadata?.unsent_from;
   const over = ['aborted', 'failed'].includes(message.metadata?.turn?.status ?? '');
+  const part = ({ at, part: shownPart }: ShownPart) => (
+    <MessagePart
+      key={at}
+      id={`part ${message.id} ${at}`}
+      part={shownPart}
+      live={live}
+      over={over}
+      pruned={pruned?.includes(asTool(shownPart)?.toolCallId ?? '') ?? false}
+      past={past}
+    />
+  );
   // An attempt that failed before its first word, and that the turn went on from.
   if (unsent !== undefined && saysNothing(message)) return null;
   return (
     <MessageFrame message={message} label="Assistant" past={past} className="py-1">
-      {steps.map((step) => (
-        <Fragment key={step.first}>
-          {step.number > 1 && <StepMark number={step.number} />}
-          {step.parts.map((part, index) => (
-            <MessagePart
-              key={step.first + index}
-              id={`part ${message.id} ${step.first + index}`}
-              part={part}
-              live={live}
-              over={over}
-              pruned={pruned?.includes(asTool(part)?.toolCallId ?? '') ?? false}
-              past={past}
-            />
-          ))}
-        </Fragment>
-      ))}
+      {shown.map((one) => {
+        if (one.kind === 'step') return <StepMark key={`step ${one.number}`} number={one.number} />;
+        if (one.kind === 'part') return part(one);
+        return (
+          <LooksLine key={`looks ${one.parts[0]!.at}`} id={`looks ${message.id} ${one.parts[0]!.at}`} parts={one.parts}>
+            {part}
+          </LooksLine>
+        );
+      })}
       {unsent !== undefined && <p className="my-2 text-xs text-quiet">This broke off. The turn went on without it: the model is not sent its last step.</p>}
       {!live && <TurnEnd message={message} last={last && !past} />}
       {!past && <AssistantActions message={message} live={live} last={last} />}

@@ -12,6 +12,7 @@ import { useDrawerFocus } from './drawer_focus';
 import { useFocusKeeper } from './focus_keeper';
 import { Pane } from './pane';
 import { useShortcuts } from './shortcuts';
+import { useNotices } from './notices';
 import { useTabTitle } from './tab_title';
 import { Welcome } from './welcome';
 
@@ -28,6 +29,7 @@ export function Frame() {
   useDrawerFocus(drawer, sidebar);
 
   useTabTitle(session);
+  useNotices();
   useEffect(() => view.set({ sidebar: false, turn: null, against: null }), [route.session]);
 
   return (

@@ -3,6 +3,7 @@
 import { useEffect, useRef, useState } from 'react';
 import type { Session } from '../api/types';
 import { type StateName, stateOf } from '../sidebar/session_state';
+import { tabIcon } from './tab_icon';
 
 const MARKS: Record<StateName, string> = { idle: '', busy: '… ', retrying: '… ', waiting: '❗ ', error: '✗ ' };
 /** Of a session that ended while nobody looked. */
@@ -27,5 +28,6 @@ export function useTabTitle(session: Session | undefined): void {
   }, []);
   useEffect(() => {
     document.title = tabTitle(session?.title ?? null, state, unseen);
+    document.querySelector('link[rel=icon]')?.setAttribute('href', tabIcon(state, unseen));
   }, [session?.title, state, unseen]);
 }

@@ -1,8 +1,10 @@
 /** Below the list: the connection, which server this is, and the look of the page. */
 
 import { useState } from 'react';
+import { allowNotices } from '../frame/notices';
 import { useHost } from '../state/host';
 import { useStore } from '../state/store';
+import { view } from '../state/view';
 import { TriggersDialog } from '../triggers/triggers_dialog';
 import { IconButton } from '../ui/button';
 import { ThemeSwitch } from './theme_switch';
@@ -12,6 +14,12 @@ export function SidebarFoot() {
   const [triggers, setTriggers] = useState(false);
   const online = useStore(host.store, (state) => state.online);
   const server = useStore(host.store, (state) => state.server);
+  const notices = useStore(view, (state) => state.notices);
+  const toggle = async () => {
+    const allowed = notices || (await allowNotices());
+    view.set({ notices: allowed && !notices });
+    if (!allowed) host.store.set({ notice: 'The browser does not let this page send notifications. Allow them in its settings for this address, then press again.' });
+  };
   const state = online === null ? 'Connecting' : online ? 'Connected' : 'Server away';
   const look = online === null ? 'bg-quiet' : online ? 'bg-good' : 'bg-bad';
   return (
@@ -27,6 +35,7 @@ export function SidebarFoot() {
           </span>
         )}
       </div>
+      <IconButton label="Tell me when a session waits or is done" icon={notices ? 'bell' : 'bell_off'} aria-pressed={notices} onClick={() => void toggle()} />
       <IconButton label="Triggers" icon="clock" onClick={() => setTriggers(true)} />
       <ThemeSwitch />
       {triggers && <TriggersDialog onClose={() => setTriggers(false)} />}

@@ -15,12 +15,14 @@ export interface ViewState {
   /** The turn it is compared with. */
   against: string | null;
   theme: Theme;
+  /** Whether the system tells of sessions that wait or are done while nobody looks. */
+  notices: boolean;
 }
 
 const KEY = 'clew.view';
 
-function remembered(): Pick<ViewState, 'inspector' | 'tab' | 'theme'> {
-  const known = { inspector: false, tab: 'turn' as Tab, theme: 'system' as Theme };
+function remembered(): Pick<ViewState, 'inspector' | 'tab' | 'theme' | 'notices'> {
+  const known = { inspector: false, tab: 'turn' as Tab, theme: 'system' as Theme, notices: false };
   try {
     return { ...known, ...(JSON.parse(window.localStorage.getItem(KEY) ?? '{}') as object) };
   } catch {
@@ -31,8 +33,8 @@ function remembered(): Pick<ViewState, 'inspector' | 'tab' | 'theme'> {
 export const view = new Store<ViewState>({ sidebar: false, turn: null, against: null, ...remembered() });
 
 view.subscribe(() => {
-  const { inspector, tab, theme } = view.get();
-  window.localStorage.setItem(KEY, JSON.stringify({ inspector, tab, theme }));
+  const { inspector, tab, theme, notices } = view.get();
+  window.localStorage.setItem(KEY, JSON.stringify({ inspector, tab, theme, notices }));
 });
 
 export function inspectTurn(turn: string | null): void {

@@ -9,6 +9,8 @@ const PATHS = {
   stop: 'M7 7h10v10H7z',
   branch: 'M7 4v16M7 14c6 0 10-2 10-8M17 6V4M14 6l3-3 3 3',
   rewind: 'M9 8L5 12l4 4M5 12h9a5 5 0 010 10h-2',
+  bell: 'M12 4a5 5 0 00-5 5c0 5-2 6-2 7h14c0-1-2-2-2-7a5 5 0 00-5-5zM10 19a2 2 0 004 0',
+  bell_off: 'M7 9c0 5-2 6-2 7h11M17 13V9a5 5 0 00-8-4M10 19a2 2 0 004 0M4 4l16 16',
   wrap: 'M4 6h16M4 12h13a3 3 0 010 6h-4M15 15l-2 3 2 3M4 18h5',
   copy: 'M9 9h10v11H9zM5 15V4h10',
   edit: 'M4 20l1-4L16 5l3 3L8 19zM14 7l3 3',
