@@ -731,10 +731,10 @@ FROM temp.copied c CROSS JOIN chat_messages m ON m.id = c.source_id AND m.sessio
 WHERE NOT c.inserted
 
 -- name: copy_parts
--- Ids of the usual shape and order: the stamp of one that was minted, then a count instead of most of the chance.
+-- Ids of the usual shape and order: the stamp of one that was minted, a count, and the end of what was drawn for it.
 INSERT INTO chat_parts
     (id, message_id, session_id, "index", type, data_json, tool_call_id, tool_state, created_at, updated_at)
-SELECT substr(:minted, 1, 16) || substr(printf('%06x%04x', c.rowid, p."index") || lower(hex(randomblob(2))), 1, 14),
+SELECT substr(:minted, 1, 16) || substr(printf('%06x%04x', c.rowid, p."index") || substr(:minted, 27), 1, 14),
     c.id, :session_id, p."index", p.type, p.data_json, p.tool_call_id, p.tool_state, p.created_at, p.updated_at
 FROM temp.copied c CROSS JOIN chat_parts p ON p.message_id = c.source_id
 WHERE NOT c.inserted
