@@ -7,7 +7,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from clew.runtime.reach import load_kept_tails
 from clew.store.unit import (
     InsertMessage,
     LinkMessage,
@@ -26,7 +25,7 @@ from clew.testing.scripted import ScriptedModel, say
 from clew.transcript.damage import seal_of
 from clew.transcript.line import line_messages, line_turns
 from clew.transcript.message import MessageRow, PartRow
-from clew.transcript.projection import hidden_messages
+from clew.transcript.projection import hidden_messages, kept_tails_of
 from clew.transcript.turn import Tree, Turn
 
 
@@ -63,8 +62,9 @@ async def turn_of(s: Scenario, message_id: str) -> Turn:
 async def project_again(s: Scenario) -> None:
     """Bring the projections up to date after the tree was written by hand."""
     tree = await tree_of(s)
-    truth = hidden_messages(tree, await load_kept_tails(s.engine.store, s.id, tree))
-    await commit(s, SetHidden({id_: truth.get(id_) for id_ in await rows_of(s)}))
+    rows = await rows_of(s)
+    truth = hidden_messages(tree, kept_tails_of(tree, rows))
+    await commit(s, SetHidden({id_: truth.get(id_) for id_ in rows}))
 
 
 async def commit(s: Scenario, *writes: Write) -> None:

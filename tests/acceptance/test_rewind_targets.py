@@ -14,12 +14,11 @@ from hypothesis import strategies as st
 import clew
 from clew.errors import InvalidId, InvalidInput, MessageNotFound, NotSupported, RewindTargetInvalid, SnapshotFailed
 from clew.history.check import check
-from clew.runtime.reach import load_kept_tails
 from clew.testing.scenario import Scenario
 from clew.testing.scripted import FakeProviders, Gate, say, wait
 from clew.transcript.message import MessageRow
 from clew.transcript.metadata import projection_of
-from clew.transcript.projection import hidden_messages
+from clew.transcript.projection import hidden_messages, kept_tails_of
 from tests.acceptance.conversations import (
     ACTIONS,
     Copies,
@@ -232,7 +231,7 @@ async def test_whatever_is_done_the_projections_are_those_of_the_tree(
                 assert await rows_of(s) == before
             tree, rows = await tree_of(s), await rows_of(s)
             assert set(before) <= set(rows)
-            truth = hidden_messages(tree, await load_kept_tails(engine.store, s.id, tree))
+            truth = hidden_messages(tree, kept_tails_of(tree, rows))
             expected = {id_: (hidden.at, hidden.by) for id_, hidden in truth.items()}
             assert {
                 id_: projection_of(row.metadata) for id_, row in rows.items() if "hidden_at" in row.metadata

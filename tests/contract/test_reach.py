@@ -10,24 +10,27 @@ from typing import Any
 
 import pytest
 
-from clew.errors import ClewError, RowUndecodable
+from clew.errors import ClewError, CompactionError, RowUndecodable
 from clew.history.rewind import load_since_rewind
 from clew.history.rewind_plan import left_line, plan_undo, tree_after_withdrawal
+from clew.runtime.compact import load_covered, plan_marker
 from clew.runtime.head_move import load_move, plan_begun_anew, plan_move
-from clew.runtime.reach import load_kept_tails, load_reach, load_reach_above
+from clew.runtime.reach import load_reach, load_reach_above
 from clew.store.base import Store
 from clew.store.memory.store import MemoryStore
 from clew.store.paths import PathTurn, join_runs
 from clew.store.sql.sqlite.opening import open_sqlite
-from clew.store.unit import LinkMessage, OpenTurn, SetHidden, Write
+from clew.store.unit import LinkMessage, OpenTurn, SetHidden, SetTurn, Write
 from clew.transcript.head import Added, begin_anew
-from clew.transcript.line import LineTurn, line_turns, path_to
+from clew.transcript.line import LineTurn, line_messages, line_turns, path_to
+from clew.transcript.message import MessageRow
+from clew.transcript.projection import kept_tails_of
 from clew.transcript.turn import HeadMove, Tree, Turn
 from clew.transcript.view import compactions_of
 from tests.contract.test_random_histories import ACTIONS, History
 from tests.rounds import rounds
 
-MOVING = [*ACTIONS, "undo", "again", "goto", "rewind", "compact"]
+MOVING = [*ACTIONS, "undo", "again", "goto", "rewind", "compact", "open", "reopen", "reopen"]
 REASONS = ("rewind", "unrewind", "goto")
 
 
@@ -44,7 +47,7 @@ class Moving(History):
             return
         id_, now = self.scribe.session_id, self.clock.now_ms()
         whole = await self.store.load_tree(id_)
-        tails = await load_kept_tails(self.store, id_, whole)
+        tails = kept_tails_of(whole, {row.id: row for row in await self.store.load_messages(id_)})
         new = tuple(
             Added(one.turn, tuple(link.message_id for link in more if isinstance(link, LinkMessage)))
             for one in more
@@ -70,6 +73,49 @@ class Moving(History):
         if isinstance(undone, HeadMove):
             await self.move(undone.from_turn_id, "unrewind")
 
+    async def compare_marker(self, open_turn: Turn | None = None) -> None:
+        """Hold a compaction planned from what it covers against the same over the whole tree."""
+        id_, now = self.scribe.session_id, self.clock.now_ms()
+        whole = await self.store.load_tree(id_)
+        said = [message_id for turn, message_id in line_messages(whole) if turn.kind == "normal"]
+        marker = MessageRow(self.mint.message(), id_, "assistant", now, now, {}, ())
+        for tail in (*self.rng.sample(said, min(3, len(said))), marker.id, "msg_gone"):
+            reach = await load_covered(self.store, id_, open_turn, tail, now)
+            turn = Turn(
+                id=self.mint.turn(),
+                session_id=id_,
+                parent_turn_id=reach.to,
+                created_at=now,
+                kind="compaction",
+                status="completed",
+                settled_at=now,
+            )
+            tails = kept_tails_of(whole, {row.id: row for row in await self.store.load_messages(id_)})
+            expected = plan_marker(whole, tails, turn, marker, tail, epoch=1, open_turn=open_turn)
+            found = plan_marker(reach.tree, reach.tails, turn, marker, tail, epoch=1, open_turn=open_turn)
+            assert (told(found.writes), found.guards) == (told(expected.writes), expected.guards)
+
+    async def do_open(self) -> None:
+        """Make room for an open turn, or not, and refuse it."""
+        opened = await self.scribe.prompt("too large")
+        await self.compare_marker((await self.store.load_tree(self.scribe.session_id)).turns[opened.id])
+        await self.scribe.commit(SetTurn(opened.id, "refused", settled_at=self.clock.now_ms()))
+        await self.project()
+
+    async def do_reopen(self) -> None:
+        """Make room for a turn that is the head while it runs; never above one with turns below it."""
+        tree = await self.store.load_tree(self.scribe.session_id)
+        head = tree.turns.get(tree.head_turn_id or "")
+        if head is None or head.status != "unanswered":
+            return
+        await self.scribe.commit(SetTurn(head.id, "running"))
+        if any(turn.parent_turn_id == head.id for turn in tree.turns.values()):
+            with pytest.raises(CompactionError):
+                await load_covered(self.store, head.session_id, head, "msg_gone", self.clock.now_ms())
+        else:
+            await self.compare_marker(head)
+        await self.scribe.commit(SetTurn(head.id, "aborted", settled_at=self.clock.now_ms()))
+
     async def do_again(self) -> None:
         """Begin a turn of the line anew."""
         id_, now = self.scribe.session_id, self.clock.now_ms()
@@ -87,7 +133,7 @@ class Moving(History):
             id=sibling_id, session_id=id_, parent_turn_id=parent, created_at=now, status="unanswered", settled_at=now
         )
         new = (*carried, Added(sibling, whole.links[turn.id][:1]))
-        tails = await load_kept_tails(self.store, id_, whole)
+        tails = kept_tails_of(whole, rows)
         expected = plan_move(whole, tails, id_, sibling_id, now, "rewind", new=new)
         found = await load_move(self.store, reach, sibling_id, now, "rewind", new=new)
         assert told(found[1]) == told(expected[1])
@@ -115,6 +161,7 @@ async def play(store: Store, seed: int, actions: list[str]) -> None:
         tree = await store.load_tree(history.scribe.session_id)
         goal = random.Random(seed).choice([None, *sorted(tree.turns)])
         await history.compare(goal, "goto")
+        await history.compare_marker()
         await ask_of_the_tree(store, history.scribe.session_id, tree, goal)
 
 
@@ -140,6 +187,7 @@ async def ask_of_the_tree(store: Store, id_: str, tree: Tree, goal: str | None) 
     if goal is not None:
         below = [turn for turn in tree.turns.values() if turn.parent_turn_id == goal]
         assert await store.has_child(id_, goal) == any(turn.status != "refused" for turn in below)
+        assert await store.has_child(id_, goal, refused=True) == bool(below)
         ends = {move.to_turn_id for move in tree.moves}
         was_head = goal in ends or any(turn.id in ends for turn in below)
         assert await store.was_head(id_, goal, 2**31) == was_head

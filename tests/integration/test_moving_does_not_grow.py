@@ -15,6 +15,9 @@ from clew.transcript.usage import Usage
 from tests.integration.http_client import AsgiClient, served
 from tests.integration.test_looking_does_not_grow import _MODEL, Steps, fill
 
+_HEADINGS = ("Goal", "Constraints & Preferences", "Progress", "Key Decisions", "Next Steps", "Critical Context")
+SUMMARY = "\n".join(f"## {heading}\n- something" for heading in _HEADINGS)
+
 
 async def costs(client: AsgiClient, steps: Steps, turns: int, *, compacted: bool) -> dict[str, int]:
     """What each move in a session of so many turns takes."""
@@ -48,6 +51,8 @@ async def costs(client: AsgiClient, steps: Steps, turns: int, *, compacted: bool
         await client.post(f"{base}/continue", {})
         await client.idle(scribe.session_id)
         found["continue"] = steps.count - before
+        done = await count("summarise once more", "compact")
+        assert done["compacted"], done
     return found
 
 
@@ -61,10 +66,10 @@ async def head_of(client: AsgiClient, session_id: str) -> str | None:
 async def test_a_move_in_a_long_session_takes_what_it_takes_in_a_short_one(
     compacted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rewind, un-rewind, set head, ask again, continue and branch at a point, over HTTP: 70 turns against 1,400."""
+    """Rewind, un-rewind, set head, ask again, continue, summarise, branch at a point, by HTTP: 70 turns against 1,400."""
     steps = Steps(monkeypatch)
-    said = then(say("one"), usage=Usage(5_000, 10))
-    async with served(said, said, said, said, store=f"sqlite:///{tmp_path / 'store.db'}") as client:
+    said, told = then(say("one"), usage=Usage(5_000, 10)), then(say(SUMMARY), usage=Usage(5_000, 10))
+    async with served(said, said, told, said, said, told, store=f"sqlite:///{tmp_path / 'store.db'}") as client:
         short = await costs(client, steps, 70, compacted=compacted)
         long = await costs(client, steps, 1_400, compacted=compacted)
     assert min(short.values()) > 0

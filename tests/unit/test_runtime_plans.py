@@ -198,10 +198,8 @@ def test_the_gauge_adds_up() -> None:
 
 def test_a_compaction_goes_below_the_head_or_above_an_open_turn_that_is_it() -> None:
     """Never above a turn with turns below it: their history would change."""
-    turns = {"t1": turn("t1"), "t2": turn("t2", "t1", "running"), "t3": turn("t3", "t2")}
-    tree = Tree("t1", "t2", {"t1": turns["t1"], "t2": turns["t2"]}, {}, ())
-    assert (parent_of_marker(tree, None), parent_of_marker(tree, turns["t2"])) == ("t1", "t1")
-    reopened = Tree("t2", "t2", {"t1": turns["t1"], "t2": turns["t2"]}, {}, ())
-    assert parent_of_marker(reopened, turns["t2"]) == "t1"
+    opened = turn("t2", "t1", "running")
+    assert [parent_of_marker("t1", one, has_child=False) for one in (None, opened)] == ["t1", "t1"]
+    assert parent_of_marker("t2", opened, has_child=False) == "t1"
     with pytest.raises(CompactionError):
-        parent_of_marker(Tree("t2", "t2", turns, {}, ()), turns["t2"])
+        parent_of_marker("t2", opened, has_child=True)

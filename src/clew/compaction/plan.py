@@ -23,7 +23,7 @@ from clew.errors import CompactionError
 from clew.transcript.message import Message, MessageRow
 from clew.transcript.part import output_text
 from clew.transcript.pruned import Pruned, prune_part
-from clew.transcript.turn import Tree, Turn
+from clew.transcript.turn import Turn
 from clew.transcript.usage import Usage
 from clew.transcript.view import Compaction, Split, compaction_data, summary_messages
 
@@ -251,16 +251,17 @@ def written_by_rule(task: SummaryTask, plan: Plan, usage: Usage) -> WrittenSumma
     return written
 
 
-def parent_of_marker(tree: Tree, open_turn: Turn | None) -> str | None:
+def parent_of_marker(head_turn_id: str | None, open_turn: Turn | None, *, has_child: bool) -> str | None:
     """The turn a compaction goes below: the head; where the open turn is the head itself, the one above that.
 
-    An unanswered turn, and one that is continued after its step limit, are the head while they run.
+    An unanswered turn, and one that is continued after its step limit, are the head while they run. ``has_child``:
+    whether any turn hangs below the open one.
     """
-    if open_turn is None or tree.head_turn_id != open_turn.id:
-        return tree.head_turn_id
-    if any(turn.parent_turn_id == open_turn.id for turn in tree.turns.values()):
+    if open_turn is None or head_turn_id != open_turn.id:
+        return head_turn_id
+    if has_child:
         raise CompactionError("there are turns below this one, whose history would change", turn_id=open_turn.id)
-    return tree.turns[open_turn.id].parent_turn_id
+    return open_turn.parent_turn_id
 
 
 def compaction_data_of(

@@ -24,9 +24,10 @@ from clew.runtime.files import with_files
 from clew.runtime.host import Host
 from clew.runtime.live_sessions import LiveSessions, Occupancy
 from clew.runtime.race import race
-from clew.runtime.reach import load_kept_tails
+from clew.runtime.reach import Reach, load_deeper, load_reach
 from clew.runtime.summarise import Summariser, SummaryFailed
 from clew.store import unit as u
+from clew.store.base import Moment
 from clew.transcript.head import moved, newly_hidden, with_turn
 from clew.transcript.message import MessageRow, PartRow
 from clew.transcript.projection import KeptTail
@@ -102,23 +103,22 @@ class Compactor:
     ) -> Compacted:
         host, session_id = self._host, plan.session_id
         now = max(host.clock.now_ms(), await host.store.newest_message_at(session_id))
-        tree = await host.store.load_tree(session_id)
         marker_id = host.mint.message()
         data = plans.compaction_data_of(context, plan, written, warning, marker_id)
         part = PartRow(host.mint.part(), 0, to_part(data), now, now)
+        reach = await load_covered(host.store, session_id, open_turn, data.tail_start_id, now)
         marker = MessageRow(marker_id, session_id, "assistant", now, now, {"synthetic": True, "summary": True}, (part,))
         turn = Turn(
             id=host.mint.turn(),
             session_id=session_id,
-            parent_turn_id=plans.parent_of_marker(tree, open_turn),
+            parent_turn_id=reach.to,
             created_at=now,
             kind="compaction",
             status="completed",
             settled_at=now,
             data=plans.turn_data(data, plan.cut),
         )
-        tails = await load_kept_tails(host.store, session_id, tree)
-        unit = plan_marker(tree, tails, turn, marker, data.tail_start_id, epoch=epoch, open_turn=open_turn)
+        unit = plan_marker(reach.tree, reach.tails, turn, marker, data.tail_start_id, epoch=epoch, open_turn=open_turn)
         if isinstance(await host.store.commit(unit), u.Refused):
             raise SessionBusy("the session moved on while it was summarised", session_id=session_id)
         return Compacted(
@@ -129,6 +129,22 @@ class Compactor:
             tokens_after=data.tokens_after,
             turns=data.turns,
         )
+
+
+async def load_covered(store: Moment, session_id: str, open_turn: Turn | None, tail_start_id: str, now: int) -> Reach:
+    """What a summary that keeps all from ``tail_start_id`` on has to do with: ``to`` is the turn its own goes below."""
+
+    async def ask(held: Moment) -> Reach:
+        head = (await held.load_state(session_id)).head_turn_id
+        below, has_child = open_turn, False
+        if open_turn is not None and open_turn.id == head:
+            below = await held.find_turn(open_turn.id)
+            has_child = await held.has_child(session_id, open_turn.id, refused=True)
+        parent = plans.parent_of_marker(head, below, has_child=has_child)
+        reach = await load_reach(held, session_id, parent, now)
+        return await load_deeper(held, reach, {tail_start_id}, now) if reach.is_cut else reach
+
+    return await store.at_once(session_id, ask)
 
 
 def plan_marker(

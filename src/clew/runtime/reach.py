@@ -23,7 +23,7 @@ from clew.transcript.session import SessionState
 from clew.transcript.turn import HeadMove, Tree, Turn
 from clew.transcript.view import Compaction, find_compaction
 
-__all__ = ["Reach", "load_deeper", "load_kept_tails", "load_newest_turn", "load_reach", "load_reach_above"]
+__all__ = ["Reach", "load_deeper", "load_newest_turn", "load_reach", "load_reach_above"]
 
 log = logging.getLogger("clew.history")
 
@@ -89,12 +89,6 @@ async def load_newest_turn(store: Moment, session_id: str) -> tuple[PathTurn | N
             count *= 8
 
     return await store.at_once(session_id, ask)
-
-
-async def load_kept_tails(store: Moment, session_id: str, tree: Tree) -> tuple[KeptTail, ...]:
-    """The compactions of a tree, on the line or not."""
-    turns = (PathTurn(turn, tree.links.get(turn.id, ())) for turn in tree.turns.values())
-    return (await _summaries(store, session_id, turns))[1]
 
 
 async def _read(

@@ -70,8 +70,8 @@ class Paths(Protocol):
         """The turn that holds the message on the path down to ``through``; the first of them, where several do."""
         ...
 
-    async def has_child(self, session_id: str, turn_id: str) -> bool:
-        """Whether a turn that was not refused hangs below this one."""
+    async def has_child(self, session_id: str, turn_id: str, *, refused: bool = False) -> bool:
+        """Whether a turn hangs below this one; one that was refused counts where ``refused`` says so."""
         ...
 
     async def load_marked(self, session_id: str, turn_id: str) -> tuple[PathTurn, ...]:

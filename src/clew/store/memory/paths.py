@@ -39,9 +39,9 @@ class MemoryPaths(MemoryTables):
         path = path_to(value.turns, through)
         return next((turn for turn in path if message_id in value.links.get(turn.id, ())), None)
 
-    async def has_child(self, session_id: str, turn_id: str) -> bool:
+    async def has_child(self, session_id: str, turn_id: str, *, refused: bool = False) -> bool:
         turns = (await self._read(session_id)).turns.values()
-        return any(turn.parent_turn_id == turn_id and turn.status != "refused" for turn in turns)
+        return any(turn.parent_turn_id == turn_id and (refused or turn.status != "refused") for turn in turns)
 
     async def load_marked(self, session_id: str, turn_id: str) -> tuple[PathTurn, ...]:
         path = await self.load_path(session_id, turn_id)

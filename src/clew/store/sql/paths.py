@@ -77,8 +77,8 @@ class SqlPaths(SqlReader):
         return None
 
     @reading
-    def has_child(self, sql: Statements, session_id: str, turn_id: str) -> bool:
-        return sql.first("has_child", {"session_id": session_id, "id": turn_id}) is not None
+    def has_child(self, sql: Statements, session_id: str, turn_id: str, *, refused: bool = False) -> bool:
+        return sql.first("has_child", {"session_id": session_id, "id": turn_id, "refused": refused}) is not None
 
     @reading
     def load_marked(self, sql: Statements, session_id: str, turn_id: str) -> tuple[PathTurn, ...]:

@@ -514,7 +514,7 @@ SELECT 1 FROM (
     UNION ALL
     SELECT parent_turn_id, status FROM chat_turns INDEXED BY chat_turns_by_session
     WHERE session_id = :session_id AND id > :id
-) WHERE parent_turn_id = :id AND status <> 'refused' LIMIT 1
+) WHERE parent_turn_id = :id AND (:refused OR status <> 'refused') LIMIT 1
 
 -- name: load_marked
 -- Of the turns from the root down to :id those that are not plain, and both ends.

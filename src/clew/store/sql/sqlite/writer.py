@@ -118,7 +118,7 @@ class Writer:
         # SQLite's own checkpoints would stall a commit at a moment of its choosing.
         connection.execute("PRAGMA wal_autocheckpoint = 0")
         connection.execute("PRAGMA journal_size_limit = 67108864")
-        # A transaction that outgrows it, such as a long branch, is written to the log in between and read back from there.
+        # What outgrows it, such as a long branch, is written to the log before it commits and read back from there.
         connection.execute("PRAGMA cache_size = -16384")
         self._watch = Watch(connection, path, lock)
         self._look(None)
