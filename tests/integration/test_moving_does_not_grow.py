@@ -66,7 +66,7 @@ async def head_of(client: AsgiClient, session_id: str) -> str | None:
 async def test_a_move_in_a_long_session_takes_what_it_takes_in_a_short_one(
     compacted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rewind, un-rewind, set head, ask again, continue, summarise, branch at a point, by HTTP: 70 turns against 1,400."""
+    """Rewind, un-rewind, set head, ask again, continue, summarise, branch at a point, by HTTP: 70 turns and 1,400."""
     steps = Steps(monkeypatch)
     said, told = then(say("one"), usage=Usage(5_000, 10)), then(say(SUMMARY), usage=Usage(5_000, 10))
     async with served(said, said, told, said, said, told, store=f"sqlite:///{tmp_path / 'store.db'}") as client:
