@@ -104,7 +104,7 @@ async def test_a_request_that_was_there_before_anybody_looked_is_among_the_chunk
         session = await engine.create_session(model="demo/tools", workspace_root=tmp_path)
         submission = await engine.submit(session.id, "!bash touch made")
         async for status in engine.watch_status(session.id):
-            if status.waiting and engine.find_stream(session.id) is None:
+            if status.waiting and await engine.find_stream(session.id) is None:
                 break
         assert await follow_turn(engine, session.id, submission, json=True) == 0
     chunks = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

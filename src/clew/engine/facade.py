@@ -163,9 +163,9 @@ class Engine(Operations):
                 for chunk in batch:
                     yield chunk_dict(chunk)
 
-    def find_stream(self, session_id: str) -> LiveStream | None:
-        """What runs on the session in this process, in batches as they became durable."""
-        return self.host.live.find_stream(self._own(session_id))
+    async def find_stream(self, session_id: str) -> LiveStream | None:
+        """What runs on the session, here or elsewhere, in batches as they became durable."""
+        return await self._runtime.streams.find(self._own(session_id))
 
     def parse_model(self, named: str | Model | dict[str, Any]) -> Model:
         """The model and the variant that a name means here, as every method takes it."""

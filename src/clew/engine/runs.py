@@ -59,7 +59,7 @@ class Runs(EnginePart):
     async def attach(self, session_id: str) -> AsyncIterator[dict[str, Any]]:
         """Follow what runs now, from its message's first part; ends at once when nothing does."""
         session = await self._find_own(session_id)
-        stream = self._host.live.find_stream(session.id)
+        stream = await self._runtime.streams.find(session.id)
         if stream is not None:
             async for batch in stream.follow(replay=True):
                 for chunk in batch:

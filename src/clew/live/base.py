@@ -107,7 +107,10 @@ class Listening(Protocol):
         """Whether words are heard as they are said. While they are not, the store must be looked at now and then."""
 
     async def wait(self, within_s: float) -> Word | None:
-        """The newest word since the last time; None when there is none, or something may have been missed."""
+        """The newest word since the last time; None when there is none, or something may have been missed.
+
+        The first one is None, as soon as words are heard.
+        """
 
     async def read(self, word: Word, after: int) -> Sequence[tuple[int, Chunk]]:
         """The chunks above ``after`` with their numbers, as far as they are still held elsewhere than in the store.
@@ -144,6 +147,10 @@ class LiveStream(Protocol):
 class Live(Protocol):
     """What exists only while processes run."""
 
+    @property
+    def reaches_others(self) -> bool:
+        """Whether runs of other processes can be followed through it."""
+
     def open_stream(
         self, session_id: str, message_id: str, parts: Sequence[Mapping[str, Any]], *, epoch: int = 0, last_n: int = 0
     ) -> LiveStream:
@@ -155,8 +162,8 @@ class Live(Protocol):
     def find_stream(self, session_id: str) -> LiveStream | None:
         """The stream of a run in this process."""
 
-    def listen(self, session_id: str) -> Listening | None:
-        """Hear of streams of this session that run elsewhere, from now on; None where nothing can."""
+    def listen(self, session_id: str) -> Listening:
+        """Hear of streams of this session that run elsewhere, from now on; where it ``reaches_others``."""
 
     def status(self, session_id: str) -> Status | None:
         """The status as last set, or heard; None when there was none yet."""

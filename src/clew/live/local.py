@@ -19,6 +19,8 @@ MAX_EVENTS: Final = 10_000
 class LocalLive:
     """Streams, status and events in dictionaries."""
 
+    reaches_others = False
+
     def __init__(self) -> None:
         self._streams: dict[str, LocalStream] = {}
         self._status: dict[str, Status] = {}
@@ -29,12 +31,15 @@ class LocalLive:
     def open_stream(
         self, session_id: str, message_id: str, parts: Sequence[Mapping[str, Any]], *, epoch: int = 0, last_n: int = 0
     ) -> LocalStream:
-        old = self._streams.get(session_id)
-        if old is not None and not old.ended:
-            raise InternalError("a stream is already open on this session", session_id=session_id)
+        self._check_free(session_id)
         stream = LocalStream(message_id, parts, on_end=lambda ended: self._drop(session_id, ended))
         self._streams[session_id] = stream
         return stream
+
+    def _check_free(self, session_id: str) -> None:
+        old = self._streams.get(session_id)
+        if old is not None and not old.ended:
+            raise InternalError("a stream is already open on this session", session_id=session_id)
 
     def _drop(self, session_id: str, stream: LocalStream) -> None:
         """Those who follow it still hold it; nobody else needs to, and a long reply is megabytes."""
@@ -44,8 +49,8 @@ class LocalLive:
     def find_stream(self, session_id: str) -> LocalStream | None:
         return self._streams.get(session_id)
 
-    def listen(self, session_id: str) -> Listening | None:
-        return None
+    def listen(self, session_id: str) -> Listening:
+        raise InternalError("nothing runs elsewhere", session_id=session_id)
 
     def status(self, session_id: str) -> Status | None:
         return self._status.get(session_id)
@@ -120,6 +125,11 @@ class _Subscriber:
             self._lagged = True
         else:
             self._events.append(event)
+        self._bell.ring()
+
+    def lag(self) -> None:
+        """It may have missed some: it is let go of once it has read those it has."""
+        self._lagged = True
         self._bell.ring()
 
     async def __aiter__(self) -> AsyncIterator[Event]:

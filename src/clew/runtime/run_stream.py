@@ -56,8 +56,7 @@ class RunStream:
 
     def _show(self, chunks: Sequence[c.Chunk]) -> None:
         # What is transient has no number.
-        transient = sum(1 for chunk in chunks if chunk.__class__ is c.Data and chunk.transient is True)
-        self._n += len(chunks) - transient
+        self._n += len(chunks) - sum(map(c.is_transient, chunks))
         self.live.show(chunks, self._n)
 
     def has_asked(self, request_id: str | None = None) -> bool:

@@ -16,6 +16,7 @@ from clew.runtime.ready import settle_startable
 from clew.runtime.rule_book import RuleBook
 from clew.runtime.runner import Runner
 from clew.runtime.settle import SHUTDOWN
+from clew.runtime.stream_elsewhere import LiveStreams
 from clew.runtime.submission import Outcomes
 from clew.runtime.waiting import idle_status
 from clew.store.unit import STORE_WIDE, AppendChunks, DeleteSession, FinishStep, MarkFolded, Unit
@@ -32,6 +33,7 @@ class Runtime:
         self._outcomes = Outcomes()
         host.store.watch(self._tell_saved)
         self.sessions = LiveSessions(host)
+        self.streams = LiveStreams(host.store, host.live)
         self.outbound = Outbound(host)
         self.queue = Queue(host, self.sessions, self._outcomes, self.outbound)
         self.runner = Runner(host, self.sessions, self.queue, self._outcomes, self.outbound)
@@ -83,4 +85,5 @@ class Runtime:
     async def close(self, within_s: float) -> None:
         """Stop every run and wait until each has settled, and that long for the work after a turn."""
         await self.sessions.close(SHUTDOWN, within_s)
+        await self.streams.close()
         self.runner.tool_memory.close()

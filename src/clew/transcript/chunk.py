@@ -279,6 +279,11 @@ def wire(chunk: Chunk) -> Any:
     return chunk if chunk.extra is UNSET and chunk.__class__ is not Data else chunk_dict(chunk)
 
 
+def is_transient(chunk: Chunk) -> bool:
+    """Whether it is shown and never stored."""
+    return chunk.__class__ is Data and chunk.transient is True
+
+
 def joined_deltas(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
     """The same stream with text that follows on text of the same part said at once; it folds to the same message."""
     pieces: list[str] = []

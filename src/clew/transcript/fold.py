@@ -87,6 +87,10 @@ class Fold:
         """The id each open text or reasoning is known by in the live stream, by the index of its part."""
         return {index: id_ for ids in (self._texts, self._reasonings) for id_, index in ids.items()}
 
+    def reopen(self, index: int, id_: str) -> None:
+        """Go on with a text or reasoning that was given as a part, under this id."""
+        (self._texts if kind_of(self._parts[index].data) == "text" else self._reasonings)[id_] = index
+
     def find_tool(self, tool_call_id: str) -> int | None:
         return self._tools.get(tool_call_id)
 

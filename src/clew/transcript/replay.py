@@ -24,16 +24,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import count
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
+
+import msgspec
 
 from clew.errors import InvalidInput
 from clew.transcript import chunk as c
 from clew.transcript.chunk import UNSET, Chunk, FinishReason, UnsetType
 from clew.transcript.part import STEP_START, Part, is_call, kind_of, state_of, tool_name
 
-__all__ = ["replay"]
+__all__ = ["Diverged", "growth_chunks", "kept_id", "part_chunks", "replay"]
 
 _T = TypeVar("_T")
+_OF_CALL: Final = ("input", "title", "callProviderMetadata", "rawInput")
+"""What is said of a call before its output; one that is dynamic does not keep the last of it."""
 
 
 def replay(
@@ -58,14 +62,72 @@ def replay(
             if in_step and not any(at < index for at in live):
                 yield c.FinishStep()
             in_step = True
-        try:
-            yield from list(_chunks(part, ids, live.get(index)))
-        except _NotCarried:
-            continue
+        yield from part_chunks(part, ids, live.get(index))
     if finish:
         if in_step:
             yield c.FinishStep()
         yield c.Finish(UNSET if finish is True else finish)
+
+
+def part_chunks(part: Part, ids: Iterator[str], live_id: str | None = None) -> list[Chunk]:
+    """The chunks that make one part; none where no chunk carries it. ``ids`` are for what keeps none of its own."""
+    try:
+        return list(_chunks(part, ids, live_id))
+    except _NotCarried:
+        return []
+
+
+class Diverged(Exception):
+    """What is stored is nothing that can have become of what was shown."""
+
+
+def growth_chunks(before: Part, after: Part, id_: str | None) -> list[c.Chunk]:
+    """What made ``after`` of ``before``, said at once; ``id_`` is what an open text goes on under."""
+    kind = kind_of(after)
+    if kind in ("text", "reasoning"):
+        if id_ is None:
+            raise Diverged("a text went on that had ended")
+        delta, end = (c.TextDelta, c.TextEnd) if kind == "text" else (c.ReasoningDelta, c.ReasoningEnd)
+        ends = state_of(after) != "streaming"
+        added = after["text"][len(before["text"]) :]
+        metadata = (
+            after["providerMetadata"] if after.get("providerMetadata") != before.get("providerMetadata") else UNSET
+        )
+        said: list[c.Chunk] = []
+        if added or (not ends and metadata is not UNSET):
+            said.append(delta(id_, added, provider_metadata=UNSET if ends else metadata))
+        return [*said, end(id_, provider_metadata=metadata)] if ends else said
+    if not is_call(after):
+        return part_chunks(after, iter(()))
+    written, was_written = str(before.get("rawInput", "")), state_of(before) == "input-streaming"
+    if "input" in before and after["type"] == "dynamic-tool" and "input" not in after:
+        raise Diverged("arguments that made no sense any more cannot be told without what was written of them")
+    # A call that was cut off while its arguments were written has no more of them than were shown.
+    kept = _OF_CALL[:-1] if after["type"] == "dynamic-tool" else _OF_CALL
+    was_cut = state_of(after) == "output-error" and all(before.get(key, UNSET) == after.get(key, UNSET) for key in kept)
+    chunks: list[c.Chunk] = []
+    for chunk in part_chunks(after, iter(())):
+        if isinstance(chunk, c.ToolInputError) and was_cut and was_written:
+            chunk = c.ToolOutputError(chunk.tool_call_id, chunk.error_text, provider_metadata=chunk.provider_metadata)
+        if isinstance(chunk, c.ToolInputDelta):
+            rest = chunk.input_text_delta[len(written) :]
+            if was_written and (rest or "rawInput" not in before):
+                chunks.append(c.ToolInputDelta(chunk.tool_call_id, rest))
+        elif isinstance(chunk, c.ToolInputAvailable):
+            if was_written and not was_cut:
+                chunks.append(chunk)
+        elif isinstance(chunk, c.ToolOutputAvailable | c.ToolOutputError | c.ToolInputError):
+            # What the whole call is said to be may have come with its end.
+            executed, about = after.get("providerExecuted", UNSET), after.get("toolMetadata", UNSET)
+            chunks.append(msgspec.structs.replace(chunk, provider_executed=executed, tool_metadata=about))
+        elif not isinstance(chunk, c.ToolInputStart):
+            chunks.append(chunk)
+    return chunks
+
+
+def kept_id(part: Part) -> str | None:
+    """The id of a reasoning, which a client stores with it; other parts have none of their own."""
+    return str(part["id"]) if kind_of(part) == "reasoning" and isinstance(part.get("id"), str) else None
 
 
 class _NotCarried(Exception):

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from clew.transcript.chunk import FinishReason
+from clew.transcript.chunk import Abort, Chunk, Error, Finish, FinishReason
 from clew.transcript.damage import DAMAGED
 from clew.transcript.part import TextKey
 from clew.transcript.session import Model
@@ -26,6 +26,7 @@ __all__ = [
     "Tree",
     "Turn",
     "TurnKind",
+    "ending_of",
     "finish_of",
     "place_below",
     "with_status",
@@ -216,3 +217,15 @@ def finish_of(stopped: str | None) -> FinishReason:
         "error": "error",
     }
     return said.get(stopped, "other")
+
+
+def ending_of(turn: Turn) -> list[Chunk]:
+    """How the stream of a turn ends that does not run any more."""
+    if turn.status == "aborted":
+        return [Abort(reason=turn.stopped or "aborted")]
+    if turn.status == "waiting":
+        return [Finish(finish_reason="tool-calls")]
+    if turn.status == "completed":
+        return [Finish(finish_reason=finish_of(turn.stopped))]
+    text = str(turn.error.get("message") or "this turn ended before it was answered")
+    return [Error(error_text=text), Finish(finish_reason="error")]

@@ -53,7 +53,7 @@ class Chat:
 
     async def attach(self, request: Request) -> Any:
         session = await self._engine.get_session(request.path_params["id"])
-        stream = self._engine.find_stream(session.id)
+        stream = await self._engine.find_stream(session.id)
         return nothing() if stream is None else self._stream(stream.follow(replay=True))
 
     async def chat(self, request: Request) -> Any:
@@ -144,13 +144,13 @@ class Chat:
                     left = await engine.answer(session.id, str(approval_id), "once" if approved else "deny", words)
                 else:
                     left = await engine.answer_question(session.id, call_id, output_of(part))
-            if left == 0 and (stream := engine.find_stream(session.id)) is not None:
+            if left == 0 and (stream := await engine.find_stream(session.id)) is not None:
                 return stream.follow(replay=False)
         if not answered:
             raise e.InvalidInput(_NOTHING_NEW)
         if left is not None:
             return _still_waiting(newest)
-        stream = engine.find_stream(session.id)
+        stream = await engine.find_stream(session.id)
         if stream is not None and stream.message_id == newest.id:
             # Sent twice: the first was the answer. The client has all that came before this run.
             return stream.follow(replay=False)

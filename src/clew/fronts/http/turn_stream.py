@@ -17,7 +17,7 @@ from clew.transcript import chunk as c
 from clew.transcript.line import LineTurn
 from clew.transcript.message import MessageRow, shown_message
 from clew.transcript.replay import replay
-from clew.transcript.turn import Turn, finish_of
+from clew.transcript.turn import ending_of, finish_of
 
 __all__ = ["find_asked_message", "stream_turn"]
 
@@ -47,7 +47,7 @@ async def stream_turn(engine: Engine, session_id: str, user_message_id: str) -> 
     if holder is None:
         raise MessageNotFound("this message is in no turn", message_id=user_message_id)
     turn_id = holder.turn.id
-    live = engine.find_stream(session_id)
+    live = await engine.find_stream(session_id)
     if live is not None and (await engine.store.load_state(session_id)).open_turn_id == turn_id:
         return live.follow(replay=True)
     # A stream ends after its turn was settled, so what is read from here on is the end of it.
@@ -60,20 +60,12 @@ async def _stored(held: LineTurn, user_message_id: str) -> AsyncIterator[Sequenc
     added = {"turn_id": turn.id, "user_message_id": user_message_id}
     rows = [row for row in held.messages if row.role == "assistant"]
     if not rows:
-        yield [c.Start(message_metadata=added), *_ending(turn)]
+        yield [c.Start(message_metadata=added), *ending_of(turn)]
         return
     message = shown_message(rows[-1], turn.id)
     metadata = {**message.metadata, **added}
     value = {"id": message.id, "role": message.role, "metadata": metadata, "parts": message.parts}
     if turn.status in ("failed", "aborted"):
-        yield [*replay(value), *_ending(turn)]
+        yield [*replay(value), *ending_of(turn)]
     else:
         yield list(replay(value, finish="tool-calls" if turn.status == "waiting" else finish_of(turn.stopped)))
-
-
-def _ending(turn: Turn) -> list[c.Chunk]:
-    """How a turn that did not end well says so."""
-    if turn.status == "aborted":
-        return [c.Abort(reason=turn.stopped or "aborted")]
-    text = str(turn.error.get("message") or "this turn ended before it was answered")
-    return [c.Error(error_text=text), c.Finish(finish_reason="error")]

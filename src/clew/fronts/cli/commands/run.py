@@ -217,7 +217,7 @@ async def _is_through(engine: Engine, session_id: str) -> bool:
 async def _show_stream(engine: AnyEngine, session_id: str, texts_so_far: TextsSoFar, printer: Printer) -> bool:
     """Print what runs now until it ends; False when nothing does."""
     if not isinstance(engine, RemoteEngine):
-        stream = engine.find_stream(session_id)
+        stream = await engine.find_stream(session_id)
         if stream is not None:
             async for batch in stream.follow(replay=False):
                 printer.show(batch)

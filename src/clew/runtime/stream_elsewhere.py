@@ -1,0 +1,234 @@
+"""Streams that viewers of this process follow: those of its own runs, and those of runs elsewhere.
+
+A stream elsewhere is followed once, however many look at it here. It is shown from the store up to the last chunk that
+is folded, then from the journal, then from the live layer, always by number: what is durable comes first, in order,
+once. Whatever the live layer loses or says late is read from the store; that it speaks at all only makes it quicker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Sequence
+from typing import Final
+
+from clew.errors import ViewerLagged
+from clew.live.base import Listening, Live, LiveStream, Word
+from clew.live.stream import LocalStream
+from clew.runtime.stream_sight import StreamSight, see_stream
+from clew.store.base import Store
+from clew.transcript import chunk as c
+from clew.transcript.fold_part import continues
+from clew.transcript.mirror import Mirror, Unplaced
+from clew.transcript.replay import Diverged
+from clew.transcript.turn import ending_of
+
+__all__ = ["LiveStreams"]
+
+log = logging.getLogger("clew.live")
+_SURE_S: Final = 1.0
+"""How often the store is looked at where words are heard as they are said: one may be lost all the same."""
+_UNSURE_S: Final = 0.2
+_LAST: Final = (c.Finish, c.Abort, c.Error)
+
+
+class LiveStreams:
+    """The streams of one engine's viewers."""
+
+    def __init__(self, store: Store, live: Live) -> None:
+        self.store = store
+        self.live = live
+        self.followed: dict[str, _Followed] = {}
+
+    async def find(self, session_id: str) -> LiveStream | None:
+        """The stream of what runs on the session now, wherever it runs."""
+        stream = self.live.find_stream(session_id)
+        if stream is None and self.live.reaches_others:
+            sight = await see_stream(self.store, session_id)
+            # It may have begun here while the store was read.
+            stream = self.live.find_stream(session_id)
+            if stream is None and sight is not None and sight.runs:
+                return _StreamElsewhere(self, session_id, sight)
+        return stream
+
+    async def close(self) -> None:
+        for followed in tuple(self.followed.values()):
+            await followed.stop()
+
+
+class _StreamElsewhere:
+    """See :class:`clew.live.base.LiveStream`; only to be looked at."""
+
+    def __init__(self, streams: LiveStreams, session_id: str, sight: StreamSight) -> None:
+        self._streams = streams
+        self._session_id = session_id
+        self._sight = sight
+
+    @property
+    def message_id(self) -> str:
+        return self._sight.message.id if self._sight.message is not None else ""
+
+    def show(self, chunks: Sequence[c.Chunk], through: int | None = None) -> None:
+        raise NotImplementedError("this stream is made elsewhere")
+
+    def end(self) -> None:
+        raise NotImplementedError("this stream is made elsewhere")
+
+    async def follow(self, *, replay: bool) -> AsyncIterator[Sequence[c.Chunk]]:
+        if not replay and self._sight.message is not None and self._sight.message.parts:
+            # Where in a message this run began is known where it runs.
+            raise ViewerLagged("this run began elsewhere; join its stream again", message_id=self.message_id)
+        followed, sight = self._streams.followed.get(self._session_id), self._sight
+        if followed is None or (followed.turn_id, followed.epoch) != (sight.turn.id, sight.epoch) or followed.is_over:
+            followed = _Followed(self._streams, self._session_id, sight)
+            self._streams.followed[self._session_id] = followed
+        followed.viewers += 1
+        try:
+            await followed.begun.wait()
+            if followed.stream is not None:
+                async for batch in followed.stream.follow(replay=True):
+                    yield batch
+            if followed.failure is not None:
+                raise followed.failure
+        finally:
+            followed.viewers -= 1
+            if followed.viewers == 0:
+                await followed.stop()
+
+
+class _Followed:
+    """One stream elsewhere, for as long as somebody here looks at it."""
+
+    def __init__(self, streams: LiveStreams, session_id: str, sight: StreamSight) -> None:
+        self._streams = streams
+        self._session_id = session_id
+        self.turn_id, self.epoch = sight.turn.id, sight.epoch
+        self.viewers = 0
+        self.begun = asyncio.Event()
+        self.stream: LocalStream | None = None
+        self.failure: ViewerLagged | None = None
+        self.is_over = False
+        self._mirror = Mirror("")
+        self._message_id: str | None = None
+        # The number of the last chunk that was shown; None while what was shown has no number.
+        self._n: int | None = None
+        self._said_last = False
+        self._task = asyncio.get_running_loop().create_task(self._follow())
+
+    async def stop(self) -> None:
+        self.is_over = True  # whoever comes now follows it anew
+        if self.viewers:
+            self._let_go("clew is shutting down here; join the stream again")
+        self._task.cancel()
+        await asyncio.wait([self._task])
+
+    async def _follow(self) -> None:
+        listening = self._streams.live.listen(self._session_id)
+        try:
+            # From here on words are heard, so what the store shows now and they say later leaves no gap between.
+            word = await listening.wait(_SURE_S)
+            while not self.is_over:
+                if word is None or not await self._read(listening, word):
+                    await self._look()
+                if not self.is_over:
+                    word = await listening.wait(_SURE_S if listening.is_sure else _UNSURE_S)
+        except Diverged as error:
+            self._let_go(f"what is stored is not what was shown ({error}); join the stream again")
+        except Exception:
+            log.exception("the stream of %s could not be followed", self._session_id)
+            self._let_go("this stream could not be followed any further; join it again")
+        finally:
+            self.is_over = True
+            listening.close()
+            if self._streams.followed.get(self._session_id) is self:
+                del self._streams.followed[self._session_id]
+            if self.stream is not None:
+                self.stream.end()
+            self.begun.set()
+
+    def _let_go(self, why: str) -> None:
+        self.failure = ViewerLagged(why, session_id=self._session_id)
+
+    async def _read(self, listening: Listening, word: Word) -> bool:
+        """Show what the live layer holds; whether that is all there was to see."""
+        if self._n is None or (word.message_id, word.epoch) != (self._message_id, self.epoch):
+            return False
+        shown: list[c.Chunk] = []
+        with contextlib.suppress(Unplaced):
+            for n, chunk in await listening.read(word, self._n):
+                shown += self._mirror.take(chunk)
+                self._n = n
+        self._show(shown)
+        self.is_over = word.ended and self._said_last and self._n >= word.through
+        return self._n >= word.through and word.ended == self.is_over
+
+    async def _look(self) -> None:
+        """Show what is stored and was not shown yet, and end with the run."""
+        try:
+            sight = await see_stream(self._streams.store, self._session_id, self.turn_id, self._message_id)
+        except Exception as error:
+            # A store that is away comes back; until then nobody misses anything but time.
+            log.warning("the stream of %s could not be read, trying again: %s", self._session_id, error)
+            return
+        if sight is None:
+            self.is_over = True
+            return
+        shown: list[c.Chunk] = []
+        if sight.message is not None:
+            if self._message_id is None:
+                self._message_id = sight.message.id
+                self._mirror = Mirror(sight.message.id)
+            shown = self._catch_up(sight)
+        if not sight.runs or sight.epoch != self.epoch:
+            shown += self._ending(sight)
+            self.is_over = True
+        self._show(shown)
+
+    def _catch_up(self, sight: StreamSight) -> list[c.Chunk]:
+        assert sight.message is not None
+        shown: list[c.Chunk] = []
+        stored = [part.data for part in sight.message.parts]
+        if self._n is None:
+            is_behind = True
+        elif sight.folded is not None:
+            is_behind = sight.folded > self._n
+        else:
+            # Where a mark is not kept, and chunks may be shown before they are stored, only the parts can tell.
+            is_behind = not continues(self._mirror.parts, stored)
+        if is_behind:
+            shown = self._mirror.catch_up(stored, sight.metadata)
+            self._n = sight.folded
+        for n, index, chunk in sight.entries:
+            # How a message ends is said when all is settled.
+            if isinstance(chunk, _LAST):
+                break
+            if self._n is not None and n == self._n + 1:
+                try:
+                    shown += self._mirror.take(chunk, index)
+                except Unplaced as error:
+                    raise Diverged("a text goes on that is not open") from error
+                self._n = n
+        return shown
+
+    def _ending(self, sight: StreamSight) -> list[c.Chunk]:
+        """How it ended, as its own last chunks would say it, where those were not heard."""
+        if self._said_last:
+            return []
+        if not sight.is_last or (sight.epoch != self.epoch and sight.runs):
+            # The same turn went on with another message, or in another run.
+            cut = self._message_id in sight.turn.unsent
+            last: list[c.Chunk] = [c.Finish(finish_reason="error" if cut else "tool-calls")]
+        else:
+            last = ending_of(sight.turn)
+        if not self._mirror.began:
+            return [c.Start(self._message_id or c.UNSET, sight.metadata), *last]
+        return [c.FinishStep(), *last] if self._mirror.in_step and isinstance(last[0], c.Finish) else last
+
+    def _show(self, chunks: list[c.Chunk]) -> None:
+        if chunks:
+            if self.stream is None:
+                self.stream = LocalStream(self._message_id or "", ())
+            self.stream.show(chunks)
+            self._said_last = self._said_last or isinstance(chunks[-1], _LAST)
+            self.begun.set()
