@@ -18,7 +18,7 @@ from psycopg.types.numeric import Int8BinaryDumper
 from psycopg.types.string import TextBinaryLoader, TextLoader
 
 from clew import errors
-from clew.store.sql.queries import load_queries
+from clew.store.sql.queries import load_queries, read_sql
 from clew.store.sql.tails import Tails
 
 __all__ = ["Connection", "PostgresStatements", "connect", "is_conflict", "is_cut_off", "shown_url", "translate"]
@@ -48,6 +48,10 @@ def _numbered(statement: str) -> tuple[str, tuple[str, ...]]:
 
     return _NAME.sub(number, statement), tuple(names)
 
+
+SENT: Final = frozenset(re.findall(r"^-- name: ([a-z_]+)\n-- sent$", read_sql("postgres/queries.sql"), re.MULTILINE))
+"""Of these nobody asks how many rows they change, or they fail by themselves where that is not one. In a pipeline they
+are sent, and whoever reads next, or commits, waits for all of them at once."""
 
 QUERIES: Final = {name: _numbered(body) for name, body in load_queries("postgres/queries.sql").items()}
 
@@ -106,17 +110,27 @@ class PostgresStatements:
 
     tails: Tails | None = None
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, pipeline: psycopg.Pipeline | None = None) -> None:
         self.connection = connection
+        self._pipeline = pipeline
 
     def run(self, name: str, params: Mapping[str, Any]) -> int:
-        return self._execute(name, params).rowcount
+        cursor = self._execute(name, params)
+        return 1 if self._is_sent(name) else cursor.rowcount
 
     def many(self, name: str, params: Iterable[Mapping[str, Any]]) -> int:
         statement, names = QUERIES[name]
         cursor = self.connection.cursor(binary=True)
-        cursor.executemany(statement.encode(), [tuple(map(one.__getitem__, names)) for one in params])
-        return max(cursor.rowcount, 0)
+        values = [tuple(map(one.__getitem__, names)) for one in params]
+        cursor.executemany(statement.encode(), values)
+        return len(values) if self._is_sent(name) else max(cursor.rowcount, 0)
+
+    def _is_sent(self, name: str) -> bool:
+        """Whether what comes of a statement is not waited for; where it is, all before it has come, too."""
+        if self._pipeline is None or name in SENT:
+            return self._pipeline is not None
+        self._pipeline.sync()
+        return False
 
     def first(self, name: str, params: Mapping[str, Any]) -> tuple[Any, ...] | None:
         return self._execute(name, params).fetchone()
@@ -146,7 +160,7 @@ def is_cut_off(error: BaseException) -> bool:
     """Whether the server, or the way to it, is not there now: the same may be tried again."""
     if isinstance(error, psycopg.errors.AdminShutdown | psycopg.errors.CrashShutdown | psycopg.errors.CannotConnectNow):
         return True
-    if isinstance(error, psycopg.OperationalError):
+    if isinstance(error, psycopg.OperationalError) and not isinstance(error, psycopg.errors.PipelineAborted):
         # What has a code the server has said itself; 08 is about connections.
         return error.sqlstate is None or error.sqlstate.startswith(("08", "57P"))
     return isinstance(error, psycopg.InterfaceError)
@@ -177,6 +191,8 @@ def translate(error: BaseException, url: str) -> BaseException:
         return errors.InvalidInput(f"{where} is not an address of PostgreSQL ({why}); write postgresql://host/database")
     if is_cut_off(error) or isinstance(error, psycopg.OperationalError):
         return errors.StoreUnavailable(f"{where} cannot be reached ({why}); see that the server runs, and try again")
+    if isinstance(error, psycopg.errors.DivisionByZero):
+        return errors.InternalError("a write names what is not in its session, or was given up")
     if isinstance(error, psycopg.DataError):
         return errors.UnsupportedValue(f"{where} cannot hold this value ({why})")
     if isinstance(error, psycopg.IntegrityError):

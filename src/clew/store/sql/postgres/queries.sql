@@ -1,5 +1,10 @@
 -- Every statement the PostgreSQL store runs, by name. Nothing here looks at hidden_at: the turn tree decides.
--- A parameter says its type only where its place does not.
+-- A parameter says its type only where its place does not. What is marked "sent" is not waited for one by one: nobody asks
+-- how many rows it changes, or it fails by itself where that is not one.
+
+-- fragment: exactly_one
+-- Nobody waits for the answer of such a statement: where it finds nothing to change, or too much, it fails by itself.
+SELECT 1 / (count(*) = 1)::integer FROM done
 
 -- fragment: session_columns
 s.id, s.agent, s.workspace_root, s.model_json, s.parent_id, s.parent_message_id, s.permissions_json, s.metadata_json,
@@ -68,6 +73,7 @@ settled_at
 -- Sessions
 
 -- name: insert_session
+-- sent
 INSERT INTO chat_sessions (
     id, agent, workspace_root, model_json, parent_id, parent_message_id, permissions_json, metadata_json,
     prompt_tokens, completion_tokens, reasoning_tokens, cache_read, cache_write, total_tokens, cost_usd,
@@ -79,24 +85,30 @@ INSERT INTO chat_sessions (
 )
 
 -- name: insert_state
+-- sent
 INSERT INTO session_state (session_id) VALUES (:id)
 
 -- name: get_session_metadata
 SELECT metadata_json FROM chat_sessions WHERE id = :id
 
 -- name: set_session_metadata
+-- sent
 UPDATE chat_sessions SET metadata_json = :metadata_json WHERE id = :id
 
 -- name: set_session_model
+-- sent
 UPDATE chat_sessions SET model_json = :model_json WHERE id = :id
 
 -- name: set_session_permissions
+-- sent
 UPDATE chat_sessions SET permissions_json = :permissions_json WHERE id = :id
 
 -- name: set_session_archived
+-- sent
 UPDATE chat_sessions SET archived_at = :archived_at WHERE id = :id
 
 -- name: touch_session
+-- sent
 UPDATE chat_sessions SET updated_at = greatest(updated_at, :updated_at) WHERE id = :id
 
 -- fragment: booked
@@ -109,13 +121,16 @@ total_tokens = total_tokens + :total,
 cost_usd = cost_usd + :cost_usd
 
 -- name: book_session
+-- sent
 -- Without updated_at: to set that writes an entry of three indexes anew, also where it stays what it is.
 UPDATE chat_sessions SET {booked} WHERE id = :id
 
 -- name: book_session_later
+-- sent
 UPDATE chat_sessions SET {booked}, updated_at = greatest(updated_at, :updated_at) WHERE id = :id
 
 -- name: delete_session
+-- sent
 DELETE FROM chat_sessions WHERE id = :id
 
 -- name: find_session
@@ -190,11 +205,13 @@ SELECT session_id, head_turn_id, open_turn_id, epoch, runner FROM session_state
 WHERE session_id IN (SELECT value FROM json_array_elements_text(:ids::json)) ORDER BY session_id FOR UPDATE
 
 -- name: set_state
+-- sent
 UPDATE session_state SET head_turn_id = :head_turn_id, open_turn_id = :open_turn_id, epoch = :epoch,
     runner = :runner
 WHERE session_id = :id
 
 -- name: add_move
+-- sent
 INSERT INTO head_moves (session_id, seq, from_turn_id, to_turn_id, at, why)
 SELECT :session_id, coalesce(max(seq), 0) + 1, :from_turn_id::text, :to_turn_id::text, :at, :why::text
 FROM head_moves WHERE session_id = :session_id
@@ -230,6 +247,7 @@ SELECT seq, session_id, from_turn_id, to_turn_id, at, why FROM head_moves WHERE 
 -- Messages and parts
 
 -- name: insert_message
+-- sent
 INSERT INTO chat_messages (id, session_id, role, metadata_json, created_at, updated_at)
 VALUES (:id, :session_id, :role, :metadata_json, :created_at, :updated_at)
 
@@ -237,9 +255,11 @@ VALUES (:id, :session_id, :role, :metadata_json, :created_at, :updated_at)
 SELECT metadata_json FROM chat_messages WHERE id = :id AND session_id = :session_id
 
 -- name: set_message_metadata
+-- sent
 UPDATE chat_messages SET metadata_json = :metadata_json, updated_at = greatest(updated_at, :updated_at) WHERE id = :id
 
 -- name: set_message_created
+-- sent
 UPDATE chat_messages SET created_at = :created_at WHERE id = :id
 
 -- name: hide_messages
@@ -257,6 +277,7 @@ SELECT :id, id, session_id, :index, :type, :data_json, :tool_call_id, :tool_stat
 FROM chat_messages WHERE id = :message_id AND session_id = :session_id
 
 -- name: insert_new_part
+-- sent
 -- Of a message that the same unit inserts.
 INSERT INTO chat_parts
     (id, message_id, session_id, "index", type, data_json, tool_call_id, tool_state, created_at, updated_at)
@@ -339,11 +360,17 @@ SELECT 1 FROM chat_parts WHERE session_id = :id AND type = 'file' LIMIT 1
 SELECT max(created_at) FROM chat_messages WHERE session_id = :id
 
 -- name: put_seal
-INSERT INTO message_seals (message_id, digest)
-SELECT id, :digest FROM chat_messages WHERE id = :message_id AND session_id = :session_id
-ON CONFLICT (message_id) DO UPDATE SET digest = excluded.digest
+-- sent
+WITH done AS (
+    INSERT INTO message_seals (message_id, digest)
+    SELECT id, :digest FROM chat_messages WHERE id = :message_id AND session_id = :session_id
+    ON CONFLICT (message_id) DO UPDATE SET digest = excluded.digest
+    RETURNING 1
+)
+{exactly_one}
 
 -- name: insert_seal
+-- sent
 -- Of a message that the same unit inserts.
 INSERT INTO message_seals (message_id, digest) VALUES (:message_id, :digest)
 
@@ -367,6 +394,7 @@ SELECT s.message_id, s.digest FROM message_seals s JOIN chat_messages m ON m.id 
 -- Turns
 
 -- name: insert_turn
+-- sent
 INSERT INTO chat_turns ({turn_columns}) VALUES (
     :id, :session_id, :parent_turn_id, :turn_type, :status, :depth, :compaction_turn_id, :origin_turn_id, :data_json,
     :created_at, :settled_at
@@ -383,6 +411,7 @@ UPDATE chat_turns SET parent_turn_id = :parent_turn_id, depth = :depth, compacti
 WHERE id = :id AND session_id = :session_id
 
 -- name: set_turn
+-- sent
 UPDATE chat_turns SET turn_type = :turn_type, status = :status, settled_at = :settled_at, data_json = :data_json
 WHERE id = :id
 
@@ -521,12 +550,18 @@ SELECT {turn_columns}, messages FROM chat_turns
 WHERE session_id = :id AND status = 'refused' AND settled_at >= :since ORDER BY settled_at, id
 
 -- name: link_message
-INSERT INTO turn_messages (turn_id, position, message_id)
-SELECT t.id, (SELECT coalesce(max(position), -1) + 1 FROM turn_messages WHERE turn_id = t.id), m.id
-FROM chat_turns t, chat_messages m
-WHERE t.id = :turn_id AND t.session_id = :session_id AND m.id = :message_id AND m.session_id = :session_id
+-- sent
+WITH done AS (
+    INSERT INTO turn_messages (turn_id, position, message_id)
+    SELECT t.id, (SELECT coalesce(max(position), -1) + 1 FROM turn_messages WHERE turn_id = t.id), m.id
+    FROM chat_turns t, chat_messages m
+    WHERE t.id = :turn_id AND t.session_id = :session_id AND m.id = :message_id AND m.session_id = :session_id
+    RETURNING 1
+)
+{exactly_one}
 
 -- name: insert_link
+-- sent
 -- Of a message that the same unit inserts, to a turn whose messages are counted.
 INSERT INTO turn_messages (turn_id, position, message_id) VALUES (:turn_id, :position, :message_id)
 
@@ -543,6 +578,7 @@ SELECT turn_id, message_id, position FROM turn_messages WHERE turn_id IN (SELECT
 ORDER BY turn_id, position
 
 -- name: insert_step
+-- sent
 INSERT INTO turn_steps (
     turn_id, step, message_id, model_json, input, output, reasoning, cache_read, cache_write, cost_usd,
     finish_reason, prompt_digest, data_json, started_at, finished_at
@@ -552,7 +588,12 @@ INSERT INTO turn_steps (
 )
 
 -- name: finish_step
-UPDATE turn_steps SET finished_at = :finished_at WHERE turn_id = :turn_id AND step = :step
+-- sent
+WITH done AS (
+    UPDATE turn_steps SET finished_at = :finished_at WHERE turn_id = :turn_id AND step = :step
+    RETURNING 1
+)
+{exactly_one}
 
 -- name: load_steps
 SELECT turn_id, step, message_id, model_json, input, output, reasoning, cache_read, cache_write, cost_usd,
@@ -568,6 +609,7 @@ FROM chat_turns t JOIN turn_steps s ON s.turn_id = t.id WHERE t.session_id = :id
 -- Model calls
 
 -- name: put_call
+-- sent
 INSERT INTO model_calls ({call_columns}) VALUES (
     :id, :session_id, :turn_id, :step, :message_id, :purpose, :provider_id, :model_id, :variant,
     :input, :output, :reasoning, :cache_read, :cache_write, :cost_usd,
@@ -583,6 +625,7 @@ ON CONFLICT (id) DO UPDATE SET
     estimated = excluded.estimated, workspace = excluded.workspace
 
 -- name: change_call
+-- sent
 -- All but when it was asked, which two indexes go by.
 UPDATE model_calls SET
     session_id = :session_id, turn_id = :turn_id, step = :step, message_id = :message_id, purpose = :purpose,
@@ -593,6 +636,7 @@ UPDATE model_calls SET
 WHERE id = :id
 
 -- name: set_tools_ms
+-- sent
 UPDATE model_calls SET tools_ms = :tools_ms WHERE id = :id
 
 -- name: find_call
@@ -638,9 +682,14 @@ GROUP BY f.asked
 SELECT coalesce(max(seq), 0) FROM pruned_outputs WHERE session_id = :id
 
 -- name: add_pruned
-INSERT INTO pruned_outputs (session_id, seq, message_id, part, tokens, keep, at)
-SELECT session_id, :seq, id, :part, :tokens, :keep, :at
-FROM chat_messages WHERE id = :message_id AND session_id = :session_id
+-- sent
+WITH done AS (
+    INSERT INTO pruned_outputs (session_id, seq, message_id, part, tokens, keep, at)
+    SELECT session_id, :seq, id, :part, :tokens, :keep, :at
+    FROM chat_messages WHERE id = :message_id AND session_id = :session_id
+    RETURNING 1
+)
+{exactly_one}
 
 -- name: load_pruned_of_messages
 SELECT seq, message_id, part, tokens, keep, at FROM pruned_outputs
@@ -655,6 +704,7 @@ ORDER BY seq, message_id, part
 -- emptied before and after, so that no copy sees another's.
 
 -- name: make_copied
+-- sent
 CREATE TEMP TABLE IF NOT EXISTS copied (
     source_id TEXT COLLATE "C" PRIMARY KEY,
     id TEXT COLLATE "C" NOT NULL,
@@ -665,6 +715,7 @@ CREATE TEMP TABLE IF NOT EXISTS copied (
 ) ON COMMIT DROP
 
 -- name: make_copied_turns
+-- sent
 CREATE TEMP TABLE IF NOT EXISTS copied_turns (
     n BIGINT PRIMARY KEY,
     source_id TEXT COLLATE "C" NOT NULL,
@@ -672,6 +723,7 @@ CREATE TEMP TABLE IF NOT EXISTS copied_turns (
 ) ON COMMIT DROP
 
 -- name: empty_copied_turns
+-- sent
 DELETE FROM pg_temp.copied_turns
 
 -- name: add_copied_turns
@@ -712,6 +764,7 @@ ORDER BY c.n, l.position
 SELECT id FROM pg_temp.copied
 
 -- name: empty_copied
+-- sent
 DELETE FROM pg_temp.copied
 
 -- name: add_copied
@@ -732,6 +785,7 @@ FROM pg_temp.copied c JOIN chat_messages m ON m.id = c.source_id AND m.session_i
 WHERE NOT c.inserted
 
 -- name: copy_parts
+-- sent
 -- Ids of the usual shape and order: the stamp of one that was minted, then a count instead of most of the chance.
 INSERT INTO chat_parts
     (id, message_id, session_id, "index", type, data_json, tool_call_id, tool_state, created_at, updated_at)
@@ -743,14 +797,17 @@ JOIN chat_parts p ON p.message_id = c.source_id
 WHERE NOT c.inserted
 
 -- name: copy_seals
+-- sent
 INSERT INTO message_seals (message_id, digest)
 SELECT c.id, s.digest FROM pg_temp.copied c JOIN message_seals s ON s.message_id = c.source_id
 WHERE NOT c.inserted
 
 -- name: copy_links
+-- sent
 INSERT INTO turn_messages (turn_id, position, message_id) SELECT turn_id, position, id FROM pg_temp.copied
 
 -- name: copy_steps
+-- sent
 INSERT INTO turn_steps (
     turn_id, step, message_id, model_json, input, output, reasoning, cache_read, cache_write, cost_usd,
     finish_reason, prompt_digest, data_json, started_at, finished_at
@@ -760,6 +817,7 @@ SELECT c.turn_id, s.step, c.id, s.model_json, s.input, s.output, s.reasoning, s.
 FROM pg_temp.copied c JOIN turn_steps s ON s.turn_id = c.origin_turn_id AND s.message_id = c.source_id
 
 -- name: copy_pruned
+-- sent
 -- A copy that the unit made by itself may end before a part that was pruned.
 INSERT INTO pruned_outputs (session_id, seq, message_id, part, tokens, keep, at)
 SELECT :session_id, o.seq, c.id, o.part, o.tokens, o.keep, o.at
@@ -770,6 +828,7 @@ WHERE o.session_id = :source AND EXISTS (
 )
 
 -- name: copy_blob_links
+-- sent
 -- A session names every blob its parts name, so the parts are looked at only when the source names any.
 INSERT INTO blob_links (session_id, sha256)
 SELECT :session_id, l.sha256 FROM blob_links l
@@ -780,6 +839,7 @@ WHERE l.session_id = :source AND '/api/blobs/' || l.sha256 IN (
 ON CONFLICT (session_id, sha256) DO NOTHING
 
 -- name: sum_session
+-- sent
 UPDATE chat_sessions SET
     prompt_tokens = u.input,
     completion_tokens = u.output,
@@ -808,10 +868,12 @@ WHERE id = :session_id
 -- Queue
 
 -- name: enqueue
+-- sent
 INSERT INTO message_queue (message_id, session_id, queued_at, interrupt)
 VALUES (:message_id, :session_id, :queued_at, :interrupt)
 
 -- name: dequeue
+-- sent
 DELETE FROM message_queue WHERE message_id = :message_id
 
 -- name: is_queued
@@ -839,17 +901,22 @@ SELECT c.id FROM pg_temp.copied c JOIN adopted_messages a ON a.message_id = c.so
 -- Journal. A row holds chunks of one stream; its number is that of the last of them.
 
 -- name: append_chunks
+-- sent
 -- Everything before the first chunk that is journalled stands in the parts: where there is no mark yet, it says so.
 WITH mark AS (
     INSERT INTO journal_marks (message_id, session_id, folded_through, crc)
     VALUES (:message_id, :session_id, :before, :mark_crc)
     ON CONFLICT (message_id) DO NOTHING
+), done AS (
+    INSERT INTO stream_journal (message_id, n, session_id, data, crc)
+    SELECT m.id, :n, m.session_id, :data::text, :crc::bigint FROM chat_messages m
+    WHERE m.id = :message_id AND m.session_id = :session_id
+    RETURNING 1
 )
-INSERT INTO stream_journal (message_id, n, session_id, data, crc)
-SELECT m.id, :n, m.session_id, :data::text, :crc::bigint FROM chat_messages m
-WHERE m.id = :message_id AND m.session_id = :session_id
+{exactly_one}
 
 -- name: fold_journal
+-- sent
 -- Rows the parts hold all of go. The mark stays as long as the session: whoever follows the stream from elsewhere goes by
 -- it.
 WITH gone AS (
@@ -860,6 +927,7 @@ VALUES (:message_id, :session_id, :through, :crc)
 ON CONFLICT (message_id) DO UPDATE SET folded_through = excluded.folded_through, crc = excluded.crc
 
 -- name: delete_journal_of_session
+-- sent
 WITH marks AS (
     DELETE FROM journal_marks WHERE session_id = :id
 )
@@ -887,16 +955,19 @@ WHERE k.message_id IN (SELECT j.message_id FROM stream_journal j
 -- Kept once, named from many places
 
 -- name: put_prompt
+-- sent
 INSERT INTO system_prompts (digest, body, created_at) VALUES (:digest, :body, :created_at)
 -- What was damaged since is whole again.
 ON CONFLICT (digest) DO UPDATE SET body = excluded.body WHERE system_prompts.body IS DISTINCT FROM excluded.body
 
 -- name: delete_unnamed_prompts
+-- sent
 DELETE FROM system_prompts
 WHERE digest NOT IN (SELECT prompt_digest FROM turn_steps WHERE prompt_digest IS NOT NULL)
 AND digest NOT IN (SELECT data_json ->> 'tools' FROM turn_steps WHERE data_json ->> 'tools' IS NOT NULL)
 
 -- name: delete_facts_of_prompts
+-- sent
 -- Of those that are gone. The bounds are all names that begin with 'prompt '.
 DELETE FROM event_log
 WHERE stream_id >= 'prompt ' AND stream_id < 'prompt!' AND substr(stream_id, 8) NOT IN (SELECT digest FROM system_prompts)
@@ -905,12 +976,14 @@ WHERE stream_id >= 'prompt ' AND stream_id < 'prompt!' AND substr(stream_id, 8) 
 SELECT body FROM system_prompts WHERE digest = :digest
 
 -- name: put_blob
+-- sent
 INSERT INTO blobs (sha256, media_type, size, data, created_at)
 VALUES (:sha256, :media_type, :size, :data, :created_at)
 ON CONFLICT (sha256) DO UPDATE SET size = excluded.size, data = excluded.data
 WHERE blobs.data IS DISTINCT FROM excluded.data
 
 -- name: link_blob
+-- sent
 INSERT INTO blob_links (session_id, sha256) SELECT :session_id, sha256 FROM blobs WHERE sha256 = :sha256
 ON CONFLICT (session_id, sha256) DO NOTHING
 
@@ -918,6 +991,7 @@ ON CONFLICT (session_id, sha256) DO NOTHING
 SELECT 1 FROM blobs WHERE sha256 = :sha256
 
 -- name: delete_unnamed_blobs
+-- sent
 DELETE FROM blobs
 WHERE sha256 IN (SELECT sha256 FROM blob_links WHERE session_id = :id)
 AND NOT EXISTS (SELECT 1 FROM blob_links l WHERE l.sha256 = blobs.sha256 AND l.session_id <> :id)
@@ -926,6 +1000,7 @@ AND NOT EXISTS (SELECT 1 FROM blob_links l WHERE l.sha256 = blobs.sha256 AND l.s
 SELECT sha256, media_type, data FROM blobs WHERE sha256 = :sha256
 
 -- name: put_project_rules
+-- sent
 INSERT INTO project_rules (project, rules_json, updated_at) VALUES (:project, :rules_json, :updated_at)
 ON CONFLICT (project) DO UPDATE SET rules_json = excluded.rules_json, updated_at = excluded.updated_at
 
@@ -936,10 +1011,12 @@ SELECT rules_json FROM project_rules WHERE project = :project
 -- Search. An index of words, which are made of the text as SQLite's index makes them (see search_words.py).
 
 -- name: lock_search
+-- sent
 -- One at a time indexes what is missing; whoever comes meanwhile waits, and then finds it done.
 SELECT pg_advisory_xact_lock(:key)
 
 -- name: forget_searched
+-- sent
 WITH gone AS (
     DELETE FROM search_marks WHERE message_id = :id RETURNING message_id
 ), docs AS (
@@ -953,6 +1030,7 @@ DELETE FROM search_stale WHERE message_id IN (SELECT message_id FROM search_stal
 RETURNING message_id
 
 -- name: put_back_stale
+-- sent
 INSERT INTO search_stale (message_id) SELECT value FROM json_array_elements_text(:ids::json)
 ON CONFLICT (message_id) DO NOTHING
 
@@ -964,6 +1042,7 @@ SELECT message_id, sum(length(data_json::text))::bigint FROM chat_parts
 WHERE message_id IN (SELECT value FROM json_array_elements_text(:ids::json)) GROUP BY message_id
 
 -- name: delete_searched
+-- sent
 WITH marks AS (
     DELETE FROM search_marks WHERE message_id IN (SELECT value FROM json_array_elements_text(:ids::json))
 )
@@ -976,14 +1055,17 @@ AND (p.type IN ('text', 'reasoning', 'data-compaction', 'dynamic-tool') OR subst
 ORDER BY p.message_id, p."index"
 
 -- name: add_search_doc
+-- sent
 INSERT INTO search_docs (part_id, message_id, words) VALUES (:part_id, :message_id, :words::tsvector)
 
 -- name: mark_searched
+-- sent
 INSERT INTO search_marks (message_id, digest)
 SELECT message_id, digest FROM message_seals
 WHERE message_id IN (SELECT value FROM json_array_elements_text(:ids::json))
 
 -- name: make_search_anew
+-- sent
 WITH docs AS (
     DELETE FROM search_docs
 ), marks AS (
@@ -1143,12 +1225,14 @@ UPDATE schedules SET paused = :paused, next_fire_at = :next_fire_at, data_json =
 WHERE id = :id AND session_id IS NOT DISTINCT FROM :session_id
 
 -- name: put_schedule
+-- sent
 INSERT INTO schedules (id, session_id, paused, next_fire_at, data_json)
 VALUES (:id, :session_id, :paused, :next_fire_at, :data_json)
 ON CONFLICT (id) DO UPDATE SET session_id = excluded.session_id, paused = excluded.paused,
     next_fire_at = excluded.next_fire_at, data_json = excluded.data_json
 
 -- name: drop_schedule
+-- sent
 DELETE FROM schedules WHERE id = :schedule_id
 
 -- name: list_schedules
@@ -1162,11 +1246,13 @@ SELECT id, data_json FROM schedules WHERE id = :id FOR UPDATE
 UPDATE webhooks SET secret = :secret, data_json = :data_json WHERE name = :name AND session_id IS NOT DISTINCT FROM :session_id
 
 -- name: put_webhook
+-- sent
 INSERT INTO webhooks (name, session_id, secret, data_json) VALUES (:name, :session_id, :secret, :data_json)
 ON CONFLICT (name) DO UPDATE SET session_id = excluded.session_id, secret = excluded.secret,
     data_json = excluded.data_json
 
 -- name: drop_webhook
+-- sent
 DELETE FROM webhooks WHERE name = :name
 
 -- name: list_webhooks
@@ -1189,24 +1275,33 @@ SELECT project, rules_json, updated_at FROM project_rules ORDER BY project
 SELECT store_id, sealed_since FROM store_marks
 
 -- name: begin_writer
+-- sent
 INSERT INTO writer_marks (id, n) VALUES (:id, 0) ON CONFLICT (id) DO NOTHING
 
 -- name: mark_writer
+-- sent
 -- With every commit. It fails where the number was given up: whoever was cut off has taken it back by then.
-UPDATE writer_marks SET n = :n::bigint / (n < :n::bigint)::integer, at = now() WHERE id = :id
+WITH done AS (
+    UPDATE writer_marks SET n = :n::bigint / (n < :n::bigint)::integer, at = now() WHERE id = :id
+    RETURNING 1
+)
+{exactly_one}
 
 -- name: lock_writer
 -- Waits for a transaction of a connection that was cut off, if it still goes on.
 SELECT n FROM writer_marks WHERE id = :id FOR UPDATE
 
 -- name: end_writer
+-- sent
 DELETE FROM writer_marks WHERE id = :id OR at < now() - interval '30 days'
 
 -- name: share_kept
+-- sent
 -- Prompts and blobs are kept once, and go with the last session that names them: nobody deletes them while they are named.
 SELECT pg_advisory_xact_lock_shared(:key)
 
 -- name: hold_kept
+-- sent
 SELECT pg_advisory_xact_lock(:key)
 
 
@@ -1226,6 +1321,7 @@ VALUES (:replica_id, :url, :version, {now_ms}, {now_ms}, {now_ms} + :lease_ms)
 UPDATE replicas SET beat_at = {now_ms}, lease_until = {now_ms} + :lease_ms, draining = :draining WHERE id = :replica_id
 
 -- name: leave_replica
+-- sent
 DELETE FROM replicas WHERE id = :replica_id
 
 -- name: find_replica

@@ -208,22 +208,22 @@ class Writer:
         connection = self._connection
         if connection is None:
             raise InternalError("a writer has no connection")
-        sql = PostgresStatements(connection)
-        index = SearchIndex(sql)
-        if work is not None:
-            outcomes = [work(index)]
-        else:
-            applier = UnitWriter(sql, self._mint, index, StreamJournal(sql))
-            applier.begin(_lock(sql, units))
-            failpoint("writer.in_transaction")
-            outcomes = [applier.apply(unit) for unit in units]
-            applier.finish()
-        self._n += 1
-        if sql.run("mark_writer", {"id": self._name, "n": self._n}) != 1:
-            raise InternalError("the mark of a writer is gone")
-        failpoint("writer.before_commit")
-        self._doubt = outcomes
-        connection.commit()
+        with connection.pipeline() as pipeline:
+            sql = PostgresStatements(connection, pipeline)
+            index = SearchIndex(sql)
+            if work is not None:
+                outcomes = [work(index)]
+            else:
+                applier = UnitWriter(sql, self._mint, index, StreamJournal(sql))
+                applier.begin(_lock(sql, units))
+                failpoint("writer.in_transaction")
+                outcomes = [applier.apply(unit) for unit in units]
+                applier.finish()
+            failpoint("writer.before_commit")
+            self._n += 1
+            self._doubt = outcomes
+            sql.run("mark_writer", {"id": self._name, "n": self._n})
+            connection.commit()
         self._doubt = None
         self.commits += 1
         failpoint("writer.after_commit_before_ack")
