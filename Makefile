@@ -128,6 +128,10 @@ phases: $(READY) ## the campaign of breaking wires and of hits in every phase of
 share: $(READY) ## the campaign of two programs in one file, ROUNDS steps of them (4000)
 	$(RIG) share $(BUDGET)
 
+.PHONY: chaos
+chaos: $(READY) ## the campaign of faults in a cluster of three replicas, ROUNDS of them (24)
+	$(RIG) chaos $(BUDGET)
+
 .PHONY: campaign
 campaign: MINUTES ?= 10
 campaign: $(READY) ## every campaign, soak included, MINUTES in all (10)

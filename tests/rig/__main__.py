@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from tests.rig.budget import Budget
 
-CAMPAIGNS: Final = ("kill", "power", "flip", "fuzz", "phases", "share", "soak")
+CAMPAIGNS: Final = ("kill", "power", "flip", "fuzz", "phases", "share", "chaos", "soak")
 _TOLD: Final = 20
 
 

@@ -65,7 +65,7 @@ class Postgres:
             }
             self._names = itertools.count()
             self._templates: dict[str, str] = {}
-            self._admin: psycopg.Connection[Any] | None = None
+            self._admins: dict[str, psycopg.Connection[Any]] = {}
             self._one_at_a_time = threading.Lock()
             self._make_cluster()
             self.start()
@@ -124,8 +124,8 @@ class Postgres:
         return self._program.log()
 
     def close(self) -> None:
-        if self._admin is not None:
-            self._admin.close()
+        for admin in self._admins.values():
+            admin.close()
         self._program.close()
 
     # ---------------------------------------------------------------- its databases
@@ -142,14 +142,17 @@ class Postgres:
 
     def ask(self, statement: str | sql.SQL | sql.Composed, *values: object) -> list[tuple[Any, ...]]:
         """As the superuser, outside any transaction; for what a test must see or do past clew."""
+        return self.ask_in("postgres", statement, *values)
+
+    def ask_in(self, database: str, statement: str | sql.SQL | sql.Composed, *values: object) -> list[tuple[Any, ...]]:
+        """The same in a database of the server."""
         with self._one_at_a_time:
             for again in (True, False):
                 try:
-                    if self._admin is None or self._admin.closed:
-                        self._admin = psycopg.connect(self._url("postgres", "postgres"), autocommit=True)
-                    cursor = self._admin.execute(
-                        statement.encode() if isinstance(statement, str) else statement, values
-                    )
+                    if database not in self._admins or self._admins[database].closed:
+                        self._admins[database] = psycopg.connect(self._url("postgres", database), autocommit=True)
+                    text = statement.encode() if isinstance(statement, str) else statement
+                    cursor = self._admins[database].execute(text, values)
                     return [] if cursor.description is None else cursor.fetchall()
                 except psycopg.OperationalError:
                     if not again:
@@ -174,6 +177,8 @@ class Postgres:
 
     def drop(self, database: str) -> None:
         """Whoever is still connected is thrown out."""
+        if database in self._admins:
+            self._admins.pop(database).close()
         self.ask(sql.SQL("drop database if exists {} with (force)").format(sql.Identifier(database)))
 
     def terminate(self, database: str) -> int:

@@ -1,0 +1,119 @@
+"""Replicas on one PostgreSQL while replicas die, freeze and are cut off, and the servers behind them restart.
+
+A round is one fault in a world that goes on: people act at random replicas, something breaks and is mended, everybody
+rests, and it is looked whether all sessions came to rest. In the end every session must take a prompt, and the judge
+goes through all that was acknowledged and shown. ``python -m tests.rig.chaos --control`` is a world whose replicas
+write without their fence: the judge must find it out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping
+from random import Random
+from typing import Final
+
+from tests.rig.budget import Budget, Outcome
+from tests.rig.chaos_history import judge
+from tests.rig.chaos_people import People
+from tests.rig.chaos_world import Fault, Shape, World
+
+__all__ = ["ROUNDS", "figure", "run", "run_in"]
+
+ROUNDS: Final = 24
+_CALM_S: Final = 2.0
+_SAMPLE_S: Final = 0.1
+
+
+def run(budget: Budget) -> Outcome:
+    return asyncio.run(run_in(Shape(), budget))
+
+
+def figure(counts: Mapping[str, int]) -> str:
+    faults = ", ".join(f"{count} {name.removeprefix('fault ')}" for name, count in counts.items() if "fault " in name)
+    return (
+        f"chaos: {counts.get('rounds', 0)} faults ({faults}) while {counts.get('operations', 0)} operations, "
+        f"{counts.get('failed', 0)} of them without an answer; {counts.get('prompts', 0)} prompts acknowledged, "
+        f"{counts.get('chunks', 0)} chunks in {counts.get('views', 0)} views; "
+        f"{counts.get('broken', 0)} promises broken, recovered within {counts.get('longest recovery, ms', 0)} ms"
+    )
+
+
+async def run_in(shape: Shape, budget: Budget, faults: tuple[Fault, ...] | None = None) -> Outcome:
+    """So many faults in one world. All kinds come in turn, in an order by chance."""
+    outcome = Outcome()
+    async with World.opened(shape) as world:
+        people = People(world, budget.seed)
+        watching = asyncio.get_running_loop().create_task(_sample(world, people))
+        try:
+            async with people.at_work():
+                for number in budget.rounds():
+                    random = Random(number)
+                    kinds = faults or world.faults()
+                    fault = kinds[number % len(kinds)]
+                    await _round(world, people, fault, random, outcome)
+                    outcome.counts["rounds"] += 1
+                    outcome.counts[f"fault {fault}"] += 1
+                await people.rest()
+                outcome.broken += [f"session {one} takes no prompt any more" for one in await people.use_each()]
+            found, queued = await people.stored()
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+        history = people.history
+        outcome.broken += judge(history, found, queued, 2 * shape.lease_s)
+        if outcome.broken:
+            print(world.logs(), file=sys.stderr)
+    outcome.counts.update(
+        {
+            "operations": history.operations.total(),
+            "failed": history.failures.total(),
+            "prompts": sum(prompt.acknowledged for prompt in history.prompts),
+            "views": len(history.views),
+            "chunks": sum(view.chunks for view in history.views),
+            "broken": len(outcome.broken),
+            "longest recovery, ms": round(1000 * max((took for _, took in history.recoveries), default=0.0)),
+        }
+    )
+    return outcome
+
+
+async def _round(world: World, people: People, fault: Fault, random: Random, outcome: Outcome) -> None:
+    people.go_on()
+    await asyncio.sleep(random.uniform(0.5, 1.5) * _CALM_S)
+    struck = await world.strike(fault, random)
+    if struck.orphans:
+        until = await _freed(world, struck.orphans, struck.began + 6 * world.shape.lease_s)
+        people.history.recoveries.append((fault, until - struck.began))
+    await people.rest()
+    # A run takes seconds, and so may those that wait behind it.
+    stuck = await people.until_quiet(20 * world.shape.lease_s)
+    outcome.broken += [f"{fault}: session {one} does not come to rest" for one in stuck]
+    await people.note_settled()
+
+
+async def _freed(world: World, orphans: frozenset[str], give_up: float) -> float:
+    """When the last turn that the victim was at work on was settled, by whomever."""
+    while time.monotonic() < give_up:
+        running = {turn for _, turn in await asyncio.to_thread(world.truth.running)}
+        if not running & orphans:
+            break
+        await asyncio.sleep(_SAMPLE_S)
+    return time.monotonic()
+
+
+async def _sample(world: World, people: People) -> None:
+    """Look past the replicas, again and again, whether a session is said to have two runs."""
+    while True:
+        await asyncio.sleep(_SAMPLE_S)
+        try:
+            running = await asyncio.to_thread(world.truth.running)
+        except Exception:
+            continue
+        for session, count in Counter(session for session, _ in running).items():
+            if count > 1:
+                turns = frozenset(turn for one, turn in running if one == session)
+                people.history.twice.add((session, turns))

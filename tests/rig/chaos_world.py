@@ -1,0 +1,221 @@
+"""The world of the chaos campaign: replicas on one store, what lies between them, and everything that goes wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import sqlite3
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any, Final, Literal, Protocol
+
+from tests.integration.http_client import SocketClient
+from tests.services.postgres import Postgres
+from tests.services.proxy import Proxy
+from tests.services.replica import Replica, own_environment
+from tests.services.valkey import Valkey
+
+__all__ = ["Fault", "Shape", "Struck", "Truth", "World"]
+
+Fault = Literal["kill", "zombie", "cut", "stall", "valkey killed", "valkey wiped", "postgres restarted", "ended"]
+
+_RUNS: Final = "status IN ('running', 'retrying', 'compacting')"
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How large a world is. Without PostgreSQL it is one server on one file."""
+
+    sessions: int = 50
+    replicas: int = 3
+    postgres: bool = True
+    valkey: bool = True
+    lease_s: float = 4.0
+    words: int = 30
+    think_s: float = 3.0
+    fencing: bool = True
+
+
+class Truth(Protocol):
+    """What the store says, asked past every replica."""
+
+    def running(self) -> list[tuple[str, str]]:
+        """(session, turn) of each turn that a run is said to be at work on."""
+        ...
+
+    def run_by(self, url: str) -> set[str]:
+        """The turns at work whose runner is the replica at this address."""
+        ...
+
+
+class _SqliteTruth:
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def _ask(self, statement: str) -> list[Any]:
+        with contextlib.closing(sqlite3.connect(f"file:{self._file}?mode=ro", uri=True, timeout=5)) as connection:
+            return connection.execute(statement).fetchall()
+
+    def running(self) -> list[tuple[str, str]]:
+        return self._ask(f"SELECT session_id, id FROM chat_turns WHERE {_RUNS}")
+
+    def run_by(self, url: str) -> set[str]:
+        return set()  # Nobody else is there to take them over: they are settled when it is back.
+
+
+class _PostgresTruth:
+    def __init__(self, server: Postgres, database: str) -> None:
+        self._server = server
+        self._database = database
+
+    def running(self) -> list[tuple[str, str]]:
+        statement = f"SELECT session_id, id FROM chat_turns WHERE {_RUNS}"
+        return [(str(session), str(turn)) for session, turn in self._server.ask_in(self._database, statement)]
+
+    def run_by(self, url: str) -> set[str]:
+        statement = (
+            "SELECT t.id FROM chat_turns t JOIN session_state s ON s.open_turn_id = t.id "
+            f"JOIN replicas r ON r.id = s.runner WHERE r.url = %s AND t.{_RUNS}"
+        )
+        return {str(turn) for (turn,) in self._server.ask_in(self._database, statement, url)}
+
+
+@dataclass(frozen=True)
+class Struck:
+    """What went wrong: at which replica, from when on, and which turns it was at work on."""
+
+    fault: Fault
+    victim: int | None
+    began: float
+    orphans: frozenset[str]
+
+
+class World:
+    """Everything is started by ``opened`` and gone after it."""
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+        self.folder: Path
+        self.truth: Truth
+        self.replicas: list[Replica] = []
+        self.clients: list[SocketClient] = []
+        self._postgres: Postgres | None = None
+        self._valkey: Valkey | None = None
+        self._proxies: list[Proxy] = []
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def opened(cls, shape: Shape) -> AsyncIterator[World]:
+        world = cls(shape)
+        with contextlib.ExitStack() as leaving:
+            await asyncio.to_thread(world._open, leaving)
+            try:
+                yield world
+            finally:
+                await asyncio.to_thread(leaving.close)
+
+    def _open(self, leaving: contextlib.ExitStack) -> None:
+        self.folder = Path(leaving.enter_context(tempfile.TemporaryDirectory(prefix="clew-chaos-")))
+        token = secrets.token_urlsafe(16)
+        stores = list(self._stores(leaving))
+        live: dict[str, str] = {}
+        if self.shape.postgres and self.shape.valkey:
+            self._valkey = Valkey()
+            leaving.callback(self._valkey.close)
+            live = {"CLEW_LIVE": self._valkey.url()}
+        fencing = {} if self.shape.fencing else {"CLEW_FAILPOINTS": "fence=off"}
+        for number, store in enumerate(stores):
+            home = self.folder / f"home{number}"
+            config = home / "config" / "clew"
+            config.mkdir(parents=True)
+            (config / "config.toml").write_text(f"lease_s = {self.shape.lease_s}\n")
+            env = own_environment(home, CLEW_STORE=store, CLEW_TOKEN=token, **live, **fencing)
+            replica = Replica(env)
+            leaving.callback(replica.close)
+            self.replicas.append(replica)
+            self.clients.append(SocketClient(replica.port, token))
+            replica.begin()
+        for replica in self.replicas:
+            replica.until_up()
+
+    def _stores(self, leaving: contextlib.ExitStack) -> Iterator[str]:
+        """The address of the store for each replica: through a proxy of its own, where there is one."""
+        if not self.shape.postgres:
+            self.truth = _SqliteTruth(self.folder / "store.db")
+            yield f"sqlite:///{self.folder}/store.db"
+            return
+        self._postgres = Postgres()
+        leaving.callback(self._postgres.close)
+        database = self._postgres.create()
+        self.truth = _PostgresTruth(self._postgres, database)
+        for _ in range(self.shape.replicas):
+            proxy = Proxy(self._postgres.socket)
+            leaving.callback(proxy.close)
+            self._proxies.append(proxy)
+            yield self._postgres.url(database, proxy.address)
+
+    # ---------------------------------------------------------------- what goes wrong
+
+    def faults(self) -> tuple[Fault, ...]:
+        if not self.shape.postgres:
+            return ("kill", "zombie", "ended")
+        alive: tuple[Fault, ...] = ("valkey killed", "valkey wiped") if self._valkey is not None else ()
+        return ("kill", "zombie", "cut", "stall", *alive, "postgres restarted", "ended")
+
+    async def strike(self, fault: Fault, random: Random) -> Struck:
+        """Do it, keep it up for a while, and mend it. Told of is the moment from which on others may have to act."""
+        hurts = fault in ("kill", "zombie", "cut", "stall", "ended")
+        victim = random.randrange(len(self.replicas)) if hurts else None
+        orphans: set[str] = set()
+        if victim is not None:
+            orphans = await asyncio.to_thread(self.truth.run_by, self.replicas[victim].url)
+        began = time.monotonic()
+        # Half of them are over before the lease is, and nobody but the victim notices.
+        lasts = self.shape.lease_s * random.choice((0.4, 1.6))
+        await asyncio.to_thread(self._begin, fault, victim)
+        await asyncio.sleep(lasts)
+        await asyncio.to_thread(self._mend, fault, victim)
+        return Struck(fault, victim, began, frozenset(orphans))
+
+    def _begin(self, fault: Fault, victim: int | None) -> None:
+        match fault, victim:
+            case "kill", int(at):
+                self.replicas[at].kill()
+            case "ended", int(at):
+                self.replicas[at].end()
+            case "zombie", int(at):
+                self.replicas[at].pause()
+            case "cut", int(at):
+                self._proxies[at].cut()
+            case "stall", int(at):
+                self._proxies[at].stall()
+            case "valkey killed", _ if self._valkey is not None:
+                self._valkey.stop()
+            case "valkey wiped", _ if self._valkey is not None:
+                self._valkey.wipe()
+            case "postgres restarted", _ if self._postgres is not None:
+                self._postgres.restart()
+
+    def _mend(self, fault: Fault, victim: int | None) -> None:
+        match fault, victim:
+            case (("kill" | "ended"), int(at)):
+                self.replicas[at].start()
+            case "zombie", int(at):
+                self.replicas[at].resume()
+            case (("cut" | "stall"), int(at)):
+                self._proxies[at].mend()
+            case "valkey killed", _ if self._valkey is not None:
+                self._valkey.start()
+
+    def logs(self) -> str:
+        """What the replicas have to say that is more than news."""
+        told = []
+        for number, replica in enumerate(self.replicas):
+            lines = (replica.folder / "log").read_text(errors="replace").splitlines()
+            told += [f"replica {number}: {line}" for line in lines if " INFO " not in line][-40:]
+        return "\n".join(told)
