@@ -13,7 +13,7 @@ of them asks for that one. A store keeps all three, and writes. ``clew.testing.s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Hashable, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -442,6 +442,14 @@ class Store(Moment, Triggers, Care, Protocol):
 
     def watch(self, told: Callable[[Unit], None]) -> None:
         """Call ``told`` on the event loop with every unit from now on, once it is durable."""
+        ...
+
+    def version(self, session_id: str | None) -> Hashable | None:
+        """Something that stays the same for as long as the answers about a session do, or, with None, about the list
+        of sessions and what each has spent. None where it is not known, as of a store that others may be writing to.
+
+        Asked before a question, it holds for the answer or is older than it. Called on the event loop.
+        """
         ...
 
     async def release(self, session_id: str) -> None:

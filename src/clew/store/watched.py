@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 from clew.errors import InternalError
 from clew.store.hub import Answered, Hub
@@ -22,6 +22,10 @@ class Watched:
     def submit(self, unit: Unit) -> asyncio.Future[Outcome]:
         """See :meth:`clew.store.base.Store.submit`."""
         raise NotImplementedError
+
+    def version(self, session_id: str | None) -> Hashable | None:
+        """See :meth:`clew.store.base.Store.version`. Not known, unless a store has its own way to tell."""
+        return None
 
     @property
     def hub(self) -> Hub:

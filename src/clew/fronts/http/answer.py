@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 from clew.long_work import let_go, run_long
 from clew.transcript.message import Message
 
-__all__ = ["HEADERS", "InPieces", "answer", "answer_messages", "nothing"]
+__all__ = ["HEADERS", "InPieces", "answer", "answer_messages", "encoded", "nothing"]
 
 _FEW: Final = 200
 HEADERS: Final = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
@@ -35,7 +35,12 @@ class InPieces(Response):
 
 def answer(value: Any, status: int = 200) -> Response:
     """The value as JSON."""
-    return Response(_encode(value), status, HEADERS, media_type="application/json")
+    return encoded(_encode(value), status)
+
+
+def encoded(body: bytes, status: int = 200) -> Response:
+    """The same of what is JSON already."""
+    return Response(body, status, HEADERS, media_type="application/json")
 
 
 async def answer_messages(messages: Sequence[Message]) -> Response:

@@ -17,7 +17,8 @@ from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
 from clew.engine import Engine
-from clew.fronts.http.answer import answer, answer_messages, nothing
+from clew.fronts.http.answer import answer, answer_messages, encoded, nothing
+from clew.fronts.http.kept_answers import KeptAnswers
 from clew.fronts.http.log import about_session
 from clew.fronts.http.request_body import MAX_BODY, read_body, read_bytes
 from clew.fronts.http.request_query import read_query
@@ -88,6 +89,7 @@ def make_endpoints(engine: Engine, own: Iterable[object]) -> list[Endpoint]:
     """Every operation, answered by the facade, or by the method of its name of one of the front's ``own`` objects."""
     handlers = {name: getattr(one, name) for one in own for name in vars(type(one)) if not name.startswith("_")}
     endpoints: list[Endpoint] = []
+    kept = KeptAnswers(engine)
     for path, group in itertools.groupby(OPERATIONS, key=lambda operation: operation.path):
         operations = tuple(group)
         answering: list[Handler] = []
@@ -95,15 +97,19 @@ def make_endpoints(engine: Engine, own: Iterable[object]) -> list[Endpoint]:
             handler = handlers.pop(operation.name.replace(".", "_"), None)
             if handler is None and operation.served:
                 raise TypeError(f"nobody answers {operation.name}")
-            answering.append(handler or _call_facade(engine, operation))
+            answering.append(handler or _call_facade(engine, operation, kept))
         endpoints.append(Endpoint(path, operations, answering))
     if handlers:
         raise TypeError(f"the table of operations does not say what {', '.join(handlers)} takes and answers")
     return endpoints
 
 
-def _call_facade(engine: Engine, operation: Operation) -> Handler:
+def _call_facade(engine: Engine, operation: Operation, kept: KeptAnswers) -> Handler:
     async def handle(request: Request) -> Any:
+        place = kept.place(request, operation)
+        again = kept.find(place) if place is not None else None
+        if again is not None:
+            return encoded(again)
         arguments: dict[str, Any] = {operation.parameter(name): one for name, one in request.path_params.items()}
         if operation.found_first or operation.method in ("PATCH", "PUT"):
             name, value = next(iter(arguments.items()))
@@ -120,10 +126,14 @@ def _call_facade(engine: Engine, operation: Operation) -> Handler:
         if operation.answer is None:
             return nothing()
         if operation.answer is r.MessageList:
-            return await answer_messages(value)
-        shown = await _show(engine, operation, arguments, value)
-        started = isinstance(shown, r.RewoundShape) and shown.message_id is not msgspec.UNSET
-        return answer(shown, list(operation.answers)[-1 if started else 0])
+            response = await answer_messages(value)
+        else:
+            shown = await _show(engine, operation, arguments, value)
+            started = isinstance(shown, r.RewoundShape) and shown.message_id is not msgspec.UNSET
+            response = answer(shown, list(operation.answers)[-1 if started else 0])
+        if place is not None:
+            kept.keep(place, value, bytes(response.body))
+        return response
 
     return handle
 

@@ -56,6 +56,10 @@ _TOUCHED: Final[dict[type[u.Write], Callable[[Any], Iterable[str]]]] = {
 """The turns and messages whose rows a write changes. After any other one the line is not known any more."""
 
 
+_UNLISTED: Final = frozenset({u.AppendChunks, u.MarkFolded, u.SealMessage, u.PutPrompt, u.PutBlob, u.LinkBlob})
+"""Writes that change nothing a list of sessions tells: those of a stream, as long as no part of it is folded."""
+
+
 class KeptLine(msgspec.Struct, frozen=True):
     """A line as a view has it, at commit ``at``, and what was touched since."""
 
@@ -90,7 +94,8 @@ class KeptLines:
         self._lock = threading.Lock()
         self._lines: dict[str, KeptLine] = {}
         self._written: dict[str, int] = {}
-        self._before = self._told = -1
+        self._before = self._told = self._listed = -1
+        self._forgotten = 0
         self.bytes = 0
 
     # The writer tells
@@ -101,6 +106,8 @@ class KeptLines:
             self._told = commit
             for unit in units:
                 self._written[unit.session_id] = commit
+                if self._listed != commit and not _UNLISTED.issuperset(map(type, unit.writes)):
+                    self._listed = commit
                 for write in unit.writes if unit.session_id in self._lines else ():
                     self._touch(unit.session_id, commit, write)
             if len(self._written) > _SESSIONS:
@@ -109,12 +116,13 @@ class KeptLines:
     def forget(self, commit: int, session_id: str | None = None) -> None:
         """A session, or any, was changed in another way than by units."""
         with self._lock:
-            self._told = commit
+            self._told = self._listed = commit
             if session_id is not None:
                 self._written[session_id] = commit
                 self._drop(session_id)
                 return
             self._lines, self._written, self._before, self.bytes = {}, {}, commit, 0
+            self._forgotten += 1
 
     def _touch(self, session_id: str, commit: int, write: u.Write) -> None:
         line = self._lines.get(session_id)
@@ -139,6 +147,14 @@ class KeptLines:
             self._put(session_id, msgspec.structs.replace(line, turns=line.turns[:place], sizes=line.sizes[:place]))
 
     # A reader asks
+
+    def version(self, session_id: str | None) -> tuple[int, int] | None:
+        """See :meth:`clew.store.base.Store.version`."""
+        with self._lock:
+            if not self._is_known(session_id):
+                return None
+            at = self._listed if session_id is None else self._written.get(session_id, self._before)
+            return self._forgotten, at
 
     def holds(self, session_id: str) -> bool:
         """Whether a line of it is kept, be it an old one."""

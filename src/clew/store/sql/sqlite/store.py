@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -85,6 +85,10 @@ class SqliteStore(Watched, SqlMoment, SqlTriggers, SqlCare):
     def commits(self) -> int:
         """How many transactions were committed since the store was opened."""
         return self._writer.commits if self._writer else 0
+
+    def version(self, session_id: str | None) -> Hashable | None:
+        lines = self._readers.lines
+        return lines.version(session_id) if lines is not None and self._writer is not None else None
 
     def announce(self, url: str | None) -> None:
         """Tell second writers where this store is served."""
